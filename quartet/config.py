@@ -1,0 +1,366 @@
+"""Every knob of a run, typed, with its meaning under the field. Imports nothing heavy.
+
+A recipe is a TOML file with these sections. `load_recipe(path, overrides)` reads it, applies dotted overrides
+(`train.learning_rate=3e-4`), refuses unknown keys with the nearest valid name, and returns a frozen `Recipe`.
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from quartet.errors import ConfigError, nearest
+
+Positive = Annotated[int, Field(gt=0)]
+PositiveFloat = Annotated[float, Field(gt=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Model(Section):
+    """The policy's weights and tokenizer."""
+
+    path: str
+    """Folder of a causal language model in Hugging Face format (config.json, *.safetensors, tokenizer)."""
+    trust_remote_code: bool = False
+    """Run Python code that came with the model. Off unless you ask for it."""
+
+
+class Env(Section):
+    """Environment cluster."""
+
+    name: str
+    """Registered environment: `miniwob`, `bandit`."""
+    suite: str = ""
+    """Named suite of task families of that environment, for example `miniwob-24`."""
+    families: list[str] = []
+    """Task families to use; empty means all families of the suite."""
+    sessions: Positive = 8
+    """Concurrent environment sessions = concurrent rollouts."""
+    screenshots: bool = True
+    """Keep a screenshot of every turn in the trajectory."""
+    step_timeout_seconds: PositiveFloat = 20.0
+    """A reset or step that takes longer is an `error_env` and the session is thrown away."""
+
+
+class Rollout(Section):
+    """Rollout service: agent loop, sampling, leases."""
+
+    loop: str = "latest"
+    """Agent loop: `append` keeps the whole conversation (one branch), `latest` shows the newest observation and a
+    list of earlier actions (one branch per turn, as DART does)."""
+    max_turns: Positive = 10
+    """Upper bound of turns per rollout; control may set a lower one."""
+    max_tokens: Positive = 32
+    """Longest response of one turn, in tokens."""
+    temperature: Annotated[float, Field(ge=0)] = 1.0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    episode_timeout_seconds: PositiveFloat = 120.0
+    """A rollout that takes longer ends as `truncated_time`."""
+    lease_seconds: PositiveFloat = 30.0
+    """A rollout without progress for this long goes back to the queue."""
+    max_attempts: Positive = 3
+    """How often an infrastructure error is retried, first attempt included."""
+
+
+class Engine(Section):
+    """Inference engine."""
+
+    kind: Literal["torch"] = "torch"
+    max_slots: Positive = 32
+    """Requests decoded together."""
+    max_context_tokens: Positive = 1024
+    """Prompt and response together; a longer prompt is refused, never cut."""
+    threads: Positive = 1
+    """Torch threads. More than one collapses when a neighbour is busy."""
+
+
+class Control(Section):
+    """Which task, how many rollouts, how long."""
+
+    sampler: str = "contrast"
+    """`uniform`, or `contrast` (families in proportion to the chance that a group has mixed outcomes)."""
+    allocator: str = "fixed"
+    rollouts_per_group: Annotated[int, Field(ge=1)] = 8
+    horizon: str = "fixed"
+    train_seeds_per_family: Positive = 200
+    """Training draws seeds 0 .. this-1 of every family, so tasks recur."""
+    statistics_window_rollouts: Positive = 32
+    """Success rates are taken over the last this many countable rollouts of a family."""
+
+
+class Admission(Section):
+    """Bounded staleness."""
+
+    max_lag: Annotated[int, Field(ge=0)] = 2
+    """No token more than this many versions old is trained on. 0 is synchronous training."""
+    on_late: Literal["mask", "drop"] = "mask"
+    """A trajectory that outlived its pace: `mask` leaves its too old tokens out of loss and denominator, `drop`
+    drops the group with reason `over_lag`."""
+    min_rollouts_per_group: Positive = 2
+    """Countable members a group needs to be trained."""
+    group_deadline_seconds: PositiveFloat = 180.0
+    """An open group closes at this age with what it has; what arrives later is kept as `late`."""
+
+
+class Train(Section):
+    """Trainer: batch arithmetic and optimizer."""
+
+    groups_per_batch: Positive = 8
+    minibatches: Positive = 1
+    """Optimizer steps per epoch over one batch."""
+    epochs: Positive = 1
+    """Passes over one batch."""
+    max_tokens_per_microbatch: Positive = 4096
+    learning_rate: PositiveFloat = 3e-4
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    """Optimizer steps over which the learning rate rises linearly."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    adam_beta1: Fraction = 0.9
+    adam_beta2: Fraction = 0.99
+    max_grad_norm: PositiveFloat = 1.0
+    train_steps_per_checkpoint: Positive = 1
+    """Optimizer state is written every this many train steps; policies are published at every step."""
+    max_train_steps: Positive = 1000
+    max_seconds: PositiveFloat = 36000.0
+    """Wall time of training; the step in progress is finished."""
+    threads: Positive = 1
+    starved_timeout_seconds: PositiveFloat = 300.0
+    """Nothing to train for this long stops the run with an explanation (exit code 3)."""
+
+
+class Advantage(Section):
+    name: str = "grpo"
+    """`grpo`: (reward - group mean) / (group standard deviation + epsilon), one value per trajectory."""
+    epsilon: PositiveFloat = 1e-6
+
+
+class Loss(Section):
+    name: str = "ppo_clip"
+    clip_low: Fraction = 0.2
+    clip_high: Annotated[float, Field(ge=0)] = 0.28
+    """Separate bounds (DAPO's clip-higher)."""
+    importance_cap: PositiveFloat = 1.0
+    """Cap of DART's truncated importance weight min(pi_train_old / pi_rollout, cap), a constant per token."""
+    aggregation: Literal["token_mean", "sequence_mean"] = "token_mean"
+    kl_coefficient: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of the k3 KL estimate to the reference policy (the policy the run started from); 0 loads no reference."""
+    entropy_coefficient: float = 0.0
+    """Weight of an entropy bonus; 0 is off."""
+
+
+class Filter(Section):
+    names: list[str] = ["mixed_outcome"]
+    """Applied in order to every closed group. `mixed_outcome` drops groups whose rewards are all equal."""
+
+
+class Evaluation(Section):
+    """Held-out evaluation: seeds that training never draws."""
+
+    train_steps_per_evaluation: Annotated[int, Field(ge=0)] = 0
+    """Evaluate on held-out seeds every this many train steps; 0 means only before and after."""
+    episodes_per_family: Positive = 20
+    """Episodes per family of the evaluations before and after training."""
+    episodes_per_family_during: Positive = 4
+    first_seed: Annotated[int, Field(ge=0)] = 1_000_000
+    """Held-out seeds start here; a recipe whose training seeds reach it is refused."""
+    before_and_after: bool = True
+
+
+class Disk(Section):
+    """Disk budget."""
+
+    keep_policies: Positive = 4
+    """Newest policies kept on disk, besides the first and the best."""
+    keep_checkpoints: Positive = 2
+    max_blob_megabytes: Positive = 2000
+    """When blobs outgrow this, screenshots of trained or dropped rollouts go first; then the run stops, explained."""
+    min_free_megabytes: Positive = 200
+    """With less free disk than this nothing new is started."""
+
+
+class Runtime(Section):
+    kind: Literal["processes", "synchronous"] = "processes"
+    """`processes`: every module its own process. `synchronous`: one process, one thread, phases in turn; one seed
+    gives a bit-identical run."""
+    max_restarts_per_module: Annotated[int, Field(ge=0)] = 20
+    heartbeat_timeout_seconds: PositiveFloat = 60.0
+    """A module silent for this long is killed and started again."""
+    engine_port: Annotated[int, Field(ge=0, le=65535)] = 0
+    """0 picks a free port."""
+    env_port: Annotated[int, Field(ge=0, le=65535)] = 0
+
+
+class Ledger(Section):
+    durability: Literal["process", "full"] = "process"
+    """`process` survives the death of any process; `full` also power loss (fsync at every commit)."""
+
+
+class Sft(Section):
+    """Supervised fine-tuning (`quartet sft`), the cold start."""
+
+    data: str = ""
+    """Chat-format JSONL: {"messages": [{"role", "content"}, ...]} per line; only assistant tokens are trained."""
+    output: str = ""
+    """Folder the policy is written to."""
+    copy_steps: Annotated[int, Field(ge=0)] = 0
+    """Warm-up: this many steps of copying random sequences before the first demonstration."""
+    steps: Positive = 1000
+    tokens_per_batch: Positive = 4096
+    learning_rate: PositiveFloat = 1e-3
+    max_seconds: PositiveFloat = 36000.0
+    threads: Positive = 1
+
+
+class Recipe(Section):
+    """One run, whole."""
+
+    config_version: Literal[1] = 1
+    name: str
+    seed: int = 0
+    model: Model
+    env: Env
+    rollout: Rollout = Rollout()
+    engine: Engine = Engine()
+    control: Control = Control()
+    admission: Admission = Admission()
+    filter: Filter = Filter()
+    train: Train = Train()
+    advantage: Advantage = Advantage()
+    loss: Loss = Loss()
+    evaluation: Evaluation = Evaluation()
+    disk: Disk = Disk()
+    ledger: Ledger = Ledger()
+    runtime: Runtime = Runtime()
+    sft: Sft = Sft()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Recipe":
+        if self.control.rollouts_per_group < self.admission.min_rollouts_per_group:
+            raise ValueError("control.rollouts_per_group is smaller than admission.min_rollouts_per_group")
+        if self.control.train_seeds_per_family > self.evaluation.first_seed:
+            raise ValueError("training seeds reach into the held-out seeds: raise evaluation.first_seed")
+        return self
+
+    @property
+    def rollouts_per_batch(self) -> int:
+        """R = G groups x N rollouts."""
+        return self.train.groups_per_batch * self.control.rollouts_per_group
+
+    @property
+    def max_groups_ahead(self) -> int:
+        """Groups that may be open, waiting or in training at once: (max_lag + 1) x groups per batch."""
+        return (self.admission.max_lag + 1) * self.train.groups_per_batch
+
+
+RESUMABLE_KNOBS = (
+    "train.max_train_steps",
+    "train.max_seconds",
+    "train.learning_rate",
+    "train.starved_timeout_seconds",
+    "env.sessions",
+    "env.step_timeout_seconds",
+    "rollout.lease_seconds",
+    "rollout.episode_timeout_seconds",
+    "evaluation",
+    "disk",
+    "runtime",
+    "engine",
+)
+"""What may change at `--resume`; every other difference is refused, because it would make one run out of two."""
+
+
+def load_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
+    """Read a recipe and apply dotted overrides. Raises `ConfigError` that names the key and the nearest valid one."""
+    if not path.is_file():
+        raise ConfigError(f"no recipe at {path}", "give the path of a recipe.toml; `quartet train --help` shows one")
+    try:
+        data = tomllib.loads(path.read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    for override in overrides or []:
+        apply_override(data, override)
+    return parse_recipe(data, source=str(path))
+
+
+def parse_recipe(data: dict[str, Any], source: str) -> Recipe:
+    """Validate a plain dict. `source` stands in the error message."""
+    try:
+        return Recipe.model_validate(data)
+    except ValidationError as error:
+        lines = [_explain(dict(problem)) for problem in error.errors()]
+        raise ConfigError(f"{source}: " + "; ".join(lines)) from error
+
+
+def apply_override(data: dict[str, Any], override: str) -> None:
+    """Set one `section.key=value`; the value is read as TOML, or as a plain string when it is none."""
+    dotted, equals, text = override.partition("=")
+    if not equals or not dotted:
+        raise ConfigError(f"--set {override!r} is not of the form section.key=value")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *sections, key = dotted.split(".")
+    for section in sections:
+        data = data.setdefault(section, {})
+        if not isinstance(data, dict):
+            raise ConfigError(f"--set {override!r}: {section!r} is a value, not a section")
+    data[key] = value
+
+
+def changed_knobs(old: Recipe, new: Recipe) -> list[str]:
+    """Dotted names whose values differ."""
+    before, after = _flatten(old.model_dump()), _flatten(new.model_dump())
+    return sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+
+
+def refuse_changes(old: Recipe, new: Recipe) -> None:
+    """Raise `ConfigError` when a knob changed that may not change at resume."""
+    allowed = tuple(RESUMABLE_KNOBS)
+    fixed = [k for k in changed_knobs(old, new) if not any(k == a or k.startswith(a + ".") for a in allowed)]
+    if fixed:
+        raise ConfigError(
+            f"cannot change {', '.join(fixed)} at resume", f"start a new run, or change only: {', '.join(allowed)}"
+        )
+
+
+def to_toml(recipe: Recipe) -> str:
+    """The resolved recipe as TOML; `load_recipe` reads it back unchanged."""
+    data = recipe.model_dump()
+    lines = [f"{key} = {_toml_value(value)}" for key, value in data.items() if not isinstance(value, dict)]
+    for section, values in data.items():
+        if isinstance(values, dict):
+            lines += ["", f"[{section}]", *(f"{key} = {_toml_value(value)}" for key, value in values.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _toml_value(value: Any) -> str:
+    import json
+
+    return json.dumps(value)
+
+
+def _flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, dict):
+            flat |= _flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def _explain(problem: dict[str, Any]) -> str:
+    """One validation problem as a sentence."""
+    place = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] != "extra_forbidden":
+        return f"{place or 'recipe'}: {problem['msg']}"
+    model: Any = Recipe
+    for part in problem["loc"][:-1]:
+        model = model.model_fields[part].annotation
+    return f"unknown key {place!r}. {nearest(str(problem['loc'][-1]), model.model_fields)}"

@@ -1,0 +1,52 @@
+"""Errors people are meant to read: what happened, where, what to do."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class QuartetError(Exception):
+    """Base of every error that ends a command. `advice` says what to do next."""
+
+    def __init__(self, what: str, advice: str = "") -> None:
+        super().__init__(what if not advice else f"{what}\n  -> {advice}")
+        self.what = what
+        self.advice = advice
+
+
+class ConfigError(QuartetError):
+    """A recipe or an override is wrong."""
+
+
+class EnvError(QuartetError):
+    """An environment failed: infrastructure, never the policy's doing."""
+
+
+class EngineError(QuartetError):
+    """An engine failed or answered nonsense: infrastructure, never the policy's doing."""
+
+
+class PromptTooLongError(EngineError):
+    """The prompt does not fit the model's context."""
+
+
+class LedgerError(QuartetError):
+    """The ledger is damaged, too new, or was asked for an impossible transition."""
+
+
+class LeaseLostError(LedgerError):
+    """The lease expired and was given to somebody else; the late work is recorded as `superseded`."""
+
+
+class CheckpointError(QuartetError):
+    """A policy or trainer checkpoint is missing or damaged."""
+
+
+class SetupError(QuartetError):
+    """The machine lacks something: a browser, a free port, disk space."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint like ` Did you mean 'uniform'?`, or the list of known names when nothing is close."""
+    names = sorted(known)
+    close = get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(names)}."

@@ -1,0 +1,27 @@
+"""The agent loop protocol: how observations become prompts and responses become actions."""
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from quartet.env.base import Env
+from quartet.rollout.client import ModelClient
+from quartet.types import Task, Trajectory
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    max_turns: int
+    max_tokens: int
+    """Per response."""
+    timeout_seconds: float
+    """Per episode."""
+
+
+class AgentLoop(Protocol):
+    """Runs one rollout as one coroutine: observe -> generate -> act.
+
+    Returns a trajectory with status `completed` or `truncated_*`. Infrastructure failures are raised
+    (`EnvError`, `EngineError`); the worker records them as statuses.
+    """
+
+    async def run(self, task: Task, env: Env, model: ModelClient, limits: Limits) -> Trajectory: ...
