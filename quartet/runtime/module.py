@@ -1,0 +1,67 @@
+"""One module in one process: `python -m quartet.runtime.module MODULE RUN_DIR`.
+
+A module is a plain process. It reads the run's `config.toml`, talks to the others through the ledger and HTTP only,
+stops on SIGTERM, and dies with its supervisor. So it can also be started by hand, by Ray or by Kubernetes.
+"""
+
+import asyncio
+import ctypes
+import importlib
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+from quartet.config import Recipe, load_recipe
+from quartet.errors import QuartetError
+from quartet.observe.log import log_to_file
+
+ENTRIES = {
+    "env": "quartet.env.host:run_env_host",
+    "engine": "quartet.rollout.engine.server:run_engine",
+    "worker": "quartet.rollout.worker:run_worker",
+    "manager": "quartet.data.manager:run_manager",
+    "trainer": "quartet.train.trainer:run_trainer",
+}
+"""Each entry is `async def run(recipe, run_dir, stop: asyncio.Event) -> None`."""
+
+EXIT_FAILED, EXIT_STARVED = 2, 3
+_PR_SET_PDEATHSIG = 1
+
+
+def run_module(module: str, run_dir: Path) -> int:
+    """Run one module until it is told to stop. Returns the exit code; an error is logged with its advice."""
+    log_to_file(run_dir, module)
+    recipe = load_recipe(run_dir / "config.toml")
+    try:
+        asyncio.run(_run(module, recipe, run_dir))
+    except QuartetError as error:
+        logging.getLogger(module).error("%s", error)
+        print(error, file=sys.stderr)  # noqa: T201  (the supervisor shows the last line of a module that died)
+        return EXIT_FAILED
+    return 0
+
+
+async def _run(module: str, recipe: Recipe, run_dir: Path) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stop.set)
+    module_name, _, function = ENTRIES[module].partition(":")
+    entry = getattr(importlib.import_module(module_name), function)
+    await entry(recipe, run_dir, stop)
+
+
+def die_with_parent() -> None:
+    """Ask the kernel for SIGTERM when the supervisor dies, even by SIGKILL (Linux)."""
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() == 1:
+        sys.exit(EXIT_FAILED)
+
+
+if __name__ == "__main__":
+    die_with_parent()
+    sys.exit(run_module(sys.argv[1], Path(sys.argv[2])))

@@ -1,0 +1,104 @@
+"""A child process in its own process group, restarted when it dies, with a bound and a backoff."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+class ModuleProcess:
+    """Starts, watches and ends one module of a run."""
+
+    def __init__(self, module: str, run_dir: Path, *, max_restarts: int, threads: int = 1) -> None:
+        self.module = module
+        self.restarts = 0
+        self._run_dir, self._max_restarts, self._threads = run_dir, max_restarts, threads
+        self._process: subprocess.Popen[bytes] | None = None
+        self._restart_at = 0.0
+        self._stopping = False
+        self.started_at = 0.0
+        """Unix seconds of the latest start."""
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    @property
+    def exhausted(self) -> bool:
+        """Dead, and out of restarts."""
+        return self._process is None and self.restarts > self._max_restarts
+
+    def start(self) -> None:
+        log_path = self._run_dir / "logs" / f"{self.module}.stderr"
+        log_path.parent.mkdir(parents=True, exist_ok=True)
+        environment = os.environ | {"OMP_NUM_THREADS": str(self._threads), "TOKENIZERS_PARALLELISM": "false"}
+        with log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "quartet.runtime.module", self.module, str(self._run_dir)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+            )
+        self._stopping = False
+        self.started_at = time.time()
+
+    def poll(self) -> int | None:
+        """Exit code of a process that just died, once; a restart is planned. None while it lives or is being stopped."""
+        if self._process is None or self._stopping:
+            return None
+        code = self._process.poll()
+        if code is None:
+            return None
+        self._kill_group()
+        self._process = None
+        self.restarts += 1
+        self._restart_at = time.time() + min(0.25 * 2 ** min(self.restarts, 5), 8.0)
+        return code
+
+    def restart_if_due(self) -> bool:
+        """Start again after the backoff; False when nothing was to be done."""
+        if self._process is not None or self._stopping or self.exhausted or time.time() < self._restart_at:
+            return False
+        self.start()
+        return True
+
+    def terminate(self) -> None:
+        """Ask the module to stop."""
+        self._stopping = True
+        if self._process and self._process.poll() is None:
+            self._process.terminate()
+
+    def join(self, deadline: float) -> None:
+        """Wait for the module to end until `deadline` (Unix seconds), then kill its whole process group."""
+        if self._process is None:
+            return
+        try:
+            self._process.wait(max(0.0, deadline - time.time()))
+        except subprocess.TimeoutExpired:
+            pass
+        self._kill_group()
+        self._process.wait()
+        self._process = None
+
+    def kill(self) -> None:
+        """SIGKILL, for a module that hangs; `poll` sees it dead and plans the restart."""
+        if self._process:
+            self._kill_group()
+
+    def last_words(self) -> str:
+        """The last line the process printed, for the person who asks why it died."""
+        path = self._run_dir / "logs" / f"{self.module}.stderr"
+        lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
+        return lines[-1] if lines else ""
+
+    def _kill_group(self) -> None:
+        if self._process is None:
+            return
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
