@@ -4,6 +4,7 @@ A recipe is a TOML file with these sections. `load_recipe(path, overrides)` read
 (`train.learning_rate=3e-4`), refuses unknown keys with the nearest valid name, and returns a frozen `Recipe`.
 """
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -58,7 +59,9 @@ class Rollout(Section):
     max_tokens: Positive = 32
     """Longest response of one turn, in tokens."""
     temperature: Annotated[float, Field(ge=0)] = 1.0
+    """Sampling temperature of training rollouts; 0 is greedy."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Nucleus sampling; 1 samples from the whole distribution."""
     episode_timeout_seconds: PositiveFloat = 120.0
     """A rollout that takes longer ends as `truncated_time`."""
     lease_seconds: PositiveFloat = 30.0
@@ -71,6 +74,7 @@ class Engine(Section):
     """Inference engine."""
 
     kind: Literal["torch"] = "torch"
+    """`torch`: embedded, any causal language model of `transformers`."""
     max_slots: Positive = 32
     """Requests decoded together."""
     max_context_tokens: Positive = 1024
@@ -85,8 +89,11 @@ class Control(Section):
     sampler: str = "contrast"
     """`uniform`, or `contrast` (families in proportion to the chance that a group has mixed outcomes)."""
     allocator: str = "fixed"
+    """How many rollouts a group gets: `fixed` is `rollouts_per_group`."""
     rollouts_per_group: Annotated[int, Field(ge=1)] = 8
+    """Rollouts of one task that are compared with each other."""
     horizon: str = "fixed"
+    """How many turns a rollout gets: `fixed` is `rollout.max_turns`."""
     train_seeds_per_family: Positive = 200
     """Training draws seeds 0 .. this-1 of every family, so tasks recur."""
     statistics_window_rollouts: Positive = 32
@@ -111,42 +118,59 @@ class Train(Section):
     """Trainer: batch arithmetic and optimizer."""
 
     groups_per_batch: Positive = 8
+    """Groups of one train step."""
     minibatches: Positive = 1
     """Optimizer steps per epoch over one batch."""
     epochs: Positive = 1
     """Passes over one batch."""
     max_tokens_per_microbatch: Positive = 4096
+    """Prompt and response tokens of one forward pass, padding included."""
     learning_rate: PositiveFloat = 3e-4
+    """Peak learning rate of AdamW."""
     warmup_steps: Annotated[int, Field(ge=0)] = 0
     """Optimizer steps over which the learning rate rises linearly."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """AdamW's decoupled weight decay."""
     adam_beta1: Fraction = 0.9
+    """Decay of AdamW's first moment."""
     adam_beta2: Fraction = 0.99
+    """Decay of AdamW's second moment."""
     max_grad_norm: PositiveFloat = 1.0
+    """Gradients are clipped to this global norm."""
     train_steps_per_checkpoint: Positive = 1
     """Optimizer state is written every this many train steps; policies are published at every step."""
     max_train_steps: Positive = 1000
+    """Training ends after this many train steps."""
     max_seconds: PositiveFloat = 36000.0
     """Wall time of training; the step in progress is finished."""
     threads: Positive = 1
+    """Torch threads."""
     starved_timeout_seconds: PositiveFloat = 300.0
     """Nothing to train for this long stops the run with an explanation (exit code 3)."""
 
 
 class Advantage(Section):
+    """From the rewards of a group to one number per trajectory."""
+
     name: str = "grpo"
     """`grpo`: (reward - group mean) / (group standard deviation + epsilon), one value per trajectory."""
     epsilon: PositiveFloat = 1e-6
+    """Added to the group's standard deviation."""
 
 
 class Loss(Section):
+    """Policy loss."""
+
     name: str = "ppo_clip"
+    """`ppo_clip`: PPO's clipped surrogate with DART's truncated importance weight."""
     clip_low: Fraction = 0.2
+    """The ratio is clipped below 1 minus this."""
     clip_high: Annotated[float, Field(ge=0)] = 0.28
-    """Separate bounds (DAPO's clip-higher)."""
+    """The ratio is clipped above 1 plus this: separate bounds are DAPO's clip-higher."""
     importance_cap: PositiveFloat = 1.0
     """Cap of DART's truncated importance weight min(pi_train_old / pi_rollout, cap), a constant per token."""
     aggregation: Literal["token_mean", "sequence_mean"] = "token_mean"
+    """`token_mean`: every token counts equally; `sequence_mean`: every trajectory does."""
     kl_coefficient: Annotated[float, Field(ge=0)] = 0.0
     """Weight of the k3 KL estimate to the reference policy (the policy the run started from); 0 loads no reference."""
     entropy_coefficient: float = 0.0
@@ -154,6 +178,8 @@ class Loss(Section):
 
 
 class Filter(Section):
+    """What is worth training on."""
+
     names: list[str] = ["mixed_outcome"]
     """Applied in order to every closed group. `mixed_outcome` drops groups whose rewards are all equal."""
 
@@ -166,9 +192,13 @@ class Evaluation(Section):
     episodes_per_family: Positive = 20
     """Episodes per family of the evaluations before and after training."""
     episodes_per_family_during: Positive = 4
+    """Episodes per family of the evaluations during training."""
     first_seed: Annotated[int, Field(ge=0)] = 1_000_000
     """Held-out seeds start here; a recipe whose training seeds reach it is refused."""
     before_and_after: bool = True
+    """Evaluate before and after training."""
+    control: bool = False
+    """After training, train the initial policy on `sft.data` for the same wall time and evaluate it as well."""
 
 
 class Disk(Section):
@@ -177,6 +207,7 @@ class Disk(Section):
     keep_policies: Positive = 4
     """Newest policies kept on disk, besides the first and the best."""
     keep_checkpoints: Positive = 2
+    """Newest trainer checkpoints kept on disk."""
     max_blob_megabytes: Positive = 2000
     """When blobs outgrow this, screenshots of trained or dropped rollouts go first; then the run stops, explained."""
     min_free_megabytes: Positive = 200
@@ -184,18 +215,24 @@ class Disk(Section):
 
 
 class Runtime(Section):
+    """Where the modules run."""
+
     kind: Literal["processes", "synchronous"] = "processes"
     """`processes`: every module its own process. `synchronous`: one process, one thread, phases in turn; one seed
     gives a bit-identical run."""
     max_restarts_per_module: Annotated[int, Field(ge=0)] = 20
+    """A module that dies more often ends the run."""
     heartbeat_timeout_seconds: PositiveFloat = 60.0
     """A module silent for this long is killed and started again."""
     engine_port: Annotated[int, Field(ge=0, le=65535)] = 0
-    """0 picks a free port."""
+    """Port of the engine on this machine; 0 picks a free one."""
     env_port: Annotated[int, Field(ge=0, le=65535)] = 0
+    """Port of the environment host on this machine; 0 picks a free one."""
 
 
 class Ledger(Section):
+    """The database."""
+
     durability: Literal["process", "full"] = "process"
     """`process` survives the death of any process; `full` also power loss (fsync at every commit)."""
 
@@ -210,10 +247,15 @@ class Sft(Section):
     copy_steps: Annotated[int, Field(ge=0)] = 0
     """Warm-up: this many steps of copying random sequences before the first demonstration."""
     steps: Positive = 1000
+    """Optimizer steps on demonstrations."""
     tokens_per_batch: Positive = 4096
+    """Tokens of one optimizer step, padding included."""
     learning_rate: PositiveFloat = 1e-3
+    """Peak learning rate of AdamW."""
     max_seconds: PositiveFloat = 36000.0
+    """Wall time of the stage; the step in progress is finished."""
     threads: Positive = 1
+    """Torch threads."""
 
 
 class Recipe(Section):
@@ -340,9 +382,8 @@ def to_toml(recipe: Recipe) -> str:
 
 
 def _toml_value(value: Any) -> str:
-    import json
-
-    return json.dumps(value)
+    """TOML's strings, numbers, booleans and lists are JSON's, but for the delete character."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:

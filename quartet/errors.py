@@ -7,6 +7,9 @@ from difflib import get_close_matches
 class QuartetError(Exception):
     """Base of every error that ends a command. `advice` says what to do next."""
 
+    exit_code = 1
+    """Exit status of the command that it ends."""
+
     def __init__(self, what: str, advice: str = "") -> None:
         super().__init__(what if not advice else f"{what}\n  -> {advice}")
         self.what = what
@@ -43,6 +46,18 @@ class CheckpointError(QuartetError):
 
 class SetupError(QuartetError):
     """The machine lacks something: a browser, a free port, disk space."""
+
+
+class StarvedError(QuartetError):
+    """The trainer had nothing to train for longer than the recipe allows."""
+
+    exit_code = 3
+
+
+class InterruptedByUser(QuartetError):  # noqa: N818  (it is no fault)
+    """Ctrl-C, SIGTERM or `quartet stop`."""
+
+    exit_code = 130
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -175,7 +175,7 @@ class Trajectory(Struct, frozen=True, kw_only=True):
         return sum(len(call.prompt_ids) for call in self.calls)
 
 
-# -------------------------------------------------------------------------------------- the ledger's three state machines
+# ------------------------------------------------------------------------------------ the ledger's three state machines
 
 
 class RolloutState(StrEnum):

@@ -26,7 +26,6 @@ ENTRIES = {
 }
 """Each entry is `async def run(recipe, run_dir, stop: asyncio.Event) -> None`."""
 
-EXIT_FAILED, EXIT_STARVED = 2, 3
 _PR_SET_PDEATHSIG = 1
 
 
@@ -39,7 +38,7 @@ def run_module(module: str, run_dir: Path) -> int:
     except QuartetError as error:
         logging.getLogger(module).error("%s", error)
         print(error, file=sys.stderr)  # noqa: T201  (the supervisor shows the last line of a module that died)
-        return EXIT_FAILED
+        return error.exit_code
     return 0
 
 
@@ -59,7 +58,7 @@ def die_with_parent() -> None:
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() == 1:
-        sys.exit(EXIT_FAILED)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

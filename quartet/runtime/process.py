@@ -1,5 +1,6 @@
 """A child process in its own process group, restarted when it dies, with a bound and a backoff."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -47,7 +48,7 @@ class ModuleProcess:
         self.started_at = time.time()
 
     def poll(self) -> int | None:
-        """Exit code of a process that just died, once; a restart is planned. None while it lives or is being stopped."""
+        """Exit code of a process that just died, once; a restart is planned. None while it lives or is stopping."""
         if self._process is None or self._stopping:
             return None
         code = self._process.poll()
@@ -76,10 +77,8 @@ class ModuleProcess:
         """Wait for the module to end until `deadline` (Unix seconds), then kill its whole process group."""
         if self._process is None:
             return
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(max(0.0, deadline - time.time()))
-        except subprocess.TimeoutExpired:
-            pass
         self._kill_group()
         self._process.wait()
         self._process = None

@@ -1,0 +1,1 @@
+"""One file per question. `python -m benchmarks.NAME` prints a table, `--json` one line of JSON at the end."""

@@ -1,0 +1,86 @@
+"""How fast is the whole loop, and where does the time go?
+
+Trains a recipe for a while with everything on and reports rollouts, turns and tokens per second, the processor time of
+each module (its children included: the browser belongs to `env`), and each module's share of waiting.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import psutil
+
+from quartet.data.ledger import Ledger
+
+
+@click.command()
+@click.option("--recipe", default="recipes/miniwob/recipe.toml", show_default=True)
+@click.option("--seconds", default=90.0, show_default=True, help="Training time that is measured.")
+@click.option("--set", "overrides", multiple=True, metavar="A.B=C")
+@click.option("--json", "as_json", is_flag=True)
+def main(recipe: str, seconds: float, overrides: tuple[str, ...], as_json: bool) -> None:
+    """Measure the whole loop."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = measure(recipe, seconds, overrides, Path(folder) / "run")
+    for key, value in result.items():
+        click.echo(f"{key:28} {value}")
+    if as_json:
+        click.echo(json.dumps(result))
+
+
+def measure(recipe: str, seconds: float, overrides: tuple[str, ...], run_dir: Path) -> dict[str, Any]:
+    """Run the recipe without evaluations and without control, and read its summary."""
+    knobs = [
+        f"train.max_seconds={seconds}",
+        "evaluation.before_and_after=false",
+        "evaluation.train_steps_per_evaluation=0",
+        "evaluation.control=false",
+        *overrides,
+    ]
+    command = [sys.executable, "-m", "quartet", "train", recipe, "--run-dir", str(run_dir), "--json"]
+    process = subprocess.Popen(
+        [*command, *(part for knob in knobs for part in ("--set", knob))], stdout=subprocess.PIPE, text=True
+    )
+    processor_seconds: dict[str, float] = {}
+    while process.poll() is None:
+        time.sleep(1.0)
+        processor_seconds |= _processor_seconds(run_dir)
+    if process.returncode:
+        raise SystemExit("the run failed; its message stands above")
+    output = process.stdout.read() if process.stdout else ""
+    summary = json.loads(output.strip().splitlines()[-1])
+    keys = (
+        *("rollouts_per_second", "turns_per_second", "mean_turns", "prompt_tokens_per_rollout"),
+        *("generated_tokens_per_second", "trained_tokens_per_second", "train_steps", "train_seconds", "share_waiting"),
+        *("lag_histogram", "statuses", "lost", "trained_twice"),
+    )
+    cores = {module: round(used / summary["train_seconds"], 2) for module, used in sorted(processor_seconds.items())}
+    load = round(psutil.getloadavg()[0], 2)
+    return {key: summary[key] for key in keys} | {"cores_used": cores, "load_average_1min": load}
+
+
+def _processor_seconds(run_dir: Path) -> dict[str, float]:
+    """User and system seconds of every module so far, its living children included."""
+    if not (run_dir / "ledger.sqlite").exists():
+        return {}
+    ledger = Ledger.open(run_dir)
+    modules = ledger.modules()
+    ledger.close()
+    used = {}
+    for row in modules:
+        try:
+            process = psutil.Process(row.pid)
+            family = [process, *process.children(recursive=True)]
+            used[row.module] = sum(sum(member.cpu_times()[:2]) for member in family)
+        except psutil.NoSuchProcess:
+            continue
+    return used
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""The `quartet` command. Sub-commands live in files of their own and are imported when called: `--help` is instant."""
+
+import importlib
+import sys
+
+import click
+
+from quartet import __version__
+from quartet.errors import QuartetError
+
+COMMANDS = {
+    "train": "Train a policy with reinforcement learning.",
+    "sft": "Fine-tune a policy on demonstrations (the cold start).",
+    "eval": "Evaluate a run or a policy on held-out tasks.",
+    "status": "Show what a run is doing and what it waits for.",
+    "stop": "Stop a run cleanly.",
+}
+
+
+class LazyGroup(click.Group):
+    """Imports `quartet.cli.NAME` only when NAME is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        return importlib.import_module(f"quartet.cli.{cmd_name}").command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="quartet")
+def cli() -> None:
+    """Quartet trains language and GUI agents with reinforcement learning.
+
+    Exit codes: 0 done, 1 failed (the message says what to do), 2 wrong usage, 3 starved (nothing to train),
+    130 stopped by the user.
+    """
+
+
+def main() -> None:
+    """Entry point: shows a `QuartetError` as one screen, without a traceback."""
+    try:
+        cli()
+    except QuartetError as error:
+        click.secho(f"error: {error}", fg="red", err=True)
+        sys.exit(error.exit_code)

@@ -1,0 +1,34 @@
+"""`quartet stop`: end a run cleanly."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import click
+
+from quartet.errors import SetupError
+
+PATIENCE_SECONDS = 20.0
+
+
+@click.command(name="stop")
+@click.argument("run", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(run: Path, as_json: bool) -> None:
+    """Stop the supervisor of RUN; it ends its modules and browsers. Go on later with `quartet train … --resume`."""
+    from quartet.runtime.run_dir import supervisor_pid
+
+    pid = supervisor_pid(run)
+    if pid is not None:
+        os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while supervisor_pid(run) is not None:
+            if time.monotonic() > deadline:
+                raise SetupError(f"process {pid} did not stop within {PATIENCE_SECONDS:.0f} s", f"kill -9 {pid}")
+            time.sleep(0.1)
+    if as_json:
+        click.echo(json.dumps({"run": str(run), "was_running": pid is not None}))
+    else:
+        click.echo(f"stopped {run}" if pid is not None else f"{run} was not running")

@@ -1,0 +1,100 @@
+"""Held-out evaluation: greedy rollouts on seeds that training never draws."""
+
+from collections.abc import Iterator
+
+from quartet.config import Recipe
+from quartet.data.ledger import Ledger
+from quartet.observe.record import Recorder
+from quartet.types import Purpose, RolloutPlan, Task
+
+_DURING = "during/"
+
+
+def admit_evaluation(
+    ledger: Ledger,
+    *,
+    env: str,
+    families: list[str],
+    episodes_per_family: int,
+    temperature: float,
+    tag: str,
+    first_seed: int,
+    max_turns: int,
+) -> int:
+    """Queue `episodes_per_family` rollouts of every family, on the seeds from `first_seed`.
+
+    Returns the policy version that is the newest now. Raises `LedgerError` when the tag was used before.
+
+    Ask `ledger.evaluation_open(tag)` for what is left to do, and `ledger.evaluation_results(tag)` at the end.
+    """
+
+    def plans() -> Iterator[RolloutPlan]:
+        # Seed by seed and not family by family: what is running at the end is a mix of short and long tasks.
+        for seed in range(first_seed, first_seed + episodes_per_family):
+            for family in families:
+                task = Task(env=env, family=family, seed=seed)
+                yield RolloutPlan(
+                    task=task,
+                    num_rollouts=1,
+                    max_turns=max_turns,
+                    purpose=Purpose.EVAL,
+                    temperature=temperature,
+                    tag=tag,
+                )
+
+    return ledger.admit_evaluation(tag, plans())
+
+
+class PeriodicEvaluation:
+    """Evaluates every so many train steps while training goes on, and remembers the best policy.
+
+    Engines go on to newer policies meanwhile, so a result belongs to the policy that was newest at its admission and,
+    in part, to its successors; the evaluations before and after training are exact.
+    """
+
+    def __init__(self, recipe: Recipe, ledger: Ledger, recorder: Recorder, families: list[str]) -> None:
+        self._recipe, self._ledger, self._recorder, self._families = recipe, ledger, recorder, families
+        self._done = set(ledger.evaluations_admitted())
+
+    def admit_due(self, train_step: int) -> bool:
+        """Queue the evaluation of the newest due step, unless one is running; True when it was queued."""
+        every = self._recipe.evaluation.train_steps_per_evaluation
+        # Not only at the exact step: a tick may come late, or another evaluation may still have been running.
+        due = train_step - train_step % every if every else 0
+        tag = f"{_DURING}{due}"
+        if not due or tag in self._done or self._running():
+            return False
+        admit_evaluation(
+            self._ledger,
+            env=self._recipe.env.name,
+            families=self._families,
+            episodes_per_family=self._recipe.evaluation.episodes_per_family_during,
+            temperature=0.0,
+            tag=tag,
+            first_seed=self._recipe.evaluation.first_seed,
+            max_turns=self._recipe.rollout.max_turns,
+        )
+        self._done.add(tag)
+        return True
+
+    def record_finished(self) -> bool:
+        """Record the results of the evaluations that have ended; True when there were any."""
+        changed = False
+        for tag, version in self._running().items():
+            if self._ledger.evaluation_open(tag):
+                continue
+            results = self._ledger.evaluation_results(tag)
+            episodes = sum(count for _, count in results.values())
+            if episodes:
+                success = sum(successes for successes, _ in results.values()) / episodes
+                self._ledger.mark_best(version, success)
+                self._recorder.metric(
+                    "evaluation", tag=tag, version=version, success=success, episodes=episodes, families=results
+                )
+            self._ledger.finish_evaluation(tag)
+            changed = True
+        return changed
+
+    def _running(self) -> dict[str, int]:
+        running = self._ledger.evaluations_running()
+        return {tag: version for tag, version in running.items() if tag.startswith(_DURING)}

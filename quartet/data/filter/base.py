@@ -1,0 +1,14 @@
+"""The filter protocol: a closed group in, a group to train on or a reason to drop it out."""
+
+from typing import Protocol
+
+from quartet.types import Group
+
+
+class Filter(Protocol):
+    def apply(self, group: Group) -> Group | str:
+        """The group, possibly with fewer members, or the reason why it is dropped (a short snake_case word).
+
+        `group` holds countable members only.
+        """
+        ...

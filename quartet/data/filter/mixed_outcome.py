@@ -1,0 +1,12 @@
+"""Without a difference in reward there is nothing to compare: such a group has no gradient under GRPO."""
+
+from quartet.data.filter.base import Filter
+from quartet.types import Group
+
+
+class MixedOutcome(Filter):
+    """Drops groups whose rewards are all exactly equal."""
+
+    def apply(self, group: Group) -> Group | str:
+        rewards = {member.trajectory.reward for member in group.members}
+        return group if len(rewards) > 1 else "equal_rewards"

@@ -1,0 +1,46 @@
+"""What the run keeps on disk: bytes of blobs, and the screenshots that may go."""
+
+import sqlalchemy as sa
+
+from quartet.data.ledger.part import LedgerPart
+from quartet.data.schema import groups, trajectories
+from quartet.types import GroupState, Purpose
+
+_OVER = (GroupState.TRAINED, GroupState.DROPPED)
+
+
+class DiskSpace(LedgerPart):
+    def blob_bytes(self) -> int:
+        """Bytes of all blobs that rows point to; one that two rows share counts twice."""
+        size = trajectories.c.blob_bytes + sa.case(
+            (trajectories.c.screenshots_blob.is_not(None), trajectories.c.screenshots_bytes), else_=0
+        )
+        with self._database.read() as connection:
+            return connection.execute(sa.select(sa.func.sum(size))).scalar() or 0
+
+    def drop_screenshots(self, limit: int) -> int:
+        """Delete the screenshots of the oldest `limit` rollouts whose groups are over; returns how many bytes.
+
+        Over means trained, dropped, or a closed evaluation.
+        """
+        over = sa.or_(
+            groups.c.state.in_(_OVER), sa.and_(groups.c.purpose == Purpose.EVAL, groups.c.state == GroupState.CLOSED)
+        )
+        oldest = (
+            sa.select(trajectories.c.id, trajectories.c.screenshots_blob, trajectories.c.screenshots_bytes)
+            .join(groups, trajectories.c.group_id == groups.c.id)
+            .where(trajectories.c.screenshots_blob.is_not(None), over)
+            .order_by(trajectories.c.id)
+            .limit(limit)
+        )
+        with self._database.write() as connection:
+            rows = connection.execute(oldest).all()
+            ids = [row.id for row in rows]
+            connection.execute(sa.update(trajectories).where(trajectories.c.id.in_(ids)).values(screenshots_blob=None))
+            # Equal pictures share a file: it goes with the last row that points to it.
+            blobs = {row.screenshots_blob for row in rows}
+            shared = sa.select(trajectories.c.screenshots_blob).where(trajectories.c.screenshots_blob.in_(blobs))
+            blobs -= set(connection.execute(shared).scalars())
+            for blob in blobs:
+                self._store.blobs.delete(blob)
+        return sum(row.screenshots_bytes for row in rows)

@@ -1,0 +1,136 @@
+"""The group state machine: open -> closed -> trainable -> claimed -> trained, or -> dropped with a reason.
+
+The first half: admission, closing, and the filters' verdict. Claiming and training are in `batches.py`.
+"""
+
+from collections.abc import Iterable
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from quartet.data.ledger.members import Members
+from quartet.data.schema import families, groups, rollouts, trajectories
+from quartet.errors import LedgerError
+from quartet.types import GroupState, Purpose, RolloutPlan, RolloutState, Status
+
+ADMITTED_STATES = (GroupState.OPEN, GroupState.CLOSED, GroupState.TRAINABLE, GroupState.CLAIMED)
+"""Training groups in these states hold an admission slot."""
+
+
+class Groups(Members):
+    def admit(self, plan: RolloutPlan) -> int:
+        """Write a group and its queued rollouts; returns the group's id."""
+        with self._database.write() as connection:
+            return self._admit(connection, plan)
+
+    def groups_ahead(self) -> int:
+        """Training groups that are open, waiting or in training: those that hold an admission slot."""
+        ahead = (groups.c.purpose == Purpose.TRAIN, groups.c.state.in_(ADMITTED_STATES))
+        with self._database.read() as connection:
+            return connection.execute(sa.select(sa.func.count()).select_from(groups).where(*ahead)).scalar_one()
+
+    def groups_admitted(self) -> int:
+        """How many groups were ever admitted: the counter that task samplers draw from."""
+        with self._database.read() as connection:
+            return connection.execute(sa.select(sa.func.max(groups.c.id))).scalar() or 0
+
+    def closable(self, deadline_seconds: float) -> list[int]:
+        """Open groups whose members are all finished, and training groups older than `deadline_seconds`."""
+        unfinished = sa.exists().where(rollouts.c.group_id == groups.c.id, rollouts.c.state != RolloutState.FINISHED)
+        overdue = sa.and_(groups.c.purpose == Purpose.TRAIN, groups.c.created_at <= self._clock() - deadline_seconds)
+        return self._group_ids(list(Purpose), GroupState.OPEN, sa.or_(~unfinished, overdue))
+
+    def close_group(self, group_id: int) -> None:
+        """Close an open group: members that are not finished are cancelled; what they append later is `late`.
+
+        Raises `LedgerError` when the group is not open.
+        """
+        cancelled = {"state": RolloutState.FINISHED, "status": Status.CANCELLED, "finished_at": self._clock()}
+        with self._database.write() as connection:
+            self._move(connection, group_id, GroupState.OPEN, GroupState.CLOSED, closed_at=self._clock())
+            unfinished = (rollouts.c.group_id == group_id, rollouts.c.state != RolloutState.FINISHED)
+            count = connection.execute(sa.update(rollouts).where(*unfinished).values(cancelled)).rowcount
+            if count:
+                self._event(connection, "group_deadline", group_id=group_id, cancelled=count)
+
+    def closed_groups(self) -> list[int]:
+        """Training groups that wait for the filters' verdict, oldest first."""
+        return self._group_ids([Purpose.TRAIN], GroupState.CLOSED, sa.true())
+
+    def make_trainable(self, group_id: int, kept: Iterable[int], min_countable: int, excluded_by: str = "") -> None:
+        """The filters let a closed group pass.
+
+        `kept` are rollout ids; other countable members stay stored, marked `excluded_by`. Should blobs be lost later,
+        the group is dropped when fewer than `min_countable` members are left.
+        """
+        with self._database.write() as connection:
+            member = (trajectories.c.group_id == group_id, trajectories.c.counted)
+            left_out = sa.update(trajectories).where(*member, trajectories.c.rollout_id.not_in(list(kept)))
+            connection.execute(left_out.values(excluded=excluded_by or "filter"))
+            versions = sa.select(
+                sa.func.min(trajectories.c.oldest_version), sa.func.max(trajectories.c.newest_version)
+            ).where(*member, trajectories.c.excluded == "")
+            oldest, newest = connection.execute(versions).one()
+            self._move(
+                connection,
+                group_id,
+                GroupState.CLOSED,
+                GroupState.TRAINABLE,
+                min_countable=min_countable,
+                oldest_version=oldest,
+                newest_version=newest,
+            )
+
+    def drop_group(self, group_id: int, reason: str) -> None:
+        """The filters refuse a closed group."""
+        with self._database.write() as connection:
+            self._move(connection, group_id, GroupState.CLOSED, GroupState.DROPPED, reason=reason)
+
+    def cancel_unfinished(self) -> int:
+        """Training has ended: drop what is still open, reason `training_ended`; returns how many groups.
+
+        Their unfinished rollouts are cancelled. Trainable groups stay, a resumed run may train on them.
+        """
+        open_groups = (groups.c.purpose == Purpose.TRAIN, groups.c.state == GroupState.OPEN)
+        cancelled = {"state": RolloutState.FINISHED, "status": Status.CANCELLED, "finished_at": self._clock()}
+        dropped = {"state": GroupState.DROPPED, "reason": "training_ended", "closed_at": self._clock()}
+        with self._database.write() as connection:
+            ids = list(connection.execute(sa.select(groups.c.id).where(*open_groups)).scalars())
+            unfinished = (rollouts.c.group_id.in_(ids), rollouts.c.state != RolloutState.FINISHED)
+            connection.execute(sa.update(rollouts).where(*unfinished).values(cancelled))
+            connection.execute(sa.update(groups).where(groups.c.id.in_(ids)).values(dropped))
+        return len(ids)
+
+    def _admit(self, connection: Connection, plan: RolloutPlan) -> int:
+        task = plan.task
+        if not connection.execute(sa.select(families).where(families.c.family == task.family)).first():
+            connection.execute(sa.insert(families).values(family=task.family))
+        group = {
+            "purpose": plan.purpose,
+            "tag": plan.tag,
+            "env": task.env,
+            "family": task.family,
+            "task_seed": task.seed,
+            "params": task.params,
+            "num_rollouts": plan.num_rollouts,
+            "max_turns": plan.max_turns,
+            "temperature": plan.temperature,
+            "state": GroupState.OPEN,
+            "created_at": self._clock(),
+        }
+        group_id: int = connection.execute(sa.insert(groups).values(group).returning(groups.c.id)).scalar_one()
+        queued = {"group_id": group_id, "purpose": plan.purpose, "state": RolloutState.QUEUED}
+        connection.execute(sa.insert(rollouts), [{**queued, "index": index} for index in range(plan.num_rollouts)])
+        return group_id
+
+    def _group_ids(self, purposes: list[Purpose], state: GroupState, condition: sa.ColumnElement[bool]) -> list[int]:
+        query = sa.select(groups.c.id).where(groups.c.purpose.in_(purposes), groups.c.state == state, condition)
+        with self._database.read() as connection:
+            return list(connection.execute(query.order_by(groups.c.id)).scalars())
+
+    def _move(
+        self, connection: Connection, group_id: int, before: GroupState, after: GroupState, **values: object
+    ) -> None:
+        move = sa.update(groups).where(groups.c.id == group_id, groups.c.state == before)
+        if not connection.execute(move.values(state=after, **values)).rowcount:
+            raise LedgerError(f"group {group_id} is not {before}, so it cannot become {after}")

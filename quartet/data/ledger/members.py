@@ -1,0 +1,64 @@
+"""The members of groups: their rows, their trajectories from the blobs, and what happens when a blob is damaged."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from quartet.data.blobs import DamagedBlobError
+from quartet.data.ledger.part import LedgerPart
+from quartet.data.schema import groups, rollouts, trajectories
+from quartet.types import Group, GroupMember, GroupState, Status, Task
+
+MEMBERS = (
+    sa.select(trajectories, rollouts.c.index)
+    .join(rollouts, trajectories.c.rollout_id == rollouts.c.id)
+    .where(trajectories.c.counted, trajectories.c.excluded == "")
+    .order_by(trajectories.c.group_id, rollouts.c.index)
+)
+"""Trajectories that count in their group, in the order of their index."""
+
+
+class Members(LedgerPart):
+    def load_group(self, group_id: int) -> Group:
+        """A group with its countable members, without screenshots.
+
+        A member whose blob is damaged is marked so (status `damaged`, an event) and left out.
+        """
+        with self._database.read() as connection:
+            row = connection.execute(sa.select(groups).where(groups.c.id == group_id)).one()
+            rows = connection.execute(MEMBERS.where(trajectories.c.group_id == group_id)).all()
+        members, damaged = self._load_members(rows)
+        if damaged:
+            with self._database.write() as connection:
+                self._mark_damaged(connection, damaged)
+        return Group(group_id=group_id, task=task_of(row), members=members)
+
+    def _load_members(self, rows: Iterable[Any]) -> tuple[list[GroupMember], dict[int, str]]:
+        """Members of the rows that can be read, and the findings by trajectory id of those that cannot."""
+        members: list[GroupMember] = []
+        damaged: dict[int, str] = {}
+        for row in rows:
+            try:
+                members.append(GroupMember(rollout_id=row.rollout_id, trajectory=self._store.load(row.blob)))
+            except DamagedBlobError as error:
+                damaged[row.id] = str(error)
+        return members, damaged
+
+    def _mark_damaged(self, connection: Connection, damaged: dict[int, str]) -> None:
+        mark = sa.update(trajectories).values(status=Status.DAMAGED, counted=False)
+        for trajectory_id, finding in damaged.items():
+            connection.execute(mark.where(trajectories.c.id == trajectory_id))
+            owner = sa.select(trajectories.c.rollout_id).where(trajectories.c.id == trajectory_id).scalar_subquery()
+            connection.execute(sa.update(rollouts).where(rollouts.c.id == owner).values(status=Status.DAMAGED))
+            self._event(connection, "blob_damaged", trajectory_id=trajectory_id, finding=finding)
+
+    def _drop(self, connection: Connection, group_ids: list[int], reason: str) -> None:
+        dropped = {"state": GroupState.DROPPED, "reason": reason, "batch_id": None}
+        connection.execute(sa.update(groups).where(groups.c.id.in_(group_ids)).values(dropped))
+
+
+def task_of(row: Any) -> Task:
+    """The task of a `groups` row."""
+    return Task(env=row.env, family=row.family, seed=row.task_seed, params=row.params)

@@ -1,0 +1,74 @@
+"""What the parts of the ledger share: the database, the blobs, the clock, events, and a few named values."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from quartet.data.database import Database
+from quartet.data.rows import Event
+from quartet.data.schema import events, run_values
+from quartet.data.trajectory_store import TrajectoryStore
+
+
+class LedgerPart:
+    """Base of the classes that `Ledger` is made of."""
+
+    def __init__(self, run_dir: Path, database: Database, store: TrajectoryStore, clock: Callable[[], float]) -> None:
+        self.run_dir = run_dir
+        self._database, self._store, self._clock = database, store, clock
+
+    def close(self) -> None:
+        """Close this process's connections."""
+        self._database.close()
+
+    def event(self, kind: str, **fields: Any) -> None:
+        """Record something worth telling a person; `fields` must be JSON."""
+        with self._database.write() as connection:
+            self._event(connection, kind, **fields)
+
+    def events(self, limit: int = 100) -> list[Event]:
+        """The newest events, newest first."""
+        query = sa.select(events).order_by(events.c.id.desc()).limit(limit)
+        with self._database.read() as connection:
+            rows = connection.execute(query).all()
+        return [Event(time=row.time, kind=row.kind, fields=row.fields) for row in rows]
+
+    def value(self, key: str, default: Any = None) -> Any:
+        """A named value of the run (`training_seconds`, `stop_reason`, ...), or `default`."""
+        with self._database.read() as connection:
+            return self._value(connection, key, default)
+
+    def set_value(self, key: str, value: Any) -> None:
+        """Write a named value of the run; it must be JSON."""
+        with self._database.write() as connection:
+            self._set_value(connection, key, value)
+
+    def request_stop(self, reason: str) -> None:
+        """Ask everyone to stop; the first reason stays. The supervisor acts on `stop_reason`."""
+        with self._database.write() as connection:
+            if self._value(connection, "stop_reason", None) is None:
+                self._set_value(connection, "stop_reason", reason)
+                self._event(connection, "stop", reason=reason)
+
+    def stop_reason(self) -> str | None:
+        """Why the run is to stop, or None."""
+        return self.value("stop_reason")
+
+    def clear_stop(self) -> None:
+        """Forget an earlier stop: the run is resumed."""
+        self.set_value("stop_reason", None)
+
+    def _event(self, connection: Connection, kind: str, **fields: Any) -> None:
+        connection.execute(sa.insert(events).values(time=self._clock(), kind=kind, fields=fields))
+
+    def _value(self, connection: Connection, key: str, default: Any) -> Any:
+        row = connection.execute(sa.select(run_values.c.value).where(run_values.c.key == key)).one_or_none()
+        return default if row is None else row.value
+
+    def _set_value(self, connection: Connection, key: str, value: Any) -> None:
+        update = sa.update(run_values).where(run_values.c.key == key).values(value=value)
+        if not connection.execute(update).rowcount:
+            connection.execute(sa.insert(run_values).values(key=key, value=value))

@@ -1,0 +1,80 @@
+"""Committed weights. A version number is never used twice, not even after a roll-back."""
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from quartet.data.ledger.part import LedgerPart
+from quartet.data.schema import policies
+from quartet.errors import LedgerError
+from quartet.types import Policy
+
+
+class Policies(LedgerPart):
+    def register_initial_policy(self, path: str) -> Policy:
+        """Commit the weights that the run starts from as version 0. Raises `LedgerError` when there is a version 0."""
+        with self._database.write() as connection:
+            if connection.execute(sa.select(policies.c.version).where(policies.c.version == 0)).first():
+                raise LedgerError("this run has an initial policy already", "go on with --resume")
+            return self._insert_policy(connection, path, train_step=0)
+
+    def latest_policy(self) -> Policy:
+        """The newest committed policy. Raises `LedgerError` when there is none yet."""
+        with self._database.read() as connection:
+            return self._latest_policy(connection)
+
+    def policies(self) -> list[Policy]:
+        """All committed policies, oldest first; the disk budget may have taken the folders of some."""
+        query = sa.select(policies).where(~policies.c.rolled_back).order_by(policies.c.version)
+        with self._database.read() as connection:
+            return [_policy(row) for row in connection.execute(query)]
+
+    def policies_on_disk(self) -> list[Policy]:
+        """Policies whose folders were not deleted, rolled back ones included, oldest first."""
+        query = sa.select(policies).where(~policies.c.deleted).order_by(policies.c.version)
+        with self._database.read() as connection:
+            return [_policy(row) for row in connection.execute(query)]
+
+    def mark_deleted(self, version: int) -> None:
+        """The policy's folder is about to be deleted: nobody may load it any more."""
+        with self._database.write() as connection:
+            connection.execute(sa.update(policies).where(policies.c.version == version).values(deleted=True))
+
+    def mark_best(self, version: int, success: float) -> None:
+        """Record a policy's held-out success rate; the highest one is the best policy."""
+        with self._database.write() as connection:
+            connection.execute(sa.update(policies).where(policies.c.version == version).values(success=success))
+
+    def best_policy(self) -> Policy | None:
+        """The policy with the highest held-out success rate, the newest of equals; None before any evaluation."""
+        query = (
+            sa.select(policies)
+            .where(policies.c.success.is_not(None), ~policies.c.rolled_back, ~policies.c.deleted)
+            .order_by(policies.c.success.desc(), policies.c.version.desc())
+            .limit(1)
+        )
+        with self._database.read() as connection:
+            row = connection.execute(query).one_or_none()
+        return None if row is None else _policy(row)
+
+    def _latest_policy(self, connection: Connection) -> Policy:
+        query = sa.select(policies).where(~policies.c.rolled_back).order_by(policies.c.version.desc()).limit(1)
+        row = connection.execute(query).one_or_none()
+        if row is None:
+            raise LedgerError("this run has no policy yet", "register the initial policy first")
+        return _policy(row)
+
+    def _insert_policy(self, connection: Connection, path: str, train_step: int) -> Policy:
+        newest = connection.execute(sa.select(sa.func.max(policies.c.version))).scalar()
+        policy = Policy(version=0 if newest is None else newest + 1, path=path, train_step=train_step)
+        connection.execute(
+            sa.insert(policies).values(
+                version=policy.version, path=path, train_step=train_step, created_at=self._clock(), name=policy.name
+            )
+        )
+        return policy
+
+
+def _policy(row: Any) -> Policy:
+    return Policy(version=row.version, path=row.path, train_step=row.train_step, name=row.name)

@@ -1,0 +1,201 @@
+"""The rollout state machine: queued -> leased -> finished, and leased -> queued when a lease expires or is given back.
+
+Every write of a worker is conditional on the attempt number of its lease, which grows at every claim.
+"""
+
+import hashlib
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from quartet.data.ledger.part import LedgerPart
+from quartet.data.rows import AppendOutcome
+from quartet.data.schema import TrajectoryKind, groups, rollouts, trajectories
+from quartet.data.trajectory_store import StoredTrajectory
+from quartet.errors import LeaseLostError
+from quartet.types import Purpose, RolloutLease, RolloutState, Status, Task, Trajectory
+
+
+class Rollouts(LedgerPart):
+    def claim_rollouts(self, worker: str, count: int, lease_seconds: float) -> list[RolloutLease]:
+        """Lease up to `count` queued rollouts: evaluation first, then the oldest."""
+        with self._database.write() as connection:
+            ids: list[int] = []
+            for purpose in (Purpose.EVAL, Purpose.TRAIN):
+                ids += (
+                    connection.execute(_queued(purpose).limit(count - len(ids))).scalars() if len(ids) < count else []
+                )
+            if not ids:
+                return []
+            deadline = self._clock() + lease_seconds
+            connection.execute(
+                sa.update(rollouts)
+                .where(rollouts.c.id.in_(ids))
+                .values(state=RolloutState.LEASED, attempt=rollouts.c.attempt + 1, worker=worker, deadline=deadline)
+            )
+            seed = self._value(connection, "seed", 0)
+            rows = {row.id: row for row in connection.execute(_LEASES.where(rollouts.c.id.in_(ids)))}
+        return [_lease(rows[rollout_id], seed) for rollout_id in ids]
+
+    def renew(self, lease: RolloutLease, lease_seconds: float) -> None:
+        """Extend a lease, because the rollout made progress. Raises `LeaseLostError` when it is no longer held."""
+        with self._database.write() as connection:
+            held = connection.execute(_held(lease).values(deadline=self._clock() + lease_seconds)).rowcount
+        if not held:
+            raise _lost(lease)
+
+    def give_back(self, lease: RolloutLease) -> None:
+        """Return an unfinished rollout to the queue; a lease that is already lost is fine."""
+        with self._database.write() as connection:
+            connection.execute(_held(lease).values(state=RolloutState.QUEUED, worker="", deadline=None))
+
+    def append(self, lease: RolloutLease, trajectory: Trajectory, max_attempts: int) -> AppendOutcome:
+        """Store a rollout's record, durably, and finish the rollout or queue its next attempt.
+
+        Raises `LeaseLostError` when the lease was lost; the trajectory is then kept as `superseded`.
+        """
+        stored = self._store.save(trajectory)
+        with self._database.write() as connection:
+            row = connection.execute(sa.select(rollouts).where(rollouts.c.id == lease.rollout_id)).one()
+            kind = _kind(row, lease, trajectory.status, max_attempts)
+            connection.execute(sa.insert(trajectories).values(self._row(lease, trajectory, stored, kind)))
+            if kind is TrajectoryKind.FINAL:
+                self._finish(connection, lease, trajectory.status)
+            elif kind is TrajectoryKind.RETRIED:
+                connection.execute(_held(lease).values(state=RolloutState.QUEUED, worker="", deadline=None))
+            if kind is not TrajectoryKind.FINAL or trajectory.error:
+                self._event(
+                    connection,
+                    f"rollout_{kind}",
+                    rollout_id=lease.rollout_id,
+                    attempt=lease.attempt,
+                    status=trajectory.status,
+                    error=trajectory.error[:500],
+                )
+        if kind is TrajectoryKind.SUPERSEDED:
+            raise _lost(lease)
+        return _OUTCOMES[kind]
+
+    def expire_leases(self, max_attempts: int | None = None) -> int:
+        """Queue the rollouts whose lease ended; returns how many.
+
+        One that has used up `max_attempts` is cancelled instead: it may be what kills its workers.
+        """
+        overdue = sa.and_(rollouts.c.state == RolloutState.LEASED, rollouts.c.deadline < self._clock())
+        with self._database.read() as connection:
+            if not connection.execute(sa.select(rollouts.c.id).where(overdue).limit(1)).first():
+                return 0
+        return self._end_leases(overdue, max_attempts)
+
+    def end_leases(self) -> int:
+        """Queue every leased rollout at once; for a resume, when no worker can be alive. Returns how many."""
+        return self._end_leases(rollouts.c.state == RolloutState.LEASED, None)
+
+    def _end_leases(self, condition: sa.ColumnElement[bool], max_attempts: int | None) -> int:
+        with self._database.write() as connection:
+            rows = connection.execute(sa.select(rollouts).where(condition)).all()
+            for row in rows:
+                spent = max_attempts is not None and row.attempt >= max_attempts
+                then = (
+                    {"state": RolloutState.FINISHED, "status": Status.CANCELLED, "finished_at": self._clock()}
+                    if spent
+                    else {"state": RolloutState.QUEUED, "worker": "", "deadline": None}
+                )
+                connection.execute(sa.update(rollouts).where(rollouts.c.id == row.id).values(then))
+                kind = "rollout_out_of_attempts" if spent else "lease_expired"
+                self._event(connection, kind, rollout_id=row.id, attempt=row.attempt, worker=row.worker)
+        return len(rows)
+
+    def _finish(self, connection: Connection, lease: RolloutLease, status: Status) -> None:
+        ended = {"state": RolloutState.FINISHED, "status": status, "finished_at": self._clock(), "deadline": None}
+        connection.execute(sa.update(rollouts).where(rollouts.c.id == lease.rollout_id).values(ended))
+
+    def _row(
+        self, lease: RolloutLease, trajectory: Trajectory, stored: StoredTrajectory, kind: TrajectoryKind
+    ) -> dict[str, Any]:
+        return {
+            "rollout_id": lease.rollout_id,
+            "group_id": lease.group_id,
+            "attempt": lease.attempt,
+            "kind": kind,
+            "purpose": lease.purpose,
+            "family": lease.task.family,
+            "status": trajectory.status,
+            "counted": kind is TrajectoryKind.FINAL and trajectory.status.countable,
+            "success": trajectory.success,
+            "reward": trajectory.reward,
+            "turns": len(trajectory.turns),
+            "prompt_tokens": trajectory.num_prompt_tokens,
+            "response_tokens": trajectory.num_response_tokens,
+            "oldest_version": trajectory.oldest_version,
+            "newest_version": max((v for call in trajectory.calls for v in call.versions), default=None),
+            "wall_seconds": trajectory.wall_seconds,
+            "blob": stored.blob,
+            "blob_bytes": stored.blob_bytes,
+            "screenshots_blob": stored.screenshots_blob,
+            "screenshots_bytes": stored.screenshots_bytes,
+            "created_at": self._clock(),
+        }
+
+
+_OUTCOMES = {
+    TrajectoryKind.FINAL: AppendOutcome.APPENDED,
+    TrajectoryKind.RETRIED: AppendOutcome.REQUEUED,
+    TrajectoryKind.LATE: AppendOutcome.LATE,
+}
+
+_LEASES = sa.select(
+    rollouts,
+    *(groups.c[name] for name in ("env", "family", "task_seed", "params", "max_turns", "temperature")),
+).join(groups, rollouts.c.group_id == groups.c.id)
+
+
+def _queued(purpose: Purpose) -> sa.Select[Any]:
+    waiting = (rollouts.c.state == RolloutState.QUEUED, rollouts.c.purpose == purpose)
+    return sa.select(rollouts.c.id).where(*waiting).order_by(rollouts.c.id)
+
+
+def _held(lease: RolloutLease) -> sa.Update:
+    """An update that touches the rollout only while `lease` holds it."""
+    return sa.update(rollouts).where(
+        rollouts.c.id == lease.rollout_id,
+        rollouts.c.attempt == lease.attempt,
+        rollouts.c.state == RolloutState.LEASED,
+    )
+
+
+def _kind(row: Any, lease: RolloutLease, status: Status, max_attempts: int) -> TrajectoryKind:
+    """What an appended trajectory is, given the present row of its rollout."""
+    if row.attempt != lease.attempt:
+        return TrajectoryKind.SUPERSEDED
+    if row.state == RolloutState.LEASED:
+        retry = status.retried and lease.attempt < max_attempts
+        return TrajectoryKind.RETRIED if retry else TrajectoryKind.FINAL
+    cancelled = row.state == RolloutState.FINISHED and row.status == Status.CANCELLED
+    return TrajectoryKind.LATE if cancelled else TrajectoryKind.SUPERSEDED
+
+
+def _lease(row: Any, run_seed: int) -> RolloutLease:
+    return RolloutLease(
+        rollout_id=row.id,
+        group_id=row.group_id,
+        attempt=row.attempt,
+        index=row.index,
+        task=Task(env=row.env, family=row.family, seed=row.task_seed, params=row.params),
+        max_turns=row.max_turns,
+        sampling_seed=sampling_seed(run_seed, row.group_id, row.index),
+        temperature=row.temperature,
+        purpose=Purpose(row.purpose),
+        deadline=row.deadline,
+    )
+
+
+def sampling_seed(run_seed: int, group_id: int, index: int) -> int:
+    """63 bits, the same for every attempt of a rollout and different for every rollout."""
+    digest = hashlib.blake2b(f"{run_seed}/{group_id}/{index}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def _lost(lease: RolloutLease) -> LeaseLostError:
+    return LeaseLostError(f"attempt {lease.attempt} of rollout {lease.rollout_id} no longer holds its lease")

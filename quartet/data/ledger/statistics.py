@@ -1,0 +1,79 @@
+"""Questions that are asked all the time: their cost does not grow with the run."""
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from quartet.data.ledger.groups import ADMITTED_STATES
+from quartet.data.ledger.part import LedgerPart
+from quartet.data.rows import FamilyStats, QueueSizes, Rates
+from quartet.data.schema import TrajectoryKind, families, groups, rollouts, trajectories
+from quartet.types import Purpose, RolloutState
+
+_COUNTED = (trajectories.c.purpose == Purpose.TRAIN, trajectories.c.counted)
+_FINAL = trajectories.c.kind == TrajectoryKind.FINAL
+
+
+class Statistics(LedgerPart):
+    def family_statistics(self, window: int) -> dict[str, FamilyStats]:
+        """What the newest `window` countable training rollouts of every family say."""
+        with self._database.read() as connection:
+            names = list(connection.execute(sa.select(families.c.family)).scalars())
+            return {name: _family_stats(connection, name, window) for name in names}
+
+    def recent_success(self, n: int) -> float | None:
+        """Success rate of the newest `n` countable training rollouts; None before the first."""
+        query = sa.select(trajectories.c.success).where(*_COUNTED).order_by(trajectories.c.id.desc()).limit(n)
+        with self._database.read() as connection:
+            successes = connection.execute(query).scalars().all()
+        return sum(successes) / len(successes) if successes else None
+
+    def rates(self, window_seconds: float) -> Rates:
+        """Speed over the last `window_seconds`, or since the first rollout in them."""
+        now = self._clock()
+        columns = (trajectories.c.created_at, trajectories.c.prompt_tokens, trajectories.c.response_tokens)
+        recent = sa.select(*columns).where(_FINAL, trajectories.c.created_at > now - window_seconds)
+        with self._database.read() as connection:
+            rows = connection.execute(recent).all()
+            finished = connection.execute(sa.select(sa.func.count()).select_from(trajectories).where(_FINAL))
+            rollouts_finished = finished.scalar_one()
+        seconds = max(now - min((row.created_at for row in rows), default=now), 1.0)
+        return Rates(
+            rollouts_per_second=len(rows) / seconds,
+            prompt_tokens_per_second=sum(row.prompt_tokens for row in rows) / seconds,
+            response_tokens_per_second=sum(row.response_tokens for row in rows) / seconds,
+            rollouts_finished=rollouts_finished,
+        )
+
+    def queue_sizes(self) -> QueueSizes:
+        """What waits where; states without any are 0."""
+        waiting = (RolloutState.QUEUED, RolloutState.LEASED)
+        rollouts_by_state = _sizes(rollouts.c.state).where(rollouts.c.state.in_(waiting))
+        groups_by_state = _sizes(groups.c.state).where(
+            groups.c.purpose == Purpose.TRAIN, groups.c.state.in_(ADMITTED_STATES)
+        )
+        with self._database.read() as connection:
+            rollout_sizes = {row.state: row.size for row in connection.execute(rollouts_by_state)}
+            group_sizes = {row.state: row.size for row in connection.execute(groups_by_state)}
+        return QueueSizes(
+            rollouts={state.value: rollout_sizes.get(state, 0) for state in waiting},
+            groups={state.value: group_sizes.get(state, 0) for state in ADMITTED_STATES},
+        )
+
+
+def _sizes(state: sa.Column[Any]) -> sa.Select[Any, int]:
+    return sa.select(state, sa.func.count().label("size")).group_by(state)
+
+
+def _family_stats(connection: sa.Connection, family: str, window: int) -> FamilyStats:
+    columns = (trajectories.c.success, trajectories.c.reward, trajectories.c.turns, trajectories.c.response_tokens)
+    newest = sa.select(*columns).where(*_COUNTED, trajectories.c.family == family)
+    rows = connection.execute(newest.order_by(trajectories.c.id.desc()).limit(window)).all()
+    count = max(len(rows), 1)
+    return FamilyStats(
+        rollouts=len(rows),
+        successes=sum(row.success for row in rows),
+        mean_reward=sum(row.reward for row in rows) / count,
+        mean_turns=sum(row.turns for row in rows) / count,
+        mean_response_tokens=sum(row.response_tokens for row in rows) / count,
+    )

@@ -1,0 +1,162 @@
+"""The data manager: keeps the ledger moving. It closes and filters groups, evaluates, admits, tidies up, and decides
+when training ends. It holds no state of its own that matters: killed and started again, it goes on from the ledger.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from quartet.config import Recipe
+from quartet.data.admission import Admission
+from quartet.data.clock import TrainingClock
+from quartet.data.control import ALLOCATORS, HORIZONS, SAMPLERS
+from quartet.data.control.base import ControlContext
+from quartet.data.evaluation import PeriodicEvaluation
+from quartet.data.filter import FILTERS
+from quartet.data.filter.judge import Judge
+from quartet.data.ledger import Ledger
+from quartet.data.retention import Retention
+from quartet.data.stop import StopRule
+from quartet.env import suite_families
+from quartet.observe.presence import Presence
+from quartet.observe.record import Recorder
+from quartet.registry import lookup
+from quartet.types import GroupState, RolloutPlan
+
+IDLE_SECONDS = 0.1
+"""Pause between ticks in which nothing changed."""
+SWEEP_SECONDS = 10.0
+"""Pause between looks at the disk."""
+TRAINING = "training"
+
+
+class DataManager:
+    """Admission, filters, evaluation, retention and the end of training, one after the other in every tick.
+
+    `families` overrides the recipe's task families. Raises `ConfigError` for an unknown part name.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        ledger: Ledger,
+        recorder: Recorder,
+        presence: Presence,
+        *,
+        families: list[str] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._recipe, self._ledger, self._recorder, self._presence = recipe, ledger, recorder, presence
+        self._time = clock
+        families = families or suite_families(recipe.env)
+        context = ControlContext(
+            recipe=recipe,
+            families=families,
+            statistics=lambda: ledger.family_statistics(recipe.control.statistics_window_rollouts),
+            groups_admitted=ledger.groups_admitted,
+        )
+        self._sampler = lookup("task sampler", recipe.control.sampler, SAMPLERS)(context)
+        self._allocator = lookup("rollout allocator", recipe.control.allocator, ALLOCATORS)(context)
+        self._horizon = lookup("horizon", recipe.control.horizon, HORIZONS)(context)
+        filters = {name: lookup("filter", name, FILTERS)() for name in recipe.filter.names}
+        self._judge = Judge(ledger, filters, recipe.admission.min_rollouts_per_group)
+        self._admission = Admission(recipe, ledger)
+        self._evaluation = PeriodicEvaluation(recipe, ledger, recorder, families)
+        self._retention = Retention(recipe.disk, ledger, ledger.run_dir)
+        self._swept_at = 0.0
+        self._training_clock = TrainingClock(ledger, clock())
+        self._stop_rule = StopRule(recipe.train, ledger)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Tick until told to stop."""
+        while not stop.is_set():
+            changed = self.tick()
+            await asyncio.sleep(0 if changed else IDLE_SECONDS)
+        self._training_clock.save()
+
+    def tick(self) -> bool:
+        """One round of everything; True when anything changed. Outside the training phase nothing new is started."""
+        self._presence.beat()
+        training = self._ledger.value("phase", TRAINING) == TRAINING
+        self._training_clock.tick(self._time(), counts=training)
+        changed = self._expire() | self._close_groups() | self._evaluation.record_finished()
+        if training:
+            changed |= self._train()
+        else:
+            self._presence.waits("the training phase", "the evaluation is done")
+        self._sweep()
+        return changed
+
+    def _train(self) -> bool:
+        """Evaluate, stop, or admit, whichever is due."""
+        train_step = self._ledger.train_step()
+        changed = self._evaluation.admit_due(train_step)
+        if self._stop_rule.ending(train_step, self._training_clock.seconds):
+            self._presence.waits("the end of training", "the train step in progress is committed")
+            return changed
+        return self._admit() | changed
+
+    def _expire(self) -> bool:
+        rollouts = self._ledger.expire_leases(self._recipe.rollout.max_attempts)
+        return bool(self._ledger.expire_batches()) | bool(rollouts)
+
+    def _close_groups(self) -> bool:
+        closable = self._ledger.closable(self._recipe.admission.group_deadline_seconds)
+        for group_id in closable:
+            self._ledger.close_group(group_id)
+        closed = self._ledger.closed_groups()
+        for group_id in closed:
+            self._decide(group_id)
+        return bool(closable or closed)
+
+    def _decide(self, group_id: int) -> None:
+        group = self._ledger.load_group(group_id)
+        state, reason = self._judge.decide(group)
+        self._sampler.observe(group)
+        members = [member.trajectory for member in group.members]
+        self._recorder.metric(
+            "group",
+            group_id=group_id,
+            family=group.task.family,
+            seed=group.task.seed,
+            trainable=state is GroupState.TRAINABLE,
+            dropped=reason,
+            members=len(members),
+            successes=sum(member.success for member in members),
+            reward_mean=sum(member.reward for member in members) / len(members) if members else None,
+        )
+
+    def _admit(self) -> bool:
+        capacity = self._admission.capacity()
+        if not capacity.groups:
+            self._presence.waits(capacity.waiting_for, capacity.ends_when)
+            return False
+        self._presence.working("admitting groups")
+        for task in self._sampler.pick(capacity.groups):
+            self._ledger.admit(
+                RolloutPlan(
+                    task=task,
+                    num_rollouts=self._allocator.plan(task),
+                    max_turns=self._horizon.max_turns(task),
+                    temperature=self._recipe.rollout.temperature,
+                )
+            )
+        return True
+
+    def _sweep(self) -> None:
+        if self._time() - self._swept_at < SWEEP_SECONDS:
+            return
+        self._swept_at = self._time()
+        if reason := self._retention.sweep():
+            self._ledger.request_stop(reason)
+
+
+async def run_manager(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None:
+    """The data manager as a process: work until `stop`."""
+    ledger, recorder = Ledger.open(run_dir), Recorder(run_dir, "manager")
+    try:
+        await DataManager(recipe, ledger, recorder, Presence(ledger, "manager")).run(stop)
+    finally:
+        recorder.close()
+        ledger.close()

@@ -1,0 +1,64 @@
+"""The disk budget of a run: which policies stay, and which pictures go first."""
+
+import shutil
+from pathlib import Path
+
+from quartet.config import Disk
+from quartet.data.disk import free_megabytes
+from quartet.data.ledger import Ledger
+
+_ROLLOUTS_PER_STEP = 500
+"""Screenshots are deleted this many rollouts at a time, so that the ledger stays free for others in between."""
+
+
+class Retention:
+    """Keeps a run inside its disk budget. Weights outside the run's own folder are never touched."""
+
+    def __init__(self, disk: Disk, ledger: Ledger, run_dir: Path) -> None:
+        self._disk, self._ledger, self._policies = disk, ledger, (run_dir / "policies").resolve()
+        self._run_dir = run_dir
+
+    def sweep(self) -> str | None:
+        """Delete what is over the budget; returns the reason why the run must stop, or None."""
+        self._sweep_policies()
+        return self._sweep_blobs() or self._check_free()
+
+    def _sweep_policies(self) -> None:
+        """Keep the newest, the first, the best, and those whose evaluation has no result yet."""
+        on_disk = self._ledger.policies_on_disk()
+        kept = {policy.version for policy in on_disk[-self._disk.keep_policies :]}
+        kept |= {0, *self._ledger.evaluations_running().values()}
+        if best := self._ledger.best_policy():
+            kept.add(best.version)
+        for policy in on_disk:
+            folder = self._folder(policy.path)
+            if policy.version not in kept and folder.parent == self._policies:
+                # The row first: a crash in between leaves a folder nobody uses, not a row without its folder.
+                self._ledger.mark_deleted(policy.version)
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _folder(self, path: str) -> Path:
+        """A policy's folder; a relative path is relative to the run."""
+        return (self._run_dir / path).resolve()
+
+    def _sweep_blobs(self) -> str | None:
+        budget = self._disk.max_blob_megabytes * 10**6
+        size = self._ledger.blob_bytes()
+        while size > budget:
+            freed = self._ledger.drop_screenshots(_ROLLOUTS_PER_STEP)
+            if not freed:
+                return (
+                    f"blobs take {size / 1e6:.0f} MB, more than disk.max_blob_megabytes = "
+                    f"{self._disk.max_blob_megabytes}, and no screenshots are left to delete: raise it and resume"
+                )
+            size -= freed
+        return None
+
+    def _check_free(self) -> str | None:
+        free = free_megabytes(self._run_dir)
+        if free >= self._disk.min_free_megabytes:
+            return None
+        return (
+            f"only {free:.0f} MB are free at {self._run_dir}, fewer than disk.min_free_megabytes = "
+            f"{self._disk.min_free_megabytes}: free some space and resume"
+        )

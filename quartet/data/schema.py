@@ -1,0 +1,211 @@
+"""The ledger's tables, declared once; SQLite uses them now, PostgreSQL can use the same declaration.
+
+Times are Unix seconds, sizes are bytes. Rows are never deleted: what was superseded, late, failed or dropped stays,
+marked as such, so that every promise of the ledger can be checked by a query afterwards.
+"""
+
+from enum import StrEnum
+
+from sqlalchemy import (
+    JSON,
+    Boolean,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+SCHEMA_VERSION = 1
+"""Raised whenever a table changes; a ledger of a newer version is refused."""
+
+
+class TrajectoryKind(StrEnum):
+    """What became of an appended trajectory. A rollout has at most one `final` one."""
+
+    FINAL = "final"
+    RETRIED = "retried"
+    """An infrastructure error; the rollout went back to the queue."""
+    LATE = "late"
+    """Its group had already closed: stored, never added."""
+    SUPERSEDED = "superseded"
+    """Its lease was lost to a later attempt."""
+
+
+metadata = MetaData()
+
+run_values = Table("run", metadata, Column("key", Text, primary_key=True), Column("value", JSON, nullable=False))
+
+policies = Table(
+    "policies",
+    metadata,
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("name", Text, nullable=False, default="main"),
+    Column("path", Text, nullable=False),
+    Column("train_step", Integer, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("success", Float),  # success rate of its held-out evaluation, when it had one
+    Column("deleted", Boolean, nullable=False, default=False),  # the folder is gone (disk budget)
+    Column("rolled_back", Boolean, nullable=False, default=False),
+)
+
+families = Table("families", metadata, Column("family", Text, primary_key=True))
+
+groups = Table(
+    "groups",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("purpose", Text, nullable=False),
+    Column("tag", Text, nullable=False),
+    Column("env", Text, nullable=False),
+    Column("family", Text, nullable=False),
+    Column("task_seed", Integer, nullable=False),
+    Column("params", JSON, nullable=False),
+    Column("num_rollouts", Integer, nullable=False),
+    Column("max_turns", Integer, nullable=False),
+    Column("temperature", Float, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", Text, nullable=False, default=""),  # why it was dropped
+    Column("min_countable", Integer, nullable=False, default=0),  # members it needs to stay trainable
+    Column("oldest_version", Integer),  # of all tokens of its countable members
+    Column("newest_version", Integer),
+    Column("batch_id", ForeignKey("batches.id")),
+    Column("created_at", Float, nullable=False),
+    Column("closed_at", Float),
+    Index("groups_by_state", "purpose", "state", "oldest_version", "id"),
+    Index("groups_by_tag", "tag"),
+    Index("groups_by_batch", "batch_id"),
+)
+
+rollouts = Table(
+    "rollouts",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("group_id", ForeignKey("groups.id"), nullable=False),
+    Column("index", Integer, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("status", Text, nullable=False, default=""),
+    Column("attempt", Integer, nullable=False, default=0),  # the fence: grows at every claim
+    Column("worker", Text, nullable=False, default=""),
+    Column("deadline", Float),
+    Column("finished_at", Float),
+    UniqueConstraint("group_id", "index"),
+    Index("rollouts_by_state", "state", "purpose", "id"),
+)
+
+trajectories = Table(
+    "trajectories",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("rollout_id", ForeignKey("rollouts.id"), nullable=False),
+    Column("group_id", ForeignKey("groups.id"), nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("family", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("counted", Boolean, nullable=False),  # final, with a countable status
+    Column("excluded", Text, nullable=False, default=""),  # the filter that left it out of its group
+    Column("success", Boolean, nullable=False),
+    Column("reward", Float, nullable=False),
+    Column("turns", Integer, nullable=False),
+    Column("prompt_tokens", Integer, nullable=False),
+    Column("response_tokens", Integer, nullable=False),
+    Column("oldest_version", Integer),
+    Column("newest_version", Integer),
+    Column("wall_seconds", Float, nullable=False),
+    Column("blob", Text, nullable=False),
+    Column("blob_bytes", Integer, nullable=False),
+    Column("screenshots_blob", Text),  # None: had none, or the disk budget took them
+    Column("screenshots_bytes", Integer, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Index(
+        "one_final_trajectory_per_rollout",
+        "rollout_id",
+        unique=True,
+        sqlite_where=text("kind = 'final'"),
+        postgresql_where=text("kind = 'final'"),
+    ),
+    Index("trajectories_by_rollout", "rollout_id"),
+    Index("trajectories_by_group", "group_id"),
+    Index("trajectories_by_family", "purpose", "counted", "family", "id"),
+    Index("trajectories_by_purpose", "purpose", "counted", "id"),
+    Index("trajectories_by_time", "kind", "created_at"),
+    Index("trajectories_by_screenshots", "screenshots_blob"),
+)
+
+batches = Table(
+    "batches",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("state", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("trainer", Text, nullable=False),
+    Column("deadline", Float, nullable=False),
+    Column("train_step", Integer, nullable=False),
+    Column("start_version", Integer, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("committed_at", Float),
+    Column("metrics", JSON),
+    Index("batches_by_state", "state", "train_step"),
+)
+
+uses = Table(
+    "uses",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("trajectory_id", ForeignKey("trajectories.id"), nullable=False),
+    Column("batch_id", ForeignKey("batches.id"), nullable=False),
+    Column("role", Text, nullable=False),
+    Column("voided", Boolean, nullable=False, default=False),  # its batch was released
+    Index(
+        "one_fresh_use_per_trajectory",
+        "trajectory_id",
+        unique=True,
+        sqlite_where=text("role = 'fresh' AND NOT voided"),
+        postgresql_where=text("role = 'fresh' AND NOT voided"),
+    ),
+    Index("uses_by_batch", "batch_id"),
+    Index("uses_by_trajectory", "trajectory_id"),
+)
+
+evaluations = Table(
+    "evaluations",
+    metadata,
+    Column("tag", Text, primary_key=True),
+    Column("version", Integer, nullable=False),  # the newest policy when it was admitted
+    Column("created_at", Float, nullable=False),
+    Column("finished_at", Float),
+)
+
+modules = Table(
+    "modules",
+    metadata,
+    Column("module", Text, primary_key=True),
+    Column("pid", Integer, nullable=False),
+    Column("url", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("waiting_for", Text, nullable=False),
+    Column("ends_when", Text, nullable=False),
+    Column("since", Float, nullable=False),
+    Column("beat_at", Float, nullable=False),
+    Column("started_at", Float, nullable=False),  # first beat of this process
+    Column("waiting_seconds", Float, nullable=False),  # of this process
+    Column("former_waiting_seconds", Float, nullable=False),  # of the processes before it
+    Column("former_alive_seconds", Float, nullable=False),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("time", Float, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("fields", JSON, nullable=False),
+)

@@ -1,0 +1,64 @@
+"""Environment cluster: the Env protocol, sessions in process or behind a host, and one adapter per environment.
+
+An adapter is registered by name here and imported only when a recipe names it.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from quartet import config
+from quartet.env.base import EnvPool
+from quartet.errors import ConfigError, nearest
+from quartet.registry import lookup
+
+
+class Adapter(NamedTuple):
+    """What an environment offers to the rest of Quartet."""
+
+    pool: Callable[[config.Env], EnvPool]
+    families: Callable[[str], list[str]]
+    """Names of the task families of a suite; "" means the environment's default suite."""
+    undemonstrated: Callable[[str], set[str]] = lambda suite: set()
+    """Families of a suite that no demonstration may show; they are reported apart."""
+
+
+def make_pool(env: config.Env) -> EnvPool:
+    """Sessions in this process. Raises `ConfigError` for an unknown environment, `SetupError` when it cannot run."""
+    return _adapter(env.name).pool(env)
+
+
+def suite_families(env: config.Env) -> list[str]:
+    """Task families the recipe uses: the ones it lists, or the whole suite. Raises `ConfigError` with the nearest."""
+    known = _adapter(env.name).families(env.suite)
+    for family in env.families:
+        if family not in known:
+            raise ConfigError(f"unknown task family {family!r} of {env.name!r}", nearest(family, known))
+    return env.families or known
+
+
+def undemonstrated_families(env: config.Env) -> set[str]:
+    """The recipe's families that were never demonstrated."""
+    return _adapter(env.name).undemonstrated(env.suite) & set(suite_families(env))
+
+
+def _miniwob() -> Adapter:
+    from quartet.env.miniwob.env import MiniWobPool
+    from quartet.env.miniwob.suite import SUITES
+
+    def families(suite: str) -> list[str]:
+        return [family.name for family in lookup("suite", suite or "miniwob-24", SUITES)]
+
+    return Adapter(MiniWobPool, families)
+
+
+def _bandit() -> Adapter:
+    from quartet.env.bandit import BanditPool, families
+
+    return Adapter(BanditPool, families)
+
+
+ENVS: dict[str, Callable[[], Adapter]] = {"miniwob": _miniwob, "bandit": _bandit}
+
+
+def _adapter(name: str) -> Adapter:
+    return lookup("environment", name, ENVS)()

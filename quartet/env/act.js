@@ -1,0 +1,196 @@
+// The page's side of an action: find the element, say where to point, and tell when the page has come to rest.
+// Nothing here clicks, types or changes a value: all input is the browser's own.
+(() => {
+  const GRID = [0.5, 0.3, 0.7, 0.15, 0.85, 0.05, 0.95]
+
+  const found = (reference) => {
+    const node = quartet.nodes.get(reference)
+    if (!node?.isConnected) return undefined
+    const box = quartet.boxOf(node)
+    return box.width > 0 && box.height > 0 ? node : undefined
+  }
+
+  // ------------------------------------------------------------------------------------------------------ where to point
+
+  const ownerOf = (node) => (quartet.isElement(node) ? node : node.parentElement)
+
+  // Where the page's own coordinates start in the window that input events are sent to.
+  const origin = () => quartet.page.frameElement?.getBoundingClientRect() ?? { left: 0, top: 0 }
+
+  // A point of the window where a click reaches the node and nothing that lies over it; the middle where possible.
+  function openPoint(node) {
+    const { left, top } = origin()
+    for (const rect of quartet.shaped(node).getClientRects()) {
+      for (const [down, along] of GRID.flatMap((down) => GRID.map((along) => [down, along]))) {
+        const [x, y] = [rect.left + rect.width * along, rect.top + rect.height * down]
+        const hit = inView(x + left, y + top) && quartet.page.document.elementFromPoint(x, y)
+        if (hit && ownerOf(node).contains(hit)) return { x: x + left, y: y + top }
+      }
+    }
+    return undefined
+  }
+
+  const inView = (x, y) => x >= 0 && y >= 0 && x < window.innerWidth && y < window.innerHeight
+
+  // {x, y}, or {error} that a policy reads.
+  function locate(reference) {
+    const node = found(reference)
+    if (!node) return { error: `no element [${reference}]` }
+    const point = openPoint(node)
+    if (point) return point
+    ownerOf(node).scrollIntoView({ block: 'center', inline: 'nearest', behavior: 'instant' })
+    return openPoint(node) ?? { error: `covered [${reference}]` }
+  }
+
+  // ------------------------------------------------------------------------------------------------- fields and choices
+
+  const isField = (node) =>
+    quartet.isElement(node) &&
+    (node.matches('input:not([type=checkbox],[type=radio],[type=button],[type=submit],[type=range]), textarea') ||
+      node.isContentEditable)
+
+  // As `locate`, for an element that takes text.
+  function locateField(reference) {
+    const node = found(reference)
+    if (node && !isField(node)) return { error: `no text field [${reference}]` }
+    return locate(reference)
+  }
+
+  // After the click on a field: may text be typed, and must some be replaced?
+  function field(reference) {
+    const node = found(reference)
+    const ready = !!node && quartet.page.document.activeElement === node && !node.disabled && !node.readOnly
+    return { ready, filled: ready && (node.value ?? node.textContent) !== '' }
+  }
+
+  const optionText = (option) => option.text.replace(/\s+/g, ' ').trim()
+
+  function optionOf(select, text) {
+    const wanted = text.replace(/\s+/g, ' ').trim()
+    const options = [...select.options].filter((option) => !option.disabled)
+    return (
+      options.find((option) => optionText(option) === wanted) ??
+      options.find((option) => optionText(option).toLowerCase() === wanted.toLowerCase())
+    )
+  }
+
+  // How to choose an option: point at it ({x, y, adds}), or point at the closed list and press keys ({x, y, keys}).
+  function locateOption(reference, text) {
+    const node = found(reference)
+    const select = node && ownerOf(node).closest('select')
+    if (node && !select) return { error: `no list [${reference}]` }
+    const option = node && optionOf(select, text)
+    if (node && !option) return { error: `no option ${text.slice(0, 40)} in [${reference}]` }
+    if (node && quartet.isListbox(select)) return pointAtOption(option, reference)
+    const choices = node ? [...select.options].filter((other) => !other.disabled) : []
+    const moves = node ? choices.indexOf(option) - choices.indexOf(select.options[select.selectedIndex]) : 0
+    const arrows = Array(Math.abs(moves)).fill(moves > 0 ? 'ArrowDown' : 'ArrowUp')
+    return { ...locate(reference), keys: [...arrows, 'Enter'] }
+  }
+
+  function pointAtOption(option, reference) {
+    option.scrollIntoView({ block: 'nearest', behavior: 'instant' })
+    const point = openPoint(option)
+    if (!point) return { error: `covered [${reference}]` }
+    return { ...point, adds: option.parentElement.closest('select').multiple, chosen: option.selected }
+  }
+
+  // Does the list now show that option?
+  function chose(reference, text) {
+    const node = found(reference)
+    const select = node && ownerOf(node).closest('select')
+    return !select || optionOf(select, text)?.selected === true
+  }
+
+  // A click on an option of a list that allows several adds or removes it, as a tap on a touch screen does.
+  const adds = (reference) => {
+    const node = quartet.nodes.get(reference)
+    return node?.tagName === 'OPTION' && node.closest('select').multiple
+  }
+
+  // ---------------------------------------------------------------------------------------------------------------- rest
+
+  const SOON_MS = 500 // A page may answer a key a little later, as suggestions do.
+  const frames = new Set() // animation frames the page waits for
+  const timers = new Map() // timers of the page -> when they are due
+  const loaded = new Set() // pictures of the page
+
+  // Keep account of what a page waits for. Called before the first script of the page runs.
+  function watch(page) {
+    frames.clear()
+    timers.clear()
+    loaded.clear()
+    const { requestAnimationFrame, setTimeout } = page
+    page.requestAnimationFrame = (callback) => {
+      const id = requestAnimationFrame((time) => { frames.delete(id); callback(time) })
+      frames.add(id)
+      return id
+    }
+    page.setTimeout = (callback, delay = 0, ...rest) => {
+      const call = typeof callback === 'function' ? callback : () => page.eval(callback)
+      const id = setTimeout(() => { timers.delete(id); call(...rest) }, delay)
+      timers.set(id, performance.now() + delay)
+      return id
+    }
+    forgetOn(page, 'cancelAnimationFrame', frames)
+    forgetOn(page, 'clearTimeout', timers)
+  }
+
+  function forgetOn(page, cancel, waiting) {
+    const original = page[cancel]
+    page[cancel] = (id) => { waiting.delete(id); original(id) }
+  }
+
+  // This window may be the watched page, and its own waiting must not count.
+  const [later, nextPaint] = [window.setTimeout.bind(window), window.requestAnimationFrame.bind(window)]
+  const quiet = () => frames.size === 0 && [...timers.values()].every((due) => due > performance.now() + SOON_MS)
+  const pause = () => new Promise((resolve) => later(resolve, 1))
+  const nextFrame = () => new Promise((resolve) => { nextPaint(resolve); later(resolve, 100) })
+
+  // Pictures that style sheets put on the page load on their own time, and have no size before.
+  function newPictures() {
+    const { document } = quartet.page
+    const urls = [...document.body.querySelectorAll('*')].flatMap((element) => {
+      const style = getComputedStyle(element)
+      return [...`${style.content} ${style.backgroundImage}`.matchAll(/url\("([^"]+)"\)/g)].map((match) => match[1])
+    })
+    const images = [...document.images].map((image) => image.src)
+    return [...new Set([...urls, ...images])].filter((url) => url && !loaded.has(url))
+  }
+
+  async function pictures() {
+    const urls = newPictures()
+    if (!urls.length) return
+    const load = (url) => {
+      loaded.add(url)
+      const image = new Image()
+      image.src = url
+      return image.decode().catch(() => undefined) // A broken picture stays broken: nothing to wait for.
+    }
+    await Promise.all(urls.map(load))
+    await nextFrame()
+  }
+
+  const geometry = () =>
+    [...quartet.nodes.values()].map((node) => {
+      const box = quartet.boxOf(node)
+      return `${Math.round(box.left)},${Math.round(box.top)},${Math.round(box.width)},${Math.round(box.height)}`
+    })
+
+  // Wait until the page expects nothing more and looks twice the same, or `limitMs` is over; returns what can be read.
+  async function settle(finished, limitMs) {
+    const started = performance.now()
+    let before = ''
+    while (!finished() && performance.now() - started < limitMs) {
+      await pictures()
+      await pause()
+      const text = quartet.observe()
+      const now = `${text}\n${geometry()}`
+      if (now === before && quiet()) return text
+      before = now
+    }
+    return quartet.observe()
+  }
+
+  Object.assign(quartet, { locate, locateField, field, locateOption, chose, adds, watch, settle })
+})()

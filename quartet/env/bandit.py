@@ -1,0 +1,106 @@
+"""A two-armed text environment: the smallest thing a policy can learn in, for tests and first steps.
+
+The page shows two buttons; one of them is right. Family `named` says which in its goal, family `fixed` does not: there
+the left arm is always right. A task's `params` may hold `turns` (pulls per episode, default 1), `delay_seconds` (of
+every reset and step) and `fail_rate` (share of calls that raise `EnvError`: the same ones for the n-th episode of the
+same seed, so that a retry may succeed).
+"""
+
+import asyncio
+import random
+from collections import Counter
+
+from quartet import config
+from quartet.env.action import ActionError, Click, Done, Element, parse_action
+from quartet.env.base import Env
+from quartet.errors import ConfigError, EnvError, nearest
+from quartet.types import Observation, StepResult, Task
+
+FAMILIES = ["named", "fixed"]
+ARMS = ["left", "right"]
+PAGE = "\n".join(f"button {arm} [{ref}]" for ref, arm in enumerate(ARMS, 1))
+
+
+def families(suite: str = "") -> list[str]:
+    """Families of a suite; the bandit has only its default one."""
+    if suite:
+        raise ConfigError(f"the bandit has no suite {suite!r}", 'leave env.suite = ""')
+    return FAMILIES
+
+
+class BanditPool:
+    """Sessions in process; as many as the recipe allows."""
+
+    def __init__(self, env: config.Env) -> None:
+        self._free = asyncio.Semaphore(env.sessions)
+        self._episodes: Counter[str] = Counter()
+
+    async def acquire(self) -> Env:
+        await self._free.acquire()
+        return BanditEnv(self._episodes)
+
+    async def release(self, env: Env, *, healthy: bool) -> None:
+        await env.close()
+        self._free.release()
+
+    async def close(self) -> None:
+        """Nothing to give back."""
+
+
+class BanditEnv:
+    """One session. The reward of an episode, given at its end, is the share of right pulls."""
+
+    def __init__(self, episodes: Counter[str]) -> None:
+        self._episodes = episodes
+        self._task: Task | None = None
+
+    async def reset(self, task: Task) -> Observation:
+        """Start an episode. Raises `ConfigError` for an unknown family, `EnvError` when the task asks for failures."""
+        if task.family not in FAMILIES:
+            raise ConfigError(f"unknown bandit family {task.family!r}", nearest(task.family, FAMILIES))
+        self._episodes[task.key] += 1
+        self._task = task
+        self._faults = random.Random(f"{task.key} {self._episodes[task.key]}")
+        self._right = ARMS[0] if task.family == "fixed" else random.Random(task.key).choice(ARMS)
+        self._pulls: list[bool] = []
+        await self._pass_time(task)
+        return self._observe(task)
+
+    async def step(self, action: str) -> StepResult:
+        """Pull the arm that `click LABEL [ref]` names, or stop early with `done`."""
+        if self._task is None:
+            raise EnvError("a bandit was stepped before its first reset", "call reset(task) first")
+        await self._pass_time(self._task)
+        try:
+            parsed = parse_action(action)
+        except ActionError as error:
+            return self._result(self._task, error=str(error))
+        match parsed:
+            case Done():
+                return self._result(self._task, stop=True)
+            case Click(Element(ref)) if 1 <= ref <= len(ARMS):
+                self._pulls.append(ARMS[ref - 1] == self._right)
+                return self._result(self._task)
+            case Click(Element(ref)):
+                return self._result(self._task, error=f"no element [{ref}]")
+            case _:
+                return self._result(self._task, error="only click and done work here")
+
+    async def close(self) -> None:
+        self._task = None
+
+    def _observe(self, task: Task, error: str = "") -> Observation:
+        goal = f"Pull the {self._right} arm." if task.family == "named" else "Pull an arm."
+        return Observation(goal=goal, text=PAGE, error=error)
+
+    def _result(self, task: Task, *, stop: bool = False, error: str = "") -> StepResult:
+        turns = task.params.get("turns", 1)
+        ended = stop or len(self._pulls) >= turns
+        reward = sum(self._pulls) / turns if ended else 0.0
+        info = {"success": reward == 1.0} if ended else {}
+        return StepResult(observation=self._observe(task, error), reward=reward, terminated=ended, info=info)
+
+    async def _pass_time(self, task: Task) -> None:
+        await asyncio.sleep(task.params.get("delay_seconds", 0.0))
+        if self._faults.random() < task.params.get("fail_rate", 0.0):
+            raise EnvError(f"the bandit failed on purpose ({task.key})", "lower the task's fail_rate")

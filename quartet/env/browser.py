@@ -1,0 +1,162 @@
+"""One Chromium with several pages, driven over a pipe.
+
+The browser lives in its own process group with a throw-away profile. It dies when we close it, and also when we die.
+"""
+
+import asyncio
+import fcntl
+import os
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+
+from quartet.env.cdp import Connection
+from quartet.env.page import Page
+from quartet.errors import EnvError, SetupError
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+START_TIMEOUT_SECONDS = 30.0
+EXIT_TIMEOUT_SECONDS = 5.0
+FLAGS = (
+    "--headless=new",
+    "--remote-debugging-pipe",
+    "--no-first-run",
+    "--no-default-browser-check",
+    "--no-startup-window",
+    "--mute-audio",
+    "--disable-gpu",
+    # A small container has a small /dev/shm; without this flag pages crash there.
+    "--disable-dev-shm-usage",
+    # Screenshots wait for the next frame: without a frame limit that takes 5 ms instead of 38.
+    "--disable-frame-rate-limit",
+    "--disable-gpu-vsync",
+    # All pages are equally alive, whichever window the browser thinks is in front.
+    "--disable-background-timer-throttling",
+    "--disable-backgrounding-occluded-windows",
+    "--disable-renderer-backgrounding",
+    "--disable-smooth-scrolling",
+    # No traffic of its own.
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-default-apps",
+    "--disable-extensions",
+    "--disable-sync",
+    "--disable-breakpad",
+    "--metrics-recording-only",
+    "--password-store=basic",
+    "--use-mock-keychain",
+    # The same pixels on every machine.
+    "--force-color-profile=srgb",
+    "--force-device-scale-factor=1",
+    "--font-render-hinting=none",
+    "--disable-features=Translate,OptimizationHints,MediaRouter,DialMediaRouteProvider,PreloadTopChromeWebUI",
+)
+
+
+def find_chromium() -> str:
+    """Path of the browser: `QUARTET_CHROMIUM` if set, else the first known program on PATH. Raises `SetupError`."""
+    chosen = os.environ.get("QUARTET_CHROMIUM")
+    if chosen:
+        if path := shutil.which(chosen):
+            return path
+        raise SetupError(
+            f"QUARTET_CHROMIUM is {chosen!r}, which is no program that can be run",
+            "set it to the path of a Chromium or Chrome, or unset it",
+        )
+    for program in PROGRAMS:
+        if path := shutil.which(program):
+            return path
+    raise SetupError(
+        f"no browser found: none of {', '.join(PROGRAMS)} is on PATH",
+        "install one (Debian: apt-get install chromium fonts-dejavu-core), or set QUARTET_CHROMIUM to its path",
+    )
+
+
+class Browser:
+    """A running Chromium. Start it with `Browser.start()`."""
+
+    def __init__(self, pid: int, connection: Connection, profile: Path) -> None:
+        self.pid = pid
+        self._connection = connection
+        self._profile = profile
+
+    @classmethod
+    async def start(cls, *, renderer_processes: int = 4) -> "Browser":
+        """Start a browser and wait until it answers. Raises `SetupError` when it does not.
+
+        `renderer_processes` bounds how many processes all pages share.
+        """
+        program = find_chromium()
+        profile = Path(tempfile.mkdtemp(prefix="quartet-chromium-"))
+        flags = [*FLAGS, f"--user-data-dir={profile}", f"--renderer-process-limit={renderer_processes}"]
+        if os.geteuid() == 0:
+            flags.append("--no-sandbox")  # Chromium refuses to run its sandbox as root.
+        pid, read_fd, write_fd = _spawn(program, flags, profile / "stderr.log")
+        browser = cls(pid, await Connection.open(read_fd, write_fd), profile)
+        try:
+            await browser._connection.browser.call("Browser.getVersion", timeout_seconds=START_TIMEOUT_SECONDS)
+        except EnvError as error:
+            log = (profile / "stderr.log").read_text(errors="replace").strip().splitlines()
+            await browser.close()
+            raise SetupError(
+                f"{program} did not start: {error.what}; its last words: {' | '.join(log[-3:]) or 'none'}",
+                "run it by hand with --headless=new to see what it lacks",
+            ) from error
+        return browser
+
+    @property
+    def alive(self) -> bool:
+        return not self._connection.closed
+
+    async def new_page(self, *, width: int, height: int, scripts: tuple[str, ...] = ()) -> Page:
+        """Open a page in a window of its own; `scripts` run in every document before the document's own."""
+        target = await self._connection.browser.call(
+            "Target.createTarget", url="about:blank", newWindow=True, width=width, height=height
+        )
+        attached = await self._connection.browser.call(
+            "Target.attachToTarget", targetId=target["targetId"], flatten=True
+        )
+        page = Page(self._connection, self._connection.session(attached["sessionId"]), target["targetId"])
+        await page.prepare(width, height, scripts)
+        return page
+
+    async def close(self) -> None:
+        """End the browser with all its processes and remove its profile; safe to call twice."""
+        self._connection.close()
+        await asyncio.to_thread(_reap, self.pid)
+        await asyncio.to_thread(shutil.rmtree, self._profile, ignore_errors=True)
+
+
+def _spawn(program: str, flags: list[str], log: Path) -> tuple[int, int, int]:
+    """Start the browser in its own process group; returns its pid and our ends of the pipes (read, write)."""
+    their_read, our_write = os.pipe()
+    our_read, their_write = os.pipe()
+    # The child's ends must not be 3 or 4 themselves, or moving one would overwrite the other.
+    high_read, high_write = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in (their_read, their_write))
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 2, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+        (os.POSIX_SPAWN_DUP2, high_read, 3),
+        (os.POSIX_SPAWN_DUP2, high_write, 4),
+    ]
+    try:
+        pid = os.posix_spawn(program, [program, *flags], os.environ, file_actions=actions, setpgroup=0)
+    except OSError as error:
+        os.close(our_read)
+        os.close(our_write)
+        raise SetupError(f"cannot start {program}: {error}", "set QUARTET_CHROMIUM to a Chromium that runs") from error
+    finally:
+        for fd in (their_read, their_write, high_read, high_write):
+            os.close(fd)
+    return pid, our_read, our_write
+
+
+def _reap(pid: int) -> None:
+    """Kill the process group and wait for its leader, which is our child."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    except (ProcessLookupError, ChildProcessError):
+        return  # Already gone.

@@ -1,0 +1,158 @@
+"""A small client of the Chrome DevTools Protocol over `--remote-debugging-pipe`.
+
+A pipe instead of a port: nothing to collide with or to connect to from outside, and the browser ends by itself when our
+end of the pipe closes, whatever killed us. Messages are JSON, separated by NUL. One pipe carries many sessions, one per
+page (`flatten`); each answer names the call it belongs to.
+"""
+
+import asyncio
+import os
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from quartet.errors import EnvError
+
+Event = dict[str, Any]
+CALL_TIMEOUT_SECONDS = 30.0
+"""Generous, for a starved machine: a crash or a closed pipe ends calls at once, so this only bounds a hang."""
+
+
+class Session:
+    """Calls and events of one page, or of the browser itself (id "")."""
+
+    def __init__(self, connection: "Connection", session_id: str) -> None:
+        self._connection = connection
+        self.session_id = session_id
+        self._handlers: dict[str, list[Callable[[Event], None]]] = defaultdict(list)
+        self._pending: set[asyncio.Future[dict[str, Any]]] = set()
+        self.dead = ""
+        """Why no call can succeed any more; empty while all is well."""
+
+    async def call(
+        self, method: str, *, timeout_seconds: float = CALL_TIMEOUT_SECONDS, **params: Any
+    ) -> dict[str, Any]:
+        """Call a method and wait for its answer.
+
+        Raises `EnvError` when the browser reports an error, is gone, or does not answer in time.
+        """
+        if reason := self.dead or self._connection.closed:
+            raise EnvError(f"{method}: {reason}")
+        future = self._connection.send(self.session_id, method, params)
+        self._pending.add(future)
+        try:
+            return await asyncio.wait_for(future, timeout_seconds)
+        except TimeoutError:
+            raise EnvError(f"{method}: the browser gave no answer within {timeout_seconds:g} s") from None
+        finally:
+            self._pending.discard(future)
+
+    def on(self, event: str, handler: Callable[[Event], None]) -> None:
+        """Call `handler(params)` at every such event."""
+        self._handlers[event].append(handler)
+
+    def expect(self, event: str) -> "asyncio.Future[dict[str, Any]]":
+        """A future of the next such event; fails like a call when the session dies. Ask before what causes it."""
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._pending.add(future)
+        future.add_done_callback(self._pending.discard)
+
+        def settle(params: Event) -> None:
+            if not future.done():
+                future.set_result(params)
+
+        self._handlers[event].append(settle)
+        future.add_done_callback(lambda _: self._handlers[event].remove(settle))
+        return future
+
+    def handle(self, event: str, params: Event) -> None:
+        for handler in list(self._handlers.get(event, ())):
+            handler(params)
+
+    def fail(self, reason: str) -> None:
+        """End the session: every pending call raises at once, later ones immediately."""
+        self.dead = self.dead or reason
+        for future in list(self._pending):
+            if not future.done():
+                future.set_exception(EnvError(reason))
+
+
+class Connection(asyncio.Protocol):
+    """The pipe: numbers calls, hands answers to callers and events to sessions."""
+
+    def __init__(self) -> None:
+        self.closed = ""
+        """Why the pipe is closed; empty while it is open."""
+        self._buffer = bytearray()
+        self._calls: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._next_id = 0
+        self._sessions: dict[str, Session] = {}
+        self._writer: asyncio.WriteTransport | None = None
+        self._reader: asyncio.ReadTransport | None = None
+        self.browser = self.session("")
+
+    @classmethod
+    async def open(cls, read_fd: int, write_fd: int) -> "Connection":
+        """Take over our ends of the two pipes."""
+        loop = asyncio.get_running_loop()
+        connection = cls()
+        connection._reader, _ = await loop.connect_read_pipe(lambda: connection, os.fdopen(read_fd, "rb", 0))
+        writer, _ = await loop.connect_write_pipe(asyncio.Protocol, os.fdopen(write_fd, "wb", 0))
+        connection._writer = writer
+        return connection
+
+    def session(self, session_id: str) -> Session:
+        self._sessions[session_id] = Session(self, session_id)
+        return self._sessions[session_id]
+
+    def forget(self, session: Session) -> None:
+        self._sessions.pop(session.session_id, None)
+
+    def send(self, session_id: str, method: str, params: dict[str, Any]) -> "asyncio.Future[dict[str, Any]]":
+        if self._writer is None:
+            raise EnvError(f"{method}: the pipe to the browser is not open")
+        self._next_id += 1
+        message: dict[str, Any] = {"id": self._next_id, "method": method, "params": params}
+        if session_id:
+            message["sessionId"] = session_id
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        call_id = self._next_id
+        self._calls[call_id] = future
+        future.add_done_callback(lambda _: self._calls.pop(call_id, None))
+        self._writer.write(msgspec.json.encode(message) + b"\0")
+        return future
+
+    def close(self, reason: str = "the browser was closed") -> None:
+        """Close our ends; the browser ends by itself. Every pending call raises `EnvError`."""
+        self.closed = self.closed or reason
+        for transport in (self._writer, self._reader):
+            if transport is not None:
+                transport.close()
+        for session in self._sessions.values():
+            session.fail(self.closed)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        *messages, rest = self._buffer.split(b"\0")
+        self._buffer = bytearray(rest)
+        for message in messages:
+            self._dispatch(msgspec.json.decode(message))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.close("the browser died")
+
+    def _dispatch(self, message: dict[str, Any]) -> None:
+        if "id" not in message:
+            session = self._sessions.get(message.get("sessionId", ""))
+            if session is not None:
+                session.handle(message["method"], message.get("params", {}))
+            return
+        future = self._calls.get(message["id"])
+        if future is None or future.done():
+            return
+        if error := message.get("error"):
+            future.set_exception(EnvError(f"the browser refused a call: {error.get('message')}"))
+        else:
+            future.set_result(message.get("result", {}))

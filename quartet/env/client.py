@@ -1,0 +1,193 @@
+"""Sessions of an environment host, seen from a rollout worker: an `EnvPool` over WebSocket.
+
+A host may die and come back on another port, so its address is asked for at every connection. A connection that was
+lost between two episodes is made again by the next `reset`; one that is lost inside an episode is an `EnvError`.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+from aiohttp import (
+    ClientError,
+    ClientSession,
+    ClientTimeout,
+    ClientWebSocketResponse,
+    ClientWSTimeout,
+    WSMessage,
+    WSMsgType,
+)
+from msgspec import Struct
+
+from quartet.env.base import Env
+from quartet.env.protocol import ErrorData, Message, ObservationData, ResetData, StateData, StepData, encode
+from quartet.errors import EnvError
+from quartet.types import Observation, StepResult, Task
+
+T = TypeVar("T", bound=Struct)
+RETRY_SECONDS = 0.1
+GRACE_SECONDS = 5.0
+"""The host ends a request that takes too long; only when even that answer is this late is the host given up."""
+
+CLOSE_WITHIN = ClientWSTimeout(ws_close=0.5)  # pyright: ignore[reportCallIssue]  (an untyped attrs class)
+
+
+class ConnectionLostError(EnvError):
+    """The host died, or closed the connection."""
+
+
+class Dialer:
+    """Opens connections to wherever the host is now."""
+
+    def __init__(self, url: Callable[[], str | None], connect_timeout_seconds: float) -> None:
+        self._url, self._connect_timeout_seconds = url, connect_timeout_seconds
+        self._http: ClientSession | None = None
+
+    async def dial(self) -> ClientWebSocketResponse:
+        """Connect, trying again until the deadline. Raises `EnvError` that says what was tried."""
+        deadline = time.monotonic() + self._connect_timeout_seconds
+        while True:
+            try:
+                return await self._dial_once()
+            except EnvError as error:
+                if time.monotonic() > deadline:
+                    advice = "`quartet status` shows the environment host; its log says why it does not answer"
+                    raise EnvError(f"{error.what} (tried for {self._connect_timeout_seconds:g} s)", advice) from error
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _dial_once(self) -> ClientWebSocketResponse:
+        url = self._url()
+        if url is None:
+            raise EnvError("no environment host has started yet")
+        # No total timeout: a connection lasts as long as its worker.
+        self._http = self._http or ClientSession(timeout=ClientTimeout(total=None))
+        socket: ClientWebSocketResponse | None = None
+        greeted = False
+        try:
+            async with asyncio.timeout(GRACE_SECONDS):
+                socket = await self._http.ws_connect(f"{url}/ws", timeout=CLOSE_WITHIN, max_msg_size=0)
+                await socket.send_str(encode("state"))
+                _read(await socket.receive(), StateData)  # a full host says so instead
+            greeted = True
+            return socket
+        except (ClientError, OSError) as error:
+            raise EnvError(f"no environment host answers at {url}: {str(error) or 'silence'}") from error
+        finally:
+            if socket is not None and not greeted:
+                await socket.close()
+
+    async def close(self) -> None:
+        if self._http is not None:
+            await self._http.close()
+
+
+class RemoteEnv:
+    """One session of the host. A request that was not answered closes the connection: its answer must not be read
+    as that of a later request."""
+
+    def __init__(self, dialer: Dialer, request_timeout_seconds: float) -> None:
+        self._dialer = dialer
+        self._timeout_seconds = request_timeout_seconds + GRACE_SECONDS
+        self._socket: ClientWebSocketResponse | None = None
+
+    async def connect(self) -> None:
+        """Make sure that there is a connection. Raises `EnvError` when the host cannot be reached."""
+        if self._socket is None or self._socket.closed:
+            self._socket = await self._dialer.dial()
+
+    async def reset(self, task: Task) -> Observation:
+        """Start an episode, on a new connection if the old one is gone."""
+        data = ResetData(env=task.env, family=task.family, seed=task.seed, params=task.params, episode_id=task.key)
+        await self.connect()
+        try:
+            answer = await self._request("reset", data)
+        except ConnectionLostError:
+            await self.connect()
+            answer = await self._request("reset", data)
+        return answer.observation
+
+    async def step(self, action: str) -> StepResult:
+        """Apply one action. Raises `EnvError` also when the connection was lost: the episode went with it."""
+        answer = await self._request("step", StepData(action=action))
+        return answer.step_result()
+
+    async def close(self) -> None:
+        """Hang up; the host releases the session."""
+        socket, self._socket = self._socket, None
+        if socket is not None:
+            await socket.close()
+
+    async def _request(self, kind: str, data: Struct) -> ObservationData:
+        if self._socket is None or self._socket.closed:
+            raise ConnectionLostError(f"{kind}: not connected to the environment host")
+        answered = False
+        try:
+            await self._socket.send_str(encode(kind, data))
+            reply = await self._socket.receive(timeout=self._timeout_seconds)
+            answered = reply.type is WSMsgType.TEXT
+        except TimeoutError as error:
+            raise EnvError(f"{kind}: the environment host was silent for {self._timeout_seconds:g} s") from error
+        except (ClientError, OSError) as error:
+            raise ConnectionLostError(f"{kind}: the environment host hung up ({error})") from error
+        finally:
+            if not answered:
+                await self.close()
+        return _read(reply, ObservationData)
+
+
+class RemoteEnvPool:
+    """At most `capacity` sessions of the host at `url()`, connected when first needed and used again and again."""
+
+    def __init__(
+        self,
+        url: Callable[[], str | None],
+        capacity: int,
+        *,
+        request_timeout_seconds: float = 20.0,
+        connect_timeout_seconds: float = 15.0,
+    ) -> None:
+        self._dialer = Dialer(url, connect_timeout_seconds)
+        self._request_timeout_seconds = request_timeout_seconds
+        self._free = asyncio.Semaphore(capacity)
+        self._idle: list[RemoteEnv] = []
+
+    async def acquire(self) -> Env:
+        await self._free.acquire()
+        env = self._idle.pop() if self._idle else RemoteEnv(self._dialer, self._request_timeout_seconds)
+        try:
+            await env.connect()
+        except BaseException:
+            self._free.release()
+            raise
+        return env
+
+    async def release(self, env: Env, *, healthy: bool) -> None:
+        try:
+            if healthy and isinstance(env, RemoteEnv):
+                self._idle.append(env)
+            else:
+                await env.close()
+        finally:
+            self._free.release()
+
+    async def close(self) -> None:
+        for env in self._idle:
+            await env.close()
+        self._idle.clear()
+        await self._dialer.close()
+
+
+def _read(reply: WSMessage, answer_type: type[T]) -> T:
+    """Read an answer. Raises `EnvError` for an error message and for what the protocol does not know."""
+    if reply.type is not WSMsgType.TEXT:
+        raise ConnectionLostError("the environment host hung up")
+    try:
+        message = msgspec.json.decode(reply.data, type=Message)
+        if message.type == "error":
+            error = msgspec.json.decode(message.data, type=ErrorData)
+            raise EnvError(f"the environment host answered {error.code}: {error.message}")
+        return msgspec.json.decode(message.data, type=answer_type)
+    except msgspec.DecodeError as error:
+        raise EnvError(f"the environment host answered nonsense: {error}") from error

@@ -1,0 +1,91 @@
+"""Does an action on a page, as a person would: looks where the element is, points, presses, types.
+
+The page's scripts (`observe.js`, `act.js`) only say where to point; every change comes from real input events.
+"""
+
+import json
+from importlib.resources import files
+from typing import Any
+
+from quartet.env.action import Action, Click, Done, Drag, Element, Key, Point, Scroll, Select, Target, Type
+from quartet.env.keyboard import MODIFIER_BITS
+from quartet.env.page import Page
+
+SCRIPTS = tuple((files("quartet.env") / name).read_text() for name in ("observe.js", "act.js"))
+"""What a page needs so that it can be read and acted on."""
+
+
+class ActionFailedError(Exception):
+    """The action cannot be done on this page. The message is short, because a policy reads it."""
+
+
+class Hands:
+    """Acts on one page."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+
+    async def perform(self, action: Action) -> None:
+        """Do one action. Raises `ActionFailedError` when the page does not allow it, `EnvError` when the page fails."""
+        match action:
+            case Click(target):
+                await self._click(target)
+            case Type(target, text):
+                await self._type(target.ref, text)
+            case Key(keys):
+                await self._page.press(keys)
+            case Select(target, option):
+                await self._select(target.ref, option)
+            case Scroll(direction):
+                middle = self._page.width / 2, self._page.height / 2
+                await self._page.wheel(*middle, steps=1 if direction == "down" else -1)
+            case Drag(start, end):
+                # Looking for one end may scroll the page, so the other is looked up last and the first once more.
+                await self._point(start)
+                there = await self._point(end)
+                await self._page.drag(await self._point(start), there)
+            case Done():
+                return
+
+    async def _click(self, target: Target) -> None:
+        x, y = await self._point(target)
+        adds = isinstance(target, Element) and await self._ask("adds", target.ref)
+        await self._page.click(x, y, modifiers=MODIFIER_BITS["Control"] if adds else 0)
+
+    async def _type(self, ref: int, text: str) -> None:
+        place = await self._locate("locateField", ref)
+        await self._page.click(place["x"], place["y"])
+        field = await self._ask("field", ref)
+        if not field["ready"]:
+            return  # The click changed the page, as a popup does: the observation shows it.
+        if field["filled"]:
+            await self._page.press("Control+a", "Backspace")
+        await self._page.type(text)
+
+    async def _select(self, ref: int, option: str) -> None:
+        place = await self._locate("locateOption", ref, option)
+        if "keys" in place:
+            await self._page.click(place["x"], place["y"])
+            await self._page.press(*place["keys"])
+        elif not place["chosen"]:
+            await self._page.click(place["x"], place["y"], modifiers=MODIFIER_BITS["Control"] if place["adds"] else 0)
+        if not await self._ask("chose", ref, option):
+            raise ActionFailedError(f"could not select in [{ref}]")
+
+    async def _point(self, target: Target) -> tuple[float, float]:
+        if isinstance(target, Point):
+            if target.x >= self._page.width or target.y >= self._page.height:
+                raise ActionFailedError(f"outside the page ({target.x},{target.y})")
+            return target.x, target.y
+        place = await self._locate("locate", target.ref)
+        return place["x"], place["y"]
+
+    async def _locate(self, function: str, *arguments: Any) -> dict[str, Any]:
+        place = await self._ask(function, *arguments)
+        if "error" in place:
+            raise ActionFailedError(place["error"])
+        return place
+
+    async def _ask(self, function: str, *arguments: Any) -> Any:
+        values = ", ".join(json.dumps(argument) for argument in arguments)
+        return await self._page.evaluate(f"quartet.{function}({values})")

@@ -1,0 +1,146 @@
+"""Environment host: serves the sessions of one environment over OpenEnv's WebSocket protocol.
+
+`/ws` is one session per connection, `/health` tells how many there are. A session belongs to its connection: when that
+closes, breaks, or stays silent for too long, the session is given back at once, also in the middle of a step. So a
+worker that was killed never leaks an environment.
+"""
+
+import asyncio
+import logging
+from contextlib import suppress
+from pathlib import Path
+
+from aiohttp import WSMsgType, web
+
+from quartet.config import Recipe
+from quartet.data.ledger import Ledger
+from quartet.env import make_pool
+from quartet.env.base import EnvPool
+from quartet.env.protocol import ErrorCode, ErrorData, encode
+from quartet.env.session import HostedSession
+from quartet.errors import SetupError
+from quartet.observe.presence import Presence
+
+LOG = logging.getLogger(__name__)
+REPORT_SECONDS = 0.5
+GOODBYE_SECONDS = 1.0
+"""How long a client may take to answer that the connection is closed."""
+
+
+class EnvHost:
+    """The server. `url` is known once it has started."""
+
+    def __init__(
+        self,
+        pool: EnvPool,
+        *,
+        name: str,
+        capacity: int,
+        step_timeout_seconds: float,
+        idle_timeout_seconds: float = 600.0,
+    ) -> None:
+        self._pool, self._name, self._capacity = pool, name, capacity
+        self._step_timeout_seconds = step_timeout_seconds
+        self._idle_timeout_seconds = idle_timeout_seconds
+        self._runner: web.AppRunner | None = None
+        self._handlers: set[asyncio.Task[object]] = set()
+        self.url = ""
+
+    @property
+    def sessions(self) -> int:
+        """Connected clients."""
+        return len(self._handlers)
+
+    async def start(self, port: int = 0) -> None:
+        """Listen on localhost; port 0 takes a free one. Raises `SetupError` when the port is in use."""
+        app = web.Application()
+        app.add_routes([web.get("/ws", self._serve), web.get("/health", self._health)])
+        # Cancelling the handler of a broken connection is what releases its session at once, even in a step.
+        self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", port)
+        try:
+            await site.start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise SetupError(
+                f"the environment host cannot listen on port {port}: {error.strerror}",
+                "set runtime.env_port to a free port, or to 0 to have one picked",
+            ) from error
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+
+    async def stop(self) -> None:
+        """Release every session, close the connections, then the environment. Safe to call twice."""
+        for handler in self._handlers:
+            handler.cancel()
+        if self._runner is not None:
+            await self._runner.cleanup()
+        await self._pool.close()
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.json_response({"sessions": self.sessions, "capacity": self._capacity, "env": self._name})
+
+    async def _serve(self, request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(timeout=GOODBYE_SECONDS, max_msg_size=1 << 20)
+        await socket.prepare(request)
+        if self.sessions >= self._capacity:
+            full = ErrorData(message=f"all {self._capacity} sessions are taken", code=ErrorCode.CAPACITY_REACHED)
+            await socket.send_str(encode("error", full))
+            await socket.close()
+            return socket
+        handler = asyncio.current_task()
+        assert handler is not None
+        session = HostedSession(self._pool, self._step_timeout_seconds)
+        self._handlers.add(handler)
+        try:
+            await self._converse(socket, session)
+        finally:
+            await session.close()
+            self._handlers.discard(handler)
+        await socket.close()
+        return socket
+
+    async def _converse(self, socket: web.WebSocketResponse, session: HostedSession) -> None:
+        """Answer requests one after the other until the client leaves, says `close`, or is silent for too long."""
+        while True:
+            try:
+                message = await socket.receive(timeout=self._idle_timeout_seconds)
+            except TimeoutError:
+                LOG.warning("a session was idle for %.0f s: released", self._idle_timeout_seconds)
+                return
+            if message.type is not WSMsgType.TEXT:
+                return
+            answer = await session.answer(message.data)
+            if answer is None:
+                return
+            await socket.send_str(answer)
+
+
+async def run_env_host(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None:
+    """The environment module as a process: serve until `stop`. Raises `SetupError` when it cannot start."""
+    ledger = Ledger.open(run_dir)
+    pool = make_pool(recipe.env)
+    host = EnvHost(
+        pool,
+        name=recipe.env.name,
+        capacity=recipe.env.sessions,
+        step_timeout_seconds=recipe.env.step_timeout_seconds,
+        # A client that was silent for as long as an episode may take has no episode.
+        idle_timeout_seconds=recipe.rollout.episode_timeout_seconds,
+    )
+    try:
+        # What cannot run at all (no browser) ends this process with advice, before any rollout fails for it.
+        await pool.release(await pool.acquire(), healthy=True)
+        await host.start(recipe.runtime.env_port)
+        presence = Presence(ledger, "env", url=host.url)
+        while not stop.is_set():
+            if host.sessions:
+                presence.working(f"serving {host.sessions} of {recipe.env.sessions} sessions")
+            else:
+                presence.waits("clients", "a rollout worker connects")
+            presence.beat()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), REPORT_SECONDS)
+    finally:
+        await host.stop()
+        ledger.close()

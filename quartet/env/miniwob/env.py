@@ -1,0 +1,153 @@
+"""MiniWoB++ tasks in pages of one Chromium: the pool of sessions, and the session.
+
+Every episode runs in a fresh JavaScript world, because some tasks leak state into the next episode. The reward is
+MiniWoB++'s raw reward, without time decay; an episode is a success when it is exactly 1.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import Any
+
+from quartet import config
+from quartet.env.action import ActionError, Done, parse_action
+from quartet.env.base import Env
+from quartet.env.browser import Browser
+from quartet.env.hands import SCRIPTS, ActionFailedError, Hands
+from quartet.env.miniwob.html import html_folder, stage_url, task_html
+from quartet.env.page import Page
+from quartet.errors import EnvError
+from quartet.types import Observation, StepResult, Task
+
+WIDTH, HEIGHT = 160, 210
+"""Pixels of the picture: the task without what the page shows beside it, time and reward."""
+EPISODE_SCRIPT = (files("quartet.env.miniwob") / "episode.js").read_text()
+
+
+class MiniWobSession:
+    """One page; plays one episode at a time."""
+
+    def __init__(self, browser: Browser, page: Page, settings: config.Env) -> None:
+        self.browser = browser
+        self.page = page
+        self._hands = Hands(page)
+        self._settings = settings
+        self._defined: set[str] = set()
+        self._last = Observation(goal="", text="")
+        self._over = True
+
+    @property
+    def healthy(self) -> bool:
+        return self.browser.alive and not self.page.dead
+
+    async def reset(self, task: Task) -> Observation:
+        """Start the episode of a task: its family is the name of a task page, its seed goes to `Math.seedrandom`."""
+        html = task_html(task.family)
+        async with _deadline(f"reset of {task.key}", self._settings.step_timeout_seconds):
+            if task.family not in self._defined:
+                await self.page.evaluate(f"quartet.define({json.dumps(task.family)}, {json.dumps(html)})")
+                self._defined.add(task.family)
+            state = await self.page.evaluate(f"quartet.start({json.dumps(task.family)}, {task.seed})")
+            self._last = await self._observe(state, error="")
+        self._over = False
+        return self._last
+
+    async def step(self, action: str) -> StepResult:
+        """Apply one action. `info` holds `success`, `raw_reward` (-1..1) and the page's `reason`."""
+        if self._over:
+            raise RuntimeError("step after the end of the episode: call reset first")
+        async with _deadline(f"step {action[:40]!r}", self._settings.step_timeout_seconds):
+            error, gave_up = await self._act(action)
+            state = await self.page.evaluate("quartet.state()")
+            self._last = await self._observe(state, error)
+        self._over = gave_up or state["done"]
+        raw = float(state["reward"])
+        return StepResult(
+            observation=self._last,
+            reward=min(max(raw, 0.0), 1.0),
+            terminated=self._over,
+            info={"success": raw == 1.0, "raw_reward": raw, "reason": "gave up" if gave_up else str(state["reason"])},
+        )
+
+    async def close(self) -> None:
+        await self.page.close()
+
+    async def _act(self, text: str) -> tuple[str, bool]:
+        """Returns what the policy did wrong ("" if nothing), and whether it declared the task done."""
+        try:
+            action = parse_action(text)
+            await self._hands.perform(action)
+        except (ActionError, ActionFailedError) as error:
+            return str(error), False
+        return "", isinstance(action, Done)
+
+    async def _observe(self, state: dict[str, Any], error: str) -> Observation:
+        picture = self._last.screenshot
+        if self._settings.screenshots and not state["done"]:  # The page covers itself when the episode is over.
+            picture = await self.page.screenshot()
+        return Observation(goal=state["goal"], text=state["text"], error=error, screenshot=picture)
+
+
+@asynccontextmanager
+async def _deadline(what: str, seconds: float) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise EnvError(f"{what} took longer than {seconds:g} s") from None
+
+
+class MiniWobPool:
+    """Up to `settings.sessions` pages in one Chromium, which is started at the first need and again after it died."""
+
+    def __init__(self, settings: config.Env) -> None:
+        html_folder()  # Fail before the first rollout when the package is missing.
+        self._settings = settings
+        self._slots = asyncio.Semaphore(settings.sessions)
+        self._starting = asyncio.Lock()
+        self._browser: Browser | None = None
+        self._idle: list[MiniWobSession] = []
+
+    async def acquire(self) -> Env:
+        """A free session; waits until there is one. Raises `EnvError`, or `SetupError` when there is no browser."""
+        await self._slots.acquire()
+        try:
+            browser = await self._living_browser()
+            while self._idle:
+                session = self._idle.pop()
+                if session.healthy:
+                    return session
+            page = await browser.new_page(width=WIDTH, height=HEIGHT, scripts=(*SCRIPTS, EPISODE_SCRIPT))
+            await page.navigate(stage_url())
+            return MiniWobSession(browser, page, self._settings)
+        except BaseException:
+            self._slots.release()
+            raise
+
+    async def release(self, env: Env, *, healthy: bool) -> None:
+        """Give a session back; an unhealthy one is closed and the next acquire opens a new page."""
+        assert isinstance(env, MiniWobSession)
+        try:
+            if healthy and env.healthy:
+                self._idle.append(env)
+            else:
+                await env.close()
+        finally:
+            self._slots.release()
+
+    async def close(self) -> None:
+        """End the browser with all its pages; safe to call twice."""
+        self._idle.clear()
+        if self._browser is not None:
+            await self._browser.close()
+            self._browser = None
+
+    async def _living_browser(self) -> Browser:
+        async with self._starting:
+            if self._browser is not None and not self._browser.alive:
+                await self.close()
+            if self._browser is None:
+                self._browser = await Browser.start()
+            return self._browser

@@ -1,0 +1,44 @@
+"""Experts for pages where the right thing to click is named, possibly behind a tab or a fold."""
+
+from quartet.env.miniwob.experts.goal import ordinal, parts, quoted
+from quartet.env.miniwob.experts.page import Page, click
+
+
+def named_button(goal: str, page: Page) -> str:
+    """click-button, click-dialog and -2: `Click on the "next" button.`, `Close the dialog box by clicking the "x".`"""
+    (label,) = quoted(goal)
+    return click(page.find("button", label))
+
+
+def bare_button(goal: str, page: Page) -> str:
+    """click-test-2: `Click button ONE.`"""
+    (label,) = parts(r"Click button (\w+)\.", goal)
+    return click(page.find("button", label))
+
+
+def named_link(goal: str, page: Page) -> str:
+    """click-link: `Click on the link "amet".`"""
+    (label,) = quoted(goal)
+    return click(page.find("link", label))
+
+
+def nth_input(goal: str, page: Page) -> str:
+    """focus-text-2: `Focus into the 2nd input textbox.`"""
+    (position,) = parts(r"Focus into the (\w+) input textbox\.", goal)
+    return click(page.find("input", nth=ordinal(position)))
+
+
+def link_behind_tab(goal: str, page: Page) -> str:
+    """click-tab-2: click the link when this tab shows it, else go on to the next tab."""
+    (label,) = quoted(goal)
+    if page.has("link", label):
+        return click(page.find("link", label))
+    tabs = page.all("tab")
+    selected = next(index for index, tab in enumerate(tabs) if "selected" in tab.states)
+    return click(tabs[(selected + 1) % len(tabs)])
+
+
+def unfold_and_submit(goal: str, page: Page) -> str:
+    """click-collapsible: expand the only section, then submit."""
+    header = page.find("tab")
+    return click(header if "expanded" not in header.states else page.find("button", "Submit"))

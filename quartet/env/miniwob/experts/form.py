@@ -1,0 +1,54 @@
+"""Experts for pages where fields are filled, in the order in which the goal names them, and then submitted."""
+
+from quartet.env.miniwob.experts.goal import ordinal, parts, quoted
+from quartet.env.miniwob.experts.page import Page, click, ensure, fill, first
+
+MOVIE_LABELS = ({"Genre", "Movie Genre"}, {"Director", "Director Name"}, {"Year", "Released Date"})
+"""What the genre, the director and the year are called in the five layouts of the movie search."""
+
+
+def one_field(goal: str, page: Page) -> str:
+    """enter-text and -dynamic: `Enter "Ada" into the text field and press Submit.`"""
+    (text,) = quoted(goal)
+    return fill(page.find("input"), text) or click(page.find("button", "Submit"))
+
+
+def password_twice(goal: str, page: Page) -> str:
+    """enter-password: `Enter the password "x1" into both text fields and press submit.`"""
+    (password,) = quoted(goal)
+    return (
+        fill(page.find("input", "Password"), password)
+        or fill(page.find("input", "Verify password"), password)
+        or click(page.find("button", "Submit"))
+    )
+
+
+def login(goal: str, page: Page) -> str:
+    """login-user and -popup: username and password; a popup that gets in the way is cancelled first."""
+    username, password = quoted(goal, 2)
+    if page.has("button", "Cancel"):
+        return click(page.find("button", "Cancel"))
+    return (
+        fill(page.find("input", "Username"), username)
+        or fill(page.find("input", "Password"), password)
+        or click(page.find("button"))
+    )
+
+
+def radio_and_number(goal: str, page: Page) -> str:
+    """form-sequence-2: `Check the 1st radio button and enter the number "7" into the 3rd textbox.`"""
+    radio, number, textbox = parts(
+        r'Check the (\w+) radio button and enter the number "(-?\d+)" into the (\w+) textbox\.', goal
+    )
+    return (
+        ensure(page.find("radio", nth=ordinal(radio)), "checked")
+        or fill(page.find("input", nth=ordinal(textbox)), number)
+        or click(page.find("button", "Submit"))
+    )
+
+
+def movie_search(goal: str, page: Page) -> str:
+    """multi-orderings and multi-layouts: genre, director and year, in fields that change place, name and looks."""
+    wanted = parts(r"Search for (\w+) movies directed by (\w+) from year (\d+)\.", goal)
+    texts = zip(MOVIE_LABELS, wanted, strict=True)
+    return first(fill(page.find("input", labels), text) for labels, text in texts) or click(page.find("button"))

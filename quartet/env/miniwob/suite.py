@@ -1,0 +1,75 @@
+"""Named suites of task families. What is trained and what is measured is fixed here, before any run.
+
+Held-out episodes differ in their seed (`evaluation.first_seed` of the recipe). Undemonstrated families differ in kind
+as well: the policy that reinforcement learning starts from has never seen anybody solve them.
+"""
+
+from msgspec import Struct
+
+from quartet.registry import lookup
+
+
+class Family(Struct, frozen=True, kw_only=True):
+    """Tasks drawn by the same page, which differ only in their seed."""
+
+    name: str
+    demonstrated: bool = True
+    """Whether the cold start may learn from demonstrations of it."""
+    min_actions: int
+    """Actions that the easiest seed takes at least."""
+    max_turns: int
+    """Actions that the hardest seed takes, and a few to spare for mistakes."""
+
+
+def _family(name: str, min_actions: int, max_turns: int) -> Family:
+    return Family(name=name, min_actions=min_actions, max_turns=max_turns)
+
+
+def _undemonstrated(name: str, min_actions: int, max_turns: int) -> Family:
+    return Family(name=name, demonstrated=False, min_actions=min_actions, max_turns=max_turns)
+
+
+SUITES: dict[str, tuple[Family, ...]] = {
+    "miniwob-24": (
+        _family("click-button", 1, 4),
+        _family("click-dialog", 1, 4),
+        _family("focus-text-2", 1, 4),
+        _family("click-option", 2, 5),
+        _family("enter-text", 2, 5),
+        _family("choose-list", 1, 5),
+        _family("click-tab-2", 1, 6),
+        _family("click-collapsible", 2, 5),
+        _family("click-checkboxes", 1, 10),
+        _family("click-scroll-list", 2, 6),
+        _family("enter-password", 3, 6),
+        _family("login-user", 3, 6),
+        _family("search-engine", 3, 8),
+        _family("email-inbox-reply", 4, 8),
+        _family("form-sequence-2", 3, 6),
+        _family("multi-orderings", 4, 8),
+        _undemonstrated("click-test-2", 1, 4),
+        _undemonstrated("click-link", 1, 4),
+        _undemonstrated("click-dialog-2", 1, 4),
+        _undemonstrated("enter-text-dynamic", 2, 5),
+        _undemonstrated("click-checkboxes-large", 6, 16),
+        _undemonstrated("login-user-popup", 3, 8),
+        _undemonstrated("email-inbox-forward", 4, 8),
+        _undemonstrated("multi-layouts", 4, 8),
+    ),
+}
+
+
+def family(suite: str, name: str) -> Family:
+    """One family of a suite. Raises `ConfigError` that suggests the nearest name when there is no such one."""
+    families = {family.name: family for family in lookup("suite", suite, SUITES)}
+    return lookup("task family", name, families)
+
+
+def undemonstrated(suite: str) -> set[str]:
+    """Names of the families that no demonstration may show."""
+    return {family.name for family in lookup("suite", suite, SUITES) if not family.demonstrated}
+
+
+def families(suite: str) -> list[str]:
+    """Names of all families of a suite, in order. Raises `ConfigError` with the nearest name."""
+    return [family.name for family in lookup("suite", suite, SUITES)]

@@ -1,0 +1,148 @@
+"""One page of the browser: scripts, pictures, and honest input.
+
+Every input here goes through the browser's own input pipeline, so the page sees trusted events, hit testing, focus and
+key handling as it would from a person. Coordinates are CSS pixels from the upper left corner of the page's viewport.
+"""
+
+import asyncio
+import base64
+from contextlib import suppress
+from typing import Any
+
+from quartet.env.cdp import CALL_TIMEOUT_SECONDS, Connection, Event, Session
+from quartet.env.keyboard import MODIFIER_BITS, Stroke, character_stroke, strokes
+from quartet.errors import EnvError
+
+DRAG_STEPS = 5
+WHEEL_PIXELS = 100
+
+
+class Page:
+    """Calls raise `EnvError` when the page crashed, the browser is gone, or no answer comes in time."""
+
+    def __init__(self, connection: Connection, session: Session, target_id: str) -> None:
+        self._connection = connection
+        self._session = session
+        self._target_id = target_id
+        self.width, self.height = 0, 0
+
+    async def prepare(self, width: int, height: int, scripts: tuple[str, ...]) -> None:
+        """Give the page its size, its focus and its scripts. `Browser.new_page` calls this once."""
+        self.width, self.height = width, height
+        session = self._session
+        session.on("Inspector.targetCrashed", lambda _: session.fail("the page crashed"))
+        session.on("Page.javascriptDialogOpening", self._dismiss)
+        session.on("Inspector.detached", lambda _: session.fail("the page was closed"))
+        await session.call("Page.enable")
+        await session.call("Inspector.enable")
+        await session.call("Runtime.enable")
+        await session.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+        )
+        # Each page believes it has the keyboard, so that focus events fire in all of them at once.
+        await session.call("Emulation.setFocusEmulationEnabled", enabled=True)
+        for script in scripts:
+            await session.call("Page.addScriptToEvaluateOnNewDocument", source=script)
+
+    @property
+    def dead(self) -> str:
+        """Why the page cannot be used any more; empty while it can."""
+        return self._session.dead
+
+    async def navigate(self, url: str) -> None:
+        """Load a URL afresh and wait for its load event."""
+        loaded = self._session.expect("Page.loadEventFired")
+        answer = await self._session.call("Page.navigate", url=url)
+        if problem := answer.get("errorText"):
+            loaded.cancel()
+            raise EnvError(f"cannot load {url}: {problem}")
+        await loaded
+
+    async def evaluate(self, expression: str, *, timeout_seconds: float = CALL_TIMEOUT_SECONDS) -> Any:
+        """The value of a JavaScript expression, awaited if it is a promise. Raises `EnvError` when it throws."""
+        answer = await self._session.call(
+            "Runtime.evaluate",
+            expression=expression,
+            awaitPromise=True,
+            returnByValue=True,
+            timeout_seconds=timeout_seconds,
+        )
+        if problem := answer.get("exceptionDetails"):
+            text = problem.get("exception", {}).get("description") or problem.get("text")
+            raise EnvError(f"script {expression[:60]!r} failed: {text}")
+        return answer["result"].get("value")
+
+    async def screenshot(self) -> bytes:
+        """The viewport as a JPEG. A clipped picture would cost five times as much, so the viewport is the picture."""
+        answer = await self._session.call("Page.captureScreenshot", format="jpeg", quality=80)
+        return base64.b64decode(answer["data"])
+
+    async def click(self, x: float, y: float, *, modifiers: int = 0) -> None:
+        """Move there, press, release."""
+        await self._mouse([("mouseMoved", x, y), ("mousePressed", x, y), ("mouseReleased", x, y)], modifiers)
+
+    async def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
+        """Press at `start`, move to `end` in a few steps, release."""
+        events = [("mouseMoved", *start), ("mousePressed", *start)]
+        for step in range(1, DRAG_STEPS + 1):
+            part = step / DRAG_STEPS
+            events.append(("mouseMoved", start[0] + (end[0] - start[0]) * part, start[1] + (end[1] - start[1]) * part))
+        await self._mouse([*events, ("mouseReleased", *end)], 0)
+
+    async def wheel(self, x: float, y: float, *, steps: int) -> None:
+        """Turn the mouse wheel over a place; positive steps scroll down."""
+        await self._session.call(
+            "Input.dispatchMouseEvent", type="mouseWheel", x=x, y=y, deltaX=0, deltaY=steps * WHEEL_PIXELS
+        )
+
+    async def press(self, *keys: str) -> None:
+        """Press and release keys one after the other, by canonical name (`Enter`, `Control+a`)."""
+        await self._strike([strokes(name) for name in keys])
+
+    async def type(self, text: str) -> None:
+        """Type text into whatever has the focus, a key for every character."""
+        await self._strike([(character_stroke(character), 0) for character in text])
+
+    async def crash(self) -> None:
+        """Kill the page's renderer, for tests."""
+        with suppress(EnvError):  # A crashing page answers nothing: the crash itself ends the call.
+            await self._session.call("Page.crash")
+
+    async def close(self) -> None:
+        """Close the page; safe to call twice and on a dead browser."""
+        self._session.fail("the page was closed")
+        self._connection.forget(self._session)
+        if not self._connection.closed:
+            await self._connection.browser.call("Target.closeTarget", targetId=self._target_id)
+
+    async def _mouse(self, events: list[tuple[str, float, float]], modifiers: int) -> None:
+        """Send mouse events together; the button is down from the press until the release."""
+        calls: list[dict[str, Any]] = []
+        held = False
+        for kind, x, y in events:
+            held = kind == "mousePressed" or (held and kind == "mouseMoved")
+            button = "left" if held or kind == "mouseReleased" else "none"
+            clicks = int(kind != "mouseMoved")
+            calls.append({"type": kind, "x": x, "y": y, "button": button, "buttons": int(held), "clickCount": clicks})
+        await self._send_all("Input.dispatchMouseEvent", [{**call, "modifiers": modifiers} for call in calls])
+
+    async def _strike(self, keys: list[tuple[Stroke, int]]) -> None:
+        """Send key events together, down and up for every key."""
+        calls: list[dict[str, Any]] = []
+        for stroke, modifiers in keys:
+            shared = {"key": stroke.key, "code": stroke.code, "windowsVirtualKeyCode": stroke.virtual_key}
+            text = "" if modifiers & ~MODIFIER_BITS["Shift"] else stroke.text
+            # The browser asks the desktop what a shortcut means; a headless one has no desktop to ask.
+            commands = ["selectAll"] if modifiers == MODIFIER_BITS["Control"] and stroke.key == "a" else []
+            down = "keyDown" if text else "rawKeyDown"
+            calls.append({"type": down, "modifiers": modifiers, "text": text, "commands": commands, **shared})
+            calls.append({"type": "keyUp", "modifiers": modifiers, **shared})
+        await self._send_all("Input.dispatchKeyEvent", calls)
+
+    async def _send_all(self, method: str, calls: list[dict[str, Any]]) -> None:
+        """Calls in order, without waiting for one answer before the next call."""
+        await asyncio.gather(*(self._session.call(method, **params) for params in calls))
+
+    def _dismiss(self, _: Event) -> None:
+        """Accept an alert at once: it would block every script of the page."""
+        self._connection.send(self._session.session_id, "Page.handleJavaScriptDialog", {"accept": True})

@@ -1,0 +1,108 @@
+"""One session of an environment host: turns requests into calls of its environment, and failures into error codes."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+import msgspec
+
+from quartet.env.base import Env, EnvPool
+from quartet.env.protocol import ErrorCode, ErrorData, Message, ObservationData, ResetData, StateData, StepData, encode
+from quartet.errors import ConfigError, EnvError, QuartetError
+from quartet.types import Observation, Task
+
+T = TypeVar("T")
+
+
+class RefusedError(Exception):
+    """A request that is answered with an error; the session goes on."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.data = ErrorData(message=message, code=code)
+
+
+class HostedSession:
+    """Takes its environment at the first reset; after a failure the next reset takes a fresh one."""
+
+    def __init__(self, pool: EnvPool, timeout_seconds: float) -> None:
+        self._pool, self._timeout_seconds = pool, timeout_seconds
+        self._env: Env | None = None
+        self._busy = False
+        self._in_episode = False
+        self._state = StateData(episode_id="", step_count=0)
+
+    async def answer(self, text: str) -> str | None:
+        """The answer to one message, or None after `close`."""
+        try:
+            message = msgspec.json.decode(text, type=Message)
+            if message.type == "close":
+                return None
+            return await self._answer(message)
+        except RefusedError as refusal:
+            return encode("error", refusal.data)
+        except msgspec.ValidationError as error:
+            return encode("error", ErrorData(message=str(error), code=ErrorCode.VALIDATION_ERROR))
+        except msgspec.DecodeError as error:
+            return encode("error", ErrorData(message=str(error), code=ErrorCode.INVALID_JSON))
+
+    async def close(self) -> None:
+        """Give the environment back; broken if a request was in flight."""
+        env, self._env = self._env, None
+        if env is not None:
+            await self._pool.release(env, healthy=not self._busy)
+
+    async def _answer(self, message: Message) -> str:
+        match message.type:
+            case "reset":
+                return encode("observation", await self._reset(msgspec.json.decode(message.data, type=ResetData)))
+            case "step":
+                return encode("observation", await self._step(msgspec.json.decode(message.data, type=StepData)))
+            case "state":
+                return encode("state", self._state)
+            case unknown:
+                known = "reset, step, state or close"
+                raise RefusedError(ErrorCode.UNKNOWN_TYPE, f"unknown message type {unknown!r}, expected {known}")
+
+    async def _reset(self, data: ResetData) -> ObservationData:
+        self._in_episode = False
+        observation = await self._call(self._start(data.task()))
+        self._in_episode = True
+        self._state = StateData(episode_id=data.episode_id, step_count=0)
+        return ObservationData(observation=observation)
+
+    async def _start(self, task: Task) -> Observation:
+        """Reset. An environment that died between two episodes is replaced: nothing is lost yet."""
+        if self._env is not None:
+            try:
+                return await self._env.reset(task)
+            except EnvError:
+                await self.close()
+        self._env = await self._pool.acquire()
+        return await self._env.reset(task)
+
+    async def _step(self, data: StepData) -> ObservationData:
+        if self._env is None or not self._in_episode:
+            raise RefusedError(ErrorCode.SESSION_ERROR, "no episode is running: send reset first")
+        result = await self._call(self._env.step(data.action))
+        self._state.step_count += 1
+        self._in_episode = not (result.terminated or result.truncated)
+        return ObservationData.of_step(result)
+
+    async def _call(self, call: Awaitable[T]) -> T:
+        """Await the environment within the time limit; a failure costs the session its environment."""
+        self._busy = True
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                result = await call
+        except ConfigError as error:
+            # The client asked for a task that does not exist: nothing broke.
+            self._busy = False
+            raise RefusedError(ErrorCode.VALIDATION_ERROR, str(error)) from error
+        except (QuartetError, TimeoutError) as error:
+            await self.close()
+            self._busy = False
+            what = str(error) or f"no answer within {self._timeout_seconds:g} s"
+            raise RefusedError(ErrorCode.EXECUTION_ERROR, what) from error
+        self._busy = False
+        return result

@@ -1,0 +1,54 @@
+"""Shows a run while it goes on: a live panel in a terminal, a plain line every few seconds elsewhere."""
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+
+from quartet.observe.panel import panel, plain_line
+from quartet.observe.status import StatusReader
+
+PANEL_SECONDS = 1.0
+LINE_SECONDS = 5.0
+
+
+class LiveDisplay:
+    """A panel in a terminal; lines when the output is a pipe or a file; nothing when quiet."""
+
+    def __init__(self, reader: StatusReader, *, quiet: bool = False) -> None:
+        self._reader, self._quiet = reader, quiet
+        self._console = Console(stderr=True)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._next = 0.0
+
+    def __enter__(self) -> "LiveDisplay":
+        if self._panel:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._panel:
+            self._live.stop()
+
+    def tick(self) -> None:
+        now = time.monotonic()
+        if self._quiet or now < self._next:
+            return
+        self._next = now + (PANEL_SECONDS if self._panel else LINE_SECONDS)
+        status = self._reader.read()
+        if self._panel:
+            self._live.update(panel(status), refresh=True)
+        else:
+            self._console.print(plain_line(status), soft_wrap=True, highlight=False)
+
+    def note(self, text: str) -> None:
+        """A line that stays, above the panel."""
+        if not self._quiet:
+            self._console.print(text, highlight=False)
+
+    @property
+    def _panel(self) -> bool:
+        return self._console.is_terminal and not self._quiet

@@ -1,0 +1,90 @@
+"""The live panel of a run in the terminal, and its one-line form for logs."""
+
+from rich.console import Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from quartet.observe.status import ModuleStatus, RunStatus
+
+MODULE_ORDER = ("manager", "worker", "engine", "env", "trainer")
+SILENT_AFTER_SECONDS = 10.0
+
+
+def panel(status: RunStatus) -> Panel:
+    """The run at a glance: learning, speed, queues, and what each module does or waits for."""
+    return Panel(
+        Group(_numbers(status), Text(), _modules(status)),
+        title=f"quartet · {status.name} · {status.phase}",
+        border_style="dim",
+        padding=(1, 2),
+    )
+
+
+def plain_line(status: RunStatus) -> str:
+    """One line, for a terminal that is none."""
+    waits = "; ".join(f"{m.module} waits for {m.waiting_for}" for m in status.modules if m.waiting_for)
+    return (
+        f"{status.phase}  step {status.train_step}  version {status.policy_version}  "
+        f"success {_percent(status.success_recent)}  {status.rollouts_per_second:.1f} rollouts/s  "
+        f"{status.generated_tokens_per_second:.0f} tokens/s out  {status.prompt_tokens_per_second:.0f} in  "
+        f"lag {_number(status.mean_lag)}  {_counts(status)}  [{waits or 'nobody waits'}]"
+    )
+
+
+def _numbers(status: RunStatus) -> Table:
+    table = Table.grid(padding=(0, 4))
+    table.add_row(
+        _pair("success, recent", _percent(status.success_recent)),
+        _pair("train step", str(status.train_step)),
+        _pair("policy version", str(status.policy_version)),
+        _pair("lag, mean", _number(status.mean_lag)),
+    )
+    table.add_row(
+        _pair("rollouts/s", f"{status.rollouts_per_second:.1f}"),
+        _pair("tokens/s out", f"{status.generated_tokens_per_second:,.0f}"),
+        _pair("tokens/s in", f"{status.prompt_tokens_per_second:,.0f}"),
+        _pair("rollouts", f"{status.rollouts_finished:,}"),
+    )
+    table.add_row(
+        _pair("queued", str(status.rollouts["queued"])),
+        _pair("running", str(status.rollouts["leased"])),
+        _pair("groups ready", str(status.groups["trainable"])),
+        _pair("groups open", str(status.groups["open"])),
+    )
+    return table
+
+
+def _modules(status: RunStatus) -> Table:
+    table = Table(box=None, padding=(0, 2), header_style="dim")
+    for heading in ("module", "state", "for", "what would end it"):
+        table.add_column(heading)
+    order = {name: place for place, name in enumerate(MODULE_ORDER)}
+    for module in sorted(status.modules, key=lambda m: order.get(m.module, len(order))):
+        table.add_row(module.module, _state(module), f"{module.since_seconds:.0f} s", module.ends_when)
+    return table
+
+
+def _state(module: ModuleStatus) -> Text:
+    if module.silent_seconds > SILENT_AFTER_SECONDS:
+        return Text(f"silent for {module.silent_seconds:.0f} s", style="bold red")
+    if module.waiting_for:
+        return Text(f"waits for {module.waiting_for}", style="yellow")
+    return Text(module.state, style="green")
+
+
+def _pair(label: str, value: str) -> Text:
+    return Text.assemble((f"{label}  ", "dim"), (value, "bold"))
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.0f} %"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def _counts(status: RunStatus) -> str:
+    rollouts, groups = status.rollouts, status.groups
+    return f"{rollouts['queued']} queued, {rollouts['leased']} running, {groups['trainable']} groups ready"

@@ -1,0 +1,34 @@
+"""A summary as a table for people."""
+
+from typing import Any
+
+from rich.table import Table
+
+
+def summary_table(summary: dict[str, Any]) -> Table:
+    """Success per task before, after and of the control, then the totals."""
+    control = summary.get("success_control") is not None
+    table = Table(title=f"{summary['name']}: success on held-out seeds", title_style="bold", header_style="dim")
+    table.add_column("task")
+    for heading in ("before", "after", *(["control"] if control else [])):
+        table.add_column(heading, justify="right")
+    for family, rates in summary["per_task"].items():
+        table.add_row(family, *(_percent(rates[key]) for key in ("before", "after", *(["control"] if control else []))))
+    table.add_section()
+    for name, suffix in (("all, greedy", ""), ("all, sampled", "_sampled"), ("without demonstrations", None)):
+        keys = (
+            ("success_undemonstrated_before", "success_undemonstrated_after", "success_control_undemonstrated")
+            if suffix is None
+            else (f"success_before{suffix}", f"success_after{suffix}", f"success_control{suffix}")
+        )
+        table.add_row(name, *(_percent(summary.get(key)) for key in keys[: 2 + control]), style="bold")
+    table.caption = (
+        f"{summary['rollouts_finished']:,} rollouts in {summary['train_seconds']:.0f} s of training = "
+        f"{summary['rollouts_per_second']} per second, {summary['train_steps']} train steps; "
+        f"lost {summary['lost']}, trained twice {summary['trained_twice']}"
+    )
+    return table
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.0f} %"

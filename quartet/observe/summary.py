@@ -1,0 +1,95 @@
+"""`summary.json`: the machine-readable end of a run."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from quartet.config import Recipe
+from quartet.data.ledger import Ledger
+from quartet.env import undemonstrated_families
+
+Summary = dict[str, Any]
+Results = dict[str, tuple[int, int]]
+"""Family -> (successes, episodes)."""
+
+
+def success_rate(results: Results, families: set[str] | None = None) -> float | None:
+    """Mean over families of their success rates, so that every task counts equally; None without episodes."""
+    rates = [s / n for family, (s, n) in results.items() if n and (families is None or family in families)]
+    return sum(rates) / len(rates) if rates else None
+
+
+def build_summary(recipe: Recipe, ledger: Ledger, *, wall_seconds: float, control: Results | None) -> Summary:
+    """Success before and after (held-out seeds), speed, lag, promises kept."""
+    before, after = ledger.evaluation_results("before/greedy"), ledger.evaluation_results("after/greedy")
+    new = undemonstrated_families(recipe.env)
+    totals, seconds = ledger.totals(), float(ledger.value("training_seconds", 0.0))
+    per_second = (lambda count: round(count / seconds, 3)) if seconds else (lambda count: None)
+    return {
+        "name": recipe.name,
+        "seed": recipe.seed,
+        "stop_reason": ledger.stop_reason() or "",
+        "success_before": success_rate(before),
+        "success_after": success_rate(after),
+        "success_before_sampled": success_rate(ledger.evaluation_results("before/sampled")),
+        "success_after_sampled": success_rate(ledger.evaluation_results("after/sampled")),
+        "success_undemonstrated_before": success_rate(before, new) if new else None,
+        "success_undemonstrated_after": success_rate(after, new) if new else None,
+        "success_control": success_rate(control or {}),
+        "success_control_undemonstrated": success_rate(control or {}, new) if new else None,
+        "per_task": _per_task(before, after, control or {}),
+        "train_seconds": round(seconds, 1),
+        "wall_seconds": round(wall_seconds, 1),
+        "train_steps": ledger.train_step(),
+        "policy_version": ledger.latest_policy().version,
+        "rollouts_finished": totals.train_rollouts,
+        "rollouts_per_second": per_second(totals.train_rollouts),
+        "turns_per_second": per_second(totals.turns),
+        "mean_turns": round(totals.turns / totals.train_rollouts, 3) if totals.train_rollouts else None,
+        "prompt_tokens_per_rollout": round(totals.prompt_tokens / totals.train_rollouts, 1)
+        if totals.train_rollouts
+        else None,
+        "generated_tokens_per_second": per_second(totals.response_tokens),
+        "trained_tokens_per_second": per_second(totals.trained_tokens),
+        "lag_histogram": {str(lag): count for lag, count in sorted(ledger.lag_histogram().items())},
+        "statuses": ledger.status_counts(),
+        "dropped_groups": totals.dropped_by_reason,
+        "lost": totals.lost,
+        "trained_twice": totals.trained_twice,
+        "share_waiting": {row.module: round(row.share_waiting, 3) for row in ledger.modules()},
+    }
+
+
+def write_summary(
+    recipe: Recipe, run_dir: Path, ledger: Ledger, *, wall_seconds: float, control: Results | None = None
+) -> Summary:
+    """Build the summary and write `summary.json` into the run."""
+    summary = build_summary(recipe, ledger, wall_seconds=wall_seconds, control=control)
+    (run_dir / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    return summary
+
+
+def evaluation_summary(recipe: Recipe, ledger: Ledger, policy: Path) -> Summary:
+    """The end of `quartet eval`: greedy and sampled success, per task."""
+    greedy, sampled = ledger.evaluation_results("eval/greedy"), ledger.evaluation_results("eval/sampled")
+    new = undemonstrated_families(recipe.env)
+    return {
+        "policy": str(policy),
+        "success_greedy": success_rate(greedy),
+        "success_sampled": success_rate(sampled),
+        "success_undemonstrated": success_rate(greedy, new) if new else None,
+        "episodes": sum(n for _, n in greedy.values()) + sum(n for _, n in sampled.values()),
+        "per_task": {f: {"greedy": _rate(greedy, f), "sampled": _rate(sampled, f)} for f in sorted(greedy)},
+    }
+
+
+def _per_task(before: Results, after: Results, control: Results) -> dict[str, dict[str, float | None]]:
+    return {
+        family: {"before": _rate(before, family), "after": _rate(after, family), "control": _rate(control, family)}
+        for family in sorted(before.keys() | after.keys())
+    }
+
+
+def _rate(results: Results, family: str) -> float | None:
+    successes, episodes = results.get(family, (0, 0))
+    return successes / episodes if episodes else None

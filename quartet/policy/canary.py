@@ -1,0 +1,73 @@
+"""The canary: fixed token sequences and their log-probs under a policy, stored beside its weights.
+
+Whoever loads the policy scores the same tokens again: the largest difference is the log-prob gap between trainer and
+engine, and at the same time the proof that the right weights are loaded.
+"""
+
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from transformers import PreTrainedModel
+
+from quartet.errors import CheckpointError
+
+CANARY_FILE = "canary.safetensors"
+MAX_TOKENS = 512
+
+
+def fixed_sequence(vocab_size: int, length: int = 256) -> list[int]:
+    """Token ids that depend on nothing but the arguments (the Lehmer generator of Park and Miller, 1988)."""
+    ids, state = [], 20_231
+    for _ in range(length):
+        state = state * 48_271 % 2_147_483_647
+        ids.append(state % vocab_size)
+    return ids
+
+
+def write_canary(folder: str | Path, model: PreTrainedModel, sequences: list[list[int]]) -> None:
+    """Store the sequences and their log-probs under `model` in a policy folder.
+
+    Sequences of fewer than two tokens have nothing to score and are left out. Raises `ValueError` when they hold more
+    than 512 tokens together: the canary is scored at every load and must stay cheap.
+    """
+    sequences = [ids for ids in sequences if len(ids) > 1]
+    total = sum(map(len, sequences))
+    if not 0 < total <= MAX_TOKENS:
+        raise ValueError(f"a canary holds 2 to {MAX_TOKENS} tokens, these sequences hold {total}")
+    lengths = torch.tensor([len(ids) for ids in sequences])
+    token_ids = torch.tensor([token for ids in sequences for token in ids])
+    tensors = {"lengths": lengths, "token_ids": token_ids, "logprobs": _score(model, lengths, token_ids)}
+    save_file(tensors, Path(folder) / CANARY_FILE)
+
+
+def has_canary(folder: str | Path) -> bool:
+    """Whether a policy came with a canary; one that another program made does not."""
+    return (Path(folder) / CANARY_FILE).is_file()
+
+
+def check_canary(folder: str | Path, model: PreTrainedModel) -> float:
+    """Largest |log-prob difference| in nats between the stored canary and `model`.
+
+    Raises `CheckpointError` when the canary is missing, damaged, or does not fit the model's vocabulary.
+    """
+    file = Path(folder) / CANARY_FILE
+    try:
+        tensors = load_file(file)
+        lengths, token_ids, stored = (tensors[name] for name in ("lengths", "token_ids", "logprobs"))
+    except (SafetensorError, OSError, KeyError) as error:
+        raise CheckpointError(f"{file} is missing or damaged: {error}", "publish the policy again") from error
+    if int(token_ids.max()) >= model.config.vocab_size:
+        raise CheckpointError(f"{file} belongs to a model with a larger vocabulary", "publish the policy again")
+    return float((_score(model, lengths, token_ids) - stored).abs().max())
+
+
+@torch.inference_mode()
+def _score(model: PreTrainedModel, lengths: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
+    """Log-probs [num_tokens - num_sequences], float32: every token after the first of its sequence."""
+    scores: list[torch.Tensor] = []
+    for ids in token_ids.split(lengths.tolist()):
+        logits = model(input_ids=ids[None, :-1].to(model.device), use_cache=False).logits[0].float()
+        scores.append(logits.log_softmax(-1).gather(-1, ids[1:, None].to(model.device))[:, 0].cpu())
+    return torch.cat(scores)

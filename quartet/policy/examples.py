@@ -1,0 +1,111 @@
+"""Training examples of supervised fine-tuning: token ids, and which of them are learned."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from quartet.errors import ConfigError
+from quartet.rollout.renderer import Renderer
+
+
+class Example(NamedTuple):
+    """One token sequence. `learned[i]` tells whether token i is predicted in the loss."""
+
+    token_ids: list[int]
+    learned: list[bool]
+
+
+class TokenBatch(NamedTuple):
+    """Examples padded on the right; padding is never learned and, under causal attention, never seen."""
+
+    ids_BT: torch.Tensor
+    learned_BT: torch.Tensor
+
+
+class Message(msgspec.Struct, frozen=True):
+    role: str
+    content: str
+
+
+class Chat(msgspec.Struct, frozen=True):
+    """One line of demonstrations; other fields of the line are ignored."""
+
+    messages: list[Message]
+
+
+def read_chats(path: str | Path, tokenizer: PreTrainedTokenizerBase) -> list[Example]:
+    """Read chat-format JSONL; the assistant's messages and the end token after each are learned.
+
+    Token ids are those an engine meets: both come from `Renderer`. Raises `ConfigError` that names file and line for
+    a line that is no chat of user and assistant in turns, and when there is nothing to learn.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ConfigError(f"no demonstrations at {path}", "set sft.data to a chat-format JSONL file")
+    decoder, renderer = msgspec.json.Decoder(Chat), Renderer(tokenizer)
+    examples: list[Example] = []
+    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+        if line.strip():
+            try:
+                examples.append(chat_example(decoder.decode(line), tokenizer, renderer))
+            except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+                form = '{"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}'
+                raise ConfigError(f"{path}:{number}: {error}", f"one chat per line: {form}") from error
+    if not examples:
+        raise ConfigError(f"{path} holds no chat", "make demonstrations first")
+    return examples
+
+
+def chat_example(chat: Chat, tokenizer: PreTrainedTokenizerBase, renderer: Renderer) -> Example:
+    """One chat as tokens. Raises `ValueError` unless user and assistant take turns, user first, assistant last."""
+    roles = [message.role for message in chat.messages]
+    if not roles or roles != ["user", "assistant"] * (len(roles) // 2):
+        raise ValueError(f"roles must be user, assistant, user, assistant ..., not {', '.join(roles) or 'none'}")
+    prompt = response = learned = []
+    for user, assistant in zip(chat.messages[::2], chat.messages[1::2], strict=True):
+        prompt = renderer.extend(prompt, response, user.content) if prompt else renderer.start(user.content)
+        text_ids = tokenizer(assistant.content, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        response = [*text_ids, renderer.stop_token_ids[0]]
+        learned = [*learned, *[False] * (len(prompt) - len(learned)), *[True] * len(response)]
+    return Example([*prompt, *response], learned)
+
+
+def batches(
+    examples: list[Example], tokens_per_batch: int, pad_id: int, rng: np.random.Generator
+) -> Iterator[TokenBatch]:
+    """Epoch after epoch, without end."""
+    while True:
+        yield from one_epoch(examples, tokens_per_batch, pad_id, rng)
+
+
+def one_epoch(
+    examples: list[Example], tokens_per_batch: int, pad_id: int, rng: np.random.Generator
+) -> Iterator[TokenBatch]:
+    """Every example once, in batches of at most `tokens_per_batch` tokens, padding included.
+
+    Examples of like length share a batch, so that little of it is padding; the order of batches is random. An example
+    longer than a batch makes one of its own.
+    """
+    lengths = np.array([len(example.token_ids) for example in examples])
+    cuts: list[list[int]] = [[]]
+    for index in np.lexsort((rng.random(len(examples)), lengths)):
+        if cuts[-1] and (len(cuts[-1]) + 1) * lengths[index] > tokens_per_batch:
+            cuts.append([])
+        cuts[-1].append(int(index))
+    for cut in rng.permutation(len(cuts)):
+        yield pad([examples[index] for index in cuts[cut]], pad_id)
+
+
+def pad(examples: list[Example], pad_id: int) -> TokenBatch:
+    """Right-pad to the longest example."""
+    shape = len(examples), max(len(example.token_ids) for example in examples)
+    ids_BT, learned_BT = np.full(shape, pad_id, dtype=np.int64), np.zeros(shape, dtype=bool)
+    for row, example in enumerate(examples):
+        ids_BT[row, : len(example.token_ids)] = example.token_ids
+        learned_BT[row, : len(example.learned)] = example.learned
+    return TokenBatch(torch.from_numpy(ids_BT), torch.from_numpy(learned_BT))

@@ -1,0 +1,151 @@
+"""Policies on disk: a folder in Hugging Face format (config.json, *.safetensors, tokenizer files).
+
+Weights are read from safetensors only; a pickle is never opened. A folder appears complete or not at all.
+"""
+
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging as transformers_logging
+
+from quartet.errors import CheckpointError
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+
+
+class LoadedPolicy(NamedTuple):
+    """A causal language model (float32, sdpa attention, eval mode) and its tokenizer."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+
+
+def load_policy(path: str | Path, *, trust_remote_code: bool = False) -> LoadedPolicy:
+    """Load any causal language model in Hugging Face format, from disk only.
+
+    Raises `CheckpointError` that names the file when something is missing, damaged or does not fit the model.
+    """
+    folder = Path(path)
+    model = load_model(folder, trust_remote_code=trust_remote_code)
+    return LoadedPolicy(model, load_tokenizer(folder, trust_remote_code=trust_remote_code))
+
+
+def load_model(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedModel:
+    """The weights alone, in float32. Raises `CheckpointError` like `load_policy`."""
+    weight_files(folder)
+    if not (folder / "config.json").is_file():
+        raise CheckpointError(f"{folder} has no config.json", "it is no model in Hugging Face format, or a damaged one")
+    transformers_logging.disable_progress_bar()
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            str(folder),
+            dtype=torch.float32,
+            attn_implementation="sdpa",
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=trust_remote_code,
+            output_loading_info=True,
+        )
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise CheckpointError(f"cannot load the model in {folder}: {error}", _advice(error)) from error
+    model, report = loaded
+    if report["missing_keys"] or report["mismatched_keys"]:
+        names = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
+        raise CheckpointError(
+            f"the weights in {folder} do not fit its config.json: {', '.join(names[:5])} missing or of another shape",
+            "the folder mixes two models or was written only in part; copy it again from its source",
+        )
+    return model.eval()
+
+
+def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
+    """The tokenizer alone; loads no weights. Raises `CheckpointError` like `load_policy`."""
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        raise CheckpointError(f"no tokenizer in {folder}", f"expected one of {', '.join(TOKENIZER_FILES)}")
+    try:
+        return AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=trust_remote_code, use_fast=True
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"cannot load the tokenizer in {folder}: {error}", _advice(error)) from error
+
+
+def save_policy(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> None:
+    """Write a policy so that `folder` is complete as soon as it exists; an earlier policy there is replaced.
+
+    Raises `CheckpointError` when `folder` holds something that is no policy.
+    """
+    folder = Path(folder)
+    if folder.exists() and not (folder / "config.json").is_file() and (not folder.is_dir() or any(folder.iterdir())):
+        raise CheckpointError(f"{folder} exists and is no policy", "choose another folder; nothing was overwritten")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    fresh, stale = folder.with_name(folder.name + ".writing"), folder.with_name(folder.name + ".replaced")
+    for leftover in (fresh, stale):
+        shutil.rmtree(leftover, ignore_errors=True)
+    transformers_logging.disable_progress_bar()
+    model.save_pretrained(str(fresh))
+    tokenizer.save_pretrained(str(fresh))
+    if folder.exists():
+        folder.rename(stale)
+    fresh.rename(folder)
+    shutil.rmtree(stale, ignore_errors=True)
+
+
+def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
+    """All tensors of a policy folder by name. Tied tensors are stored once, so one of their names may be absent.
+
+    Raises `CheckpointError` that names the damaged or missing file.
+    """
+    weights: dict[str, torch.Tensor] = {}
+    for file in weight_files(Path(path)):
+        try:
+            weights |= load_file(file)
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(f"{file} is damaged: {error}", _advice(error)) from error
+    return weights
+
+
+@torch.no_grad()
+def swap_weights(model: PreTrainedModel, weights: dict[str, torch.Tensor]) -> None:
+    """Copy `weights` into the parameters of `model`, in place; everything is checked before the first copy.
+
+    Raises `CheckpointError` for a missing tensor or another shape; the model is unchanged then.
+    """
+    names_of: dict[torch.nn.Parameter, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names_of.setdefault(parameter, []).append(name)
+    copies: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
+    for parameter, names in names_of.items():
+        stored = next((weights[name] for name in names if name in weights), None)
+        if stored is None or stored.shape != parameter.shape:
+            found = "missing" if stored is None else f"of shape {tuple(stored.shape)}"
+            raise CheckpointError(f"{names[0]} is {found}, the model wants {tuple(parameter.shape)}")
+        copies.append((parameter, stored))
+    for parameter, stored in copies:
+        parameter.copy_(stored)
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files that hold a policy's weights. Raises `CheckpointError` when there are none."""
+    if not folder.is_dir():
+        raise CheckpointError(f"no policy at {folder}", "check model.path; `quartet sft` or `make policy` makes one")
+    files = sorted(folder.glob("model*.safetensors"))
+    if files:
+        return files
+    pickles = [*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")]
+    if pickles:
+        raise CheckpointError(
+            f"{pickles[0]} is a pickle, which could run any code when loaded", "convert the weights to safetensors"
+        )
+    raise CheckpointError(f"no model*.safetensors in {folder}", "the folder is no policy or was written only in part")
+
+
+def _advice(error: Exception) -> str:
+    if "trust_remote_code" in str(error):
+        return "the model brings its own Python code; set model.trust_remote_code = true only if you trust its source"
+    return "copy the folder again from its source, or use an earlier policy"

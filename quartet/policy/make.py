@@ -1,0 +1,38 @@
+"""A new policy from texts: a tokenizer that knows their words, and a small model with random weights."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from quartet.policy.load import LoadedPolicy, save_policy
+from quartet.policy.model import make_model
+from quartet.policy.tokenizer import END, PAD, train_tokenizer
+
+
+def make_policy(
+    texts: Iterable[str],
+    folder: str | Path,
+    *,
+    vocab_size: int = 2048,
+    seed: int = 0,
+    hidden_size: int = 128,
+    num_layers: int = 4,
+    num_heads: int = 4,
+) -> LoadedPolicy:
+    """Write an untrained policy to `folder`, the start of `quartet sft`; returns it too.
+
+    The tokenizer learns its words from `texts` (prompts and responses); a small collection fills less than
+    `vocab_size` entries. The same texts and seed give the same files.
+    """
+    tokenizer = train_tokenizer(texts, vocab_size)
+    vocabulary = tokenizer.get_vocab()
+    model = make_model(
+        len(tokenizer),
+        hidden_size=hidden_size,
+        num_layers=num_layers,
+        num_heads=num_heads,
+        eos_token_id=vocabulary[END],
+        pad_token_id=vocabulary[PAD],
+        seed=seed,
+    )
+    save_policy(model, tokenizer, folder)
+    return LoadedPolicy(model, tokenizer)

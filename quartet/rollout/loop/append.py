@@ -1,0 +1,23 @@
+"""The loop `append`: the whole conversation grows, so a rollout is one branch: one training sequence."""
+
+from quartet.env.base import Env
+from quartet.rollout.client import ModelClient
+from quartet.rollout.loop.base import Limits
+from quartet.rollout.loop.episode import Episode
+from quartet.rollout.prompt import turn_text
+from quartet.types import Observation, Task, Trajectory
+
+
+class AppendLoop:
+    """Every observation is a new message; the model sees all its earlier turns."""
+
+    async def run(self, task: Task, env: Env, model: ModelClient, limits: Limits) -> Trajectory:
+        return await Episode(task, env, model, limits).play(_prompt)
+
+
+def _prompt(episode: Episode, observation: Observation) -> list[int]:
+    renderer, calls = episode.model.renderer, episode.model.calls
+    text = turn_text(observation, [])
+    if not calls:
+        return renderer.start(text)
+    return renderer.extend(calls[-1].prompt_ids, calls[-1].response_ids, text)

@@ -1,0 +1,22 @@
+"""The loop `latest`: each prompt shows the newest observation and the earlier actions, as DART does.
+
+Prompts stay short however long the episode is, and every turn is a branch of its own.
+"""
+
+from quartet.env.base import Env
+from quartet.rollout.client import ModelClient
+from quartet.rollout.loop.base import Limits
+from quartet.rollout.loop.episode import Episode
+from quartet.rollout.prompt import turn_text
+from quartet.types import Observation, Task, Trajectory
+
+
+class LatestLoop:
+    """Every turn is a fresh conversation of one message."""
+
+    async def run(self, task: Task, env: Env, model: ModelClient, limits: Limits) -> Trajectory:
+        return await Episode(task, env, model, limits).play(_prompt)
+
+
+def _prompt(episode: Episode, observation: Observation) -> list[int]:
+    return episode.model.renderer.start(turn_text(observation, episode.actions))

@@ -1,0 +1,89 @@
+"""From messages to token ids, append-only: what the model has seen or said is never tokenized again.
+
+A chat template is taken apart once, into what stands before a user's text, between it and the response, and between a
+response and the next user's text. From then on only new text is tokenized; the ids of prompts and responses are kept.
+"""
+
+from typing import TYPE_CHECKING
+
+from quartet.errors import ConfigError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+USER, ASSISTANT = "Press the first button.", "click first"
+ADVICE = "give the tokenizer a chat template that renders every turn the same, wherever it stands"
+
+
+class Renderer:
+    """Conversations as token ids for one tokenizer.
+
+    Text never becomes a special token: a page that shows `<|end|>` cannot end a turn.
+    """
+
+    stop_token_ids: list[int]
+    """Any of these ends a response: the template's end-of-turn token first, then the tokenizer's own."""
+
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
+        """Raises `ConfigError` when there is no chat template, or when it is not append-only."""
+        self._tokenizer = tokenizer
+        if not tokenizer.chat_template:
+            raise ConfigError("the policy's tokenizer has no chat template", "add chat_template to its configuration")
+        opening = self._template([USER])
+        head, found, generation = opening.partition(USER)
+        continued = self._template([USER, ASSISTANT, USER])
+        separator = continued.removeprefix(opening + ASSISTANT).removesuffix(USER + generation)
+        if not found or continued != opening + ASSISTANT + separator + USER + generation:
+            raise ConfigError("the chat template is not append-only: a second turn changes the first", ADVICE)
+        self._head_ids = self._ids(head, special=True)
+        self._generation_ids = self._ids(generation, special=True)
+        self._separator_ids = self._ids(separator, special=True)
+        self.stop_token_ids = self._find_stop_tokens()
+        self._verify()
+
+    def start(self, user_text: str) -> list[int]:
+        """Prompt of a conversation's first response."""
+        return [*self._head_ids, *self._ids(user_text), *self._generation_ids]
+
+    def extend(self, previous_ids: list[int], response_ids: list[int], user_text: str) -> list[int]:
+        """Prompt of the next response: everything so far, unchanged, then the new message.
+
+        A response that was cut off lacks its end token; it is then added as part of the prompt, so it is not trained.
+        """
+        ended = response_ids[-1:] == self._separator_ids[:1]
+        separator_ids = self._separator_ids[1:] if ended else self._separator_ids
+        return [*previous_ids, *response_ids, *separator_ids, *self._ids(user_text), *self._generation_ids]
+
+    def decode(self, ids: list[int]) -> str:
+        """Text of a response without special tokens."""
+        text = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        assert isinstance(text, str)
+        return text
+
+    def _ids(self, text: str, *, special: bool = False) -> list[int]:
+        return self._tokenizer(text, add_special_tokens=False, split_special_tokens=not special)["input_ids"]
+
+    def _template(self, texts: list[str]) -> str:
+        """The template's text for alternating user and assistant messages, open for the next response."""
+        roles = ("user", "assistant")
+        messages = [{"role": roles[i % 2], "content": text} for i, text in enumerate(texts)]
+        rendered = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        assert isinstance(rendered, str)
+        return rendered
+
+    def _find_stop_tokens(self) -> list[int]:
+        """The separator's first token must end a turn, or generation would never stop."""
+        own = self._tokenizer.eos_token_id
+        own_ids = [own] if isinstance(own, int) else []
+        if not self._separator_ids or self._separator_ids[0] not in [*own_ids, *self._tokenizer.all_special_ids]:
+            raise ConfigError("the chat template has no end-of-turn token after a response", ADVICE)
+        return list(dict.fromkeys([self._separator_ids[0], *own_ids]))
+
+    def _verify(self) -> None:
+        """Three turns, grown one by one, must be the ids of the whole conversation rendered at once."""
+        response_ids = [*self._ids(ASSISTANT), self._separator_ids[0]]
+        ids = self.start(USER)
+        for _ in range(2):
+            ids = self.extend(ids, response_ids, USER)
+        if ids != self._ids(self._template([USER, ASSISTANT, USER, ASSISTANT, USER]), special=True):
+            raise ConfigError("the chat template is not append-only in tokens", ADVICE)

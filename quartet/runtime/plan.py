@@ -1,0 +1,51 @@
+"""What a recipe implies, computed without loading anything heavy."""
+
+from pathlib import Path
+
+from quartet.config import Recipe
+from quartet.env import suite_families
+from quartet.errors import ConfigError
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Look up every name of the recipe and the model's folder. Raises `ConfigError` that suggests the nearest name."""
+    from quartet.data.control import ALLOCATORS, HORIZONS, SAMPLERS
+    from quartet.data.filter import FILTERS
+    from quartet.registry import lookup
+    from quartet.rollout.loop import LOOPS
+
+    suite_families(recipe.env)
+    lookup("control.sampler", recipe.control.sampler, SAMPLERS)
+    lookup("control.allocator", recipe.control.allocator, ALLOCATORS)
+    lookup("control.horizon", recipe.control.horizon, HORIZONS)
+    lookup("rollout.loop", recipe.rollout.loop, LOOPS)
+    for name in recipe.filter.names:
+        lookup("filter", name, FILTERS)
+    check_model_folder(Path(recipe.model.path))
+
+
+def check_model_folder(path: Path) -> None:
+    """A folder in Hugging Face format has at least a config.json. Raises `ConfigError`."""
+    if not (path / "config.json").is_file():
+        raise ConfigError(
+            f"model.path: no model at {path} (config.json is missing)",
+            "give the folder of a causal language model in Hugging Face format",
+        )
+
+
+def plan(recipe: Recipe) -> dict[str, int]:
+    """The batch arithmetic as numbers."""
+    families = len(suite_families(recipe.env))
+    return {
+        "groups_per_train_step": recipe.train.groups_per_batch,
+        "rollouts_per_group": recipe.control.rollouts_per_group,
+        "rollouts_per_train_step": recipe.rollouts_per_batch,
+        "optimizer_steps_per_train_step": recipe.train.minibatches * recipe.train.epochs,
+        "max_tokens_per_microbatch": recipe.train.max_tokens_per_microbatch,
+        "max_lag": recipe.admission.max_lag,
+        "max_groups_ahead": recipe.max_groups_ahead,
+        "max_rollouts_ahead": recipe.max_groups_ahead * recipe.control.rollouts_per_group,
+        "families": families,
+        "train_tasks": families * recipe.control.train_seeds_per_family,
+        "evaluation_episodes": families * recipe.evaluation.episodes_per_family,
+    }

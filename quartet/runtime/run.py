@@ -1,0 +1,81 @@
+"""What the commands do: a whole training run, the evaluation of a policy, the supervised control."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from quartet.config import Recipe
+from quartet.data.ledger import Ledger
+from quartet.errors import QuartetError, StarvedError
+from quartet.observe.summary import Results, Summary, evaluation_summary, write_summary
+from quartet.runtime.plan import check_recipe
+from quartet.runtime.run_dir import prepare
+from quartet.runtime.session import Session
+from quartet.runtime.synchronous import train_synchronously
+
+
+def run_recipe(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quiet: bool) -> Summary:
+    """Evaluate, train, evaluate, control, summary. Raises `StarvedError` after the summary is written."""
+    check_recipe(recipe)
+    prepare(recipe, run_dir, resume=resume, fresh=fresh)
+    started = time.time()
+    if recipe.runtime.kind == "synchronous":
+        train_synchronously(recipe, run_dir)
+    else:
+        _train_in_processes(recipe, run_dir, quiet=quiet)
+    control = train_control(recipe, run_dir, quiet=quiet) if recipe.evaluation.control else None
+    ledger = Ledger.open(run_dir)
+    summary = write_summary(recipe, run_dir, ledger, wall_seconds=time.time() - started, control=control)
+    ledger.close()
+    if summary["stop_reason"].startswith("starved"):
+        raise StarvedError(summary["stop_reason"], "`quartet status` shows what nobody delivered")
+    return summary
+
+
+def _train_in_processes(recipe: Recipe, run_dir: Path, *, quiet: bool) -> None:
+    with Session(recipe, run_dir, quiet=quiet) as session:
+        if recipe.evaluation.before_and_after:
+            session.evaluate("before")
+        session.train()
+        if recipe.evaluation.before_and_after:
+            session.evaluate("after")
+
+
+def evaluate_policy(recipe: Recipe, policy: Path, run_dir: Path, *, quiet: bool) -> Summary:
+    """Evaluate one policy on the held-out tasks of `recipe`, in a run directory of its own."""
+    recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"path": str(policy)})})
+    check_recipe(recipe)
+    prepare(recipe, run_dir, resume=False, fresh=True)
+    with Session(recipe, run_dir, quiet=quiet) as session:
+        session.evaluate("eval")
+        summary = evaluation_summary(recipe, session.ledger, policy)
+    (run_dir / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    return summary
+
+
+def train_control(recipe: Recipe, run_dir: Path, *, quiet: bool) -> Results:
+    """What the same wall time of supervised training would have given: per-family greedy results.
+
+    It starts from the same initial policy and has every demonstration of `sft.data`.
+    """
+    ledger = Ledger.open(run_dir)
+    seconds = float(ledger.value("training_seconds", 0.0))
+    ledger.close()
+    folder = run_dir / "control"
+    command = [
+        *(sys.executable, "-m", "quartet", "sft", str(run_dir / "config.toml"), "--json"),
+        *("--set", "sft.copy_steps=0", "--set", "sft.steps=1000000", "--set", f"sft.max_seconds={seconds}"),
+        *("--set", f"sft.output={folder / 'policy'}"),
+    ]
+    finished = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    if finished.returncode:
+        raise QuartetError(
+            "the supervised control failed", "its message stands above; evaluation.control=false skips it"
+        )
+    evaluate_policy(recipe, folder / "policy", folder / "evaluation", quiet=quiet)
+    ledger = Ledger.open(folder / "evaluation")
+    results = ledger.evaluation_results("eval/greedy")
+    ledger.close()
+    return results

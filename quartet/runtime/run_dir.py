@@ -1,0 +1,86 @@
+"""A run directory: made once, locked by one supervisor at a time, resumed under the same recipe."""
+
+import fcntl
+import os
+import shutil
+from pathlib import Path
+from types import TracebackType
+
+from quartet.config import Recipe, load_recipe, refuse_changes, to_toml
+from quartet.errors import ConfigError, SetupError
+
+
+def prepare(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = False) -> None:
+    """Make the folder and write the resolved recipe, or check that the recipe still fits the run to resume.
+
+    Raises `ConfigError` when the run exists and neither `resume` nor `fresh` (start over) was asked for, or when
+    there is nothing to resume.
+    """
+    config_path = run_dir / "config.toml"
+    if resume:
+        if not config_path.is_file():
+            raise ConfigError(f"nothing to resume at {run_dir}", "leave --resume out to start a new run")
+        refuse_changes(load_recipe(config_path), recipe)
+    elif config_path.exists():
+        if not fresh:
+            raise ConfigError(
+                f"{run_dir} holds a run already", "go on with --resume, start over with --fresh, or name another folder"
+            )
+        _clear(run_dir)
+    run_dir.mkdir(parents=True, exist_ok=True)
+    config_path.write_text(to_toml(recipe))
+
+
+def _clear(run_dir: Path) -> None:
+    with RunLock(run_dir):
+        for entry in run_dir.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            elif entry.name != RunLock.FILE:
+                entry.unlink()
+
+
+class RunLock:
+    """Held by the process that supervises a run; its file holds the process id for `quartet stop`."""
+
+    FILE = "supervisor.pid"
+
+    def __init__(self, run_dir: Path) -> None:
+        self._path = run_dir / self.FILE
+        self._descriptor = -1
+
+    def __enter__(self) -> "RunLock":
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            owner = self._path.read_text().strip() or "another process"
+            os.close(self._descriptor)
+            raise SetupError(
+                f"{self._path.parent} is in use by process {owner}",
+                "stop it with `quartet stop`, or use another folder",
+            ) from error
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, str(os.getpid()).encode(), 0)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.ftruncate(self._descriptor, 0)
+        os.close(self._descriptor)
+
+
+def supervisor_pid(run_dir: Path) -> int | None:
+    """Process id of the live supervisor of a run, or None: the lock tells, not the file's content."""
+    path = run_dir / RunLock.FILE
+    if not path.exists():
+        return None
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return int(path.read_text())
+    finally:
+        os.close(descriptor)
+    return None

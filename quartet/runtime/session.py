@@ -1,0 +1,99 @@
+"""The phases of a run: evaluate, train, evaluate again.
+
+Which phase a run is in stands in the ledger, so a resumed run goes on where it stopped.
+"""
+
+from pathlib import Path
+from types import TracebackType
+
+from quartet.config import Recipe
+from quartet.data.evaluation import admit_evaluation
+from quartet.data.ledger import Ledger
+from quartet.env import suite_families
+from quartet.observe.display import LiveDisplay
+from quartet.observe.status import StatusReader
+from quartet.observe.summary import success_rate
+from quartet.runtime.run_dir import RunLock
+from quartet.runtime.supervisor import Supervisor
+
+SERVING = ("env", "engine", "worker", "manager")
+"""The modules that finish rollouts; training adds the trainer."""
+
+
+class Session:
+    """Context manager: owns the lock, the ledger, the module processes and the display of one run."""
+
+    def __init__(self, recipe: Recipe, run_dir: Path, *, quiet: bool = False) -> None:
+        self.recipe, self.run_dir = recipe, run_dir
+        self._lock = RunLock(run_dir)
+        self.ledger = open_or_create(recipe, run_dir)
+        self.display = LiveDisplay(StatusReader(run_dir, self.ledger), quiet=quiet)
+        self._supervisor = Supervisor(recipe, run_dir, self.ledger)
+
+    def __enter__(self) -> "Session":
+        self._lock.__enter__()
+        self._supervisor.__enter__()
+        self.display.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.display.__exit__(kind, error, trace)
+        self._supervisor.__exit__(kind, error, trace)
+        self._lock.__exit__(kind, error, trace)
+
+    def train(self) -> None:
+        """Train until the data manager says why to stop; nothing to do when it said so before."""
+        if self.ledger.stop_reason():
+            return
+        self._enter_phase("training")
+        self._supervisor.start("trainer")
+        reason = self._supervisor.run_until(lambda: self.ledger.stop_reason(), self.display.tick)
+        self._supervisor.stop("trainer")
+        self.ledger.cancel_unfinished()
+        self.display.note(f"training ended: {reason}")
+
+    def evaluate(self, when: str) -> None:
+        """Held-out episodes of every family, greedy and at the training temperature; done only once per `when`."""
+        self._enter_phase(f"evaluating {when}")
+        tags = admit_missing_evaluations(self.recipe, self.ledger, when)
+        self._supervisor.run_until(
+            lambda: None if any(self.ledger.evaluation_open(tag) for tag in tags) else "done",
+            self.display.tick,
+        )
+        for tag in tags:
+            results = self.ledger.evaluation_results(tag)
+            episodes = sum(count for _, count in results.values())
+            self.display.note(f"success {tag}: {100 * (success_rate(results) or 0.0):.1f} % of {episodes} episodes")
+
+    def _enter_phase(self, phase: str) -> None:
+        self.ledger.set_value("phase", phase)
+        self._supervisor.start(*SERVING)
+
+
+def admit_missing_evaluations(recipe: Recipe, ledger: Ledger, when: str) -> list[str]:
+    """Queue the held-out episodes of `when`, unless an earlier start of this run did; returns their two tags."""
+    temperatures = {f"{when}/greedy": 0.0, f"{when}/sampled": recipe.rollout.temperature}
+    for tag, temperature in temperatures.items():
+        if not ledger.evaluation_admitted(tag):
+            admit_evaluation(
+                ledger,
+                env=recipe.env.name,
+                families=suite_families(recipe.env),
+                episodes_per_family=recipe.evaluation.episodes_per_family,
+                temperature=temperature,
+                tag=tag,
+                first_seed=recipe.evaluation.first_seed,
+                max_turns=recipe.rollout.max_turns,
+            )
+    return list(temperatures)
+
+
+def open_or_create(recipe: Recipe, run_dir: Path) -> Ledger:
+    """The run's ledger; a new one starts with the recipe's model as policy version 0."""
+    if (run_dir / "ledger.sqlite").exists():
+        return Ledger.open(run_dir)
+    ledger = Ledger.create(run_dir, seed=recipe.seed, durability=recipe.ledger.durability)
+    ledger.register_initial_policy(str(Path(recipe.model.path).resolve()))
+    return ledger

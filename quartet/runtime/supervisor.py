@@ -1,0 +1,109 @@
+"""The supervisor: starts module processes and keeps them alive.
+
+It knows nothing of learning. It starts modules, restarts what dies (bounded), kills what has gone silent, ends
+everything when it ends, and runs a callback a few times a second for whoever shows or decides something.
+"""
+
+import logging
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType, TracebackType
+
+from quartet.config import Recipe
+from quartet.data.ledger import Ledger
+from quartet.errors import InterruptedByUser, QuartetError
+from quartet.runtime.process import ModuleProcess
+
+log = logging.getLogger(__name__)
+
+STOP_SECONDS = 8.0
+"""Modules get this long to stop cleanly before they are killed: Ctrl-C promises ten seconds in all."""
+TICK_SECONDS = 0.2
+
+
+class ModuleDiedError(QuartetError):
+    """A module died more often than the recipe allows."""
+
+
+class Supervisor:
+    """Context manager around the processes of one run; leaving it ends them all."""
+
+    def __init__(self, recipe: Recipe, run_dir: Path, ledger: Ledger) -> None:
+        self._recipe, self._run_dir, self._ledger = recipe, run_dir, ledger
+        self._processes: dict[str, ModuleProcess] = {}
+        self._interrupted = False
+        self._old_handlers: dict[int, signal.Handlers | Callable[[int, FrameType | None], object] | int | None] = {}
+
+    def __enter__(self) -> "Supervisor":
+        for name in (signal.SIGINT, signal.SIGTERM):
+            self._old_handlers[name] = signal.signal(name, self._on_signal)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop(*self._processes)
+        for name, handler in self._old_handlers.items():
+            signal.signal(name, handler)
+
+    def start(self, *modules: str) -> None:
+        """Start modules that do not run yet."""
+        for module in modules:
+            if module not in self._processes:
+                threads = {"engine": self._recipe.engine.threads, "trainer": self._recipe.train.threads}.get(module, 1)
+                process = ModuleProcess(
+                    module,
+                    self._run_dir,
+                    max_restarts=self._recipe.runtime.max_restarts_per_module,
+                    threads=threads,
+                )
+                self._processes[module] = process
+                process.start()
+
+    def stop(self, *modules: str) -> None:
+        """Stop modules together: first all are asked, then all are waited for, then what is left is killed."""
+        leaving = [self._processes.pop(module) for module in list(modules) if module in self._processes]
+        for process in leaving:
+            process.terminate()
+        deadline = time.time() + STOP_SECONDS
+        for process in leaving:
+            process.join(deadline)
+
+    def run_until(self, condition: Callable[[], str | None], on_tick: Callable[[], None] = lambda: None) -> str:
+        """Watch over the modules until `condition` returns a reason. Raises when the user or a module ends the run."""
+        while True:
+            if self._interrupted:
+                raise InterruptedByUser("stopped by the user", "go on with --resume")
+            for process in self._processes.values():
+                self._watch(process)
+            on_tick()
+            if reason := condition():
+                return reason
+            time.sleep(TICK_SECONDS)
+
+    def _watch(self, process: ModuleProcess) -> None:
+        code = process.poll()
+        if code is not None:
+            words = process.last_words()
+            log.warning("module %s died with code %s: %s", process.module, code, words)
+            self._ledger.event("module_died", module=process.module, code=code, last_words=words)
+        if process.exhausted:
+            raise ModuleDiedError(
+                f"module {process.module!r} died {process.restarts} times; last words: {process.last_words()}",
+                f"see {self._run_dir / 'logs' / (process.module + '.stderr')}, then go on with --resume",
+            )
+        if process.restart_if_due():
+            log.warning("module %s started again", process.module)
+        elif self._silent_seconds(process) > self._recipe.runtime.heartbeat_timeout_seconds:
+            self._ledger.event("module_silent", module=process.module)
+            log.error("module %s was silent for too long and is killed", process.module)
+            process.kill()
+
+    def _silent_seconds(self, process: ModuleProcess) -> float:
+        beats = [row.beat_at for row in self._ledger.modules() if row.module == process.module]
+        return time.time() - max([process.started_at, *beats])
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._interrupted = True

@@ -1,0 +1,95 @@
+"""The synchronous runtime: one process, one thread, the phases in turn. One seed gives a bit-identical run.
+
+It is the same data manager, worker, engine and trainer as everywhere; only nobody works at the same time. Rollouts run
+one after the other, since the numbers a model computes for a request may depend on what shares its batch.
+"""
+
+import asyncio
+import time
+from pathlib import Path
+
+import torch
+
+from quartet.config import Recipe
+from quartet.data.ledger import Ledger
+from quartet.data.manager import DataManager
+from quartet.env import make_pool
+from quartet.errors import StarvedError
+from quartet.observe.presence import Presence
+from quartet.observe.record import Recorder
+from quartet.policy.load import load_policy
+from quartet.rollout.engine.torch_engine import TorchEngine
+from quartet.rollout.renderer import Renderer
+from quartet.rollout.worker import RolloutWorker
+from quartet.runtime.session import admit_missing_evaluations, open_or_create
+from quartet.train.trainer import Trainer
+
+
+def train_synchronously(recipe: Recipe, run_dir: Path) -> None:
+    """Evaluate, train and evaluate in this process. Raises `StarvedError` when no group has contrast for too long."""
+    torch.set_num_threads(recipe.engine.threads)
+    asyncio.run(_run(recipe, run_dir))
+
+
+async def _run(recipe: Recipe, run_dir: Path) -> None:
+    ledger = open_or_create(recipe, run_dir)
+    house = _House(recipe, run_dir, ledger)
+    try:
+        if recipe.evaluation.before_and_after:
+            await house.evaluate("before")
+        await house.train()
+        if recipe.evaluation.before_and_after:
+            await house.evaluate("after")
+    finally:
+        await house.close()
+        ledger.close()
+
+
+class _House:
+    """The four modules in one process."""
+
+    def __init__(self, recipe: Recipe, run_dir: Path, ledger: Ledger) -> None:
+        self._recipe, self._ledger = recipe, ledger
+        self._recorder = Recorder(run_dir, "synchronous")
+        policy = ledger.latest_policy()
+        loaded = load_policy(run_dir / policy.path, trust_remote_code=recipe.model.trust_remote_code)
+        self._engine = TorchEngine(loaded.model, policy.version, recipe.engine)
+        self._pool = make_pool(recipe.env)
+        self._manager = DataManager(recipe, ledger, self._recorder, Presence(ledger, "manager"))
+        self._worker = RolloutWorker(
+            recipe,
+            ledger,
+            self._engine,
+            self._pool,
+            Renderer(loaded.tokenizer),
+            self._recorder,
+            Presence(ledger, "worker"),
+        )
+        self._trainer = Trainer(recipe, ledger, run_dir, self._recorder, Presence(ledger, "trainer"))
+
+    async def evaluate(self, when: str) -> None:
+        """Held-out episodes, one after the other."""
+        self._ledger.set_value("phase", f"evaluating {when}")
+        admit_missing_evaluations(self._recipe, self._ledger, when)
+        while await self._worker.run_queued():
+            self._manager.tick()
+
+    async def train(self) -> None:
+        """Admit, roll out, train, load the new weights; until the data manager says why to stop."""
+        self._ledger.set_value("phase", "training")
+        last_trained = time.monotonic()
+        while not self._ledger.stop_reason():
+            self._manager.tick()
+            await self._worker.run_queued()
+            self._manager.tick()
+            if self._trainer.train_one():
+                last_trained = time.monotonic()
+                policy = self._ledger.latest_policy()
+                await self._engine.load_policy(policy.path, policy.version)
+            elif time.monotonic() - last_trained > self._recipe.train.starved_timeout_seconds:
+                raise StarvedError("starved: no group had contrast for too long", "make the tasks easier or harder")
+
+    async def close(self) -> None:
+        await self._pool.close()
+        await self._engine.close()
+        self._recorder.close()

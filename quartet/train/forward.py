@@ -1,0 +1,81 @@
+"""Log-probs of recorded tokens under a model, with the output head applied only where a trained token is predicted.
+
+Most positions of an agent's sequence are observations; the head over the whole vocabulary is the largest matrix of a
+small model, and a branch needs it at a few per cent of its positions.
+"""
+
+from typing import NamedTuple
+
+import torch
+from transformers import PreTrainedModel
+
+from quartet.errors import ConfigError
+from quartet.train.microbatch import Microbatch
+
+
+class Scores(NamedTuple):
+    logprobs_T: torch.Tensor
+    """Of the recorded tokens at the temperature they were sampled with, in nats. Top-p is not undone."""
+    entropies_T: torch.Tensor
+    """Of the full distribution at temperature 1, in nats."""
+
+
+def score(model: PreTrainedModel, microbatch: Microbatch, *, entropy_gradient: bool = False) -> Scores:
+    """One forward pass over the microbatch's T trained tokens.
+
+    Padding is on the right, so causal attention alone keeps it from real tokens: no mask unless rows are shared.
+    """
+    hidden_BLD = _decoder(model)(
+        input_ids=microbatch.ids_BL,
+        position_ids=microbatch.position_ids_BL,
+        attention_mask=_additive(microbatch.visible_B1LL, model.dtype),
+        use_cache=False,
+    ).last_hidden_state
+    hidden_TD = hidden_BLD.flatten(0, 1).index_select(0, microbatch.sources_T)
+    logits_TV = _head(model)(hidden_TD).float()
+    scaled_TV = (logits_TV / microbatch.temperatures_T.unsqueeze(1)).log_softmax(dim=-1)
+    logprobs_T = scaled_TV.gather(1, microbatch.targets_T.unsqueeze(1)).squeeze(1)
+    with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
+        plain_TV = logits_TV.log_softmax(dim=-1)
+        entropies_T = -(plain_TV.exp() * plain_TV).sum(dim=-1)
+    return Scores(logprobs_T, entropies_T)
+
+
+@torch.no_grad()
+def require_plain_head(model: PreTrainedModel) -> None:
+    """Raise `ConfigError` for architectures whose logits are more than decoder + output matrix (soft-capping, scaling):
+    applying the head ourselves would train on wrong log-probs."""
+    ids_1L = torch.arange(8, device=model.device).unsqueeze(0)
+    hidden_1LD = _decoder(model)(input_ids=ids_1L, use_cache=False).last_hidden_state
+    ours_1LV, theirs_1LV = _head(model)(hidden_1LD), model(input_ids=ids_1L, use_cache=False).logits
+    if not torch.allclose(ours_1LV.float(), theirs_1LV.float(), atol=1e-3, rtol=1e-3):
+        raise ConfigError(
+            f"{type(model).__name__} changes its logits after the output matrix, which the trainer does not do",
+            "use an architecture without logit scaling or soft-capping",
+        )
+
+
+def attends_everywhere(model: PreTrainedModel) -> bool:
+    """Whether every layer is full attention, so that rows may be shared: a window or a recurrence would look across."""
+    layer_types = getattr(model.config, "layer_types", None)
+    return layer_types is not None and all(kind == "full_attention" for kind in layer_types)
+
+
+def _decoder(model: PreTrainedModel) -> torch.nn.Module:
+    return getattr(model, model.base_model_prefix)
+
+
+def _head(model: PreTrainedModel) -> torch.nn.Module:
+    head = model.get_output_embeddings()
+    if head is None:
+        raise ConfigError(f"{type(model).__name__} has no output matrix", "model.path must be a causal language model")
+    return head
+
+
+def _additive(visible_B1LL: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
+    """The form of mask that every attention implementation of transformers understands."""
+    if visible_B1LL is None:
+        return None
+    return torch.zeros(visible_B1LL.shape, dtype=dtype, device=visible_B1LL.device).masked_fill(
+        ~visible_B1LL, torch.finfo(dtype).min
+    )

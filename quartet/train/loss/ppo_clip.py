@@ -1,0 +1,47 @@
+"""PPO's clipped surrogate with separate bounds (DAPO) and DART's truncated importance weight."""
+
+import torch
+
+from quartet.config import Loss
+from quartet.train.loss.base import LossInput
+
+MAX_LOG_RATIO = 20.0
+"""Log-ratios are clamped here before `exp`, so that one absurd token cannot overflow a batch."""
+
+
+class PpoClip:
+    """Per token: -w * min(r * A, clip(r, 1 - low, 1 + high) * A).
+
+    r = pi / pi_old carries the gradient. w = min(pi_old / pi_rollout, cap) is a constant: it corrects for the
+    distance between the engine that sampled (another version, other arithmetic) and the trainer.
+    """
+
+    def __init__(self, section: Loss) -> None:
+        self._low, self._high, self._cap = section.clip_low, section.clip_high, section.importance_cap
+
+    def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
+        """Scalar loss and weighted-sum metrics: `importance_square_mean` gives the effective sample size
+        importance_mean^2 / importance_square_mean; `gap_k1` and `gap_k3` estimate KL(rollout || old) in nats."""
+        advantages_T, weights_T = tokens.advantages_T, tokens.weights_T
+        ratio_T = _ratio(tokens.logprobs_T - tokens.old_logprobs_T)
+        clipped_T = ratio_T.clamp(1 - self._low, 1 + self._high)
+        surrogate_T = torch.minimum(ratio_T * advantages_T, clipped_T * advantages_T)
+
+        log_rho_T = (tokens.old_logprobs_T - tokens.rollout_logprobs_T).detach()
+        rho_T = _ratio(log_rho_T)
+        importance_T = rho_T.clamp(max=self._cap)
+        loss = -(weights_T * importance_T * surrogate_T).sum()
+        metrics_T = {
+            "clip_fraction": (clipped_T * advantages_T < ratio_T * advantages_T).float(),
+            "ratio_mean": ratio_T.detach(),
+            "importance_mean": importance_T,
+            "importance_square_mean": importance_T.square(),
+            "importance_capped_fraction": (rho_T > self._cap).float(),
+            "gap_k1": -log_rho_T,
+            "gap_k3": rho_T - log_rho_T - 1,
+        }
+        return loss, {name: float((weights_T * value_T).sum()) for name, value_T in metrics_T.items()}
+
+
+def _ratio(log_ratio_T: torch.Tensor) -> torch.Tensor:
+    return log_ratio_T.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()

@@ -1,0 +1,44 @@
+"""What a train step reports besides the loss: lag, rewards, token counts, and where the seconds went."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from quartet.observe.record import Recorder
+from quartet.train.packing import PackedBatch
+from quartet.types import Batch
+
+
+class PhaseTimer:
+    """`with timer("update"):` records a span and fills `seconds["update_seconds"]`."""
+
+    def __init__(self, recorder: Recorder, train_step: int) -> None:
+        self._recorder, self._train_step = recorder, train_step
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        start = time.perf_counter()
+        with self._recorder.span(f"train/{phase}", train_step=self._train_step):
+            yield
+        self.seconds[f"{phase}_seconds"] = time.perf_counter() - start
+
+
+def batch_metrics(batch: Batch, packed: PackedBatch) -> dict[str, Any]:
+    """Facts about the batch. Lag is in policy versions, over trajectories; tokens are counted once, without padding."""
+    members = [member.trajectory for group in batch.groups for member in group.members]
+    lags = [lag for lag, count in packed.lag_histogram.items() for _ in range(count)]
+    return {
+        "trajectories": packed.num_trajectories,
+        "groups": len(batch.groups),
+        "branches_per_trajectory": packed.num_branches / max(1, packed.num_trajectories),
+        "lag_mean": sum(lags) / max(1, len(lags)),
+        "lag_max": max(lags, default=0),
+        "lag_histogram": {str(lag): count for lag, count in packed.lag_histogram.items()},
+        "reward_mean": sum(trajectory.reward for trajectory in members) / max(1, len(members)),
+        "success_mean": sum(trajectory.success for trajectory in members) / max(1, len(members)),
+        "trained_tokens": packed.trained_tokens,
+        "masked_tokens": packed.masked_tokens,
+        "sequence_tokens": packed.sequence_tokens,
+    }

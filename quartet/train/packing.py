@@ -1,0 +1,149 @@
+"""From a batch of groups to branches: append-only token sequences with everything the loss needs per token.
+
+A call whose prompt is an earlier prompt + its response + more extends that branch; any other call starts a new one.
+A loop that keeps the whole conversation gives one branch per trajectory, one that rewrites its context one per turn.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from quartet.errors import QuartetError
+from quartet.train.advantage.base import Advantage
+from quartet.types import Batch, Call, Trajectory
+
+NO_VERSION = np.iinfo(np.int64).max
+"""Stands where no policy sampled the token (prompts); never too old."""
+
+
+@dataclass(frozen=True, eq=False)
+class Branch:
+    """One training sequence of L tokens. Values at tokens nobody sampled are placeholders."""
+
+    trajectory_index: int
+    """Position of its trajectory in the batch: countable members in the order of the groups."""
+    prompt_tokens: int
+    """Tokens before the first response token."""
+    advantage: float
+    """The trajectory's, the same at each of its tokens."""
+    ids_L: np.ndarray
+    trained_L: np.ndarray
+    """True at response tokens that are young enough."""
+    rollout_logprobs_L: np.ndarray
+    temperatures_L: np.ndarray
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.ids_L)
+
+    @property
+    def num_trained_tokens(self) -> int:
+        return int(self.trained_L.sum())
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    """The training sequences of one batch and what is worth knowing about them."""
+
+    branches: list[Branch]
+    """Only those with at least one trained token."""
+    num_trajectories: int
+    num_branches: int
+    response_tokens: int
+    masked_tokens: int
+    """Response tokens left out because they are more than `max_lag` versions old."""
+    lag_histogram: dict[int, int]
+    """Lag -> number of trajectories."""
+
+    @property
+    def trained_tokens(self) -> int:
+        return self.response_tokens - self.masked_tokens
+
+    @property
+    def sequence_tokens(self) -> int:
+        return sum(branch.num_tokens for branch in self.branches)
+
+
+def pack_batch(batch: Batch, advantage: Advantage, max_lag: int) -> PackedBatch:
+    """Advantages per group, then one branch list. Raises `QuartetError` on a trajectory that cannot be trained."""
+    drafts: list[tuple[int, float, _Draft]] = []
+    trajectories: list[Trajectory] = []
+    for trajectory, value in _advantages(batch, advantage):
+        drafts += [(len(trajectories), value, draft) for draft in _draft_branches(trajectory.calls)]
+        trajectories.append(trajectory)
+    oldest_allowed = batch.start_version - max_lag
+    branches = [draft.freeze(index, value, oldest_allowed) for index, value, draft in drafts]
+    response_tokens = sum(trajectory.num_response_tokens for trajectory in trajectories)
+    oldest = [trajectory.oldest_version for trajectory in trajectories]
+    return PackedBatch(
+        branches=[branch for branch in branches if branch.num_trained_tokens],
+        num_trajectories=len(trajectories),
+        num_branches=len(branches),
+        response_tokens=response_tokens,
+        masked_tokens=response_tokens - sum(branch.num_trained_tokens for branch in branches),
+        lag_histogram=dict(sorted(Counter(batch.start_version - v for v in oldest if v is not None).items())),
+    )
+
+
+def _advantages(batch: Batch, advantage: Advantage) -> Iterator[tuple[Trajectory, float]]:
+    """Countable trajectories with their advantage; statistics are over the trajectories of one group."""
+    for group in batch.groups:
+        members = [member.trajectory for member in group.members if member.trajectory.status.countable]
+        values_N = advantage.estimate(np.array([trajectory.reward for trajectory in members], dtype=np.float64))
+        yield from zip(members, values_N.tolist(), strict=True)
+
+
+@dataclass
+class _Draft:
+    """A branch while calls are still added to it."""
+
+    prompt_tokens: int
+    ids: list[int]
+    logprobs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    temperatures: list[float] = field(default_factory=list)
+
+    def extended_by(self, call: Call) -> bool:
+        return call.prompt_ids[: len(self.ids)] == self.ids
+
+    def append(self, call: Call) -> None:
+        """Add the new part of the call's prompt, then its response."""
+        unsampled = len(call.prompt_ids) - len(self.logprobs)
+        self.ids = call.prompt_ids + call.response_ids
+        self.logprobs += [0.0] * unsampled + call.logprobs
+        self.versions += [NO_VERSION] * unsampled + call.versions
+        self.temperatures += [1.0] * unsampled + [call.sampling.temperature] * len(call.response_ids)
+
+    def freeze(self, trajectory_index: int, advantage: float, oldest_allowed: int) -> Branch:
+        versions_L = np.array(self.versions)
+        return Branch(
+            trajectory_index=trajectory_index,
+            prompt_tokens=self.prompt_tokens,
+            advantage=advantage,
+            ids_L=np.array(self.ids),
+            trained_L=(versions_L != NO_VERSION) & (versions_L >= oldest_allowed),
+            rollout_logprobs_L=np.array(self.logprobs, dtype=np.float32),
+            temperatures_L=np.array(self.temperatures, dtype=np.float32),
+        )
+
+
+def _draft_branches(calls: Sequence[Call]) -> list[_Draft]:
+    """Thread calls into branches. Interleaved conversations are followed: the longest branch that fits is extended."""
+    drafts: list[_Draft] = []
+    for call in calls:
+        if not call.response_ids:
+            continue
+        if not call.prompt_ids or call.sampling.temperature == 0:
+            raise QuartetError(
+                "a call with an empty prompt or sampled greedily (temperature 0) has no log-probs to train on",
+                "set rollout.temperature above 0; greedy rollouts are for evaluation",
+            )
+        fitting = [draft for draft in drafts if draft.extended_by(call)]
+        draft = max(fitting, key=lambda fit: len(fit.ids), default=None)
+        if draft is None:
+            draft = _Draft(prompt_tokens=len(call.prompt_ids), ids=[])
+            drafts.append(draft)
+        draft.append(call)
+    return drafts

@@ -1,0 +1,161 @@
+"""Supervised fine-tuning: the cold start of a policy, from copying exercises and demonstrations.
+
+Prompts are long and responses short, so the language-model head runs only where something is learned.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import NamedTuple, TypedDict
+
+import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
+from transformers import PreTrainedModel
+
+from quartet.config import Recipe
+from quartet.errors import ConfigError
+from quartet.policy.copying import CopyingExercises
+from quartet.policy.examples import TokenBatch, batches, read_chats
+from quartet.policy.load import load_policy, save_policy
+
+WARMUP_STEPS = 30
+"""The learning rate rises linearly at the start and falls linearly to its final share over the demonstrations."""
+FINAL_LEARNING_RATE_SHARE = 0.1
+ADAM_BETAS = (0.9, 0.98)
+MAX_GRAD_NORM = 1.0
+STEPS_IN_SUMMARY = 20
+
+
+class SftStep(NamedTuple):
+    """One optimizer step, for progress and metrics."""
+
+    phase: str
+    """`copy` or `demonstrations`."""
+    step: int
+    """Counts both phases, from 1."""
+    total_steps: int
+    loss: float
+    """Mean cross entropy of the learned tokens, in nats."""
+    accuracy: float
+    """Share of learned tokens that the model ranked first."""
+    tokens: int
+    """In the batch, padding included."""
+    seconds: float
+    """Wall time since the start of training."""
+
+
+class SftSummary(TypedDict):
+    """How a fine-tuning ended; loss and accuracy are means over the last 20 steps."""
+
+    output: str
+    examples: int
+    copy_steps: int
+    demonstration_steps: int
+    tokens: int
+    loss: float
+    accuracy: float
+    train_seconds: float
+    stopped_by: str
+    """`steps` or `max_seconds`."""
+
+
+def run_sft(recipe: Recipe, *, on_step: Callable[[SftStep], None] | None = None) -> SftSummary:
+    """Fine-tune the policy at `model.path` on `sft.data` and write it to `sft.output`.
+
+    The same recipe and seed give the same weights unless `max_seconds` cuts the training short. Raises `ConfigError`
+    for missing or malformed demonstrations and `CheckpointError` for a missing or damaged policy.
+    """
+    sft = recipe.sft
+    if not sft.output:
+        raise ConfigError("sft.output is empty", "name the folder the policy is written to")
+    torch.set_num_threads(sft.threads)
+    model, tokenizer = load_policy(recipe.model.path, trust_remote_code=recipe.model.trust_remote_code)
+    pad_id = tokenizer.pad_token_id if isinstance(tokenizer.pad_token_id, int) else 0
+    examples = read_chats(sft.data, tokenizer)
+    exercises = CopyingExercises(tokenizer, recipe.seed)
+    copying = exercises.batches(sft.copy_steps, sft.tokens_per_batch, pad_id)
+    rng = np.random.default_rng(recipe.seed)
+    demonstrations = islice(batches(examples, sft.tokens_per_batch, pad_id, rng), sft.steps)
+
+    steps: list[SftStep] = []
+    for step in SftTrainer(model, recipe).run(copying, demonstrations):
+        steps.append(step)
+        if step.phase == "copy":
+            exercises.observe(step.accuracy)
+        if on_step:
+            on_step(step)
+    save_policy(model.eval(), tokenizer, sft.output)
+    return summarise(recipe, steps, num_examples=len(examples))
+
+
+class SftTrainer:
+    """Model, optimizer and learning rate of one fine-tuning."""
+
+    def __init__(self, model: PreTrainedModel, recipe: Recipe) -> None:
+        self._model, self._sft = model.train(), recipe.sft
+        # Dropout, where a model has it, draws from torch's global generator.
+        torch.manual_seed(recipe.seed)
+        self._optimizer = torch.optim.AdamW(
+            model.parameters(), lr=recipe.sft.learning_rate, betas=ADAM_BETAS, weight_decay=0.0, fused=True
+        )
+
+    def run(self, copying: Iterator[TokenBatch], demonstrations: Iterator[TokenBatch]) -> Iterator[SftStep]:
+        """Train on all batches, one optimizer step each, until they or `max_seconds` end."""
+        total = self._sft.copy_steps + self._sft.steps
+        started = time.monotonic()
+        step = 0
+        for phase, phase_batches in (("copy", copying), ("demonstrations", demonstrations)):
+            for batch in phase_batches:
+                step += 1
+                loss, accuracy = self._learn(batch, self._learning_rate(step))
+                seconds = time.monotonic() - started
+                yield SftStep(phase, step, total, loss, accuracy, batch.ids_BT.numel(), seconds)
+                if seconds > self._sft.max_seconds:
+                    return
+
+    def _learning_rate(self, step: int) -> float:
+        done = max(0, step - self._sft.copy_steps) / self._sft.steps
+        share = min(1.0, step / WARMUP_STEPS) * (1 - (1 - FINAL_LEARNING_RATE_SHARE) * done)
+        return self._sft.learning_rate * share
+
+    def _learn(self, batch: TokenBatch, learning_rate: float) -> tuple[float, float]:
+        """One optimizer step; mean loss and accuracy before it."""
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate
+        logits_NV, targets_N = learned_logits(self._model, batch)
+        loss = cross_entropy(logits_NV, targets_N)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self._model.parameters(), MAX_GRAD_NORM)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        return loss.item(), (logits_NV.argmax(-1) == targets_N).float().mean().item()
+
+
+def learned_logits(model: PreTrainedModel, batch: TokenBatch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits [N, V] and targets [N] of the batch's N learned tokens, row by row.
+
+    No attention mask: padding stands on the right, where causal attention does not see it. The head runs at the
+    columns in which any row learns; rows of a batch have like length, so few columns are in vain.
+    """
+    learned_BT = batch.learned_BT[:, 1:]
+    columns_C = learned_BT.any(dim=0).nonzero()[:, 0]
+    logits_BCV = model(input_ids=batch.ids_BT, logits_to_keep=columns_C, use_cache=False).logits
+    chosen_BC = learned_BT[:, columns_C]
+    return logits_BCV[chosen_BC].float(), batch.ids_BT[:, 1:][:, columns_C][chosen_BC]
+
+
+def summarise(recipe: Recipe, steps: list[SftStep], *, num_examples: int) -> SftSummary:
+    last = steps[-STEPS_IN_SUMMARY:]
+    demonstration_steps = sum(step.phase == "demonstrations" for step in steps)
+    return SftSummary(
+        output=recipe.sft.output,
+        examples=num_examples,
+        copy_steps=len(steps) - demonstration_steps,
+        demonstration_steps=demonstration_steps,
+        tokens=sum(step.tokens for step in steps),
+        loss=float(np.mean([step.loss for step in last])),
+        accuracy=float(np.mean([step.accuracy for step in last])),
+        train_seconds=steps[-1].seconds,
+        stopped_by="steps" if len(steps) == steps[-1].total_steps else "max_seconds",
+    )

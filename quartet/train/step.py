@@ -1,0 +1,170 @@
+"""The train step: minibatches, log-probs under fixed weights, loss, gradient, optimizer.
+
+`Learner` holds the weights being trained and the optimizer; it knows nothing of ledgers, files or versions.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from quartet.config import Recipe
+from quartet.errors import ConfigError, QuartetError
+from quartet.train.aggregation import AGGREGATIONS
+from quartet.train.forward import attends_everywhere, require_plain_head, score
+from quartet.train.loss import make_loss
+from quartet.train.loss.base import LossInput
+from quartet.train.microbatch import Microbatch, microbatches, share_prompts
+from quartet.train.packing import Branch
+
+Plan = list[list[Microbatch]]
+"""One list of microbatches per minibatch, in the order of training."""
+
+
+class NonFiniteError(QuartetError):
+    """A loss or gradient is infinite or not a number. The weights were not touched by it."""
+
+
+class Learner:
+    """Trains one model. `reference` is the frozen policy of the KL term, None without one."""
+
+    def __init__(self, model: PreTrainedModel, recipe: Recipe, reference: PreTrainedModel | None = None) -> None:
+        if recipe.loss.kl_coefficient > 0 and reference is None:
+            raise ConfigError(
+                "loss.kl_coefficient > 0 needs a reference policy", "pass the policy the run started from"
+            )
+        require_plain_head(model)
+        self.model, self.recipe, self.reference = model.eval(), recipe, reference  # eval: dropout would be noise in r
+        self.optimizer_step = 0
+        self.optimizer = _make_optimizer(model, recipe)
+        self._loss = make_loss(recipe.loss)
+        self._share_prompts = attends_everywhere(model)
+
+    def reset(self) -> None:
+        """Forget the optimizer's moments, as before the first step."""
+        self.optimizer_step = 0
+        self.optimizer.state.clear()
+
+    def plan(self, branches: Sequence[Branch], train_step: int, progress: Callable[[], None]) -> Plan:
+        """Minibatches of microbatches, with old and reference log-probs where later steps need them.
+
+        Trajectories are dealt to minibatches at random, seeded by the run's seed and the train step. With a single
+        optimizer step the weights being trained are the old ones: no extra pass. `progress` is called per microbatch.
+        """
+        minibatches = self.recipe.train.minibatches
+        order = np.random.default_rng([self.recipe.seed, train_step]).permutation(_num_trajectories(branches))
+        dealt: list[list[Branch]] = [[] for _ in range(minibatches)]
+        for branch in branches:
+            dealt[order[branch.trajectory_index] % minibatches].append(branch)
+        plan = [list(self._microbatches(minibatch)) for minibatch in dealt if minibatch]
+        if minibatches * self.recipe.train.epochs > 1:
+            plan = self._scored(plan, self.model, "old_logprobs_T", progress)
+        if self.reference is not None:
+            plan = self._scored(plan, self.reference, "reference_logprobs_T", progress)
+        return plan
+
+    def update(self, plan: Plan, progress: Callable[[], None]) -> dict[str, float]:
+        """All optimizer steps of one train step. Returns metrics averaged over them, weighted like the loss.
+
+        `computed_tokens` counts the positions of one epoch: padding included, shared prompts once. An empty plan (every
+        token too old) leaves the weights as they are.
+
+        Raises `NonFiniteError` before the optimizer step that would have used the bad gradient.
+        """
+        totals: Counter[str] = Counter()
+        steps = 0
+        for _ in range(self.recipe.train.epochs):
+            for minibatch in plan:
+                totals.update(self._optimizer_step(minibatch, progress))
+                steps += 1
+        metrics = {name: total / steps for name, total in totals.items()}
+        metrics["computed_tokens"] = sum(microbatch.ids_BL.numel() for minibatch in plan for microbatch in minibatch)
+        if second_moment := metrics.pop("importance_square_mean", 0.0):
+            metrics["effective_sample_fraction"] = metrics["importance_mean"] ** 2 / second_moment
+        return metrics
+
+    def _microbatches(self, branches: Sequence[Branch]) -> Iterator[Microbatch]:
+        weights = AGGREGATIONS[self.recipe.loss.aggregation](branches)
+        rows = share_prompts(branches, weights, share=self._share_prompts)
+        for microbatch in microbatches(rows, self.recipe.train.max_tokens_per_microbatch):
+            yield microbatch.to(self.model.device)
+
+    @torch.no_grad()
+    def _scored(self, plan: Plan, model: PreTrainedModel, name: str, progress: Callable[[], None]) -> Plan:
+        """The plan with the log-probs under `model` filled in as field `name`."""
+        scored: Plan = []
+        for minibatch in plan:
+            scored.append([])
+            for microbatch in minibatch:
+                scored[-1].append(replace(microbatch, **{name: score(model, microbatch).logprobs_T}))
+                progress()
+        return scored
+
+    def _optimizer_step(self, minibatch: Sequence[Microbatch], progress: Callable[[], None]) -> dict[str, float]:
+        self.optimizer.zero_grad(set_to_none=True)
+        totals: Counter[str] = Counter()
+        for microbatch in minibatch:
+            totals.update(self._backward(microbatch))
+            progress()
+        grad_norm = float(
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.train.max_grad_norm, foreach=True)
+        )
+        if not (math.isfinite(totals["loss"]) and math.isfinite(grad_norm)):
+            raise NonFiniteError(
+                f"optimizer step {self.optimizer_step + 1}: loss {totals['loss']}, gradient norm {grad_norm}",
+                "lower train.learning_rate or loss.importance_cap, or look at the batch's rewards and log-probs",
+            )
+        self.optimizer_step += 1
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._learning_rate()
+        self.optimizer.step()
+        return {**totals, "grad_norm": grad_norm, "learning_rate": self._learning_rate()}
+
+    def _backward(self, microbatch: Microbatch) -> dict[str, float]:
+        """Add one microbatch's gradient; its loss and metrics are parts of the minibatch's sums."""
+        section = self.recipe.loss
+        logprobs_T, entropies_T = score(self.model, microbatch, entropy_gradient=section.entropy_coefficient != 0)
+        old_logprobs_T = microbatch.old_logprobs_T if microbatch.old_logprobs_T is not None else logprobs_T.detach()
+        weights_T = microbatch.weights_T
+        loss, metrics = self._loss.loss(
+            LossInput(logprobs_T, old_logprobs_T, microbatch.rollout_logprobs_T, microbatch.advantages_T, weights_T)
+        )
+        entropy = (weights_T * entropies_T).sum()
+        loss = loss - section.entropy_coefficient * entropy
+        metrics["entropy"] = entropy.item()
+        if microbatch.reference_logprobs_T is not None:
+            kl = (weights_T * k3(logprobs_T, microbatch.reference_logprobs_T)).sum()
+            loss = loss + section.kl_coefficient * kl
+            metrics["reference_kl"] = kl.item()
+        torch.autograd.backward(loss)
+        return {"loss": loss.item(), **metrics}
+
+    def _learning_rate(self) -> float:
+        """Linear warmup over the first optimizer steps, then constant."""
+        train = self.recipe.train
+        return train.learning_rate * min(1.0, self.optimizer_step / max(1, train.warmup_steps))
+
+
+def _make_optimizer(model: PreTrainedModel, recipe: Recipe) -> torch.optim.AdamW:
+    train = recipe.train
+    return torch.optim.AdamW(
+        model.parameters(),
+        lr=train.learning_rate,
+        betas=(train.adam_beta1, train.adam_beta2),
+        weight_decay=train.weight_decay,
+        fused=True,
+    )
+
+
+def k3(logprobs_T: torch.Tensor, reference_logprobs_T: torch.Tensor) -> torch.Tensor:
+    """Schulman's unbiased, never negative estimate of KL(policy || reference) per token, in nats."""
+    log_ratio_T = (reference_logprobs_T - logprobs_T).clamp(-10, 10)
+    return log_ratio_T.exp() - log_ratio_T - 1
+
+
+def _num_trajectories(branches: Sequence[Branch]) -> int:
+    return 1 + max((branch.trajectory_index for branch in branches), default=-1)

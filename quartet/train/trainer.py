@@ -1,0 +1,199 @@
+"""The trainer: claim a batch, step, publish, commit. `Trainer.run` is the loop, `Trainer.train_one` one train step.
+
+Files come first, the ledger last: a policy and its checkpoint are on disk before the one transaction that commits them.
+So a trainer that dies anywhere leaves a batch that goes back to trainable, and never a version that nobody can load.
+"""
+
+import asyncio
+import time
+from pathlib import Path
+
+import torch
+
+from quartet.config import Recipe
+from quartet.data.ledger import Ledger
+from quartet.errors import LeaseLostError, LedgerError, QuartetError, StarvedError
+from quartet.observe.presence import Presence
+from quartet.observe.record import Recorder
+from quartet.policy.load import load_policy, read_weights, swap_weights
+from quartet.train.advantage import make_advantage
+from quartet.train.checkpoint import find_checkpoint, load_checkpoint, prune_checkpoints, save_checkpoint, step_of
+from quartet.train.metrics import PhaseTimer, batch_metrics
+from quartet.train.packing import PackedBatch, pack_batch
+from quartet.train.publish import publish_policy
+from quartet.train.step import Learner, NonFiniteError
+from quartet.types import Batch, Policy
+
+NAME = "trainer"
+"""The same after every restart, so that the ledger gives a new trainer what its dead predecessor held."""
+POLL_SECONDS = 0.1
+
+
+class Trainer:
+    """Owns the weights being trained. One trainer per ledger at a time; a second one finds nothing to claim."""
+
+    def __init__(self, recipe: Recipe, ledger: Ledger, run_dir: Path, recorder: Recorder, presence: Presence) -> None:
+        self.recipe, self.ledger, self.run_dir = recipe, ledger, run_dir
+        self.recorder, self.presence = recorder, presence
+        self._advantage = make_advantage(recipe.advantage)
+        self._roll_back()
+        policy = ledger.latest_policy()
+        remote_code = recipe.model.trust_remote_code
+        self.model, self.tokenizer = load_policy(run_dir / policy.path, trust_remote_code=remote_code)
+        reference = None
+        if recipe.loss.kl_coefficient > 0:
+            reference = load_policy(recipe.model.path, trust_remote_code=remote_code).model
+        self.learner = Learner(self.model, recipe, reference)
+        self._lease_renewed = self._last_trained = time.monotonic()
+        self._restore_optimizer(policy)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Train until told to stop or `train.max_train_steps` is reached. Raises `StarvedError` when nothing comes."""
+        while not stop.is_set() and self.ledger.train_step() < self.recipe.train.max_train_steps:
+            if self.train_one():
+                await asyncio.sleep(0)
+            else:
+                self._explain_wait()
+                await asyncio.sleep(POLL_SECONDS)
+        if not stop.is_set():
+            self.ledger.request_stop(f"train.max_train_steps = {self.recipe.train.max_train_steps} reached")
+
+    def train_one(self) -> bool:
+        """One train step, or False when the ledger has no batch for us yet.
+
+        Raises `NonFiniteError` with the batch released and the weights restored.
+        """
+        start = time.perf_counter()
+        batch = self._claim()
+        if batch is None:
+            return False
+        phases = PhaseTimer(self.recorder, batch.train_step)
+        phases.seconds["claim_seconds"] = time.perf_counter() - start
+        self.presence.working("training")
+        try:
+            self._train(batch, phases)
+        except NonFiniteError as error:
+            self._give_up(batch, error)
+            where = f"train step {batch.train_step}, batch {batch.batch_id}, policy version {batch.start_version}"
+            raise NonFiniteError(f"{where}, {error.what}", error.advice) from error
+        except LeaseLostError as error:  # we were stopped for too long; the batch is somebody else's now
+            self._give_up(batch, error)
+        self._last_trained = time.monotonic()
+        return True
+
+    def restore(self) -> None:
+        """Go back to the last train step that has a checkpoint: weights, version and optimizer state."""
+        self._roll_back()
+        policy = self.ledger.latest_policy()
+        swap_weights(self.model, read_weights(self.run_dir / policy.path))
+        self._restore_optimizer(policy)
+
+    def _roll_back(self) -> None:
+        """With sparse checkpoints: return the batches after the last one, whose optimizer state is lost."""
+        every, train_step = self.recipe.train.train_steps_per_checkpoint, self.ledger.train_step()
+        self._checkpoint = find_checkpoint(self._checkpoints, train_step, every)
+        kept = step_of(self._checkpoint) if self._checkpoint else 0
+        if kept < train_step:
+            self.ledger.roll_back(kept)
+
+    def _restore_optimizer(self, policy: Policy) -> None:
+        self.version = policy.version
+        if self._checkpoint is None:
+            self.learner.reset()
+            return
+        train_step = load_checkpoint(self._checkpoint, self.learner)
+        self.ledger.event("trainer_restored", train_step=train_step, version=policy.version)
+
+    @property
+    def _checkpoints(self) -> Path:
+        return self.run_dir / "trainer"
+
+    @property
+    def _lease_seconds(self) -> float:
+        """The supervisor kills a module that is silent for so long, so then its batch is free again."""
+        return self.recipe.runtime.heartbeat_timeout_seconds
+
+    def _claim(self) -> Batch | None:
+        admission, train = self.recipe.admission, self.recipe.train
+        batch = self.ledger.claim_batch(
+            NAME, train.groups_per_batch, admission.max_lag, admission.on_late, self._lease_seconds
+        )
+        self._lease_renewed = time.monotonic()
+        if batch is not None and batch.start_version != self.version:
+            self.ledger.release_batch(batch)
+            raise LedgerError(
+                f"batch {batch.batch_id} starts from version {batch.start_version}, this trainer holds {self.version}",
+                "another trainer committed in between: run only one, and start this one again",
+            )
+        return batch
+
+    def _progress(self, batch: Batch) -> None:
+        """Between microbatches: show life, keep the batch. Raises `LeaseLostError` when it is no longer ours."""
+        self.presence.beat()
+        if time.monotonic() - self._lease_renewed > self._lease_seconds / 4:
+            self.ledger.renew_batch(batch, self._lease_seconds)
+            self._lease_renewed = time.monotonic()
+
+    def _train(self, batch: Batch, phases: PhaseTimer) -> None:
+        """From a claimed batch to a committed policy."""
+
+        def progress() -> None:
+            self._progress(batch)
+
+        with phases("pack"):
+            packed = pack_batch(batch, self._advantage, self.recipe.admission.max_lag)
+        with phases("old_logprobs"):
+            plan = self.learner.plan(packed.branches, batch.train_step, progress)
+        with phases("update"):
+            metrics = self.learner.update(plan, progress)
+        with phases("publish"):
+            path = self._publish(batch, packed)
+            progress()
+        report = metrics | batch_metrics(batch, packed) | phases.seconds
+        policy = self.ledger.commit_batch(batch, str(path), report)
+        self.version = policy.version
+        prune_checkpoints(self._checkpoints, self.recipe.disk.keep_checkpoints)
+        self.recorder.metric("train_step", train_step=batch.train_step, version=policy.version, **report)
+
+    def _publish(self, batch: Batch, packed: PackedBatch) -> Path:
+        """Policy with canary, then the checkpoint. Both are final on disk when this returns."""
+        version = 1 + max(policy.version for policy in self.ledger.policies_on_disk())  # rolled back ones included
+        path = (self.run_dir / "policies" / f"v{version:06d}").resolve()
+        publish_policy(self.model, self.tokenizer, path, packed.branches)
+        if batch.train_step % self.recipe.train.train_steps_per_checkpoint == 0:
+            save_checkpoint(self._checkpoints, self.learner, batch.train_step)
+        return path
+
+    def _give_up(self, batch: Batch, error: QuartetError) -> None:
+        """Leave no trace of a step that failed, and say that it did."""
+        self.ledger.release_batch(batch)
+        self.ledger.event("train_step_failed", train_step=batch.train_step, batch_id=batch.batch_id, error=error.what)
+        self.restore()
+
+    def _explain_wait(self) -> None:
+        groups, timeout_seconds = self.recipe.train.groups_per_batch, self.recipe.train.starved_timeout_seconds
+        self.presence.waits(f"{groups} trainable groups", "rollouts of enough groups finish and pass the filters")
+        waited_seconds = time.monotonic() - self._last_trained
+        if waited_seconds > timeout_seconds:
+            reason = (
+                f"starved: fewer than {groups} trainable groups for {waited_seconds:.0f} s "
+                f"(train.starved_timeout_seconds = {timeout_seconds:g})"
+            )
+            self.ledger.request_stop(reason)
+            raise StarvedError(
+                reason,
+                "`quartet status` shows what the other modules wait for and why groups were dropped; if every group "
+                "is dropped for equal rewards, the tasks are too easy or too hard",
+            )
+
+
+async def run_trainer(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None:
+    """The trainer module: everything it needs from the run directory, until `stop`."""
+    torch.set_num_threads(recipe.train.threads)
+    ledger, recorder = Ledger.open(run_dir), Recorder(run_dir, "trainer")
+    presence = Presence(ledger, "trainer")
+    try:
+        await Trainer(recipe, ledger, run_dir, recorder, presence).run(stop)
+    finally:
+        recorder.close()
+        ledger.close()
