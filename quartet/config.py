@@ -93,7 +93,7 @@ class Control(Section):
     rollouts_per_group: Annotated[int, Field(ge=1)] = 8
     """Rollouts of one task that are compared with each other."""
     horizon: str = "fixed"
-    """How many turns a rollout gets: `fixed` is `rollout.max_turns`."""
+    """How many turns a rollout gets: `fixed` is `rollout.max_turns`, `suite` what the environment's suite states."""
     train_seeds_per_family: Positive = 200
     """Training draws seeds 0 .. this-1 of every family, so tasks recur."""
     statistics_window_rollouts: Positive = 32

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
+from quartet.env import turn_limit
 from quartet.observe.record import Recorder
 from quartet.types import Purpose, RolloutPlan, Task
 
@@ -11,32 +12,26 @@ _DURING = "during/"
 
 
 def admit_evaluation(
-    ledger: Ledger,
-    *,
-    env: str,
-    families: list[str],
-    episodes_per_family: int,
-    temperature: float,
-    tag: str,
-    first_seed: int,
-    max_turns: int,
+    ledger: Ledger, recipe: Recipe, families: list[str], *, episodes_per_family: int, temperature: float, tag: str
 ) -> int:
     """Queue `episodes_per_family` rollouts of every family, on the seeds from `first_seed`.
 
     Returns the policy version that is the newest now. Raises `LedgerError` when the tag was used before.
 
+    Turn limits are the suite's, whatever horizon training uses, so that evaluations of different runs compare.
     Ask `ledger.evaluation_open(tag)` for what is left to do, and `ledger.evaluation_results(tag)` at the end.
     """
 
     def plans() -> Iterator[RolloutPlan]:
         # Seed by seed and not family by family: what is running at the end is a mix of short and long tasks.
+        first_seed = recipe.evaluation.first_seed
         for seed in range(first_seed, first_seed + episodes_per_family):
             for family in families:
-                task = Task(env=env, family=family, seed=seed)
+                task = Task(env=recipe.env.name, family=family, seed=seed)
                 yield RolloutPlan(
                     task=task,
                     num_rollouts=1,
-                    max_turns=max_turns,
+                    max_turns=turn_limit(recipe.env, family, recipe.rollout.max_turns),
                     purpose=Purpose.EVAL,
                     temperature=temperature,
                     tag=tag,
@@ -66,13 +61,11 @@ class PeriodicEvaluation:
             return False
         admit_evaluation(
             self._ledger,
-            env=self._recipe.env.name,
-            families=self._families,
+            self._recipe,
+            self._families,
             episodes_per_family=self._recipe.evaluation.episodes_per_family_during,
             temperature=0.0,
             tag=tag,
-            first_seed=self._recipe.evaluation.first_seed,
-            max_turns=self._recipe.rollout.max_turns,
         )
         self._done.add(tag)
         return True

@@ -20,6 +20,8 @@ class Adapter(NamedTuple):
     """Names of the task families of a suite; "" means the environment's default suite."""
     undemonstrated: Callable[[str], set[str]] = lambda suite: set()
     """Families of a suite that no demonstration may show; they are reported apart."""
+    max_turns: Callable[[str, str], int | None] = lambda suite, family: None
+    """Turns that the hardest task of a family needs, and a few to spare; None where nobody said."""
 
 
 def make_pool(env: config.Env) -> EnvPool:
@@ -41,14 +43,16 @@ def undemonstrated_families(env: config.Env) -> set[str]:
     return _adapter(env.name).undemonstrated(env.suite) & set(suite_families(env))
 
 
+def turn_limit(env: config.Env, family: str, upper_bound: int) -> int:
+    """Turns a rollout of this family may take: the suite's limit where it has one, never above `upper_bound`."""
+    return min(upper_bound, _adapter(env.name).max_turns(env.suite, family) or upper_bound)
+
+
 def _miniwob() -> Adapter:
     from quartet.env.miniwob.env import MiniWobPool
-    from quartet.env.miniwob.suite import SUITES
+    from quartet.env.miniwob.suite import families, max_turns, undemonstrated
 
-    def families(suite: str) -> list[str]:
-        return [family.name for family in lookup("suite", suite or "miniwob-24", SUITES)]
-
-    return Adapter(MiniWobPool, families)
+    return Adapter(MiniWobPool, families, undemonstrated, max_turns)
 
 
 def _bandit() -> Adapter:

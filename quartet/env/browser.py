@@ -18,6 +18,21 @@ from quartet.errors import EnvError, SetupError
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 START_TIMEOUT_SECONDS = 30.0
 EXIT_TIMEOUT_SECONDS = 5.0
+DISABLED_FEATURES = (
+    # Would take pages without a screen for background work and lower their priority.
+    "PMProcessPriorityPolicy",
+    # Would keep two processes per window for an address bar that nobody sees.
+    "WebUIOmniboxPopup",
+    "WebUIOmniboxAimPopup",
+    "WebUIOmniboxFullPopup",
+    "PreloadTopChromeWebUI",
+    # Would keep a process for the empty page that every window starts with.
+    "BackForwardCache",
+    "DialMediaRouteProvider",
+    "MediaRouter",
+    "OptimizationHints",
+    "Translate",
+)
 FLAGS = (
     "--headless=new",
     "--remote-debugging-pipe",
@@ -50,7 +65,7 @@ FLAGS = (
     "--force-color-profile=srgb",
     "--force-device-scale-factor=1",
     "--font-render-hinting=none",
-    "--disable-features=Translate,OptimizationHints,MediaRouter,DialMediaRouteProvider,PreloadTopChromeWebUI",
+    "--disable-features=" + ",".join(DISABLED_FEATURES),
 )
 
 
@@ -82,14 +97,11 @@ class Browser:
         self._profile = profile
 
     @classmethod
-    async def start(cls, *, renderer_processes: int = 4) -> "Browser":
-        """Start a browser and wait until it answers. Raises `SetupError` when it does not.
-
-        `renderer_processes` bounds how many processes all pages share.
-        """
+    async def start(cls) -> "Browser":
+        """Start a browser and wait until it answers. Raises `SetupError` when it does not."""
         program = find_chromium()
         profile = Path(tempfile.mkdtemp(prefix="quartet-chromium-"))
-        flags = [*FLAGS, f"--user-data-dir={profile}", f"--renderer-process-limit={renderer_processes}"]
+        flags = [*FLAGS, f"--user-data-dir={profile}"]
         if os.geteuid() == 0:
             flags.append("--no-sandbox")  # Chromium refuses to run its sandbox as root.
         pid, read_fd, write_fd = _spawn(program, flags, profile / "stderr.log")
@@ -109,16 +121,23 @@ class Browser:
     def alive(self) -> bool:
         return not self._connection.closed
 
-    async def new_page(self, *, width: int, height: int, scripts: tuple[str, ...] = ()) -> Page:
-        """Open a page in a window of its own; `scripts` run in every document before the document's own."""
-        target = await self._connection.browser.call(
+    async def new_page(self, url: str, *, width: int, height: int, scripts: tuple[str, ...] = ()) -> Page:
+        """Open a URL in a window of its own; `scripts` run in every document before the document's own.
+
+        Each page has a process of its own, about 25 MB to start with, so a crash takes one page only.
+        """
+        browser = self._connection.browser
+        target = await browser.call(
             "Target.createTarget", url="about:blank", newWindow=True, width=width, height=height
         )
-        attached = await self._connection.browser.call(
-            "Target.attachToTarget", targetId=target["targetId"], flatten=True
-        )
+        attached = await browser.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         page = Page(self._connection, self._connection.session(attached["sessionId"]), target["targetId"])
-        await page.prepare(width, height, scripts)
+        try:
+            await page.prepare(width, height, scripts)
+            await page.navigate(url)
+        except EnvError:
+            await page.close()
+            raise
         return page
 
     async def close(self) -> None:

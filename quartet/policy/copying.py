@@ -11,6 +11,7 @@ skill holds for every word. They begin short and grow, because the circuit forms
 
 from collections.abc import Iterator
 from itertools import pairwise
+from string import ascii_letters, digits
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,8 @@ from quartet.rollout.renderer import Renderer
 
 SHARED_WORD_CHANCE = 0.3
 """How often a label begins like the one before it, so that a look at one token is not enough."""
+SPELT_CHANCE, FEW_ELEMENTS = 0.4, 4
+"""How often a page with more elements than a few is made of letters and digits, as passwords and numbers are."""
 MASTERED_ACCURACY, ACCURACY_WEIGHT = 0.8, 0.1
 """A level is mastered when the running mean of the accuracy, in which a batch weighs this much, is above."""
 
@@ -66,6 +69,8 @@ class CopyingExercises:
         self._open_quote, self._close_quote, self._space = ids(' "'), ids('"'), ids(" ")
         taken = {token for piece in (*self._references, *self._openings) for token in piece}
         self._words = np.array(sorted(set(range(len(tokenizer))) - taken - set(tokenizer.all_special_ids)))
+        self._letters = np.array([token for letter in ascii_letters + digits for token in ids(letter)])
+        self._known = self._words
 
     def observe(self, accuracy: float) -> None:
         """How well the latest batch was answered; a level that is mastered gives way to the next."""
@@ -94,6 +99,7 @@ class CopyingExercises:
 
     def _repeat(self, longest_period: int) -> Example:
         """Noise, then a sequence over and over; learned from its second round on."""
+        self._known = self._words
         period = int(self._rng.integers(2, longest_period + 1))
         start = int(self._rng.integers(0, longest_period))
         noise, sequence = self._words_between(start, start), self._words_between(period, period)
@@ -102,11 +108,13 @@ class CopyingExercises:
         return Example([*noise, *rounds], [place >= known for place in range(3 * longest_period)])
 
     def _find(self, most_elements: int) -> Example:
+        self._choose_words(most_elements)
         page, target = self._page(most_elements)
         goal = [*self._words_between(0, 8), *self._named(target.label), *self._words_between(0, 8)]
         return self._example([*goal, *page], [*self._click, *target.label, *target.reference])
 
     def _fill(self, most_elements: int) -> Example:
+        self._choose_words(most_elements)
         page, target = self._page(most_elements)
         text = [*self._open_quote, *self._label(), *self._close_quote]
         parts = [text, self._named(target.label)]
@@ -140,7 +148,12 @@ class CopyingExercises:
 
     def _words_between(self, shortest: int, longest: int) -> list[int]:
         count = int(self._rng.integers(shortest, longest + 1))
-        return self._words[self._rng.integers(len(self._words), size=count)].tolist()
+        return self._known[self._rng.integers(len(self._known), size=count)].tolist()
+
+    def _choose_words(self, most_elements: int) -> None:
+        """What the next page is made of: any words or, once pages are long, letters and digits, which repeat."""
+        spelt = most_elements > FEW_ELEMENTS and self._rng.random() < SPELT_CHANCE
+        self._known = self._letters if spelt else self._words
 
     def _pick(self, pieces: list[list[int]]) -> list[int]:
         return pieces[int(self._rng.integers(len(pieces)))]

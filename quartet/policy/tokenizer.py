@@ -4,14 +4,13 @@ Text is cut into pieces first, and no token crosses a piece: a word, a digit, a 
 is its own piece wherever it stands, so a word is the same token after a space, a quote, a newline or an element's kind.
 Copying a label from the goal to the response is then copying tokens. A few longer pieces keep prompts short: the
 reference with its space (` [23]`), the start of a line (`\\nbutton `), the verb that opens a response (`click `).
-Byte-level BPE below the pieces makes every text encodable and decodable without loss.
+Bytes below the pieces make every text encodable and decodable without loss.
 """
 
-import json
-import re
+from collections import Counter
 from collections.abc import Iterable
 
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from quartet.errors import ConfigError
@@ -68,50 +67,39 @@ _PIECES = rf"{_LONG_PIECES}|[^\W\d]+|\d|\s|."
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """Learn a tokenizer from prompts and responses; frequent words become whole tokens.
+    """Learn a tokenizer from prompts and responses: words that occur twice become tokens, frequent first.
 
-    The vocabulary has at most `vocab_size` entries: 4 special tokens, 256 bytes, about 260 long pieces, and words.
+    At most `vocab_size` entries: 4 special tokens, 256 bytes, about 260 long pieces, and words. There
+    are no merges: any other word is spelt byte by byte, so random strings are spelt alike wherever they stand.
     """
-    long_pieces = _long_pieces()
-    room_for_words = vocab_size - len(SPECIAL_TOKENS) - 256 - len(long_pieces)
-    if room_for_words < 0:
-        raise ConfigError(f"a vocabulary of {vocab_size} is too small", f"take at least {vocab_size - room_for_words}")
-    learner = Tokenizer(models.BPE())
-    learner.pre_tokenizer = _pre_tokenizer()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size - len(long_pieces),
-        special_tokens=list(SPECIAL_TOKENS),
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    learner.train_from_iterator((re.sub(_LONG_PIECES, "\n", text) for text in texts), trainer)
-    return _for_transformers(_with_long_pieces(learner, long_pieces))
+    cut = _pre_tokenizer()
+    counts = Counter(piece for text in texts for piece, _span in cut.pre_tokenize_str(text))
+    repeated = [piece for piece, count in counts.items() if count > 1]
+    frequent = sorted(repeated, key=lambda piece: (-counts[piece], piece))
+    fixed = dict.fromkeys([*SPECIAL_TOKENS, *sorted(pre_tokenizers.ByteLevel.alphabet()), *_long_pieces()])
+    if vocab_size < len(fixed):
+        raise ConfigError(f"a vocabulary of {vocab_size} is too small", f"take at least {len(fixed)}")
+    entries = list(dict.fromkeys([*fixed, *frequent]))[:vocab_size]
+    model = models.BPE({entry: number for number, entry in enumerate(entries)}, merges=[], ignore_merges=True)
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = cut
+    tokenizer.decoder = decoders.ByteLevel()
+    return _for_transformers(tokenizer)
 
 
 def _long_pieces() -> list[str]:
+    """In the byte-level alphabet."""
     references = [f" [{number}]" for number in range(1, MAX_REFERENCE + 1)]
     openings = [*(f"\n{kind} " for kind in KINDS), *(f"{verb} " for verb in VERBS)]
     words = [*KINDS, *VERBS, *STATES, "done"]
-    return [*references, *openings, *(f" {state}" for state in STATES), ' "', ' = "', *dict.fromkeys(words)]
+    pieces = [*references, *openings, *(f" {state}" for state in STATES), ' "', ' = "', *dict.fromkeys(words)]
+    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return [token for piece in pieces for token, _span in as_bytes.pre_tokenize_str(piece)]
 
 
 def _pre_tokenizer() -> pre_tokenizers.PreTokenizer:
     cut = pre_tokenizers.Split(Regex(_PIECES), behavior="isolated")
     return pre_tokenizers.Sequence([cut, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
-
-
-def _with_long_pieces(learner: Tokenizer, long_pieces: list[str]) -> Tokenizer:
-    """Add whole pieces to the vocabulary; `ignore_merges` makes a piece that is a token stay whole."""
-    state = json.loads(learner.to_str())
-    vocabulary: dict[str, int] = state["model"]["vocab"]
-    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    for piece in long_pieces:
-        ((token, _span),) = as_bytes.pre_tokenize_str(piece)
-        vocabulary.setdefault(token, len(vocabulary))
-    state["model"]["ignore_merges"] = True
-    tokenizer = Tokenizer.from_str(json.dumps(state))
-    tokenizer.decoder = decoders.ByteLevel()
-    return tokenizer
 
 
 def _for_transformers(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:

@@ -13,12 +13,16 @@ def check_recipe(recipe: Recipe) -> None:
     from quartet.data.filter import FILTERS
     from quartet.registry import lookup
     from quartet.rollout.loop import LOOPS
+    from quartet.train.advantage import ADVANTAGES
+    from quartet.train.loss import LOSSES
 
     suite_families(recipe.env)
-    lookup("control.sampler", recipe.control.sampler, SAMPLERS)
-    lookup("control.allocator", recipe.control.allocator, ALLOCATORS)
-    lookup("control.horizon", recipe.control.horizon, HORIZONS)
-    lookup("rollout.loop", recipe.rollout.loop, LOOPS)
+    lookup("task sampler", recipe.control.sampler, SAMPLERS)
+    lookup("rollout allocator", recipe.control.allocator, ALLOCATORS)
+    lookup("horizon", recipe.control.horizon, HORIZONS)
+    lookup("agent loop", recipe.rollout.loop, LOOPS)
+    lookup("advantage", recipe.advantage.name, ADVANTAGES)
+    lookup("loss", recipe.loss.name, LOSSES)
     for name in recipe.filter.names:
         lookup("filter", name, FILTERS)
     check_model_folder(Path(recipe.model.path))

@@ -89,10 +89,11 @@ class ModuleProcess:
             self._kill_group()
 
     def last_words(self) -> str:
-        """The last line the process printed, for the person who asks why it died."""
+        """The last line the process printed, with the advice below it, for the person who asks why it died."""
         path = self._run_dir / "logs" / f"{self.module}.stderr"
         lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
-        return lines[-1] if lines else ""
+        is_advice = bool(lines) and lines[-1].lstrip().startswith("->")
+        return "\n".join(lines[-2 if is_advice else -1 :])
 
     def _kill_group(self) -> None:
         if self._process is None:

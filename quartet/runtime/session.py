@@ -79,13 +79,11 @@ def admit_missing_evaluations(recipe: Recipe, ledger: Ledger, when: str) -> list
         if not ledger.evaluation_admitted(tag):
             admit_evaluation(
                 ledger,
-                env=recipe.env.name,
-                families=suite_families(recipe.env),
+                recipe,
+                suite_families(recipe.env),
                 episodes_per_family=recipe.evaluation.episodes_per_family,
                 temperature=temperature,
                 tag=tag,
-                first_seed=recipe.evaluation.first_seed,
-                max_turns=recipe.rollout.max_turns,
             )
     return list(temperatures)
 

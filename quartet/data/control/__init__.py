@@ -2,9 +2,9 @@
 
 from quartet.data.control.base import Horizon, RolloutAllocator, TaskSampler
 from quartet.data.control.contrast import ContrastSampler
-from quartet.data.control.fixed import FixedAllocator, FixedHorizon
+from quartet.data.control.fixed import FixedAllocator, FixedHorizon, SuiteHorizon
 from quartet.data.control.uniform import UniformSampler
 
 SAMPLERS: dict[str, type[TaskSampler]] = {"uniform": UniformSampler, "contrast": ContrastSampler}
 ALLOCATORS: dict[str, type[RolloutAllocator]] = {"fixed": FixedAllocator}
-HORIZONS: dict[str, type[Horizon]] = {"fixed": FixedHorizon}
+HORIZONS: dict[str, type[Horizon]] = {"fixed": FixedHorizon, "suite": SuiteHorizon}

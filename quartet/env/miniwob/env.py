@@ -16,7 +16,7 @@ from quartet.env.action import ActionError, Done, parse_action
 from quartet.env.base import Env
 from quartet.env.browser import Browser
 from quartet.env.hands import SCRIPTS, ActionFailedError, Hands
-from quartet.env.miniwob.html import html_folder, stage_url, task_html
+from quartet.env.miniwob.html import html_folder, stage_url, task_page
 from quartet.env.page import Page
 from quartet.errors import EnvError
 from quartet.types import Observation, StepResult, Task
@@ -34,7 +34,7 @@ class MiniWobSession:
         self.page = page
         self._hands = Hands(page)
         self._settings = settings
-        self._defined: set[str] = set()
+        self._sent: set[str] = set()
         self._last = Observation(goal="", text="")
         self._over = True
 
@@ -44,11 +44,9 @@ class MiniWobSession:
 
     async def reset(self, task: Task) -> Observation:
         """Start the episode of a task: its family is the name of a task page, its seed goes to `Math.seedrandom`."""
-        html = task_html(task.family)
+        page = task_page(task.family)
         async with _deadline(f"reset of {task.key}", self._settings.step_timeout_seconds):
-            if task.family not in self._defined:
-                await self.page.evaluate(f"quartet.define({json.dumps(task.family)}, {json.dumps(html)})")
-                self._defined.add(task.family)
+            await self._send({task.family: page.html, **page.parts})
             state = await self.page.evaluate(f"quartet.start({json.dumps(task.family)}, {task.seed})")
             self._last = await self._observe(state, error="")
         self._over = False
@@ -73,6 +71,13 @@ class MiniWobSession:
 
     async def close(self) -> None:
         await self.page.close()
+
+    async def _send(self, texts: dict[str, str]) -> None:
+        """Give the page the texts that it has not got yet."""
+        new = {name: text for name, text in texts.items() if name not in self._sent}
+        if new:
+            await self.page.evaluate(f"quartet.define({json.dumps(new)})")
+            self._sent |= new.keys()
 
     async def _act(self, text: str) -> tuple[str, bool]:
         """Returns what the policy did wrong ("" if nothing), and whether it declared the task done."""
@@ -119,8 +124,7 @@ class MiniWobPool:
                 session = self._idle.pop()
                 if session.healthy:
                     return session
-            page = await browser.new_page(width=WIDTH, height=HEIGHT, scripts=(*SCRIPTS, EPISODE_SCRIPT))
-            await page.navigate(stage_url())
+            page = await browser.new_page(stage_url(), width=WIDTH, height=HEIGHT, scripts=(*SCRIPTS, EPISODE_SCRIPT))
             return MiniWobSession(browser, page, self._settings)
         except BaseException:
             self._slots.release()

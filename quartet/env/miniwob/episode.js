@@ -6,15 +6,16 @@
 (() => {
   const LONGEST_EPISODE_MS = 10_000_000 // The rollout has its own deadline; the page's 10 s are for people.
   const SETTLE_LIMIT_MS = 1000
+  // Only down can be scrolled: the tasks are as wide as the picture, but pages that focus something would scroll sideways.
   const STAGE = `<style>
-    html { scrollbar-width: none } body { margin: 0; overflow-x: hidden }
-    iframe { display: block; border: 0; width: 500px; height: 320px }</style>`
+    html { scrollbar-width: none } body { margin: 0 } #view { width: 160px; overflow: clip }
+    iframe { display: block; border: 0; width: 500px; height: 320px }</style><div id="view"></div>`
   // Time and reward are nobody's business; and what moves or blinks makes two pictures of the same state differ.
   const TASK_STYLE = `#reward-display, #click-canvas { visibility: hidden }
     * { transition: none !important; animation: none !important; caret-color: transparent !important }`
 
   quartet.unlisted = '#query, #reward-display, #click-canvas, #sync-task-cover, .ui-resizable-handle, script, style'
-  const tasks = new Map() // family -> HTML with all its scripts and style sheets inside
+  const texts = {} // family -> HTML; name of a script or style sheet -> what stands in its place in the HTML
 
   const until = async (condition) => {
     while (!condition()) await new Promise((resolve) => setTimeout(resolve, 1))
@@ -23,7 +24,7 @@
   async function load(html) {
     document.documentElement.innerHTML = STAGE
     const frame = document.createElement('iframe')
-    document.body.append(frame)
+    document.getElementById('view').append(frame)
     const page = frame.contentWindow
     const { document: inner } = page
     inner.open()
@@ -40,17 +41,19 @@
     return page
   }
 
-  const define = (family, html) => void tasks.set(family, html)
+  const define = (more) => void Object.assign(texts, more)
+  const whole = (html) => html.replace(/<!--part (\S+)-->/g, (_, name) => texts[name])
 
-  // Start the episode of `seed` of a defined family.
+  // Start the episode of `seed` of a family whose texts are defined.
   async function start(family, seed) {
-    const page = await load(tasks.get(family))
+    const page = await load(whole(texts[family]))
     quartet.turnTo(page)
     page.core.EPISODE_MAX_TIME = LONGEST_EPISODE_MS
     page.Math.seedrandom(seed)
     page.core.setDataMode('train')
     page.core.startEpisodeReal()
     await until(() => page.WOB_TASK_READY)
+    window.scrollTo(0, 0) // A new document keeps the scroll position of the one before.
     return state()
   }
 

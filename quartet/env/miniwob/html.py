@@ -1,4 +1,4 @@
-"""The task pages of the package `miniwob`, each as one string with its scripts and style sheets inside.
+"""The task pages of the package `miniwob`, with their scripts and style sheets as parts to be put inside.
 
 A page in one piece needs no file access while it loads, which is what makes a fresh page per episode affordable.
 """
@@ -8,11 +8,21 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from msgspec import Struct
+
 from quartet.errors import ConfigError, SetupError, nearest
 
 _SCRIPT = re.compile(r'<script\b[^>]*\bsrc="([^"]+)"[^>]*>\s*</script>')
 _STYLE_SHEET = re.compile(r'<link\b[^>]*\bhref="([^"]+\.css)"[^>]*>')
 _RELATIVE_URL = re.compile(r"url\(\s*['\"]?(?!data:|https?:|file:|#)([^'\")]+)['\"]?\s*\)")
+_PART = re.compile(r"<!--part (\S+)-->")
+
+
+class TaskPage(Struct, frozen=True):
+    html: str
+    """The page; `<!--part NAME-->` stands where a script or style sheet belongs."""
+    parts: dict[str, str]
+    """Element text by name. Most pages share most of their parts."""
 
 
 def html_folder() -> Path:
@@ -29,26 +39,27 @@ def stage_url() -> str:
 
 
 @cache
-def task_html(family: str) -> str:
+def task_page(family: str) -> TaskPage:
     """The page of a task family. Raises `ConfigError` for an unknown one."""
     folder = html_folder()
     path = folder / f"{family}.html"
     if not path.is_file():
-        raise ConfigError(
-            f"no MiniWoB++ task {family!r}", nearest(family, [page.stem for page in folder.glob("*.html")])
-        )
-    page = _SCRIPT.sub(lambda match: _script(folder / match[1]), path.read_text(encoding="utf-8"))
-    return _STYLE_SHEET.sub(lambda match: _style_sheet(folder / match[1]), page)
+        known = [page.stem for page in folder.glob("*.html")]
+        raise ConfigError(f"no MiniWoB++ task {family!r}", nearest(family, known))
+    html = path.read_text(encoding="utf-8")
+    for pattern in (_SCRIPT, _STYLE_SHEET):
+        html = pattern.sub(r"<!--part \1-->", html)
+    return TaskPage(html, {name: _part(folder / name) for name in _PART.findall(html)})
 
 
-def _script(path: Path) -> str:
-    return "<script>" + path.read_text(encoding="utf-8").replace("</script", "<\\/script") + "</script>"
-
-
-def _style_sheet(path: Path) -> str:
-    """Relative URLs in a style sheet start from the sheet, not from the page."""
-
-    def absolute(match: re.Match[str]) -> str:
-        return f'url("{(path.parent / match[1]).resolve().as_uri()}")'
-
-    return "<style>" + _RELATIVE_URL.sub(absolute, path.read_text(encoding="utf-8")) + "</style>"
+@cache
+def _part(path: Path) -> str:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".js":
+        return "<script>" + text.replace("</script", "<\\/script") + "</script>"
+    # Relative URLs in a style sheet start from the sheet, not from the page.
+    return (
+        "<style>"
+        + _RELATIVE_URL.sub(lambda url: f'url("{(path.parent / url[1]).resolve().as_uri()}")', text)
+        + "</style>"
+    )

@@ -59,17 +59,29 @@ SUITES: dict[str, tuple[Family, ...]] = {
 }
 
 
-def family(suite: str, name: str) -> Family:
-    """One family of a suite. Raises `ConfigError` that suggests the nearest name when there is no such one."""
-    families = {family.name: family for family in lookup("suite", suite, SUITES)}
-    return lookup("task family", name, families)
+DEFAULT_SUITE = "miniwob-24"
+
+
+def suite_of(name: str) -> tuple[Family, ...]:
+    """The families of a suite; "" is the default one. Raises `ConfigError` that suggests the nearest name."""
+    return lookup("suite", name or DEFAULT_SUITE, SUITES)
+
+
+def families(suite: str) -> list[str]:
+    """Names of all families of a suite, in order."""
+    return [family.name for family in suite_of(suite)]
 
 
 def undemonstrated(suite: str) -> set[str]:
     """Names of the families that no demonstration may show."""
-    return {family.name for family in lookup("suite", suite, SUITES) if not family.demonstrated}
+    return {family.name for family in suite_of(suite) if not family.demonstrated}
 
 
-def families(suite: str) -> list[str]:
-    """Names of all families of a suite, in order. Raises `ConfigError` with the nearest name."""
-    return [family.name for family in lookup("suite", suite, SUITES)]
+def family(suite: str, name: str) -> Family:
+    """One family of a suite. Raises `ConfigError` that suggests the nearest name."""
+    return lookup("task family", name, {family.name: family for family in suite_of(suite)})
+
+
+def max_turns(suite: str, name: str) -> int:
+    """Turn limit of a family."""
+    return family(suite, name).max_turns

@@ -1,13 +1,24 @@
-"""Policy losses over flat response tokens. One class per file, chosen by `loss.name`."""
+"""Policy losses over flat response tokens. One class per file, chosen by `loss.name`, imported when it is used."""
+
+from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from quartet import config
 from quartet.registry import lookup
-from quartet.train.loss.base import PolicyLoss
-from quartet.train.loss.ppo_clip import PpoClip
 
-LOSSES: dict[str, Callable[[config.Loss], PolicyLoss]] = {"ppo_clip": PpoClip}
+if TYPE_CHECKING:
+    from quartet.train.loss.base import PolicyLoss
+
+
+def _ppo_clip(section: config.Loss) -> PolicyLoss:
+    from quartet.train.loss.ppo_clip import PpoClip
+
+    return PpoClip(section)
+
+
+LOSSES: dict[str, Callable[[config.Loss], PolicyLoss]] = {"ppo_clip": _ppo_clip}
 
 
 def make_loss(section: config.Loss) -> PolicyLoss:

@@ -1,0 +1,105 @@
+"""Plans, trajectories and a clock for the tests of the data manager."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from quartet.config import Recipe, parse_recipe
+from quartet.data.ledger import AppendOutcome, Ledger
+from quartet.data.manager import DataManager
+from quartet.observe.presence import Presence
+from quartet.observe.record import Recorder
+from quartet.types import (
+    Call,
+    FinishReason,
+    Observation,
+    Purpose,
+    RolloutLease,
+    RolloutPlan,
+    Sampling,
+    Status,
+    Task,
+    Trajectory,
+    Turn,
+)
+
+
+class FakeClock:
+    """Time passes when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def plan(family: str = "left", *, rollouts: int = 2, purpose: Purpose = Purpose.TRAIN, tag: str = "") -> RolloutPlan:
+    task = Task(env="bandit", family=family, seed=1, params={"turns": 1})
+    return RolloutPlan(task=task, num_rollouts=rollouts, max_turns=3, purpose=purpose, tag=tag)
+
+
+def trajectory(
+    task: Task,
+    *,
+    reward: float = 0.0,
+    status: Status = Status.COMPLETED,
+    versions: tuple[int, ...] = (0,),
+    screenshot: bytes | None = None,
+) -> Trajectory:
+    """One turn whose response tokens were sampled by `versions`; no turn at all for an infrastructure error."""
+    if status.retried:
+        return Trajectory(task=task, status=status, calls=[], turns=[], rewards={}, success=False, error="host gone")
+    ids = list(range(len(versions)))
+    call = Call(
+        prompt_ids=[7, 8, 9],
+        response_ids=ids,
+        logprobs=[-0.5 for _ in ids],
+        versions=list(versions),
+        sampling=Sampling(),
+        finish_reason=FinishReason.STOP,
+    )
+    seen = Observation(goal="Pull.", text="button left [1]", screenshot=screenshot)
+    turn = Turn(observation=seen, call_index=0, response="click left [1]", action="click left [1]")
+    return Trajectory(
+        task=task, status=status, calls=[call], turns=[turn], rewards={"task": reward}, success=reward == 1
+    )
+
+
+def finish(ledger: Ledger, lease: RolloutLease, *, max_attempts: int = 3, **fields) -> AppendOutcome:
+    return ledger.append(lease, trajectory(lease.task, **fields), max_attempts)
+
+
+def trainable_group(ledger: Ledger, *, family: str = "left", versions: tuple[int, ...] = (0,), **fields) -> int:
+    """A group of two with rewards 0 and 1 that waits for the trainer."""
+    group_id = ledger.admit(plan(family))
+    for lease in ledger.claim_rollouts("w", 2, 60):
+        finish(ledger, lease, reward=float(lease.index), versions=versions, **fields)
+    ledger.close_group(group_id)
+    ledger.make_trainable(group_id, [m.rollout_id for m in ledger.load_group(group_id).members], 2)
+    return group_id
+
+
+def recipe(**sections: dict) -> Recipe:
+    """Batches of two groups of two, four sessions, at most one version of lag; `sections` are merged over it."""
+    data: dict = {
+        "name": "test",
+        "model": {"path": "unused"},
+        "env": {"name": "bandit", "families": ["named", "fixed"], "sessions": 4},
+        "control": {"sampler": "uniform", "rollouts_per_group": 2},
+        "admission": {"max_lag": 1},
+        "train": {"groups_per_batch": 2},
+        "disk": {"min_free_megabytes": 1},
+    }
+    for section, values in sections.items():
+        data[section] = data.get(section, {}) | values
+    return parse_recipe(data, "test")
+
+
+@contextmanager
+def manager_of(recipe: Recipe, ledger: Ledger, clock: FakeClock) -> Iterator[DataManager]:
+    """A data manager; make another one on the same ledger to restart it."""
+    recorder = Recorder(ledger.run_dir, "manager")
+    try:
+        yield DataManager(recipe, ledger, recorder, Presence(ledger, "manager"), clock=clock)
+    finally:
+        recorder.close()

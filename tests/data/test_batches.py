@@ -1,0 +1,182 @@
+"""Batches: exactly once, bounded staleness, damage, and a proof that finds a violation when there is one."""
+
+import sqlite3
+
+import pytest
+from samples import finish, plan, trainable_group
+
+from quartet.errors import LeaseLostError
+from quartet.types import Status
+
+
+def claim(ledger, groups=1, *, trainer="t", max_lag=2, on_late="mask", lease_seconds=10):
+    return ledger.claim_batch(trainer, groups, max_lag, on_late, lease_seconds)
+
+
+def test_claim_train_commit(ledger):
+    ids = [trainable_group(ledger) for _ in range(3)]
+    batch = claim(ledger, 2)
+    assert [group.group_id for group in batch.groups] == ids[:2]
+    assert [m.trajectory.reward for m in batch.groups[0].members] == [0.0, 1.0]
+    assert (batch.train_step, batch.start_version) == (1, 0)
+    policy = ledger.commit_batch(batch, "policies/v000001", {"loss": 0.5})
+    assert (policy.version, policy.train_step, ledger.train_step()) == (1, 1, 1)
+    assert ledger.latest_policy() == policy
+    assert claim(ledger, 2) is None
+    totals = ledger.totals()
+    assert totals.groups == {"trainable": 1, "trained": 2}
+    assert (totals.trained_tokens, totals.lost, totals.trained_twice) == (4, 0, 0)
+    assert ledger.lag_histogram() == {0: 4}
+
+
+def test_the_oldest_versions_go_first(ledger):
+    new, old = trainable_group(ledger, versions=(3, 4)), trainable_group(ledger, versions=(1, 5))
+    assert [group.group_id for group in claim(ledger, 2).groups] == [old, new]
+
+
+def test_a_dead_trainers_batch_is_trained_exactly_once(ledger, clock):
+    trainable_group(ledger)
+    dead = claim(ledger, trainer="dead")
+    assert claim(ledger, trainer="next") is None
+    clock.now += 11
+    assert ledger.expire_batches() == 1
+    assert ledger.expire_batches() == 0
+    batch = claim(ledger, trainer="next")
+    assert batch.groups == dead.groups
+    for late in (lambda: ledger.renew_batch(dead, 10), lambda: ledger.commit_batch(dead, "stale", {})):
+        with pytest.raises(LeaseLostError):
+            late()
+    ledger.release_batch(dead)
+    assert ledger.commit_batch(batch, "policies/v000001", {}).version == 1
+    assert [policy.path for policy in ledger.policies()] == ["policies/v000000", "policies/v000001"]
+    totals = ledger.totals()
+    assert (totals.trained_tokens, totals.lost, totals.trained_twice) == (2, 0, 0)
+
+
+def test_a_restarted_trainer_need_not_wait_for_its_own_lease(ledger):
+    trainable_group(ledger)
+    before = claim(ledger, lease_seconds=1000)
+    after = claim(ledger, lease_seconds=1000)
+    assert after.groups == before.groups and after.batch_id != before.batch_id
+    with pytest.raises(LeaseLostError):
+        ledger.commit_batch(before, "stale", {})
+
+
+def test_release_and_renew(ledger, clock):
+    trainable_group(ledger)
+    batch = claim(ledger)
+    clock.now += 9
+    ledger.renew_batch(batch, 10)
+    clock.now += 9
+    assert ledger.expire_batches() == 0
+    ledger.release_batch(batch)
+    assert claim(ledger, trainer="other") is not None
+
+
+@pytest.mark.parametrize(
+    ("on_late", "versions", "dropped"),
+    [("mask", (0, 3), False), ("mask", (0, 0), True), ("drop", (0, 3), True), ("drop", (1, 3), False)],
+)
+def test_over_lag(ledger, on_late, versions, dropped):
+    """Start version 3, at most 2 versions of lag: a token of version 0 is too old."""
+    for version in range(1, 4):
+        trainable_group(ledger, versions=(version - 1,))
+        ledger.commit_batch(claim(ledger), f"policies/v{version}", {})
+    trainable_group(ledger, versions=versions)
+    batch = claim(ledger, on_late=on_late)
+    assert (batch is None) == dropped
+    assert ledger.totals().dropped_by_reason == ({"over_lag": 1} if dropped else {})
+
+
+def test_only_countable_members_are_trained(ledger):
+    group_id = ledger.admit(plan(rollouts=4))
+    statuses = [Status.COMPLETED, Status.TRUNCATED_TIME, Status.TRUNCATED_TURNS, Status.ERROR_AGENT]
+    leases = ledger.claim_rollouts("w", 4, 10)
+    for lease, status in zip(leases, statuses, strict=True):
+        finish(ledger, lease, status=status)
+    ledger.close_group(group_id)
+    members = [member.rollout_id for member in ledger.load_group(group_id).members]
+    assert members == [leases[0].rollout_id, leases[2].rollout_id]
+    ledger.make_trainable(group_id, members, 2)
+    assert [m.rollout_id for m in claim(ledger).groups[0].members] == members
+
+
+def test_members_a_filter_leaves_out_are_kept_but_not_trained(ledger):
+    group_id = ledger.admit(plan(rollouts=3))
+    for lease in ledger.claim_rollouts("w", 3, 10):
+        finish(ledger, lease)
+    ledger.close_group(group_id)
+    kept = [member.rollout_id for member in ledger.load_group(group_id).members[:2]]
+    ledger.make_trainable(group_id, kept, 2, excluded_by="purify")
+    batch = claim(ledger)
+    assert [m.rollout_id for m in batch.groups[0].members] == kept
+    ledger.commit_batch(batch, "policies/v000001", {})
+    assert (ledger.totals().trained_tokens, ledger.totals().lost) == (2, 0)
+
+
+def test_a_damaged_blob_costs_its_member_and_a_group_that_gets_too_small(ledger, tmp_path):
+    broken, whole = trainable_group(ledger, family="broken"), trainable_group(ledger, family="whole")
+    with sqlite3.connect(tmp_path / "run" / "ledger.sqlite") as connection:
+        ((digest,),) = connection.execute("SELECT blob FROM trajectories WHERE group_id = ? LIMIT 1", (broken,))
+    path = tmp_path / "run" / "blobs" / digest[:2] / f"{digest[2:]}.zst"
+    path.write_bytes(path.read_bytes()[:-3])
+    assert [group.group_id for group in claim(ledger).groups] == [whole]
+    totals = ledger.totals()
+    assert totals.dropped_by_reason == {"damaged": 1}
+    assert (totals.lost, ledger.status_counts()) == (0, {"completed": 3, "damaged": 1})
+    (event,) = [event for event in ledger.events() if event.kind == "blob_damaged"]
+    assert str(path) in event.fields["finding"]
+
+
+def test_a_crash_between_checkpoints_rolls_back_and_reuses_no_version(ledger):
+    for version in (1, 2):
+        trainable_group(ledger)
+        ledger.commit_batch(claim(ledger), f"policies/v{version}", {})
+    assert ledger.roll_back(1) == 1
+    assert (ledger.train_step(), ledger.latest_policy().version) == (1, 1)
+    batch = claim(ledger)
+    assert batch.train_step == 2
+    assert ledger.commit_batch(batch, "policies/v3", {}).version == 3
+    assert [policy.version for policy in ledger.policies()] == [0, 1, 3]
+    assert (ledger.totals().lost, ledger.totals().trained_twice) == (0, 0)
+
+
+def test_no_claim_after_the_last_train_step(ledger):
+    trainable_group(ledger)
+    trainable_group(ledger)
+    ledger.limit_train_steps(1)
+    batch = claim(ledger)
+    assert not ledger.stop_claims()
+    ledger.commit_batch(batch, "policies/v1", {})
+    assert ledger.stop_claims()
+    assert claim(ledger) is None
+    ledger.limit_train_steps(None)
+    assert claim(ledger) is not None
+
+
+TAMPERING = {
+    "an unused member of a trained group": ("UPDATE uses SET trajectory_id = 3 WHERE trajectory_id = 1", 1, 0),
+    "a batch that vanished": ("UPDATE groups SET state = 'claimed'", 4, 0),
+    "a drop without reason": ("UPDATE groups SET state = 'dropped' WHERE id = 1", 2, 0),
+    "a record that vanished": ("UPDATE trajectories SET kind = 'late', counted = 0 WHERE id = 4", 1, 0),
+    "a second use": ("INSERT INTO uses (trajectory_id, batch_id, role, voided) VALUES (1, 1, 'fresh', 1)", 0, 1),
+}
+
+
+@pytest.mark.parametrize("name", TAMPERING)
+def test_a_broken_promise_is_found(ledger, tmp_path, name):
+    tampering, lost, trained_twice = TAMPERING[name]
+    trainable_group(ledger)
+    ledger.commit_batch(claim(ledger), "policies/v1", {})
+    trainable_group(ledger)
+    assert (ledger.totals().lost, ledger.totals().trained_twice) == (0, 0)
+    with sqlite3.connect(tmp_path / "run" / "ledger.sqlite") as connection:
+        connection.execute(tampering)
+    assert (ledger.totals().lost, ledger.totals().trained_twice) == (lost, trained_twice)
+
+
+def test_the_database_itself_refuses_a_second_live_use(ledger, tmp_path):
+    trainable_group(ledger)
+    claim(ledger)
+    with sqlite3.connect(tmp_path / "run" / "ledger.sqlite") as connection, pytest.raises(sqlite3.IntegrityError):
+        connection.execute("INSERT INTO uses (trajectory_id, batch_id, role, voided) VALUES (1, 1, 'fresh', 0)")

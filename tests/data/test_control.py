@@ -1,0 +1,113 @@
+"""Control and filters."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from samples import finish, manager_of, plan, recipe, trajectory
+
+from quartet.data.control import ALLOCATORS, HORIZONS, SAMPLERS
+from quartet.data.control.base import ControlContext
+from quartet.data.control.contrast import FLOOR, contrast
+from quartet.data.filter.mixed_outcome import MixedOutcome
+from quartet.data.rows import FamilyStats
+from quartet.errors import ConfigError
+from quartet.types import Group, GroupMember, Task
+
+
+def context(statistics: dict[str, tuple[int, int]] | None = None, *, admitted: int = 0, **control) -> ControlContext:
+    """`statistics` are (successes, rollouts) by family."""
+    stats = {
+        family: FamilyStats(
+            rollouts=rollouts, successes=successes, mean_reward=0.0, mean_turns=1.0, mean_response_tokens=1.0
+        )
+        for family, (successes, rollouts) in (statistics or {}).items()
+    }
+    return ControlContext(
+        recipe=recipe(control=control),
+        families=["easy", "even", "hard", "new"],
+        statistics=lambda: stats,
+        groups_admitted=lambda: admitted,
+    )
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_restarted_sampler_goes_on_where_it_was(name):
+    at_once = SAMPLERS[name](context()).pick(20)
+    assert at_once == SAMPLERS[name](context()).pick(20)
+    assert at_once[12:] == SAMPLERS[name](context(admitted=12)).pick(8)
+    assert {task.env for task in at_once} == {"bandit"}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_only_training_seeds_and_all_of_them(name):
+    tasks = SAMPLERS[name](context(train_seeds_per_family=5)).pick(400)
+    assert {task.seed for task in tasks} == set(range(5))
+    assert {task.family for task in tasks} == {"easy", "even", "hard", "new"}
+
+
+def test_uniform_is_uniform():
+    seen = Counter(task.family for task in SAMPLERS["uniform"](context()).pick(4000))
+    assert all(abs(count - 1000) < 5 * 1000**0.5 for count in seen.values())
+
+
+def test_contrast_closed_form():
+    assert contrast(0.5, 2) == 0.5
+    assert contrast(0.5, 8) == 1 - 2 / 256
+    assert contrast(0.0, 8) == contrast(1.0, 8) == 0.0
+
+
+def test_contrast_weighs_families_by_their_chance_of_a_mixed_group():
+    sampler = SAMPLERS["contrast"](context({"easy": (30, 30), "even": (15, 30), "hard": (0, 30)}))
+    easy, even, hard, new = sampler.weights()  # type: ignore[attr-defined]
+    assert easy == pytest.approx(hard)
+    assert easy == pytest.approx(contrast(31 / 32, 2) + FLOOR)
+    assert even == new == 0.5 + FLOOR
+    seen = Counter(task.family for task in sampler.pick(4000))
+    assert seen["even"] > 3 * seen["easy"] > 0
+
+
+def test_fixed():
+    task = Task(env="bandit", family="easy", seed=0)
+    assert ALLOCATORS["fixed"](context(rollouts_per_group=6)).plan(task) == 6
+    assert HORIZONS["fixed"](context()).max_turns(task) == recipe().rollout.max_turns
+
+
+@settings(deadline=None)
+@given(rewards=st.lists(st.sampled_from([0.0, 0.1, 0.1 + 1e-12, 1.0]), max_size=6))
+def test_mixed_outcome(rewards):
+    task = Task(env="bandit", family="easy", seed=0)
+    members = [
+        GroupMember(rollout_id=number, trajectory=trajectory(task, reward=reward))
+        for number, reward in enumerate(rewards)
+    ]
+    group = Group(group_id=1, task=task, members=members)
+    assert MixedOutcome().apply(group) == (group if len(set(rewards)) > 1 else "equal_rewards")
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"control": {"sampler": "contrasts"}},
+        {"control": {"allocator": "fxed"}},
+        {"control": {"horizon": "fixd"}},
+        {"filter": {"names": ["mixed_outcomes"]}},
+    ],
+)
+def test_an_unknown_name_suggests_the_nearest(ledger, clock, section):
+    with pytest.raises(ConfigError, match="Did you mean"), manager_of(recipe(**section), ledger, clock):
+        pass
+
+
+def test_family_statistics_are_a_window_over_training_rollouts(ledger):
+    for reward in (1.0, 0.0, 0.0):
+        ledger.admit(plan("left", rollouts=1))
+        (lease,) = ledger.claim_rollouts("w", 1, 10)
+        finish(ledger, lease, reward=reward)
+    ledger.admit(plan("right", rollouts=1))
+    statistics = ledger.family_statistics(2)
+    assert (statistics["left"].rollouts, statistics["left"].success_rate) == (2, 0.0)
+    assert ledger.family_statistics(3)["left"].success_rate == pytest.approx(1 / 3)
+    assert (statistics["right"].rollouts, statistics["right"].success_rate) == (0, 0.0)
+    assert ledger.recent_success(3) == pytest.approx(1 / 3)

@@ -1,0 +1,188 @@
+"""The promises of the ledger under any order of claims, crashes, expiries, late work and commits."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from samples import FakeClock, finish, plan
+
+from quartet.data.ledger import Ledger
+from quartet.data.rows import AppendOutcome
+from quartet.errors import LeaseLostError
+from quartet.types import Batch, RolloutLease, Status
+
+LEASE_SECONDS, DEADLINE_SECONDS, MAX_ATTEMPTS, MAX_LAG = 10.0, 40.0, 3, 1
+statuses = st.sampled_from([Status.COMPLETED, Status.COMPLETED, Status.TRUNCATED_TURNS, Status.ERROR_ENV])
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """The model: which attempt holds each rollout, which rollouts ended, which were trained by a commit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder, self.clock = Path(tempfile.mkdtemp()), FakeClock()
+        self.leases: list[RolloutLease] = []
+        self.batches: list[Batch] = []
+        self.holder: dict[int, int] = {}
+        self.attempts: dict[int, int] = {}
+        self.appended: set[int] = set()
+        self.trained: list[int] = []
+        self.live_batch: int | None = None
+
+    @initialize()
+    def create(self) -> None:
+        self.ledger = Ledger.create(self.folder / "run", clock=self.clock)
+        self.ledger.register_initial_policy("p0")
+        self.admit(2)
+        self.claim(2)
+
+    def teardown(self) -> None:
+        if hasattr(self, "ledger"):
+            self.audit()
+            self.ledger.close()
+        shutil.rmtree(self.folder)
+
+    @rule(rollouts=st.integers(1, 3))
+    def admit(self, rollouts: int) -> None:
+        self.ledger.admit(plan(rollouts=rollouts))
+
+    @rule(count=st.integers(1, 4))
+    def claim(self, count: int) -> None:
+        for lease in self.ledger.claim_rollouts("w", count, LEASE_SECONDS):
+            assert lease.rollout_id not in self.holder and lease.rollout_id not in self.appended
+            assert lease.attempt > self.attempts.get(lease.rollout_id, 0)
+            self.holder[lease.rollout_id] = self.attempts[lease.rollout_id] = lease.attempt
+            self.leases.append(lease)
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data(), status=statuses, reward=st.sampled_from([0.0, 1.0]))
+    def append(self, data: st.DataObject, status: Status, reward: float) -> None:
+        lease = data.draw(st.sampled_from(self.leases))
+        held = self.holder.get(lease.rollout_id) == lease.attempt
+        version = self.ledger.latest_policy().version
+        try:
+            outcome = finish(
+                self.ledger, lease, status=status, reward=reward, versions=(version,), max_attempts=MAX_ATTEMPTS
+            )
+        except LeaseLostError:
+            assert not held
+            return
+        assert held or outcome is AppendOutcome.LATE
+        if held:
+            del self.holder[lease.rollout_id]
+            retry = status.retried and lease.attempt < MAX_ATTEMPTS
+            assert outcome is (AppendOutcome.REQUEUED if retry else AppendOutcome.APPENDED)
+            if not retry:
+                self.appended.add(lease.rollout_id)
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data())
+    def renew(self, data: st.DataObject) -> None:
+        lease = data.draw(st.sampled_from(self.leases))
+        held = self.holder.get(lease.rollout_id) == lease.attempt
+        try:
+            self.ledger.renew(lease, LEASE_SECONDS)
+            assert held
+        except LeaseLostError:
+            assert not held
+
+    @rule(seconds=st.sampled_from([1.0, LEASE_SECONDS + 1]))
+    def time_passes(self, seconds: float) -> None:
+        """Leases and batches end, and the data manager notices."""
+        self.clock.now += seconds
+        deadlines = {lease.rollout_id: lease.attempt for lease in self.leases}
+        self.ledger.expire_leases()
+        if seconds > LEASE_SECONDS:
+            self.holder = {}
+        if self.ledger.expire_batches():
+            self.live_batch = None
+        assert set(self.holder) <= set(deadlines)
+
+    @rule()
+    def a_worker_dies_and_another_takes_over(self) -> None:
+        self.time_passes(LEASE_SECONDS + 1)
+        self.claim(4)
+
+    @rule()
+    def close_groups(self) -> None:
+        for group_id in self.ledger.closable(DEADLINE_SECONDS):
+            self.ledger.close_group(group_id)
+            for lease in self.leases:
+                if lease.group_id == group_id:
+                    self.holder.pop(lease.rollout_id, None)
+        for group_id in self.ledger.closed_groups():
+            members = [member.rollout_id for member in self.ledger.load_group(group_id).members]
+            assert set(members) <= self.appended
+            if len(members) >= 1:
+                self.ledger.make_trainable(group_id, members, 1)
+            else:
+                self.ledger.drop_group(group_id, "too_few_countable")
+
+    @rule(trainer=st.sampled_from(["a", "b"]), on_late=st.sampled_from(["mask", "drop"]))
+    def claim_batch(self, trainer: str, on_late: str) -> None:
+        batch = self.ledger.claim_batch(trainer, 1, MAX_LAG, on_late, LEASE_SECONDS)  # type: ignore[arg-type]
+        if batch is not None:
+            self.batches.append(batch)
+            self.live_batch = batch.batch_id
+            members = [member for group in batch.groups for member in group.members]
+            assert not {member.rollout_id for member in members} & set(self.trained)
+            for member in members:
+                assert batch.start_version - (member.trajectory.oldest_version or 0) <= MAX_LAG
+        elif self.live_batch is not None and self.ledger.queue_sizes().groups["claimed"] == 0:
+            self.live_batch = None
+
+    @precondition(lambda self: self.batches)
+    @rule(data=st.data(), release=st.booleans())
+    def end_batch(self, data: st.DataObject, release: bool) -> None:
+        batch = data.draw(st.sampled_from(self.batches))
+        if release:
+            self.ledger.release_batch(batch)
+            self.live_batch = None if self.live_batch == batch.batch_id else self.live_batch
+            return
+        try:
+            policy = self.ledger.commit_batch(batch, f"p{batch.batch_id}", {})
+        except LeaseLostError:
+            assert batch.batch_id != self.live_batch
+            return
+        assert batch.batch_id == self.live_batch
+        assert policy.version == batch.start_version + 1
+        self.trained += [member.rollout_id for group in batch.groups for member in group.members]
+        self.live_batch = None
+
+    @rule()
+    def crash(self) -> None:
+        """Every process dies; the next one opens the file."""
+        self.audit()
+        self.ledger.close()
+        self.ledger = Ledger.open(self.folder / "run", clock=self.clock)
+
+    @invariant()
+    def leases_agree(self) -> None:
+        if hasattr(self, "ledger"):
+            assert self.ledger.queue_sizes().rollouts["leased"] == len(self.holder)
+            assert len(self.trained) == len(set(self.trained))
+
+    def audit(self) -> None:
+        """The whole ledger against the model."""
+        totals = self.ledger.totals()
+        assert (totals.lost, totals.trained_twice) == (0, 0)
+        assert totals.attempts.get("final", 0) == len(self.appended)
+        assert sum(self.ledger.lag_histogram().values()) == len(self.trained)
+        assert sum(self.ledger.queue_sizes().groups.values()) == self.ledger.groups_ahead()
+
+
+TestLedger = LedgerMachine.TestCase
+TestLedger.settings = settings(
+    max_examples=20, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+
+
+@pytest.mark.slow
+class TestLedgerLong(LedgerMachine.TestCase):
+    settings = settings(
+        max_examples=60, stateful_step_count=80, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )

@@ -1,0 +1,173 @@
+"""The data manager on a real ledger: admission, verdicts, evaluation, the end of training."""
+
+import asyncio
+
+from samples import finish, manager_of, recipe
+
+from quartet.data.evaluation import admit_evaluation
+from quartet.data.manager import run_manager
+from quartet.observe.record import read_records
+from quartet.types import Purpose
+
+
+def settle(manager) -> None:
+    while manager.tick():
+        pass
+
+
+def work(ledger, *, success=lambda lease: lease.index % 2 == 0) -> None:
+    version = ledger.latest_policy().version
+    for lease in ledger.claim_rollouts("w", 100, 60):
+        finish(ledger, lease, reward=float(success(lease)), versions=(version,))
+
+
+def train(ledger) -> bool:
+    batch = ledger.claim_batch("t", 2, 1, "mask", 60)
+    if batch is not None:
+        ledger.commit_batch(batch, f"policies/v{batch.train_step}", {})
+    return batch is not None
+
+
+def test_admission_is_bounded_and_explained(ledger, clock):
+    with manager_of(recipe(), ledger, clock) as manager:
+        settle(manager)
+        assert ledger.groups_ahead() == 4
+        manager._presence.beat(force=True)
+        (row,) = ledger.modules()
+        assert (row.state, row.waiting_for) == ("waiting", "an admission slot")
+        assert row.ends_when == "a batch is trained: 4/4 groups ahead"
+        work(ledger)
+        settle(manager)
+        assert ledger.queue_sizes().groups["trainable"] == 4
+        assert train(ledger)
+        settle(manager)
+        assert ledger.queue_sizes().groups == {"open": 2, "closed": 0, "trainable": 2, "claimed": 0}
+
+
+def test_groups_without_contrast_are_dropped_and_their_slots_come_back(ledger, clock):
+    with manager_of(recipe(), ledger, clock) as manager:
+        settle(manager)
+        work(ledger, success=lambda lease: True)
+        settle(manager)
+    assert ledger.totals().dropped_by_reason == {"equal_rewards": 4}
+    assert ledger.queue_sizes().groups["open"] == 4
+    records = [record for record in read_records(ledger.run_dir / "metrics.jsonl") if record["kind"] == "group"]
+    assert [(record["dropped"], record["successes"]) for record in records] == [("equal_rewards", 2)] * 4
+
+
+def test_a_group_with_too_few_members_is_dropped_at_its_deadline(ledger, clock):
+    with manager_of(recipe(), ledger, clock) as manager:
+        settle(manager)
+        (lease, *_) = ledger.claim_rollouts("w", 2, 1000)
+        finish(ledger, lease, reward=1.0)
+        clock.now += 181
+        settle(manager)
+    assert ledger.totals().dropped_by_reason == {"too_few_countable": 4}
+
+
+def test_nothing_new_starts_outside_the_training_phase(ledger, clock):
+    ledger.set_value("phase", "evaluating before")
+    with manager_of(recipe(), ledger, clock) as manager:
+        settle(manager)
+        clock.now += 100
+        settle(manager)
+        assert ledger.groups_ahead() == 0
+        ledger.set_value("phase", "training")
+        clock.now += 5
+        settle(manager)
+        assert ledger.groups_ahead() == 4
+        assert ledger.value("training_seconds") == 5
+
+
+def test_periodic_evaluation_finds_the_best_policy(ledger, clock):
+    knobs = {"train_steps_per_evaluation": 1, "episodes_per_family_during": 2, "first_seed": 500}
+    success = {0: False, 1: True, 2: False}
+    seeds = set()
+    with manager_of(recipe(evaluation=knobs), ledger, clock) as manager:
+        while ledger.train_step() < 3:
+            settle(manager)
+            version = ledger.latest_policy().version
+            for lease in ledger.claim_rollouts("w", 100, 60):
+                held_out = lease.purpose is Purpose.EVAL
+                if held_out:
+                    seeds.add(lease.task.seed)
+                    assert lease.temperature == 0.0
+                won = success[version] if held_out else lease.index == 0
+                finish(ledger, lease, reward=float(won), versions=(version,))
+            settle(manager)
+            train(ledger)
+    assert seeds == {500, 501}
+    best = ledger.best_policy()
+    assert best is not None and best.version == 1
+    assert ledger.evaluation_results("during/1") == {"fixed": (2, 2), "named": (2, 2)}
+    records = [record for record in read_records(ledger.run_dir / "metrics.jsonl") if record["kind"] == "evaluation"]
+    assert [(record["version"], record["success"]) for record in records] == [(1, 1.0), (2, 0.0)]
+
+
+def test_training_ends_at_the_last_step(ledger, clock):
+    with manager_of(recipe(train={"max_train_steps": 1}), ledger, clock) as manager:
+        settle(manager)
+        work(ledger)
+        settle(manager)
+        assert train(ledger)
+        assert not train(ledger), "the ledger refuses a claim beyond the last step, even before the manager's next look"
+        settle(manager)
+    assert ledger.stop_reason() == "train.max_train_steps = 1 reached"
+    assert ledger.events(1)[0].kind == "stop"
+
+
+def test_training_ends_in_time_and_finishes_its_step(ledger, clock):
+    with manager_of(recipe(train={"max_seconds": 60}), ledger, clock) as manager:
+        settle(manager)
+        work(ledger)
+        settle(manager)
+        batch = ledger.claim_batch("t", 2, 1, "mask", 600)
+        clock.now += 61
+        settle(manager)
+        assert ledger.stop_reason() is None
+        ledger.commit_batch(batch, "policies/v1", {})
+        assert not train(ledger)
+        settle(manager)
+    assert ledger.stop_reason() == "train.max_seconds = 60 reached"
+
+
+def test_the_training_clock_survives_a_restart_and_does_not_count_the_pause(ledger, clock):
+    knobs = recipe(train={"max_seconds": 60})
+    for _ in range(2):
+        with manager_of(knobs, ledger, clock) as manager:
+            clock.now += 20
+            settle(manager)
+        clock.now += 1000
+    assert ledger.value("training_seconds") == 40
+    assert ledger.stop_reason() is None
+
+
+def test_evaluation_counts_by_family(ledger):
+    knobs = recipe(evaluation={"first_seed": 1000})
+    admit_evaluation(ledger, knobs, ["named", "fixed"], episodes_per_family=3, temperature=0.5, tag="before/sampled")
+    assert ledger.evaluation_admitted("before/sampled") and not ledger.evaluation_admitted("before/greedy")
+    assert ledger.evaluation_open("before/sampled") == 6
+    work(ledger, success=lambda lease: lease.task.seed == 1000)
+    assert ledger.evaluation_open("before/sampled") == 0
+    assert ledger.evaluation_results("before/sampled") == {"fixed": (1, 3), "named": (1, 3)}
+
+
+async def test_the_module_runs_until_it_is_told_to_stop(ledger):
+    stop = asyncio.Event()
+    running = asyncio.create_task(run_manager(recipe(), ledger.run_dir, stop))
+    while ledger.groups_ahead() < 4:  # noqa: ASYNC110  (the ledger is the only contract with a module)
+        await asyncio.sleep(0.01)
+    stop.set()
+    await running
+    assert ledger.modules()[0].module == "manager"
+
+
+def test_share_of_waiting_counts_every_process_of_a_module(ledger, clock):
+    said = {"state": "waiting", "waiting_for": "x", "ends_when": "y", "since": 0.0, "url": "http://127.0.0.1:1"}
+    for waited in (0.0, 4.0, 0.0, 3.0):
+        ledger.report("engine", waiting_seconds=waited, **said)
+        clock.now += 10
+    (row,) = ledger.modules()
+    assert (row.waiting_seconds, row.alive_seconds, row.share_waiting) == (7.0, 20.0, 0.35)
+    assert ledger.module_url("engine") == "http://127.0.0.1:1"
+    assert ledger.module_url("worker") is None

@@ -1,0 +1,89 @@
+"""The disk budget: what goes, what stays, and when the run must stop."""
+
+import os
+
+from samples import finish, plan, recipe, trainable_group
+
+from quartet.data.retention import Retention
+
+
+def retention(ledger, **disk) -> Retention:
+    return Retention(recipe(disk={"min_free_megabytes": 1, **disk}).disk, ledger, ledger.run_dir)
+
+
+def publish(ledger, steps: range) -> None:
+    for step in steps:
+        trainable_group(ledger)
+        batch = ledger.claim_batch("t", 1, 100, "mask", 60)
+        folder = ledger.run_dir / "policies" / f"v{step:06d}"
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_bytes(b"weights")
+        ledger.commit_batch(batch, str(folder), {})
+
+
+def folders(ledger) -> list[str]:
+    return sorted(path.name for path in (ledger.run_dir / "policies").iterdir())
+
+
+def test_newest_first_best_and_those_under_evaluation_stay(ledger):
+    publish(ledger, range(1, 4))
+    ledger.admit_evaluation("during/3", [])
+    publish(ledger, range(4, 8))
+    ledger.mark_best(2, 0.9)
+    assert retention(ledger, keep_policies=2).sweep() is None
+    assert folders(ledger) == ["v000002", "v000003", "v000006", "v000007"]
+    assert [policy.version for policy in ledger.policies_on_disk()] == [0, 2, 3, 6, 7]
+    best = ledger.best_policy()
+    assert best is not None and best.version == 2
+
+
+def test_weights_outside_the_run_are_never_deleted(ledger, tmp_path):
+    outside = tmp_path / "elsewhere"
+    outside.mkdir()
+    for _ in range(3):
+        trainable_group(ledger)
+        ledger.commit_batch(ledger.claim_batch("t", 1, 100, "mask", 60), str(outside), {})
+    retention(ledger, keep_policies=1).sweep()
+    assert outside.is_dir()
+
+
+def test_pictures_of_finished_groups_go_first(ledger):
+    trained = trainable_group(ledger, screenshot=os.urandom(700_000))
+    ledger.commit_batch(ledger.claim_batch("t", 1, 2, "mask", 60), "p1", {})
+    waiting = trainable_group(ledger, screenshot=os.urandom(700_000))
+    assert ledger.blob_bytes() > 2_500_000
+    assert retention(ledger, max_blob_megabytes=2).sweep() is None
+    assert ledger.blob_bytes() < 1_500_000
+    sizes = sorted(path.stat().st_size for path in (ledger.run_dir / "blobs").rglob("*.zst"))
+    assert sum(size > 100_000 for size in sizes) == 1, "the two members of a group saw the same picture: one file"
+    for group_id in (trained, waiting):
+        assert len(ledger.load_group(group_id).members) == 2
+
+
+def test_a_picture_that_two_rollouts_share_stays_until_both_are_over(ledger):
+    picture = os.urandom(200_000)
+    trainable_group(ledger, screenshot=picture)
+    ledger.commit_batch(ledger.claim_batch("t", 1, 2, "mask", 60), "p1", {})
+    trainable_group(ledger, screenshot=picture)
+    assert ledger.drop_screenshots(100) > 0
+    assert any(path.stat().st_size > 100_000 for path in (ledger.run_dir / "blobs").rglob("*.zst"))
+
+
+def test_without_pictures_to_delete_the_run_stops_and_says_why(ledger):
+    trainable_group(ledger, screenshot=os.urandom(1_100_000))
+    reason = retention(ledger, max_blob_megabytes=1).sweep()
+    assert reason is not None and "disk.max_blob_megabytes = 1" in reason
+
+
+def test_a_nearly_full_disk_stops_the_run(ledger):
+    reason = retention(ledger, min_free_megabytes=10**9).sweep()
+    assert reason is not None and "disk.min_free_megabytes" in reason
+
+
+def test_late_work_has_no_pictures_to_keep_for_ever(ledger, clock):
+    group_id = ledger.admit(plan(rollouts=1))
+    (lease,) = ledger.claim_rollouts("w", 1, 1000)
+    ledger.close_group(group_id)
+    finish(ledger, lease, screenshot=os.urandom(50_000))
+    ledger.drop_group(group_id, "too_few_countable")
+    assert ledger.drop_screenshots(100) > 50_000

@@ -1,0 +1,25 @@
+"""A real browser, shared by the tests of one module."""
+
+from collections.abc import AsyncIterator
+
+import pytest_asyncio
+from desk import PAGES, Desk
+
+from quartet.env.browser import Browser
+from quartet.env.hands import SCRIPTS
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    browser = await Browser.start()
+    yield browser
+    await browser.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def desk(browser: Browser) -> Desk:
+    return Desk(
+        await browser.new_page(
+            (PAGES / "labels.html").as_uri(), width=300, height=260, scripts=(*SCRIPTS, "quartet.watch(window)")
+        )
+    )

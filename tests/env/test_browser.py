@@ -1,0 +1,233 @@
+"""Every kind of action in the real browser, and what happens when the browser fails."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+from desk import Desk
+
+from quartet.env.action import parse_action
+from quartet.env.browser import Browser
+from quartet.env.hands import ActionFailedError
+from quartet.errors import EnvError, SetupError
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+
+BLANK = "about:blank"
+LABELS = """\
+input In a label [1]
+input Left cell [2]
+input Below it [3]
+input Beside it [4]
+input 1st [5]
+input Placeholder [6]
+radio 1st [7]
+radio 2nd [8]
+checkbox Ticked box [9] checked
+input Spoken [10] = "say 'hi' (now)"
+button x [11]
+button Send [12] disabled
+link Real link [13]
+text Words and [14]
+link styled link [15]
+text and more [16]
+button Styled button [17]
+tab Section [18] expanded
+tab Tab 1 [19] selected
+tab Tab 2 [20]
+text Plain bold text [21]"""
+
+
+async def do(desk: Desk, action: str) -> str:
+    await desk.hands.perform(parse_action(action))
+    return await desk.read()
+
+
+async def logged(desk: Desk, kind: str) -> list[tuple[str, str]]:
+    """(element, key) of the events of a kind; all of them must be trusted."""
+    events = [event for event in await desk.page.evaluate("log") if event["kind"] == kind]
+    assert all(event["trusted"] for event in events)
+    return [(event["on"], event["key"]) for event in events]
+
+
+async def test_labels_and_states(desk: Desk) -> None:
+    assert await desk.open("labels.html") == LABELS
+
+
+async def test_click_waits_for_what_it_causes(desk: Desk) -> None:
+    await desk.open("actions.html")
+    text = await do(desk, f"click Go [{await desk.ref('button Go')}]")
+    assert text.startswith("button Went [1] focused")
+    assert await logged(desk, "click") == [("go", "")]
+
+
+async def test_click_at_a_place(desk: Desk) -> None:
+    await desk.open("actions.html")
+    await do(desk, "click (10,10)")
+    assert await logged(desk, "click") == [("go", "")]
+    with pytest.raises(ActionFailedError, match="outside the page"):
+        await do(desk, "click (300,10)")
+
+
+async def test_type_replaces_and_presses_real_keys(desk: Desk) -> None:
+    await desk.open("actions.html")
+    ref = await desk.ref("input Name")
+    assert f'input Name [{ref}] = "néw" focused' in await do(desk, f'type Name [{ref}] "néw"')
+    assert [key for _, key in await logged(desk, "keyup")][-3:] == ["n", "é", "w"]
+    assert f"input Name [{ref}] focused" in await do(desk, f'type Name [{ref}] ""')
+
+
+async def test_what_a_page_does_a_moment_later_is_seen(desk: Desk) -> None:
+    await desk.open("actions.html")
+    assert "hint for cat" in await do(desk, f'type [{await desk.ref("input Word")}] "cat"')
+
+
+async def test_keys(desk: Desk) -> None:
+    await desk.open("actions.html")
+    ref = await desk.ref("input Name")
+    await do(desk, f'type [{ref}] "ab"')
+    await do(desk, "key Control+a")
+    assert f'input Name [{ref}] = "Z"' in await do(desk, "key Z")
+    assert f"input Name [{ref}] focused" in await do(desk, "key Backspace")
+    assert "checkbox Agree" in (await do(desk, "key Tab"))
+    assert "checked focused" in await do(desk, "key Space")
+
+
+@pytest.mark.parametrize("option", ["Sweden", "Spa", "Spain", "spa"])
+async def test_select_in_a_closed_list(desk: Desk, option: str) -> None:
+    await desk.open("actions.html")
+    ref = await desk.ref("select")
+    text = await do(desk, f'select [{ref}] "{option}"')
+    assert f'[{ref}] = "{option.capitalize()}" focused' in text
+    assert len(await logged(desk, "change")) == (option != "Spain")
+
+
+async def test_select_what_cannot_be_selected(desk: Desk) -> None:
+    await desk.open("actions.html")
+    with pytest.raises(ActionFailedError, match="no option Atlantis"):
+        await do(desk, f'select [{await desk.ref("select")}] "Atlantis"')
+    with pytest.raises(ActionFailedError, match="no list"):
+        await do(desk, f'select [{await desk.ref("button Go")}] "Spain"')
+
+
+async def test_select_adds_to_an_open_list(desk: Desk) -> None:
+    text = await desk.open("actions.html")
+    box = next(line for line in text.splitlines() if line.startswith("select 2nd"))
+    await do(desk, f'{box} "Di"')
+    text = await do(desk, f"click Ann [{await desk.ref('option Ann')}]")
+    assert [line.split()[1] for line in text.splitlines() if line.endswith("selected")] == ["Ann", "Di"]
+    text = await do(desk, f"click Di [{await desk.ref('option Di')}]")
+    assert [line.split()[1] for line in text.splitlines() if line.endswith("selected")] == ["Ann"]
+
+
+async def test_scroll(desk: Desk) -> None:
+    await desk.open("actions.html")
+    await do(desk, "scroll down")
+    assert await logged(desk, "wheel")
+    scrolled = await desk.page.evaluate("scrollY + at('pane').scrollTop")
+    assert scrolled > 0
+    await do(desk, "scroll up")
+    assert await desk.page.evaluate("scrollY + at('pane').scrollTop") < scrolled
+
+
+async def test_drag(desk: Desk) -> None:
+    await desk.open("actions.html")
+    source, target = await desk.ref("text from"), await desk.ref("text into")
+    await do(desk, f"drag from [{source}] to into [{target}]")
+    assert await logged(desk, "drop") == [("target", "")]
+
+
+async def test_a_far_element_is_scrolled_to(desk: Desk) -> None:
+    await desk.open("actions.html")
+    await do(desk, f"click [{await desk.ref('button Far')}]")
+    assert await logged(desk, "click") == [("far", "")]
+
+
+async def test_what_cannot_be_clicked(desk: Desk) -> None:
+    await desk.open("actions.html")
+    ref = await desk.ref("button Below")
+    with pytest.raises(ActionFailedError, match=rf"covered \[{ref}\]"):
+        await do(desk, f"click [{ref}]")
+    with pytest.raises(ActionFailedError, match=r"no element \[150\]"):
+        await do(desk, "click [150]")
+    with pytest.raises(ActionFailedError, match="no text field"):
+        await do(desk, f'type [{await desk.ref("button Go")}] "x"')
+
+
+async def test_references_stay_with_their_elements(desk: Desk) -> None:
+    await desk.open("actions.html")
+    before = await desk.ref("button Far")
+    await desk.page.evaluate(
+        "at('go').remove(), at('name').after(Object.assign(document.createElement('button'), {textContent: 'New'}))"
+    )
+    assert await desk.ref("button Far") == before
+    assert await desk.ref("button New") > before
+
+
+async def test_script_errors_and_silence_are_env_errors(desk: Desk) -> None:
+    with pytest.raises(EnvError, match="no_such_thing"):
+        await desk.page.evaluate("no_such_thing()")
+    with pytest.raises(EnvError, match="no answer within"):
+        await desk.page.evaluate("new Promise(() => 0)", timeout_seconds=0.05)
+    with pytest.raises(EnvError, match="cannot load"):
+        await desk.page.navigate("file:///there/is/no/such.html")
+
+
+async def test_a_page_crash_ends_its_calls_and_spares_the_browser(browser: Browser) -> None:
+    page = await browser.new_page(BLANK, width=100, height=100)
+    pending = asyncio.ensure_future(page.evaluate("new Promise(() => 0)"))
+    await page.crash()
+    with pytest.raises(EnvError, match="crashed"):
+        await pending
+    with pytest.raises(EnvError, match="crashed"):
+        await page.evaluate("1")
+    await page.close()
+    other = await browser.new_page(BLANK, width=100, height=100)
+    assert await other.evaluate("1 + 1") == 2
+    await other.close()
+
+
+async def test_browser_death_fails_pending_calls() -> None:
+    browser = await Browser.start()
+    page = await browser.new_page(BLANK, width=100, height=100)
+    pending = asyncio.ensure_future(page.evaluate("new Promise(() => 0)"))
+    await asyncio.sleep(0)
+    os.kill(browser.pid, signal.SIGKILL)
+    with pytest.raises(EnvError, match="died"):
+        await pending
+    assert not browser.alive
+    await browser.close()
+
+
+async def test_close_leaves_nothing_behind() -> None:
+    browser = await Browser.start()
+    await browser.new_page(BLANK, width=100, height=100)
+    process = psutil.Process(browser.pid)
+    family = [process, *process.children(recursive=True)]
+    profile = next(Path(part.partition("=")[2]) for part in process.cmdline() if part.startswith("--user-data-dir"))
+    assert profile.is_dir()
+    assert len(family) > 2
+    await browser.close()
+    await browser.close()
+    _, alive = psutil.wait_procs(family, timeout=10)
+    assert not alive
+    assert not profile.exists()
+
+
+async def test_a_missing_browser_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUARTET_CHROMIUM", "no-such-browser")
+    with pytest.raises(SetupError, match="QUARTET_CHROMIUM"):
+        await Browser.start()
+    monkeypatch.delenv("QUARTET_CHROMIUM")
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(SetupError, match="apt-get install chromium"):
+        await Browser.start()
+
+
+async def test_a_browser_that_does_not_start_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUARTET_CHROMIUM", "false")
+    with pytest.raises(SetupError, match="did not start"):
+        await Browser.start()

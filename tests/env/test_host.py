@@ -1,0 +1,304 @@
+"""The environment host and its client: OpenEnv's messages, and who pays when one of them dies."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import pytest
+from aiohttp import ClientSession, WSMsgType
+
+from quartet import config
+from quartet.env.bandit import BanditEnv, BanditPool
+from quartet.env.base import Env
+from quartet.env.client import RemoteEnvPool
+from quartet.env.host import EnvHost
+from quartet.errors import EnvError, SetupError
+from quartet.types import Observation, Task
+
+PAGE = "button left [1]\nbutton right [2]"
+
+
+def task(family="fixed", seed=0, **params) -> Task:
+    return Task(env="bandit", family=family, seed=seed, params=params)
+
+
+class MortalEnv(BanditEnv):
+    """A bandit that can no longer be reset once it is dead."""
+
+    dead = False
+
+    async def reset(self, task: Task) -> Observation:
+        if self.dead:
+            raise EnvError("the browser is gone")
+        return await super().reset(task)
+
+
+class CountingPool(BanditPool):
+    """A bandit pool that remembers its sessions and how they came back."""
+
+    def __init__(self, env: config.Env) -> None:
+        super().__init__(env)
+        self.sessions: list[MortalEnv] = []
+        self.released: list[bool] = []
+
+    async def acquire(self) -> Env:
+        await super().acquire()
+        self.sessions.append(MortalEnv(Counter()))
+        return self.sessions[-1]
+
+    async def release(self, env: Env, *, healthy: bool) -> None:
+        await super().release(env, healthy=healthy)
+        self.released.append(healthy)
+
+
+@asynccontextmanager
+async def hosting(capacity=2, step_timeout_seconds=5.0, **settings):
+    pool = CountingPool(config.Env(name="bandit", sessions=capacity))
+    host = EnvHost(pool, name="bandit", capacity=capacity, step_timeout_seconds=step_timeout_seconds, **settings)
+    await host.start()
+    try:
+        yield host, pool
+    finally:
+        await host.stop()
+
+
+@asynccontextmanager
+async def connected(host: EnvHost):
+    async with ClientSession() as http, http.ws_connect(f"{host.url}/ws") as ws:
+        yield ws
+
+
+async def ask(ws, message) -> dict:
+    await (ws.send_str(message) if isinstance(message, str) else ws.send_json(message))
+    return await ws.receive_json(timeout=10)
+
+
+async def until(condition) -> None:
+    async with asyncio.timeout(10):
+        while True:
+            if condition():
+                return
+            await asyncio.sleep(0.01)
+
+
+async def test_a_session_speaks_openenv_word_for_word():
+    async with hosting() as (host, pool), connected(host) as ws:
+        reset = {"seed": 3, "episode_id": "e1", "family": "fixed", "env": "bandit", "params": {"turns": 2}}
+        shown = {"goal": "Pull an arm.", "text": PAGE, "error": "", "screenshot": None}
+        running = {"terminated": False, "truncated": False, "info": {}}
+        assert await ask(ws, {"type": "reset", "data": reset}) == {
+            "type": "observation",
+            "data": {"observation": shown, "reward": None, "done": False, "metadata": running},
+        }
+        assert await ask(ws, {"type": "step", "data": {"action": "click left [1]"}}) == {
+            "type": "observation",
+            "data": {"observation": shown, "reward": 0.0, "done": False, "metadata": running},
+        }
+        assert await ask(ws, {"type": "state"}) == {"type": "state", "data": {"episode_id": "e1", "step_count": 1}}
+        ended = {"terminated": True, "truncated": False, "info": {"success": True}}
+        assert await ask(ws, {"type": "step", "data": {"action": "click left [1]"}}) == {
+            "type": "observation",
+            "data": {"observation": shown, "reward": 1.0, "done": True, "metadata": ended},
+        }
+        assert (await ask(ws, {"type": "step", "data": {"action": "done"}}))["data"]["code"] == "SESSION_ERROR"
+        await ws.send_json({"type": "close"})
+        assert (await ws.receive(timeout=10)).type is WSMsgType.CLOSE
+        await until(lambda: pool.released == [True])
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("{not json", "INVALID_JSON"),
+        ({"type": "jump", "data": {}}, "UNKNOWN_TYPE"),
+        ({"data": {}}, "VALIDATION_ERROR"),
+        ({"type": "reset", "data": {"seed": 1}}, "VALIDATION_ERROR"),
+        ({"type": "reset", "data": {"family": "fixed", "seed": "one"}}, "VALIDATION_ERROR"),
+        ({"type": "reset", "data": {"family": "fxed"}}, "VALIDATION_ERROR"),
+        ({"type": "step", "data": {}}, "VALIDATION_ERROR"),
+        ({"type": "step", "data": {"action": "click [1]"}}, "SESSION_ERROR"),
+        ({"type": "reset", "data": {"family": "fixed", "params": {"fail_rate": 1.0}}}, "EXECUTION_ERROR"),
+    ],
+)
+async def test_an_error_has_its_code_and_does_not_end_the_session(message, code):
+    async with hosting() as (host, _), connected(host) as ws:
+        answer = await ask(ws, message)
+        assert (answer["type"], answer["data"]["code"]) == ("error", code)
+        assert answer["data"]["message"]
+        assert (await ask(ws, {"type": "reset", "data": {"family": "fixed"}}))["type"] == "observation"
+
+
+async def test_a_step_that_takes_too_long_costs_the_session_its_environment_but_not_the_connection():
+    async with hosting(step_timeout_seconds=0.1) as (host, pool), connected(host) as ws:
+        slow = {"family": "fixed", "params": {"delay_seconds": 60}}
+        answer = await ask(ws, {"type": "reset", "data": slow})
+        assert answer["data"] == {"message": "no answer within 0.1 s", "code": "EXECUTION_ERROR"}
+        assert pool.released == [False]
+        assert (await ask(ws, {"type": "step", "data": {"action": "done"}}))["data"]["code"] == "SESSION_ERROR"
+        await ask(ws, {"type": "reset", "data": {"family": "fixed"}})
+        assert len(pool.sessions) == 2
+
+
+async def test_an_environment_that_died_between_two_episodes_is_replaced_unnoticed():
+    async with hosting() as (host, pool), connected(host) as ws:
+        reset = {"type": "reset", "data": {"family": "fixed"}}
+        await ask(ws, reset)
+        pool.sessions[0].dead = True
+        assert (await ask(ws, {"type": "step", "data": {"action": "click [1]"}}))["data"]["done"] is True
+        assert (await ask(ws, reset))["type"] == "observation"
+        assert pool.released == [False]
+
+
+async def test_a_full_host_says_so_and_a_leaving_client_makes_room():
+    async with hosting(capacity=1) as (host, _):
+        async with connected(host) as first:
+            await ask(first, {"type": "state"})
+            async with connected(host) as second:
+                refusal = await second.receive_json(timeout=10)
+                assert refusal == {
+                    "type": "error",
+                    "data": {"message": "all 1 sessions are taken", "code": "CAPACITY_REACHED"},
+                }
+            async with ClientSession() as http, http.get(f"{host.url}/health") as health:
+                assert await health.json() == {"sessions": 1, "capacity": 1, "env": "bandit"}
+        await until(lambda: host.sessions == 0)
+
+
+async def test_a_client_that_dies_in_a_step_gives_its_session_back_at_once():
+    async with hosting(step_timeout_seconds=600) as (host, pool), connected(host) as ws:
+        await ask(ws, {"type": "reset", "data": {"family": "fixed", "params": {}}})
+        await ws.send_json({"type": "reset", "data": {"family": "fixed", "params": {"delay_seconds": 600}}})
+        async with ClientSession() as http, http.get(f"{host.url}/health") as health:
+            assert (await health.json())["sessions"] == 1, "the host answers others during a long request"
+        ws.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+        await until(lambda: pool.released == [False])
+        assert host.sessions == 0
+
+
+async def test_a_silent_client_loses_its_session_and_its_next_reset_gets_another():
+    async with hosting(idle_timeout_seconds=0.05) as (host, pool):
+        remote = RemoteEnvPool(lambda: host.url, 1)
+        env = await remote.acquire()
+        await env.reset(task())
+        await until(lambda: pool.released == [True])
+        assert (await env.reset(task())).text == PAGE
+        await until(lambda: pool.released == [True, True])
+        with pytest.raises(EnvError, match=r"hung up|not connected"):
+            await env.step("done")
+        await remote.close()
+
+
+async def test_remote_sessions_behave_like_local_ones():
+    async with hosting(capacity=2) as (host, _):
+        remote = RemoteEnvPool(lambda: host.url, 2)
+        local = await BanditPool(config.Env(name="bandit")).acquire()
+        env = await remote.acquire()
+        for seed in range(3):
+            for action in ("click left [1]", "click right [2]", "nonsense"):
+                assert await env.reset(task("named", seed)) == await local.reset(task("named", seed))
+                assert await env.step(action) == await local.step(action)
+        with pytest.raises(EnvError, match="EXECUTION_ERROR: the bandit failed on purpose"):
+            await env.reset(task(fail_rate=1.0))
+        await remote.release(env, healthy=True)
+        assert await remote.acquire() is env
+        await remote.release(env, healthy=False)
+        await until(lambda: host.sessions == 0)
+        await remote.close()
+
+
+async def test_the_pool_hands_out_no_more_than_its_capacity():
+    async with hosting(capacity=2) as (host, _):
+        remote = RemoteEnvPool(lambda: host.url, 1)
+        env = await remote.acquire()
+        second = asyncio.create_task(remote.acquire())
+        await asyncio.sleep(0)
+        assert not second.done()
+        await remote.release(env, healthy=True)
+        assert await second is env
+        await remote.close()
+
+
+async def test_an_unreachable_host_is_an_error_that_says_what_was_tried():
+    pool = RemoteEnvPool(lambda: None, 1, connect_timeout_seconds=0)
+    with pytest.raises(EnvError, match="no environment host has started yet"):
+        await pool.acquire()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        pool = RemoteEnvPool(lambda: url, 1, connect_timeout_seconds=0)
+        for _ in range(2):  # a failed attempt keeps no slot
+            with pytest.raises(EnvError, match=f"no environment host answers at {url}"):
+                await pool.acquire()
+        await pool.close()
+
+
+async def test_a_host_that_accepts_but_never_answers_is_given_up(monkeypatch):
+    monkeypatch.setattr("quartet.env.client.GRACE_SECONDS", 0.05)
+    with socket.socket() as stuck:
+        stuck.bind(("127.0.0.1", 0))
+        stuck.listen()
+        pool = RemoteEnvPool(lambda: f"http://127.0.0.1:{stuck.getsockname()[1]}", 1, connect_timeout_seconds=0)
+        with pytest.raises(EnvError, match="silence"):
+            await pool.acquire()
+        await pool.close()
+
+
+async def test_a_port_in_use_is_explained():
+    async with hosting() as (host, pool):
+        with pytest.raises(SetupError, match=r"cannot listen on port.*\n.*runtime.env_port"):
+            await EnvHost(pool, name="bandit", capacity=1, step_timeout_seconds=1).start(
+                int(host.url.rsplit(":", 1)[1])
+            )
+
+
+SERVE_FOREVER = """
+import asyncio
+from quartet import config
+from quartet.env.bandit import BanditPool
+from quartet.env.host import EnvHost
+
+async def serve():
+    pool = BanditPool(config.Env(name="bandit", sessions=2))
+    host = EnvHost(pool, name="bandit", capacity=2, step_timeout_seconds=5.0)
+    await host.start()
+    print(host.url, flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(serve())
+"""
+
+
+@contextmanager
+def host_processes(count: int) -> Iterator[list[tuple[subprocess.Popen[str], str]]]:
+    """Hosts in processes of their own, each with its address."""
+    command = [sys.executable, "-c", SERVE_FOREVER]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
+    try:
+        yield [(process, process.stdout.readline().strip()) for process in processes if process.stdout]
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+async def test_a_killed_host_costs_the_running_episodes_and_its_successor_is_found_on_another_port():
+    with host_processes(2) as [(first, first_url), (_, second_url)]:
+        urls = [first_url]
+        pool = RemoteEnvPool(lambda: urls[-1], 2)
+        playing, resting = await pool.acquire(), await pool.acquire()
+        await resting.reset(task())
+        await playing.reset(task(turns=2))
+        await playing.step("click left [1]")
+        first.kill()
+        urls.append(second_url)
+        with pytest.raises(EnvError, match="hung up"):
+            await playing.step("click left [1]")
+        assert (await resting.reset(task())).text == PAGE, "between two episodes nothing is lost"
+        await pool.release(playing, healthy=False)
+        playing = await pool.acquire()
+        assert (await playing.reset(task())).text == PAGE
+        await pool.close()

@@ -1,0 +1,68 @@
+"""The environment host in front of a real browser."""
+
+import asyncio
+import socket
+
+import psutil
+import pytest
+
+from quartet import config
+from quartet.config import parse_recipe
+from quartet.data.ledger import Ledger
+from quartet.env import make_pool, suite_families
+from quartet.env.client import RemoteEnvPool
+from quartet.env.host import EnvHost, run_env_host
+from quartet.errors import EnvError, SetupError
+from quartet.types import Task
+
+SETTINGS = config.Env(name="miniwob", suite="miniwob-24", sessions=2, step_timeout_seconds=200.0)
+TASK = Task(env="miniwob", family="click-test-2", seed=1)
+
+
+def kill_the_browser() -> None:
+    """SIGKILL for Chromium's main process, and nobody else."""
+    (browser,) = [child for child in psutil.Process().children() if "chrom" in child.name()]
+    browser.kill()
+
+
+@pytest.mark.browser
+async def test_a_browser_that_dies_costs_one_episode_and_comes_back():
+    host = EnvHost(make_pool(SETTINGS), name="miniwob", capacity=2, step_timeout_seconds=200.0)
+    await host.start()
+    remote = RemoteEnvPool(lambda: host.url, 2, request_timeout_seconds=200.0)
+    try:
+        env, idle = await remote.acquire(), await remote.acquire()
+        first = await env.reset(TASK)
+        await idle.reset(TASK)
+        assert first.screenshot is not None
+        assert first.screenshot.startswith((b"\x89PNG", b"RIFF", b"\xff\xd8")), "a picture survives the transport"
+        kill_the_browser()
+        with pytest.raises(EnvError, match="EXECUTION_ERROR"):
+            await env.step("click [1]")
+        again = await env.reset(TASK)
+        assert (again.goal, again.text) == (first.goal, first.text)
+        assert (await idle.reset(TASK)).text == first.text
+    finally:
+        await remote.close()
+        await host.stop()
+
+
+def test_the_suite_is_found_by_name():
+    families = suite_families(SETTINGS)
+    assert len(families) == 24
+    assert suite_families(config.Env(name="miniwob")) == families
+
+
+async def test_a_port_in_use_ends_the_host_with_advice(tmp_path):
+    Ledger.create(tmp_path / "run").close()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        data = {
+            "name": "port",
+            "model": {"path": "none"},
+            "env": {"name": "bandit"},
+            "runtime": {"env_port": taken.getsockname()[1]},
+        }
+        with pytest.raises(SetupError, match=r"runtime\.env_port"):
+            await run_env_host(parse_recipe(data, "test"), tmp_path / "run", asyncio.Event())

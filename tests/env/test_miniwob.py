@@ -1,0 +1,217 @@
+"""MiniWoB++ sessions: what the policy sees, how episodes end, and what survives which failure."""
+
+import asyncio
+import os
+import re
+import signal
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from quartet import config
+from quartet.env import suite_families
+from quartet.env.miniwob.env import MiniWobPool, MiniWobSession
+from quartet.env.miniwob.suite import SUITES, family
+from quartet.errors import ConfigError, EnvError
+from quartet.types import Observation, StepResult, Task
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+
+FAMILIES = [family.name for family in SUITES["miniwob-24"]]
+LINE = re.compile(r"^(button|link|input|checkbox|radio|tab|select|option|textarea|image|text) \S.* \[\d+\]( |$)")
+
+
+def task(name: str, seed: int = 0) -> Task:
+    return Task(env="miniwob", family=name, seed=seed)
+
+
+def settings(**changes: object) -> config.Env:
+    return config.Env(name="miniwob", suite="miniwob-24", **changes)  # type: ignore[arg-type]
+
+
+def ref(observation: Observation, start: str) -> int:
+    return int(
+        next(re.findall(r"\[(\d+)\]", line)[0] for line in observation.text.splitlines() if line.startswith(start))
+    )
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pool() -> AsyncIterator[MiniWobPool]:
+    pool = MiniWobPool(settings(sessions=2))
+    yield pool
+    await pool.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def session(pool: MiniWobPool) -> AsyncIterator[MiniWobSession]:
+    env = await pool.acquire()
+    assert isinstance(env, MiniWobSession)
+    yield env
+    await pool.release(env, healthy=True)
+
+
+async def play(session: MiniWobSession, *actions: str) -> StepResult:
+    """The result of the last action; the earlier ones must not end the episode."""
+    *before, last = actions
+    for action in before:
+        assert not (await session.step(action)).terminated
+    return await session.step(last)
+
+
+def test_the_suite_is_what_was_promised() -> None:
+    demonstrated = [f.name for f in SUITES["miniwob-24"] if f.demonstrated]
+    assert (len(FAMILIES), len(set(FAMILIES)), len(demonstrated)) == (24, 24, 16)
+    assert sum(f.min_actions >= 3 for f in SUITES["miniwob-24"]) >= 10
+    assert all(f.max_turns > f.min_actions for f in SUITES["miniwob-24"])
+    assert suite_families(settings()) == FAMILIES
+
+
+def test_an_unknown_family_is_answered_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="click-button"):
+        family("miniwob-24", "click-buton")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+async def test_the_same_seed_is_the_same_task(session: MiniWobSession, name: str) -> None:
+    first = await session.reset(task(name, 7))
+    await session.reset(task(name, 8))
+    again = await session.reset(task(name, 7))
+    assert (first.goal, first.text) == (again.goal, again.text)
+    assert all(LINE.match(line) for line in first.text.splitlines())
+    assert not re.search(r"reward|time left|countdown|START", first.text)
+    assert first.goal not in first.text
+
+
+async def test_every_episode_starts_with_its_upper_left_corner_in_the_picture(session: MiniWobSession) -> None:
+    await session.reset(task("enter-text"))
+    await session.step("scroll down")
+    corner = "(({ left, top }) => [left, top])(quartet.page.frameElement.getBoundingClientRect())"
+    assert (await session.page.evaluate(corner))[1] < 0
+    for name in ("click-dialog", "click-test-2"):  # The dialog focuses its button before it is in its place.
+        await session.reset(task(name, 3))
+        assert await session.page.evaluate(corner) == [0, 0]
+
+
+async def test_an_episode_that_is_solved(session: MiniWobSession) -> None:
+    start = await session.reset(task("login-user", 3))
+    user, password = re.findall(r'"(.*?)"', start.goal)
+    before_login = [f'type Username [1] "{user}"', f'type Password [2] "{password}"']
+    await play(session, *before_login)
+    result = await session.step("click Login [3]")
+    assert (result.terminated, result.reward, result.info["success"], result.info["raw_reward"]) == (True, 1, True, 1)
+    assert result.observation.screenshot is not None
+    assert result.observation.screenshot[:3] == b"\xff\xd8\xff"
+    with pytest.raises(RuntimeError, match="reset"):
+        await session.step("click [1]")
+
+
+async def test_an_episode_that_is_failed_and_one_that_is_given_up(session: MiniWobSession) -> None:
+    await session.reset(task("enter-text", 3))
+    result = await session.step("click Submit [2]")
+    assert (result.terminated, result.reward, result.info["raw_reward"]) == (True, 0, -1)
+    assert not result.info["success"]
+    await session.reset(task("enter-text", 3))
+    result = await session.step("done")
+    assert (result.terminated, result.reward, result.info["success"]) == (True, 0, False)
+
+
+async def test_a_partial_reward_is_no_success(session: MiniWobSession) -> None:
+    start = await session.reset(task("click-checkboxes-large", 0))
+    wanted = start.goal.removeprefix("Select ").removesuffix(" and click Submit.").split(", ")
+    for name in wanted[:-1]:
+        await session.step(f"click {name} [{ref(start, f'checkbox {name} ')}]")
+    result = await session.step(f"click [{ref(start, 'button Submit')}]")
+    assert 0 < result.reward < 1
+    assert not result.info["success"]
+
+
+@pytest.mark.parametrize(
+    ("response", "error"),
+    [("hm, let me see", "not an action"), ("click [99]", "no element [99]"), ('select [1] "x"', "no list [1]")],
+)
+async def test_a_bad_action_is_an_observation(session: MiniWobSession, response: str, error: str) -> None:
+    start = await session.reset(task("enter-text"))
+    result = await session.step(response)
+    assert (result.observation.error, result.terminated) == (error, False)
+    assert result.observation.text == start.text
+
+
+async def test_what_appears_can_be_read_and_used(session: MiniWobSession) -> None:
+    start = await session.reset(task("email-inbox-forward", 5))
+    sender, receiver = re.findall(r"email by (\w+) and forward that email to (\w+)", start.goal)[0]
+    opened = (await session.step(f"click [{ref(start, f'text {sender}')}]")).observation
+    form = (await session.step(f"click [{ref(opened, 'text Forward')}]")).observation
+    await session.step(f'type to [{ref(form, "input to")}] "{receiver}"')
+    result = await session.step(f"click send forward [{ref(form, 'image send forward')}]")
+    assert result.info["success"]
+
+
+async def test_a_popup_covers_what_lies_below(session: MiniWobSession) -> None:
+    await session.reset(task("login-user-popup", 1))
+    shown = (await session.step('type Username [1] "x"')).observation
+    assert "input Username [1] disabled" in shown.text
+    assert (await session.step('type Username [1] "x"')).observation.error == "covered [1]"
+    closed = (await session.step(f"click Cancel [{ref(shown, 'button Cancel')}]")).observation
+    assert "disabled" not in closed.text
+
+
+async def test_without_screenshots_none_is_taken() -> None:
+    pool = MiniWobPool(settings(sessions=1, screenshots=False))
+    env = await pool.acquire()
+    assert (await env.reset(task("click-test-2"))).screenshot is None
+    await pool.close()
+
+
+async def test_acquire_waits_for_a_free_session(pool: MiniWobPool) -> None:
+    one, two = await pool.acquire(), await pool.acquire()
+    waiting = asyncio.ensure_future(pool.acquire())
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    await pool.release(one, healthy=True)
+    assert await waiting is one
+    await pool.release(one, healthy=False)
+    await pool.release(two, healthy=True)
+    assert await pool.acquire() is not one
+    await pool.release(two, healthy=True)
+
+
+async def test_a_crashed_page_is_replaced(pool: MiniWobPool) -> None:
+    env = await pool.acquire()
+    assert isinstance(env, MiniWobSession)
+    await env.reset(task("enter-text"))
+    await env.page.crash()
+    with pytest.raises(EnvError, match="crashed"):
+        await env.step("click [1]")
+    await pool.release(env, healthy=False)
+    other = await pool.acquire()
+    assert (await other.reset(task("enter-text"))).goal
+    await pool.release(other, healthy=True)
+
+
+async def test_a_killed_browser_is_started_again() -> None:
+    pool = MiniWobPool(settings(sessions=2))
+    sessions = [await pool.acquire(), await pool.acquire()]
+    for env in sessions:
+        await env.reset(task("enter-text"))
+    first = sessions[0]
+    assert isinstance(first, MiniWobSession)
+    os.kill(first.browser.pid, signal.SIGKILL)
+    for env in sessions:
+        with pytest.raises(EnvError, match="died"):
+            await env.step("click [1]")
+        await pool.release(env, healthy=True)  # The pool does not believe it.
+    again = await pool.acquire()
+    assert (await again.reset(task("enter-text"))).goal
+    await pool.close()
+
+
+async def test_a_step_that_takes_too_long_is_an_env_error() -> None:
+    pool = MiniWobPool(settings(sessions=1, step_timeout_seconds=5.0))
+    env = await pool.acquire()
+    assert isinstance(env, MiniWobSession)
+    await env.reset(task("enter-text"))
+    await env.page.evaluate("quartet.settle = () => new Promise(() => 0)")
+    with pytest.raises(EnvError, match="took longer than 5 s"):
+        await env.step("click [1]")
+    await pool.close()

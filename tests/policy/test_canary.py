@@ -1,0 +1,51 @@
+"""The canary proves which weights are loaded."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from quartet.errors import CheckpointError
+from quartet.policy.canary import CANARY_FILE, check_canary, fixed_sequence, has_canary, write_canary
+from quartet.policy.load import LoadedPolicy, read_weights, swap_weights
+
+
+def test_fixed_sequence_is_fixed():
+    assert fixed_sequence(1000, 4) == fixed_sequence(1000, 256)[:4]
+    assert fixed_sequence(2048)[:3] == [233, 998, 1135]
+    assert len(set(fixed_sequence(2048))) > 200
+
+
+def test_the_same_weights_have_no_gap_and_others_do(policy: LoadedPolicy, policy_folder: Path, tmp_path: Path):
+    assert not has_canary(tmp_path)
+    write_canary(tmp_path, policy.model, [fixed_sequence(policy.model.config.vocab_size), [4, 5, 6], [7]])
+    assert has_canary(tmp_path)
+    assert check_canary(tmp_path, policy.model) < 1e-5
+    weights = read_weights(policy_folder)
+    weights["model.norm.weight"] = weights["model.norm.weight"] * 1.05
+    swap_weights(policy.model, weights)
+    assert check_canary(tmp_path, policy.model) > 1e-3
+
+
+def test_stored_numbers_are_log_probs(policy: LoadedPolicy, tmp_path: Path):
+    from safetensors.torch import load_file
+
+    ids = [4, 8, 15, 16]
+    write_canary(tmp_path, policy.model, [ids])
+    with torch.no_grad():
+        logprobs = policy.model(input_ids=torch.tensor([ids])).logits[0].log_softmax(-1)
+    expected = [logprobs[position, ids[position + 1]].item() for position in range(3)]
+    assert load_file(tmp_path / CANARY_FILE)["logprobs"].tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_it_stays_small(policy: LoadedPolicy, tmp_path: Path):
+    with pytest.raises(ValueError, match="512"):
+        write_canary(tmp_path, policy.model, [[1] * 513])
+
+
+def test_damage_is_named(policy: LoadedPolicy, tmp_path: Path):
+    write_canary(tmp_path, policy.model, [[4, 5, 6]])
+    file = tmp_path / CANARY_FILE
+    file.write_bytes(file.read_bytes()[:-4])
+    with pytest.raises(CheckpointError, match="canary"):
+        check_canary(tmp_path, policy.model)

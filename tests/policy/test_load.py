@@ -1,0 +1,144 @@
+"""Policies on disk: round trip, tied weights, other architectures, and a clear error for everything that is wrong."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from quartet.errors import CheckpointError
+from quartet.policy.load import LoadedPolicy, load_policy, read_weights, save_policy, swap_weights
+from quartet.policy.model import make_model
+
+PROMPT = torch.tensor([[5, 9, 17, 3, 200]])
+
+
+@pytest.fixture
+def copied(policy_folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(policy_folder, tmp_path / "copy"))
+
+
+@torch.no_grad()
+def logits(model) -> torch.Tensor:
+    return model(input_ids=PROMPT).logits
+
+
+def test_what_is_saved_is_loaded(policy: LoadedPolicy, tmp_path: Path):
+    save_policy(policy.model, policy.tokenizer, tmp_path / "again")
+    again = load_policy(tmp_path / "again")
+    assert torch.equal(logits(again.model), logits(policy.model))
+    assert again.tokenizer.get_vocab() == policy.tokenizer.get_vocab()
+    assert again.model.dtype == torch.float32
+    assert not again.model.training
+    assert again.model.config._attn_implementation == "sdpa"
+
+
+def test_saving_replaces_a_policy_and_leaves_nothing_behind(policy: LoadedPolicy, tmp_path: Path):
+    folder = tmp_path / "run" / "policy"
+    save_policy(policy.model, policy.tokenizer, folder)
+    (folder / "old.txt").write_text("from the earlier policy")
+    save_policy(policy.model, policy.tokenizer, folder)
+    assert not (folder / "old.txt").exists()
+    assert [path.name for path in folder.parent.iterdir()] == ["policy"]
+
+
+def test_saving_never_overwrites_something_else(policy: LoadedPolicy, tmp_path: Path):
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(CheckpointError, match="is no policy"):
+        save_policy(policy.model, policy.tokenizer, tmp_path)
+    assert (tmp_path / "thesis.txt").read_text() == "precious"
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_swap_makes_one_model_the_other(tied: bool, policy: LoadedPolicy, tmp_path: Path):
+    config = LlamaConfig(
+        vocab_size=len(policy.tokenizer),
+        tie_word_embeddings=tied,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+    )
+    served, trained = LlamaForCausalLM(config).eval(), LlamaForCausalLM(config).eval()
+    save_policy(trained, policy.tokenizer, tmp_path / "llama")
+    assert not torch.equal(logits(served), logits(trained))
+    swap_weights(served, read_weights(tmp_path / "llama"))
+    assert torch.equal(logits(served), logits(trained))
+    assert torch.equal(logits(load_policy(tmp_path / "llama").model), logits(trained))
+
+
+def test_swap_refuses_other_weights_and_changes_nothing(policy: LoadedPolicy):
+    before = logits(policy.model)
+    weights = {name: torch.zeros_like(tensor) for name, tensor in policy.model.state_dict().items()}
+    weights["model.norm.weight"] = torch.zeros(7)
+    with pytest.raises(CheckpointError, match=r"model\.norm\.weight is of shape \(7,\)"):
+        swap_weights(policy.model, weights)
+    assert torch.equal(logits(policy.model), before)
+
+
+def test_missing_folder(tmp_path: Path):
+    with pytest.raises(CheckpointError, match=r"no policy at .*nowhere"):
+        load_policy(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_a_missing_file_is_named(name: str, copied: Path):
+    (copied / name).unlink()
+    with pytest.raises(CheckpointError, match=r"tokenizer" if name == "tokenizer.json" else name.split(".")[0]):
+        load_policy(copied)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_a_torn_file_is_a_checkpoint_error(name: str, copied: Path):
+    content = (copied / name).read_bytes()
+    (copied / name).write_bytes(content[: len(content) // 2])
+    with pytest.raises(CheckpointError, match=str(copied)):
+        load_policy(copied)
+
+
+def test_read_weights_names_the_damaged_file(copied: Path):
+    file = copied / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(CheckpointError, match=r"model\.safetensors is damaged"):
+        read_weights(copied)
+
+
+def test_an_absent_tensor_is_never_filled_with_random_numbers(copied: Path):
+    weights = load_file(copied / "model.safetensors")
+    del weights["model.norm.weight"]
+    save_file(weights, copied / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"model\.norm\.weight"):
+        load_policy(copied)
+
+
+def test_weights_of_another_shape_are_refused(copied: Path):
+    config = json.loads((copied / "config.json").read_text())
+    (copied / "config.json").write_text(json.dumps(config | {"intermediate_size": 64}))
+    with pytest.raises(CheckpointError):
+        load_policy(copied)
+
+
+def test_a_pickle_is_never_opened(copied: Path):
+    (copied / "model.safetensors").unlink()
+    (copied / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
+    with pytest.raises(CheckpointError, match="pickle"):
+        load_policy(copied)
+
+
+def test_the_seed_decides_the_weights_and_nothing_else():
+    torch.manual_seed(3)
+    first = make_model(300, hidden_size=32, num_layers=1, seed=5).state_dict()
+    drawn = torch.rand(1)
+    torch.manual_seed(3)
+    assert torch.equal(torch.rand(1), drawn)
+    again = make_model(300, hidden_size=32, num_layers=1, seed=5).state_dict()
+    other = make_model(300, hidden_size=32, num_layers=1, seed=6).state_dict()
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["model.embed_tokens.weight"], other["model.embed_tokens.weight"])
+
+
+def test_default_size_is_about_a_million():
+    assert 1.0e6 < sum(parameter.numel() for parameter in make_model(2048).parameters()) < 1.2e6

@@ -1,0 +1,114 @@
+"""The sampler draws from the distribution it reports, and a draw depends on nothing but its request."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quartet.rollout.engine.sampling import inverse_cdf, keep_top_p, sample, uniform
+from quartet.types import Sampling
+
+PROBABILITIES = [0.5, 0.25, 0.15, 0.1]
+
+
+def logits(rows: int = 1) -> torch.Tensor:
+    return torch.tensor([PROBABILITIES]).log().repeat(rows, 1) + 3.0  # a shift changes no probability
+
+
+def chi_square(tokens: list[int], probabilities: list[float]) -> float:
+    """Pearson's statistic over the tokens of positive probability."""
+    expected = np.array(probabilities) * len(tokens)
+    observed = np.bincount(tokens, minlength=len(probabilities))
+    possible = expected > 0
+    assert observed[~possible].sum() == 0
+    return float(((observed - expected)[possible] ** 2 / expected[possible]).sum())
+
+
+def test_draws_follow_the_distribution() -> None:
+    count = 20_000
+    drawn = sample(logits(count), [Sampling(seed=seed) for seed in range(count)], [5] * count)
+    assert chi_square(drawn.token_ids, PROBABILITIES) < 16.3  # 99.9 % quantile at 3 degrees of freedom
+    expected = [math.log(PROBABILITIES[token]) for token in drawn.token_ids]
+    assert drawn.logprobs == pytest.approx(expected, abs=1e-5)
+
+
+def test_draws_along_one_sequence_follow_the_distribution() -> None:
+    count = 20_000
+    drawn = sample(logits(count), [Sampling(seed=7)] * count, list(range(count)))
+    assert chi_square(drawn.token_ids, PROBABILITIES) < 16.3
+
+
+def test_temperature_and_top_p_report_the_distribution_drawn_from() -> None:
+    count = 20_000
+    sampling = [Sampling(seed=seed, temperature=0.5, top_p=0.8) for seed in range(count)]
+    drawn = sample(logits(count), sampling, [0] * count)
+    squares = [p**2 for p in PROBABILITIES]  # temperature 0.5 squares: .725 .181 .065 .029, so two tokens reach 0.8
+    kept = [p / sum(squares[:2]) for p in squares[:2]] + [0.0, 0.0]
+    assert chi_square(drawn.token_ids, kept) < 10.8  # 99.9 % quantile at 1 degree of freedom
+    assert drawn.logprobs == pytest.approx([math.log(kept[token]) for token in drawn.token_ids], abs=1e-5)
+
+
+def test_greedy_takes_the_most_likely_and_reports_temperature_one() -> None:
+    drawn = sample(logits(2), [Sampling(temperature=0, top_p=0.1), Sampling(temperature=0)], [0, 1])
+    assert drawn.token_ids == [0, 0]
+    assert drawn.logprobs == pytest.approx([math.log(0.5)] * 2, abs=1e-5)
+
+
+def test_a_row_draws_the_same_among_others() -> None:
+    torch.manual_seed(0)
+    rows = torch.randn(16, 300)
+    samplings = [Sampling(seed=i, temperature=[0.0, 0.7, 1.0][i % 3], top_p=[1.0, 0.9][i % 2]) for i in range(16)]
+    together = sample(rows, samplings, list(range(16)))
+    for i in range(16):
+        alone = sample(rows[i : i + 1], samplings[i : i + 1], [i])
+        assert alone.token_ids == [together.token_ids[i]]
+        assert alone.logprobs == pytest.approx([together.logprobs[i]], abs=1e-6)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_row_that_is_not_finite_is_told(bad: float) -> None:
+    rows = logits(3)
+    rows[1, 2] = bad
+    assert sample(rows, [Sampling(), Sampling(), Sampling(temperature=0)], [0, 0, 0]).finite == [True, False, True]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.floats(-8, 8, width=32), min_size=1, max_size=40),
+    st.floats(0.01, 1.0),
+    st.floats(0, 1, exclude_max=True),
+)
+def test_top_p_keeps_the_smallest_set_that_reaches_it(values: list[float], top_p: float, u: float) -> None:
+    whole = torch.tensor([values], dtype=torch.float64).log_softmax(-1)
+    kept = keep_top_p(whole, torch.tensor([top_p], dtype=torch.float64))
+    inside = kept[0].isfinite()
+    mass, least = whole[0][inside].exp().sum().item(), whole[0][inside].exp().min().item()
+    assert mass >= min(top_p, 1.0) - 1e-9
+    assert mass - least < top_p + 1e-9
+    assert kept.exp().sum().item() == pytest.approx(1.0)
+    assert inside[inverse_cdf(kept, torch.tensor([u], dtype=torch.float64))].all()
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(-(2**70), 2**70), st.integers(0, 2**31)), min_size=1, max_size=20))
+def test_uniform_depends_on_seed_and_position_alone(pairs: list[tuple[int, int]]) -> None:
+    seeds, positions = [seed for seed, _ in pairs], [position for _, position in pairs]
+    drawn = uniform(seeds, positions)
+    assert ((drawn >= 0) & (drawn < 1)).all()
+    assert drawn[-1] == uniform(seeds[-1:], positions[-1:])[0]
+
+
+def test_uniform_is_uniform_over_neighbouring_seeds_and_positions() -> None:
+    seeds, positions = np.meshgrid(np.arange(150), np.arange(150))
+    drawn = uniform(seeds.ravel().tolist(), positions.ravel().tolist())
+    counts, _ = np.histogram(drawn, bins=20, range=(0, 1))
+    assert ((counts - drawn.size / 20) ** 2 / (drawn.size / 20)).sum() < 43.8  # 99.9 % quantile at 19
+    table = drawn.reshape(150, 150)
+    for pair in (
+        np.corrcoef(table[:, :-1].ravel(), table[:, 1:].ravel()),
+        np.corrcoef(table[:-1].ravel(), table[1:].ravel()),
+    ):
+        assert abs(pair[0, 1]) < 4 / math.sqrt(drawn.size)

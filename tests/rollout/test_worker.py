@@ -1,0 +1,222 @@
+"""The rollout worker on a real ledger: every ending becomes the right status, and every wait is explained."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from scripted_engine import ScriptedEngine, make_tokenizer
+
+from quartet.config import Recipe, parse_recipe
+from quartet.data.ledger import AppendOutcome, Ledger
+from quartet.env.bandit import BanditPool
+from quartet.errors import EngineError
+from quartet.observe.presence import Presence
+from quartet.observe.record import Recorder, read_records
+from quartet.rollout.renderer import Renderer
+from quartet.rollout.worker import RolloutWorker
+from quartet.types import RolloutPlan, Task
+
+TOKENIZER = make_tokenizer()
+
+
+class Bench:
+    """A worker with everything around it."""
+
+    def __init__(self, folder: Path, script, **rollout) -> None:
+        data = {
+            "name": "bench",
+            "model": {"path": "none"},
+            "env": {"name": "bandit", "sessions": 3},
+            "rollout": {"max_turns": 4, "max_attempts": 3, **rollout},
+        }
+        self.recipe: Recipe = parse_recipe(data, "test")
+        self.now = 1000.0
+        self.ledger = Ledger.create(folder / "run", clock=lambda: self.now)
+        self.folder = folder / "run"
+        self.recorder = Recorder(self.folder, "worker")
+        self.engine = ScriptedEngine(TOKENIZER, script)
+        self.pool = BanditPool(self.recipe.env)
+        self.worker = RolloutWorker(
+            self.recipe,
+            self.ledger,
+            self.engine,
+            self.pool,
+            Renderer(TOKENIZER),
+            self.recorder,
+            Presence(self.ledger, "worker", interval_seconds=0.0),
+        )
+
+    def admit(self, rollouts: int = 1, family="fixed", seed=0, max_turns=4, **params) -> int:
+        task = Task(env="bandit", family=family, seed=seed, params=params)
+        return self.ledger.admit(RolloutPlan(task=task, num_rollouts=rollouts, max_turns=max_turns))
+
+    def waits_for(self) -> tuple[str, str]:
+        (row,) = self.ledger.modules()
+        return row.state, row.waiting_for
+
+    def kinds(self) -> list[str]:
+        return [event.kind for event in self.ledger.events()]
+
+    @asynccontextmanager
+    async def running(self):
+        stop = asyncio.Event()
+        task = asyncio.create_task(self.worker.run(stop))
+        try:
+            yield
+        finally:
+            stop.set()
+            await asyncio.wait_for(task, 10)
+
+
+def left(request, index):
+    return "click left [1]"
+
+
+async def until(condition) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            if condition():
+                return
+            await asyncio.sleep(0.01)
+
+
+async def test_queued_rollouts_are_run_at_once_and_appended(tmp_path):
+    bench = Bench(tmp_path, left)
+    group = bench.admit(rollouts=7, turns=2)
+    async with bench.running():
+        await until(lambda: bench.ledger.status_counts().get("completed") == 7)
+        await until(lambda: bench.waits_for() == ("waiting", "queued rollouts"))
+    bench.ledger.close_group(group)
+    members = bench.ledger.load_group(group).members
+    assert [member.trajectory.reward for member in members] == [1.0] * 7
+    seeds = {call.sampling.seed for member in members for call in member.trajectory.calls}
+    assert len(seeds) == 14, "every call of every rollout draws its own random numbers"
+    metrics = [record for record in read_records(bench.folder / "metrics.jsonl") if record["kind"] == "rollout"]
+    assert len(metrics) == 7
+    assert {"reset_seconds", "generate_seconds", "step_seconds"} <= metrics[0].keys()
+    assert (metrics[0]["status"], metrics[0]["turns"], metrics[0]["family"]) == ("completed", 2, "fixed")
+
+
+async def test_one_after_the_other_is_the_same_every_time(tmp_path):
+    def requests(folder: Path):
+        bench = Bench(folder, left)
+        bench.admit(rollouts=3, turns=2)
+        return bench
+
+    first, second = requests(tmp_path / "a"), requests(tmp_path / "b")
+    assert await first.worker.run_queued() == await second.worker.run_queued() == 3
+    assert first.engine.requests == second.engine.requests
+    assert await first.worker.run_queued() == 0
+
+
+async def test_environment_failures_are_retried_and_never_a_reward(tmp_path):
+    bench = Bench(tmp_path, left)
+    bench.admit(fail_rate=1.0)
+    assert await bench.worker.run_queued() == 3, "max_attempts"
+    assert bench.ledger.status_counts() == {"error_env": 1}
+    assert bench.ledger.totals().attempts == {"final": 1, "retried": 2}
+    for _ in range(bench.recipe.env.sessions):  # every session came back
+        await asyncio.wait_for(bench.pool.acquire(), 1)
+
+
+async def test_engine_failures_are_retried_with_the_same_random_numbers(tmp_path):
+    bench = Bench(tmp_path, lambda request, index: EngineError("down") if index == 1 else "click left [1]")
+    bench.admit(turns=2)
+    assert await bench.worker.run_queued() == 2
+    assert bench.ledger.status_counts() == {"completed": 1}
+    failed, retried = bench.engine.requests[:2], bench.engine.requests[2:]
+    assert [request.sampling for request in failed] == [request.sampling for request in retried]
+    assert {request.request_id for request in failed}.isdisjoint(request.request_id for request in retried)
+
+
+async def test_a_bug_is_recorded_and_raised_as_an_alarm(tmp_path):
+    bench = Bench(tmp_path, lambda request, index: ZeroDivisionError("ours"))
+    bench.admit()
+    with pytest.raises(ExceptionGroup) as raised:
+        await asyncio.wait_for(bench.worker.run(asyncio.Event()), 10)
+    assert raised.group_contains(ZeroDivisionError, match="ours")
+    assert bench.ledger.status_counts() == {"error_agent": 1}
+    (event,) = [event for event in bench.ledger.events() if event.kind == "error_agent"]
+    assert "ZeroDivisionError: ours" in event.fields["traceback"]
+
+
+async def test_a_lost_lease_is_given_up_quietly(tmp_path):
+    bench = Bench(tmp_path, left, lease_seconds=10.0)
+    bench.admit()
+
+    def overtaken(request, index):
+        """The worker was stopped for a minute; somebody else got the rollout."""
+        bench.now += 60
+        bench.ledger.expire_leases()
+        bench.ledger.claim_rollouts("another", 1, 1000.0)
+        return "click left [1]"
+
+    bench.engine.script = overtaken
+    (lease,) = bench.ledger.claim_rollouts("this", 1, 10.0)
+    assert await bench.worker.run_rollout(lease, await bench.pool.acquire()) is None
+    assert "lease_lost" in bench.kinds()
+    assert bench.ledger.totals().attempts == {"superseded": 1}
+    assert bench.ledger.queue_sizes().rollouts["leased"] == 1
+
+
+async def test_progress_renews_the_lease(tmp_path):
+    """Five turns, each almost as long as the lease: it never expires."""
+    bench = Bench(tmp_path, left, lease_seconds=0.001, max_turns=5)
+    bench.admit(turns=5, delay_seconds=0.001, max_turns=5)
+    (lease,) = bench.ledger.claim_rollouts("this", 1, 0.001)
+
+    def slow(request, index):
+        bench.now += 0.0009
+        assert bench.ledger.expire_leases() == 0
+        return "click left [1]"
+
+    bench.engine.script = slow
+    outcome = await bench.worker.run_rollout(lease, await bench.pool.acquire())
+    assert outcome is AppendOutcome.APPENDED
+    assert bench.now > lease.deadline
+
+
+async def test_a_stopped_worker_gives_its_rollouts_back(tmp_path):
+    bench = Bench(tmp_path, left)
+    bench.admit(rollouts=3, delay_seconds=600)
+    async with bench.running():
+        await until(lambda: bench.ledger.queue_sizes().rollouts["leased"] == 3)
+        assert bench.waits_for() == ("running 3 rollouts", "")
+    assert bench.ledger.queue_sizes().rollouts["queued"] == 3
+    for _ in range(bench.recipe.env.sessions):
+        await asyncio.wait_for(bench.pool.acquire(), 1)
+
+
+async def test_waiting_for_a_silent_engine_is_explained(tmp_path):
+    bench = Bench(tmp_path, left)
+
+    class Silent(ScriptedEngine):
+        async def generate(self, request):
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    bench.worker = RolloutWorker(
+        bench.recipe,
+        bench.ledger,
+        Silent(TOKENIZER, left),
+        bench.pool,
+        Renderer(TOKENIZER),
+        bench.recorder,
+        Presence(bench.ledger, "worker", interval_seconds=0.0),
+    )
+    bench.admit(rollouts=2)
+    async with bench.running():
+        await until(lambda: bench.waits_for() == ("waiting", "the engine"))
+
+
+async def test_waiting_for_a_session_is_explained_and_costs_no_attempt(tmp_path):
+    bench = Bench(tmp_path, left)
+    taken = [await bench.pool.acquire() for _ in range(3)]
+    bench.admit()
+    async with bench.running():
+        await until(lambda: bench.waits_for() == ("waiting", "an environment session"))
+        assert bench.ledger.queue_sizes().rollouts["queued"] == 1
+        for env in taken:
+            await bench.pool.release(env, healthy=True)
+        await until(lambda: bench.ledger.status_counts() == {"completed": 1})

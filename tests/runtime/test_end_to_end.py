@@ -1,0 +1,124 @@
+"""The whole house on a two-armed bandit: every module its own process, nothing simulated."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from quartet.config import to_toml
+from quartet.data.ledger import Ledger
+from tests.conftest import bandit_recipe
+
+pytestmark = pytest.mark.slow
+
+
+def slow_learner(policy: Path, max_train_steps: int):
+    """A run without evaluations that keeps its contrast, so that something is left to train until it is over."""
+    train = {"max_train_steps": max_train_steps, "learning_rate": 1e-5, "max_seconds": 120.0}
+    return bandit_recipe(policy, evaluation={"before_and_after": False}, train=train)
+
+
+def start_run(folder: Path, recipe, *arguments: str) -> subprocess.Popen[str]:
+    """`quartet train` in a process of its own."""
+    path = folder / "recipe.toml"
+    path.write_text(to_toml(recipe))
+    command = [
+        sys.executable,
+        "-m",
+        "quartet",
+        "train",
+        str(path),
+        "--run-dir",
+        str(folder / "run"),
+        "--json",
+        *arguments,
+    ]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process: subprocess.Popen[str], timeout_seconds: float = 240) -> dict:
+    out, err = process.communicate(timeout=timeout_seconds)
+    assert process.returncode == 0, err[-3000:]
+    return json.loads(out.strip().splitlines()[-1])
+
+
+def wait_for(condition, process: subprocess.Popen[str], timeout_seconds: float = 120):
+    deadline = time.monotonic() + timeout_seconds
+    while time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()[1][-3000:]
+        if value := condition():
+            return value
+        time.sleep(0.1)
+    raise AssertionError("the run did not get there in time")
+
+
+def train_step(run: Path) -> int:
+    if not (run / "ledger.sqlite").exists() or not (run / "policies").exists():
+        return 0
+    ledger = Ledger.open(run)
+    step = ledger.train_step()
+    ledger.close()
+    return step
+
+
+def test_bandit_learns_and_every_promise_holds(tmp_path, bandit_policy):
+    summary = finish(start_run(tmp_path, bandit_recipe(bandit_policy)))
+    assert 0.2 < summary["success_before_sampled"] < 0.8
+    assert summary["success_after"] > 0.95
+    assert summary["success_after_sampled"] > 0.95
+    assert summary["lost"] == 0
+    assert summary["trained_twice"] == 0
+    assert all(int(lag) <= 2 for lag in summary["lag_histogram"])
+    assert (tmp_path / "run" / "summary.json").is_file()
+    assert set(summary["share_waiting"]) == {"env", "engine", "worker", "manager", "trainer"}
+
+
+@pytest.mark.parametrize("module", ["worker", "engine", "env", "trainer", "manager"])
+def test_a_killed_module_comes_back_and_the_promises_hold(tmp_path, bandit_policy, module):
+    recipe = slow_learner(bandit_policy, max_train_steps=12)
+    process = start_run(tmp_path, recipe)
+    wait_for(lambda: train_step(tmp_path / "run") >= 3, process)
+    ledger = Ledger.open(tmp_path / "run")
+    victim = next(row.pid for row in ledger.modules() if row.module == module)
+    os.kill(victim, signal.SIGKILL)
+    summary = finish(process)
+    assert summary["train_steps"] == 12
+    assert summary["lost"] == 0
+    assert summary["trained_twice"] == 0
+    assert any(e.kind == "module_died" and e.fields["module"] == module for e in ledger.events(1000))
+    ledger.close()
+
+
+def test_ctrl_c_leaves_no_process_and_resume_goes_on(tmp_path, bandit_policy):
+    recipe = slow_learner(bandit_policy, max_train_steps=15)
+    process = start_run(tmp_path, recipe)
+    wait_for(lambda: train_step(tmp_path / "run") >= 3, process)
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert len(children) >= 5
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert "--resume" in err
+    assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+    stopped_at = train_step(tmp_path / "run")
+    summary = finish(start_run(tmp_path, recipe, "--resume"))
+    assert summary["train_steps"] == 15 > stopped_at
+    assert summary["lost"] == 0
+    assert summary["trained_twice"] == 0
+
+
+def test_a_killed_supervisor_takes_its_modules_along(tmp_path, bandit_policy):
+    recipe = slow_learner(bandit_policy, max_train_steps=500)
+    process = start_run(tmp_path, recipe)
+    wait_for(lambda: train_step(tmp_path / "run") >= 1, process)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.communicate()
+    _, alive = psutil.wait_procs(children, timeout=15)
+    assert alive == []

@@ -1,0 +1,42 @@
+"""The synchronous runtime: the same seed gives the same run, bit for bit."""
+
+import hashlib
+
+import pytest
+
+from quartet.data.ledger import Ledger
+from quartet.runtime.run import run_recipe
+from tests.conftest import bandit_recipe
+
+pytestmark = pytest.mark.slow
+
+
+def run(folder, policy, seed):
+    recipe = bandit_recipe(
+        policy,
+        runtime={"kind": "synchronous"},
+        admission={"max_lag": 0},
+        train={"max_train_steps": 4},
+        evaluation={"episodes_per_family": 10},
+    ).model_copy(update={"seed": seed})
+    summary = run_recipe(recipe, folder, resume=False, fresh=False, quiet=True)
+    ledger = Ledger.open(folder)
+    weights = [
+        hashlib.sha256((folder / policy.path / "model.safetensors").read_bytes()).hexdigest()
+        for policy in ledger.policies_on_disk()
+    ]
+    ledger.close()
+    return summary, weights
+
+
+def test_one_seed_gives_one_run_and_another_seed_another(tmp_path, bandit_policy):
+    first, first_weights = run(tmp_path / "a", bandit_policy, seed=0)
+    second, second_weights = run(tmp_path / "b", bandit_policy, seed=0)
+    _, other_weights = run(tmp_path / "c", bandit_policy, seed=1)
+    assert first_weights == second_weights
+    assert len(set(first_weights)) == len(first_weights) > 3
+    assert other_weights[1:] != first_weights[1:]
+    timeless = ("success_before", "success_after", "rollouts_finished", "statuses", "lag_histogram", "dropped_groups")
+    assert {key: first[key] for key in timeless} == {key: second[key] for key in timeless}
+    assert first["lag_histogram"] == {"0": sum(first["lag_histogram"].values())}
+    assert first["lost"] == first["trained_twice"] == 0

@@ -1,0 +1,133 @@
+"""The command line: bad input ends with a clear error that says what to do, and nothing is touched."""
+
+import json
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from quartet.config import to_toml
+from quartet.data.ledger import Ledger
+from tests.conftest import bandit_recipe
+
+
+def quartet(*arguments: object, timeout_seconds: float = 120, **options) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "quartet", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_seconds, **options)
+
+
+@pytest.fixture
+def recipe_path(tmp_path, bandit_policy):
+    path = tmp_path / "recipe.toml"
+    path.write_text(to_toml(bandit_recipe(bandit_policy)))
+    return path
+
+
+def test_help_lists_every_command():
+    shown = quartet("--help")
+    assert shown.returncode == 0
+    for command in ("train", "sft", "eval", "status", "stop"):
+        assert command in shown.stdout
+
+
+def test_dry_run_prints_the_arithmetic_and_makes_nothing(recipe_path, tmp_path):
+    shown = quartet("train", recipe_path, "--run-dir", tmp_path / "run", "--dry-run")
+    assert shown.returncode == 0, shown.stderr
+    assert "2 groups × 8 rollouts = 16 trajectories per train step" in shown.stdout
+    assert "no token older than 2 versions" in shown.stdout
+    assert not (tmp_path / "run").exists()
+    numbers = json.loads(quartet("train", recipe_path, "--dry-run", "--json").stdout)
+    assert numbers["max_rollouts_ahead"] == 3 * 2 * 8
+
+
+def test_dry_run_loads_no_model_library(recipe_path):
+    program = (
+        "import sys\nfrom click.testing import CliRunner\nfrom quartet.cli import cli\n"
+        f"result = CliRunner().invoke(cli, ['train', {str(recipe_path)!r}, '--dry-run'])\n"
+        "assert result.exit_code == 0, result.output\n"
+        "print({'torch', 'transformers', 'aiohttp', 'matplotlib'} & set(sys.modules) or 'light')"
+    )
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert finished.stdout.strip() == "light", finished.stdout + finished.stderr
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("env.families=['fixd']", "unknown task family 'fixd' of 'bandit'\n  -> Did you mean 'fixed'?"),
+        ("env.name=bandid", "unknown environment 'bandid'\n  -> Did you mean 'bandit'?"),
+        ("env.sesions=3", "Did you mean 'sessions'?"),
+        ("control.sampler=contrst", "Did you mean 'contrast'?"),
+        ("loss.name=ppo_clib", "Did you mean 'ppo_clip'?"),
+        ("advantage.name=grp", "Did you mean 'grpo'?"),
+        ("filter.names=['mixed_outcom']", "Did you mean 'mixed_outcome'?"),
+        ("rollout.loop=newest", "unknown agent loop 'newest'"),
+        ("model.path=no/such/model", "no model at no/such/model"),
+        ("train.epochs=0", "train.epochs"),
+    ],
+)
+def test_a_wrong_recipe_is_refused_with_a_hint(recipe_path, override, message):
+    refused = quartet("train", recipe_path, "--set", override, "--dry-run")
+    assert refused.returncode == 1
+    assert message in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_corrupted_ledger_is_named_and_left_alone(recipe_path, tmp_path, bandit_policy):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.toml").write_text(recipe_path.read_text())
+    garbage = b"this is no database" * 100
+    (run / "ledger.sqlite").write_bytes(garbage)
+    for arguments in (["status", run], ["train", recipe_path, "--run-dir", run, "--resume"]):
+        refused = quartet(*arguments)
+        assert refused.returncode == 1
+        assert "ledger.sqlite" in refused.stderr
+        assert "Traceback" not in refused.stderr
+    assert (run / "ledger.sqlite").read_bytes() == garbage
+
+
+def test_status_and_stop_of_a_finished_run(tmp_path, bandit_policy):
+    ledger = Ledger.create(tmp_path / "run")
+    ledger.register_initial_policy(str(bandit_policy))
+    ledger.close()
+    status = json.loads(quartet("status", tmp_path / "run", "--json").stdout)
+    assert status["running"] is False
+    assert status["train_step"] == 0
+    stopped = json.loads(quartet("stop", tmp_path / "run", "--json").stdout)
+    assert stopped["was_running"] is False
+
+
+def test_a_policy_folder_needs_tasks_to_be_evaluated_on(bandit_policy):
+    refused = quartet("eval", bandit_policy)
+    assert refused.returncode == 1
+    assert "--recipe" in refused.stderr
+
+
+@pytest.mark.slow
+def test_a_taken_port_is_named(recipe_path, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        arguments = ("--set", f"runtime.engine_port={port}", "--set", "runtime.max_restarts_per_module=0")
+        refused = quartet("train", recipe_path, "--run-dir", tmp_path / "run", *arguments)
+    assert refused.returncode == 1
+    assert str(port) in refused.stderr
+
+
+@pytest.mark.slow
+def test_a_missing_browser_is_named(tmp_path, bandit_policy):
+    recipe = bandit_recipe(
+        bandit_policy,
+        env={"name": "miniwob", "suite": "miniwob-24", "families": ["click-test-2"]},
+        runtime={"max_restarts_per_module": 0},
+    )
+    path = tmp_path / "recipe.toml"
+    path.write_text(to_toml(recipe))
+    without_browser = {"PATH": "/nonexistent", "HOME": str(tmp_path)}
+    refused = quartet("train", path, "--run-dir", tmp_path / "run", env=without_browser)
+    assert refused.returncode == 1
+    assert "no browser found" in refused.stderr
+    assert "apt-get install chromium" in refused.stderr

@@ -1,0 +1,108 @@
+"""Recipes: bad input is refused with a hint, good input survives a round trip."""
+
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from quartet.config import Recipe, apply_override, changed_knobs, load_recipe, parse_recipe, refuse_changes, to_toml
+from quartet.errors import ConfigError
+
+MINIMAL = {"name": "x", "model": {"path": "m"}, "env": {"name": "bandit"}}
+
+
+def test_resolved_recipe_reads_back_unchanged():
+    recipe = parse_recipe(MINIMAL | {"rollout": {"temperature": 0.7}}, "test")
+    assert parse_recipe(tomllib.loads(to_toml(recipe)), "test") == recipe
+
+
+@given(name=st.text(st.characters(exclude_categories=["Cs"]), max_size=30), seed=st.integers(-(2**60), 2**60))
+def test_any_name_and_seed_survive_the_round_trip(name, seed):
+    recipe = parse_recipe(MINIMAL | {"name": name, "seed": seed}, "test")
+    assert parse_recipe(tomllib.loads(to_toml(recipe)), "test") == recipe
+
+
+def test_misspelt_key_names_the_nearest():
+    with pytest.raises(ConfigError, match=r"unknown key 'env\.sesions'\. Did you mean 'sessions'"):
+        parse_recipe(MINIMAL | {"env": {"name": "bandit", "sesions": 3}}, "recipe.toml")
+
+
+def test_misspelt_section_names_the_nearest():
+    with pytest.raises(ConfigError, match="Did you mean 'rollout'"):
+        parse_recipe(MINIMAL | {"rolout": {}}, "recipe.toml")
+
+
+def test_value_out_of_range_names_the_key():
+    with pytest.raises(ConfigError, match=r"train\.learning_rate"):
+        parse_recipe(MINIMAL | {"train": {"learning_rate": -1.0}}, "recipe.toml")
+
+
+def test_training_seeds_must_not_reach_the_held_out_ones():
+    with pytest.raises(ConfigError, match="held-out"):
+        parse_recipe(MINIMAL | {"evaluation": {"first_seed": 10}}, "recipe.toml")
+
+
+def test_overrides_are_read_as_toml_or_text():
+    data = {"env": {"name": "bandit"}}
+    for override in ("env.sessions=3", "env.families=['a', 'b']", "env.suite=miniwob-24", "train.epochs=2"):
+        apply_override(data, override)
+    assert data == {
+        "env": {"name": "bandit", "sessions": 3, "families": ["a", "b"], "suite": "miniwob-24"},
+        "train": {"epochs": 2},
+    }
+
+
+def test_override_of_an_unknown_key_is_refused(tmp_path):
+    path = tmp_path / "recipe.toml"
+    path.write_text(to_toml(parse_recipe(MINIMAL, "test")))
+    with pytest.raises(ConfigError, match="Did you mean 'epochs'"):
+        load_recipe(path, ["train.epoch=2"])
+
+
+def test_broken_toml_and_missing_file_say_so(tmp_path):
+    broken = tmp_path / "recipe.toml"
+    broken.write_text("name = ")
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        load_recipe(broken)
+    with pytest.raises(ConfigError, match="no recipe at"):
+        load_recipe(tmp_path / "missing.toml")
+
+
+def test_resume_may_change_limits_but_not_what_is_learned():
+    old = parse_recipe(MINIMAL, "test")
+    longer = old.model_copy(update={"train": old.train.model_copy(update={"max_train_steps": 5})})
+    refuse_changes(old, longer)
+    other = old.model_copy(update={"seed": 1})
+    assert changed_knobs(old, other) == ["seed"]
+    with pytest.raises(ConfigError, match="cannot change seed at resume"):
+        refuse_changes(old, other)
+
+
+HEAVY = "{'torch', 'transformers', 'sqlalchemy', 'aiohttp', 'matplotlib'} & set(sys.modules)"
+
+
+def test_configuration_and_help_import_nothing_heavy():
+    program = f"""
+import sys, quartet.config, quartet.types, quartet.runtime.plan
+from click.testing import CliRunner
+from quartet.cli import cli
+assert CliRunner().invoke(cli, ["--help"]).exit_code == 0
+print({HEAVY} or "light")
+"""
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert finished.stdout.strip() == "light", finished.stdout + finished.stderr
+
+
+def test_every_knob_is_documented():
+    undocumented = [
+        f"{name}.{knob}"
+        for name, section in Recipe.model_fields.items()
+        if isinstance(section.annotation, type) and issubclass(section.annotation, BaseModel)
+        for knob, info in section.annotation.model_fields.items()
+        if not info.description
+    ]
+    assert undocumented == []

@@ -1,0 +1,28 @@
+"""Fixtures of the trainer's tests."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from tiny_batches import make_model
+from transformers import Qwen3ForCausalLM
+
+from quartet.config import Recipe, parse_recipe
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def tiny_model() -> Qwen3ForCausalLM:
+    return make_model()
+
+
+@pytest.fixture
+def recipe() -> Callable[..., Recipe]:
+    """A recipe with some knobs set: `recipe(train={"epochs": 2})`."""
+
+    def build(**sections: object) -> Recipe:
+        base = {"name": "test", "model": {"path": "none"}, "env": {"name": "bandit"}}
+        return parse_recipe(base | sections, source="test")
+
+    return build

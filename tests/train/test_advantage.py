@@ -1,0 +1,47 @@
+"""GRPO's advantage against numbers worked out by hand, and its invariants."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quartet.config import Advantage
+from quartet.errors import ConfigError
+from quartet.train.advantage import make_advantage
+
+GRPO = make_advantage(Advantage(name="grpo"))
+
+
+def estimate(*rewards: float) -> np.ndarray:
+    return GRPO.estimate(np.array(rewards))
+
+
+def test_one_success_in_four() -> None:
+    np.testing.assert_allclose(estimate(1, 0, 0, 0), [1.5, -0.5, -0.5, -0.5], atol=1e-5)
+
+
+def test_epsilon_stands_beside_the_standard_deviation() -> None:
+    halves = make_advantage(Advantage(epsilon=0.5)).estimate(np.array([1.0, 0.0, 0.0, 0.0]))
+    np.testing.assert_allclose(halves, [0.75, -0.25, -0.25, -0.25])  # std = 0.5 exactly
+
+
+@given(st.floats(-1e3, 1e3), st.integers(1, 16))
+def test_equal_rewards_and_singletons_give_exactly_zero(reward: float, size: int) -> None:
+    assert not estimate(*[reward] * size).any()
+
+
+@given(st.lists(st.sampled_from([-1.0, 0.0, 0.1, 0.25, 1.0]), min_size=2, max_size=12), st.randoms())
+def test_permuting_members_permutes_advantages(rewards: list[float], random) -> None:
+    order = list(range(len(rewards)))
+    random.shuffle(order)
+    np.testing.assert_allclose(estimate(*[rewards[i] for i in order]), estimate(*rewards)[order], atol=1e-9)
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=12))
+def test_advantages_of_a_group_sum_to_zero(rewards: list[float]) -> None:
+    assert abs(estimate(*rewards).sum()) < 1e-6
+
+
+def test_unknown_name_suggests_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="grpo"):
+        make_advantage(Advantage(name="gropo"))

@@ -1,0 +1,92 @@
+"""Branches from calls: conversations that grow, prompts that are rewritten, interleaved ones, tokens too old."""
+
+import numpy as np
+import pytest
+from tiny_batches import make_batch, make_call, make_trajectory
+
+from quartet.config import Advantage
+from quartet.errors import QuartetError
+from quartet.train.advantage import make_advantage
+from quartet.train.packing import PackedBatch, pack_batch
+from quartet.types import Status, Trajectory
+
+GRPO = make_advantage(Advantage())
+
+
+def pack(*groups: list[Trajectory], start_version: int = 0, max_lag: int = 2) -> PackedBatch:
+    return pack_batch(make_batch(groups, start_version=start_version), GRPO, max_lag)
+
+
+def test_a_growing_conversation_is_one_branch() -> None:
+    calls = [
+        make_call([1, 2], [3, 4], logprobs=[-0.3, -0.4]),
+        make_call([1, 2, 3, 4, 5, 6], [7], logprobs=[-0.7], temperature=0.5),
+    ]
+    (branch,) = pack([make_trajectory(calls, 1.0)]).branches
+    assert branch.ids_L.tolist() == [1, 2, 3, 4, 5, 6, 7]
+    assert branch.prompt_tokens == 2
+    assert np.flatnonzero(branch.trained_L).tolist() == [2, 3, 6]
+    np.testing.assert_allclose(branch.rollout_logprobs_L[[2, 3, 6]], [-0.3, -0.4, -0.7])
+    assert branch.temperatures_L[[2, 3, 6]].tolist() == [1.0, 1.0, 0.5]
+
+
+def test_a_rewritten_prompt_starts_a_new_branch() -> None:
+    calls = [make_call([1, 2], [3]), make_call([1, 9], [4, 5]), make_call([1, 8], [6])]
+    packed = pack([make_trajectory(calls, 1.0), make_trajectory(calls[:1], 0.0)])
+    assert [branch.ids_L.tolist() for branch in packed.branches] == [[1, 2, 3], [1, 9, 4, 5], [1, 8, 6], [1, 2, 3]]
+    assert [branch.trajectory_index for branch in packed.branches] == [0, 0, 0, 1]
+    assert packed.num_branches / packed.num_trajectories == 2
+    assert packed.sequence_tokens == 13
+    assert packed.trained_tokens == 5
+
+
+def test_interleaved_conversations_and_repeated_prompts_keep_apart() -> None:
+    calls = [
+        make_call([1], [2]),
+        make_call([5], [6]),
+        make_call([1], [7]),  # the first prompt again: another sample, not a continuation
+        make_call([1, 2, 3], [4]),
+        make_call([5, 6, 3], [8]),
+    ]
+    branches = pack([make_trajectory(calls, 1.0)]).branches
+    assert [branch.ids_L.tolist() for branch in branches] == [[1, 2, 3, 4], [5, 6, 3, 8], [1, 7]]
+
+
+def test_every_sampled_token_is_trained_exactly_once() -> None:
+    """Two calls that continue the same conversation: the shared part stays in one branch only."""
+    calls = [make_call([1], [2]), make_call([1, 2, 3], [4]), make_call([1, 2, 3], [5])]
+    packed = pack([make_trajectory(calls, 1.0)])
+    assert packed.trained_tokens == 3
+    assert [np.flatnonzero(branch.trained_L).tolist() for branch in packed.branches] == [[1, 3], [3]]
+
+
+def test_advantages_are_taken_over_trajectories_not_branches() -> None:
+    long = make_trajectory([make_call([1, turn], [3]) for turn in range(5)], 1.0)
+    short = [make_trajectory([make_call([2], [3])], 0.0) for _ in range(3)]
+    packed = pack([long, *short])
+    np.testing.assert_allclose([b.advantage for b in packed.branches], [1.5] * 5 + [-0.5] * 3, atol=1e-5)
+
+
+def test_what_does_not_count_is_neither_baseline_nor_trained() -> None:
+    call = make_call([1], [2])
+    group = [make_trajectory([call], 1.0), make_trajectory([call], 0.0)]
+    with_errors = [
+        make_trajectory([call], 0.0, Status.ERROR_ENV),
+        *group,
+        make_trajectory([call], 0.0, Status.TRUNCATED_TIME),
+    ]
+    assert [b.advantage for b in pack(with_errors).branches] == [b.advantage for b in pack(group).branches]
+
+
+def test_tokens_older_than_max_lag_are_masked_and_counted() -> None:
+    calls = [make_call([1], [2, 3], version=4), make_call([1, 2, 3], [4], version=5), make_call([9], [5], version=4)]
+    packed = pack([make_trajectory(calls, 1.0)], start_version=7, max_lag=2)
+    (branch,) = packed.branches
+    assert np.flatnonzero(branch.trained_L).tolist() == [3]
+    assert (packed.masked_tokens, packed.trained_tokens, packed.num_branches) == (3, 1, 2)
+    assert packed.lag_histogram == {3: 1}
+
+
+def test_greedy_calls_cannot_be_trained() -> None:
+    with pytest.raises(QuartetError, match="greedily"):
+        pack([make_trajectory([make_call([1], [2], temperature=0.0)], 1.0)])

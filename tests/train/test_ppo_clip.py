@@ -1,0 +1,96 @@
+"""The clipped loss against numbers worked out by hand: both signs, both bounds, the importance weight."""
+
+import pytest
+import torch
+
+from quartet.config import Loss
+from quartet.train.loss import make_loss
+from quartet.train.loss.base import LossInput
+from quartet.train.step import k3
+
+
+def evaluate(
+    ratio: float, advantage: float, *, rho: float = 1.0, cap: float = 1.0
+) -> tuple[float, float, dict[str, float]]:
+    """Loss of one token, its gradient with respect to the log-prob, and the metrics."""
+    old = torch.tensor([-2.0])
+    logprobs = (old + torch.tensor([ratio]).log()).requires_grad_()
+    tokens = LossInput(logprobs, old, old - torch.tensor([rho]).log(), torch.tensor([advantage]), torch.tensor([1.0]))
+    loss, metrics = make_loss(Loss(clip_low=0.2, clip_high=0.28, importance_cap=cap)).loss(tokens)
+    loss.backward()
+    assert logprobs.grad is not None
+    return loss.item(), logprobs.grad.item(), metrics
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss", "gradient", "clipped"),
+    [
+        (1.0, 2.0, -2.0, -2.0, 0),
+        (1.2, 2.0, -2.4, -2.4, 0),
+        (1.5, 2.0, -2.56, 0.0, 1),  # above 1.28, advantage positive: stop
+        (0.5, 2.0, -1.0, -1.0, 0),  # below 0.8 but the wrong way: pull back
+        (1.5, -2.0, 3.0, 3.0, 0),  # above 1.28 the wrong way: push back
+        (0.9, -2.0, 1.8, 1.8, 0),
+        (0.5, -2.0, 1.6, 0.0, 1),  # below 0.8, advantage negative: stop
+    ],
+)
+def test_clip_by_hand(ratio: float, advantage: float, loss: float, gradient: float, clipped: int) -> None:
+    value, slope, metrics = evaluate(ratio, advantage)
+    assert value == pytest.approx(loss, rel=1e-5)
+    assert slope == pytest.approx(gradient, rel=1e-5)
+    assert metrics["clip_fraction"] == clipped
+
+
+@pytest.mark.parametrize(
+    ("rho", "cap", "weight"), [(0.5, 1.0, 0.5), (1.0, 1.0, 1.0), (3.0, 1.0, 1.0), (3.0, 2.0, 2.0), (0.5, 2.0, 0.5)]
+)
+def test_importance_weight_is_capped_and_constant(rho: float, cap: float, weight: float) -> None:
+    """The gradient is w * grad(log pi) * A exactly, so w itself carries none."""
+    loss, gradient, metrics = evaluate(1.0, 2.0, rho=rho, cap=cap)
+    assert loss == pytest.approx(-2.0 * weight, rel=1e-5)
+    assert gradient == pytest.approx(-2.0 * weight, rel=1e-5)
+    assert metrics["importance_mean"] == pytest.approx(weight, rel=1e-5)
+    assert metrics["importance_capped_fraction"] == float(rho > cap)
+
+
+def test_importance_weight_is_detached_from_live_old_logprobs() -> None:
+    """With one optimizer step old log-probs are the trained ones detached; nothing flows even if they were not."""
+    logprobs = torch.tensor([-1.0], requires_grad=True)
+    one = torch.tensor([1.0])
+    tokens = LossInput(logprobs, logprobs, torch.tensor([-0.5]), one, one)
+    loss, _ = make_loss(Loss(importance_cap=2.0)).loss(tokens)
+    (gradient,) = torch.autograd.grad(loss, logprobs, allow_unused=True)
+    assert float(gradient) == 0.0  # r = 1 identically, w constant
+
+
+def test_same_logprobs_everywhere_is_plain_policy_gradient() -> None:
+    loss, gradient, metrics = evaluate(1.0, -0.5)
+    assert (loss, gradient) == (0.5, 0.5)
+    assert metrics["gap_k1"] == metrics["gap_k3"] == 0.0
+
+
+def test_gap_estimates() -> None:
+    """k1 = -log rho and k3 = rho - log rho - 1."""
+    _, _, metrics = evaluate(1.0, 1.0, rho=2.0)
+    assert metrics["gap_k1"] == pytest.approx(-0.693147, rel=1e-5)
+    assert metrics["gap_k3"] == pytest.approx(2 - 0.693147 - 1, rel=1e-5)
+
+
+def test_absurd_logprobs_stay_finite() -> None:
+    tokens = LossInput(
+        torch.tensor([0.0], requires_grad=True),
+        torch.tensor([-500.0]),
+        torch.tensor([-1e4]),
+        torch.tensor([-1.0]),
+        torch.tensor([1.0]),
+    )
+    loss, metrics = make_loss(Loss()).loss(tokens)
+    assert loss.isfinite()
+    assert all(value == value for value in metrics.values())
+
+
+def test_k3_is_zero_at_the_reference_and_positive_elsewhere() -> None:
+    reference_T = torch.tensor([-1.0, -1.0, -1.0])
+    kl_T = k3(torch.tensor([-1.0, -2.0, -0.5]), reference_T)
+    assert kl_T[0] == 0
+    torch.testing.assert_close(kl_T[1:], torch.tensor([2.718282 - 2, 0.606531 + 0.5 - 1]))

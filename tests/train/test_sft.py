@@ -1,0 +1,148 @@
+"""Supervised fine-tuning: the loss sees responses only, a run is reproducible, it learns, and bad data is named."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from quartet.config import Recipe, parse_recipe
+from quartet.errors import ConfigError
+from quartet.policy.examples import Example, one_epoch, pad, read_chats
+from quartet.policy.load import load_policy
+from quartet.policy.make import make_policy
+from quartet.rollout.renderer import Renderer
+from quartet.train.sft import SftStep, learned_logits, run_sft
+
+NAMES = ("north", "south", "east", "west")
+CHATS = [
+    ([f"Go {name}.\n" + "\n".join(f"button {n} [{i}]" for i, n in enumerate(NAMES, 1))], [f"click {name} [{i}]"])
+    for i, name in enumerate(NAMES, 1)
+]
+
+
+def line(users: list[str], assistants: list[str]) -> str:
+    turns = [
+        {"role": role, "content": text}
+        for user, assistant in zip(users, assistants, strict=True)
+        for role, text in (("user", user), ("assistant", assistant))
+    ]
+    return json.dumps({"messages": turns, "family": "compass"})
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Recipe:
+    torch.set_num_threads(1)
+    texts = [text for users, assistants in CHATS for text in (*users, *assistants)]
+    make_policy(texts, tmp_path / "start", vocab_size=600, hidden_size=32, num_layers=2, num_heads=2)
+    (tmp_path / "demos.jsonl").write_text("\n".join(line(*chat) for chat in CHATS) + "\n")
+    sft = {
+        "data": str(tmp_path / "demos.jsonl"),
+        "output": str(tmp_path / "tuned"),
+        "copy_steps": 3,
+        "steps": 5,
+        "tokens_per_batch": 256,
+        "learning_rate": 5e-3,
+    }
+    data = {"name": "t", "model": {"path": str(tmp_path / "start")}, "env": {"name": "bandit"}, "sft": sft}
+    return parse_recipe(data, source="test")
+
+
+def tuned(recipe: Recipe, **knobs: object) -> Recipe:
+    return parse_recipe(recipe.model_dump() | {"sft": recipe.sft.model_dump() | knobs}, source="test")
+
+
+def test_responses_with_their_end_are_learned_and_nothing_else(recipe: Recipe, tmp_path: Path):
+    tokenizer = load_policy(recipe.model.path).tokenizer
+    (tmp_path / "two.jsonl").write_text(line(["Go north.", "Go <|end|> on."], ["click north [1]", "click east [2]"]))
+    (example,) = read_chats(tmp_path / "two.jsonl", tokenizer)
+    learned = [token for token, flag in zip(example.token_ids, example.learned, strict=True) if flag]
+    assert tokenizer.decode(learned) == "click north [1]<|end|>click east [2]<|end|>"
+    whole = "<|user|>Go north.<|end|><|assistant|>click north [1]<|end|><|user|>Go <|end|> on.<|end|><|assistant|>"
+    assert tokenizer.decode(example.token_ids) == whole + "click east [2]<|end|>"
+    assert tokenizer.convert_ids_to_tokens(example.token_ids).count("<|end|>") == 4
+
+
+def test_a_prompt_is_what_the_rollout_service_sends(recipe: Recipe):
+    tokenizer = load_policy(recipe.model.path).tokenizer
+    example = read_chats(recipe.sft.data, tokenizer)[2]
+    prompt = [token for token, flag in zip(example.token_ids, example.learned, strict=True) if not flag]
+    assert prompt == Renderer(tokenizer).start(CHATS[2][0][0])
+
+
+def test_the_loss_equals_a_full_forward_pass(recipe: Recipe):
+    model = load_policy(recipe.model.path).model
+    examples = [Example([7, 8, 9, 10, 11], [False, False, True, False, True]), Example([5, 6], [False, True])]
+    logits, targets = learned_logits(model, pad(examples, pad_id=0))
+    losses = []
+    for ids, learned in examples:
+        logprobs = model(input_ids=torch.tensor([ids])).logits[0].log_softmax(-1)
+        losses += [-logprobs[place - 1, ids[place]] for place in range(1, len(ids)) if learned[place]]
+    assert cross_entropy(logits, targets).item() == pytest.approx(torch.stack(losses).mean().item(), abs=1e-5)
+
+
+def test_an_epoch_holds_every_example_once_in_full_batches():
+    rng = np.random.default_rng(0)
+    examples = [Example([number] * int(rng.integers(1, 40)), [True]) for number in range(1, 200)]
+    batches = list(one_epoch(examples, 256, pad_id=0, rng=rng))
+    assert sorted(row[0] for batch in batches for row in batch.ids_BT.tolist()) == list(range(1, 200))
+    assert all(batch.ids_BT.numel() <= 256 for batch in batches)
+    padding = sum(int((batch.ids_BT == 0).sum()) for batch in batches)
+    assert padding < 0.1 * sum(batch.ids_BT.numel() for batch in batches)
+
+
+def test_the_same_seed_gives_the_same_weights(recipe: Recipe, tmp_path: Path):
+    def weights(name: str, seed: int) -> dict[str, torch.Tensor]:
+        run = tuned(recipe, output=str(tmp_path / name)).model_copy(update={"seed": seed})
+        run_sft(run)
+        return load_policy(tmp_path / name).model.state_dict()
+
+    first, again, other = weights("first", 0), weights("again", 0), weights("other", 1)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not all(torch.equal(first[name], other[name]) for name in first)
+
+
+def test_it_learns_its_demonstrations(recipe: Recipe):
+    steps: list[SftStep] = []
+    summary = run_sft(tuned(recipe, steps=150), on_step=steps.append)
+    assert summary["accuracy"] > 0.95
+    assert summary["stopped_by"] == "steps"
+    assert (summary["copy_steps"], summary["demonstration_steps"], summary["examples"]) == (3, 150, 4)
+    assert [step.phase for step in steps] == ["copy"] * 3 + ["demonstrations"] * 150
+    json.dumps(summary)
+
+
+def test_time_ends_it_and_the_policy_is_written(recipe: Recipe):
+    summary = run_sft(tuned(recipe, steps=100_000, max_seconds=0.01))
+    assert summary["stopped_by"] == "max_seconds"
+    load_policy(recipe.sft.output)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        '{"messages": [',
+        '{"message": []}',
+        '{"messages": []}',
+        '{"messages": [{"role": "user", "content": "hello"}]}',
+        '{"messages": [{"role": "assistant", "content": "hello"}]}',
+        '{"messages": [{"role": "user", "content": 3}, {"role": "assistant", "content": "x"}]}',
+    ],
+)
+def test_a_bad_line_is_named(bad: str, recipe: Recipe):
+    path = Path(recipe.sft.data)
+    path.write_text(path.read_text() + "\n" + bad + "\n")
+    with pytest.raises(ConfigError, match=r"demos\.jsonl:6: "):
+        run_sft(recipe)
+
+
+def test_missing_or_empty_data_is_named(recipe: Recipe, tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"no demonstrations at .*gone\.jsonl"):
+        run_sft(tuned(recipe, data=str(tmp_path / "gone.jsonl")))
+    (tmp_path / "empty.jsonl").write_text("\n")
+    with pytest.raises(ConfigError, match="holds no chat"):
+        run_sft(tuned(recipe, data=str(tmp_path / "empty.jsonl")))
+    with pytest.raises(ConfigError, match=r"sft\.output is empty"):
+        run_sft(tuned(recipe, output=""))

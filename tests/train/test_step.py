@@ -1,0 +1,201 @@
+"""The train step on a real tiny model: what the gradient depends on, and what it must not depend on."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from tiny_batches import make_batch, make_call, make_model, make_trajectory
+from transformers import Qwen3ForCausalLM
+
+from quartet.config import Recipe
+from quartet.errors import ConfigError
+from quartet.train.advantage import make_advantage
+from quartet.train.packing import Branch, pack_batch
+from quartet.train.step import Learner, NonFiniteError
+from quartet.types import Trajectory
+
+RecipeBuilder = Callable[..., Recipe]
+
+
+def nothing() -> None:
+    """Progress that nobody watches."""
+
+
+def trajectories(seed: int = 0) -> list[list[Trajectory]]:
+    """Two groups of four, one to three turns each, prompts of different lengths."""
+    random = np.random.default_rng(seed)
+
+    def ids(length: int) -> list[int]:
+        return random.integers(0, 50, length).tolist()
+
+    def member(reward: float) -> Trajectory:
+        calls = [
+            make_call(ids(int(random.integers(5, 40))), ids(int(random.integers(1, 6))), temperature=0.8)
+            for _ in range(random.integers(1, 4))
+        ]
+        return make_trajectory(calls, reward)
+
+    return [[member(float(index % 3 == 0)) for index in range(4)] for _ in range(2)]
+
+
+def branches_of(groups: list[list[Trajectory]], recipe: Recipe) -> list[Branch]:
+    return pack_batch(make_batch(groups), make_advantage(recipe.advantage), max_lag=0).branches
+
+
+def gradient(recipe: Recipe, branches: list[Branch], *, share_prompts: bool = True) -> torch.Tensor:
+    """Flat gradient of the first minibatch, before clipping."""
+    learner = Learner(make_model(), recipe, make_model(seed=1))
+    learner._share_prompts = share_prompts
+    for microbatch in learner.plan(branches, train_step=1, progress=nothing)[0]:
+        learner._backward(microbatch)
+    return torch.cat([p.grad.flatten() for p in learner.model.parameters() if p.grad is not None])
+
+
+@pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean"])
+def test_gradient_does_not_depend_on_the_microbatch_size(recipe: RecipeBuilder, aggregation: str) -> None:
+    loss = {"aggregation": aggregation, "kl_coefficient": 0.1, "entropy_coefficient": 0.01}
+    gradients = [
+        gradient(setting, branches_of(trajectories(), setting))
+        for setting in (recipe(loss=loss, train={"max_tokens_per_microbatch": n}) for n in (50, 128, 4096))
+    ]
+    assert gradients[0].abs().max() > 1e-3
+    for other in gradients[1:]:
+        torch.testing.assert_close(other, gradients[0], atol=1e-5, rtol=1e-4)
+
+
+def test_gradient_does_not_depend_on_shared_prompts(recipe: RecipeBuilder) -> None:
+    groups = [[make_trajectory([make_call(range(30), [arm, 7])], float(arm == 0)) for arm in range(4)]]
+    apart, shared = (gradient(recipe(), branches_of(groups, recipe()), share_prompts=share) for share in (False, True))
+    assert apart.abs().max() > 1e-3
+    torch.testing.assert_close(shared, apart, atol=1e-5, rtol=1e-4)
+
+
+def test_sequence_mean_weighs_trajectories_and_token_mean_tokens(recipe: RecipeBuilder) -> None:
+    """One trajectory of 1 token, one of 9 in two branches: 1/10 each token, or 1/2 and 1/18."""
+    groups = [[
+        make_trajectory([make_call([1], [2])], 1.0),
+        make_trajectory([make_call([3], [4] * 4), make_call([5], [6] * 5)], 0.0),
+    ]]  # fmt: skip
+    for aggregation, expected in {"token_mean": {0.1: 10}, "sequence_mean": {1 / 2: 1, 1 / 18: 9}}.items():
+        setting = recipe(loss={"aggregation": aggregation})
+        ((microbatch,),) = Learner(make_model(), setting).plan(branches_of(groups, setting), 1, nothing)
+        values, counts = microbatch.weights_T.unique(return_counts=True)
+        found = {round(value, 6): count for value, count in zip(values.tolist(), counts.tolist(), strict=True)}
+        assert found == {round(value, 6): count for value, count in expected.items()}
+
+
+def test_untrained_tokens_have_exactly_zero_gradient(recipe: RecipeBuilder, tiny_model: Qwen3ForCausalLM) -> None:
+    """Targets that were only observed get no gradient, whatever follows them; neither does padding."""
+    tiny_model.config.tie_word_embeddings = False
+    tiny_model.lm_head.weight = torch.nn.Parameter(tiny_model.lm_head.weight.detach().clone())
+    groups = [[make_trajectory([make_call([1, 2, 3], [4]), make_call([1, 2, 3, 4, 5, 6], [7])], 1.0),
+               make_trajectory([make_call([1], [8])], 0.0)]]  # fmt: skip
+    learner = Learner(tiny_model, recipe())
+    seen: list[torch.Tensor] = []
+    tiny_model.model.register_forward_hook(
+        lambda *hook: (hook[2].last_hidden_state.register_hook(seen.append), None)[1]
+    )
+    ((microbatch,),) = learner.plan(branches_of(groups, recipe()), 1, nothing)
+    learner._backward(microbatch)
+    (hidden_grad_BLD,) = seen
+    predicting = hidden_grad_BLD.abs().sum(-1).nonzero().tolist()
+    assert predicting == [[0, 2], [0, 5], [1, 0]]
+    assert microbatch.ids_BL[1].tolist() == [1, 8, 0, 0, 0, 0, 0]
+    embedding_grad_VD = tiny_model.model.embed_tokens.weight.grad
+    assert embedding_grad_VD is not None
+    assert embedding_grad_VD.abs().sum(-1).nonzero().flatten().tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_one_optimizer_step_needs_no_extra_pass(recipe: RecipeBuilder) -> None:
+    groups = trajectories()
+    for train, extra in (({}, False), ({"epochs": 2}, True), ({"minibatches": 2}, True)):
+        setting = recipe(train=train)
+        plan = Learner(make_model(), setting).plan(branches_of(groups, setting), 1, nothing)
+        assert len(plan) == setting.train.minibatches
+        assert all((microbatch.old_logprobs_T is not None) == extra for part in plan for microbatch in part)
+
+
+def test_minibatches_split_trajectories_and_depend_only_on_the_step(recipe: RecipeBuilder) -> None:
+    setting = recipe(train={"minibatches": 3})
+    branches = branches_of(trajectories(), setting)
+    learner = Learner(make_model(), setting)
+
+    def targets(train_step: int) -> list[list[int]]:
+        return [torch.cat([m.targets_T for m in part]).tolist() for part in learner.plan(branches, train_step, nothing)]
+
+    assert targets(1) == targets(1) != targets(2)
+    everything = sorted(int(token) for branch in branches for token in branch.ids_L[branch.trained_L])
+    assert sorted(token for part in targets(1) for token in part) == everything
+
+
+def test_second_epoch_is_off_policy_and_gets_clipped(recipe: RecipeBuilder) -> None:
+    setting = recipe(train={"epochs": 4, "learning_rate": 0.05}, loss={"clip_low": 0.01, "clip_high": 0.01})
+    learner = Learner(make_model(), setting)
+    metrics = learner.update(learner.plan(branches_of(trajectories(), setting), 1, nothing), nothing)
+    assert learner.optimizer_step == 4
+    assert metrics["clip_fraction"] > 0
+    assert metrics["ratio_mean"] != 1.0
+
+
+def test_warmup_rises_linearly(recipe: RecipeBuilder) -> None:
+    setting = recipe(train={"learning_rate": 0.01, "warmup_steps": 4})
+    learner = Learner(make_model(), setting)
+    plan = learner.plan(branches_of(trajectories(), setting), 1, nothing)
+    rates = [learner.update(plan, nothing)["learning_rate"] for _ in range(6)]
+    assert rates == pytest.approx([0.0025, 0.005, 0.0075, 0.01, 0.01, 0.01])
+
+
+def test_effective_sample_fraction(recipe: RecipeBuilder) -> None:
+    """Capped at a tiny value all weights are equal: the effective sample is the whole sample."""
+    setting = recipe(loss={"importance_cap": 1e-6})
+    learner = Learner(make_model(), setting)
+    metrics = learner.update(learner.plan(branches_of(trajectories(), setting), 1, nothing), nothing)
+    assert metrics["effective_sample_fraction"] == pytest.approx(1.0, rel=1e-4)
+
+
+def test_a_non_finite_gradient_stops_before_the_optimizer(recipe: RecipeBuilder) -> None:
+    groups = [[make_trajectory([make_call([1], [2], logprobs=[float("nan")])], 1.0),
+               make_trajectory([make_call([1], [3])], 0.0)]]  # fmt: skip
+    learner = Learner(make_model(), recipe())
+    before = [parameter.detach().clone() for parameter in learner.model.parameters()]
+    with pytest.raises(NonFiniteError, match="optimizer step 1"):
+        learner.update(learner.plan(branches_of(groups, recipe()), 1, nothing), nothing)
+    assert all(torch.equal(a, b) for a, b in zip(before, learner.model.parameters(), strict=True))
+
+
+def test_an_empty_plan_changes_nothing(recipe: RecipeBuilder) -> None:
+    learner = Learner(make_model(), recipe())
+    assert learner.update(learner.plan([], 1, nothing), nothing) == {"computed_tokens": 0}
+    assert learner.optimizer_step == 0
+
+
+def test_kl_without_a_reference_is_refused(recipe: RecipeBuilder) -> None:
+    with pytest.raises(ConfigError, match="reference"):
+        Learner(make_model(), recipe(loss={"kl_coefficient": 0.1}))
+
+
+def test_a_rewarded_token_becomes_likely(recipe: RecipeBuilder) -> None:
+    """A bandit whose arm 7 pays: on-policy samples, twenty train steps."""
+    setting = recipe(train={"learning_rate": 0.01})
+    learner = Learner(make_model(), setting)
+    prompt, random = list(range(10, 20)), torch.Generator().manual_seed(0)
+
+    def next_logprobs() -> torch.Tensor:
+        with torch.no_grad():
+            return learner.model(torch.tensor([prompt])).logits[0, -1].log_softmax(-1)
+
+    before = float(next_logprobs()[7].exp())
+    for train_step in range(1, 21):
+        logprobs_V = next_logprobs()
+        arms = [7, *torch.multinomial(logprobs_V.exp(), 15, replacement=True, generator=random).tolist()]
+        group = [
+            make_trajectory([make_call(prompt, [arm], logprobs=[float(logprobs_V[arm])])], float(arm == 7))
+            for arm in arms
+        ]
+        plan = learner.plan(branches_of([group], setting), train_step, nothing)
+        metrics = learner.update(plan, nothing)
+        assert abs(metrics["gap_k1"]) < 1e-5
+    after = float(next_logprobs()[7].exp())
+    assert before < 0.2
+    assert after > 0.9

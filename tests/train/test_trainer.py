@@ -1,0 +1,224 @@
+"""The trainer with a real ledger and real files: commit order, recovery, refusal, starvation."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_batches import make_call, make_model, make_tokenizer, make_trajectory
+
+from quartet.config import Recipe
+from quartet.data.ledger import Ledger
+from quartet.errors import CheckpointError, StarvedError
+from quartet.observe.presence import Presence, ReportSink
+from quartet.observe.record import Recorder, read_records
+from quartet.policy.canary import check_canary
+from quartet.policy.load import load_model, read_weights, save_policy
+from quartet.train.step import NonFiniteError
+from quartet.train.trainer import Trainer, run_trainer
+from quartet.types import RolloutPlan, Trajectory
+
+RecipeBuilder = Callable[..., Recipe]
+TRAIN = {"groups_per_batch": 2, "learning_rate": 0.01, "minibatches": 2}
+
+
+class Run:
+    """A run directory with an initial policy, and hands to feed it."""
+
+    def __init__(self, run_dir: Path, recipe: Recipe) -> None:
+        self.run_dir, self.recipe = run_dir, recipe
+        self.ledger = Ledger.create(run_dir)
+        save_policy(make_model(), make_tokenizer(), run_dir / "initial")
+        self.ledger.register_initial_policy(str(run_dir / "initial"))
+
+    def trainer(self, sink: ReportSink | None = None) -> Trainer:
+        presence = Presence(sink or self.ledger, "trainer", interval_seconds=0)
+        return Trainer(self.recipe, self.ledger, self.run_dir, Recorder(self.run_dir, "trainer"), presence)
+
+    def feed(self, *groups: list[Trajectory]) -> None:
+        """Admit groups, finish their rollouts with these trajectories, and make them trainable."""
+        for members in groups:
+            plan = RolloutPlan(task=members[0].task, num_rollouts=len(members), max_turns=3)
+            group_id = self.ledger.admit(plan)
+            leases = self.ledger.claim_rollouts("worker", len(members), 60)
+            for lease, trajectory in zip(leases, members, strict=True):
+                self.ledger.append(lease, trajectory, 3)
+            self.ledger.close_group(group_id)
+            self.ledger.make_trainable(group_id, [lease.rollout_id for lease in leases], 2)
+
+    def weights(self, version: int) -> dict[str, torch.Tensor]:
+        return read_weights(next(policy.path for policy in self.ledger.policies() if policy.version == version))
+
+
+def group(arm: int, *, version: int = 0, logprob: float = -2.0) -> list[Trajectory]:
+    """Three rollouts of two turns; the one that picked `arm` first succeeded."""
+    return [
+        make_trajectory(
+            [
+                make_call([1, 2, arm], [pick, 9], logprobs=[logprob, -1.0], version=version),
+                make_call([4, pick], [5], version=version),
+            ],
+            float(pick == arm),
+        )
+        for pick in (arm, arm + 1, arm + 2)
+    ]
+
+
+@pytest.fixture
+def run(tmp_path: Path, recipe: RecipeBuilder) -> Run:
+    return Run(tmp_path / "run", recipe(train=TRAIN))
+
+
+def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(left[name], right[name]) for name in left)
+
+
+def test_without_enough_groups_it_says_what_it_waits_for(run: Run) -> None:
+    trainer = run.trainer()
+    run.feed(group(10))
+    assert not trainer.train_one()
+    trainer._explain_wait()
+    (row,) = run.ledger.modules()
+    assert (row.state, row.waiting_for) == ("waiting", "2 trainable groups")
+    assert row.ends_when
+
+
+def test_a_train_step_publishes_then_commits(run: Run) -> None:
+    trainer = run.trainer()
+    run.feed(group(10), group(20))
+    assert trainer.train_one()
+    policy = run.ledger.latest_policy()
+    assert (policy.version, policy.train_step, run.ledger.train_step()) == (1, 1, 1)
+    assert Path(policy.path).name == "v000001"
+    assert not same(run.weights(0), run.weights(1))
+    assert check_canary(policy.path, load_model(Path(policy.path))) == 0.0
+    assert (run.run_dir / "trainer" / "step_000001").is_dir()
+    (record,) = read_records(run.run_dir / "metrics.jsonl")
+    assert record["train_step"] == record["version"] == 1
+    assert record["trained_tokens"] == 2 * 3 * 3
+    assert record["reward_mean"] == record["success_mean"] == pytest.approx(1 / 3)
+    assert record["branches_per_trajectory"] == 2
+    assert {"loss", "grad_norm", "entropy", "gap_k1", "lag_mean", "publish_seconds", "computed_tokens"} <= record.keys()
+    totals = run.ledger.totals()
+    assert (totals.lost, totals.trained_twice) == (0, 0)
+
+
+def test_old_checkpoints_go_after_the_commit(run: Run) -> None:
+    trainer = run.trainer()
+    for version in range(4):
+        run.feed(group(10, version=version), group(20, version=version))
+        assert trainer.train_one()
+    assert sorted(folder.name for folder in (run.run_dir / "trainer").iterdir()) == ["step_000003", "step_000004"]
+
+
+def test_a_new_trainer_goes_on_bit_for_bit(run: Run, tmp_path: Path) -> None:
+    other = Run(tmp_path / "other", run.recipe)
+    batches = [(group(10), group(20)), (group(30), group(12))]
+    uninterrupted = run.trainer()
+    for batch in batches:
+        run.feed(*batch)
+        other.feed(*batch)
+        assert uninterrupted.train_one()
+        assert other.trainer().train_one()
+    assert same(run.weights(2), other.weights(2))
+
+
+def test_a_crash_between_files_and_commit_trains_the_batch_again(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Run(tmp_path / "other", run.recipe)
+    for each in (run, other):
+        each.feed(group(10), group(20))
+        assert each.trainer().train_one()
+        each.feed(group(30), group(12))
+    with monkeypatch.context() as fault, pytest.raises(KeyboardInterrupt):
+        fault.setattr(Ledger, "commit_batch", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
+        run.trainer().train_one()
+    assert (run.run_dir / "policies" / "v000002").is_dir()
+    assert (run.ledger.latest_policy().version, run.ledger.train_step()) == (1, 1)
+    assert run.trainer().train_one()
+    assert other.trainer().train_one()
+    assert same(run.weights(2), other.weights(2))
+    totals = run.ledger.totals()
+    assert (totals.lost, totals.trained_twice) == (0, 0)
+
+
+def test_sparse_checkpoints_roll_back_to_the_last_one(tmp_path: Path, recipe: RecipeBuilder) -> None:
+    run = Run(tmp_path / "run", recipe(train=TRAIN | {"train_steps_per_checkpoint": 2}))
+    trainer = run.trainer()
+    for version in range(3):
+        run.feed(group(10, version=version), group(20, version=version))
+        assert trainer.train_one()
+    third = run.weights(3)
+    again = run.trainer()
+    assert (run.ledger.train_step(), again.version) == (2, 2)
+    assert again.train_one()
+    assert run.ledger.latest_policy().version == 4  # 3 is never used again
+    assert same(run.weights(4), third)
+
+
+def test_a_missing_checkpoint_is_an_error_that_helps(run: Run) -> None:
+    run.feed(group(10), group(20))
+    assert run.trainer().train_one()
+    (run.run_dir / "trainer" / "step_000001").rename(run.run_dir / "elsewhere")
+    with pytest.raises(CheckpointError, match="train step 1") as caught:
+        run.trainer()
+    assert "start a new run" in caught.value.advice
+
+
+def test_a_non_finite_step_is_named_and_undone(run: Run) -> None:
+    trainer = run.trainer()
+    before = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+    run.feed(group(10), group(20, logprob=float("nan")))
+    with pytest.raises(NonFiniteError, match="train step 1, batch 1, policy version 0, optimizer step"):
+        trainer.train_one()
+    assert same(before, trainer.model.state_dict())
+    assert trainer.learner.optimizer_step == 0
+    assert run.ledger.train_step() == 0
+    assert run.ledger.claim_batch("another", 2, 2, "mask", 60) is not None  # the groups are trainable again
+    assert "train_step_failed" in [event.kind for event in run.ledger.events()]
+
+
+def test_a_lost_lease_is_refused_and_the_trainer_goes_on(tmp_path: Path, recipe: RecipeBuilder) -> None:
+    run = Run(tmp_path / "run", recipe(train=TRAIN, runtime={"heartbeat_timeout_seconds": 1e-6}))
+
+    class Expiring:
+        """A heartbeat during which the data manager takes overdue batches back, once."""
+
+        armed = True
+
+        def report(self, module: str, **fields: object) -> None:
+            if self.armed:
+                self.armed = not run.ledger.expire_batches()
+
+    trainer = run.trainer(Expiring())
+    run.feed(group(10), group(20))
+    assert trainer.train_one()
+    assert run.ledger.train_step() == 0
+    assert same(run.weights(0), trainer.model.state_dict())
+    assert trainer.train_one()
+    assert (run.ledger.train_step(), trainer.version) == (1, 1)
+
+
+async def test_starving_stops_the_run_with_an_explanation(tmp_path: Path, recipe: RecipeBuilder) -> None:
+    run = Run(tmp_path / "run", recipe(train=TRAIN | {"starved_timeout_seconds": 1e-6}))
+    with pytest.raises(StarvedError, match="starved: fewer than 2 trainable groups"):
+        await run_trainer(run.recipe, run.run_dir, asyncio.Event())
+    assert (run.ledger.stop_reason() or "").startswith("starved")
+
+
+async def test_the_loop_ends_at_the_last_train_step(tmp_path: Path, recipe: RecipeBuilder) -> None:
+    run = Run(tmp_path / "run", recipe(train=TRAIN | {"max_train_steps": 2}))
+    for _ in range(3):
+        run.feed(group(10), group(20))
+    await run_trainer(run.recipe, run.run_dir, asyncio.Event())
+    assert run.ledger.train_step() == 2
+    assert "max_train_steps" in (run.ledger.stop_reason() or "")
+
+
+async def test_the_loop_ends_when_told_to(run: Run) -> None:
+    stop = asyncio.Event()
+    stop.set()
+    await run_trainer(run.recipe, run.run_dir, stop)
+    assert run.ledger.stop_reason() is None
