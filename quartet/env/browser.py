@@ -43,9 +43,6 @@ FLAGS = (
     "--disable-gpu",
     # A small container has a small /dev/shm; without this flag pages crash there.
     "--disable-dev-shm-usage",
-    # Screenshots wait for the next frame: without a frame limit that takes 5 ms instead of 38.
-    "--disable-frame-rate-limit",
-    "--disable-gpu-vsync",
     # All pages are equally alive, whichever window the browser thinks is in front.
     "--disable-background-timer-throttling",
     "--disable-backgrounding-occluded-windows",

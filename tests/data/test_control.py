@@ -62,7 +62,7 @@ def test_contrast_weighs_families_by_their_chance_of_a_mixed_group():
     sampler = SAMPLERS["contrast"](context({"easy": (30, 30), "even": (15, 30), "hard": (0, 30)}))
     easy, even, hard, new = sampler.weights()  # type: ignore[attr-defined]
     assert easy == pytest.approx(hard)
-    assert easy == pytest.approx(contrast(31 / 32, 2) + FLOOR)
+    assert easy == pytest.approx(contrast(30.5 / 31, 2) + FLOOR)
     assert even == new == 0.5 + FLOOR
     seen = Counter(task.family for task in sampler.pick(4000))
     assert seen["even"] > 3 * seen["easy"] > 0

@@ -3,7 +3,7 @@
 from quartet.data.control.base import ControlContext, TaskSampler
 from quartet.types import Group, Task
 
-FLOOR = 0.05
+FLOOR = 0.02
 """Added to every weight, so that a family that looks solved or hopeless is still looked at."""
 
 
@@ -15,8 +15,9 @@ def contrast(success_rate: float, rollouts: int) -> float:
 class ContrastSampler(TaskSampler):
     """Draws a family by its expected contrast, then a seed uniformly.
 
-    The success rate is the mean of a Beta(1, 1) prior updated with the newest rollouts of the family, so an unseen
-    family counts as one of even odds.
+    The success rate is the mean of a Beta(1/2, 1/2) prior (Jeffreys) updated with the newest rollouts of the family: an
+    unseen family counts as one of even odds, one that failed 32 times in a row is drawn about once where another
+    is drawn eight times.
     """
 
     def __init__(self, context: ControlContext) -> None:
@@ -38,5 +39,5 @@ class ContrastSampler(TaskSampler):
         for family in self._context.families:
             seen = statistics.get(family)
             successes, count = (seen.successes, seen.rollouts) if seen else (0, 0)
-            weights.append(contrast((successes + 1) / (count + 2), rollouts) + FLOOR)
+            weights.append(contrast((successes + 0.5) / (count + 1), rollouts) + FLOOR)
         return weights
