@@ -45,7 +45,9 @@ class CheckpointError(QuartetError):
 
 
 class SetupError(QuartetError):
-    """The machine lacks something: a browser, a free port, disk space."""
+    """The machine lacks something: a browser, a free port, disk space. Trying again at once does not help."""
+
+    exit_code = 4
 
 
 class StarvedError(QuartetError):

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from quartet.config import Recipe, parse_recipe
+from quartet.config import Recipe
+from quartet.recipe_file import parse_recipe
 
 ARMS = ("left", "right")
 PAGE = "button left [1]\nbutton right [2]"

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from quartet.config import to_toml
 from quartet.data.ledger import Ledger
+from quartet.recipe_file import to_toml
 from tests.conftest import bandit_recipe
 
 

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from quartet.config import Recipe, apply_override, changed_knobs, load_recipe, parse_recipe, refuse_changes, to_toml
+from quartet.config import Recipe
 from quartet.errors import ConfigError
+from quartet.recipe_file import apply_override, changed_knobs, load_recipe, parse_recipe, refuse_changes, to_toml
 
 MINIMAL = {"name": "x", "model": {"path": "m"}, "env": {"name": "bandit"}}
 

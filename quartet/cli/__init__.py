@@ -39,7 +39,7 @@ def cli() -> None:
     """Quartet trains language and GUI agents with reinforcement learning.
 
     Exit codes: 0 done, 1 failed (the message says what to do), 2 wrong usage, 3 starved (nothing to train),
-    130 stopped by the user.
+    4 the machine lacks something, 130 stopped by the user.
     """
 
 

@@ -24,8 +24,8 @@ def command(
     as_json: bool,
 ) -> None:
     """Evaluate RUN_OR_POLICY greedily and at the training temperature."""
-    from quartet.config import load_recipe
     from quartet.errors import ConfigError
+    from quartet.recipe_file import load_recipe
     from quartet.runtime.run import evaluate_policy
 
     if (run_or_policy / "ledger.sqlite").is_file():

@@ -12,7 +12,7 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object, and nothing else.")
 def command(recipe: Path, overrides: tuple[str, ...], as_json: bool) -> None:
     """Fine-tune `model.path` on `sft.data` and write the policy to `sft.output`."""
-    from quartet.config import load_recipe
+    from quartet.recipe_file import load_recipe
     from quartet.train.sft import run_sft
 
     summary = run_sft(load_recipe(recipe, list(overrides)))

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import click
 
-from quartet.config import Recipe, load_recipe
+from quartet.config import Recipe
+from quartet.recipe_file import load_recipe
 
 
 @click.command(name="train")

@@ -52,6 +52,10 @@ class FamilyStats(Struct, frozen=True, kw_only=True):
     mean_reward: float
     mean_turns: float
     mean_response_tokens: float
+    groups: int
+    """The newest closed training groups of the family (a window as well)."""
+    mixed_groups: int
+    """How many of them had members with different rewards."""
 
     @property
     def success_rate(self) -> float:
@@ -82,7 +86,7 @@ class Totals(Struct, frozen=True, kw_only=True):
     """The run so far, from queries over the whole ledger."""
 
     train_rollouts: int
-    """Training rollouts that ended, whatever their status."""
+    """Training rollouts that ended, whatever their status, but for cancelled ones."""
     turns: int
     prompt_tokens: int
     response_tokens: int

@@ -79,6 +79,7 @@ groups = Table(
     Column("closed_at", Float),
     Index("groups_by_state", "purpose", "state", "oldest_version", "id"),
     Index("groups_by_tag", "tag"),
+    Index("groups_by_family", "purpose", "family", "id"),
     Index("groups_by_batch", "batch_id"),
 )
 

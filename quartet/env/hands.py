@@ -14,6 +14,9 @@ from quartet.env.page import Page
 SCRIPTS = tuple((files("quartet.env") / name).read_text() for name in ("observe.js", "act.js"))
 """What a page needs so that it can be read and acted on."""
 
+TWO_FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+"""The browser delivers wheel events with the next frame."""
+
 
 class ActionFailedError(Exception):
     """The action cannot be done on this page. The message is short, because a policy reads it."""
@@ -39,6 +42,7 @@ class Hands:
             case Scroll(direction):
                 middle = self._page.width / 2, self._page.height / 2
                 await self._page.wheel(*middle, steps=1 if direction == "down" else -1)
+                await self._page.evaluate(TWO_FRAMES)
             case Drag(start, end):
                 # Looking for one end may scroll the page, so the other is looked up last and the first once more.
                 await self._point(start)

@@ -23,7 +23,9 @@ def panel(status: RunStatus) -> Panel:
 
 def plain_line(status: RunStatus) -> str:
     """One line, for a terminal that is none."""
-    waits = "; ".join(f"{m.module} waits for {m.waiting_for}" for m in status.modules if m.waiting_for)
+    waits = "; ".join(
+        f"{m.module} waits for {m.waiting_for} (until {m.ends_when})" for m in status.modules if m.waiting_for
+    )
     return (
         f"{status.phase}  step {status.train_step}  version {status.policy_version}  "
         f"success {_percent(status.success_recent)}  {status.rollouts_per_second:.1f} rollouts/s  "

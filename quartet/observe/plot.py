@@ -27,14 +27,14 @@ def draw_run(run_dir: Path, summary: dict[str, Any]) -> Path:
 
 
 def _draw_curve(axes: Axes, records: list[dict[str, Any]], summary: dict[str, Any]) -> None:
-    steps = [r for r in records if r["kind"] == "train_step"]
+    groups = [r for r in records if r["kind"] == "group" and r["members"]]
     evaluations = [r for r in records if r["kind"] == "evaluation"]
-    start = min((r["time"] for r in steps), default=0.0)
+    start = min((r["time"] for r in groups), default=0.0)
     axes.plot(
-        [(r["time"] - start) / 60 for r in steps],
-        _smooth([100 * r["sampled_success"] for r in steps]),
+        [(r["time"] - start) / 60 for r in groups],
+        _smooth([100 * r["successes"] / r["members"] for r in groups]),
         color=BEFORE,
-        label="training rollouts (all families drawn)",
+        label="training groups, as control draws them",
     )
     axes.plot(
         [(r["time"] - start) / 60 for r in evaluations],
@@ -75,7 +75,7 @@ def _draw_tasks(axes: Axes, per_task: dict[str, dict[str, float | None]]) -> Non
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _smooth(values: list[float], weight: float = 0.8) -> list[float]:
+def _smooth(values: list[float], weight: float = 0.95) -> list[float]:
     """Exponential moving average."""
     smoothed: list[float] = []
     for value in values:

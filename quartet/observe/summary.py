@@ -19,9 +19,14 @@ def success_rate(results: Results, families: set[str] | None = None) -> float | 
     return sum(rates) / len(rates) if rates else None
 
 
+def after_tag(ledger: Ledger) -> str:
+    """The final evaluation is one of its train step: a run that is resumed and goes on is evaluated again."""
+    return f"after {ledger.train_step()}"
+
+
 def build_summary(recipe: Recipe, ledger: Ledger, *, wall_seconds: float, control: Results | None) -> Summary:
     """Success before and after (held-out seeds), speed, lag, promises kept."""
-    before, after = ledger.evaluation_results("before/greedy"), ledger.evaluation_results("after/greedy")
+    before, after = ledger.evaluation_results("before/greedy"), ledger.evaluation_results(f"{after_tag(ledger)}/greedy")
     new = undemonstrated_families(recipe.env)
     totals, seconds = ledger.totals(), float(ledger.value("training_seconds", 0.0))
     per_second = (lambda count: round(count / seconds, 3)) if seconds else (lambda count: None)
@@ -32,7 +37,7 @@ def build_summary(recipe: Recipe, ledger: Ledger, *, wall_seconds: float, contro
         "success_before": success_rate(before),
         "success_after": success_rate(after),
         "success_before_sampled": success_rate(ledger.evaluation_results("before/sampled")),
-        "success_after_sampled": success_rate(ledger.evaluation_results("after/sampled")),
+        "success_after_sampled": success_rate(ledger.evaluation_results(f"{after_tag(ledger)}/sampled")),
         "success_undemonstrated_before": success_rate(before, new) if new else None,
         "success_undemonstrated_after": success_rate(after, new) if new else None,
         "success_control": success_rate(control or {}),

@@ -13,9 +13,10 @@ import signal
 import sys
 from pathlib import Path
 
-from quartet.config import Recipe, load_recipe
+from quartet.config import Recipe
 from quartet.errors import QuartetError
 from quartet.observe.log import log_to_file
+from quartet.recipe_file import load_recipe
 
 ENTRIES = {
     "env": "quartet.env.host:run_env_host",
@@ -32,14 +33,28 @@ _PR_SET_PDEATHSIG = 1
 def run_module(module: str, run_dir: Path) -> int:
     """Run one module until it is told to stop. Returns the exit code; an error is logged with its advice."""
     log_to_file(run_dir, module)
-    recipe = load_recipe(run_dir / "config.toml")
     try:
-        asyncio.run(_run(module, recipe, run_dir))
+        asyncio.run(_run(module, load_recipe(run_dir / "config.toml"), run_dir))
     except QuartetError as error:
-        logging.getLogger(module).error("%s", error)
-        print(error, file=sys.stderr)  # noqa: T201  (the supervisor shows the last line of a module that died)
-        return error.exit_code
+        return _report(module, error)
+    except BaseExceptionGroup as group:
+        known = group.subgroup(QuartetError)
+        if known is None:
+            raise
+        return _report(module, _first(known))
     return 0
+
+
+def _report(module: str, error: QuartetError) -> int:
+    logging.getLogger(module).error("%s", error)
+    print(error, file=sys.stderr)  # noqa: T201  (the supervisor shows the last line of a module that died)
+    return error.exit_code
+
+
+def _first(group: BaseExceptionGroup[QuartetError]) -> QuartetError:
+    """The first error of a group from a `TaskGroup`; the others are its consequences."""
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
 async def _run(module: str, recipe: Recipe, run_dir: Path) -> None:
@@ -52,15 +67,16 @@ async def _run(module: str, recipe: Recipe, run_dir: Path) -> None:
     await entry(recipe, run_dir, stop)
 
 
-def die_with_parent() -> None:
-    """Ask the kernel for SIGTERM when the supervisor dies, even by SIGKILL (Linux)."""
+def die_with(supervisor: int) -> None:
+    """Ask the kernel for SIGTERM when the supervisor (a process id) dies, even by SIGKILL (Linux)."""
     if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() == 1:
+    if os.getppid() != supervisor:  # it died before we asked
         sys.exit(1)
 
 
 if __name__ == "__main__":
-    die_with_parent()
+    if len(sys.argv) > 3:  # started by hand a module has no supervisor to follow
+        die_with(int(sys.argv[3]))
     sys.exit(run_module(sys.argv[1], Path(sys.argv[2])))

@@ -37,7 +37,7 @@ class ModuleProcess:
         environment = os.environ | {"OMP_NUM_THREADS": str(self._threads), "TOKENIZERS_PARALLELISM": "false"}
         with log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "quartet.runtime.module", self.module, str(self._run_dir)],
+                [sys.executable, "-m", "quartet.runtime.module", self.module, str(self._run_dir), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

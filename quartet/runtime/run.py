@@ -8,19 +8,26 @@ from pathlib import Path
 
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
-from quartet.errors import QuartetError, StarvedError
-from quartet.observe.summary import Results, Summary, evaluation_summary, write_summary
+from quartet.errors import ConfigError, QuartetError, StarvedError
+from quartet.observe.log import log_to_file
+from quartet.observe.summary import Results, Summary, after_tag, evaluation_summary, write_summary
 from quartet.runtime.plan import check_recipe
 from quartet.runtime.run_dir import prepare
 from quartet.runtime.session import Session
 from quartet.runtime.synchronous import train_synchronously
+
+EVALUATION_MARKER = "evaluation"
+"""An empty file that tells an evaluation's folder, which may be overwritten, from a training run's."""
 
 
 def run_recipe(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quiet: bool) -> Summary:
     """Evaluate, train, evaluate, control, summary. Raises `StarvedError` after the summary is written."""
     check_recipe(recipe)
     prepare(recipe, run_dir, resume=resume, fresh=fresh)
+    log_to_file(run_dir, "supervisor")
     started = time.time()
+    if resume:
+        _forget_stop(run_dir)
     if recipe.runtime.kind == "synchronous":
         train_synchronously(recipe, run_dir)
     else:
@@ -34,20 +41,32 @@ def run_recipe(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quie
     return summary
 
 
+def _forget_stop(run_dir: Path) -> None:
+    """Whatever ended the run before (a limit since raised, a full disk, starvation) is judged anew."""
+    ledger = Ledger.open(run_dir)
+    ledger.clear_stop()
+    ledger.end_leases()
+    ledger.close()
+
+
 def _train_in_processes(recipe: Recipe, run_dir: Path, *, quiet: bool) -> None:
     with Session(recipe, run_dir, quiet=quiet) as session:
         if recipe.evaluation.before_and_after:
             session.evaluate("before")
         session.train()
         if recipe.evaluation.before_and_after:
-            session.evaluate("after")
+            session.evaluate(after_tag(session.ledger))
 
 
 def evaluate_policy(recipe: Recipe, policy: Path, run_dir: Path, *, quiet: bool) -> Summary:
     """Evaluate one policy on the held-out tasks of `recipe`, in a run directory of its own."""
     recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"path": str(policy)})})
     check_recipe(recipe)
+    marker = run_dir / EVALUATION_MARKER
+    if run_dir.exists() and any(run_dir.iterdir()) and not marker.exists():
+        raise ConfigError(f"{run_dir} holds something else than an evaluation", "give another --output")
     prepare(recipe, run_dir, resume=False, fresh=True)
+    marker.touch()
     with Session(recipe, run_dir, quiet=quiet) as session:
         session.evaluate("eval")
         summary = evaluation_summary(recipe, session.ledger, policy)

@@ -6,8 +6,9 @@ import shutil
 from pathlib import Path
 from types import TracebackType
 
-from quartet.config import Recipe, load_recipe, refuse_changes, to_toml
+from quartet.config import Recipe
 from quartet.errors import ConfigError, SetupError
+from quartet.recipe_file import load_recipe, refuse_changes, to_toml
 
 
 def prepare(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = False) -> None:
@@ -16,28 +17,30 @@ def prepare(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = False)
     Raises `ConfigError` when the run exists and neither `resume` nor `fresh` (start over) was asked for, or when
     there is nothing to resume.
     """
+    if resume and fresh:
+        raise ConfigError("--resume and --fresh contradict each other", "give one of them")
     config_path = run_dir / "config.toml"
+    if resume and not config_path.is_file():
+        raise ConfigError(f"nothing to resume at {run_dir}", "leave --resume out to start a new run")
     if resume:
-        if not config_path.is_file():
-            raise ConfigError(f"nothing to resume at {run_dir}", "leave --resume out to start a new run")
         refuse_changes(load_recipe(config_path), recipe)
-    elif config_path.exists():
-        if not fresh:
-            raise ConfigError(
-                f"{run_dir} holds a run already", "go on with --resume, start over with --fresh, or name another folder"
-            )
-        _clear(run_dir)
+    elif config_path.exists() and not fresh:
+        raise ConfigError(
+            f"{run_dir} holds a run already", "go on with --resume, start over with --fresh, or name another folder"
+        )
     run_dir.mkdir(parents=True, exist_ok=True)
-    config_path.write_text(to_toml(recipe))
+    with RunLock(run_dir):  # a run that goes on keeps its files
+        if fresh:
+            _clear(run_dir)
+        config_path.write_text(to_toml(recipe))
 
 
 def _clear(run_dir: Path) -> None:
-    with RunLock(run_dir):
-        for entry in run_dir.iterdir():
-            if entry.is_dir():
-                shutil.rmtree(entry)
-            elif entry.name != RunLock.FILE:
-                entry.unlink()
+    for entry in run_dir.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != RunLock.FILE:
+            entry.unlink()
 
 
 class RunLock:

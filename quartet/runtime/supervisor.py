@@ -13,7 +13,7 @@ from types import FrameType, TracebackType
 
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
-from quartet.errors import InterruptedByUser, QuartetError
+from quartet.errors import InterruptedByUser, QuartetError, SetupError
 from quartet.runtime.process import ModuleProcess
 
 log = logging.getLogger(__name__)
@@ -89,6 +89,8 @@ class Supervisor:
             words = process.last_words()
             log.warning("module %s died with code %s: %s", process.module, code, words)
             self._ledger.event("module_died", module=process.module, code=code, last_words=words)
+            if code == SetupError.exit_code:
+                raise SetupError(f"module {process.module!r} cannot run: {words}", "then go on with --resume")
         if process.exhausted:
             raise ModuleDiedError(
                 f"module {process.module!r} died {process.restarts} times; last words: {process.last_words()}",

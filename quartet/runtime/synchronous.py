@@ -17,6 +17,7 @@ from quartet.env import make_pool
 from quartet.errors import StarvedError
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
+from quartet.observe.summary import after_tag
 from quartet.policy.load import load_policy
 from quartet.rollout.engine.torch_engine import TorchEngine
 from quartet.rollout.renderer import Renderer
@@ -39,7 +40,7 @@ async def _run(recipe: Recipe, run_dir: Path) -> None:
             await house.evaluate("before")
         await house.train()
         if recipe.evaluation.before_and_after:
-            await house.evaluate("after")
+            await house.evaluate(after_tag(ledger))
     finally:
         await house.close()
         ledger.close()

@@ -24,6 +24,8 @@ class Branch:
 
     trajectory_index: int
     """Position of its trajectory in the batch: countable members in the order of the groups."""
+    group_index: int
+    """Position of its group in the batch."""
     prompt_tokens: int
     """Tokens before the first response token."""
     advantage: float
@@ -68,13 +70,13 @@ class PackedBatch:
 
 def pack_batch(batch: Batch, advantage: Advantage, max_lag: int) -> PackedBatch:
     """Advantages per group, then one branch list. Raises `QuartetError` on a trajectory that cannot be trained."""
-    drafts: list[tuple[int, float, _Draft]] = []
+    branches: list[Branch] = []
     trajectories: list[Trajectory] = []
-    for trajectory, value in _advantages(batch, advantage):
-        drafts += [(len(trajectories), value, draft) for draft in _draft_branches(trajectory.calls)]
-        trajectories.append(trajectory)
     oldest_allowed = batch.start_version - max_lag
-    branches = [draft.freeze(index, value, oldest_allowed) for index, value, draft in drafts]
+    for group_index, trajectory, value in _advantages(batch, advantage):
+        for draft in _draft_branches(trajectory.calls):
+            branches.append(draft.freeze(len(trajectories), group_index, value, oldest_allowed))
+        trajectories.append(trajectory)
     response_tokens = sum(trajectory.num_response_tokens for trajectory in trajectories)
     oldest = [trajectory.oldest_version for trajectory in trajectories]
     return PackedBatch(
@@ -87,12 +89,13 @@ def pack_batch(batch: Batch, advantage: Advantage, max_lag: int) -> PackedBatch:
     )
 
 
-def _advantages(batch: Batch, advantage: Advantage) -> Iterator[tuple[Trajectory, float]]:
-    """Countable trajectories with their advantage; statistics are over the trajectories of one group."""
-    for group in batch.groups:
+def _advantages(batch: Batch, advantage: Advantage) -> Iterator[tuple[int, Trajectory, float]]:
+    """Group index, countable trajectory, advantage; statistics are over the trajectories of one group."""
+    for group_index, group in enumerate(batch.groups):
         members = [member.trajectory for member in group.members if member.trajectory.status.countable]
         values_N = advantage.estimate(np.array([trajectory.reward for trajectory in members], dtype=np.float64))
-        yield from zip(members, values_N.tolist(), strict=True)
+        for trajectory, value in zip(members, values_N.tolist(), strict=True):
+            yield group_index, trajectory, value
 
 
 @dataclass
@@ -116,10 +119,11 @@ class _Draft:
         self.versions += [NO_VERSION] * unsampled + call.versions
         self.temperatures += [1.0] * unsampled + [call.sampling.temperature] * len(call.response_ids)
 
-    def freeze(self, trajectory_index: int, advantage: float, oldest_allowed: int) -> Branch:
+    def freeze(self, trajectory_index: int, group_index: int, advantage: float, oldest_allowed: int) -> Branch:
         versions_L = np.array(self.versions)
         return Branch(
             trajectory_index=trajectory_index,
+            group_index=group_index,
             prompt_tokens=self.prompt_tokens,
             advantage=advantage,
             ids_L=np.array(self.ids),

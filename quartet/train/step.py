@@ -52,17 +52,18 @@ class Learner:
     def plan(self, branches: Sequence[Branch], train_step: int, progress: Callable[[], None]) -> Plan:
         """Minibatches of microbatches, with old and reference log-probs where later steps need them.
 
-        Trajectories are dealt to minibatches at random, seeded by the run's seed and the train step. With a single
-        optimizer step the weights being trained are the old ones: no extra pass. `progress` is called per microbatch.
+        Whole groups are dealt to minibatches at random, seeded by the run's seed and the train step: within a group
+        advantages sum to zero and prompts are shared. The first optimizer step starts at the old weights, so with one
+        epoch the first minibatch needs no extra pass. `progress` is called per microbatch.
         """
         minibatches = self.recipe.train.minibatches
-        order = np.random.default_rng([self.recipe.seed, train_step]).permutation(_num_trajectories(branches))
+        order = np.random.default_rng([self.recipe.seed, train_step]).permutation(_num_groups(branches))
         dealt: list[list[Branch]] = [[] for _ in range(minibatches)]
         for branch in branches:
-            dealt[order[branch.trajectory_index] % minibatches].append(branch)
+            dealt[order[branch.group_index] % minibatches].append(branch)
         plan = [list(self._microbatches(minibatch)) for minibatch in dealt if minibatch]
-        if minibatches * self.recipe.train.epochs > 1:
-            plan = self._scored(plan, self.model, "old_logprobs_T", progress)
+        unscored = 1 if self.recipe.train.epochs == 1 else 0
+        plan = plan[:unscored] + self._scored(plan[unscored:], self.model, "old_logprobs_T", progress)
         if self.reference is not None:
             plan = self._scored(plan, self.reference, "reference_logprobs_T", progress)
         return plan
@@ -166,5 +167,5 @@ def k3(logprobs_T: torch.Tensor, reference_logprobs_T: torch.Tensor) -> torch.Te
     return log_ratio_T.exp() - log_ratio_T - 1
 
 
-def _num_trajectories(branches: Sequence[Branch]) -> int:
-    return 1 + max((branch.trajectory_index for branch in branches), default=-1)
+def _num_groups(branches: Sequence[Branch]) -> int:
+    return 1 + max((branch.group_index for branch in branches), default=-1)

@@ -1,65 +1,87 @@
 """Builds the starting policy of this recipe: `make policy`, or `python -m recipes.miniwob.make_policy`.
 
-Three stages: scripted experts demonstrate the 16 demonstrated families in the browser; a tokenizer and an untrained
-model are made from the pages' words; `quartet sft` teaches the model to copy and then, stopped early, to imitate. What
-comes out ships with the repository, so a training run needs none of this.
+Scripted experts demonstrate the 16 demonstrated families in the browser; a tokenizer and an untrained model are made of
+the words of the pages; supervised fine-tuning teaches the model to copy and then, stopped early, to imitate. What comes
+out ships with the repository, so a training run needs none of this. The same demonstrations give the same weights.
 """
 
 import asyncio
 import json
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
-from quartet.config import load_recipe
 from quartet.env.miniwob.demonstrate import GROUPS, make_demonstrations, report, write_texts
 from quartet.policy.make import make_policy
+from quartet.recipe_file import load_recipe
 from quartet.train.sft import SftStep, run_sft
 
 HERE = Path(__file__).parent
 DEMONSTRATION_SEEDS, TEXT_SEEDS = range(60), range(100)
-VOCABULARY = 2048
+VOCABULARY, MODEL_SEED = 2048, 2
 PROGRESS_STEPS = 50
+
+
+class Stage(NamedTuple):
+    """One run of supervised fine-tuning; it starts from what the stage before left."""
+
+    name: str
+    copy_steps: int
+    steps: int
+    learning_rate: float
+    seed: int
+
+
+STAGES = (
+    Stage("copy", copy_steps=1200, steps=1, learning_rate=2e-3, seed=2),
+    Stage("copy-more", copy_steps=900, steps=1, learning_rate=1.2e-3, seed=7),
+    Stage("imitate", copy_steps=0, steps=270, learning_rate=1e-3, seed=0),
+)
+"""Imitation ends early on purpose: reinforcement learning shall have something to learn."""
 
 
 @click.command()
 @click.option("--output", type=click.Path(path_type=Path), default=HERE / "policy", show_default=True)
 @click.option("--reuse/--no-reuse", default=False, help="Take the demonstrations that are there instead of new ones.")
-@click.option("--copy-steps", default=1000, show_default=True)
-@click.option("--steps", default=150, show_default=True, help="Demonstration steps: few, to leave much to learn.")
-@click.option("--seed", default=0, show_default=True)
-def main(output: Path, reuse: bool, copy_steps: int, steps: int, seed: int) -> None:
+def main(output: Path, reuse: bool) -> None:
     """Demonstrate, make, fine-tune."""
-    demonstrations, texts = HERE / "demonstrations.jsonl", HERE / "pages.jsonl"
+    demonstrations, pages = HERE / "demonstrations.jsonl", HERE / "pages.jsonl"
     if not reuse:
         attempts = asyncio.run(make_demonstrations(GROUPS["demonstrated"], DEMONSTRATION_SEEDS, demonstrations))
         click.echo("\n".join(report(attempts)))
-        asyncio.run(write_texts(GROUPS["all"], TEXT_SEEDS, texts))
+        asyncio.run(write_texts(GROUPS["all"], TEXT_SEEDS, pages))
     with tempfile.TemporaryDirectory() as folder:
-        policy = make_policy(_words(demonstrations, texts), Path(folder) / "new", vocab_size=VOCABULARY, seed=seed)
-        parameters = sum(parameter.numel() for parameter in policy.model.parameters())
-        click.echo(f"{parameters:,} parameters, {len(policy.tokenizer)} tokens")
-        recipe = load_recipe(
-            HERE / "recipe.toml",
-            [
-                f'model.path="{folder}/new"',
-                f'sft.output="{output}"',
-                f'sft.data="{demonstrations}"',
-                f"sft.copy_steps={copy_steps}",
-                f"sft.steps={steps}",
-                f"seed={seed}",
-            ],
-        )
-        summary = run_sft(recipe, on_step=_show)
-    click.echo(json.dumps(summary))
+        policy = Path(folder) / "new"
+        new = make_policy(_words(demonstrations, pages), policy, vocab_size=VOCABULARY, seed=MODEL_SEED)
+        parameters = sum(parameter.numel() for parameter in new.model.parameters())
+        click.echo(f"{parameters:,} parameters, {len(new.tokenizer)} tokens")
+        for stage in STAGES:
+            last = stage is STAGES[-1]
+            policy = _run(stage, policy, output if last else Path(folder) / stage.name, demonstrations)
 
 
-def _words(demonstrations: Path, texts: Path) -> list[str]:
+def _run(stage: Stage, start: Path, output: Path, demonstrations: Path) -> Path:
+    knobs = {
+        "model.path": json.dumps(str(start)),
+        "sft.output": json.dumps(str(output)),
+        "sft.data": json.dumps(str(demonstrations)),
+        "sft.copy_steps": stage.copy_steps,
+        "sft.steps": stage.steps,
+        "sft.learning_rate": stage.learning_rate,
+        "seed": stage.seed,
+    }
+    recipe = load_recipe(HERE / "recipe.toml", [f"{key}={value}" for key, value in knobs.items()])
+    click.echo(json.dumps(run_sft(recipe, on_step=_show)))
+    return output
+
+
+def _words(demonstrations: Path, pages: Path) -> list[str]:
     """Everything the policy may read or say on training seeds: the tokenizer's corpus."""
     chats = [json.loads(line) for line in demonstrations.read_text().splitlines()]
-    pages = [json.loads(line)["text"] for line in texts.read_text().splitlines()]
-    return pages + [message["content"] for chat in chats for message in chat["messages"]]
+    texts = [json.loads(line)["text"] for line in pages.read_text().splitlines()]
+    return texts + [message["content"] for chat in chats for message in chat["messages"]]
 
 
 def _show(step: SftStep) -> None:

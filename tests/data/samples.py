@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from quartet.config import Recipe, parse_recipe
+from quartet.config import Recipe
 from quartet.data.ledger import AppendOutcome, Ledger
 from quartet.data.manager import DataManager
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
+from quartet.recipe_file import parse_recipe
 from quartet.types import (
     Call,
     FinishReason,

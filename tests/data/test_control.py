@@ -9,7 +9,6 @@ from samples import finish, manager_of, plan, recipe, trajectory
 
 from quartet.data.control import ALLOCATORS, HORIZONS, SAMPLERS
 from quartet.data.control.base import ControlContext
-from quartet.data.control.contrast import FLOOR, contrast
 from quartet.data.filter.mixed_outcome import MixedOutcome
 from quartet.data.rows import FamilyStats
 from quartet.errors import ConfigError
@@ -17,12 +16,18 @@ from quartet.types import Group, GroupMember, Task
 
 
 def context(statistics: dict[str, tuple[int, int]] | None = None, *, admitted: int = 0, **control) -> ControlContext:
-    """`statistics` are (successes, rollouts) by family."""
+    """`statistics` are (mixed groups, groups) by family."""
     stats = {
         family: FamilyStats(
-            rollouts=rollouts, successes=successes, mean_reward=0.0, mean_turns=1.0, mean_response_tokens=1.0
+            rollouts=8 * groups,
+            successes=0,
+            mean_reward=0.0,
+            mean_turns=1.0,
+            mean_response_tokens=1.0,
+            groups=groups,
+            mixed_groups=mixed,
         )
-        for family, (successes, rollouts) in (statistics or {}).items()
+        for family, (mixed, groups) in (statistics or {}).items()
     }
     return ControlContext(
         recipe=recipe(control=control),
@@ -52,20 +57,11 @@ def test_uniform_is_uniform():
     assert all(abs(count - 1000) < 5 * 1000**0.5 for count in seen.values())
 
 
-def test_contrast_closed_form():
-    assert contrast(0.5, 2) == 0.5
-    assert contrast(0.5, 8) == 1 - 2 / 256
-    assert contrast(0.0, 8) == contrast(1.0, 8) == 0.0
-
-
-def test_contrast_weighs_families_by_their_chance_of_a_mixed_group():
-    sampler = SAMPLERS["contrast"](context({"easy": (30, 30), "even": (15, 30), "hard": (0, 30)}))
-    easy, even, hard, new = sampler.weights()  # type: ignore[attr-defined]
-    assert easy == pytest.approx(hard)
-    assert easy == pytest.approx(contrast(30.5 / 31, 2) + FLOOR)
-    assert even == new == 0.5 + FLOOR
+def test_contrast_weighs_families_by_their_share_of_mixed_groups():
+    sampler = SAMPLERS["contrast"](context({"easy": (0, 12), "even": (12, 12), "hard": (3, 12)}))
+    assert sampler.weights() == [0.5 / 13, 12.5 / 13, 3.5 / 13, 0.5]  # type: ignore[attr-defined]
     seen = Counter(task.family for task in sampler.pick(4000))
-    assert seen["even"] > 3 * seen["easy"] > 0
+    assert seen["even"] > 10 * seen["easy"] > 0
 
 
 def test_fixed():

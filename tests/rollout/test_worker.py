@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from scripted_engine import ScriptedEngine, make_tokenizer
 
-from quartet.config import Recipe, parse_recipe
+from quartet.config import Recipe
 from quartet.data.ledger import AppendOutcome, Ledger
 from quartet.env.bandit import BanditPool
 from quartet.errors import EngineError
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder, read_records
+from quartet.recipe_file import parse_recipe
 from quartet.rollout.renderer import Renderer
 from quartet.rollout.worker import RolloutWorker
 from quartet.types import RolloutPlan, Task

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from quartet.config import Recipe, parse_recipe
+from quartet.config import Recipe
 from quartet.data.ledger import Ledger
 from quartet.env.host import run_env_host
 from quartet.policy.load import save_policy
 from quartet.policy.model import make_model
 from quartet.policy.tokenizer import train_tokenizer
+from quartet.recipe_file import parse_recipe
 from quartet.rollout.engine.server import run_engine
 from quartet.rollout.worker import run_worker
 from quartet.types import RolloutPlan, Task

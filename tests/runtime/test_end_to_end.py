@@ -11,8 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from quartet.config import to_toml
 from quartet.data.ledger import Ledger
+from quartet.observe.plot import draw_run
+from quartet.recipe_file import to_toml
 from tests.conftest import bandit_recipe
 
 pytestmark = pytest.mark.slow
@@ -76,6 +77,7 @@ def test_bandit_learns_and_every_promise_holds(tmp_path, bandit_policy):
     assert summary["trained_twice"] == 0
     assert all(int(lag) <= 2 for lag in summary["lag_histogram"])
     assert (tmp_path / "run" / "summary.json").is_file()
+    assert draw_run(tmp_path / "run", summary).read_bytes().startswith(b"\x89PNG")
     assert set(summary["share_waiting"]) == {"env", "engine", "worker", "manager", "trainer"}
 
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from quartet.config import parse_recipe
 from quartet.errors import ConfigError, SetupError
+from quartet.recipe_file import parse_recipe
 from quartet.runtime.run_dir import RunLock, prepare, supervisor_pid
 
 RECIPE = parse_recipe({"name": "x", "model": {"path": "m"}, "env": {"name": "bandit"}}, "test")

@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from quartet.config import Recipe, parse_recipe
+from quartet.config import Recipe
 from quartet.errors import ConfigError
 from quartet.policy.examples import Example, one_epoch, pad, read_chats
 from quartet.policy.load import load_policy
 from quartet.policy.make import make_policy
+from quartet.recipe_file import parse_recipe
 from quartet.rollout.renderer import Renderer
 from quartet.train.sft import SftStep, learned_logits, run_sft
 

@@ -1,23 +1,23 @@
-"""Families in proportion to the chance that a group of theirs has both successes and failures."""
+"""Families in proportion to the share of their groups that had contrast."""
 
 from quartet.data.control.base import ControlContext, TaskSampler
 from quartet.types import Group, Task
 
-FLOOR = 0.02
-"""Added to every weight, so that a family that looks solved or hopeless is still looked at."""
+PRIOR_GROUPS = 1.0
+"""Imagined groups, half of them mixed, added to what was seen: an unseen family counts as one of even odds."""
 
 
-def contrast(success_rate: float, rollouts: int) -> float:
-    """Chance that `rollouts` attempts do not all end alike: 1 - s^N - (1 - s)^N."""
-    return 1.0 - success_rate**rollouts - (1.0 - success_rate) ** rollouts
+def weight(mixed_groups: int, groups: int) -> float:
+    """Expected share of mixed groups: Beta(1/2, 1/2) prior, updated with the newest groups."""
+    return (mixed_groups + PRIOR_GROUPS / 2) / (groups + PRIOR_GROUPS)
 
 
 class ContrastSampler(TaskSampler):
-    """Draws a family by its expected contrast, then a seed uniformly.
+    """Draws a family by the share of its newest closed groups whose rewards differed, then a seed uniformly.
 
-    The success rate is the mean of a Beta(1/2, 1/2) prior (Jeffreys) updated with the newest rollouts of the family: an
-    unseen family counts as one of even odds, one that failed 32 times in a row is drawn about once where another
-    is drawn eight times.
+    The share is measured on groups, not computed from the success rate: the rollouts of a group have the same seed, so
+    a family that is solved on half its seeds may have no contrast at all. A family without any mixed group in its
+    window is drawn about once where a fully mixed one is drawn 25 times, so it is never forgotten.
     """
 
     def __init__(self, context: ControlContext) -> None:
@@ -34,10 +34,5 @@ class ContrastSampler(TaskSampler):
     def weights(self) -> list[float]:
         """One per family, not normalised."""
         statistics = self._context.statistics()
-        rollouts = self._context.recipe.control.rollouts_per_group
-        weights = []
-        for family in self._context.families:
-            seen = statistics.get(family)
-            successes, count = (seen.successes, seen.rollouts) if seen else (0, 0)
-            weights.append(contrast((successes + 0.5) / (count + 1), rollouts) + FLOOR)
-        return weights
+        seen = [statistics.get(family) for family in self._context.families]
+        return [weight(stats.mixed_groups, stats.groups) if stats else weight(0, 0) for stats in seen]

@@ -4,6 +4,9 @@ from typing import Protocol
 
 from quartet.types import Group
 
+EQUAL_REWARDS = "equal_rewards"
+"""Reason of a group without contrast; control counts these."""
+
 
 class Filter(Protocol):
     def apply(self, group: Group) -> Group | str:

@@ -1,6 +1,6 @@
 """Without a difference in reward there is nothing to compare: such a group has no gradient under GRPO."""
 
-from quartet.data.filter.base import Filter
+from quartet.data.filter.base import EQUAL_REWARDS, Filter
 from quartet.types import Group
 
 
@@ -9,4 +9,4 @@ class MixedOutcome(Filter):
 
     def apply(self, group: Group) -> Group | str:
         rewards = {member.trajectory.reward for member in group.members}
-        return group if len(rewards) > 1 else "equal_rewards"
+        return group if len(rewards) > 1 else EQUAL_REWARDS

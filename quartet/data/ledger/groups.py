@@ -87,11 +87,11 @@ class Groups(Members):
             self._move(connection, group_id, GroupState.CLOSED, GroupState.DROPPED, reason=reason)
 
     def cancel_unfinished(self) -> int:
-        """Training has ended: drop what is still open, reason `training_ended`; returns how many groups.
+        """Training has ended: drop what is open, evaluations too, reason `training_ended`; returns how many groups.
 
         Their unfinished rollouts are cancelled. Trainable groups stay, a resumed run may train on them.
         """
-        open_groups = (groups.c.purpose == Purpose.TRAIN, groups.c.state == GroupState.OPEN)
+        open_groups = (groups.c.state == GroupState.OPEN,)
         cancelled = {"state": RolloutState.FINISHED, "status": Status.CANCELLED, "finished_at": self._clock()}
         dropped = {"state": GroupState.DROPPED, "reason": "training_ended", "closed_at": self._clock()}
         with self._database.write() as connection:

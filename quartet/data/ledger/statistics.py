@@ -4,6 +4,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from quartet.data.filter.base import EQUAL_REWARDS
 from quartet.data.ledger.groups import ADMITTED_STATES
 from quartet.data.ledger.part import LedgerPart
 from quartet.data.rows import FamilyStats, QueueSizes, Rates
@@ -11,6 +12,8 @@ from quartet.data.schema import TrajectoryKind, families, groups, rollouts, traj
 from quartet.types import Purpose, RolloutState
 
 _COUNTED = (trajectories.c.purpose == Purpose.TRAIN, trajectories.c.counted)
+GROUP_WINDOW = 12
+"""Closed groups per family that `FamilyStats` looks at."""
 _FINAL = trajectories.c.kind == TrajectoryKind.FINAL
 
 
@@ -69,6 +72,9 @@ def _family_stats(connection: sa.Connection, family: str, window: int) -> Family
     columns = (trajectories.c.success, trajectories.c.reward, trajectories.c.turns, trajectories.c.response_tokens)
     newest = sa.select(*columns).where(*_COUNTED, trajectories.c.family == family)
     rows = connection.execute(newest.order_by(trajectories.c.id.desc()).limit(window)).all()
+    closed = (groups.c.purpose == Purpose.TRAIN, groups.c.family == family, groups.c.closed_at.is_not(None))
+    newest_groups = sa.select(groups.c.reason).where(*closed).order_by(groups.c.id.desc()).limit(GROUP_WINDOW)
+    reasons = connection.execute(newest_groups).scalars().all()
     count = max(len(rows), 1)
     return FamilyStats(
         rollouts=len(rows),
@@ -76,4 +82,6 @@ def _family_stats(connection: sa.Connection, family: str, window: int) -> Family
         mean_reward=sum(row.reward for row in rows) / count,
         mean_turns=sum(row.turns for row in rows) / count,
         mean_response_tokens=sum(row.response_tokens for row in rows) / count,
+        groups=len(reasons),
+        mixed_groups=sum(reason != EQUAL_REWARDS for reason in reasons),
     )

@@ -24,10 +24,12 @@ class RunTotals(LedgerPart):
     def totals(self) -> Totals:
         """Counts over the whole run; takes milliseconds per ten thousand rollouts."""
         training = trajectories.c.purpose == Purpose.TRAIN
+        final = sa.and_(training, trajectories.c.kind == TrajectoryKind.FINAL)
         sums = sa.select(
             *(sa.func.coalesce(sa.func.sum(trajectories.c[name]), 0).label(name) for name in _SUMMED)
-        ).where(training)
-        finished = (rollouts.c.purpose == Purpose.TRAIN, rollouts.c.state == RolloutState.FINISHED)
+        ).where(final)
+        ended = rollouts.c.state == RolloutState.FINISHED
+        finished = (rollouts.c.purpose == Purpose.TRAIN, ended, rollouts.c.status != Status.CANCELLED)
         of_training = groups.c.purpose == Purpose.TRAIN
         dropped = sa.and_(of_training, groups.c.state == GroupState.DROPPED)
         trained = _TRAINED.subquery()

@@ -9,11 +9,12 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
-from quartet.config import Recipe, parse_recipe
+from quartet.config import Recipe
 from quartet.data.ledger import Ledger
 from quartet.observe.record import read_records
 from quartet.policy.canary import fixed_sequence, write_canary
 from quartet.policy.load import save_policy
+from quartet.recipe_file import parse_recipe
 from quartet.rollout.engine import server
 from quartet.rollout.engine.http import HttpEngine
 from quartet.rollout.engine.server import run_engine

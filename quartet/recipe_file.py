@@ -1,0 +1,102 @@
+"""Recipes as files: read, override, validate with a helpful error, write resolved, compare at resume."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from quartet.config import RESUMABLE_KNOBS, Recipe
+from quartet.errors import ConfigError, nearest
+
+
+def load_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
+    """Read a recipe and apply dotted overrides. Raises `ConfigError` that names the key and the nearest valid one."""
+    if not path.is_file():
+        raise ConfigError(f"no recipe at {path}", "give the path of a recipe.toml; `quartet train --help` shows one")
+    try:
+        data = tomllib.loads(path.read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    for override in overrides or []:
+        apply_override(data, override)
+    return parse_recipe(data, source=str(path))
+
+
+def parse_recipe(data: dict[str, Any], source: str) -> Recipe:
+    """Validate a plain dict. `source` stands in the error message."""
+    try:
+        return Recipe.model_validate(data)
+    except ValidationError as error:
+        lines = [_explain(dict(problem)) for problem in error.errors()]
+        raise ConfigError(f"{source}: " + "; ".join(lines)) from error
+
+
+def apply_override(data: dict[str, Any], override: str) -> None:
+    """Set one `section.key=value`; the value is read as TOML, or as a plain string when it is none."""
+    dotted, equals, text = override.partition("=")
+    if not equals or not dotted:
+        raise ConfigError(f"--set {override!r} is not of the form section.key=value")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *sections, key = dotted.split(".")
+    for section in sections:
+        data = data.setdefault(section, {})
+        if not isinstance(data, dict):
+            raise ConfigError(f"--set {override!r}: {section!r} is a value, not a section")
+    data[key] = value
+
+
+def changed_knobs(old: Recipe, new: Recipe) -> list[str]:
+    """Dotted names whose values differ."""
+    before, after = _flatten(old.model_dump()), _flatten(new.model_dump())
+    return sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+
+
+def refuse_changes(old: Recipe, new: Recipe) -> None:
+    """Raise `ConfigError` when a knob changed that may not change at resume."""
+    allowed = tuple(RESUMABLE_KNOBS)
+    fixed = [k for k in changed_knobs(old, new) if not any(k == a or k.startswith(a + ".") for a in allowed)]
+    if fixed:
+        raise ConfigError(
+            f"cannot change {', '.join(fixed)} at resume", f"start a new run, or change only: {', '.join(allowed)}"
+        )
+
+
+def to_toml(recipe: Recipe) -> str:
+    """The resolved recipe as TOML; `load_recipe` reads it back unchanged."""
+    data = recipe.model_dump()
+    lines = [f"{key} = {_toml_value(value)}" for key, value in data.items() if not isinstance(value, dict)]
+    for section, values in data.items():
+        if isinstance(values, dict):
+            lines += ["", f"[{section}]", *(f"{key} = {_toml_value(value)}" for key, value in values.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _toml_value(value: Any) -> str:
+    """TOML's strings, numbers, booleans and lists are JSON's, but for the delete character."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, dict):
+            flat |= _flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def _explain(problem: dict[str, Any]) -> str:
+    """One validation problem as a sentence."""
+    place = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] != "extra_forbidden":
+        return f"{place or 'recipe'}: {problem['msg']}"
+    model: Any = Recipe
+    for part in problem["loc"][:-1]:
+        model = model.model_fields[part].annotation
+    return f"unknown key {place!r}. {nearest(str(problem['loc'][-1]), model.model_fields)}"
