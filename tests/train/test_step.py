@@ -107,26 +107,37 @@ def test_untrained_tokens_have_exactly_zero_gradient(recipe: RecipeBuilder, tiny
     assert embedding_grad_VD.abs().sum(-1).nonzero().flatten().tolist() == [1, 2, 3, 4, 5, 6]
 
 
-def test_one_optimizer_step_needs_no_extra_pass(recipe: RecipeBuilder) -> None:
-    groups = trajectories()
-    for train, extra in (({}, False), ({"epochs": 2}, True), ({"minibatches": 2}, True)):
+def test_only_steps_away_from_the_old_weights_need_an_extra_pass(recipe: RecipeBuilder) -> None:
+    groups = trajectories() * 3
+    for train, scored in (({}, [False]), ({"epochs": 2}, [True]), ({"minibatches": 2}, [False, True])):
         setting = recipe(train=train)
         plan = Learner(make_model(), setting).plan(branches_of(groups, setting), 1, nothing)
-        assert len(plan) == setting.train.minibatches
-        assert all((microbatch.old_logprobs_T is not None) == extra for part in plan for microbatch in part)
+        assert [{microbatch.old_logprobs_T is not None for microbatch in part} for part in plan] == [
+            {s} for s in scored
+        ]
 
 
-def test_minibatches_split_trajectories_and_depend_only_on_the_step(recipe: RecipeBuilder) -> None:
+def test_minibatches_keep_groups_whole_and_depend_only_on_the_step(recipe: RecipeBuilder) -> None:
     setting = recipe(train={"minibatches": 3})
-    branches = branches_of(trajectories(), setting)
+    groups = [
+        [make_trajectory([make_call([1, 2], [10 + number, token])], float(token % 2)) for token in (3, 4, 5)]
+        for number in range(6)
+    ]
+    branches = branches_of(groups, setting)
     learner = Learner(make_model(), setting)
 
-    def targets(train_step: int) -> list[list[int]]:
-        return [torch.cat([m.targets_T for m in part]).tolist() for part in learner.plan(branches, train_step, nothing)]
+    def dealt(train_step: int) -> list[list[int]]:
+        """Every trajectory's group, read from its first response token, per minibatch."""
+        parts = [
+            torch.cat([m.targets_T for m in part]).tolist() for part in learner.plan(branches, train_step, nothing)
+        ]
+        return [sorted(token - 10 for token in part if token >= 10) for part in parts]
 
-    assert targets(1) == targets(1) != targets(2)
-    everything = sorted(int(token) for branch in branches for token in branch.ids_L[branch.trained_L])
-    assert sorted(token for part in targets(1) for token in part) == everything
+    assert dealt(1) == dealt(1) != dealt(2)
+    assert sorted(group for part in dealt(1) for group in part) == sorted(list(range(6)) * 3)
+    for part in dealt(1):
+        assert len(part) == 6
+        assert all(part.count(group) == 3 for group in part)
 
 
 def test_second_epoch_is_off_policy_and_gets_clipped(recipe: RecipeBuilder) -> None:
