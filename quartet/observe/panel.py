@@ -35,12 +35,12 @@ def plain_line(status: RunStatus) -> str:
 
 
 def _numbers(status: RunStatus) -> Table:
-    table = Table.grid(padding=(0, 4))
+    table = Table.grid(padding=(0, 3))
     table.add_row(
-        _pair("success, recent", _percent(status.success_recent)),
+        _pair("success", _percent(status.success_recent)),
         _pair("train step", str(status.train_step)),
-        _pair("policy version", str(status.policy_version)),
-        _pair("lag, mean", _number(status.mean_lag)),
+        _pair("version", str(status.policy_version)),
+        _pair("mean lag", _number(status.mean_lag)),
     )
     table.add_row(
         _pair("rollouts/s", f"{status.rollouts_per_second:.1f}"),
@@ -76,7 +76,7 @@ def _state(module: ModuleStatus) -> Text:
 
 
 def _pair(label: str, value: str) -> Text:
-    return Text.assemble((f"{label}  ", "dim"), (value, "bold"))
+    return Text.assemble((f"{label}  ", "dim"), (value, "bold"), no_wrap=True)
 
 
 def _percent(value: float | None) -> str:

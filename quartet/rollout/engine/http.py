@@ -68,11 +68,14 @@ class HttpEngine:
         """One call; connection failures are tried again with growing pauses until the deadline."""
         deadline, backoff = None, FIRST_BACKOFF_SECONDS
         while True:
+            url = ""
             try:
-                await self._connect()
-                return await self._exchange(method, path, body, answer)
+                url = await self._connect()
+                return await self._exchange(url, method, path, body, answer)
             except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
-                where, self._url = self._url or "an engine", ""
+                where = url or "an engine"
+                if self._url == url:  # another call may have found the restarted engine meanwhile
+                    self._url = ""
                 deadline = deadline or time.monotonic() + self._deadline_seconds
                 if time.monotonic() + backoff > deadline:
                     raise EngineError(
@@ -80,28 +83,29 @@ class HttpEngine:
                         "see `quartet status`; the engine's log says why it stopped",
                     ) from error
             except TimeoutError as error:
-                raise EngineError(f"{self._url}{path} did not answer within {self._timeout.total:g} s") from error
+                raise EngineError(f"{url}{path} did not answer within {self._timeout.total:g} s") from error
             await asyncio.sleep(backoff)
             backoff = min(2 * backoff, MAX_BACKOFF_SECONDS)
 
-    async def _connect(self) -> None:
-        """Look the engine up unless it is known, and learn its vocabulary."""
+    async def _connect(self) -> str:
+        """The engine's URL; looks it up unless it is known, and then learns its vocabulary."""
         if self._url:
-            return
+            return self._url
         url = self._find_url()
         if not url:
             raise aiohttp.ClientConnectionError("no engine has reported its address yet")
+        self._card = (await self._exchange(url, "GET", "/v1/models", None, ModelList)).data[0]
         self._url = url
-        self._card = (await self._exchange("GET", "/v1/models", None, ModelList)).data[0]
+        return url
 
-    async def _exchange(self, method: str, path: str, body: bytes | None, answer: type[T]) -> T:
+    async def _exchange(self, url: str, method: str, path: str, body: bytes | None, answer: type[T]) -> T:
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=self._timeout)
-        async with self._session.request(method, self._url + path, data=body) as response:
+        async with self._session.request(method, url + path, data=body) as response:
             content = await response.read()
             if response.status != 200:
-                raise _refusal(f"{self._url}{path}", response.status, content)
-            return _decode(f"{self._url}{path}", content, answer)
+                raise _refusal(f"{url}{path}", response.status, content)
+            return _decode(f"{url}{path}", content, answer)
 
 
 def _to_completion_request(request: GenerateRequest) -> CompletionRequest:
