@@ -47,9 +47,13 @@ def measure(recipe: str, seconds: float, overrides: tuple[str, ...], run_dir: Pa
         [*command, *(part for knob in knobs for part in ("--set", knob))], stdout=subprocess.PIPE, text=True
     )
     processor_seconds: dict[str, float] = {}
+    ledger: Ledger | None = None
     while process.poll() is None:
         time.sleep(1.0)
-        processor_seconds |= _processor_seconds(run_dir)
+        if ledger is None and (run_dir / "ledger.sqlite").exists():
+            ledger = Ledger.open(run_dir)
+        if ledger is not None:
+            processor_seconds |= _processor_seconds(ledger)
     if process.returncode:
         raise SystemExit("the run failed; its message stands above")
     output = process.stdout.read() if process.stdout else ""
@@ -64,15 +68,10 @@ def measure(recipe: str, seconds: float, overrides: tuple[str, ...], run_dir: Pa
     return {key: summary[key] for key in keys} | {"cores_used": cores, "load_average_1min": load}
 
 
-def _processor_seconds(run_dir: Path) -> dict[str, float]:
+def _processor_seconds(ledger: Ledger) -> dict[str, float]:
     """User and system seconds of every module so far, its living children included."""
-    if not (run_dir / "ledger.sqlite").exists():
-        return {}
-    ledger = Ledger.open(run_dir)
-    modules = ledger.modules()
-    ledger.close()
     used = {}
-    for row in modules:
+    for row in ledger.modules():
         try:
             process = psutil.Process(row.pid)
             family = [process, *process.children(recursive=True)]

@@ -14,7 +14,9 @@ from quartet.errors import ConfigError, nearest
 def load_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
     """Read a recipe and apply dotted overrides. Raises `ConfigError` that names the key and the nearest valid one."""
     if not path.is_file():
-        raise ConfigError(f"no recipe at {path}", "give the path of a recipe.toml; `quartet train --help` shows one")
+        raise ConfigError(
+            f"no recipe at {path}", "give the path of a recipe.toml, for example recipes/miniwob/recipe.toml"
+        )
     try:
         data = tomllib.loads(path.read_text())
     except tomllib.TOMLDecodeError as error:

@@ -42,6 +42,7 @@ class Session:
         self.display.__exit__(kind, error, trace)
         self._supervisor.__exit__(kind, error, trace)
         self._lock.__exit__(kind, error, trace)
+        self.ledger.close()
 
     def train(self) -> None:
         """Train until the data manager says why to stop; nothing to do when it said so before."""

@@ -14,7 +14,6 @@ from quartet.config import Recipe
 from quartet.data.ledger import Ledger
 from quartet.data.manager import DataManager
 from quartet.env import make_pool
-from quartet.errors import StarvedError
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
 from quartet.observe.summary import after_tag
@@ -22,14 +21,16 @@ from quartet.policy.load import load_policy
 from quartet.rollout.engine.torch_engine import TorchEngine
 from quartet.rollout.renderer import Renderer
 from quartet.rollout.worker import RolloutWorker
+from quartet.runtime.run_dir import RunLock
 from quartet.runtime.session import admit_missing_evaluations, open_or_create
 from quartet.train.trainer import Trainer
 
 
 def train_synchronously(recipe: Recipe, run_dir: Path) -> None:
-    """Evaluate, train and evaluate in this process. Raises `StarvedError` when no group has contrast for too long."""
+    """Evaluate, train and evaluate in this process. Ends with a stop reason when no group has contrast for too long."""
     torch.set_num_threads(recipe.engine.threads)
-    asyncio.run(_run(recipe, run_dir))
+    with RunLock(run_dir):
+        asyncio.run(_run(recipe, run_dir))
 
 
 async def _run(recipe: Recipe, run_dir: Path) -> None:
@@ -88,7 +89,7 @@ class _House:
                 policy = self._ledger.latest_policy()
                 await self._engine.load_policy(policy.path, policy.version)
             elif time.monotonic() - last_trained > self._recipe.train.starved_timeout_seconds:
-                raise StarvedError("starved: no group had contrast for too long", "make the tasks easier or harder")
+                self._ledger.request_stop("starved: no group had contrast for too long")
 
     async def close(self) -> None:
         await self._pool.close()

@@ -182,8 +182,8 @@ class Trainer:
             self.ledger.request_stop(reason)
             raise StarvedError(
                 reason,
-                "`quartet status` shows what the other modules wait for and why groups were dropped; if every group "
-                "is dropped for equal rewards, the tasks are too easy or too hard",
+                "`quartet status` shows what the others wait for, the `group` records of metrics.jsonl why groups were "
+                "dropped; if it is always for equal rewards, the tasks are too easy or too hard",
             )
 
 
