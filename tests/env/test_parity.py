@@ -7,6 +7,7 @@ import asyncio
 import random
 import re
 import shutil
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -57,7 +58,16 @@ class Oracle:
 
         action = self.env.create_action(ActionTypes.CLICK_COORDS, coords=np.array([x, y], dtype=np.float32))
         self.env.step(action)
+        self._wait_for_animations()
         return self.standing()
+
+    def _wait_for_animations(self) -> None:
+        """Farama's page slides its sections open; a click in the meantime would hit what moves. Ours has no animations."""
+        still_moving = "return window.jQuery ? jQuery(':animated').length : 0"
+        for _ in range(MAX_ASKS):
+            if not self.env.instance.driver.execute_script(still_moving):
+                return
+            time.sleep(0.1)
 
     def standing(self) -> tuple[bool, float]:
         metadata = self.env.instance.get_metadata()
