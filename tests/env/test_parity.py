@@ -62,7 +62,7 @@ class Oracle:
         return self.standing()
 
     def _wait_for_animations(self) -> None:
-        """Farama's page slides its sections open; a click in the meantime would hit what moves. Ours has no animations."""
+        """Farama's page slides sections open, and a click in the meantime hits what moves. Ours has no animations."""
         still_moving = "return window.jQuery ? jQuery(':animated').length : 0"
         for _ in range(MAX_ASKS):
             if not self.env.instance.driver.execute_script(still_moving):
