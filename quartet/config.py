@@ -123,6 +123,8 @@ class Train(Section):
     """Peak learning rate of AdamW."""
     warmup_steps: Annotated[int, Field(ge=0)] = 0
     """Optimizer steps over which the learning rate rises linearly."""
+    decay_steps: Annotated[int, Field(ge=0)] = 0
+    """Optimizer steps over which it then falls linearly to a tenth, where it stays; 0 keeps it constant."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """AdamW's decoupled weight decay."""
     adam_beta1: Fraction = 0.9
@@ -150,6 +152,8 @@ class Advantage(Section):
     """`grpo`: (reward - group mean) / (group standard deviation + epsilon), one value per trajectory."""
     epsilon: PositiveFloat = 1e-6
     """Added to the group's standard deviation."""
+    negative_weight: Annotated[float, Field(ge=0)] = 1.0
+    """Factor on advantages below zero. 1 is GRPO; 0 learns from what went better than the group's mean, only."""
 
 
 class Loss(Section):
@@ -240,8 +244,10 @@ class Sft(Section):
     """Folder the policy is written to."""
     copy_steps: Annotated[int, Field(ge=0)] = 0
     """Warm-up: this many steps of copying random sequences before the first demonstration."""
-    steps: Positive = 1000
-    """Optimizer steps on demonstrations."""
+    steps: Annotated[int, Field(ge=0)] = 1000
+    """Optimizer steps on demonstrations; 0 means as many as `max_seconds` allows."""
+    steps_per_rehearsal: Annotated[int, Field(ge=0)] = 0
+    """One more step of copying after every so many demonstration steps, so that it is not forgotten; 0 means none."""
     tokens_per_batch: Positive = 4096
     """Tokens of one optimizer step, padding included."""
     learning_rate: PositiveFloat = 1e-3

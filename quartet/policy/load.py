@@ -90,6 +90,8 @@ def save_policy(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, fold
     transformers_logging.disable_progress_bar()
     model.save_pretrained(str(fresh))
     tokenizer.save_pretrained(str(fresh))
+    for file in weight_files(fresh):  # written for the owner only, unlike the rest
+        file.chmod((fresh / "config.json").stat().st_mode)
     if folder.exists():
         folder.rename(stale)
     fresh.rename(folder)

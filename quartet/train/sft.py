@@ -13,7 +13,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
-from quartet.config import Recipe
+from quartet.config import Recipe, Sft
 from quartet.errors import ConfigError
 from quartet.policy.copying import CopyingExercises
 from quartet.policy.examples import TokenBatch, batches, read_chats
@@ -25,6 +25,9 @@ FINAL_LEARNING_RATE_SHARE = 0.1
 ADAM_BETAS = (0.9, 0.98)
 MAX_GRAD_NORM = 1.0
 STEPS_IN_SUMMARY = 20
+COPY, DEMONSTRATIONS = "copy", "demonstrations"
+Lesson = tuple[str, TokenBatch]
+"""Phase and batch of one optimizer step."""
 
 
 class SftStep(NamedTuple):
@@ -35,6 +38,7 @@ class SftStep(NamedTuple):
     step: int
     """Counts both phases, from 1."""
     total_steps: int
+    """0 when only the clock ends the stage."""
     loss: float
     """Mean cross entropy of the learned tokens, in nats."""
     accuracy: float
@@ -74,19 +78,36 @@ def run_sft(recipe: Recipe, *, on_step: Callable[[SftStep], None] | None = None)
     pad_id = tokenizer.pad_token_id if isinstance(tokenizer.pad_token_id, int) else 0
     examples = read_chats(sft.data, tokenizer)
     exercises = CopyingExercises(tokenizer, recipe.seed)
-    copying = exercises.batches(sft.copy_steps, sft.tokens_per_batch, pad_id)
     rng = np.random.default_rng(recipe.seed)
-    demonstrations = islice(batches(examples, sft.tokens_per_batch, pad_id, rng), sft.steps)
+    demonstrations = batches(examples, sft.tokens_per_batch, pad_id, rng)
+    lessons = schedule(sft, exercises.batches(sft.tokens_per_batch, pad_id), demonstrations)
 
     steps: list[SftStep] = []
-    for step in SftTrainer(model, recipe).run(copying, demonstrations):
+    for step in SftTrainer(model, recipe).run(lessons):
         steps.append(step)
-        if step.phase == "copy":
+        if step.phase == COPY:
             exercises.observe(step.accuracy)
         if on_step:
             on_step(step)
     save_policy(model.eval(), tokenizer, sft.output)
     return summarise(recipe, steps, num_examples=len(examples))
+
+
+def schedule(sft: Sft, copying: Iterator[TokenBatch], demonstrations: Iterator[TokenBatch]) -> Iterator[Lesson]:
+    """First copying alone, then demonstrations, among which copying is rehearsed."""
+    yield from ((COPY, batch) for batch in islice(copying, sft.copy_steps))
+    for number, batch in enumerate(islice(demonstrations, sft.steps or None), start=1):
+        yield DEMONSTRATIONS, batch
+        if sft.steps_per_rehearsal and number % sft.steps_per_rehearsal == 0:
+            yield COPY, next(copying)
+
+
+def count_steps(sft: Sft) -> int:
+    """Optimizer steps of all lessons; 0 when the clock decides."""
+    if not sft.steps:
+        return 0
+    rehearsals = sft.steps // sft.steps_per_rehearsal if sft.steps_per_rehearsal else 0
+    return sft.copy_steps + sft.steps + rehearsals
 
 
 class SftTrainer:
@@ -100,22 +121,22 @@ class SftTrainer:
             model.parameters(), lr=recipe.sft.learning_rate, betas=ADAM_BETAS, weight_decay=0.0, fused=True
         )
 
-    def run(self, copying: Iterator[TokenBatch], demonstrations: Iterator[TokenBatch]) -> Iterator[SftStep]:
-        """Train on all batches, one optimizer step each, until they or `max_seconds` end."""
-        total = self._sft.copy_steps + self._sft.steps
-        started = time.monotonic()
-        step = 0
-        for phase, phase_batches in (("copy", copying), ("demonstrations", demonstrations)):
-            for batch in phase_batches:
-                step += 1
-                loss, accuracy = self._learn(batch, self._learning_rate(step))
-                seconds = time.monotonic() - started
-                yield SftStep(phase, step, total, loss, accuracy, batch.ids_BT.numel(), seconds)
-                if seconds > self._sft.max_seconds:
-                    return
+    def run(self, lessons: Iterator[Lesson]) -> Iterator[SftStep]:
+        """Train on all lessons, one optimizer step each, until they or `max_seconds` end."""
+        total, started = count_steps(self._sft), time.monotonic()
+        demonstrated = 0
+        for step, (phase, batch) in enumerate(lessons, start=1):
+            rate = self._learning_rate(step, demonstrated, time.monotonic() - started)
+            loss, accuracy = self._learn(batch, rate)
+            demonstrated += phase == DEMONSTRATIONS
+            seconds = time.monotonic() - started
+            yield SftStep(phase, step, total, loss, accuracy, batch.ids_BT.numel(), seconds)
+            if seconds > self._sft.max_seconds:
+                return
 
-    def _learning_rate(self, step: int) -> float:
-        done = max(0, step - self._sft.copy_steps) / self._sft.steps
+    def _learning_rate(self, step: int, demonstrated: int, seconds: float) -> float:
+        """Falls with the demonstrations or, when their number is open, with the clock."""
+        done = demonstrated / self._sft.steps if self._sft.steps else min(1.0, seconds / self._sft.max_seconds)
         share = min(1.0, step / WARMUP_STEPS) * (1 - (1 - FINAL_LEARNING_RATE_SHARE) * done)
         return self._sft.learning_rate * share
 
@@ -147,7 +168,7 @@ def learned_logits(model: PreTrainedModel, batch: TokenBatch) -> tuple[torch.Ten
 
 def summarise(recipe: Recipe, steps: list[SftStep], *, num_examples: int) -> SftSummary:
     last = steps[-STEPS_IN_SUMMARY:]
-    demonstration_steps = sum(step.phase == "demonstrations" for step in steps)
+    demonstration_steps = sum(step.phase == DEMONSTRATIONS for step in steps)
     return SftSummary(
         output=recipe.sft.output,
         examples=num_examples,

@@ -115,6 +115,23 @@ def test_it_learns_its_demonstrations(recipe: Recipe):
     json.dumps(summary)
 
 
+def test_copying_is_rehearsed_among_demonstrations(recipe: Recipe):
+    steps: list[SftStep] = []
+    run_sft(tuned(recipe, copy_steps=1, steps=5, steps_per_rehearsal=2), on_step=steps.append)
+    c, d = "copy", "demonstrations"
+    assert [step.phase for step in steps] == [c, d, d, c, d, d, c, d]
+    assert steps[-1].total_steps == 8
+
+
+def test_without_a_number_of_steps_the_clock_decides(recipe: Recipe):
+    steps: list[SftStep] = []
+    summary = run_sft(tuned(recipe, copy_steps=0, steps=0, max_seconds=0.5), on_step=steps.append)
+    assert summary["stopped_by"] == "max_seconds"
+    assert summary["train_seconds"] > 0.5
+    assert len(steps) > 1
+    assert steps[0].total_steps == 0
+
+
 def test_time_ends_it_and_the_policy_is_written(recipe: Recipe):
     summary = run_sft(tuned(recipe, steps=100_000, max_seconds=0.01))
     assert summary["stopped_by"] == "max_seconds"
