@@ -21,6 +21,7 @@ from quartet.train.loss.base import LossInput
 from quartet.train.microbatch import Microbatch, microbatches, share_prompts
 from quartet.train.packing import Branch
 
+FINAL_LEARNING_RATE_SHARE = 0.1
 Plan = list[list[Microbatch]]
 """One list of microbatches per minibatch, in the order of training."""
 
@@ -145,9 +146,11 @@ class Learner:
         return {"loss": loss.item(), **metrics}
 
     def _learning_rate(self) -> float:
-        """Linear warmup over the first optimizer steps, then constant."""
-        train = self.recipe.train
-        return train.learning_rate * min(1.0, self.optimizer_step / max(1, train.warmup_steps))
+        """Linear warmup over the first optimizer steps, then constant or a linear fall to the final share."""
+        train, step = self.recipe.train, self.optimizer_step
+        warm = min(1.0, step / max(1, train.warmup_steps))
+        fallen = min(1.0, max(0, step - train.warmup_steps) / train.decay_steps) if train.decay_steps else 0.0
+        return train.learning_rate * warm * (1 - (1 - FINAL_LEARNING_RATE_SHARE) * fallen)
 
 
 def _make_optimizer(model: PreTrainedModel, recipe: Recipe) -> torch.optim.AdamW:

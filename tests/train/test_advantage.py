@@ -25,6 +25,11 @@ def test_epsilon_stands_beside_the_standard_deviation() -> None:
     np.testing.assert_allclose(halves, [0.75, -0.25, -0.25, -0.25])  # std = 0.5 exactly
 
 
+def test_what_went_worse_may_weigh_less() -> None:
+    quarter = make_advantage(Advantage(negative_weight=0.25)).estimate(np.array([1.0, 0.0, 0.0, 0.0]))
+    np.testing.assert_allclose(quarter, [1.5, -0.125, -0.125, -0.125], atol=1e-5)
+
+
 @given(st.floats(-1e3, 1e3), st.integers(1, 16))
 def test_equal_rewards_and_singletons_give_exactly_zero(reward: float, size: int) -> None:
     assert not estimate(*[reward] * size).any()
