@@ -15,19 +15,21 @@ from quartet.errors import ConfigError
 from quartet.types import Group, GroupMember, Task
 
 
-def context(statistics: dict[str, tuple[int, int]] | None = None, *, admitted: int = 0, **control) -> ControlContext:
-    """`statistics` are (mixed groups, groups) by family."""
+def context(
+    statistics: dict[str, tuple[int, int, float]] | None = None, *, admitted: int = 0, **control
+) -> ControlContext:
+    """`statistics` are (mixed groups, groups, success rate) by family."""
     stats = {
         family: FamilyStats(
             rollouts=8 * groups,
-            successes=0,
+            successes=round(8 * groups * success_rate),
             mean_reward=0.0,
             mean_turns=1.0,
             mean_response_tokens=1.0,
             groups=groups,
             mixed_groups=mixed,
         )
-        for family, (mixed, groups) in (statistics or {}).items()
+        for family, (mixed, groups, success_rate) in (statistics or {}).items()
     }
     return ControlContext(
         recipe=recipe(control=control),
@@ -57,11 +59,14 @@ def test_uniform_is_uniform():
     assert all(abs(count - 1000) < 5 * 1000**0.5 for count in seen.values())
 
 
-def test_contrast_weighs_families_by_their_share_of_mixed_groups():
-    sampler = SAMPLERS["contrast"](context({"easy": (0, 12), "even": (12, 12), "hard": (3, 12)}))
-    assert sampler.weights() == [0.5 / 13, 12.5 / 13, 3.5 / 13, 0.5]  # type: ignore[attr-defined]
+def test_contrast_weighs_families_by_mixed_groups_and_hopes_for_those_that_fail():
+    sampler = SAMPLERS["contrast"](context({"easy": (0, 12, 1.0), "even": (12, 12, 0.5), "hard": (0, 12, 0.0)}))
+    solved, mixed, failing, unseen = sampler.weights()  # type: ignore[attr-defined]
+    assert (solved, mixed) == pytest.approx((0.04, 0.04 + 14 / 16))
+    assert (failing, unseen) == pytest.approx((0.04 + 4 / 16, 1.04))
     seen = Counter(task.family for task in sampler.pick(4000))
     assert seen["even"] > 10 * seen["easy"] > 0
+    assert seen["even"] > 2 * seen["hard"] > 4 * seen["easy"]
 
 
 def test_fixed():

@@ -1,23 +1,30 @@
-"""Families in proportion to the share of their groups that had contrast."""
+"""Families in proportion to the share of their groups that had contrast, with hope for those that fail."""
 
 from quartet.data.control.base import ControlContext, TaskSampler
+from quartet.data.rows import FamilyStats
 from quartet.types import Group, Task
 
-PRIOR_GROUPS = 1.0
-"""Imagined groups, half of them mixed, added to what was seen: an unseen family counts as one of even odds."""
+HOPED_GROUPS = 4.0
+"""Imagined groups added to what was seen. They are mixed in proportion to how often the family fails."""
+LEAST_WEIGHT = 0.04
+"""Of a family that is always solved, so that a relapse is noticed. An unseen family weighs 1 more."""
 
 
-def weight(mixed_groups: int, groups: int) -> float:
-    """Expected share of mixed groups: Beta(1/2, 1/2) prior, updated with the newest groups."""
-    return (mixed_groups + PRIOR_GROUPS / 2) / (groups + PRIOR_GROUPS)
+def weight(stats: FamilyStats | None) -> float:
+    """Measured share of mixed groups, drawn towards the family's failure rate while few groups are known."""
+    if stats is None or not stats.rollouts:
+        return LEAST_WEIGHT + 1
+    failure_rate = 1 - stats.successes / stats.rollouts
+    return LEAST_WEIGHT + (stats.mixed_groups + HOPED_GROUPS * failure_rate) / (stats.groups + HOPED_GROUPS)
 
 
 class ContrastSampler(TaskSampler):
     """Draws a family by the share of its newest closed groups whose rewards differed, then a seed uniformly.
 
     The share is measured on groups, not computed from the success rate: the rollouts of a group have the same seed, so
-    a family that is solved on half its seeds may have no contrast at all. A family without any mixed group in its
-    window is drawn about once where a fully mixed one is drawn 25 times, so it is never forgotten.
+    a family that is solved on half its seeds may have no contrast at all. A family that always fails may come into
+    reach when others teach its skills, or may have been forgotten a moment ago: it is drawn about once where a fully
+    mixed one is drawn three times. One that is always solved is drawn once in twenty-five.
     """
 
     def __init__(self, context: ControlContext) -> None:
@@ -34,5 +41,4 @@ class ContrastSampler(TaskSampler):
     def weights(self) -> list[float]:
         """One per family, not normalised."""
         statistics = self._context.statistics()
-        seen = [statistics.get(family) for family in self._context.families]
-        return [weight(stats.mixed_groups, stats.groups) if stats else weight(0, 0) for stats in seen]
+        return [weight(statistics.get(family)) for family in self._context.families]
