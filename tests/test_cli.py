@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from quartet.data.ledger import Ledger
+from quartet.errors import SetupError
 from quartet.recipe_file import to_toml
 from tests.conftest import bandit_recipe
 
@@ -129,3 +130,29 @@ def test_a_missing_browser_is_named(tmp_path, bandit_policy):
     assert refused.returncode == 4
     assert "no browser found" in refused.stderr
     assert "apt-get install chromium" in refused.stderr
+
+
+FULL_DISK = """
+import resource, sys
+from quartet.cli import main
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+sys.argv = ["quartet", "train", *sys.argv[1:]]
+main()
+"""
+
+
+def test_a_full_disk_is_explained_wherever_it_is_met(recipe_path, tmp_path):
+    arguments = [str(recipe_path), "--run-dir", str(tmp_path / "run")]
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == SetupError.exit_code
+    assert "cannot write" in done.stderr and "free some space" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_control_without_demonstrations_is_refused_at_once(recipe_path):
+    done = quartet("train", recipe_path, "--dry-run", "--set", "evaluation.control=true")
+    assert done.returncode == 1
+    assert "sft.data" in done.stderr

@@ -2,6 +2,8 @@
 
 import importlib
 import sys
+from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -48,5 +50,15 @@ def main() -> None:
     try:
         cli()
     except QuartetError as error:
-        click.secho(f"error: {error}", fg="red", err=True)
-        sys.exit(error.exit_code)
+        _fail(error)
+    except OSError as error:
+        from quartet.data.disk import full_disk_error
+
+        if (full := full_disk_error(error, Path.cwd())) is None:
+            raise
+        _fail(full)
+
+
+def _fail(error: QuartetError) -> NoReturn:
+    click.secho(f"error: {error}", fg="red", err=True)
+    sys.exit(error.exit_code)

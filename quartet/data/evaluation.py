@@ -44,8 +44,7 @@ class PeriodicEvaluation:
     """Evaluates every so many train steps while training goes on, and remembers the best policy.
 
     Engines go on to newer policies meanwhile, so a result belongs to the policy that was newest at its admission and,
-    in part, to its successors. Before and after training no new policy appears; the first seconds after training may
-    still be served by the last but one.
+    in part, to its successors. Before and after training no new policy appears.
     """
 
     def __init__(self, recipe: Recipe, ledger: Ledger, recorder: Recorder, families: list[str]) -> None:

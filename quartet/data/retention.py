@@ -19,7 +19,7 @@ class Retention:
         self._run_dir = run_dir
 
     def sweep(self) -> str | None:
-        """Delete what is over the budget; returns the reason why the run must stop, or None."""
+        """Delete what is over the budget; returns the reason why the run must stop (it begins with "disk"), or None."""
         self._sweep_policies()
         return self._sweep_blobs() or self._check_free()
 
@@ -48,7 +48,7 @@ class Retention:
             freed = self._ledger.drop_screenshots(_ROLLOUTS_PER_STEP)
             if not freed:
                 return (
-                    f"blobs take {size / 1e6:.0f} MB, more than disk.max_blob_megabytes = "
+                    f"disk: blobs take {size / 1e6:.0f} MB, more than disk.max_blob_megabytes = "
                     f"{self._disk.max_blob_megabytes}, and no screenshots are left to delete: raise it and resume"
                 )
             size -= freed
@@ -59,6 +59,6 @@ class Retention:
         if free >= self._disk.min_free_megabytes:
             return None
         return (
-            f"only {free:.0f} MB are free at {self._run_dir}, fewer than disk.min_free_megabytes = "
+            f"disk: only {free:.0f} MB are free at {self._run_dir}, fewer than disk.min_free_megabytes = "
             f"{self._disk.min_free_megabytes}: free some space and resume"
         )

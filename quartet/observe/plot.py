@@ -36,13 +36,13 @@ def _draw_curve(axes: Axes, records: list[dict[str, Any]], summary: dict[str, An
         color=BEFORE,
         label="training groups, as control draws them",
     )
-    axes.plot(
-        [(r["time"] - start) / 60 for r in evaluations],
-        [100 * r["success"] for r in evaluations],
-        color=AFTER,
-        marker="o",
-        label="held-out seeds, greedy",
-    )
+    held_out = [
+        (0.0, summary.get("success_before")),
+        *(((r["time"] - start) / 60, r["success"]) for r in evaluations),
+        ((summary.get("train_seconds") or 0.0) / 60, summary.get("success_after")),
+    ]
+    minutes, successes = [minute for minute, s in held_out if s is not None], [s for _, s in held_out if s is not None]
+    axes.plot(minutes, [100 * s for s in successes], color=AFTER, marker="o", label="held-out seeds, greedy")
     for key, colour, style, name in (
         ("success_before", AFTER, ":", "before"),
         ("success_after", AFTER, "--", "after"),

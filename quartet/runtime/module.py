@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from quartet.config import Recipe
+from quartet.data.disk import full_disk_error
 from quartet.errors import QuartetError
 from quartet.observe.log import log_to_file
 from quartet.recipe_file import load_recipe
@@ -37,6 +38,10 @@ def run_module(module: str, run_dir: Path) -> int:
         asyncio.run(_run(module, load_recipe(run_dir / "config.toml"), run_dir))
     except QuartetError as error:
         return _report(module, error)
+    except OSError as error:
+        if (full := full_disk_error(error, run_dir)) is None:
+            raise
+        return _report(module, full)
     except BaseExceptionGroup as group:
         known = group.subgroup(QuartetError)
         if known is None:

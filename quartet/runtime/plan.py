@@ -26,6 +26,11 @@ def check_recipe(recipe: Recipe) -> None:
     for name in recipe.filter.names:
         lookup("filter", name, FILTERS)
     check_model_folder(Path(recipe.model.path))
+    if recipe.evaluation.control and not Path(recipe.sft.data).is_file():
+        raise ConfigError(
+            f"evaluation.control needs demonstrations: there is no file sft.data = {recipe.sft.data!r}",
+            "name a chat-format JSONL file, or set evaluation.control=false",
+        )
 
 
 def check_model_folder(path: Path) -> None:

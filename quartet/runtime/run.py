@@ -8,11 +8,11 @@ from pathlib import Path
 
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
-from quartet.errors import ConfigError, QuartetError, StarvedError
+from quartet.errors import ConfigError, QuartetError, SetupError, StarvedError
 from quartet.observe.log import log_to_file
 from quartet.observe.summary import Results, Summary, after_tag, evaluation_summary, write_summary
 from quartet.runtime.plan import check_recipe
-from quartet.runtime.run_dir import prepare
+from quartet.runtime.run_dir import RunLock, prepare
 from quartet.runtime.session import Session
 from quartet.runtime.synchronous import train_synchronously
 
@@ -21,7 +21,8 @@ EVALUATION_MARKER = "evaluation"
 
 
 def run_recipe(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quiet: bool) -> Summary:
-    """Evaluate, train, evaluate, control, summary. Raises `StarvedError` after the summary is written."""
+    """Evaluate, train, evaluate, control, summary. Raises, after the summary is written, `StarvedError` for a run
+    that found nothing to train and `SetupError` for one that a full disk ended."""
     check_recipe(recipe)
     prepare(recipe, run_dir, resume=resume, fresh=fresh)
     log_to_file(run_dir, "supervisor")
@@ -32,13 +33,22 @@ def run_recipe(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quie
         train_synchronously(recipe, run_dir)
     else:
         _train_in_processes(recipe, run_dir, quiet=quiet)
-    control = train_control(recipe, run_dir, quiet=quiet) if recipe.evaluation.control else None
-    ledger = Ledger.open(run_dir)
-    summary = write_summary(recipe, run_dir, ledger, wall_seconds=time.time() - started, control=control)
-    ledger.close()
+    summary = _summarise(recipe, run_dir, started, control=None)
+    if recipe.evaluation.control:
+        summary = _summarise(recipe, run_dir, started, control=train_control(recipe, run_dir, quiet=quiet))
     if summary["stop_reason"].startswith("starved"):
         raise StarvedError(summary["stop_reason"], "`quartet status` shows what nobody delivered")
+    if summary["stop_reason"].startswith("disk"):
+        raise SetupError(summary["stop_reason"], "then go on with --resume; nothing was lost")
     return summary
+
+
+def _summarise(recipe: Recipe, run_dir: Path, started: float, *, control: Results | None) -> Summary:
+    ledger = Ledger.open(run_dir)
+    try:
+        return write_summary(recipe, run_dir, ledger, wall_seconds=time.time() - started, control=control)
+    finally:
+        ledger.close()
 
 
 def _forget_stop(run_dir: Path) -> None:
@@ -85,10 +95,11 @@ def train_control(recipe: Recipe, run_dir: Path, *, quiet: bool) -> Results:
     folder = run_dir / "control"
     command = [
         *(sys.executable, "-m", "quartet", "sft", str(run_dir / "config.toml"), "--json"),
-        *("--set", "sft.copy_steps=0", "--set", "sft.steps=1000000", "--set", f"sft.max_seconds={seconds}"),
+        *("--set", "sft.copy_steps=0", "--set", "sft.steps=0", "--set", f"sft.max_seconds={seconds}"),
         *("--set", f"sft.output={folder / 'policy'}"),
     ]
-    finished = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    with RunLock(run_dir):
+        finished = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     if finished.returncode:
         raise QuartetError(
             "the supervised control failed", "its message stands above; evaluation.control=false skips it"

@@ -10,6 +10,8 @@ from quartet.data.schema import policies
 from quartet.errors import LedgerError
 from quartet.types import Policy
 
+_SERVED = "served_version"
+
 
 class Policies(LedgerPart):
     def register_initial_policy(self, path: str) -> Policy:
@@ -23,6 +25,14 @@ class Policies(LedgerPart):
         """The newest committed policy. Raises `LedgerError` when there is none yet."""
         with self._database.read() as connection:
             return self._latest_policy(connection)
+
+    def mark_served(self, version: int) -> None:
+        """The engine took this version or, its checks failing, refused it; it will not change before the next one."""
+        self.set_value(_SERVED, version)
+
+    def latest_is_served(self) -> bool:
+        """Whether the engine has seen the newest policy."""
+        return self.value(_SERVED) == self.latest_policy().version
 
     def policies(self) -> list[Policy]:
         """All committed policies, oldest first; the disk budget may have taken the folders of some."""
