@@ -2,7 +2,6 @@
 
 import importlib
 import sys
-from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -54,7 +53,7 @@ def main() -> None:
     except OSError as error:
         from quartet.data.disk import full_disk_error
 
-        if (full := full_disk_error(error, Path.cwd())) is None:
+        if (full := full_disk_error(error)) is None:
             raise
         _fail(full)
 

@@ -16,16 +16,16 @@ def free_megabytes(folder: Path) -> float:
 
 def raise_if_full(error: OSError, path: Path) -> None:
     """Raise `SetupError` when `error` means that `path` could not be written for lack of space."""
-    if full := full_disk_error(error, path):
-        raise full from error
+    if error.errno in _FULL:
+        raise SetupError(
+            f"cannot write {path}: {error.strerror} ({free_megabytes(path.parent):.0f} MB free)",
+            "free some space and go on with --resume; everything written before is intact",
+        ) from error
 
 
-def full_disk_error(error: OSError, path: Path) -> SetupError | None:
-    """What to tell the user when `error`, met while writing somewhere under `path`, means a lack of space."""
+def full_disk_error(error: OSError) -> SetupError | None:
+    """What to tell the user when `error`, from anywhere, means a lack of space; None when it means something else."""
     if error.errno not in _FULL:
         return None
-    folder = path if path.is_dir() else path.parent
-    return SetupError(
-        f"cannot write {error.filename or path}: {error.strerror} ({free_megabytes(folder):.0f} MB free)",
-        "free some space and go on with --resume; everything written before is intact",
-    )
+    what = f"cannot write {error.filename}" if error.filename else "cannot write"
+    return SetupError(f"{what}: {error.strerror}", "free some space and go on; what the ledger has committed is intact")

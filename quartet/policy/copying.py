@@ -73,7 +73,10 @@ class CopyingExercises:
             yield pad(self.draw(tokens_per_batch), pad_id)
 
     def draw(self, tokens: int) -> list[Example]:
-        """Exercises of the present level, in equal parts, that take about this many tokens when padded."""
+        """Exercises of the present level that take about this many tokens when padded; kinds take turns.
+
+        Every batch begins with the first kind, so the last one is rarer where a batch holds only a few.
+        """
         kinds = PAGE_EXERCISES if LEVELS[self.level].most_elements else ("repeat",)
         exercises: list[Example] = []
         longest = 0

@@ -36,30 +36,28 @@ def run_module(module: str, run_dir: Path) -> int:
     log_to_file(run_dir, module)
     try:
         asyncio.run(_run(module, load_recipe(run_dir / "config.toml"), run_dir))
-    except QuartetError as error:
-        return _report(module, error)
-    except OSError as error:
-        if (full := full_disk_error(error, run_dir)) is None:
+    except (QuartetError, OSError, BaseExceptionGroup) as error:
+        if (known := explained(error)) is None:
             raise
-        return _report(module, full)
-    except BaseExceptionGroup as group:
-        known = group.subgroup(QuartetError)
-        if known is None:
-            raise
-        return _report(module, _first(known))
+        return _report(module, known)
     return 0
+
+
+def explained(error: BaseException) -> QuartetError | None:
+    """The error that tells what to do: itself, a full disk, or the first such of a `TaskGroup`; None for a bug."""
+    if isinstance(error, QuartetError):
+        return error
+    if isinstance(error, OSError):
+        return full_disk_error(error)
+    if isinstance(error, BaseExceptionGroup):
+        return next((known for inner in error.exceptions if (known := explained(inner))), None)
+    return None
 
 
 def _report(module: str, error: QuartetError) -> int:
     logging.getLogger(module).error("%s", error)
     print(error, file=sys.stderr)  # noqa: T201  (the supervisor shows the last line of a module that died)
     return error.exit_code
-
-
-def _first(group: BaseExceptionGroup[QuartetError]) -> QuartetError:
-    """The first error of a group from a `TaskGroup`; the others are its consequences."""
-    error = group.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
 async def _run(module: str, recipe: Recipe, run_dir: Path) -> None:

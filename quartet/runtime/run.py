@@ -1,14 +1,16 @@
 """What the commands do: a whole training run, the evaluation of a policy, the supervised control."""
 
 import json
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import FrameType
 
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
-from quartet.errors import ConfigError, QuartetError, SetupError, StarvedError
+from quartet.errors import ConfigError, InterruptedByUser, QuartetError, SetupError, StarvedError
 from quartet.observe.log import log_to_file
 from quartet.observe.summary import Results, Summary, after_tag, evaluation_summary, write_summary
 from quartet.runtime.plan import check_recipe
@@ -34,12 +36,14 @@ def run_recipe(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quie
     else:
         _train_in_processes(recipe, run_dir, quiet=quiet)
     summary = _summarise(recipe, run_dir, started, control=None)
-    if recipe.evaluation.control:
-        summary = _summarise(recipe, run_dir, started, control=train_control(recipe, run_dir, quiet=quiet))
     if summary["stop_reason"].startswith("starved"):
         raise StarvedError(summary["stop_reason"], "`quartet status` shows what nobody delivered")
     if summary["stop_reason"].startswith("disk"):
         raise SetupError(summary["stop_reason"], "then go on with --resume; nothing was lost")
+    if recipe.evaluation.control and summary["train_seconds"]:
+        with RunLock(run_dir):
+            control = train_control(recipe, run_dir, quiet=quiet)
+        summary = _summarise(recipe, run_dir, started, control=control)
     return summary
 
 
@@ -70,7 +74,9 @@ def _train_in_processes(recipe: Recipe, run_dir: Path, *, quiet: bool) -> None:
 
 def evaluate_policy(recipe: Recipe, policy: Path, run_dir: Path, *, quiet: bool) -> Summary:
     """Evaluate one policy on the held-out tasks of `recipe`, in a run directory of its own."""
-    recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"path": str(policy)})})
+    model = recipe.model.model_copy(update={"path": str(policy)})
+    evaluation = recipe.evaluation.model_copy(update={"control": False})
+    recipe = recipe.model_copy(update={"model": model, "evaluation": evaluation})
     check_recipe(recipe)
     marker = run_dir / EVALUATION_MARKER
     if run_dir.exists() and any(run_dir.iterdir()) and not marker.exists():
@@ -87,7 +93,8 @@ def evaluate_policy(recipe: Recipe, policy: Path, run_dir: Path, *, quiet: bool)
 def train_control(recipe: Recipe, run_dir: Path, *, quiet: bool) -> Results:
     """What the same wall time of supervised training would have given: per-family greedy results.
 
-    It starts from the same initial policy and has every demonstration of `sft.data`.
+    It starts from the same initial policy, learns from `sft.data`, and rehearses copying as `sft.steps_per_rehearsal`
+    says. Raises `InterruptedByUser` on Ctrl-C and SIGTERM; the run itself is complete without it.
     """
     ledger = Ledger.open(run_dir)
     seconds = float(ledger.value("training_seconds", 0.0))
@@ -98,9 +105,7 @@ def train_control(recipe: Recipe, run_dir: Path, *, quiet: bool) -> Results:
         *("--set", "sft.copy_steps=0", "--set", "sft.steps=0", "--set", f"sft.max_seconds={seconds}"),
         *("--set", f"sft.output={folder / 'policy'}"),
     ]
-    with RunLock(run_dir):
-        finished = subprocess.run(command, stdout=subprocess.PIPE, check=False)
-    if finished.returncode:
+    if _wait_for(command):
         raise QuartetError(
             "the supervised control failed", "its message stands above; evaluation.control=false skips it"
         )
@@ -109,3 +114,20 @@ def train_control(recipe: Recipe, run_dir: Path, *, quiet: bool) -> Results:
     results = ledger.evaluation_results("eval/greedy")
     ledger.close()
     return results
+
+
+def _wait_for(command: list[str]) -> int:
+    """Exit code of a command that does not outlive us."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise InterruptedByUser("stopped by the user", "the run is complete but for its control")
+
+    former = {name: signal.signal(name, interrupt) for name in (signal.SIGINT, signal.SIGTERM)}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        return process.wait()
+    finally:
+        process.terminate()
+        process.wait()
+        for name, handler in former.items():
+            signal.signal(name, handler)

@@ -58,7 +58,7 @@ class Session:
     def evaluate(self, when: str) -> None:
         """Held-out episodes of every family, greedy and at the training temperature; done only once per `when`."""
         self._enter_phase(f"evaluating {when}")
-        self._supervisor.run_until(lambda: "served" if self.ledger.latest_is_served() else None, self.display.tick)
+        self._supervisor.run_until(lambda: "settled" if self.ledger.latest_is_settled() else None, self.display.tick)
         tags = admit_missing_evaluations(self.recipe, self.ledger, when)
         self._supervisor.run_until(
             lambda: None if any(self.ledger.evaluation_open(tag) for tag in tags) else "done",

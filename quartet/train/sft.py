@@ -50,7 +50,7 @@ class SftStep(NamedTuple):
 
 
 class SftSummary(TypedDict):
-    """How a fine-tuning ended; loss and accuracy are means over the last 20 steps."""
+    """How a fine-tuning ended; loss and accuracy are means over the last 20 steps, rehearsals included."""
 
     output: str
     examples: int
@@ -67,8 +67,9 @@ class SftSummary(TypedDict):
 def run_sft(recipe: Recipe, *, on_step: Callable[[SftStep], None] | None = None) -> SftSummary:
     """Fine-tune the policy at `model.path` on `sft.data` and write it to `sft.output`.
 
-    The same recipe and seed give the same weights unless `max_seconds` cuts the training short. Raises `ConfigError`
-    for missing or malformed demonstrations and `CheckpointError` for a missing or damaged policy.
+    The same recipe and seed give the same weights unless the clock has a say: `sft.steps` is 0, or `max_seconds` cuts
+    the training short. Raises `ConfigError` for missing or malformed demonstrations and `CheckpointError` for a missing
+    or damaged policy.
     """
     sft = recipe.sft
     if not sft.output:

@@ -54,7 +54,7 @@ class Learner:
         """Minibatches of microbatches, with old and reference log-probs where later steps need them.
 
         Whole groups are dealt to minibatches at random, seeded by the run's seed and the train step: within a group
-        advantages sum to zero and prompts are shared. The first optimizer step starts at the old weights, so with one
+        rewards are compared and prompts are shared. The first optimizer step starts at the old weights, so with one
         epoch the first minibatch needs no extra pass. `progress` is called per microbatch.
         """
         minibatches = self.recipe.train.minibatches

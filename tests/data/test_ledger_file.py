@@ -17,11 +17,11 @@ def test_a_missing_ledger(tmp_path):
 
 
 def test_the_newest_policy_is_served_once_the_engine_says_so(ledger):
-    assert not ledger.latest_is_served()
-    ledger.mark_served(ledger.latest_policy().version)
-    assert ledger.latest_is_served()
-    ledger.mark_served(ledger.latest_policy().version + 1)
-    assert not ledger.latest_is_served()
+    assert not ledger.latest_is_settled()
+    ledger.mark_settled(ledger.latest_policy().version)
+    assert ledger.latest_is_settled()
+    ledger.mark_settled(ledger.latest_policy().version + 1)
+    assert not ledger.latest_is_settled()
 
 
 def test_a_second_run_in_the_same_folder_is_refused(ledger):

@@ -10,7 +10,7 @@ from quartet.data.schema import policies
 from quartet.errors import LedgerError
 from quartet.types import Policy
 
-_SERVED = "served_version"
+_SETTLED = "settled_version"
 
 
 class Policies(LedgerPart):
@@ -26,13 +26,13 @@ class Policies(LedgerPart):
         with self._database.read() as connection:
             return self._latest_policy(connection)
 
-    def mark_served(self, version: int) -> None:
+    def mark_settled(self, version: int) -> None:
         """The engine took this version or, its checks failing, refused it; it will not change before the next one."""
-        self.set_value(_SERVED, version)
+        self.set_value(_SETTLED, version)
 
-    def latest_is_served(self) -> bool:
-        """Whether the engine has seen the newest policy."""
-        return self.value(_SERVED) == self.latest_policy().version
+    def latest_is_settled(self) -> bool:
+        """Whether the engine has taken, or refused, the newest policy: it then serves the best it can."""
+        return self.value(_SETTLED) == self.latest_policy().version
 
     def policies(self) -> list[Policy]:
         """All committed policies, oldest first; the disk budget may have taken the folders of some."""

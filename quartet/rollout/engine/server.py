@@ -77,7 +77,7 @@ class EngineService:
     def __init__(self, engine: TorchEngine, ledger: Ledger, recorder: Recorder, presence: Presence) -> None:
         self._engine, self._ledger, self._recorder, self._presence = engine, ledger, recorder, presence
         self._refused_version = -1
-        self._served_version = -1
+        self._settled_version = -1
         self._metrics_time = time.monotonic()
         self._metrics_totals = msgspec.structs.replace(engine.counters)
 
@@ -88,9 +88,9 @@ class EngineService:
         # Unequal, not only newer: after a roll-back the latest committed policy is an older one.
         if policy.version not in (version, self._refused_version):
             await self._load(policy)
-        if policy.version != self._served_version:
-            self._served_version = policy.version
-            self._ledger.mark_served(policy.version)
+        if policy.version != self._settled_version:
+            self._settled_version = policy.version
+            self._ledger.mark_settled(policy.version)
         if self._engine.active_requests:
             self._presence.working("serving")
         else:

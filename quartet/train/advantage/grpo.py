@@ -8,6 +8,7 @@ from quartet.config import Advantage
 class Grpo:
     """(reward - group mean) / (group standard deviation + epsilon), one value per trajectory.
 
+    Values below zero are then multiplied by `negative_weight`; 1 is GRPO as published.
     The standard deviation is the unbiased one (ddof = 1). Equal rewards give exactly 0, so does a group of one.
     """
 

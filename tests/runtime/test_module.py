@@ -1,0 +1,26 @@
+"""How a module ends: an error that says what to do is told apart from a bug, wherever in a task group it hides."""
+
+import errno
+
+from quartet.errors import EngineError, SetupError
+from quartet.runtime.module import explained
+
+FULL = OSError(errno.ENOSPC, "No space left on device", "/runs/demo/metrics.jsonl")
+
+
+def test_our_errors_explain_themselves():
+    error = EngineError("it has stopped", "start it again")
+    assert explained(error) is error
+    assert explained(ExceptionGroup("", [KeyError(), ExceptionGroup("", [error])])) is error
+
+
+def test_a_full_disk_is_named_also_from_a_task_group():
+    for error in (FULL, ExceptionGroup("", [FULL])):
+        known = explained(error)
+        assert isinstance(known, SetupError)
+        assert "/runs/demo/metrics.jsonl" in str(known) and "free some space" in str(known)
+
+
+def test_a_bug_stays_a_bug():
+    assert explained(OSError(errno.EACCES, "Permission denied")) is None
+    assert explained(ExceptionGroup("", [KeyError()])) is None
