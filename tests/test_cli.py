@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from quartet.data.disk import STOPPED_BY_DISK
 from quartet.data.ledger import Ledger
 from quartet.errors import SetupError
 from quartet.recipe_file import to_toml
@@ -150,6 +151,14 @@ def test_a_full_disk_is_explained_wherever_it_is_met(recipe_path, tmp_path):
     assert done.returncode == SetupError.exit_code
     assert "cannot write" in done.stderr and "free some space" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_run_that_a_full_disk_ended_says_so_with_its_exit_code(recipe_path, tmp_path):
+    knobs = ("--set", "disk.min_free_megabytes=1000000000", "--set", "evaluation.before_and_after=false")
+    done = quartet("train", recipe_path, "--run-dir", tmp_path / "run", *knobs)
+    assert done.returncode == SetupError.exit_code
+    assert "MB are free" in done.stderr
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["stop_reason"].startswith(STOPPED_BY_DISK)
 
 
 def test_a_control_without_demonstrations_is_refused_at_once(recipe_path):

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from quartet.errors import SetupError
 
+STOPPED_BY_DISK = "disk: "
+"""How the reason of a stop for lack of space begins; the run then ends with the exit code of `SetupError`."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 from quartet.config import Disk
-from quartet.data.disk import free_megabytes
+from quartet.data.disk import STOPPED_BY_DISK, free_megabytes
 from quartet.data.ledger import Ledger
 
 _ROLLOUTS_PER_STEP = 500
@@ -19,7 +19,7 @@ class Retention:
         self._run_dir = run_dir
 
     def sweep(self) -> str | None:
-        """Delete what is over the budget; returns the reason why the run must stop (it begins with "disk"), or None."""
+        """Delete what is over the budget; returns the reason why the run must stop, or None."""
         self._sweep_policies()
         return self._sweep_blobs() or self._check_free()
 
@@ -48,7 +48,7 @@ class Retention:
             freed = self._ledger.drop_screenshots(_ROLLOUTS_PER_STEP)
             if not freed:
                 return (
-                    f"disk: blobs take {size / 1e6:.0f} MB, more than disk.max_blob_megabytes = "
+                    f"{STOPPED_BY_DISK}blobs take {size / 1e6:.0f} MB, more than disk.max_blob_megabytes = "
                     f"{self._disk.max_blob_megabytes}, and no screenshots are left to delete: raise it and resume"
                 )
             size -= freed
@@ -59,6 +59,6 @@ class Retention:
         if free >= self._disk.min_free_megabytes:
             return None
         return (
-            f"disk: only {free:.0f} MB are free at {self._run_dir}, fewer than disk.min_free_megabytes = "
+            f"{STOPPED_BY_DISK}only {free:.0f} MB are free at {self._run_dir}, fewer than disk.min_free_megabytes = "
             f"{self._disk.min_free_megabytes}: free some space and resume"
         )

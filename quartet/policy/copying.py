@@ -88,7 +88,8 @@ class CopyingExercises:
     def exercise(self, kind: str) -> Example:
         """One exercise of the present level."""
         kinds = {"repeat": self._repeat, "find": self._find, "fill": self._fill, "follow": self._follow}
-        return kinds[kind](max(LEVELS[self.level]))
+        level = LEVELS[self.level]
+        return kinds[kind](level.most_elements or level.longest_period)
 
     def _repeat(self, longest_period: int) -> Example:
         """Noise, then a sequence over and over; learned from its second round on."""

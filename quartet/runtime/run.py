@@ -9,6 +9,7 @@ from pathlib import Path
 from types import FrameType
 
 from quartet.config import Recipe
+from quartet.data.disk import STOPPED_BY_DISK
 from quartet.data.ledger import Ledger
 from quartet.errors import ConfigError, InterruptedByUser, QuartetError, SetupError, StarvedError
 from quartet.observe.log import log_to_file
@@ -38,7 +39,7 @@ def run_recipe(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quie
     summary = _summarise(recipe, run_dir, started, control=None)
     if summary["stop_reason"].startswith("starved"):
         raise StarvedError(summary["stop_reason"], "`quartet status` shows what nobody delivered")
-    if summary["stop_reason"].startswith("disk"):
+    if summary["stop_reason"].startswith(STOPPED_BY_DISK):
         raise SetupError(summary["stop_reason"], "then go on with --resume; nothing was lost")
     if recipe.evaluation.control and summary["train_seconds"]:
         with RunLock(run_dir):

@@ -209,6 +209,7 @@ async def test_waiting_for_a_silent_engine_is_explained(tmp_path):
     bench.admit(rollouts=2)
     async with bench.running():
         await until(lambda: bench.waits_for() == ("waiting", "the engine"))
+        assert bench.ledger.queue_sizes().rollouts["leased"] == 2
 
 
 async def test_waiting_for_a_session_is_explained_and_costs_no_attempt(tmp_path):
