@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from quartet.errors import CheckpointError
+from quartet.policy.load import naming_os_errors
 
 CANARY_FILE = "canary.safetensors"
 MAX_TOKENS = 512
@@ -39,7 +40,9 @@ def write_canary(folder: str | Path, model: PreTrainedModel, sequences: list[lis
     lengths = torch.tensor([len(ids) for ids in sequences])
     token_ids = torch.tensor([token for ids in sequences for token in ids])
     tensors = {"lengths": lengths, "token_ids": token_ids, "logprobs": _score(model, lengths, token_ids)}
-    save_file(tensors, Path(folder) / CANARY_FILE)
+    file = Path(folder) / CANARY_FILE
+    with naming_os_errors(file):
+        save_file(tensors, file)
 
 
 def has_canary(folder: str | Path) -> bool:

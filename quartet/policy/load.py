@@ -3,7 +3,11 @@
 Weights are read from safetensors only; a pickle is never opened. A folder appears complete or not at all.
 """
 
+import os
+import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,7 +92,8 @@ def save_policy(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, fold
     for leftover in (fresh, stale):
         shutil.rmtree(leftover, ignore_errors=True)
     transformers_logging.disable_progress_bar()
-    model.save_pretrained(str(fresh))
+    with naming_os_errors(fresh):
+        model.save_pretrained(str(fresh))
     tokenizer.save_pretrained(str(fresh))
     for file in weight_files(fresh):  # written for the owner only, unlike the rest
         file.chmod((fresh / "config.json").stat().st_mode)
@@ -96,6 +101,19 @@ def save_policy(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, fold
         folder.rename(stale)
     fresh.rename(folder)
     shutil.rmtree(stale, ignore_errors=True)
+
+
+@contextmanager
+def naming_os_errors(path: Path) -> Iterator[None]:
+    """While weights are written: safetensors hides a full disk in a text; it leaves here as the `OSError` that it is."""
+    try:
+        yield
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise
+        code = int(number[1])
+        raise OSError(code, os.strerror(code), str(path)) from error
 
 
 def read_weights(path: str | Path) -> dict[str, torch.Tensor]:

@@ -1,7 +1,10 @@
 """Policies on disk: round trip, tied weights, other architectures, and a clear error for everything that is wrong."""
 
+import errno
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -142,3 +145,36 @@ def test_the_seed_decides_the_weights_and_nothing_else():
 
 def test_default_size_is_about_a_million():
     assert 1.0e6 < sum(parameter.numel() for parameter in make_model(2048).parameters()) < 1.2e6
+
+
+FULL_DISK = """
+import resource, sys
+from quartet.policy.canary import write_canary
+from quartet.policy.load import load_policy, save_policy
+policy, folder = load_policy(sys.argv[1]), sys.argv[2]
+save_policy(policy.model, policy.tokenizer, folder)
+resource.setrlimit(resource.RLIMIT_FSIZE, (5000, resource.RLIM_INFINITY))
+for write in (
+    lambda: save_policy(policy.model, policy.tokenizer, folder),
+    lambda: write_canary(folder, policy.model, [[1, 2, 3, 4] * 120]),
+):
+    try:
+        write()
+    except OSError as error:
+        print(error.errno, error.filename)
+load_policy(folder)
+"""
+
+
+def test_a_file_of_weights_that_does_not_fit_is_an_os_error(policy_folder: Path, tmp_path: Path):
+    """A limit on the size of files stands for the full disk: for safetensors both are errors of the system."""
+    target = tmp_path / "policy"
+    command = [sys.executable, "-c", FULL_DISK, str(policy_folder), str(target)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    too_large = str(errno.EFBIG)
+    policy, canary = done.stdout.splitlines()
+    assert policy.split() == [too_large, f"{target}.writing"], (
+        "it is the weights, not a file beside them, that did not fit"
+    )
+    assert canary.split()[0] == too_large
+    assert canary.split()[1] == str(target / "canary.safetensors")
