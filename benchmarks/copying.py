@@ -46,9 +46,11 @@ def measure(path: Path, exercises: int) -> dict[str, float]:
 
 @torch.inference_mode()
 def _right(model: torch.nn.Module, exercise: Example) -> bool:
-    ids_L, learned_L = torch.tensor(exercise.token_ids), torch.tensor(exercise.learned)
+    """Whether every token of the answer is; what was done before it is learned as well, but not judged."""
+    ids_L = torch.tensor(exercise.token_ids)
+    answer_length = exercise.learned[::-1].index(False)
     ranked_L = model(input_ids=ids_L[None]).logits[0].argmax(-1)
-    return bool((ranked_L[:-1] == ids_L[1:])[learned_L[1:]].all())
+    return bool((ranked_L[:-1] == ids_L[1:])[-answer_length:].all())
 
 
 if __name__ == "__main__":

@@ -239,11 +239,14 @@ class Sft(Section):
     """Supervised fine-tuning (`quartet sft`), the cold start."""
 
     data: str = ""
-    """Chat-format JSONL: {"messages": [{"role", "content"}, ...]} per line; only assistant tokens are trained."""
+    """Chat-format JSONL: {"messages": [{"role", "content"}, ...]} per line; only assistant tokens are trained. Empty:
+    copying alone."""
     output: str = ""
     """Folder the policy is written to."""
     copy_steps: Annotated[int, Field(ge=0)] = 0
     """Warm-up: this many steps of copying random sequences before the first demonstration."""
+    copy_learning_rate: PositiveFloat = 2e-3
+    """Peak learning rate of the warm-up."""
     steps: Annotated[int, Field(ge=0)] = 1000
     """Optimizer steps on demonstrations; 0 means as many as `max_seconds` allows."""
     steps_per_rehearsal: Annotated[int, Field(ge=0)] = 0
@@ -251,7 +254,7 @@ class Sft(Section):
     tokens_per_batch: Positive = 4096
     """Tokens of one optimizer step, padding included."""
     learning_rate: PositiveFloat = 1e-3
-    """Peak learning rate of AdamW."""
+    """Peak learning rate of AdamW on demonstrations."""
     max_seconds: PositiveFloat = 36000.0
     """Wall time of the stage; the step in progress is finished."""
     threads: Positive = 1

@@ -6,22 +6,24 @@ skill holds for every word. They begin short and grow, because the circuit forms
 
 - repeat: a random sequence, then the same sequence again;
 - find: a goal that names one label, a page of random labels and references; the answer is that label and its reference;
-- fill: the same with a text in quotes, which is copied behind the reference;
-- follow: a goal that names several labels, some with a text, and lines that tell what was done; the answer is the next.
+- fill: the same with a field and a text for it, which is copied behind the reference, in quotes;
+- follow: a goal that names several elements, fields among them; what was done already stands below the page, and the
+  answer is the next. Each line of what was done was once the answer, and is learned as one.
 """
 
 from collections.abc import Iterator
+from itertools import cycle
 from typing import NamedTuple
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from quartet.policy.examples import Example, TokenBatch, pad
-from quartet.policy.random_pages import RandomPages
+from quartet.policy.random_pages import Element, RandomPages
 from quartet.rollout.renderer import Renderer
 
-MOST_STEPS, TYPED_CHANCE = 12, 0.25
-"""Of a goal in `follow`: how many things to do, and how often one of them is to type."""
+MOST_STEPS = 12
+"""Things to do in a goal of `follow`."""
 MASTERED_ACCURACY, ACCURACY_WEIGHT = 0.8, 0.3
 """A level is mastered when the running mean of the accuracy, in which a batch weighs this much, is above."""
 
@@ -46,7 +48,7 @@ PAGE_EXERCISES = ("find", "follow", "fill", "follow")
 
 
 class CopyingExercises:
-    """Draws exercises for one tokenizer; the same seed draws the same ones."""
+    """Draws exercises for one tokenizer; the same seed draws the same ones. Kinds take turns, `follow` twice."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, seed: int) -> None:
         renderer = Renderer(tokenizer)
@@ -56,8 +58,8 @@ class CopyingExercises:
         self._end = renderer.stop_token_ids[:1]
         self._rng = np.random.default_rng(seed)
         self._pages = RandomPages(tokenizer, self._rng)
-        verbs = ("click ", "type ", "\ndid click ", "\ndid type ")
-        self._click, self._type, self._did_click, self._did_type = map(self._pages.ids, verbs)
+        self._did = self._pages.ids("\ndid ")
+        self._kinds = cycle(PAGE_EXERCISES)
         self.level, self._accuracy = 0, 0.0
 
     def observe(self, accuracy: float) -> None:
@@ -73,15 +75,14 @@ class CopyingExercises:
             yield pad(self.draw(tokens_per_batch), pad_id)
 
     def draw(self, tokens: int) -> list[Example]:
-        """Exercises of the present level that take about this many tokens when padded; kinds take turns.
+        """Exercises of the present level that take at most this many tokens when padded, or a single one.
 
-        Every batch begins with the first kind, so the last one is rarer where a batch holds only a few.
+        The one that no longer fits is drawn and left out, whatever its kind.
         """
-        kinds = PAGE_EXERCISES if LEVELS[self.level].most_elements else ("repeat",)
         exercises: list[Example] = []
         longest = 0
         while (len(exercises) + 1) * longest <= tokens:
-            exercises.append(self.exercise(kinds[len(exercises) % len(kinds)]))
+            exercises.append(self.exercise(next(self._kinds) if LEVELS[self.level].most_elements else "repeat"))
             longest = max(longest, len(exercises[-1].token_ids))
         return exercises[:-1] or exercises
 
@@ -101,50 +102,36 @@ class CopyingExercises:
         return Example([*noise, *rounds], [place >= known for place in range(3 * longest_period)])
 
     def _find(self, most_elements: int) -> Example:
-        self._pages.choose_letters(most_elements)
-        page, (target,) = self._pages.page(most_elements)
-        goal = [*self._pages.words_between(0, 8), *self._pages.named(target.label), *self._pages.words_between(0, 8)]
-        return self._example([*goal, *page], [*self._click, *target.label, *target.reference])
+        return self._one_thing(most_elements, field_chance=0.0)
 
     def _fill(self, most_elements: int) -> Example:
+        return self._one_thing(most_elements, field_chance=1.0)
+
+    def _one_thing(self, most_elements: int, field_chance: float) -> Example:
         self._pages.choose_letters(most_elements)
-        page, (target,) = self._pages.page(most_elements)
-        text = self._pages.quoted_text()
-        parts = [text, self._pages.named(target.label)]
-        first, second = parts if self._rng.random() < 0.5 else reversed(parts)
-        goal = [
-            *self._pages.words_between(0, 4),
-            *first,
-            *self._pages.words_between(0, 4),
-            *second,
-            *self._pages.words_between(0, 4),
-        ]
-        answer = [*self._type, *target.label, *target.reference, *text]
-        return self._example([*goal, *page], answer)
+        page, (target,) = self._pages.page(most_elements, field_chance=field_chance)
+        goal = [*self._pages.noise(0, 6), *self._pages.goal(target, most_noise=6)]
+        return self._example([*goal, *page], [], self._act(target))
 
     def _follow(self, most_elements: int) -> Example:
         self._pages.choose_letters(most_elements)
         page, targets = self._pages.page(most_elements, MOST_STEPS)
         most_noise = int(self._rng.integers(2)) * 3
-        goal, acts = self._pages.words_between(0, 4), []
-        for target in targets:
-            text = self._pages.quoted_text() if self._rng.random() < TYPED_CHANCE else []
-            parts = [self._pages.named(target.label), text]
-            first, second = parts if self._rng.random() < 0.5 else reversed(parts)
-            goal += [
-                *first,
-                *self._pages.words_between(0, most_noise),
-                *second,
-                *self._pages.words_between(0, most_noise),
-            ]
-            acts.append((text, [*target.label, *target.reference, *text]))
+        goals = [self._pages.noise(0, 4), *(self._pages.goal(target, most_noise) for target in targets)]
+        acts = [self._act(target) for target in targets]
         done = int(self._rng.integers(len(acts)))
-        for text, act in acts[:done]:
-            goal += [*(self._did_type if text else self._did_click), *act]
-        text, act = acts[done]
-        return self._example([*goal, *page], [*(self._type if text else self._click), *act])
+        return self._example([*(token for goal in goals for token in goal), *page], acts[:done], acts[done])
 
-    def _example(self, question: list[int], answer: list[int]) -> Example:
-        prompt = [*self._before, *question, *self._after]
-        response = [*answer, *self._end]
-        return Example([*prompt, *response], [False] * len(prompt) + [True] * len(response))
+    def _act(self, target: Element) -> list[int]:
+        text = self._pages.quoted(target.text) if target.text else []
+        return [*target.verb, *target.label, *target.reference, *text]
+
+    def _example(self, question: list[int], done: list[list[int]], answer: list[int]) -> Example:
+        """Learned are the answer, its end, and what was done before it."""
+        ids, learned = [*self._before, *question], [False] * (len(self._before) + len(question))
+        for act in done:
+            ids += [*self._did, *act]
+            learned += [*[False] * len(self._did), *[True] * len(act)]
+        ids += [*self._after, *answer, *self._end]
+        learned += [*[False] * len(self._after), *[True] * (len(answer) + len(self._end))]
+        return Example(ids, learned)

@@ -105,7 +105,7 @@ def save_policy(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, fold
 
 @contextmanager
 def naming_os_errors(path: Path) -> Iterator[None]:
-    """While weights are written: safetensors hides a full disk in a text; it leaves here as the `OSError` that it is."""
+    """While weights are written: safetensors hides a full disk in a text; here it becomes the `OSError` that it is."""
     try:
         yield
     except SafetensorError as error:

@@ -14,15 +14,27 @@ SHARED_WORD_CHANCE = 0.3
 SPELT_CHANCE, FEW_ELEMENTS, LONGEST_SPELT, FEWEST_LETTERS = 0.5, 4, 9, 8
 """How often a label is a spelt word, once pages have more elements than a few: names and passwords are seldom tokens.
 Letters are drawn from a few that the exercise chooses, so that they repeat; looking back one letter is not enough."""
+OTHER_CASE_CHANCE = 0.25
+"""How often the goal writes a label's words with the first letter in the other case: login, on a page with Login."""
 NOT_ELEMENTS = ("did", "error")
 """Lines of a page that show no element."""
+FIELD_VERBS = {"input": "type ", "select": "select ", "textarea": "type "}
+"""Kinds of elements that take a text, and the verb that gives it to them. All others are clicked."""
+FIELD_CHANCE, CLICKED_FIELD_CHANCE, QUOTED_CHANCE = 0.25, 0.2, 0.6
+"""How often an element is such a field, how often that is only clicked, and how often a text stands in quotes."""
 TYPED_STATE_CHANCE, STATE_CHANCE = 0.1, 0.25
 """How often an element shows what was typed into it, and how often any state at all."""
 
 
 class Element(NamedTuple):
+    opening: list[int]
+    """Of its line: what kind it is."""
     label: list[int]
     reference: list[int]
+    verb: list[int]
+    """What is done to it."""
+    text: list[int]
+    """What is to be filled in, without quotes; empty where it is clicked."""
 
 
 class RandomPages:
@@ -31,14 +43,18 @@ class RandomPages:
     def __init__(self, tokenizer: PreTrainedTokenizerBase, rng: np.random.Generator) -> None:
         self._tokenizer, self._rng = tokenizer, rng
         self._references = [self.ids(f" [{number}]") for number in range(1, MAX_REFERENCE + 1)]
-        self._openings = [self.ids(f"\n{kind} ") for kind in KINDS if kind not in NOT_ELEMENTS]
+        lines = {kind: self.ids(f"\n{kind} ") for kind in KINDS}
+        self._fields = [(lines[kind], self.ids(verb)) for kind, verb in FIELD_VERBS.items()]
+        self._clicked = [line for kind, line in lines.items() if kind not in {*FIELD_VERBS, *NOT_ELEMENTS}]
+        self._click = self.ids("click ")
         self._states = [self.ids(f" {state}") for state in STATES]
         marks = (' "', '"', ' = "', " ", ",")
         self._open_quote, self._close_quote, self._is_quote, self._space, self._comma = map(self.ids, marks)
-        taken = {token for piece in (*self._references, *self._openings) for token in piece}
+        taken = {token for piece in (*self._references, *lines.values()) for token in piece}
         self._words = np.array(sorted(set(range(len(tokenizer))) - taken - set(tokenizer.all_special_ids)))
         self._alphabet = np.array([token for letter in ascii_letters + digits for token in self.ids(letter)])
         self._letters, self._spelt_chance = self._alphabet, 0.0
+        self._other_case = self._words_in_other_case()
 
     def ids(self, text: str) -> list[int]:
         """Tokens of a fixed text."""
@@ -50,38 +66,68 @@ class RandomPages:
         count = int(self._rng.integers(FEWEST_LETTERS, len(self._alphabet) + 1))
         self._letters = self._rng.permutation(self._alphabet)[:count]
 
-    def page(self, most_elements: int, most_targets: int = 1) -> tuple[list[int], list[Element]]:
-        """The lines of a random page, references rising, and the elements that are to be found, in any order."""
+    def page(
+        self, most_elements: int, most_targets: int = 1, field_chance: float = FIELD_CHANCE
+    ) -> tuple[list[int], list[Element]]:
+        """The lines of a random page, references rising, and the elements something is to be done to, in any order."""
         count = int(self._rng.integers(1, most_elements + 1))
         highest = min(MAX_REFERENCE, count * int(self._rng.integers(1, 5)))
         numbers = np.sort(self._rng.permutation(highest)[:count])
-        elements = [Element(self._label(), self._references[number]) for number in numbers]
+        targets = self._rng.permutation(count)[: int(self._rng.integers(1, min(most_targets, count) + 1))].tolist()
+        chances = [field_chance if index in targets else FIELD_CHANCE for index in range(count)]
+        elements = [self._element(number, chance) for number, chance in zip(numbers, chances, strict=True)]
         for earlier, later in pairwise(elements):
             if self._rng.random() < SHARED_WORD_CHANCE:
                 later.label[0] = earlier.label[0]
-        lines = [
-            [*self._pick(self._openings), *element.label, *element.reference, *self._state()] for element in elements
-        ]
-        targets = int(self._rng.integers(1, min(most_targets, count) + 1))
-        chosen = [elements[index] for index in self._rng.permutation(count)[:targets]]
-        return [token for line in lines for token in line], chosen
+        lines = [[*element.opening, *element.label, *element.reference, *self._state()] for element in elements]
+        return [token for line in lines for token in line], [elements[index] for index in targets]
 
-    def quoted_text(self) -> list[int]:
-        """What is to be typed: one to three labels."""
-        more = [token for _ in range(int(self._rng.integers(3))) for token in [*self._space, *self._label()]]
-        return [*self._open_quote, *self._label(), *more, *self._close_quote]
+    def goal(self, target: Element, most_noise: int) -> list[int]:
+        """What a goal says about an element and the text for it, which stands in quotes or directly after the label."""
+        named, noise = self._named(target.label), self.noise
+        if not target.text:
+            return [*named, *noise(0, most_noise)]
+        if self._rng.random() >= QUOTED_CHANCE:
+            return [*named, *self._space, *target.text, *self._comma, *noise(0, most_noise)]
+        parts = [named, self.quoted(target.text)]
+        first, second = parts if self._rng.random() < 0.5 else reversed(parts)
+        return [*first, *noise(0, most_noise), *second, *noise(0, most_noise)]
 
-    def named(self, label: list[int]) -> list[int]:
-        """A label in the goal: in quotes, or after a space and before another or a comma."""
+    def quoted(self, text: list[int]) -> list[int]:
+        """As it stands in goals, and behind the reference in an action."""
+        return [*self._open_quote, *text, *self._close_quote]
+
+    def _named(self, label: list[int]) -> list[int]:
+        """A label in the goal: in quotes, or after a space and before another or a comma; at times in other case."""
+        if self._rng.random() < OTHER_CASE_CHANCE:
+            label = [self._other_case.get(token, token) for token in label]
         chance = self._rng.random()
         if chance < 0.4:
             return [*self._open_quote, *label, *self._close_quote]
         return [*self._space, *label, *(self._comma if chance < 0.7 else self._space)]
 
+    def noise(self, shortest: int, longest: int) -> list[int]:
+        """So many random words of a goal, with spaces as text has them."""
+        return [token for word in self.words_between(shortest, longest) for token in [*self._space, word]]
+
     def words_between(self, shortest: int, longest: int) -> list[int]:
         """So many random words, single tokens all."""
         count = int(self._rng.integers(shortest, longest + 1))
         return self._words[self._rng.integers(len(self._words), size=count)].tolist()
+
+    def _element(self, number: int, field_chance: float) -> Element:
+        label, reference = self._label(), self._references[number]
+        if self._rng.random() >= field_chance:
+            return Element(self._pick(self._clicked), label, reference, self._click, [])
+        opening, verb = self._fields[int(self._rng.integers(len(self._fields)))]
+        if self._rng.random() < CLICKED_FIELD_CHANCE:
+            return Element(opening, label, reference, self._click, [])
+        return Element(opening, label, reference, verb, self._text())
+
+    def _text(self) -> list[int]:
+        """One to three labels."""
+        more = [token for _ in range(int(self._rng.integers(3))) for token in [*self._space, *self._label()]]
+        return [*self._label(), *more]
 
     def _state(self) -> list[int]:
         """What may stand behind a reference: nothing, a word, or what was typed."""
@@ -97,6 +143,13 @@ class RandomPages:
             return self._letters[self._rng.integers(len(self._letters), size=length)].tolist()
         label = self.words_between(1, 3)
         return label if self._rng.random() < 0.5 else [*label, *self._space, *self.words_between(1, 1)]
+
+    def _words_in_other_case(self) -> dict[int, int]:
+        """`login` -> `Login` and back, where both are words. Single letters stay: names and passwords are spelt so."""
+        texts = {int(token): str(self._tokenizer.decode([int(token)])) for token in self._words}
+        tokens = {text: token for token, text in texts.items() if len(text) > 1}
+        swapped = {token: text[0].swapcase() + text[1:] for text, token in tokens.items()}
+        return {token: tokens[text] for token, text in swapped.items() if text in tokens and tokens[text] != token}
 
     def _pick(self, pieces: list[list[int]]) -> list[int]:
         return pieces[int(self._rng.integers(len(pieces)))]

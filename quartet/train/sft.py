@@ -20,7 +20,7 @@ from quartet.policy.examples import TokenBatch, batches, read_chats
 from quartet.policy.load import load_policy, save_policy
 
 WARMUP_STEPS = 30
-"""The learning rate rises linearly at the start and falls linearly to its final share over the demonstrations."""
+"""The learning rate rises linearly at the start, and falls linearly to its final share over each of the two phases."""
 FINAL_LEARNING_RATE_SHARE = 0.1
 ADAM_BETAS = (0.9, 0.98)
 MAX_GRAD_NORM = 1.0
@@ -65,7 +65,7 @@ class SftSummary(TypedDict):
 
 
 def run_sft(recipe: Recipe, *, on_step: Callable[[SftStep], None] | None = None) -> SftSummary:
-    """Fine-tune the policy at `model.path` on `sft.data` and write it to `sft.output`.
+    """Fine-tune the policy at `model.path` on `sft.data` and write it to `sft.output`; without data it only copies.
 
     The same recipe and seed give the same weights unless the clock has a say: `sft.steps` is 0, or `max_seconds` cuts
     the training short. Raises `ConfigError` for missing or malformed demonstrations and `CheckpointError` for a missing
@@ -77,10 +77,10 @@ def run_sft(recipe: Recipe, *, on_step: Callable[[SftStep], None] | None = None)
     torch.set_num_threads(sft.threads)
     model, tokenizer = load_policy(recipe.model.path, trust_remote_code=recipe.model.trust_remote_code)
     pad_id = tokenizer.pad_token_id if isinstance(tokenizer.pad_token_id, int) else 0
-    examples = read_chats(sft.data, tokenizer)
+    examples = read_chats(sft.data, tokenizer) if sft.data or not sft.copy_steps else []
     exercises = CopyingExercises(tokenizer, recipe.seed)
     rng = np.random.default_rng(recipe.seed)
-    demonstrations = batches(examples, sft.tokens_per_batch, pad_id, rng)
+    demonstrations = batches(examples, sft.tokens_per_batch, pad_id, rng) if examples else iter(())
     lessons = schedule(sft, exercises.batches(sft.tokens_per_batch, pad_id), demonstrations)
 
     steps: list[SftStep] = []
@@ -105,6 +105,8 @@ def schedule(sft: Sft, copying: Iterator[TokenBatch], demonstrations: Iterator[T
 
 def count_steps(sft: Sft) -> int:
     """Optimizer steps of all lessons; 0 when the clock decides."""
+    if not sft.data:
+        return sft.copy_steps
     if not sft.steps:
         return 0
     rehearsals = sft.steps // sft.steps_per_rehearsal if sft.steps_per_rehearsal else 0
@@ -136,10 +138,14 @@ class SftTrainer:
                 return
 
     def _learning_rate(self, step: int, demonstrated: int, seconds: float) -> float:
-        """Falls with the demonstrations or, when their number is open, with the clock."""
-        done = demonstrated / self._sft.steps if self._sft.steps else min(1.0, seconds / self._sft.max_seconds)
-        share = min(1.0, step / WARMUP_STEPS) * (1 - (1 - FINAL_LEARNING_RATE_SHARE) * done)
-        return self._sft.learning_rate * share
+        """Falls with the copying, then with the demonstrations or, when their number is open, with the clock."""
+        sft = self._sft
+        if step <= sft.copy_steps:
+            peak, done = sft.copy_learning_rate, step / sft.copy_steps
+        else:
+            peak = sft.learning_rate
+            done = demonstrated / sft.steps if sft.steps else min(1.0, seconds / sft.max_seconds)
+        return peak * min(1.0, step / WARMUP_STEPS) * (1 - (1 - FINAL_LEARNING_RATE_SHARE) * done)
 
     def _learn(self, batch: TokenBatch, learning_rate: float) -> tuple[float, float]:
         """One optimizer step; mean loss and accuracy before it."""

@@ -9,6 +9,7 @@ from samples import finish, manager_of, plan, recipe, trajectory
 
 from quartet.data.control import ALLOCATORS, HORIZONS, SAMPLERS
 from quartet.data.control.base import ControlContext
+from quartet.data.control.contrast import LEAST_WEIGHT, weight
 from quartet.data.filter.mixed_outcome import MixedOutcome
 from quartet.data.rows import FamilyStats
 from quartet.errors import ConfigError
@@ -62,11 +63,30 @@ def test_uniform_is_uniform():
 def test_contrast_weighs_families_by_mixed_groups_and_hopes_for_those_that_fail():
     sampler = SAMPLERS["contrast"](context({"easy": (0, 12, 1.0), "even": (12, 12, 0.5), "hard": (0, 12, 0.0)}))
     solved, mixed, failing, unseen = sampler.weights()  # type: ignore[attr-defined]
-    assert (solved, mixed) == pytest.approx((0.04, 0.04 + 14 / 16))
-    assert (failing, unseen) == pytest.approx((0.04 + 4 / 16, 1.04))
+    assert (solved, mixed) == pytest.approx((0.04 + 4 * (4 / 104) / 16, 0.04 + 14 / 16))
+    assert (failing, unseen) == pytest.approx((0.04 + 4 * (100 / 104) / 16, 1.04))
     seen = Counter(task.family for task in sampler.pick(4000))
     assert seen["even"] > 10 * seen["easy"] > 0
     assert seen["even"] > 2 * seen["hard"] > 4 * seen["easy"]
+
+
+def test_contrast_doubts_a_lucky_group_and_draws_the_expensive_less():
+    def stats(groups: int, mixed: int, successes: int, turns: float) -> FamilyStats:
+        return FamilyStats(
+            rollouts=8 * groups,
+            successes=successes,
+            mean_reward=0.0,
+            mean_turns=turns,
+            mean_response_tokens=1.0,
+            groups=groups,
+            mixed_groups=mixed,
+        )
+
+    lucky, solved = weight(stats(1, 0, 8, 4.0), 4.0), weight(stats(20, 0, 160, 4.0), 4.0)
+    assert lucky == pytest.approx(LEAST_WEIGHT + 4 * (4 / 16) / 5)
+    assert lucky > 4 * solved
+    short, typical, long = (weight(stats(12, 6, 48, turns), 4.0) - LEAST_WEIGHT for turns in (1.0, 4.0, 12.0))
+    assert short == typical == pytest.approx(3 * long)
 
 
 def test_fixed():

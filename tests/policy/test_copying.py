@@ -2,17 +2,19 @@
 
 from itertools import islice
 
+import numpy as np
 import pytest
 
-from quartet.policy.copying import LEVELS, MASTERED_ACCURACY, CopyingExercises
+from quartet.policy.copying import LEVELS, MASTERED_ACCURACY, PAGE_EXERCISES, CopyingExercises
 from quartet.policy.examples import Example
 from quartet.policy.load import LoadedPolicy
+from quartet.policy.random_pages import RandomPages
+from quartet.policy.tokenizer import train_tokenizer
 
 
 def split(example: Example) -> tuple[list[int], list[int]]:
     """Prompt and answer; the answer ends with the end token."""
-    start = example.learned.index(True)
-    assert all(example.learned[start:])
+    start = len(example.learned) - example.learned[::-1].index(False)
     return example.token_ids[:start], example.token_ids[start:]
 
 
@@ -48,22 +50,54 @@ def test_answers_stand_in_the_prompt(policy: LoadedPolicy):
         assert answer[-1] == policy.tokenizer.eos_token_id
         reference = next(place for place, token in enumerate(answer) if is_reference(token))
         assert occurs(answer[1 : reference + 1], prompt) == 1, "label and reference stand on one line"
-        text = answer[reference + 1 : -1]
-        assert not text or occurs(text, prompt) >= 1
+        quoted_text = answer[reference + 1 : -1]
+        assert not quoted_text or occurs(quoted_text[1:-1], prompt) >= 1
 
 
 def test_follow_goes_through_the_goal_in_order(policy: LoadedPolicy):
     tokenizer, followed = policy.tokenizer, 0
-    for exercise in at_level(policy, len(LEVELS) - 1).draw(20_000):
+    for exercise in at_level(policy, len(LEVELS) - 1).draw(40_000):
         prompt, answer = split(exercise)
         goal, *page = str(tokenizer.decode(prompt)).split("\n")
         acts = [line.removeprefix("did ") for line in page if line.startswith("did ")]
+        assert page[len(page) - len(acts) :] == [f"did {act}" for act in acts], "what was done stands below the page"
         labels = [act.split(" ", 1)[1].split(" [")[0] for act in [*acts, str(tokenizer.decode(answer))]]
         # A short label may stand anywhere by chance.
-        places = [goal.find(label) for label in labels if len(label) > 5]
+        places = [goal.lower().find(label.lower()) for label in labels if len(label) > 5]
         followed += len(places) > 1
         assert places == sorted(places)
     assert followed > 10
+
+
+def test_what_was_done_is_learned_as_the_answer_it_once_was(policy: LoadedPolicy):
+    did = policy.tokenizer.encode("\ndid ", add_special_tokens=False)
+    assert len(did) == 1
+    done = 0
+    for ids, learned in at_level(policy, len(LEVELS) - 1).draw(40_000):
+        places = range(1, len(ids))
+        begins = {place for place in places if learned[place] and not learned[place - 1]}
+        after_did = {place for place in places if ids[place - 1] == did[0]}
+        assert after_did == begins - {max(begins)}, "each line of what was done, and then the answer"
+        done += len(after_did)
+    assert done > 50
+
+
+def test_kinds_take_turns_from_batch_to_batch(policy: LoadedPolicy):
+    exercises = at_level(policy, len(LEVELS) - 1)
+    answers = [exercises.draw(1)[0].token_ids for _ in range(400)]
+    typed = sum("<|assistant|>click " not in str(policy.tokenizer.decode(ids)) for ids in answers)
+    assert typed > 400 / len(PAGE_EXERCISES), "also the last kinds come to batches of one exercise"
+
+
+def test_the_goal_may_write_a_word_in_the_other_case():
+    tokenizer = train_tokenizer(["login Login"] * 2, vocab_size=600)
+    pages = RandomPages(tokenizer, np.random.default_rng(3))
+    label = pages.ids("login")
+    assert len(label) == 1
+    named = {str(tokenizer.decode(pages._named(label))).strip(' ",') for _ in range(100)}
+    assert named == {"login", "Login"}
+    spelt = pages.ids("a") + pages.ids("B")
+    assert {str(tokenizer.decode(pages._named(spelt))).strip(' ",') for _ in range(100)} == {"aB"}
 
 
 def test_a_mastered_level_gives_way_to_the_next(policy: LoadedPolicy):

@@ -62,12 +62,12 @@ async def test_latest_shows_the_newest_page_and_what_was_done():
     _, engine = await play("latest", ["click left [1]", "what?", "click left [7]", "click right [2]"], turns=3)
     goal, page = PAGE.split("\n", 1)
     assert [engine.prompt(index) for index in range(4)] == [
-        f"<|user|>{goal}\n{shown}{page}<|end|><|assistant|>"
+        f"<|user|>{goal}\n{page}{shown}<|end|><|assistant|>"
         for shown in (
             "",
-            "did click left [1]\n",
-            "did click left [1]\nerror not an action\n",
-            "did click left [1]\ndid click left [7]\nerror no element [7]\n",
+            "\ndid click left [1]",
+            "\ndid click left [1]\nerror not an action",
+            "\ndid click left [1]\ndid click left [7]\nerror no element [7]",
         )
     ]
 
@@ -109,7 +109,7 @@ async def test_a_response_cut_off_is_kept_and_ended_by_the_next_prompt():
     trajectory, engine = await play("append", script)
     assert trajectory.calls[0].finish_reason is FinishReason.LENGTH
     assert trajectory.calls[0].response_ids[-1] != TOKENIZER.eos_token_id
-    assert f"<|assistant|>click left<|end|><|user|>{PAGE.splitlines()[0]}\nerror" in engine.prompt(1)
+    assert f"<|assistant|>click left<|end|><|user|>{PAGE}\nerror" in engine.prompt(1)
 
 
 async def test_an_episode_out_of_time_keeps_what_was_done():

@@ -1,4 +1,6 @@
-"""Families in proportion to the share of their groups that had contrast, with hope for those that fail."""
+"""Families in proportion to the share of their groups that had contrast, with hope for those that fail, by cost."""
+
+from statistics import fmean
 
 from quartet.data.control.base import ControlContext, TaskSampler
 from quartet.data.rows import FamilyStats
@@ -6,16 +8,23 @@ from quartet.types import Group, Task
 
 HOPED_GROUPS = 4.0
 """Imagined groups added to what was seen. They are mixed in proportion to how often the family fails."""
+DOUBTED_ROLLOUTS = 8
+"""Imagined rollouts of which half fail: one group that went well does not make a family solved."""
 LEAST_WEIGHT = 0.04
 """Of a family that is always solved, so that a relapse is noticed. An unseen family weighs 1 more."""
 
 
-def weight(stats: FamilyStats | None) -> float:
-    """Measured share of mixed groups, drawn towards the family's failure rate while few groups are known."""
+def weight(stats: FamilyStats | None, typical_turns: float) -> float:
+    """Measured share of mixed groups, drawn towards the family's failure rate while few groups are known.
+
+    What takes more turns than the typical family costs more of the browser's time, and is drawn so much less.
+    """
     if stats is None or not stats.rollouts:
         return LEAST_WEIGHT + 1
-    failure_rate = 1 - stats.successes / stats.rollouts
-    return LEAST_WEIGHT + (stats.mixed_groups + HOPED_GROUPS * failure_rate) / (stats.groups + HOPED_GROUPS)
+    failures = stats.rollouts - stats.successes + DOUBTED_ROLLOUTS / 2
+    failure_rate = failures / (stats.rollouts + DOUBTED_ROLLOUTS)
+    contrast = (stats.mixed_groups + HOPED_GROUPS * failure_rate) / (stats.groups + HOPED_GROUPS)
+    return LEAST_WEIGHT + contrast / max(1.0, stats.mean_turns / typical_turns)
 
 
 class ContrastSampler(TaskSampler):
@@ -24,7 +33,7 @@ class ContrastSampler(TaskSampler):
     The share is measured on groups, not computed from the success rate: the rollouts of a group have the same seed, so
     a family that is solved on half its seeds may have no contrast at all. A family that always fails may come into
     reach when others teach its skills, or may have been forgotten a moment ago: it is drawn about once where a fully
-    mixed one is drawn three times. One that is always solved is drawn once in twenty-five.
+    mixed one is drawn three times. One that is always solved is drawn about once in twenty.
     """
 
     def __init__(self, context: ControlContext) -> None:
@@ -41,4 +50,5 @@ class ContrastSampler(TaskSampler):
     def weights(self) -> list[float]:
         """One per family, not normalised."""
         statistics = self._context.statistics()
-        return [weight(statistics.get(family)) for family in self._context.families]
+        typical_turns = fmean([stats.mean_turns for stats in statistics.values() if stats.mean_turns] or [1.0])
+        return [weight(statistics.get(family), typical_turns) for family in self._context.families]
