@@ -1,4 +1,4 @@
-# `make demo` trains a browser agent from nothing; `make test` runs every check. Both set up the machine first.
+# `make demo` trains the browser agent that ships; `make test` runs every check. Both set up the machine first.
 PYTHON ?= python3
 # The newest torch brings several GB of CUDA; this version also exists as a CPU build.
 TORCH  ?= torch==2.13.0

@@ -81,7 +81,8 @@ class Control(Section):
     """Which task, how many rollouts, how long."""
 
     sampler: str = "contrast"
-    """`uniform`, or `contrast` (families in proportion to the chance that a group has mixed outcomes)."""
+    """`uniform`, or `contrast` (families in proportion to the chance that a group has mixed outcomes; those that take
+    more turns than others less)."""
     allocator: str = "fixed"
     """How many rollouts a group gets: `fixed` is `rollouts_per_group`."""
     rollouts_per_group: Annotated[int, Field(ge=1)] = 8
@@ -239,8 +240,8 @@ class Sft(Section):
     """Supervised fine-tuning (`quartet sft`), the cold start."""
 
     data: str = ""
-    """Chat-format JSONL: {"messages": [{"role", "content"}, ...]} per line; only assistant tokens are trained. Empty:
-    copying alone."""
+    """Chat-format JSONL: {"messages": [{"role", "content"}, ...]} per line; only assistant tokens are trained. Empty,
+    with `steps` 0: copying alone."""
     output: str = ""
     """Folder the policy is written to."""
     copy_steps: Annotated[int, Field(ge=0)] = 0
@@ -248,13 +249,13 @@ class Sft(Section):
     copy_learning_rate: PositiveFloat = 2e-3
     """Peak learning rate of the warm-up."""
     steps: Annotated[int, Field(ge=0)] = 1000
-    """Optimizer steps on demonstrations; 0 means as many as `max_seconds` allows."""
+    """Optimizer steps on demonstrations; 0 means as many as `max_seconds` allows, and none when there is no `data`."""
     steps_per_rehearsal: Annotated[int, Field(ge=0)] = 0
     """One more step of copying after every so many demonstration steps, so that it is not forgotten; 0 means none."""
     tokens_per_batch: Positive = 4096
     """Tokens of one optimizer step, padding included."""
     learning_rate: PositiveFloat = 1e-3
-    """Peak learning rate of AdamW on demonstrations."""
+    """Peak learning rate of AdamW on demonstrations and rehearsals."""
     max_seconds: PositiveFloat = 36000.0
     """Wall time of the stage; the step in progress is finished."""
     threads: Positive = 1

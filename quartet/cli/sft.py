@@ -1,4 +1,4 @@
-"""`quartet sft`: supervised fine-tuning on chat-format demonstrations."""
+"""`quartet sft`: supervised fine-tuning on copying exercises and chat-format demonstrations."""
 
 import json
 from pathlib import Path

@@ -14,7 +14,7 @@ def command(run: Path, as_json: bool) -> None:
     from rich.console import Console
 
     from quartet.data.ledger import Ledger
-    from quartet.observe.panel import panel
+    from quartet.observe.panel import panel, resting_panel
     from quartet.observe.status import StatusReader
     from quartet.runtime.run_dir import supervisor_pid
 
@@ -25,7 +25,4 @@ def command(run: Path, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(status.to_dict() | {"running": running}))
         return
-    console = Console()
-    console.print(panel(status))
-    if not running:
-        console.print("not running: go on with `quartet train RECIPE --resume`")
+    Console().print(panel(status) if running else resting_panel(status))

@@ -21,6 +21,18 @@ def panel(status: RunStatus) -> Panel:
     )
 
 
+def resting_panel(status: RunStatus) -> Panel:
+    """What a run that no process works on has reached, and why it ended."""
+    ended = f"ended: {status.stop_reason}" if status.stop_reason else "interrupted"
+    advice = "go on with `quartet train RECIPE --resume`"
+    return Panel(
+        Group(_numbers(status), Text(), Text(f"{ended}; {advice}")),
+        title=f"quartet · {status.name} · not running",
+        border_style="dim",
+        padding=(1, 2),
+    )
+
+
 def plain_line(status: RunStatus) -> str:
     """One line, for a terminal that is none."""
     waits = "; ".join(
@@ -37,7 +49,7 @@ def plain_line(status: RunStatus) -> str:
 def _numbers(status: RunStatus) -> Table:
     table = Table.grid(padding=(0, 3))
     table.add_row(
-        _pair("success", _percent(status.success_recent)),
+        _pair("training success", _percent(status.success_recent)),
         _pair("train step", str(status.train_step)),
         _pair("version", str(status.policy_version)),
         _pair("mean lag", _number(status.mean_lag)),

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from quartet.errors import CheckpointError
-from quartet.policy.load import naming_os_errors
+from quartet.policy.load import raising_os_errors
 
 CANARY_FILE = "canary.safetensors"
 MAX_TOKENS = 512
@@ -41,7 +41,7 @@ def write_canary(folder: str | Path, model: PreTrainedModel, sequences: list[lis
     token_ids = torch.tensor([token for ids in sequences for token in ids])
     tensors = {"lengths": lengths, "token_ids": token_ids, "logprobs": _score(model, lengths, token_ids)}
     file = Path(folder) / CANARY_FILE
-    with naming_os_errors(file):
+    with raising_os_errors(file):
         save_file(tensors, file)
 
 

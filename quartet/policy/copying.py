@@ -6,7 +6,7 @@ skill holds for every word. They begin short and grow, because the circuit forms
 
 - repeat: a random sequence, then the same sequence again;
 - find: a goal that names one label, a page of random labels and references; the answer is that label and its reference;
-- fill: the same with a field and a text for it, which is copied behind the reference, in quotes;
+- fill: the same with a field and, most of the time, a text for it, which is copied behind the reference, in quotes;
 - follow: a goal that names several elements, fields among them; what was done already stands below the page, and the
   answer is the next. Each line of what was done was once the answer, and is learned as one.
 """
@@ -23,7 +23,7 @@ from quartet.policy.random_pages import Element, RandomPages
 from quartet.rollout.renderer import Renderer
 
 MOST_STEPS = 12
-"""Things to do in a goal of `follow`."""
+"""At most so many things to do in a goal of `follow`."""
 MASTERED_ACCURACY, ACCURACY_WEIGHT = 0.8, 0.3
 """A level is mastered when the running mean of the accuracy, in which a batch weighs this much, is above."""
 
@@ -48,7 +48,7 @@ PAGE_EXERCISES = ("find", "follow", "fill", "follow")
 
 
 class CopyingExercises:
-    """Draws exercises for one tokenizer; the same seed draws the same ones. Kinds take turns, `follow` twice."""
+    """Draws exercises for one tokenizer; the same seed draws the same ones. Kinds take turns."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, seed: int) -> None:
         renderer = Renderer(tokenizer)
@@ -77,7 +77,7 @@ class CopyingExercises:
     def draw(self, tokens: int) -> list[Example]:
         """Exercises of the present level that take at most this many tokens when padded, or a single one.
 
-        The one that no longer fits is drawn and left out, whatever its kind.
+        The one that no longer fits is left out: long exercises are rarer than their turn says.
         """
         exercises: list[Example] = []
         longest = 0
@@ -102,12 +102,12 @@ class CopyingExercises:
         return Example([*noise, *rounds], [place >= known for place in range(3 * longest_period)])
 
     def _find(self, most_elements: int) -> Example:
-        return self._one_thing(most_elements, field_chance=0.0)
+        return self._one_target(most_elements, field_chance=0.0)
 
     def _fill(self, most_elements: int) -> Example:
-        return self._one_thing(most_elements, field_chance=1.0)
+        return self._one_target(most_elements, field_chance=1.0)
 
-    def _one_thing(self, most_elements: int, field_chance: float) -> Example:
+    def _one_target(self, most_elements: int, field_chance: float) -> Example:
         self._pages.choose_letters(most_elements)
         page, (target,) = self._pages.page(most_elements, field_chance=field_chance)
         goal = [*self._pages.noise(0, 6), *self._pages.goal(target, most_noise=6)]

@@ -92,9 +92,9 @@ def save_policy(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, fold
     for leftover in (fresh, stale):
         shutil.rmtree(leftover, ignore_errors=True)
     transformers_logging.disable_progress_bar()
-    with naming_os_errors(fresh):
+    with raising_os_errors(fresh):
         model.save_pretrained(str(fresh))
-    tokenizer.save_pretrained(str(fresh))
+        tokenizer.save_pretrained(str(fresh))
     for file in weight_files(fresh):  # written for the owner only, unlike the rest
         file.chmod((fresh / "config.json").stat().st_mode)
     if folder.exists():
@@ -104,12 +104,15 @@ def save_policy(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, fold
 
 
 @contextmanager
-def naming_os_errors(path: Path) -> Iterator[None]:
-    """While weights are written: safetensors hides a full disk in a text; here it becomes the `OSError` that it is."""
+def raising_os_errors(path: Path) -> Iterator[None]:
+    """While `path` is written: a full disk that a library in Rust tells as a text becomes the `OSError` that it is.
+
+    safetensors raises its own error for it, tokenizers a bare `Exception`; anything without a system error passes.
+    """
     try:
         yield
-    except SafetensorError as error:
-        number = re.search(r"os error (\d+)", str(error))
+    except Exception as error:
+        number = re.search(r"\(os error (\d+)\)", str(error))
         if number is None:
             raise
         code = int(number[1])

@@ -84,14 +84,14 @@ class RandomPages:
 
     def goal(self, target: Element, most_noise: int) -> list[int]:
         """What a goal says about an element and the text for it, which stands in quotes or directly after the label."""
-        named, noise = self._named(target.label), self.noise
+        named = self._named(target.label)
         if not target.text:
-            return [*named, *noise(0, most_noise)]
+            return [*named, *self.noise(0, most_noise)]
         if self._rng.random() >= QUOTED_CHANCE:
-            return [*named, *self._space, *target.text, *self._comma, *noise(0, most_noise)]
+            return [*named, *self._space, *target.text, *self._comma, *self.noise(0, most_noise)]
         parts = [named, self.quoted(target.text)]
         first, second = parts if self._rng.random() < 0.5 else reversed(parts)
-        return [*first, *noise(0, most_noise), *second, *noise(0, most_noise)]
+        return [*first, *self.noise(0, most_noise), *second, *self.noise(0, most_noise)]
 
     def quoted(self, text: list[int]) -> list[int]:
         """As it stands in goals, and behind the reference in an action."""

@@ -6,7 +6,7 @@ from quartet.types import Observation
 def turn_text(observation: Observation, actions: list[str]) -> str:
     """Goal, one line per element, what was done so far (oldest first), the last error.
 
-    What was done stands last, beside the response: the next action most often follows from the one before.
+    What was done stands below the page, near the response: the next action most often follows from the one before.
 
     >>> turn_text(Observation(goal="Press next.", text="button next [2]"), ["click ok [1]"])
     'Press next.\\nbutton next [2]\\ndid click ok [1]'

@@ -1,6 +1,6 @@
 """Supervised fine-tuning: the cold start of a policy, from copying exercises and demonstrations.
 
-Prompts are long and responses short, so the language-model head runs only where something is learned.
+Prompts are long and responses short, so the language-model head runs only at columns where something is learned.
 """
 
 import time
@@ -20,7 +20,7 @@ from quartet.policy.examples import TokenBatch, batches, read_chats
 from quartet.policy.load import load_policy, save_policy
 
 WARMUP_STEPS = 30
-"""The learning rate rises linearly at the start, and falls linearly to its final share over each of the two phases."""
+"""The learning rate rises linearly at the start, and falls linearly to its final share in each of the two phases."""
 FINAL_LEARNING_RATE_SHARE = 0.1
 ADAM_BETAS = (0.9, 0.98)
 MAX_GRAD_NORM = 1.0
@@ -65,7 +65,7 @@ class SftSummary(TypedDict):
 
 
 def run_sft(recipe: Recipe, *, on_step: Callable[[SftStep], None] | None = None) -> SftSummary:
-    """Fine-tune the policy at `model.path` on `sft.data` and write it to `sft.output`; without data it only copies.
+    """Fine-tune the policy at `model.path` and write it to `sft.output`; with no `sft.data` and 0 steps it only copies.
 
     The same recipe and seed give the same weights unless the clock has a say: `sft.steps` is 0, or `max_seconds` cuts
     the training short. Raises `ConfigError` for missing or malformed demonstrations and `CheckpointError` for a missing
@@ -74,10 +74,14 @@ def run_sft(recipe: Recipe, *, on_step: Callable[[SftStep], None] | None = None)
     sft = recipe.sft
     if not sft.output:
         raise ConfigError("sft.output is empty", "name the folder the policy is written to")
+    if not sft.data and (sft.steps or not sft.copy_steps):
+        raise ConfigError(
+            "sft.data is empty", "name a chat-format JSONL file; to copy only, set sft.copy_steps, and sft.steps = 0"
+        )
     torch.set_num_threads(sft.threads)
     model, tokenizer = load_policy(recipe.model.path, trust_remote_code=recipe.model.trust_remote_code)
     pad_id = tokenizer.pad_token_id if isinstance(tokenizer.pad_token_id, int) else 0
-    examples = read_chats(sft.data, tokenizer) if sft.data or not sft.copy_steps else []
+    examples = read_chats(sft.data, tokenizer) if sft.data else []
     exercises = CopyingExercises(tokenizer, recipe.seed)
     rng = np.random.default_rng(recipe.seed)
     demonstrations = batches(examples, sft.tokens_per_batch, pad_id, rng) if examples else iter(())
@@ -113,6 +117,19 @@ def count_steps(sft: Sft) -> int:
     return sft.copy_steps + sft.steps + rehearsals
 
 
+def learning_rate(sft: Sft, step: int, demonstrated: int, seconds: float) -> float:
+    """Of optimizer step `step` (from 1): rises at the start, falls with the copying, then with the demonstrations.
+
+    Where the number of demonstration steps is open it falls with the clock instead.
+    """
+    if step <= sft.copy_steps:
+        peak, done = sft.copy_learning_rate, step / sft.copy_steps
+    else:
+        peak = sft.learning_rate
+        done = demonstrated / sft.steps if sft.steps else min(1.0, seconds / sft.max_seconds)
+    return peak * min(1.0, step / WARMUP_STEPS) * (1 - (1 - FINAL_LEARNING_RATE_SHARE) * done)
+
+
 class SftTrainer:
     """Model, optimizer and learning rate of one fine-tuning."""
 
@@ -129,23 +146,13 @@ class SftTrainer:
         total, started = count_steps(self._sft), time.monotonic()
         demonstrated = 0
         for step, (phase, batch) in enumerate(lessons, start=1):
-            rate = self._learning_rate(step, demonstrated, time.monotonic() - started)
+            rate = learning_rate(self._sft, step, demonstrated, time.monotonic() - started)
             loss, accuracy = self._learn(batch, rate)
             demonstrated += phase == DEMONSTRATIONS
             seconds = time.monotonic() - started
             yield SftStep(phase, step, total, loss, accuracy, batch.ids_BT.numel(), seconds)
             if seconds > self._sft.max_seconds:
                 return
-
-    def _learning_rate(self, step: int, demonstrated: int, seconds: float) -> float:
-        """Falls with the copying, then with the demonstrations or, when their number is open, with the clock."""
-        sft = self._sft
-        if step <= sft.copy_steps:
-            peak, done = sft.copy_learning_rate, step / sft.copy_steps
-        else:
-            peak = sft.learning_rate
-            done = demonstrated / sft.steps if sft.steps else min(1.0, seconds / sft.max_seconds)
-        return peak * min(1.0, step / WARMUP_STEPS) * (1 - (1 - FINAL_LEARNING_RATE_SHARE) * done)
 
     def _learn(self, batch: TokenBatch, learning_rate: float) -> tuple[float, float]:
         """One optimizer step; mean loss and accuracy before it."""
@@ -164,7 +171,7 @@ def learned_logits(model: PreTrainedModel, batch: TokenBatch) -> tuple[torch.Ten
     """Logits [N, V] and targets [N] of the batch's N learned tokens, row by row.
 
     No attention mask: padding stands on the right, where causal attention does not see it. The head runs at the
-    columns in which any row learns; rows of a batch have like length, so few columns are in vain.
+    columns in which any row learns. Demonstrations of like length share a batch, so few of their columns are in vain.
     """
     learned_BT = batch.learned_BT[:, 1:]
     columns_C = learned_BT.any(dim=0).nonzero()[:, 0]

@@ -24,15 +24,16 @@ HERE = Path(__file__).parent
 DEMONSTRATION_SEEDS, TEXT_SEEDS = range(60), range(100)
 VOCABULARY, MODEL_SEED = 2048, 2
 PROGRESS_STEPS = 50
+# Two runs of supervised fine-tuning: what differs from the recipe.
 COPY = {
     "seed": 2,
     "sft.data": '""',
+    "sft.steps": 0,
     "sft.copy_steps": 9000,
     "sft.copy_learning_rate": 2e-3,
     "sft.tokens_per_batch": 2048,
 }
-IMITATE = {"sft.data": f'"{HERE / "start.jsonl"}"', "sft.steps": 300}
-"""Two runs of supervised fine-tuning: what differs from the recipe's `[sft]`."""
+IMITATE = {"sft.data": json.dumps(str(HERE / "start.jsonl")), "sft.steps": 300}
 START_SEEDS = {
     "search-engine": 60,
     "multi-orderings": 40,
@@ -43,7 +44,8 @@ START_SEEDS = {
     "enter-password": 2,
 }
 """Families that the policy imitates, and how many seeds of each. Few on purpose: reinforcement learning shall have
-something to learn. Most go to families that chance does not solve: counting search results, going through tabs."""
+something to learn. Most go to two families in which chance seldom succeeds: search-engine counts over pages of results,
+multi-orderings has three texts without quotes in one goal."""
 
 
 @click.command()
@@ -72,7 +74,7 @@ def _starts(demonstration: dict[str, Any]) -> bool:
 
 
 def _run(policy: Path, output: Path, knobs: Mapping[str, object]) -> None:
-    paths = {"model.path": f'"{policy}"', "sft.output": f'"{output}"'}
+    paths = {"model.path": json.dumps(str(policy)), "sft.output": json.dumps(str(output))}
     overrides = [f"{key}={value}" for key, value in {**paths, **knobs}.items()]
     click.echo(json.dumps(run_sft(load_recipe(HERE / "recipe.toml", overrides), on_step=_show)))
 

@@ -15,6 +15,9 @@ from quartet.data.rows import FamilyStats
 from quartet.errors import ConfigError
 from quartet.types import Group, GroupMember, Task
 
+WINDOW = 32
+"""Newest rollouts that a family's statistics count."""
+
 
 def context(
     statistics: dict[str, tuple[int, int, float]] | None = None, *, admitted: int = 0, **control
@@ -22,8 +25,8 @@ def context(
     """`statistics` are (mixed groups, groups, success rate) by family."""
     stats = {
         family: FamilyStats(
-            rollouts=8 * groups,
-            successes=round(8 * groups * success_rate),
+            rollouts=WINDOW,
+            successes=round(WINDOW * success_rate),
             mean_reward=0.0,
             mean_turns=1.0,
             mean_response_tokens=1.0,
@@ -63,8 +66,8 @@ def test_uniform_is_uniform():
 def test_contrast_weighs_families_by_mixed_groups_and_hopes_for_those_that_fail():
     sampler = SAMPLERS["contrast"](context({"easy": (0, 12, 1.0), "even": (12, 12, 0.5), "hard": (0, 12, 0.0)}))
     solved, mixed, failing, unseen = sampler.weights()  # type: ignore[attr-defined]
-    assert (solved, mixed) == pytest.approx((0.04 + 4 * (4 / 104) / 16, 0.04 + 14 / 16))
-    assert (failing, unseen) == pytest.approx((0.04 + 4 * (100 / 104) / 16, 1.04))
+    assert (solved, mixed) == pytest.approx((0.04 + 4 * (4 / 40) / 16, 0.04 + 14 / 16))
+    assert (failing, unseen) == pytest.approx((0.04 + 4 * (36 / 40) / 16, 1.04))
     seen = Counter(task.family for task in sampler.pick(4000))
     assert seen["even"] > 10 * seen["easy"] > 0
     assert seen["even"] > 2 * seen["hard"] > 4 * seen["easy"]
@@ -73,7 +76,7 @@ def test_contrast_weighs_families_by_mixed_groups_and_hopes_for_those_that_fail(
 def test_contrast_doubts_a_lucky_group_and_draws_the_expensive_less():
     def stats(groups: int, mixed: int, successes: int, turns: float) -> FamilyStats:
         return FamilyStats(
-            rollouts=8 * groups,
+            rollouts=min(WINDOW, 8 * groups),
             successes=successes,
             mean_reward=0.0,
             mean_turns=turns,
@@ -82,10 +85,10 @@ def test_contrast_doubts_a_lucky_group_and_draws_the_expensive_less():
             mixed_groups=mixed,
         )
 
-    lucky, solved = weight(stats(1, 0, 8, 4.0), 4.0), weight(stats(20, 0, 160, 4.0), 4.0)
+    lucky, solved = weight(stats(1, 0, 8, 4.0), 4.0), weight(stats(20, 0, WINDOW, 4.0), 4.0)
     assert lucky == pytest.approx(LEAST_WEIGHT + 4 * (4 / 16) / 5)
     assert lucky > 4 * solved
-    short, typical, long = (weight(stats(12, 6, 48, turns), 4.0) - LEAST_WEIGHT for turns in (1.0, 4.0, 12.0))
+    short, typical, long = (weight(stats(12, 6, 16, turns), 4.0) - LEAST_WEIGHT for turns in (1.0, 4.0, 12.0))
     assert short == typical == pytest.approx(3 * long)
 
 

@@ -3,7 +3,7 @@
 from rich.console import Console
 
 from quartet.data.ledger import Ledger
-from quartet.observe.panel import panel, plain_line
+from quartet.observe.panel import panel, plain_line, resting_panel
 from quartet.observe.presence import Presence
 from quartet.observe.status import StatusReader
 
@@ -22,4 +22,21 @@ def test_panel_and_line_explain_every_wait(tmp_path):
     assert "serving" in shown
     assert "trainer waits for 4 trainable groups (until rollouts finish)" in plain_line(status)
     assert status.to_dict()["groups"]["trainable"] == 0
+    ledger.close()
+
+
+def test_a_run_at_rest_says_why_it_ended_and_shows_no_module(tmp_path):
+    ledger = Ledger.create(tmp_path)
+    ledger.register_initial_policy("policy")
+    Presence(ledger, "engine", interval_seconds=0).working("serving")
+
+    def shown() -> str:
+        console = Console(width=120, record=True)
+        console.print(resting_panel(StatusReader(tmp_path, ledger).read()))
+        return console.export_text()
+
+    assert "interrupted; go on with" in shown()
+    ledger.request_stop("train.max_seconds = 5 reached")
+    assert "ended: train.max_seconds = 5 reached; go on with" in shown()
+    assert "serving" not in shown()
     ledger.close()

@@ -9,7 +9,7 @@ from quartet.errors import ConfigError
 from quartet.policy.tokenizer import KINDS, MAX_REFERENCE, train_tokenizer
 from quartet.rollout.renderer import Renderer
 
-TURN = 'Press "next" or sign in.\ndid click next [23]\nbutton next [23]\ninput user name [4] focused = "next"'
+TURN = 'Press "next" or sign in.\nbutton next [23]\ninput user name [4] focused = "next"\ndid click next [23]'
 WORDS = "next sign in Press or user name cancel ok click type"
 
 

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from quartet.config import Recipe
 from quartet.errors import ConfigError
-from quartet.policy.examples import Example, TokenBatch, one_epoch, pad, read_chats
+from quartet.policy.examples import Example, one_epoch, pad, read_chats
 from quartet.policy.load import load_policy
 from quartet.policy.make import make_policy
 from quartet.recipe_file import parse_recipe
@@ -19,8 +19,8 @@ from quartet.train.sft import (
     FINAL_LEARNING_RATE_SHARE,
     WARMUP_STEPS,
     SftStep,
-    SftTrainer,
     learned_logits,
+    learning_rate,
     run_sft,
 )
 
@@ -132,29 +132,26 @@ def test_copying_is_rehearsed_among_demonstrations(recipe: Recipe):
 
 def test_without_demonstrations_it_only_copies(recipe: Recipe):
     steps: list[SftStep] = []
-    summary = run_sft(tuned(recipe, data="", copy_steps=4, steps=5, steps_per_rehearsal=1), on_step=steps.append)
+    summary = run_sft(tuned(recipe, data="", steps=0, copy_steps=4, steps_per_rehearsal=1), on_step=steps.append)
     assert [step.phase for step in steps] == ["copy"] * 4
     assert (summary["examples"], summary["stopped_by"], steps[0].total_steps) == (0, "steps", 4)
-    with pytest.raises(ConfigError, match="no demonstrations"):
-        run_sft(tuned(recipe, data="", copy_steps=0))
 
 
-def test_the_learning_rate_rises_and_falls_in_each_phase(recipe: Recipe):
-    rates: list[float] = []
+@pytest.mark.parametrize("knobs", [{"copy_steps": 4, "steps": 5}, {"copy_steps": 0, "steps": 0}])
+def test_forgotten_demonstrations_are_missed(recipe: Recipe, knobs: dict[str, int]):
+    with pytest.raises(ConfigError, match=r"sft\.data is empty"):
+        run_sft(tuned(recipe, data="", **knobs))
 
-    class Watched(SftTrainer):
-        def _learn(self, batch: TokenBatch, learning_rate: float) -> tuple[float, float]:
-            rates.append(learning_rate)
-            return 0.0, 1.0
 
-    knobs = tuned(recipe, copy_steps=100, copy_learning_rate=1.0, steps=50, learning_rate=3.0)
-    batch = TokenBatch(torch.zeros(1, 1, dtype=torch.int64), torch.ones(1, 1, dtype=torch.bool))
-    lessons = [("copy", batch)] * 100 + [("demonstrations", batch)] * 50
-    list(Watched(load_policy(recipe.model.path).model, knobs).run(iter(lessons)))
-    assert rates[0] == pytest.approx(1 / WARMUP_STEPS, rel=0.01)
-    assert rates[99] == pytest.approx(FINAL_LEARNING_RATE_SHARE)
-    assert rates[100] == pytest.approx(3.0)
-    assert 3.0 * FINAL_LEARNING_RATE_SHARE < rates[-1] < 3.0 * FINAL_LEARNING_RATE_SHARE * 1.3
+def test_the_learning_rate_rises_once_and_falls_in_each_phase(recipe: Recipe):
+    sft = tuned(recipe, copy_steps=100, copy_learning_rate=1.0, steps=50, learning_rate=3.0, max_seconds=200.0).sft
+    assert learning_rate(sft, 1, 0, 0.0) == pytest.approx((1 / WARMUP_STEPS) * (1 - 0.009))
+    assert learning_rate(sft, 50, 0, 0.0) == pytest.approx(1 - 0.9 / 2)
+    assert learning_rate(sft, 100, 0, 0.0) == pytest.approx(FINAL_LEARNING_RATE_SHARE)
+    assert learning_rate(sft, 101, 0, 0.0) == 3.0
+    assert learning_rate(sft, 151, 50, 0.0) == pytest.approx(3.0 * FINAL_LEARNING_RATE_SHARE)
+    by_clock = sft.model_copy(update={"steps": 0})
+    assert learning_rate(by_clock, 101, 7, 100.0) == pytest.approx(3.0 * (1 - 0.9 / 2))
 
 
 def test_without_a_number_of_steps_the_clock_decides(recipe: Recipe):

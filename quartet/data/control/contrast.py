@@ -11,20 +11,21 @@ HOPED_GROUPS = 4.0
 DOUBTED_ROLLOUTS = 8
 """Imagined rollouts of which half fail: one group that went well does not make a family solved."""
 LEAST_WEIGHT = 0.04
-"""Of a family that is always solved, so that a relapse is noticed. An unseen family weighs 1 more."""
+"""Added to every weight, so that a relapse of a solved family is noticed. An unseen family weighs 1 more."""
 
 
-def weight(stats: FamilyStats | None, typical_turns: float) -> float:
+def weight(stats: FamilyStats | None, mean_turns: float) -> float:
     """Measured share of mixed groups, drawn towards the family's failure rate while few groups are known.
 
-    What takes more turns than the typical family costs more of the browser's time, and is drawn so much less.
+    A family that takes more than `mean_turns`, the mean over families, costs more of the environments' time and is
+    drawn so much less.
     """
     if stats is None or not stats.rollouts:
         return LEAST_WEIGHT + 1
     failures = stats.rollouts - stats.successes + DOUBTED_ROLLOUTS / 2
     failure_rate = failures / (stats.rollouts + DOUBTED_ROLLOUTS)
     contrast = (stats.mixed_groups + HOPED_GROUPS * failure_rate) / (stats.groups + HOPED_GROUPS)
-    return LEAST_WEIGHT + contrast / max(1.0, stats.mean_turns / typical_turns)
+    return LEAST_WEIGHT + contrast / max(1.0, stats.mean_turns / mean_turns)
 
 
 class ContrastSampler(TaskSampler):
@@ -33,7 +34,8 @@ class ContrastSampler(TaskSampler):
     The share is measured on groups, not computed from the success rate: the rollouts of a group have the same seed, so
     a family that is solved on half its seeds may have no contrast at all. A family that always fails may come into
     reach when others teach its skills, or may have been forgotten a moment ago: it is drawn about once where a fully
-    mixed one is drawn three times. One that is always solved is drawn about once in twenty.
+    mixed one is drawn three times. One that is always solved is drawn once where a mixed one is drawn fourteen times.
+    A family that takes twice the mean of turns is drawn half as often.
     """
 
     def __init__(self, context: ControlContext) -> None:
@@ -50,5 +52,5 @@ class ContrastSampler(TaskSampler):
     def weights(self) -> list[float]:
         """One per family, not normalised."""
         statistics = self._context.statistics()
-        typical_turns = fmean([stats.mean_turns for stats in statistics.values() if stats.mean_turns] or [1.0])
-        return [weight(statistics.get(family), typical_turns) for family in self._context.families]
+        mean_turns = fmean([stats.mean_turns for stats in statistics.values() if stats.mean_turns] or [1.0])
+        return [weight(statistics.get(family), mean_turns) for family in self._context.families]
