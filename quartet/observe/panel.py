@@ -13,24 +13,14 @@ SILENT_AFTER_SECONDS = 10.0
 
 def panel(status: RunStatus) -> Panel:
     """The run at a glance: learning, speed, queues, and what each module does or waits for."""
-    return Panel(
-        Group(_numbers(status), Text(), _modules(status)),
-        title=f"quartet · {status.name} · {status.phase}",
-        border_style="dim",
-        padding=(1, 2),
-    )
+    return _framed(status, status.phase, _modules(status))
 
 
 def resting_panel(status: RunStatus) -> Panel:
     """What a run that no process works on has reached, and why it ended."""
     ended = f"ended: {status.stop_reason}" if status.stop_reason else "interrupted"
     advice = "go on with `quartet train RECIPE --resume`"
-    return Panel(
-        Group(_numbers(status), Text(), Text(f"{ended}; {advice}")),
-        title=f"quartet · {status.name} · not running",
-        border_style="dim",
-        padding=(1, 2),
-    )
+    return _framed(status, "not running", Text(f"{ended}; {advice}"))
 
 
 def plain_line(status: RunStatus) -> str:
@@ -44,6 +34,12 @@ def plain_line(status: RunStatus) -> str:
         f"{status.generated_tokens_per_second:.0f} tokens/s out  {status.prompt_tokens_per_second:.0f} in  "
         f"lag {_number(status.mean_lag)}  {_counts(status)}  [{waits or 'nobody waits'}]"
     )
+
+
+def _framed(status: RunStatus, doing: str, below: Table | Text) -> Panel:
+    """The numbers of the run, and something below them."""
+    title = f"quartet · {status.name} · {doing}"
+    return Panel(Group(_numbers(status), Text(), below), title=title, border_style="dim", padding=(1, 2))
 
 
 def _numbers(status: RunStatus) -> Table:
