@@ -24,6 +24,8 @@ from quartet.rollout.renderer import Renderer
 
 MOST_STEPS = 12
 """At most so many things to do in a goal of `follow`."""
+ERROR_CHANCE = 0.1
+"""How often an error of the last action stands below what was done."""
 MASTERED_ACCURACY, ACCURACY_WEIGHT = 0.8, 0.3
 """A level is mastered when the running mean of the accuracy, in which a batch weighs this much, is above."""
 
@@ -58,7 +60,8 @@ class CopyingExercises:
         self._end = renderer.stop_token_ids[:1]
         self._rng = np.random.default_rng(seed)
         self._pages = RandomPages(tokenizer, self._rng)
-        self._did = self._pages.ids("\ndid ")
+        self._did, self._error = self._pages.ids("\ndid "), self._pages.ids("\nerror ")
+        self._left_over: list[Example] = []
         self._kinds = cycle(PAGE_EXERCISES)
         self.level, self._accuracy = 0, 0.0
 
@@ -77,14 +80,13 @@ class CopyingExercises:
     def draw(self, tokens: int) -> list[Example]:
         """Exercises of the present level that take at most this many tokens when padded, or a single one.
 
-        The one that no longer fits is left out: long exercises are rarer than their turn says.
+        The one that no longer fits begins the next batch.
         """
-        exercises: list[Example] = []
-        longest = 0
-        while (len(exercises) + 1) * longest <= tokens:
+        exercises = self._left_over
+        while len(exercises) < 2 or len(exercises) * max(len(one.token_ids) for one in exercises) <= tokens:
             exercises.append(self.exercise(next(self._kinds) if LEVELS[self.level].most_elements else "repeat"))
-            longest = max(longest, len(exercises[-1].token_ids))
-        return exercises[:-1] or exercises
+        self._left_over = exercises[-1:]
+        return exercises[:-1]
 
     def exercise(self, kind: str) -> Example:
         """One exercise of the present level."""
@@ -108,13 +110,13 @@ class CopyingExercises:
         return self._one_target(most_elements, field_chance=1.0)
 
     def _one_target(self, most_elements: int, field_chance: float) -> Example:
-        self._pages.choose_letters(most_elements)
+        self._pages.begin(most_elements)
         page, (target,) = self._pages.page(most_elements, field_chance=field_chance)
         goal = [*self._pages.noise(0, 6), *self._pages.goal(target, most_noise=6)]
         return self._example([*goal, *page], [], self._act(target))
 
     def _follow(self, most_elements: int) -> Example:
-        self._pages.choose_letters(most_elements)
+        self._pages.begin(most_elements)
         page, targets = self._pages.page(most_elements, MOST_STEPS)
         most_noise = int(self._rng.integers(2)) * 3
         goals = [self._pages.noise(0, 4), *(self._pages.goal(target, most_noise) for target in targets)]
@@ -127,11 +129,14 @@ class CopyingExercises:
         return [*target.verb, *target.label, *target.reference, *text]
 
     def _example(self, question: list[int], done: list[list[int]], answer: list[int]) -> Example:
-        """Learned are the answer, its end, and what was done before it."""
+        """Learned are the answer, its end, and what was done before it, but not the error that sometimes follows it."""
         ids, learned = [*self._before, *question], [False] * (len(self._before) + len(question))
         for act in done:
             ids += [*self._did, *act]
             learned += [*[False] * len(self._did), *[True] * len(act)]
+        if self._rng.random() < ERROR_CHANCE:
+            ids += [*self._error, *self._pages.noise(1, 4)]
+            learned += [False] * (len(ids) - len(learned))
         ids += [*self._after, *answer, *self._end]
         learned += [*[False] * len(self._after), *[True] * (len(answer) + len(self._end))]
         return Example(ids, learned)

@@ -14,6 +14,10 @@ SHARED_WORD_CHANCE = 0.3
 SPELT_CHANCE, FEW_ELEMENTS, LONGEST_SPELT, FEWEST_LETTERS = 0.5, 4, 9, 8
 """How often a label is a spelt word, once pages have more elements than a few: names and passwords are seldom tokens.
 Letters are drawn from a few that the exercise chooses, so that they repeat; looking back one letter is not enough."""
+FEW_WORDS_CHANCE, FEWEST_WORDS, MOST_FEW_WORDS = 0.5, 12, 60
+"""How often an exercise draws its words from a few, and from how many: they repeat then as those of real pages do."""
+SPACED_CHANCE, SENTENCE_CHANCE, LONGEST_SENTENCE = 0.7, 0.4, 7
+"""How often the words of a label have spaces between them, how often a text is a sentence, and its most words."""
 OTHER_CASE_CHANCE = 0.25
 """How often the goal writes a label's words with the first letter in the other case: login, on a page with Login."""
 NOT_ELEMENTS = ("did", "error")
@@ -48,20 +52,22 @@ class RandomPages:
         self._clicked = [line for kind, line in lines.items() if kind not in {*FIELD_VERBS, *NOT_ELEMENTS}]
         self._click = self.ids("click ")
         self._states = [self.ids(f" {state}") for state in STATES]
-        marks = (' "', '"', ' = "', " ", ",")
-        self._open_quote, self._close_quote, self._is_quote, self._space, self._comma = map(self.ids, marks)
+        marks = (' "', '"', ' = "', " ", ",", ".")
+        self._open_quote, self._close_quote, self._is_quote, self._space, self._comma, self._stop = map(self.ids, marks)
         taken = {token for piece in (*self._references, *lines.values()) for token in piece}
         self._words = np.array(sorted(set(range(len(tokenizer))) - taken - set(tokenizer.all_special_ids)))
         self._alphabet = np.array([token for letter in ascii_letters + digits for token in self.ids(letter)])
-        self._letters, self._spelt_chance = self._alphabet, 0.0
+        self._letters, self._spelt_chance, self._pool = self._alphabet, 0.0, self._words
         self._other_case = self._words_in_other_case()
 
     def ids(self, text: str) -> list[int]:
         """Tokens of a fixed text."""
         return self._tokenizer.encode(text, add_special_tokens=False)
 
-    def choose_letters(self, most_elements: int) -> None:
-        """What spelt words of the next exercise are made of."""
+    def begin(self, most_elements: int) -> None:
+        """Choose the words of the next exercise, and the letters that its spelt words are made of."""
+        few = int(self._rng.integers(FEWEST_WORDS, MOST_FEW_WORDS + 1))
+        self._pool = self._rng.choice(self._words, few) if self._rng.random() < FEW_WORDS_CHANCE else self._words
         self._spelt_chance = SPELT_CHANCE if most_elements > FEW_ELEMENTS else 0.0
         count = int(self._rng.integers(FEWEST_LETTERS, len(self._alphabet) + 1))
         self._letters = self._rng.permutation(self._alphabet)[:count]
@@ -79,6 +85,7 @@ class RandomPages:
         for earlier, later in pairwise(elements):
             if self._rng.random() < SHARED_WORD_CHANCE:
                 later.label[0] = earlier.label[0]
+        self._make_distinct([element.label for element in elements])
         lines = [[*element.opening, *element.label, *element.reference, *self._state()] for element in elements]
         return [token for line in lines for token in line], [elements[index] for index in targets]
 
@@ -98,34 +105,38 @@ class RandomPages:
         return [*self._open_quote, *text, *self._close_quote]
 
     def _named(self, label: list[int]) -> list[int]:
-        """A label in the goal: in quotes, or after a space and before another or a comma; at times in other case."""
+        """A label in the goal: in quotes, or after a space, perhaps before a comma; at times in other case."""
         if self._rng.random() < OTHER_CASE_CHANCE:
             label = [self._other_case.get(token, token) for token in label]
         chance = self._rng.random()
         if chance < 0.4:
             return [*self._open_quote, *label, *self._close_quote]
-        return [*self._space, *label, *(self._comma if chance < 0.7 else self._space)]
+        return [*self._space, *label, *(self._comma if chance < 0.7 else [])]
 
     def noise(self, shortest: int, longest: int) -> list[int]:
-        """So many random words of a goal, with spaces as text has them."""
-        return [token for word in self.words_between(shortest, longest) for token in [*self._space, word]]
+        """So many random words of a goal, with spaces as text has them; of all words, lest they name an element."""
+        count = int(self._rng.integers(shortest, longest + 1))
+        return [token for word in self._rng.choice(self._words, count).tolist() for token in [*self._space, word]]
 
     def words_between(self, shortest: int, longest: int) -> list[int]:
         """So many random words, single tokens all."""
         count = int(self._rng.integers(shortest, longest + 1))
-        return self._words[self._rng.integers(len(self._words), size=count)].tolist()
+        return self._pool[self._rng.integers(len(self._pool), size=count)].tolist()
 
     def _element(self, number: int, field_chance: float) -> Element:
         label, reference = self._label(), self._references[number]
         if self._rng.random() >= field_chance:
             return Element(self._pick(self._clicked), label, reference, self._click, [])
         opening, verb = self._fields[int(self._rng.integers(len(self._fields)))]
-        if self._rng.random() < CLICKED_FIELD_CHANCE:
+        if field_chance < 1 and self._rng.random() < CLICKED_FIELD_CHANCE:
             return Element(opening, label, reference, self._click, [])
         return Element(opening, label, reference, verb, self._text())
 
     def _text(self) -> list[int]:
-        """One to three labels."""
+        """One to three labels, or a sentence."""
+        if self._rng.random() < SENTENCE_CHANCE:
+            sentence = self._spaced(self.words_between(2, LONGEST_SENTENCE))
+            return [*sentence, *self._stop] if self._rng.random() < 0.5 else sentence
         more = [token for _ in range(int(self._rng.integers(3))) for token in [*self._space, *self._label()]]
         return [*self._label(), *more]
 
@@ -137,12 +148,23 @@ class RandomPages:
         return self._pick(self._states) if chance < STATE_CHANCE else []
 
     def _label(self) -> list[int]:
-        """One to four words, now and then with a space inside, or one word letter by letter."""
+        """One to four words, with spaces most of the time, or one word letter by letter."""
         if self._rng.random() < self._spelt_chance:
             length = self._rng.integers(2, LONGEST_SPELT + 1)
             return self._letters[self._rng.integers(len(self._letters), size=length)].tolist()
-        label = self.words_between(1, 3)
-        return label if self._rng.random() < 0.5 else [*label, *self._space, *self.words_between(1, 1)]
+        words = self.words_between(1, 4)
+        return self._spaced(words) if self._rng.random() < SPACED_CHANCE else words
+
+    def _spaced(self, words: list[int]) -> list[int]:
+        return [token for word in words for token in [*self._space, word]][len(self._space) :]
+
+    def _make_distinct(self, labels: list[list[int]]) -> None:
+        """Lengthen every label that equals an earlier one: which of two is meant could not be told."""
+        seen: set[tuple[int, ...]] = set()
+        for label in labels:
+            while tuple(label) in seen:
+                label.append(int(self._rng.choice(self._words)))
+            seen.add(tuple(label))
 
     def _words_in_other_case(self) -> dict[int, int]:
         """`login` -> `Login` and back, where both are words. Single letters stay: names and passwords are spelt so."""

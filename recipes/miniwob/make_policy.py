@@ -2,7 +2,7 @@
 
 Scripted experts demonstrate 16 families in the browser; a tokenizer and an untrained model are made of the words of the
 pages; supervised fine-tuning teaches the model to copy, for twenty minutes, and then to imitate a few demonstrations of
-seven families. What comes out ships with the repository, so a training run needs none of this. The same demonstrations
+six families. What comes out ships with the repository, so a training run needs none of this. The same demonstrations
 give the same weights.
 """
 
@@ -33,15 +33,14 @@ COPY = {
     "sft.copy_learning_rate": 2e-3,
     "sft.tokens_per_batch": 2048,
 }
-IMITATE = {"sft.data": json.dumps(str(HERE / "start.jsonl")), "sft.steps": 300}
+IMITATE = {"sft.data": json.dumps(str(HERE / "start.jsonl")), "sft.steps": 400}
 START_SEEDS = {
     "search-engine": 60,
     "multi-orderings": 40,
-    "click-tab-2": 10,
-    "choose-list": 8,
-    "form-sequence-2": 6,
-    "email-inbox-reply": 6,
-    "enter-password": 2,
+    "click-tab-2": 20,
+    "form-sequence-2": 10,
+    "email-inbox-reply": 8,
+    "login-user": 1,
 }
 """Families that the policy imitates, and how many seeds of each. Few on purpose: reinforcement learning shall have
 something to learn. Most go to two families in which chance seldom succeeds: search-engine counts over pages of results,
