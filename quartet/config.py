@@ -5,11 +5,16 @@ A recipe is a TOML file with these sections; `quartet.recipe_file.load_recipe` r
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 Positive = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+def _as_list(value: object) -> object:
+    """One name stands for a list of one."""
+    return [value] if isinstance(value, str) else value
 
 
 class Section(BaseModel):
@@ -77,22 +82,81 @@ class Engine(Section):
     """Torch threads. More than one collapses when a neighbour is busy."""
 
 
+class Vade(Section):
+    """Sampler `vade`. The decays are our reading: the paper's page gives the posterior and the information gain."""
+
+    exponent: PositiveFloat = 2.0
+    """Information gain p (1 - p)^exponent: 2 as published, 1 is the variance of the reward."""
+    decay_sampled: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """What was known of a family weighs this much less with every further group of it."""
+    decay_step: Annotated[float, Field(gt=0, le=1)] = 0.995
+    """And this much less with every `train.groups_per_batch` groups of whatever family: the policy moves on."""
+
+
+class DynamicRollouts(Section):
+    """Allocator `dynamic`: DART's dynamic rollout frequency."""
+
+    success_threshold: Fraction = 0.6
+    """Up to this success rate a group gets all of `rollouts_per_group`."""
+    min_rollouts: Annotated[int, Field(ge=2)] = 4
+    """Above it, a group gets int(9 / success rate - 7) rollouts, but not fewer than this."""
+
+
+class LongestSuccess(Section):
+    """Horizon `longest_success`: DART's dynamic trajectory length."""
+
+    min_successes: Annotated[int, Field(ge=1, le=64)] = 8
+    """Before so many successes of the family are known, its limit is the upper bound."""
+    factor: Annotated[float, Field(ge=1)] = 1.25
+    """Then it is the longest success times this, plus one turn."""
+    groups_per_exploration: Annotated[int, Field(ge=1)] = 8
+    """Every so-manieth group of a family runs at the upper bound as a whole."""
+    truncated_share: Fraction = 0.5
+    """When more than this share of a family's rollouts ends `truncated_turns`, the limit they met doubles."""
+
+
+class Staged(Section):
+    """Horizon `staged`: ScalingInter-RL."""
+
+    train_steps: list[Annotated[int, Field(ge=0)]] = [0]
+    """Train steps at which a stage begins, ascending; the first is 0."""
+    max_turns: list[Positive] = [10]
+    """Turn limit of each stage."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Staged":
+        steps = self.train_steps
+        if len(steps) != len(self.max_turns) or steps[:1] != [0] or steps != sorted(set(steps)):
+            raise ValueError("control.staged needs one max_turns per train_steps, which ascend from 0")
+        return self
+
+
 class Control(Section):
     """Which task, how many rollouts, how long."""
 
     sampler: str = "contrast"
-    """`uniform`, or `contrast` (families in proportion to the chance that a group has mixed outcomes; those that take
-    more turns than others less)."""
+    """Which task comes next: `uniform`; `contrast` (families in proportion to the chance that a group has mixed
+    outcomes; those that take more turns than others less); `least_solved` (all families in turn, the least solved
+    first); `vade` (Thompson sampling of the information gain)."""
     allocator: str = "fixed"
-    """How many rollouts a group gets: `fixed` is `rollouts_per_group`."""
+    """How many rollouts a group gets: `fixed` is `rollouts_per_group`, `dynamic` fewer of what mostly succeeds."""
     rollouts_per_group: Annotated[int, Field(ge=1)] = 8
     """Rollouts of one task that are compared with each other."""
-    horizon: str = "fixed"
-    """How many turns a rollout gets: `fixed` is `rollout.max_turns`, `suite` what the environment's suite states."""
+    horizon: Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)] = ["fixed"]
+    """How many turns a rollout gets; of several, the lowest: `fixed` is `rollout.max_turns`, `suite` what the
+    environment's suite states, `longest_success` follows the successes of the family, `staged` grows with training."""
     train_seeds_per_family: Positive = 200
     """Training draws seeds 0 .. this-1 of every family, so tasks recur."""
     statistics_window_rollouts: Positive = 32
     """Success rates are taken over the last this many countable rollouts of a family."""
+    vade: Vade = Vade()
+    """Knobs of the sampler `vade`."""
+    dynamic_rollouts: DynamicRollouts = DynamicRollouts()
+    """Knobs of the allocator `dynamic`."""
+    longest_success: LongestSuccess = LongestSuccess()
+    """Knobs of the horizon `longest_success`."""
+    staged: Staged = Staged()
+    """Knobs of the horizon `staged`."""
 
 
 class Admission(Section):
@@ -166,8 +230,12 @@ class Loss(Section):
     """The ratio is clipped below 1 minus this."""
     clip_high: Annotated[float, Field(ge=0)] = 0.28
     """The ratio is clipped above 1 plus this: separate bounds are DAPO's clip-higher."""
+    importance: Literal["truncate", "mask"] = "truncate"
+    """What happens to a token whose importance weight w = pi_train_old / pi_rollout, a constant, is above
+    `importance_cap`: `truncate` gives it the cap (DART with cap 1, slime with cap 2), `mask` the weight 0 (AReaL's
+    decoupled objective, cap 5)."""
     importance_cap: PositiveFloat = 1.0
-    """Cap of DART's truncated importance weight min(pi_train_old / pi_rollout, cap), a constant per token."""
+    """Largest importance weight."""
     aggregation: Literal["token_mean", "sequence_mean"] = "token_mean"
     """`token_mean`: every token counts equally; `sequence_mean`: every trajectory does."""
     kl_coefficient: Annotated[float, Field(ge=0)] = 0.0
@@ -180,7 +248,19 @@ class Filter(Section):
     """What is worth training on."""
 
     names: list[str] = ["mixed_outcome"]
-    """Applied in order to every closed group. `mixed_outcome` drops groups whose rewards are all equal."""
+    """Applied in order to every closed group. `broken` and `overlong` leave members out, `accuracy_band` drops groups
+    that are too easy or too hard, `mixed_outcome` those whose rewards are all equal."""
+    max_error_share: Fraction = 0.5
+    """`broken`: a failure with more than this share of turns without a valid action is left out."""
+    max_response_tokens: Annotated[int, Field(ge=0)] = 0
+    """`overlong`: besides truncated rollouts, those with more response tokens are left out; 0 means no such limit."""
+    min_success: Fraction = 0.0
+    """`accuracy_band`: a group with a lower share of successes is too hard."""
+    max_success: Fraction = 1.0
+    """`accuracy_band`: a group with a higher share of successes is too easy."""
+    min_turn_entropy_percentile: Annotated[int, Field(ge=0, lt=100)] = 0
+    """Only turns whose mean token entropy is at or above this percentile of their group's turns are trained: DART uses
+    20. 0 trains all and saves a pass of the trainer."""
 
 
 class Evaluation(Section):

@@ -70,12 +70,16 @@ def refuse_changes(old: Recipe, new: Recipe) -> None:
 
 def to_toml(recipe: Recipe) -> str:
     """The resolved recipe as TOML; `load_recipe` reads it back unchanged."""
-    data = recipe.model_dump()
+    return "\n".join(_toml_lines(recipe.model_dump())) + "\n"
+
+
+def _toml_lines(data: dict[str, Any], section: str = "") -> list[str]:
+    """The section's own values, then its sub-sections: in this order TOML reads them back."""
     lines = [f"{key} = {_toml_value(value)}" for key, value in data.items() if not isinstance(value, dict)]
-    for section, values in data.items():
+    for key, values in data.items():
         if isinstance(values, dict):
-            lines += ["", f"[{section}]", *(f"{key} = {_toml_value(value)}" for key, value in values.items())]
-    return "\n".join(lines) + "\n"
+            lines += ["", f"[{section}{key}]", *_toml_lines(values, f"{section}{key}.")]
+    return lines
 
 
 def _toml_value(value: Any) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from quartet.config import Recipe
 from quartet.data.admission import Admission
 from quartet.data.clock import TrainingClock
-from quartet.data.control import ALLOCATORS, HORIZONS, SAMPLERS
+from quartet.data.control import ALLOCATORS, SAMPLERS, TightestHorizon
 from quartet.data.control.base import ControlContext
 from quartet.data.evaluation import PeriodicEvaluation
 from quartet.data.filter import FILTERS
@@ -50,16 +50,19 @@ class DataManager:
         self._recipe, self._ledger, self._recorder, self._presence = recipe, ledger, recorder, presence
         self._time = clock
         families = families or suite_families(recipe.env)
+        window = recipe.control.statistics_window_rollouts
         context = ControlContext(
             recipe=recipe,
             families=families,
-            statistics=lambda: ledger.family_statistics(recipe.control.statistics_window_rollouts),
+            statistics=lambda: ledger.statistics(window),
+            family_statistics=lambda family: ledger.family_statistics(family, window),
+            train_step=ledger.train_step,
             groups_admitted=ledger.groups_admitted,
         )
         self._sampler = lookup("task sampler", recipe.control.sampler, SAMPLERS)(context)
         self._allocator = lookup("rollout allocator", recipe.control.allocator, ALLOCATORS)(context)
-        self._horizon = lookup("horizon", recipe.control.horizon, HORIZONS)(context)
-        filters = {name: lookup("filter", name, FILTERS)() for name in recipe.filter.names}
+        self._horizon = TightestHorizon(context)
+        filters = {name: lookup("filter", name, FILTERS)(recipe.filter) for name in recipe.filter.names}
         self._judge = Judge(ledger, filters, recipe.admission.min_rollouts_per_group)
         self._admission = Admission(recipe, ledger)
         self._evaluation = PeriodicEvaluation(recipe, ledger, recorder, families)

@@ -44,23 +44,48 @@ class Event(Struct, frozen=True, kw_only=True):
     fields: dict[str, Any]
 
 
+class GroupOutcome(Struct, frozen=True, kw_only=True):
+    """How one closed training group ended."""
+
+    group_id: int
+    countable: int
+    """Members that counted."""
+    successes: int
+    mixed: bool
+    """Its members had different rewards."""
+
+
 class FamilyStats(Struct, frozen=True, kw_only=True):
-    """The newest countable training rollouts of one task family (a window, not the whole run)."""
+    """One task family in training: its newest countable rollouts (a window), its newest groups, its longest success."""
 
     rollouts: int
+    """In the window; so are the six that follow."""
     successes: int
     mean_reward: float
     mean_turns: float
     mean_response_tokens: float
-    groups: int
-    """The newest closed training groups of the family (a window as well)."""
-    mixed_groups: int
-    """How many of them had members with different rewards."""
+    truncated: int = 0
+    """Rollouts that ended `truncated_turns`."""
+    shortest_truncation: int = 0
+    """Fewest turns of those."""
+    outcomes: list[GroupOutcome] = []
+    """Newest closed groups with a countable member, newest first."""
+    groups_admitted: int = 0
+    """Since the run began."""
+    known_successes: int = 0
+    """Since the run began; counted up to a few, see `Statistics`."""
+    longest_success: int = 0
+    """Most turns of a successful rollout since the run began; 0 before the first."""
 
     @property
     def success_rate(self) -> float:
         """0 when there is no rollout yet."""
         return self.successes / self.rollouts if self.rollouts else 0.0
+
+    @property
+    def truncated_share(self) -> float:
+        """Share of the window that ended `truncated_turns`; 0 when there is no rollout yet."""
+        return self.truncated / self.rollouts if self.rollouts else 0.0
 
 
 class QueueSizes(Struct, frozen=True, kw_only=True):
@@ -91,7 +116,7 @@ class Totals(Struct, frozen=True, kw_only=True):
     prompt_tokens: int
     response_tokens: int
     trained_tokens: int
-    """Response tokens of committed batches, masked ones included."""
+    """Response tokens that counted in the loss of a committed batch, as the trainer reported it."""
     groups: dict[str, int]
     """Training groups by state."""
     dropped_by_reason: dict[str, int]

@@ -21,8 +21,8 @@ from sqlalchemy import (
     text,
 )
 
-SCHEMA_VERSION = 1
-"""Raised whenever a table changes; a ledger of a newer version is refused."""
+SCHEMA_VERSION = 2
+"""Raised whenever a table changes, together with a step in `migrations.py`; a ledger of a newer version is refused."""
 
 
 class TrajectoryKind(StrEnum):
@@ -54,7 +54,12 @@ policies = Table(
     Column("rolled_back", Boolean, nullable=False, default=False),
 )
 
-families = Table("families", metadata, Column("family", Text, primary_key=True))
+families = Table(
+    "families",
+    metadata,
+    Column("family", Text, primary_key=True),
+    Column("train_groups", Integer, nullable=False, default=0),  # admitted so far
+)
 
 groups = Table(
     "groups",
@@ -72,6 +77,8 @@ groups = Table(
     Column("state", Text, nullable=False),
     Column("reason", Text, nullable=False, default=""),  # why it was dropped
     Column("min_countable", Integer, nullable=False, default=0),  # members it needs to stay trainable
+    Column("countable", Integer, nullable=False, default=0),  # members that counted when it was judged
+    Column("successes", Integer, nullable=False, default=0),  # of these
     Column("oldest_version", Integer),  # of all tokens of its countable members
     Column("newest_version", Integer),
     Column("batch_id", ForeignKey("batches.id")),
@@ -136,6 +143,14 @@ trajectories = Table(
     Index("trajectories_by_rollout", "rollout_id"),
     Index("trajectories_by_group", "group_id"),
     Index("trajectories_by_family", "purpose", "counted", "family", "id"),
+    Index(
+        "successes_by_turns",
+        "purpose",
+        "family",
+        "turns",
+        sqlite_where=text("success AND counted"),
+        postgresql_where=text("success AND counted"),
+    ),
     Index("trajectories_by_purpose", "purpose", "counted", "id"),
     Index("trajectories_by_time", "kind", "created_at"),
     Index("trajectories_by_screenshots", "screenshots_blob"),

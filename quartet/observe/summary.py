@@ -56,6 +56,7 @@ def build_summary(recipe: Recipe, ledger: Ledger, *, wall_seconds: float, contro
         else None,
         "generated_tokens_per_second": per_second(totals.response_tokens),
         "trained_tokens_per_second": per_second(totals.trained_tokens),
+        "trained_token_share": round(totals.trained_tokens / max(1, totals.response_tokens), 3),
         "lag_histogram": {str(lag): count for lag, count in sorted(ledger.lag_histogram().items())},
         "statuses": ledger.status_counts(),
         "dropped_groups": totals.dropped_by_reason,

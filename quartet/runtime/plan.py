@@ -19,7 +19,8 @@ def check_recipe(recipe: Recipe) -> None:
     suite_families(recipe.env)
     lookup("task sampler", recipe.control.sampler, SAMPLERS)
     lookup("rollout allocator", recipe.control.allocator, ALLOCATORS)
-    lookup("horizon", recipe.control.horizon, HORIZONS)
+    for name in recipe.control.horizon:
+        lookup("horizon", name, HORIZONS)
     lookup("agent loop", recipe.rollout.loop, LOOPS)
     lookup("advantage", recipe.advantage.name, ADVANTAGES)
     lookup("loss", recipe.loss.name, LOSSES)

@@ -3,6 +3,7 @@
 Which phase a run is in stands in the ledger, so a resumed run goes on where it stopped.
 """
 
+import os
 from pathlib import Path
 from types import TracebackType
 
@@ -13,7 +14,7 @@ from quartet.env import suite_families
 from quartet.observe.display import LiveDisplay
 from quartet.observe.status import StatusReader
 from quartet.observe.summary import success_rate
-from quartet.runtime.run_dir import RunLock
+from quartet.runtime.run_dir import RunLock, supervisor_pid
 from quartet.runtime.supervisor import Supervisor
 
 SERVING = ("env", "engine", "worker", "manager")
@@ -93,7 +94,7 @@ def admit_missing_evaluations(recipe: Recipe, ledger: Ledger, when: str) -> list
 def open_or_create(recipe: Recipe, run_dir: Path) -> Ledger:
     """The run's ledger; a new one starts with the recipe's model as policy version 0."""
     if (run_dir / "ledger.sqlite").exists():
-        return Ledger.open(run_dir)
+        return Ledger.open(run_dir, upgrade=supervisor_pid(run_dir) in (None, os.getpid()))
     ledger = Ledger.create(run_dir, seed=recipe.seed, durability=recipe.ledger.durability)
     ledger.register_initial_policy(str(Path(recipe.model.path).resolve()))
     return ledger

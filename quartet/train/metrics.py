@@ -40,5 +40,6 @@ def batch_metrics(batch: Batch, packed: PackedBatch) -> dict[str, Any]:
         "success_mean": sum(trajectory.success for trajectory in members) / max(1, len(members)),
         "trained_tokens": packed.trained_tokens,
         "masked_tokens": packed.masked_tokens,
+        "low_entropy_tokens": packed.response_tokens - packed.masked_tokens - packed.trained_tokens,
         "sequence_tokens": packed.sequence_tokens,
     }

@@ -77,8 +77,9 @@ def share_prompts(branches: Sequence[Branch], weights: Sequence[float], *, share
     return rows
 
 
-def microbatches(rows: Iterable[Row], max_tokens_per_microbatch: int) -> Iterator[Microbatch]:
-    """Longest rows first, ties in the given order: little padding, and the same rows give the same microbatches.
+def in_chunks(rows: Iterable[Row], max_tokens_per_microbatch: int) -> Iterator[list[Row]]:
+    """The rows of each microbatch. Longest first, ties in the given order: little padding, and the same rows give the
+    same microbatches.
 
     Raises `ConfigError` when one row alone is too long.
     """
@@ -91,11 +92,11 @@ def microbatches(rows: Iterable[Row], max_tokens_per_microbatch: int) -> Iterato
                 "raise it to at least twice engine.max_context_tokens",
             )
         if pending and (len(pending) + 1) * pending[0].num_tokens > max_tokens_per_microbatch:
-            yield collate(pending)
+            yield pending
             pending = []
         pending.append(row)
     if pending:
-        yield collate(pending)
+        yield pending
 
 
 def collate(rows: Sequence[Row]) -> Microbatch:

@@ -35,6 +35,8 @@ class Branch:
     """True at response tokens that are young enough."""
     rollout_logprobs_L: np.ndarray
     temperatures_L: np.ndarray
+    turns_L: np.ndarray
+    """Number of the call, within its trajectory, that sampled the token; -1 at tokens nobody sampled."""
 
     @property
     def num_tokens(self) -> int:
@@ -61,7 +63,7 @@ class PackedBatch:
 
     @property
     def trained_tokens(self) -> int:
-        return self.response_tokens - self.masked_tokens
+        return sum(branch.num_trained_tokens for branch in self.branches)
 
     @property
     def sequence_tokens(self) -> int:
@@ -107,17 +109,19 @@ class _Draft:
     logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     temperatures: list[float] = field(default_factory=list)
+    turns: list[int] = field(default_factory=list)
 
     def extended_by(self, call: Call) -> bool:
         return call.prompt_ids[: len(self.ids)] == self.ids
 
-    def append(self, call: Call) -> None:
+    def append(self, number: int, call: Call) -> None:
         """Add the new part of the call's prompt, then its response."""
         unsampled = len(call.prompt_ids) - len(self.logprobs)
         self.ids = call.prompt_ids + call.response_ids
         self.logprobs += [0.0] * unsampled + call.logprobs
         self.versions += [NO_VERSION] * unsampled + call.versions
         self.temperatures += [1.0] * unsampled + [call.sampling.temperature] * len(call.response_ids)
+        self.turns += [-1] * unsampled + [number] * len(call.response_ids)
 
     def freeze(self, trajectory_index: int, group_index: int, advantage: float, oldest_allowed: int) -> Branch:
         versions_L = np.array(self.versions)
@@ -130,13 +134,14 @@ class _Draft:
             trained_L=(versions_L != NO_VERSION) & (versions_L >= oldest_allowed),
             rollout_logprobs_L=np.array(self.logprobs, dtype=np.float32),
             temperatures_L=np.array(self.temperatures, dtype=np.float32),
+            turns_L=np.array(self.turns),
         )
 
 
 def _draft_branches(calls: Sequence[Call]) -> list[_Draft]:
     """Thread calls into branches. Interleaved conversations are followed: the longest branch that fits is extended."""
     drafts: list[_Draft] = []
-    for call in calls:
+    for number, call in enumerate(calls):
         if not call.response_ids:
             continue
         if not call.prompt_ids or call.sampling.temperature == 0:
@@ -149,5 +154,5 @@ def _draft_branches(calls: Sequence[Call]) -> list[_Draft]:
         if draft is None:
             draft = _Draft(prompt_tokens=len(call.prompt_ids), ids=[])
             drafts.append(draft)
-        draft.append(call)
+        draft.append(number, call)
     return drafts

@@ -18,7 +18,7 @@ from quartet.train.aggregation import AGGREGATIONS
 from quartet.train.forward import attends_everywhere, require_plain_head, score
 from quartet.train.loss import make_loss
 from quartet.train.loss.base import LossInput
-from quartet.train.microbatch import Microbatch, microbatches, share_prompts
+from quartet.train.microbatch import Microbatch, Row, collate, in_chunks, share_prompts
 from quartet.train.packing import Branch
 
 FINAL_LEARNING_RATE_SHARE = 0.1
@@ -89,11 +89,26 @@ class Learner:
             metrics["effective_sample_fraction"] = metrics["importance_mean"] ** 2 / second_moment
         return metrics
 
-    def _microbatches(self, branches: Sequence[Branch]) -> Iterator[Microbatch]:
+    @torch.no_grad()
+    def entropies(self, branches: Sequence[Branch], progress: Callable[[], None]) -> list[np.ndarray]:
+        """Per branch the entropy of each of its trained tokens, in nats, under the weights before the train step."""
+        found: dict[int, np.ndarray] = {}
+        for rows in self._chunks(branches):
+            values_T = score(self.model, collate(rows).to(self.model.device)).entropies_T.cpu().numpy()
+            in_order = [branch for row in rows for branch in row.branches]
+            ends = np.cumsum([branch.num_trained_tokens for branch in in_order])
+            found |= dict(zip(map(id, in_order), np.split(values_T, ends[:-1]), strict=True))
+            progress()
+        return [found[id(branch)] for branch in branches]
+
+    def _chunks(self, branches: Sequence[Branch]) -> Iterator[list[Row]]:
         weights = AGGREGATIONS[self.recipe.loss.aggregation](branches)
         rows = share_prompts(branches, weights, share=self._share_prompts)
-        for microbatch in microbatches(rows, self.recipe.train.max_tokens_per_microbatch):
-            yield microbatch.to(self.model.device)
+        return in_chunks(rows, self.recipe.train.max_tokens_per_microbatch)
+
+    def _microbatches(self, branches: Sequence[Branch]) -> Iterator[Microbatch]:
+        for rows in self._chunks(branches):
+            yield collate(rows).to(self.model.device)
 
     @torch.no_grad()
     def _scored(self, plan: Plan, model: PreTrainedModel, name: str, progress: Callable[[], None]) -> Plan:

@@ -6,6 +6,7 @@ So a trainer that dies anywhere leaves a batch that goes back to trainable, and 
 
 import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -22,6 +23,7 @@ from quartet.train.metrics import PhaseTimer, batch_metrics
 from quartet.train.packing import PackedBatch, pack_batch
 from quartet.train.publish import publish_policy
 from quartet.train.step import Learner, NonFiniteError
+from quartet.train.turn_selection import high_entropy_turns
 from quartet.types import Batch, Policy
 
 NAME = "trainer"
@@ -142,6 +144,10 @@ class Trainer:
 
         with phases("pack"):
             packed = pack_batch(batch, self._advantage, self.recipe.admission.max_lag)
+        if percentile := self.recipe.filter.min_turn_entropy_percentile:
+            with phases("entropy"):
+                entropies = self.learner.entropies(packed.branches, progress)
+                packed = replace(packed, branches=high_entropy_turns(packed.branches, entropies, percentile))
         with phases("old_logprobs"):
             plan = self.learner.plan(packed.branches, batch.train_step, progress)
         with phases("update"):

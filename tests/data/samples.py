@@ -46,8 +46,9 @@ def trajectory(
     status: Status = Status.COMPLETED,
     versions: tuple[int, ...] = (0,),
     screenshot: bytes | None = None,
+    turns: int = 1,
 ) -> Trajectory:
-    """One turn whose response tokens were sampled by `versions`; no turn at all for an infrastructure error."""
+    """`turns` times a call whose tokens were sampled by `versions`; none at all for an infrastructure error."""
     if status.retried:
         return Trajectory(task=task, status=status, calls=[], turns=[], rewards={}, success=False, error="host gone")
     ids = list(range(len(versions)))
@@ -62,7 +63,12 @@ def trajectory(
     seen = Observation(goal="Pull.", text="button left [1]", screenshot=screenshot)
     turn = Turn(observation=seen, call_index=0, response="click left [1]", action="click left [1]")
     return Trajectory(
-        task=task, status=status, calls=[call], turns=[turn], rewards={"task": reward}, success=reward == 1
+        task=task,
+        status=status,
+        calls=[call] * turns,
+        turns=[turn] * turns,
+        rewards={"task": reward},
+        success=reward == 1,
     )
 
 

@@ -19,7 +19,7 @@ def test_claim_train_commit(ledger):
     assert [group.group_id for group in batch.groups] == ids[:2]
     assert [m.trajectory.reward for m in batch.groups[0].members] == [0.0, 1.0]
     assert (batch.train_step, batch.start_version) == (1, 0)
-    policy = ledger.commit_batch(batch, "policies/v000001", {"loss": 0.5})
+    policy = ledger.commit_batch(batch, "policies/v000001", {"trained_tokens": 4})
     assert (policy.version, policy.train_step, ledger.train_step()) == (1, 1, 1)
     assert ledger.latest_policy() == policy
     assert claim(ledger, 2) is None
@@ -47,7 +47,7 @@ def test_a_dead_trainers_batch_is_trained_exactly_once(ledger, clock):
         with pytest.raises(LeaseLostError):
             late()
     ledger.release_batch(dead)
-    assert ledger.commit_batch(batch, "policies/v000001", {}).version == 1
+    assert ledger.commit_batch(batch, "policies/v000001", {"trained_tokens": 2}).version == 1
     assert [policy.path for policy in ledger.policies()] == ["policies/v000000", "policies/v000001"]
     totals = ledger.totals()
     assert (totals.trained_tokens, totals.lost, totals.trained_twice) == (2, 0, 0)
@@ -110,7 +110,7 @@ def test_members_a_filter_leaves_out_are_kept_but_not_trained(ledger):
     ledger.make_trainable(group_id, kept, 2, excluded_by="purify")
     batch = claim(ledger)
     assert [m.rollout_id for m in batch.groups[0].members] == kept
-    ledger.commit_batch(batch, "policies/v000001", {})
+    ledger.commit_batch(batch, "policies/v000001", {"trained_tokens": 2})
     assert (ledger.totals().trained_tokens, ledger.totals().lost) == (2, 0)
 
 

@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import finish, manager_of, plan, recipe, trajectory
 
+from quartet.config import Filter
 from quartet.data.control import ALLOCATORS, HORIZONS, SAMPLERS
 from quartet.data.control.base import ControlContext
 from quartet.data.control.contrast import LEAST_WEIGHT, weight
 from quartet.data.filter.mixed_outcome import MixedOutcome
-from quartet.data.rows import FamilyStats
+from quartet.data.rows import FamilyStats, GroupOutcome
 from quartet.errors import ConfigError
 from quartet.types import Group, GroupMember, Task
 
@@ -19,8 +20,24 @@ WINDOW = 32
 """Newest rollouts that a family's statistics count."""
 
 
+NOTHING = FamilyStats(rollouts=0, successes=0, mean_reward=0.0, mean_turns=0.0, mean_response_tokens=0.0)
+
+
+def outcomes(mixed: int, groups: int) -> list[GroupOutcome]:
+    """Of `groups` groups of eight the newest `mixed` ones had contrast: four successes each."""
+    return [
+        GroupOutcome(group_id=groups - age, countable=8, successes=4 if age < mixed else 0, mixed=age < mixed)
+        for age in range(groups)
+    ]
+
+
 def context(
-    statistics: dict[str, tuple[int, int, float]] | None = None, *, admitted: int = 0, **control
+    statistics: dict[str, tuple[int, int, float]] | None = None,
+    *,
+    admitted: int = 0,
+    train_step: int = 0,
+    family_stats: dict[str, FamilyStats] | None = None,
+    **control,
 ) -> ControlContext:
     """`statistics` are (mixed groups, groups, success rate) by family."""
     stats = {
@@ -30,8 +47,7 @@ def context(
             mean_reward=0.0,
             mean_turns=1.0,
             mean_response_tokens=1.0,
-            groups=groups,
-            mixed_groups=mixed,
+            outcomes=outcomes(mixed, groups),
         )
         for family, (mixed, groups, success_rate) in (statistics or {}).items()
     }
@@ -39,6 +55,8 @@ def context(
         recipe=recipe(control=control),
         families=["easy", "even", "hard", "new"],
         statistics=lambda: stats,
+        family_statistics=lambda family: (family_stats or {}).get(family) or NOTHING,
+        train_step=lambda: train_step,
         groups_admitted=lambda: admitted,
     )
 
@@ -81,13 +99,12 @@ def test_contrast_doubts_a_lucky_group_and_draws_the_expensive_less():
             mean_reward=0.0,
             mean_turns=turns,
             mean_response_tokens=1.0,
-            groups=groups,
-            mixed_groups=mixed,
+            outcomes=outcomes(mixed, groups),
         )
 
-    lucky, solved = weight(stats(1, 0, 8, 4.0), 4.0), weight(stats(20, 0, WINDOW, 4.0), 4.0)
+    lucky, solved = weight(stats(1, 0, 8, 4.0), 4.0), weight(stats(12, 0, WINDOW, 4.0), 4.0)
     assert lucky == pytest.approx(LEAST_WEIGHT + 4 * (4 / 16) / 5)
-    assert lucky > 4 * solved
+    assert lucky > 3 * solved
     short, typical, long = (weight(stats(12, 6, 16, turns), 4.0) - LEAST_WEIGHT for turns in (1.0, 4.0, 12.0))
     assert short == typical == pytest.approx(3 * long)
 
@@ -107,7 +124,7 @@ def test_mixed_outcome(rewards):
         for number, reward in enumerate(rewards)
     ]
     group = Group(group_id=1, task=task, members=members)
-    assert MixedOutcome().apply(group) == (group if len(set(rewards)) > 1 else "equal_rewards")
+    assert MixedOutcome(Filter()).apply(group) == (group if len(set(rewards)) > 1 else "equal_rewards")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +132,7 @@ def test_mixed_outcome(rewards):
     [
         {"control": {"sampler": "contrasts"}},
         {"control": {"allocator": "fxed"}},
-        {"control": {"horizon": "fixd"}},
+        {"control": {"horizon": ["fixed", "fixd"]}},
         {"filter": {"names": ["mixed_outcomes"]}},
     ],
 )
@@ -130,8 +147,10 @@ def test_family_statistics_are_a_window_over_training_rollouts(ledger):
         (lease,) = ledger.claim_rollouts("w", 1, 10)
         finish(ledger, lease, reward=reward)
     ledger.admit(plan("right", rollouts=1))
-    statistics = ledger.family_statistics(2)
+    statistics = ledger.statistics(2)
     assert (statistics["left"].rollouts, statistics["left"].success_rate) == (2, 0.0)
-    assert ledger.family_statistics(3)["left"].success_rate == pytest.approx(1 / 3)
+    assert ledger.family_statistics("left", 3).success_rate == pytest.approx(1 / 3)
+    assert (statistics["left"].groups_admitted, statistics["right"].groups_admitted) == (3, 1)
+    assert (statistics["left"].known_successes, statistics["left"].longest_success) == (1, 1)
     assert (statistics["right"].rollouts, statistics["right"].success_rate) == (0, 0.0)
     assert ledger.recent_success(3) == pytest.approx(1 / 3)

@@ -1,13 +1,18 @@
 """The ledger's file: missing, damaged, too new, full disk. Every error says which file and what to do."""
 
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
+from pathlib import Path
 
 import pytest
-from samples import trainable_group
+from samples import plan, trainable_group
 
 from quartet.data.ledger import Ledger
 from quartet.errors import LedgerError
+
+VERSION_1 = Path(__file__).parent / "fixtures" / "ledger_v1.sql"
 
 
 def test_a_missing_ledger(tmp_path):
@@ -54,6 +59,42 @@ def test_a_newer_schema(ledger):
     ledger.set_value("schema_version", 99)
     with pytest.raises(LedgerError, match="newer"):
         Ledger.open(ledger.run_dir)
+
+
+def as_version_1(ledger: Ledger, run_dir: Path) -> None:
+    """The same rows in the tables of schema version 1, as the Quartet of that time made them."""
+    run_dir.mkdir()
+    with closing(sqlite3.connect(run_dir / "ledger.sqlite")) as old:
+        old.executescript(VERSION_1.read_text())
+        old.execute("ATTACH ? AS new", (str(ledger.run_dir / "ledger.sqlite"),))
+        for (table,) in old.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'").fetchall():
+            names = ", ".join(f'"{column[1]}"' for column in old.execute(f"PRAGMA main.table_info({table})"))
+            old.execute(f"INSERT INTO main.{table} ({names}) SELECT {names} FROM new.{table}")
+        old.execute("UPDATE run SET value = '1' WHERE key = 'schema_version'")
+        old.commit()
+
+
+def tables(ledger: Ledger) -> dict[str, set[str]]:
+    with closing(sqlite3.connect(ledger.run_dir / "ledger.sqlite")) as file:
+        names = file.execute("SELECT type, name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'").fetchall()
+        return {name: {row[1] for row in file.execute(f"PRAGMA table_info({name})")} for _, name in names}
+
+
+def test_an_older_ledger_is_upgraded_when_asked(ledger, tmp_path):
+    trainable_group(ledger)
+    trainable_group(ledger, family="right")
+    ledger.admit(plan("right"))
+    as_version_1(ledger, tmp_path / "old")
+    with pytest.raises(LedgerError, match="quartet ledger upgrade"):  # a run of the older Quartet may be at work on it
+        Ledger.open(tmp_path / "old")
+    upgraded = Ledger.open(tmp_path / "old", upgrade=True)
+    assert upgraded.statistics(32) == ledger.statistics(32)
+    assert upgraded.statistics(32)["right"].outcomes[0].successes == 1
+    assert upgraded.totals() == ledger.totals()
+    assert upgraded.events()[0].kind == "ledger_upgraded"
+    assert tables(upgraded) == tables(ledger)
+    upgraded.close()
+    Ledger.open(tmp_path / "old").close()
 
 
 @pytest.mark.parametrize(("durability", "synchronous"), [("process", 1), ("full", 2)])

@@ -19,7 +19,7 @@ from quartet.config import Advantage
 from quartet.errors import ConfigError
 from quartet.train.advantage import make_advantage
 from quartet.train.forward import attends_everywhere, require_plain_head, score
-from quartet.train.microbatch import Microbatch, microbatches, share_prompts
+from quartet.train.microbatch import Microbatch, collate, in_chunks, share_prompts
 from quartet.train.packing import Branch, pack_batch
 
 Token = tuple[int, float, float, float]
@@ -50,7 +50,8 @@ def ours(model: PreTrainedModel, batches: Sequence[Microbatch]) -> list[Token]:
 
 
 def cut(branches: Sequence[Branch], *, share: bool, max_tokens: int = 200) -> list[Microbatch]:
-    return list(microbatches(share_prompts(branches, [1.0] * len(branches), share=share), max_tokens))
+    rows = share_prompts(branches, [1.0] * len(branches), share=share)
+    return [collate(chunk) for chunk in in_chunks(rows, max_tokens)]
 
 
 def assert_same(left: list[Token], right: list[Token]) -> None:

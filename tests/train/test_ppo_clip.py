@@ -10,13 +10,14 @@ from quartet.train.step import k3
 
 
 def evaluate(
-    ratio: float, advantage: float, *, rho: float = 1.0, cap: float = 1.0
+    ratio: float, advantage: float, *, rho: float = 1.0, cap: float = 1.0, importance: str = "truncate"
 ) -> tuple[float, float, dict[str, float]]:
     """Loss of one token, its gradient with respect to the log-prob, and the metrics."""
     old = torch.tensor([-2.0])
     logprobs = (old + torch.tensor([ratio]).log()).requires_grad_()
     tokens = LossInput(logprobs, old, old - torch.tensor([rho]).log(), torch.tensor([advantage]), torch.tensor([1.0]))
-    loss, metrics = make_loss(Loss(clip_low=0.2, clip_high=0.28, importance_cap=cap)).loss(tokens)
+    section = Loss.model_validate({"clip_low": 0.2, "clip_high": 0.28, "importance_cap": cap, "importance": importance})
+    loss, metrics = make_loss(section).loss(tokens)
     loss.backward()
     assert logprobs.grad is not None
     return loss.item(), logprobs.grad.item(), metrics
@@ -51,6 +52,20 @@ def test_importance_weight_is_capped_and_constant(rho: float, cap: float, weight
     assert gradient == pytest.approx(-2.0 * weight, rel=1e-5)
     assert metrics["importance_mean"] == pytest.approx(weight, rel=1e-5)
     assert metrics["importance_capped_fraction"] == float(rho > cap)
+
+
+@pytest.mark.parametrize(
+    ("importance", "cap", "weights"),
+    [
+        ("truncate", 1.0, [0.5, 1.0, 1.0, 1.0]),  # DART
+        ("truncate", 2.0, [0.5, 1.0, 2.0, 2.0]),  # slime
+        ("mask", 2.0, [0.5, 1.0, 0.0, 0.0]),
+        ("mask", 5.0, [0.5, 1.0, 3.0, 0.0]),  # AReaL
+    ],
+)
+def test_the_published_importance_weights(importance: str, cap: float, weights: list[float]) -> None:
+    found = [evaluate(1.0, 1.0, rho=rho, cap=cap, importance=importance)[1] for rho in (0.5, 1.0, 3.0, 10.0)]
+    assert found == pytest.approx([-weight for weight in weights], rel=1e-5)
 
 
 def test_importance_weight_is_detached_from_live_old_logprobs() -> None:

@@ -17,7 +17,10 @@ class ControlContext(Struct, frozen=True, kw_only=True):
     recipe: Recipe
     families: list[str]
     statistics: Callable[[], Mapping[str, FamilyStats]]
-    """Per family over the recipe's window, read from the ledger when called; a family without rollouts is missing."""
+    """Per family, read from the ledger when called; a family that was never admitted is missing."""
+    family_statistics: Callable[[str], FamilyStats]
+    """The same of one family; zeros when it was never admitted."""
+    train_step: Callable[[], int]
     groups_admitted: Callable[[], int]
     """The ledger's group counter. Draws are keyed by it, so a restarted run continues the same sequence."""
 

@@ -6,6 +6,8 @@ from quartet.data.control.base import ControlContext, TaskSampler
 from quartet.data.rows import FamilyStats
 from quartet.types import Group, Task
 
+GROUP_WINDOW = 12
+"""Newest closed groups that are looked at."""
 HOPED_GROUPS = 4.0
 """Imagined groups added to what was seen. They are mixed in proportion to how often the family fails."""
 DOUBTED_ROLLOUTS = 8
@@ -24,7 +26,8 @@ def weight(stats: FamilyStats | None, mean_turns: float) -> float:
         return LEAST_WEIGHT + 1
     failures = stats.rollouts - stats.successes + DOUBTED_ROLLOUTS / 2
     failure_rate = failures / (stats.rollouts + DOUBTED_ROLLOUTS)
-    contrast = (stats.mixed_groups + HOPED_GROUPS * failure_rate) / (stats.groups + HOPED_GROUPS)
+    mixed = [outcome.mixed for outcome in stats.outcomes[:GROUP_WINDOW]]
+    contrast = (sum(mixed) + HOPED_GROUPS * failure_rate) / (len(mixed) + HOPED_GROUPS)
     return LEAST_WEIGHT + contrast / max(1.0, stats.mean_turns / mean_turns)
 
 

@@ -1,6 +1,14 @@
-"""Filters: what a closed group is worth. Each is a one-class file behind a name."""
+"""Filters: what a closed group is worth. Each is a one-class file behind a name; several are applied in order."""
 
+from quartet.data.filter.accuracy_band import AccuracyBand
 from quartet.data.filter.base import Filter
+from quartet.data.filter.broken import Broken
 from quartet.data.filter.mixed_outcome import MixedOutcome
+from quartet.data.filter.overlong import Overlong
 
-FILTERS: dict[str, type[Filter]] = {"mixed_outcome": MixedOutcome}
+FILTERS: dict[str, type[Filter]] = {
+    "broken": Broken,
+    "overlong": Overlong,
+    "accuracy_band": AccuracyBand,
+    "mixed_outcome": MixedOutcome,
+}

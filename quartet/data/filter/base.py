@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from quartet.config import Filter as Section
 from quartet.types import Group
 
 EQUAL_REWARDS = "equal_rewards"
@@ -9,6 +10,8 @@ EQUAL_REWARDS = "equal_rewards"
 
 
 class Filter(Protocol):
+    def __init__(self, section: Section) -> None: ...
+
     def apply(self, group: Group) -> Group | str:
         """The group, possibly with fewer members, or the reason why it is dropped (a short snake_case word).
 

@@ -10,12 +10,13 @@ from pathlib import Path
 from quartet.data.blobs import BlobStore
 from quartet.data.database import Database, Durability
 from quartet.data.ledger.batches import Batches
+from quartet.data.ledger.check import Check
 from quartet.data.ledger.disk_space import DiskSpace
 from quartet.data.ledger.evaluations import Evaluations
 from quartet.data.ledger.modules import Modules
 from quartet.data.ledger.rollouts import Rollouts
 from quartet.data.ledger.statistics import Statistics
-from quartet.data.ledger.totals import RunTotals
+from quartet.data.migrations import MIGRATIONS, migrate
 from quartet.data.rows import AppendOutcome
 from quartet.data.schema import SCHEMA_VERSION, metadata
 from quartet.data.trajectory_store import TrajectoryStore
@@ -26,7 +27,7 @@ __all__ = ["AppendOutcome", "Ledger"]
 _FILE = "ledger.sqlite"
 
 
-class Ledger(Rollouts, Evaluations, Batches, Modules, Statistics, RunTotals, DiskSpace):
+class Ledger(Rollouts, Evaluations, Batches, Modules, Statistics, Check, DiskSpace):
     """The ledger of one run. Safe to share between threads; every process opens its own.
 
     Any method raises `SetupError` on a full disk and `LedgerError` when the file turns out to be damaged.
@@ -58,26 +59,48 @@ class Ledger(Rollouts, Evaluations, Batches, Modules, Statistics, RunTotals, Dis
         return ledger
 
     @classmethod
-    def open(cls, run_dir: Path, *, clock: Callable[[], float] = time.time) -> "Ledger":
-        """Open the ledger of an existing run. Raises `LedgerError` when it is missing, damaged or too new."""
+    def open(cls, run_dir: Path, *, clock: Callable[[], float] = time.time, upgrade: bool = False) -> "Ledger":
+        """Open the ledger of an existing run. Raises `LedgerError` when it is missing, damaged, too old or too new.
+
+        With `upgrade` an older schema is brought up to date. Only who holds the run's lock may ask for that: modules of
+        an older Quartet that are still at work would lose their ledger.
+        """
         probe = Database(run_dir / _FILE, "process")
         try:
             probe.check()
         finally:
             probe.close()
         ledger = cls._connect(run_dir, "process", clock)
-        version = ledger.value("schema_version", 0)
-        if version != SCHEMA_VERSION:
+        try:
+            ledger._check_version(upgrade)
+        except LedgerError:
             ledger.close()
-            raise LedgerError(
-                f"{run_dir / _FILE} has schema version {version}, this Quartet reads version {SCHEMA_VERSION}",
-                "use the Quartet that wrote it" + (" or a newer one" if version > SCHEMA_VERSION else ""),
-            )
+            raise
         durability: Durability = ledger.value("durability", "process")
         if durability == "full":
             ledger.close()
             ledger = cls._connect(run_dir, durability, clock)
         return ledger
+
+    def _check_version(self, upgrade: bool) -> None:
+        version = self.value("schema_version", 0)
+        if version == SCHEMA_VERSION:
+            return
+        if version > SCHEMA_VERSION or version not in MIGRATIONS:
+            advice = "use the Quartet that wrote it" + (" or a newer one" if version > SCHEMA_VERSION else "")
+        elif not upgrade:
+            advice = f"`quartet ledger upgrade {self.run_dir}` brings it up to date, so does `quartet train --resume`"
+        else:
+            return self._upgrade(version)
+        raise LedgerError(
+            f"{self.run_dir / _FILE} has schema version {version}, this Quartet reads version {SCHEMA_VERSION}", advice
+        )
+
+    def _upgrade(self, version: int) -> None:
+        with self._database.write() as connection:
+            migrate(connection, version, SCHEMA_VERSION)
+            self._set_value(connection, "schema_version", SCHEMA_VERSION)
+            self._event(connection, "ledger_upgraded", from_version=version, to_version=SCHEMA_VERSION)
 
     @classmethod
     def _connect(cls, run_dir: Path, durability: Durability, clock: Callable[[], float]) -> "Ledger":

@@ -16,6 +16,13 @@ from quartet.types import GroupState, Purpose, RolloutPlan, RolloutState, Status
 ADMITTED_STATES = (GroupState.OPEN, GroupState.CLOSED, GroupState.TRAINABLE, GroupState.CLAIMED)
 """Training groups in these states hold an admission slot."""
 
+_MEMBERS = sa.and_(trajectories.c.group_id == groups.c.id, trajectories.c.counted)
+_OUTCOME = {
+    "countable": sa.select(sa.func.count()).where(_MEMBERS).scalar_subquery(),
+    "successes": sa.select(sa.func.count()).where(_MEMBERS, trajectories.c.success).scalar_subquery(),
+}
+"""Written with the verdict: what control asks of a group later on."""
+
 
 class Groups(Members):
     def admit(self, plan: RolloutPlan) -> int:
@@ -76,6 +83,7 @@ class Groups(Members):
                 group_id,
                 GroupState.CLOSED,
                 GroupState.TRAINABLE,
+                **_OUTCOME,
                 min_countable=min_countable,
                 oldest_version=oldest,
                 newest_version=newest,
@@ -84,7 +92,7 @@ class Groups(Members):
     def drop_group(self, group_id: int, reason: str) -> None:
         """The filters refuse a closed group."""
         with self._database.write() as connection:
-            self._move(connection, group_id, GroupState.CLOSED, GroupState.DROPPED, reason=reason)
+            self._move(connection, group_id, GroupState.CLOSED, GroupState.DROPPED, **_OUTCOME, reason=reason)
 
     def cancel_unfinished(self) -> int:
         """Training has ended: drop what is open, evaluations too, reason `training_ended`; returns how many groups.
@@ -103,8 +111,8 @@ class Groups(Members):
 
     def _admit(self, connection: Connection, plan: RolloutPlan) -> int:
         task = plan.task
-        if not connection.execute(sa.select(families).where(families.c.family == task.family)).first():
-            connection.execute(sa.insert(families).values(family=task.family))
+        if plan.purpose is Purpose.TRAIN:
+            self._count_admission(connection, task.family)
         group = {
             "purpose": plan.purpose,
             "tag": plan.tag,
@@ -122,6 +130,11 @@ class Groups(Members):
         queued = {"group_id": group_id, "purpose": plan.purpose, "state": RolloutState.QUEUED}
         connection.execute(sa.insert(rollouts), [{**queued, "index": index} for index in range(plan.num_rollouts)])
         return group_id
+
+    def _count_admission(self, connection: Connection, family: str) -> None:
+        more = sa.update(families).where(families.c.family == family).values(train_groups=families.c.train_groups + 1)
+        if not connection.execute(more).rowcount:
+            connection.execute(sa.insert(families).values(family=family, train_groups=1))
 
     def _group_ids(self, purposes: list[Purpose], state: GroupState, condition: sa.ColumnElement[bool]) -> list[int]:
         query = sa.select(groups.c.id).where(groups.c.purpose.in_(purposes), groups.c.state == state, condition)

@@ -3,26 +3,32 @@
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy import Connection
 
 from quartet.data.filter.base import EQUAL_REWARDS
 from quartet.data.ledger.groups import ADMITTED_STATES
 from quartet.data.ledger.part import LedgerPart
-from quartet.data.rows import FamilyStats, QueueSizes, Rates
+from quartet.data.rows import FamilyStats, GroupOutcome, QueueSizes, Rates
 from quartet.data.schema import TrajectoryKind, families, groups, rollouts, trajectories
-from quartet.types import Purpose, RolloutState
+from quartet.types import Purpose, RolloutState, Status
 
 _COUNTED = (trajectories.c.purpose == Purpose.TRAIN, trajectories.c.counted)
-GROUP_WINDOW = 12
-"""Closed groups per family that `FamilyStats` looks at."""
+NEWEST_GROUPS, MOST_KNOWN_SUCCESSES = 48, 64
+"""Closed groups per family that `FamilyStats` holds, and how far it counts successes."""
 _FINAL = trajectories.c.kind == TrajectoryKind.FINAL
 
 
 class Statistics(LedgerPart):
-    def family_statistics(self, window: int) -> dict[str, FamilyStats]:
-        """What the newest `window` countable training rollouts of every family say."""
+    def statistics(self, window: int) -> dict[str, FamilyStats]:
+        """What training says of every family that was ever admitted; `window` is its newest countable rollouts."""
         with self._database.read() as connection:
             names = list(connection.execute(sa.select(families.c.family)).scalars())
             return {name: _family_stats(connection, name, window) for name in names}
+
+    def family_statistics(self, family: str, window: int) -> FamilyStats:
+        """The same of one family; zeros for one that was never admitted."""
+        with self._database.read() as connection:
+            return _family_stats(connection, family, window)
 
     def recent_success(self, n: int) -> float | None:
         """Success rate of the newest `n` countable training rollouts; None before the first."""
@@ -68,13 +74,15 @@ def _sizes(state: sa.Column[Any]) -> sa.Select[Any, int]:
     return sa.select(state, sa.func.count().label("size")).group_by(state)
 
 
-def _family_stats(connection: sa.Connection, family: str, window: int) -> FamilyStats:
-    columns = (trajectories.c.success, trajectories.c.reward, trajectories.c.turns, trajectories.c.response_tokens)
+def _family_stats(connection: Connection, family: str, window: int) -> FamilyStats:
+    columns = (trajectories.c[name] for name in ("status", "success", "reward", "turns", "response_tokens"))
     newest = sa.select(*columns).where(*_COUNTED, trajectories.c.family == family)
     rows = connection.execute(newest.order_by(trajectories.c.id.desc()).limit(window)).all()
-    closed = (groups.c.purpose == Purpose.TRAIN, groups.c.family == family, groups.c.closed_at.is_not(None))
-    newest_groups = sa.select(groups.c.reason).where(*closed).order_by(groups.c.id.desc()).limit(GROUP_WINDOW)
-    reasons = connection.execute(newest_groups).scalars().all()
+    truncations = [row.turns for row in rows if row.status == Status.TRUNCATED_TURNS]
+    admitted = sa.select(families.c.train_groups).where(families.c.family == family)
+    succeeded = (*_COUNTED, trajectories.c.family == family, trajectories.c.success)
+    known = sa.select(trajectories.c.id).where(*succeeded).limit(MOST_KNOWN_SUCCESSES).subquery()
+    longest = sa.select(sa.func.max(trajectories.c.turns)).where(*succeeded)
     count = max(len(rows), 1)
     return FamilyStats(
         rollouts=len(rows),
@@ -82,6 +90,22 @@ def _family_stats(connection: sa.Connection, family: str, window: int) -> Family
         mean_reward=sum(row.reward for row in rows) / count,
         mean_turns=sum(row.turns for row in rows) / count,
         mean_response_tokens=sum(row.response_tokens for row in rows) / count,
-        groups=len(reasons),
-        mixed_groups=sum(reason != EQUAL_REWARDS for reason in reasons),
+        truncated=len(truncations),
+        shortest_truncation=min(truncations, default=0),
+        outcomes=_outcomes(connection, family),
+        groups_admitted=connection.execute(admitted).scalar() or 0,
+        known_successes=connection.execute(sa.select(sa.func.count()).select_from(known)).scalar_one(),
+        longest_success=connection.execute(longest).scalar() or 0,
     )
+
+
+def _outcomes(connection: Connection, family: str) -> list[GroupOutcome]:
+    judged = (groups.c.purpose == Purpose.TRAIN, groups.c.family == family, groups.c.countable > 0)
+    columns = (groups.c.id, groups.c.countable, groups.c.successes, groups.c.reason)
+    newest = sa.select(*columns).where(*judged).order_by(groups.c.id.desc()).limit(NEWEST_GROUPS)
+    return [
+        GroupOutcome(
+            group_id=row.id, countable=row.countable, successes=row.successes, mixed=row.reason != EQUAL_REWARDS
+        )
+        for row in connection.execute(newest)
+    ]

@@ -12,7 +12,7 @@ from quartet.data.schema import TrajectoryKind, batches, groups, rollouts, traje
 from quartet.types import BatchState, GroupState, Purpose, RolloutState, Status
 
 _TRAINED = (
-    sa.select(trajectories.c.id, trajectories.c.rollout_id, trajectories.c.response_tokens)
+    sa.select(trajectories.c.id, trajectories.c.rollout_id)
     .join(uses, uses.c.trajectory_id == trajectories.c.id)
     .join(batches, uses.c.batch_id == batches.c.id)
     .where(batches.c.state == BatchState.COMMITTED, uses.c.role == FRESH)
@@ -32,7 +32,6 @@ class RunTotals(LedgerPart):
         finished = (rollouts.c.purpose == Purpose.TRAIN, ended, rollouts.c.status != Status.CANCELLED)
         of_training = groups.c.purpose == Purpose.TRAIN
         dropped = sa.and_(of_training, groups.c.state == GroupState.DROPPED)
-        trained = _TRAINED.subquery()
         with self._database.read() as connection:
             sampled = connection.execute(sums).one()._mapping
             return Totals(
@@ -40,7 +39,7 @@ class RunTotals(LedgerPart):
                 turns=sampled["turns"],
                 prompt_tokens=sampled["prompt_tokens"],
                 response_tokens=sampled["response_tokens"],
-                trained_tokens=connection.execute(sa.select(sa.func.sum(trained.c.response_tokens))).scalar() or 0,
+                trained_tokens=connection.execute(_TRAINED_TOKENS).scalar() or 0,
                 groups=_histogram(connection, groups.c.state, of_training),
                 dropped_by_reason=_histogram(connection, groups.c.reason, dropped),
                 attempts=_histogram(connection, trajectories.c.kind, training),
@@ -67,6 +66,9 @@ class RunTotals(LedgerPart):
             return {row[0]: row[1] for row in connection.execute(query)}
 
 
+_TRAINED_TOKENS = sa.select(sa.func.sum(batches.c.metrics["trained_tokens"].as_integer())).where(
+    batches.c.state == BatchState.COMMITTED
+)
 _SUMMED = ("turns", "prompt_tokens", "response_tokens")
 
 

@@ -1,4 +1,4 @@
-"""PPO's clipped surrogate with separate bounds (DAPO) and DART's truncated importance weight."""
+"""PPO's clipped surrogate with separate bounds (DAPO) and a bounded importance weight (DART, slime, AReaL)."""
 
 import torch
 
@@ -12,12 +12,14 @@ MAX_LOG_RATIO = 20.0
 class PpoClip:
     """Per token: -w * min(r * A, clip(r, 1 - low, 1 + high) * A).
 
-    r = pi / pi_old carries the gradient. w = min(pi_old / pi_rollout, cap) is a constant: it corrects for the
-    distance between the engine that sampled (another version, other arithmetic) and the trainer.
+    r = pi / pi_old carries the gradient. w, from rho = pi_old / pi_rollout, is a constant: it corrects for the distance
+    between the engine that sampled (another version, other arithmetic) and the trainer. `truncate`: w = min(rho, cap);
+    `mask`: w = rho where rho <= cap, else 0. Masked tokens stay in the denominator, as in AReaL.
     """
 
     def __init__(self, section: Loss) -> None:
-        self._low, self._high, self._cap = section.clip_low, section.clip_high, section.importance_cap
+        self._low, self._high = section.clip_low, section.clip_high
+        self._cap, self._masks = section.importance_cap, section.importance == "mask"
 
     def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
         """Scalar loss and weighted-sum metrics: `importance_square_mean` gives the effective sample size
@@ -29,7 +31,7 @@ class PpoClip:
 
         log_rho_T = (tokens.old_logprobs_T - tokens.rollout_logprobs_T).detach()
         rho_T = _ratio(log_rho_T)
-        importance_T = rho_T.clamp(max=self._cap)
+        importance_T = rho_T.where(rho_T <= self._cap, 0.0) if self._masks else rho_T.clamp(max=self._cap)
         loss = -(weights_T * importance_T * surrogate_T).sum()
         metrics_T = {
             "clip_fraction": (clipped_T * advantages_T < ratio_T * advantages_T).float(),

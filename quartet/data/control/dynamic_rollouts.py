@@ -1,0 +1,25 @@
+"""DART's dynamic rollout frequency: fewer rollouts for a family that mostly succeeds."""
+
+from quartet.data.control.base import ControlContext, RolloutAllocator
+from quartet.types import Task
+
+
+class DynamicAllocator(RolloutAllocator):
+    """N rollouts up to the threshold of the success rate s, then max(min_rollouts, int(9 / s - 7)), at most N.
+
+    The formula is that of DART's released code (arXiv 2509.23866; `task_loader.py`): with s = 0.75 five rollouts, with
+    0.9 three, with 1 two. N is fixed when the group is admitted and does not depend on how its own rollouts end, so
+    what a group is worth is not biased by it. s is over the newest countable rollouts of the family; with fewer of
+    them than a full group has, little is known and the group is full.
+    """
+
+    def __init__(self, context: ControlContext) -> None:
+        control = context.recipe.control
+        self._knobs, self._most = control.dynamic_rollouts, control.rollouts_per_group
+        self._statistics = context.family_statistics
+
+    def plan(self, task: Task) -> int:
+        stats = self._statistics(task.family)
+        if stats.rollouts < self._most or stats.success_rate <= self._knobs.success_threshold:
+            return self._most
+        return min(self._most, max(self._knobs.min_rollouts, int(9 / stats.success_rate - 7)))

@@ -1,0 +1,25 @@
+"""Rollouts in which the policy hardly acted: what they would teach is noise."""
+
+from msgspec.structs import replace
+
+from quartet.config import Filter as Section
+from quartet.data.filter.base import Filter
+from quartet.types import Group, Trajectory
+
+
+class Broken(Filter):
+    """Leaves out failed members in which more than `max_error_share` of the turns held no action that could be done.
+
+    A group that is nothing else is dropped as `broken`. Successes stay whatever their turns were.
+    """
+
+    def __init__(self, section: Section) -> None:
+        self._max_share = section.max_error_share
+
+    def apply(self, group: Group) -> Group | str:
+        members = [member for member in group.members if not self._is_broken(member.trajectory)]
+        return replace(group, members=members) if members else "broken"
+
+    def _is_broken(self, trajectory: Trajectory) -> bool:
+        errors = sum(bool(turn.error) for turn in trajectory.turns)
+        return not trajectory.success and errors > self._max_share * len(trajectory.turns)

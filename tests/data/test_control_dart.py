@@ -1,0 +1,162 @@
+"""Dynamic rollouts, dynamic length, stages, least solved first, VADE: closed forms, and what they must not miss."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from samples import finish, plan, recipe
+from test_control import NOTHING, context
+
+from quartet.data.control import ALLOCATORS, HORIZONS, SAMPLERS, TightestHorizon
+from quartet.data.control.vade import VadeSampler, gain
+from quartet.data.rows import FamilyStats, GroupOutcome
+from quartet.errors import ConfigError
+from quartet.types import Task
+
+TASK = Task(env="bandit", family="easy", seed=0)
+
+
+def known(successes: int, rollouts: int = 32, **fields) -> dict[str, FamilyStats]:
+    return {"easy": replace(NOTHING, rollouts=rollouts, successes=successes, **fields)}
+
+
+def planned(successes: int, rollouts: int = 32, **knobs) -> int:
+    control = {"rollouts_per_group": 8, "dynamic_rollouts": knobs}
+    return ALLOCATORS["dynamic"](context(family_stats=known(successes, rollouts), **control)).plan(TASK)
+
+
+@pytest.mark.parametrize(("successes", "rollouts"), [(0, 8), (19, 8), (20, 7), (24, 5), (28, 3), (29, 2), (32, 2)])
+def test_dynamic_rollouts_follow_the_released_formula(successes, rollouts):
+    assert planned(successes, min_rollouts=2) == rollouts
+    assert planned(successes) == max(4, rollouts)
+
+
+def test_dynamic_rollouts_of_a_family_that_is_hardly_known():
+    assert planned(7, rollouts=7) == 8
+    assert planned(8, rollouts=8) == 4
+
+
+@given(successes=st.integers(0, 32), most=st.integers(2, 16), least=st.integers(2, 16))
+def test_dynamic_rollouts_stay_within_the_group(successes, most, least):
+    control = {"rollouts_per_group": most, "dynamic_rollouts": {"min_rollouts": least}}
+    rollouts = ALLOCATORS["dynamic"](context(family_stats=known(successes), **control)).plan(TASK)
+    assert min(least, most) <= rollouts <= most
+
+
+def limit(stats: dict[str, FamilyStats], **knobs) -> int:
+    """Of a recipe whose upper bound is 10 turns."""
+    return HORIZONS["longest_success"](context(family_stats=stats, longest_success=knobs)).max_turns(TASK)
+
+
+def test_length_follows_the_longest_success():
+    assert limit(known(7, known_successes=7, longest_success=4)) == 10
+    assert limit(known(8, known_successes=8, longest_success=4)) == 6
+    assert limit(known(8, known_successes=8, longest_success=9)) == 10
+    assert limit(known(8, known_successes=8, longest_success=4), factor=1.0) == 5
+
+
+def test_every_eighth_group_of_a_family_explores():
+    limits = [limit(known(8, known_successes=8, longest_success=2, groups_admitted=n)) for n in range(16)]
+    assert limits == [3] * 7 + [10] + [3] * 7 + [10]
+
+
+def test_a_limit_that_cuts_most_rollouts_off_doubles():
+    cut = {"known_successes": 8, "longest_success": 2, "shortest_truncation": 3}
+    assert limit(known(8, truncated=16, **cut)) == 3
+    assert limit(known(8, truncated=17, **cut)) == 6
+    assert limit(known(8, truncated=17, **{**cut, "shortest_truncation": 6})) == 10
+
+
+def test_a_long_variant_is_found_under_a_short_limit(ledger):
+    """Most tasks of the family take 3 turns, some take 12. A learner that only ever saw the short ones must see the
+    long ones again, by exploring, and then keep a limit that fits them."""
+    control = {"rollouts_per_group": 2, "train_seeds_per_family": 8}
+    whole = recipe(control=control, rollout={"max_turns": 16})
+    parts = context()
+    parts = replace(
+        parts,
+        recipe=whole,
+        family_statistics=lambda family: ledger.family_statistics(family, 32),
+    )
+    horizon = HORIZONS["longest_success"](parts)
+    limits = []
+    for number in range(60):
+        needed = 12 if number % 5 == 4 and number > 25 else 3
+        task = Task(env="bandit", family="left", seed=number)
+        limits.append(horizon.max_turns(task))
+        ledger.admit(replace(plan("left"), task=task, max_turns=limits[-1]))
+        for lease in ledger.claim_rollouts("w", 2, 60):
+            solved = limits[-1] >= needed
+            finish(ledger, lease, reward=float(solved), turns=min(needed, limits[-1]))
+    assert limits[8:25] == [16 if (n + 1) % 8 == 0 else 4 for n in range(8, 25)]  # only short successes are known
+    first_long = next(n for n in range(26, 60) if n % 5 == 4 and limits[n] == 16)
+    assert first_long < 56
+    assert set(limits[first_long + 1 :]) == {16}  # 12 * 1.25 + 1
+
+
+def test_stages_begin_at_their_train_step():
+    staged = {"train_steps": [0, 10, 30], "max_turns": [3, 6, 12]}
+    limits = [
+        HORIZONS["staged"](context(train_step=step, staged=staged)).max_turns(TASK) for step in (0, 9, 10, 29, 30, 99)
+    ]
+    assert limits == [3, 3, 6, 6, 12, 12]
+    for broken in ({"train_steps": [5]}, {"max_turns": [3, 4]}, {"train_steps": [0, 0], "max_turns": [1, 2]}):
+        with pytest.raises(ConfigError, match="ascend from 0"):
+            recipe(control={"staged": broken})
+
+
+def test_stacked_horizons_give_the_lowest_limit():
+    staged = {"train_steps": [0, 10], "max_turns": [3, 12]}
+    stack = {"horizon": ["fixed", "staged"], "staged": staged}
+    assert [TightestHorizon(context(train_step=step, **stack)).max_turns(TASK) for step in (0, 10)] == [3, 10]
+
+
+def test_least_solved_first_and_each_family_once_per_pass():
+    sampler = SAMPLERS["least_solved"](context({"easy": (0, 4, 1.0), "even": (0, 4, 0.5), "hard": (0, 4, 0.0)}))
+    assert [task.family for task in sampler.pick(8)] == ["new", "hard", "even", "easy"] * 2
+
+
+def test_least_solved_goes_on_within_a_pass():
+    parts = context()
+    solved = replace(NOTHING, rollouts=4, groups_admitted=5)
+    stats = {name: replace(solved, successes=n) for n, name in enumerate(parts.families)}
+    stats["new"] = replace(stats["new"], groups_admitted=4)
+    sampler = SAMPLERS["least_solved"](replace(parts, statistics=lambda: stats))
+    assert [task.family for task in sampler.pick(3)] == ["new", "easy", "even"]
+
+
+def vade(**knobs) -> VadeSampler:
+    return VadeSampler(context(vade=knobs))
+
+
+def outcome(group_id: int, successes: int) -> GroupOutcome:
+    return GroupOutcome(group_id=group_id, countable=8, successes=successes, mixed=0 < successes < 8)
+
+
+def test_vade_counts_are_sums_without_decay_and_fade_on_two_scales():
+    stats = replace(NOTHING, outcomes=[outcome(10, 8), outcome(6, 2)])
+    assert vade(decay_sampled=1.0, decay_step=1.0).counts(stats, 10) == (10.0, 6.0)
+    assert vade(decay_sampled=0.5, decay_step=1.0).counts(stats, 10) == (8 + 1.0, 3.0)
+    # Two groups are a train step of this recipe: the second outcome is two steps old.
+    assert vade(decay_sampled=1.0, decay_step=0.5).counts(stats, 10) == (8 + 0.5, 1.5)
+    assert vade().counts(None, 10) == (0.0, 0.0)
+
+
+def test_vade_gain():
+    rates = np.linspace(0, 1, 3001)
+    gains = [gain(rate, 2.0) for rate in rates]
+    assert max(gains) == pytest.approx(4 / 27)
+    assert rates[int(np.argmax(gains))] == pytest.approx(1 / 3, abs=1e-3)
+    assert gain(0.25, 1.0) == 0.25 * 0.75
+
+
+def test_vade_prefers_what_is_sometimes_solved():
+    half, never, always = ([outcome(n, successes) for n in range(20, 0, -1)] for successes in (3, 0, 8))
+    stats = {"easy": always, "even": half, "hard": never}
+    by_family = {family: replace(NOTHING, outcomes=newest) for family, newest in stats.items()}
+    parts = replace(context(admitted=20), families=list(by_family), statistics=lambda: by_family)
+    seen = Counter(task.family for task in VadeSampler(parts).pick(500))
+    assert seen["even"] > 490

@@ -1,0 +1,78 @@
+"""Filters: who stays, who leaves, and the recorded reason."""
+
+import pytest
+from msgspec.structs import replace
+from samples import finish, manager_of, plan, recipe, trajectory
+
+from quartet.config import Filter
+from quartet.data.filter import FILTERS
+from quartet.types import Group, GroupMember, GroupState, Status, Task, Trajectory
+
+TASK = Task(env="bandit", family="left", seed=0)
+
+
+def group(*members: Trajectory) -> Group:
+    return Group(
+        group_id=1,
+        task=TASK,
+        members=[GroupMember(rollout_id=number, trajectory=member) for number, member in enumerate(members)],
+    )
+
+
+def kept(name: str, members: list[Trajectory], **knobs) -> list[int] | str:
+    """Positions of the members that stay, or the reason of the drop."""
+    passed = FILTERS[name](Filter.model_validate(knobs)).apply(group(*members))
+    return passed if isinstance(passed, str) else [member.rollout_id for member in passed.members]
+
+
+def rewards(*values: float) -> list[Trajectory]:
+    return [trajectory(TASK, reward=value) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("successes", "verdict"), [(0, "too_hard"), (1, [0, 1, 2, 3]), (3, [0, 1, 2, 3]), (4, "too_easy")]
+)
+def test_accuracy_band_includes_its_ends(successes, verdict):
+    members = rewards(*[1.0] * successes, *[0.0] * (4 - successes))
+    assert kept("accuracy_band", members, min_success=0.25, max_success=0.75) == verdict
+
+
+def test_overlong_leaves_out_what_was_cut_off_or_too_long():
+    members = [
+        trajectory(TASK, reward=1.0),
+        trajectory(TASK, status=Status.TRUNCATED_TURNS),
+        trajectory(TASK, status=Status.TRUNCATED_TOKENS),
+        trajectory(TASK, versions=(0,) * 9),
+    ]
+    assert kept("overlong", members) == [0, 3]
+    assert kept("overlong", members, max_response_tokens=9) == [0, 3]
+    assert kept("overlong", members, max_response_tokens=8) == [0]
+    assert kept("overlong", members[1:3]) == "overlong"
+
+
+def test_broken_leaves_out_failures_that_hardly_acted():
+    def member(errors: int, *, reward: float) -> Trajectory:
+        made = trajectory(TASK, reward=reward, turns=4)
+        marked = [replace(turn, error="no action" if n < errors else "") for n, turn in enumerate(made.turns)]
+        return replace(made, turns=marked)
+
+    members = [member(2, reward=0.0), member(3, reward=0.0), member(4, reward=1.0)]
+    assert kept("broken", members) == [0, 2]
+    assert kept("broken", members, max_error_share=0.75) == [0, 1, 2]
+    assert kept("broken", members[1:2]) == "broken"
+
+
+def test_stacked_filters_judge_what_the_ones_before_them_left(ledger, clock):
+    """Without its truncated member the group has no contrast: the second filter drops it, and the ledger says why."""
+    whole = recipe(filter={"names": ["overlong", "mixed_outcome"]}, control={"rollouts_per_group": 3})
+    group_id = ledger.admit(plan(rollouts=3))
+    for lease in ledger.claim_rollouts("w", 3, 60):
+        cut_off = Status.TRUNCATED_TURNS if lease.index == 2 else Status.COMPLETED
+        finish(ledger, lease, reward=float(lease.index < 2), status=cut_off)
+    with manager_of(whole, ledger, clock) as manager:
+        manager.tick()
+    totals = ledger.totals()
+    assert totals.groups[GroupState.DROPPED] == 1
+    assert totals.dropped_by_reason == {"equal_rewards": 1}
+    (newest,) = ledger.family_statistics("left", 32).outcomes
+    assert (newest.group_id, newest.countable, newest.successes, newest.mixed) == (group_id, 3, 2, False)
