@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from quartet.types import ReplayRule
+
 Positive = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -263,6 +265,26 @@ class Filter(Section):
     20. 0 trains all and saves a pass of the trainer."""
 
 
+class Replay(Section):
+    """What was seen before and is trained on again."""
+
+    name: str = "none"
+    """`none`, or `success_pool`: a stored success joins a group of the same task in which all rollouts failed."""
+    rule: ReplayRule = ReplayRule.STORED
+    """What its importance weight is taken from: `stored` the recorded log-probs, `recompute` nothing (weight 1)."""
+    mode: Literal["insert", "substitute"] = "insert"
+    """`insert` adds it to the group, `substitute` lets it take the place of the oldest member."""
+    choice: Literal["random", "newest"] = "random"
+    """Which of the task's stored successes."""
+    entries_per_task: Positive = 8
+    """Newest successes of a task that are stored."""
+    max_replays: Positive = 8
+    """An entry joins at most this many groups."""
+    ignores_lag: bool = True
+    """Replayed tokens are trained whatever version sampled them; otherwise `admission.max_lag` masks old ones. Tokens
+    of the rule `recompute` are always trained."""
+
+
 class Evaluation(Section):
     """Held-out evaluation: seeds that training never draws."""
 
@@ -358,6 +380,7 @@ class Recipe(Section):
     train: Train = Train()
     advantage: Advantage = Advantage()
     loss: Loss = Loss()
+    replay: Replay = Replay()
     evaluation: Evaluation = Evaluation()
     disk: Disk = Disk()
     ledger: Ledger = Ledger()

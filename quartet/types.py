@@ -242,11 +242,22 @@ class RolloutLease(Struct, frozen=True, kw_only=True):
     """Unix seconds."""
 
 
+class ReplayRule(StrEnum):
+    """What stands for the probability under which a replayed token was sampled."""
+
+    STORED = "stored"
+    """The recorded log-probs: off-policy, so the importance weight says how likely the token still is."""
+    RECOMPUTE = "recompute"
+    """The trainer's own old log-probs, weight 1: what is unlikely by now, or was never sampled, is learned in full."""
+
+
 class GroupMember(Struct, frozen=True, kw_only=True):
     """One finished rollout of a claimed group."""
 
     rollout_id: int
     trajectory: Trajectory
+    replay: ReplayRule | None = None
+    """Set for a stored rollout that joined the group; None for one of its own."""
 
 
 class Group(Struct, frozen=True, kw_only=True):

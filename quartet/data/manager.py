@@ -16,6 +16,7 @@ from quartet.data.evaluation import PeriodicEvaluation
 from quartet.data.filter import FILTERS
 from quartet.data.filter.judge import Judge
 from quartet.data.ledger import Ledger
+from quartet.data.replay import REPLAYS
 from quartet.data.retention import Retention
 from quartet.data.stop import StopRule
 from quartet.env import suite_families
@@ -64,6 +65,7 @@ class DataManager:
         self._horizon = TightestHorizon(context)
         filters = {name: lookup("filter", name, FILTERS)(recipe.filter) for name in recipe.filter.names}
         self._judge = Judge(ledger, filters, recipe.admission.min_rollouts_per_group)
+        self._replay = lookup("replay", recipe.replay.name, REPLAYS)(recipe, ledger)
         self._admission = Admission(recipe, ledger)
         self._evaluation = PeriodicEvaluation(recipe, ledger, recorder, families)
         self._retention = Retention(recipe.disk, ledger, ledger.run_dir)
@@ -115,7 +117,10 @@ class DataManager:
 
     def _decide(self, group_id: int) -> None:
         group = self._ledger.load_group(group_id)
-        state, reason = self._judge.decide(group)
+        composed = self._replay.compose(group)
+        own = sum(member.replay is None for member in composed.members)
+        state, reason = self._judge.decide(composed, replaced=own < len(group.members))
+        self._replay.observe(group)
         self._sampler.observe(group)
         members = [member.trajectory for member in group.members]
         self._recorder.metric(
@@ -126,6 +131,7 @@ class DataManager:
             trainable=state is GroupState.TRAINABLE,
             dropped=reason,
             members=len(members),
+            replayed=len(composed.members) - own,
             successes=sum(member.success for member in members),
             reward_mean=sum(member.reward for member in members) / len(members) if members else None,
         )

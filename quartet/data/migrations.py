@@ -15,9 +15,18 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "UPDATE families SET train_groups ="
         " (SELECT count(*) FROM groups g WHERE g.family = families.family AND g.purpose = 'train')",
         "CREATE INDEX successes_by_turns ON trajectories (purpose, family, turns) WHERE success AND counted",
-    )
+    ),
+    2: (
+        "CREATE TABLE pool (id INTEGER NOT NULL PRIMARY KEY, task_key TEXT NOT NULL,"
+        " rollout_id INTEGER NOT NULL REFERENCES rollouts (id), replays INTEGER NOT NULL)",
+        "CREATE INDEX pool_by_task ON pool (task_key, id)",
+        "CREATE INDEX pool_by_rollout ON pool (rollout_id)",
+        "CREATE TABLE replays (id INTEGER NOT NULL PRIMARY KEY, group_id INTEGER NOT NULL REFERENCES groups (id),"
+        " trajectory_id INTEGER NOT NULL REFERENCES trajectories (id), rule TEXT NOT NULL)",
+        "CREATE INDEX replays_by_group ON replays (group_id)",
+    ),
 }
-"""SQL that turns a ledger of this version into the next one. Plain enough for every database that Quartet knows."""
+"""SQL that turns a ledger of this version into the next one."""
 
 
 def migrate(connection: Connection, version: int, target: int) -> None:

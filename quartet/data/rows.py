@@ -123,6 +123,8 @@ class Totals(Struct, frozen=True, kw_only=True):
     """Dropped training groups by reason."""
     attempts: dict[str, int]
     """Stored trajectories by kind: final, retried, late, superseded."""
+    replayed: int
+    """Uses of role `replay` in committed batches."""
     lost: int
     """Appended trajectories that were neither trained on nor dropped with a reason, nor can still be. Must be 0."""
     trained_twice: int

@@ -21,7 +21,7 @@ from sqlalchemy import (
     text,
 )
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Raised whenever a table changes, together with a step in `migrations.py`; a ledger of a newer version is refused."""
 
 
@@ -189,6 +189,27 @@ uses = Table(
     ),
     Index("uses_by_batch", "batch_id"),
     Index("uses_by_trajectory", "trajectory_id"),
+)
+
+pool = Table(
+    "pool",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("task_key", Text, nullable=False),
+    Column("rollout_id", ForeignKey("rollouts.id"), nullable=False),
+    Column("replays", Integer, nullable=False, default=0),  # groups it joined
+    Index("pool_by_task", "task_key", "id"),
+    Index("pool_by_rollout", "rollout_id"),
+)
+
+replays = Table(
+    "replays",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("group_id", ForeignKey("groups.id"), nullable=False),
+    Column("trajectory_id", ForeignKey("trajectories.id"), nullable=False),
+    Column("rule", Text, nullable=False),
+    Index("replays_by_group", "group_id"),
 )
 
 evaluations = Table(

@@ -60,6 +60,7 @@ def build_summary(recipe: Recipe, ledger: Ledger, *, wall_seconds: float, contro
         "lag_histogram": {str(lag): count for lag, count in sorted(ledger.lag_histogram().items())},
         "statuses": ledger.status_counts(),
         "dropped_groups": totals.dropped_by_reason,
+        "replayed": totals.replayed,
         "lost": totals.lost,
         "trained_twice": totals.trained_twice,
         "share_waiting": {row.module: round(row.share_waiting, 3) for row in ledger.modules()},

@@ -11,6 +11,7 @@ def check_recipe(recipe: Recipe) -> None:
     """Look up every name of the recipe and the model's folder. Raises `ConfigError` that suggests the nearest name."""
     from quartet.data.control import ALLOCATORS, HORIZONS, SAMPLERS
     from quartet.data.filter import FILTERS
+    from quartet.data.replay import REPLAYS
     from quartet.registry import lookup
     from quartet.rollout.loop import LOOPS
     from quartet.train.advantage import ADVANTAGES
@@ -21,6 +22,7 @@ def check_recipe(recipe: Recipe) -> None:
     lookup("rollout allocator", recipe.control.allocator, ALLOCATORS)
     for name in recipe.control.horizon:
         lookup("horizon", name, HORIZONS)
+    lookup("replay", recipe.replay.name, REPLAYS)
     lookup("agent loop", recipe.rollout.loop, LOOPS)
     lookup("advantage", recipe.advantage.name, ADVANTAGES)
     lookup("loss", recipe.loss.name, LOSSES)

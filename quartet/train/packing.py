@@ -6,16 +6,18 @@ A loop that keeps the whole conversation gives one branch per trajectory, one th
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from quartet.errors import QuartetError
 from quartet.train.advantage.base import Advantage
-from quartet.types import Batch, Call, Trajectory
+from quartet.types import Batch, Call, GroupMember, ReplayRule
 
 NO_VERSION = np.iinfo(np.int64).max
 """Stands where no policy sampled the token (prompts); never too old."""
+ANY_VERSION = np.iinfo(np.int64).min
+"""Older than every version: nothing is too old."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +36,7 @@ class Branch:
     trained_L: np.ndarray
     """True at response tokens that are young enough."""
     rollout_logprobs_L: np.ndarray
+    """NaN where the old log-prob of the trainer shall stand for it (replay rule `recompute`)."""
     temperatures_L: np.ndarray
     turns_L: np.ndarray
     """Number of the call, within its trajectory, that sampled the token; -1 at tokens nobody sampled."""
@@ -70,17 +73,23 @@ class PackedBatch:
         return sum(branch.num_tokens for branch in self.branches)
 
 
-def pack_batch(batch: Batch, advantage: Advantage, max_lag: int) -> PackedBatch:
-    """Advantages per group, then one branch list. Raises `QuartetError` on a trajectory that cannot be trained."""
+def pack_batch(batch: Batch, advantage: Advantage, max_lag: int, *, replays_ignore_lag: bool = True) -> PackedBatch:
+    """Advantages per group, then one branch list. Raises `QuartetError` on a trajectory that cannot be trained.
+
+    Tokens more than `max_lag` versions old are masked; those of replayed members only when they do not ignore the lag.
+    """
     branches: list[Branch] = []
-    trajectories: list[Trajectory] = []
-    oldest_allowed = batch.start_version - max_lag
-    for group_index, trajectory, value in _advantages(batch, advantage):
-        for draft in _draft_branches(trajectory.calls):
-            branches.append(draft.freeze(len(trajectories), group_index, value, oldest_allowed))
-        trajectories.append(trajectory)
+    members: list[GroupMember] = []
+    for group_index, member, value in _advantages(batch, advantage):
+        exempt = member.replay is ReplayRule.RECOMPUTE or (member.replay is not None and replays_ignore_lag)
+        oldest_allowed = ANY_VERSION if exempt else batch.start_version - max_lag
+        for draft in _draft_branches(member.trajectory.calls):
+            branch = draft.freeze(len(members), group_index, value, oldest_allowed)
+            branches.append(_forgotten(branch) if member.replay is ReplayRule.RECOMPUTE else branch)
+        members.append(member)
+    trajectories = [member.trajectory for member in members]
     response_tokens = sum(trajectory.num_response_tokens for trajectory in trajectories)
-    oldest = [trajectory.oldest_version for trajectory in trajectories]
+    oldest = [member.trajectory.oldest_version for member in members if member.replay is None]
     return PackedBatch(
         branches=[branch for branch in branches if branch.num_trained_tokens],
         num_trajectories=len(trajectories),
@@ -91,13 +100,18 @@ def pack_batch(batch: Batch, advantage: Advantage, max_lag: int) -> PackedBatch:
     )
 
 
-def _advantages(batch: Batch, advantage: Advantage) -> Iterator[tuple[int, Trajectory, float]]:
-    """Group index, countable trajectory, advantage; statistics are over the trajectories of one group."""
+def _advantages(batch: Batch, advantage: Advantage) -> Iterator[tuple[int, GroupMember, float]]:
+    """Group index, countable member, advantage; statistics are over the trajectories of one group, stored ones too."""
     for group_index, group in enumerate(batch.groups):
-        members = [member.trajectory for member in group.members if member.trajectory.status.countable]
-        values_N = advantage.estimate(np.array([trajectory.reward for trajectory in members], dtype=np.float64))
-        for trajectory, value in zip(members, values_N.tolist(), strict=True):
-            yield group_index, trajectory, value
+        members = [member for member in group.members if member.trajectory.status.countable]
+        values_N = advantage.estimate(np.array([member.trajectory.reward for member in members], dtype=np.float64))
+        for member, value in zip(members, values_N.tolist(), strict=True):
+            yield group_index, member, value
+
+
+def _forgotten(branch: Branch) -> Branch:
+    """Without its recorded log-probs: NaN stands for the old log-prob of the trainer, so the importance weight is 1."""
+    return replace(branch, rollout_logprobs_L=np.full_like(branch.rollout_logprobs_L, np.nan))
 
 
 @dataclass

@@ -146,9 +146,10 @@ class Learner:
         section = self.recipe.loss
         logprobs_T, entropies_T = score(self.model, microbatch, entropy_gradient=section.entropy_coefficient != 0)
         old_logprobs_T = microbatch.old_logprobs_T if microbatch.old_logprobs_T is not None else logprobs_T.detach()
-        weights_T = microbatch.weights_T
+        weights_T, recorded_T = microbatch.weights_T, microbatch.rollout_logprobs_T
+        rollout_logprobs_T = torch.where(recorded_T.isnan(), old_logprobs_T, recorded_T)
         loss, metrics = self._loss.loss(
-            LossInput(logprobs_T, old_logprobs_T, microbatch.rollout_logprobs_T, microbatch.advantages_T, weights_T)
+            LossInput(logprobs_T, old_logprobs_T, rollout_logprobs_T, microbatch.advantages_T, weights_T)
         )
         entropy = (weights_T * entropies_T).sum()
         loss = loss - section.entropy_coefficient * entropy

@@ -12,11 +12,13 @@ from sqlalchemy import Connection
 
 from quartet.data.ledger.members import MEMBERS, Members, task_of
 from quartet.data.ledger.policies import Policies
-from quartet.data.schema import batches, groups, policies, trajectories, uses
+from quartet.data.ledger.pool import REPLAYED
+from quartet.data.schema import batches, groups, policies, replays, trajectories, uses
 from quartet.errors import LeaseLostError
 from quartet.types import Batch, BatchState, Group, GroupState, Policy, Purpose
 
-FRESH = "fresh"
+FRESH, REPLAY = "fresh", "replay"
+"""Roles of a use: a rollout's own group is trained, or another group that it joined."""
 
 _CLAIMED = batches.c.state == BatchState.CLAIMED
 _WAITING = (groups.c.purpose == Purpose.TRAIN, groups.c.state == GroupState.TRAINABLE)
@@ -38,7 +40,8 @@ class Batches(Members, Policies):
                 if claimed is None:
                     return None
                 rows = self._batch_rows(connection, claimed.id)
-            loaded, damaged = self._load_groups(rows)
+                replayed = self._replayed_rows(connection, claimed.id)
+            loaded, damaged = self._load_groups(rows, replayed)
             if not damaged:
                 return Batch(
                     batch_id=claimed.id,
@@ -150,8 +153,11 @@ class Batches(Members, Policies):
         row = connection.execute(sa.insert(batches).values(batch).returning(batches)).one()
         taken = sa.update(groups).where(groups.c.id.in_(group_ids))
         connection.execute(taken.values(state=GroupState.CLAIMED, batch_id=row.id))
+        members = {FRESH: self._batch_rows(connection, row.id), REPLAY: self._replayed_rows(connection, row.id)}
         used = [
-            {"trajectory_id": m.id, "batch_id": row.id, "role": FRESH} for m in self._batch_rows(connection, row.id)
+            {"trajectory_id": member.id, "batch_id": row.id, "role": role}
+            for role in members
+            for member in members[role]
         ]
         connection.execute(sa.insert(uses), used)
         return row
@@ -163,12 +169,18 @@ class Batches(Members, Policies):
         query = query.where(groups.c.batch_id == batch_id).order_by(None)
         return connection.execute(query.order_by(groups.c.oldest_version, groups.c.id, "index")).all()
 
-    def _load_groups(self, rows: Sequence[Any]) -> tuple[list[Group], dict[int, str]]:
+    def _replayed_rows(self, connection: Connection, batch_id: int) -> Sequence[Any]:
+        """Stored trajectories that joined the batch's groups."""
+        query = REPLAYED.join(groups, replays.c.group_id == groups.c.id).where(groups.c.batch_id == batch_id)
+        return connection.execute(query).all()
+
+    def _load_groups(self, rows: Sequence[Any], replayed: Sequence[Any]) -> tuple[list[Group], dict[int, str]]:
         loaded: list[Group] = []
         damaged: dict[int, str] = {}
         for group_id, of_group in groupby(rows, key=lambda row: row.group_id):
             members = list(of_group)
-            readable, unreadable = self._load_members(members)
+            joined = [row for row in replayed if row.joined_group == group_id]
+            readable, unreadable = self._load_members([*members, *joined])
             loaded.append(Group(group_id=group_id, task=task_of(members[0]), members=readable))
             damaged |= unreadable
         return loaded, damaged

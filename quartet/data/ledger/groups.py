@@ -3,15 +3,15 @@
 The first half: admission, closing, and the filters' verdict. Claiming and training are in `batches.py`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from quartet.data.ledger.members import Members
+from quartet.data.ledger.pool import Pool
 from quartet.data.schema import families, groups, rollouts, trajectories
 from quartet.errors import LedgerError
-from quartet.types import GroupState, Purpose, RolloutPlan, RolloutState, Status
+from quartet.types import GroupState, Purpose, ReplayRule, RolloutPlan, RolloutState, Status
 
 ADMITTED_STATES = (GroupState.OPEN, GroupState.CLOSED, GroupState.TRAINABLE, GroupState.CLAIMED)
 """Training groups in these states hold an admission slot."""
@@ -24,7 +24,7 @@ _OUTCOME = {
 """Written with the verdict: what control asks of a group later on."""
 
 
-class Groups(Members):
+class Groups(Pool):
     def admit(self, plan: RolloutPlan) -> int:
         """Write a group and its queued rollouts; returns the group's id."""
         with self._database.write() as connection:
@@ -64,11 +64,19 @@ class Groups(Members):
         """Training groups that wait for the filters' verdict, oldest first."""
         return self._group_ids([Purpose.TRAIN], GroupState.CLOSED, sa.true())
 
-    def make_trainable(self, group_id: int, kept: Iterable[int], min_countable: int, excluded_by: str = "") -> None:
+    def make_trainable(
+        self,
+        group_id: int,
+        kept: Iterable[int],
+        min_countable: int,
+        excluded_by: str = "",
+        replayed: Mapping[int, ReplayRule] | None = None,
+    ) -> None:
         """The filters let a closed group pass.
 
-        `kept` are rollout ids; other countable members stay stored, marked `excluded_by`. Should blobs be lost later,
-        the group is dropped when fewer than `min_countable` members are left.
+        `kept` are rollout ids; other countable members stay stored, marked `excluded_by`. `replayed` are stored
+        rollouts that join. Should blobs be lost later, the group is dropped when fewer than `min_countable` members of
+        its own are left.
         """
         with self._database.write() as connection:
             member = (trajectories.c.group_id == group_id, trajectories.c.counted)
@@ -88,6 +96,7 @@ class Groups(Members):
                 oldest_version=oldest,
                 newest_version=newest,
             )
+            self._join(connection, group_id, replayed or {})
 
     def drop_group(self, group_id: int, reason: str) -> None:
         """The filters refuse a closed group."""

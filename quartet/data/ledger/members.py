@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from quartet.data.blobs import DamagedBlobError
 from quartet.data.ledger.part import LedgerPart
 from quartet.data.schema import groups, rollouts, trajectories
-from quartet.types import Group, GroupMember, GroupState, Status, Task
+from quartet.types import Group, GroupMember, GroupState, ReplayRule, Status, Task
 
 MEMBERS = (
     sa.select(trajectories, rollouts.c.index)
@@ -41,7 +41,9 @@ class Members(LedgerPart):
         damaged: dict[int, str] = {}
         for row in rows:
             try:
-                members.append(GroupMember(rollout_id=row.rollout_id, trajectory=self._store.load(row.blob)))
+                trajectory, rule = self._store.load(row.blob), getattr(row, "rule", None)
+                replay = ReplayRule(rule) if rule else None
+                members.append(GroupMember(rollout_id=row.rollout_id, trajectory=trajectory, replay=replay))
             except DamagedBlobError as error:
                 damaged[row.id] = str(error)
         return members, damaged

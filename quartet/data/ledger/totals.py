@@ -5,7 +5,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from quartet.data.ledger.batches import FRESH
+from quartet.data.ledger.batches import FRESH, REPLAY
 from quartet.data.ledger.part import LedgerPart
 from quartet.data.rows import Totals
 from quartet.data.schema import TrajectoryKind, batches, groups, rollouts, trajectories, uses
@@ -43,6 +43,7 @@ class RunTotals(LedgerPart):
                 groups=_histogram(connection, groups.c.state, of_training),
                 dropped_by_reason=_histogram(connection, groups.c.reason, dropped),
                 attempts=_histogram(connection, trajectories.c.kind, training),
+                replayed=_count(connection, _REPLAYED),
                 lost=_lost(connection),
                 trained_twice=_trained_twice(connection),
             )
@@ -66,6 +67,11 @@ class RunTotals(LedgerPart):
             return {row[0]: row[1] for row in connection.execute(query)}
 
 
+_REPLAYED = (
+    sa.select(uses.c.id)
+    .join(batches, uses.c.batch_id == batches.c.id)
+    .where(batches.c.state == BatchState.COMMITTED, uses.c.role == REPLAY)
+)
 _TRAINED_TOKENS = sa.select(sa.func.sum(batches.c.metrics["trained_tokens"].as_integer())).where(
     batches.c.state == BatchState.COMMITTED
 )

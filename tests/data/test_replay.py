@@ -1,0 +1,133 @@
+"""The success pool: who joins, by which rule, how often, and what the ledger and the trainer make of it."""
+
+import pytest
+from msgspec.structs import replace
+from samples import finish, manager_of, plan, recipe
+
+from quartet.data.ledger import Ledger
+from quartet.data.replay.success_pool import SuccessPool
+from quartet.types import Group, GroupMember, GroupState, ReplayRule, Task
+
+
+def rolled_out(ledger: Ledger, *rewards: float, seed: int = 1) -> int:
+    """A finished group, not yet closed."""
+    task = Task(env="bandit", family="left", seed=seed, params={"turns": 1})
+    group_id = ledger.admit(replace(plan(rollouts=len(rewards)), task=task))
+    for lease in ledger.claim_rollouts("w", len(rewards), 60):
+        finish(ledger, lease, reward=rewards[lease.index])
+    return group_id
+
+
+def tick(ledger: Ledger, clock, **replay) -> None:
+    whole = recipe(replay={"name": "success_pool"} | replay, evaluation={"before_and_after": False})
+    ledger.set_value("phase", "judging")  # closes and judges, admits nothing
+    with manager_of(whole, ledger, clock) as manager:
+        manager.tick()
+
+
+def claim(ledger: Ledger, groups: int = 1):
+    batch = ledger.claim_batch("t", groups, 1, "mask", 60)
+    assert batch is not None
+    return batch
+
+
+def members(group: Group) -> list[tuple[float, ReplayRule | None]]:
+    return [(member.trajectory.reward, member.replay) for member in group.members]
+
+
+def test_a_stored_success_joins_a_group_that_failed(ledger, clock):
+    rolled_out(ledger, 1.0, 0.0)
+    tick(ledger, clock)
+    failed = rolled_out(ledger, 0.0, 0.0)
+    tick(ledger, clock)
+    first, second = claim(ledger, 2).groups
+    assert members(first) == [(1.0, None), (0.0, None)]
+    assert second.group_id == failed
+    assert members(second) == [(0.0, None), (0.0, None), (1.0, ReplayRule.STORED)]
+
+
+def test_only_of_the_same_task_and_only_when_all_failed(ledger, clock):
+    rolled_out(ledger, 1.0, 0.0, seed=1)
+    tick(ledger, clock)
+    rolled_out(ledger, 0.0, 0.0, seed=2)
+    mixed = rolled_out(ledger, 0.0, 1.0, seed=1)
+    rolled_out(ledger, 1.0, 1.0, seed=1)
+    tick(ledger, clock)
+    totals = ledger.totals()
+    assert totals.groups == {GroupState.DROPPED: 2, GroupState.TRAINABLE: 2}
+    assert [(group.group_id, len(group.members)) for group in claim(ledger, 2).groups][1] == (mixed, 2)
+
+
+def test_substitution_leaves_the_oldest_member_out(ledger, clock):
+    rolled_out(ledger, 1.0, 0.0)
+    rolled_out(ledger, 0.0, 0.0)
+    tick(ledger, clock, mode="substitute", rule="recompute")
+    rolled_out(ledger, 0.0, 0.0, 0.0)
+    tick(ledger, clock, mode="substitute", rule="recompute")
+    replayed = claim(ledger, 3).groups
+    assert [members(group) for group in replayed[1:]] == [
+        [(0.0, None), (1.0, ReplayRule.RECOMPUTE)],
+        [(0.0, None), (0.0, None), (1.0, ReplayRule.RECOMPUTE)],
+    ]
+
+
+def test_replays_are_uses_of_their_own_and_bounded(ledger, clock):
+    rolled_out(ledger, 1.0, 0.0)
+    tick(ledger, clock)
+    for _ in range(4):
+        rolled_out(ledger, 0.0, 0.0)
+        tick(ledger, clock, max_replays=3)
+    totals = ledger.totals()
+    assert (totals.groups[GroupState.TRAINABLE], totals.dropped_by_reason) == (4, {"equal_rewards": 1})
+    for step, groups in enumerate((1, 3), start=1):
+        ledger.commit_batch(claim(ledger, groups), f"policies/v{step:06d}", {})
+    totals = ledger.totals()
+    assert (totals.replayed, totals.trained_twice, totals.lost) == (3, 0, 0)
+    assert ledger.check().findings == []
+
+
+def test_a_released_batch_replays_again(ledger, clock):
+    rolled_out(ledger, 1.0, 0.0)
+    tick(ledger, clock)
+    rolled_out(ledger, 0.0, 0.0)
+    tick(ledger, clock)
+    before = claim(ledger, 2)
+    ledger.release_batch(before)
+    again = claim(ledger, 2)
+    assert again.groups == before.groups
+    ledger.commit_batch(again, "policies/v000001", {})
+    assert ledger.totals().replayed == 1
+
+
+def test_the_pool_keeps_the_newest_and_draws_by_the_group(ledger, clock):
+    pool = SuccessPool(recipe(replay={"name": "success_pool", "entries_per_task": 2}), ledger)
+    task = Task(env="bandit", family="left", seed=1, params={"turns": 1})
+    for _ in range(3):
+        group = ledger.load_group(rolled_out(ledger, 1.0))
+        pool.observe(group)
+        pool.observe(group)
+    assert ledger.stored_successes(task, 8) == [3, 2]
+    failed = ledger.load_group(rolled_out(ledger, 0.0, 0.0))
+    assert pool.compose(failed) == pool.compose(failed)
+    drawn = {pool.compose(replace(failed, group_id=n)).members[-1].rollout_id for n in range(40)}
+    assert drawn == {2, 3}
+
+
+def test_a_damaged_entry_is_marked_and_passed_over(ledger, clock):
+    whole = recipe(replay={"name": "success_pool", "choice": "newest"})
+    pool = SuccessPool(whole, ledger)
+    for _ in range(2):
+        pool.observe(ledger.load_group(rolled_out(ledger, 1.0)))
+    failed = ledger.load_group(rolled_out(ledger, 0.0, 0.0))
+    for path in (ledger.run_dir / "blobs").rglob("*.zst"):
+        path.write_bytes(b"damaged")
+    assert pool.compose(failed) == failed
+    assert {event.kind for event in ledger.events()} == {"blob_damaged"}
+
+
+@pytest.mark.parametrize("rule", ReplayRule)
+def test_members_of_an_empty_group_are_not_made_up(ledger, rule):
+    whole = recipe(replay={"name": "success_pool", "rule": rule})
+    empty = Group(group_id=9, task=Task(env="bandit", family="left", seed=1), members=[])
+    assert SuccessPool(whole, ledger).compose(empty) == empty
+    assert GroupMember.__struct_fields__ == ("rollout_id", "trajectory", "replay")
