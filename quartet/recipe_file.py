@@ -23,16 +23,20 @@ def load_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
     for override in overrides or []:
         apply_override(data, override)
-    return parse_recipe(data, source=str(path))
+    return parse_recipe(data, source=str(path), overrides=overrides)
 
 
-def parse_recipe(data: dict[str, Any], source: str) -> Recipe:
-    """Validate a plain dict. `source` stands in the error message."""
+def parse_recipe(data: dict[str, Any], source: str, overrides: list[str] | None = None) -> Recipe:
+    """Validate a plain dict. An error names the override that set the knob, or else `source`."""
     try:
         return Recipe.model_validate(data)
     except ValidationError as error:
-        lines = [_explain(dict(problem)) for problem in error.errors()]
-        raise ConfigError(f"{source}: " + "; ".join(lines)) from error
+        named = {override.partition("=")[0]: f"--set {override}" for override in overrides or []}
+        lines: list[str] = []
+        for problem in error.errors():
+            place = ".".join(str(part) for part in problem["loc"])
+            lines.append(f"{named.get(place, source)}: {_explain(dict(problem))}")
+        raise ConfigError("; ".join(lines)) from error
 
 
 def apply_override(data: dict[str, Any], override: str) -> None:
@@ -105,4 +109,15 @@ def _explain(problem: dict[str, Any]) -> str:
     model: Any = Recipe
     for part in problem["loc"][:-1]:
         model = model.model_fields[part].annotation
-    return f"unknown key {place!r}. {nearest(str(problem['loc'][-1]), model.model_fields)}"
+    name = str(problem["loc"][-1])
+    elsewhere = [knob for knob in _flatten(_all_knobs(Recipe)) if knob.endswith(f".{name}")]
+    hint = f"Did you mean {elsewhere[0]!r}?" if elsewhere else nearest(name, model.model_fields)
+    return f"unknown key {place!r}. {hint}"
+
+
+def _all_knobs(model: Any) -> dict[str, Any]:
+    """Every section and knob as nested dicts."""
+    return {
+        name: _all_knobs(info.annotation) if hasattr(info.annotation, "model_fields") else None
+        for name, info in model.model_fields.items()
+    }

@@ -39,6 +39,11 @@ def test_dry_run_prints_the_arithmetic_and_makes_nothing(recipe_path, tmp_path):
     assert "2 groups × 8 rollouts = 16 trajectories per train step" in shown.stdout
     assert "no token older than 2 versions" in shown.stdout
     assert not (tmp_path / "run").exists()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text(recipe_path.read_text())
+    taken = quartet("train", recipe_path, "--run-dir", tmp_path / "run", "--dry-run")
+    assert taken.returncode == 1 and taken.stdout == shown.stdout
+    assert "holds a run already" in taken.stderr
     numbers = json.loads(quartet("train", recipe_path, "--dry-run", "--json").stdout)
     assert numbers["max_rollouts_ahead"] == 3 * 2 * 8
 

@@ -60,8 +60,12 @@ def test_overrides_are_read_as_toml_or_text():
 def test_override_of_an_unknown_key_is_refused(tmp_path):
     path = tmp_path / "recipe.toml"
     path.write_text(to_toml(parse_recipe(MINIMAL, "test")))
-    with pytest.raises(ConfigError, match="Did you mean 'epochs'"):
+    with pytest.raises(ConfigError, match=r"^--set train\.epoch=2: unknown key 'train\.epoch'\. Did you mean 'epochs'"):
         load_recipe(path, ["train.epoch=2"])
+    with pytest.raises(ConfigError, match=r"Did you mean 'admission\.max_lag'"):
+        load_recipe(path, ["train.max_lag=2"])
+    with pytest.raises(ConfigError, match=r"^--set train.epochs=0: train\.epochs: .*greater than 0"):
+        load_recipe(path, ["train.epochs=0"])
 
 
 def test_broken_toml_and_missing_file_say_so(tmp_path):

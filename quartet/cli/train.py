@@ -30,7 +30,10 @@ def command(
     resolved = load_recipe(recipe, list(overrides))
     run_dir = run_dir or Path("runs") / resolved.name
     if dry_run:
+        from quartet.runtime.run_dir import check_run_dir
+
         _show_plan(resolved, as_json)
+        check_run_dir(resolved, run_dir, resume=resume, fresh=fresh)
         return
     from quartet.runtime.run import run_recipe
 

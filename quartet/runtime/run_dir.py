@@ -10,16 +10,16 @@ from quartet.config import Recipe
 from quartet.errors import ConfigError, SetupError
 from quartet.recipe_file import load_recipe, refuse_changes, to_toml
 
+CONFIG = "config.toml"
+"""The resolved recipe of a run."""
 
-def prepare(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = False) -> None:
-    """Make the folder and write the resolved recipe, or check that the recipe still fits the run to resume.
 
-    Raises `ConfigError` when the run exists and neither `resume` nor `fresh` (start over) was asked for, or when
-    there is nothing to resume.
-    """
+def check_run_dir(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = False) -> None:
+    """Raise `ConfigError` when the run exists and neither `resume` nor `fresh` (start over) was asked for, when there
+    is nothing to resume, or when the recipe no longer fits the run to resume."""
     if resume and fresh:
         raise ConfigError("--resume and --fresh contradict each other", "give one of them")
-    config_path = run_dir / "config.toml"
+    config_path = run_dir / CONFIG
     if resume and not config_path.is_file():
         raise ConfigError(f"nothing to resume at {run_dir}", "leave --resume out to start a new run")
     if resume:
@@ -28,11 +28,16 @@ def prepare(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = False)
         raise ConfigError(
             f"{run_dir} holds a run already", "go on with --resume, start over with --fresh, or name another folder"
         )
+
+
+def prepare(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = False) -> None:
+    """Make the folder and write the resolved recipe. Raises `ConfigError` as `check_run_dir` does."""
+    check_run_dir(recipe, run_dir, resume=resume, fresh=fresh)
     run_dir.mkdir(parents=True, exist_ok=True)
     with RunLock(run_dir):  # a run that goes on keeps its files
         if fresh:
             _clear(run_dir)
-        config_path.write_text(to_toml(recipe))
+        (run_dir / CONFIG).write_text(to_toml(recipe))
 
 
 def _clear(run_dir: Path) -> None:

@@ -94,7 +94,12 @@ def admit_missing_evaluations(recipe: Recipe, ledger: Ledger, when: str) -> list
 def open_or_create(recipe: Recipe, run_dir: Path) -> Ledger:
     """The run's ledger; a new one starts with the recipe's model as policy version 0."""
     if (run_dir / "ledger.sqlite").exists():
-        return Ledger.open(run_dir, upgrade=supervisor_pid(run_dir) in (None, os.getpid()))
+        return open_to_resume(run_dir)
     ledger = Ledger.create(run_dir, seed=recipe.seed, durability=recipe.ledger.durability)
     ledger.register_initial_policy(str(Path(recipe.model.path).resolve()))
     return ledger
+
+
+def open_to_resume(run_dir: Path) -> Ledger:
+    """The ledger of a run that goes on; one of an older Quartet is upgraded, unless that Quartet is still at work."""
+    return Ledger.open(run_dir, upgrade=supervisor_pid(run_dir) in (None, os.getpid()))

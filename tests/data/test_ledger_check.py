@@ -2,14 +2,19 @@
 
 import json
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 
+import pytest
 from click.testing import CliRunner
 from samples import trainable_group
 from test_ledger_file import as_version_1
 
 from quartet.cli import cli
 from quartet.data.ledger import Ledger
+from quartet.errors import LedgerError, SetupError
+from quartet.runtime.session import open_to_resume
 
 
 def run(*arguments: str) -> tuple[int, str]:
@@ -57,8 +62,34 @@ def test_what_nobody_but_a_stranger_could_write(ledger):
 def test_upgrade(ledger, tmp_path):
     trainable_group(ledger)
     as_version_1(ledger, tmp_path / "old")
-    assert run("check", str(tmp_path / "old"))[0] == 1
+    assert isinstance(CliRunner().invoke(cli, ["ledger", "check", str(tmp_path / "old")]).exception, LedgerError)
     assert run("upgrade", str(tmp_path / "old"))[0] == 0
     (tmp_path / "old" / "blobs").rmdir()
     (ledger.run_dir / "blobs").rename(tmp_path / "old" / "blobs")
     assert run("check", str(tmp_path / "old"))[0] == 0
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from quartet.runtime.run_dir import RunLock
+with RunLock(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_resume_upgrades_unless_the_older_quartet_is_still_at_work(ledger, tmp_path):
+    old = tmp_path / "old"
+    as_version_1(ledger, old)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(old)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdin is not None and holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    with pytest.raises(LedgerError, match="schema version 1"):
+        open_to_resume(old)
+    assert isinstance(CliRunner().invoke(cli, ["ledger", "upgrade", str(old)]).exception, SetupError)
+    holder.communicate("")
+    open_to_resume(old).close()
+    assert run("check", str(old))[0] == 0
