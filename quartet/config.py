@@ -112,9 +112,9 @@ class LongestSuccess(Section):
     factor: Annotated[float, Field(ge=1)] = 1.25
     """Then it is the longest success times this, plus one turn."""
     groups_per_exploration: Annotated[int, Field(ge=1)] = 8
-    """Every so-manieth group of a family runs at the upper bound as a whole."""
+    """One in this many groups of a family runs at the upper bound as a whole."""
     truncated_share: Fraction = 0.5
-    """When more than this share of a family's rollouts ends `truncated_turns`, the limit they met doubles."""
+    """When more than this share of a family's rollouts is cut off by its turn limit, that limit doubles."""
 
 
 class Staged(Section):
@@ -129,7 +129,7 @@ class Staged(Section):
     def _consistent(self) -> "Staged":
         steps = self.train_steps
         if len(steps) != len(self.max_turns) or steps[:1] != [0] or steps != sorted(set(steps)):
-            raise ValueError("control.staged needs one max_turns per train_steps, which ascend from 0")
+            raise ValueError("one max_turns per train_steps, which ascend from 0")
         return self
 
 
@@ -165,7 +165,8 @@ class Admission(Section):
     """Bounded staleness."""
 
     max_lag: Annotated[int, Field(ge=0)] = 2
-    """No token more than this many versions old is trained on. 0 is synchronous training."""
+    """No fresh token more than this many versions old is trained on; `replay.max_lag` is the bound of replayed ones. 0
+    is synchronous training."""
     on_late: Literal["mask", "drop"] = "mask"
     """A trajectory that outlived its pace: `mask` leaves its too old tokens out of loss and denominator, `drop`
     drops the group with reason `over_lag`."""
@@ -206,6 +207,9 @@ class Train(Section):
     """Training ends after this many train steps."""
     max_seconds: PositiveFloat = 36000.0
     """Wall time of training; the step in progress is finished."""
+    min_turn_entropy_percentile: Annotated[int, Field(ge=0, lt=100)] = 0
+    """Only turns whose mean token entropy is at or above this percentile of their group's turns are trained: DART uses
+    20. 0 trains all and saves a forward pass."""
     threads: Positive = 1
     """Torch threads."""
     starved_timeout_seconds: PositiveFloat = 300.0
@@ -246,23 +250,47 @@ class Loss(Section):
     """Weight of an entropy bonus; 0 is off."""
 
 
+class Broken(Section):
+    """Filter `broken`: rollouts in which the policy hardly acted."""
+
+    max_error_share: Fraction = 0.5
+    """A failure with more than this share of turns without a valid action is left out."""
+
+
+class Overlong(Section):
+    """Filter `overlong`: rollouts that were cut off or are too long."""
+
+    max_response_tokens: Annotated[int, Field(ge=0)] = 0
+    """Besides truncated rollouts, those with more response tokens are left out; 0 means no such limit."""
+
+
+class AccuracyBand(Section):
+    """Filter `accuracy_band`: groups that are too easy or too hard."""
+
+    min_success: Fraction = 0.1
+    """A group with a lower share of successes is too hard."""
+    max_success: Fraction = 0.9
+    """A group with a higher share of successes is too easy."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "AccuracyBand":
+        if self.min_success > self.max_success:
+            raise ValueError("min_success is above max_success: every group would be dropped")
+        return self
+
+
 class Filter(Section):
     """What is worth training on."""
 
-    names: list[str] = ["mixed_outcome"]
+    names: Annotated[list[str], BeforeValidator(_as_list)] = ["mixed_outcome"]
     """Applied in order to every closed group. `broken` and `overlong` leave members out, `accuracy_band` drops groups
     that are too easy or too hard, `mixed_outcome` those whose rewards are all equal."""
-    max_error_share: Fraction = 0.5
-    """`broken`: a failure with more than this share of turns without a valid action is left out."""
-    max_response_tokens: Annotated[int, Field(ge=0)] = 0
-    """`overlong`: besides truncated rollouts, those with more response tokens are left out; 0 means no such limit."""
-    min_success: Fraction = 0.0
-    """`accuracy_band`: a group with a lower share of successes is too hard."""
-    max_success: Fraction = 1.0
-    """`accuracy_band`: a group with a higher share of successes is too easy."""
-    min_turn_entropy_percentile: Annotated[int, Field(ge=0, lt=100)] = 0
-    """Only turns whose mean token entropy is at or above this percentile of their group's turns are trained: DART uses
-    20. 0 trains all and saves a pass of the trainer."""
+    broken: Broken = Broken()
+    """Knobs of the filter `broken`."""
+    overlong: Overlong = Overlong()
+    """Knobs of the filter `overlong`."""
+    accuracy_band: AccuracyBand = AccuracyBand()
+    """Knobs of the filter `accuracy_band`."""
 
 
 class Replay(Section):
@@ -273,16 +301,16 @@ class Replay(Section):
     rule: ReplayRule = ReplayRule.STORED
     """What its importance weight is taken from: `stored` the recorded log-probs, `recompute` nothing (weight 1)."""
     mode: Literal["insert", "substitute"] = "insert"
-    """`insert` adds it to the group, `substitute` lets it take the place of the oldest member."""
+    """`insert` adds it to the group, `substitute` lets it take the place of the first member."""
     choice: Literal["random", "newest"] = "random"
     """Which of the task's stored successes."""
     entries_per_task: Positive = 8
     """Newest successes of a task that are stored."""
     max_replays: Positive = 8
     """An entry joins at most this many groups."""
-    ignores_lag: bool = True
-    """Replayed tokens are trained whatever version sampled them; otherwise `admission.max_lag` masks old ones. Tokens
-    of the rule `recompute` are always trained."""
+    max_lag: Annotated[int, Field(ge=0)] | None = None
+    """A success with a token more than this many versions old does not join. Unset, a success of any age does: replays
+    are exempt from `admission.max_lag`, and only they."""
 
 
 class Evaluation(Section):
@@ -393,6 +421,15 @@ class Recipe(Section):
             raise ValueError("control.rollouts_per_group is smaller than admission.min_rollouts_per_group")
         if self.control.train_seeds_per_family > self.evaluation.first_seed:
             raise ValueError("training seeds reach into the held-out seeds: raise evaluation.first_seed")
+        if self.control.allocator == "dynamic":
+            least, most = self.control.dynamic_rollouts.min_rollouts, self.control.rollouts_per_group
+            if not self.admission.min_rollouts_per_group <= least <= most:
+                raise ValueError(
+                    "control.dynamic_rollouts.min_rollouts must lie between admission.min_rollouts_per_group and "
+                    "control.rollouts_per_group"
+                )
+            if self.control.statistics_window_rollouts < most:
+                raise ValueError("control.statistics_window_rollouts is smaller than control.rollouts_per_group")
         return self
 
     @property

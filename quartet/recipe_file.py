@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ def parse_recipe(data: dict[str, Any], source: str, overrides: list[str] | None 
         lines: list[str] = []
         for problem in error.errors():
             place = ".".join(str(part) for part in problem["loc"])
-            lines.append(f"{named.get(place, source)}: {_explain(dict(problem))}")
+            by = next((text for key, text in named.items() if _within(key, place) or _within(place, key)), source)
+            lines.append(f"{by}: {_explain(dict(problem))}")
         raise ConfigError("; ".join(lines)) from error
 
 
@@ -74,7 +76,7 @@ def refuse_changes(old: Recipe, new: Recipe) -> None:
 
 def to_toml(recipe: Recipe) -> str:
     """The resolved recipe as TOML; `load_recipe` reads it back unchanged."""
-    return "\n".join(_toml_lines(recipe.model_dump())) + "\n"
+    return "\n".join(_toml_lines(recipe.model_dump(exclude_none=True))) + "\n"
 
 
 def _toml_lines(data: dict[str, Any], section: str = "") -> list[str]:
@@ -109,10 +111,17 @@ def _explain(problem: dict[str, Any]) -> str:
     model: Any = Recipe
     for part in problem["loc"][:-1]:
         model = model.model_fields[part].annotation
-    name = str(problem["loc"][-1])
-    elsewhere = [knob for knob in _flatten(_all_knobs(Recipe)) if knob.endswith(f".{name}")]
-    hint = f"Did you mean {elsewhere[0]!r}?" if elsewhere else nearest(name, model.model_fields)
-    return f"unknown key {place!r}. {hint}"
+    name, section = str(problem["loc"][-1]), place.rpartition(".")[0]
+    elsewhere = [knob for knob in _flatten(_all_knobs(Recipe)) if knob.endswith(f".{name}") and name != "name"]
+    if elsewhere and not get_close_matches(name, model.model_fields, n=1, cutoff=0.75):
+        return f"unknown key {place!r}. Did you mean {' or '.join(map(repr, elsewhere))}?"
+    here = [f"{section}.{knob}" if section else knob for knob in model.model_fields]
+    return f"unknown key {place!r}. {nearest(place, here)}"
+
+
+def _within(key: str, place: str) -> bool:
+    """Whether `key` is `place` or a part of it, in dotted names."""
+    return key == place or key.startswith(f"{place}.")
 
 
 def _all_knobs(model: Any) -> dict[str, Any]:

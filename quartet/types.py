@@ -179,7 +179,7 @@ class Trajectory(Struct, frozen=True, kw_only=True):
 
 
 class RolloutState(StrEnum):
-    """queued -> leased -> finished; leased -> queued when the lease expires or an infrastructure error is retried."""
+    """queued -> leased -> finished, and back to queued for another attempt (all moves: `quartet.data.transitions`)."""
 
     QUEUED = "queued"
     LEASED = "leased"
@@ -187,7 +187,7 @@ class RolloutState(StrEnum):
 
 
 class GroupState(StrEnum):
-    """open -> closed -> trainable -> claimed -> trained; closed -> dropped; claimed -> trainable (trainer died)."""
+    """open -> closed -> trainable -> claimed -> trained, or dropped with a reason on the way."""
 
     OPEN = "open"
     CLOSED = "closed"
@@ -198,7 +198,7 @@ class GroupState(StrEnum):
 
 
 class BatchState(StrEnum):
-    """claimed -> committed, or claimed -> released."""
+    """claimed -> committed, or released with its groups trainable again."""
 
     CLAIMED = "claimed"
     COMMITTED = "committed"

@@ -28,7 +28,7 @@ def test_any_name_and_seed_survive_the_round_trip(name, seed):
 
 
 def test_misspelt_key_names_the_nearest():
-    with pytest.raises(ConfigError, match=r"unknown key 'env\.sesions'\. Did you mean 'sessions'"):
+    with pytest.raises(ConfigError, match=r"unknown key 'env\.sesions'\. Did you mean 'env\.sessions'"):
         parse_recipe(MINIMAL | {"env": {"name": "bandit", "sesions": 3}}, "recipe.toml")
 
 
@@ -47,6 +47,20 @@ def test_training_seeds_must_not_reach_the_held_out_ones():
         parse_recipe(MINIMAL | {"evaluation": {"first_seed": 10}}, "recipe.toml")
 
 
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"control": {"allocator": "dynamic"}, "admission": {"min_rollouts_per_group": 5}}, "must lie between"),
+        ({"control": {"allocator": "dynamic", "rollouts_per_group": 3}}, "must lie between"),
+        ({"control": {"allocator": "dynamic", "rollouts_per_group": 64}}, "statistics_window_rollouts"),
+        ({"filter": {"accuracy_band": {"min_success": 0.5, "max_success": 0.4}}}, "every group would be dropped"),
+    ],
+)
+def test_knobs_that_would_starve_a_run_are_refused(sections, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_recipe(MINIMAL | sections, "test")
+
+
 def test_overrides_are_read_as_toml_or_text():
     data = {"env": {"name": "bandit"}}
     for override in ("env.sessions=3", "env.families=['a', 'b']", "env.suite=miniwob-24", "train.epochs=2"):
@@ -60,10 +74,16 @@ def test_overrides_are_read_as_toml_or_text():
 def test_override_of_an_unknown_key_is_refused(tmp_path):
     path = tmp_path / "recipe.toml"
     path.write_text(to_toml(parse_recipe(MINIMAL, "test")))
-    with pytest.raises(ConfigError, match=r"^--set train\.epoch=2: unknown key 'train\.epoch'\. Did you mean 'epochs'"):
+    with pytest.raises(
+        ConfigError, match=r"^--set train\.epoch=2: unknown key 'train\.epoch'\. Did you mean 'train\.epochs'"
+    ):
         load_recipe(path, ["train.epoch=2"])
     with pytest.raises(ConfigError, match=r"Did you mean 'admission\.max_lag'"):
         load_recipe(path, ["train.max_lag=2"])
+    with pytest.raises(ConfigError, match=r"Did you mean 'filter\.names'"):
+        load_recipe(path, ["filter.name=broken"])
+    with pytest.raises(ConfigError, match=r"^--set control\.staged\.max_turns=\[4, 8\]: .*ascend from 0"):
+        load_recipe(path, ["control.staged.max_turns=[4, 8]"])
     with pytest.raises(ConfigError, match=r"^--set train.epochs=0: train\.epochs: .*greater than 0"):
         load_recipe(path, ["train.epochs=0"])
 
@@ -123,5 +143,7 @@ def test_knobs_of_a_part_have_a_section_of_their_own(tmp_path):
     recipe = load_recipe(path, ["control.staged.max_turns=[4]", "control.horizon=staged"])
     assert (recipe.control.vade.exponent, recipe.control.staged.max_turns) == (1.0, [4])
     assert recipe.control.horizon == ["staged"]
-    with pytest.raises(ConfigError, match=r"unknown key 'control\.vade\.exponnt'\. Did you mean 'exponent'"):
+    with pytest.raises(
+        ConfigError, match=r"unknown key 'control\.vade\.exponnt'\. Did you mean 'control\.vade\.exponent'"
+    ):
         load_recipe(path, ["control.vade.exponnt=1"])

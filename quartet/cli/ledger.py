@@ -13,7 +13,7 @@ def command() -> None:
     """Verify or upgrade the ledger of a run."""
 
 
-@command.command()
+@command.command(short_help="Verify a run's ledger and blobs.")
 @RUN
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check(run: Path, as_json: bool) -> None:
@@ -38,14 +38,19 @@ def check(run: Path, as_json: bool) -> None:
         raise SystemExit(1)
 
 
-@command.command()
+@command.command(short_help="Bring an older ledger up to date.")
 @RUN
 def upgrade(run: Path) -> None:
-    """Bring the ledger of RUN, which must not be at work, to the schema version of this Quartet."""
+    """Bring the ledger of RUN, which must not be at work, to the schema of this Quartet.
+
+    There is no way back: an older Quartet will refuse the run.
+    """
+    from quartet.data.database import Database
     from quartet.data.ledger import Ledger
     from quartet.data.schema import SCHEMA_VERSION
     from quartet.runtime.run_dir import RunLock
 
+    Database(run / "ledger.sqlite", "process").check()
     with RunLock(run):
         Ledger.open(run, upgrade=True).close()
     click.echo(f"{run} has schema version {SCHEMA_VERSION}")

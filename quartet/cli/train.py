@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from quartet.config import Recipe
+from quartet.errors import ConfigError
 from quartet.recipe_file import load_recipe
 
 
@@ -30,10 +31,8 @@ def command(
     resolved = load_recipe(recipe, list(overrides))
     run_dir = run_dir or Path("runs") / resolved.name
     if dry_run:
-        from quartet.runtime.run_dir import check_run_dir
-
         _show_plan(resolved, as_json)
-        check_run_dir(resolved, run_dir, resume=resume, fresh=fresh)
+        _note_run_dir(resolved, run_dir, resume, fresh)
         return
     from quartet.runtime.run import run_recipe
 
@@ -51,6 +50,16 @@ def command(
     console.print(f"summary  {run_dir / 'summary.json'}\npicture  {draw_run(run_dir, summary)}")
 
 
+def _note_run_dir(recipe: Recipe, run_dir: Path, resume: bool, fresh: bool) -> None:
+    """Say what the same command would end with if it were no dry run."""
+    from quartet.runtime.run_dir import check_run_dir
+
+    try:
+        check_run_dir(recipe, run_dir, resume=resume, fresh=fresh)
+    except ConfigError as error:
+        click.secho(f"note: without --dry-run this would be refused: {error}", fg="yellow", err=True)
+
+
 def _show_plan(recipe: Recipe, as_json: bool) -> None:
     from quartet.runtime.plan import check_recipe, plan
 
@@ -60,14 +69,17 @@ def _show_plan(recipe: Recipe, as_json: bool) -> None:
         click.echo(json.dumps(numbers))
         return
     train, control = recipe.train, recipe.control
+    at_most = "" if control.allocator == "fixed" else "at most "
     click.echo(
-        f"{train.groups_per_batch} groups × {control.rollouts_per_group} rollouts = "
+        f"{at_most}{train.groups_per_batch} groups × {control.rollouts_per_group} rollouts = "
         f"{numbers['rollouts_per_train_step']} trajectories per train step\n"
         f"{numbers['optimizer_steps_per_train_step']} optimizer steps per train step "
         f"({train.minibatches} minibatches × {train.epochs} epochs), "
         f"at most {train.max_tokens_per_microbatch} tokens per microbatch\n"
-        f"staleness: no token older than {recipe.admission.max_lag} versions is trained; at most "
+        f"staleness: no fresh token older than {recipe.admission.max_lag} versions is trained; at most "
         f"{numbers['max_groups_ahead']} groups = {numbers['max_rollouts_ahead']} rollouts ahead of the trainer\n"
+        f"sampler {control.sampler}, allocator {control.allocator}, horizon {' + '.join(control.horizon)}, "
+        f"filters {' + '.join(recipe.filter.names) or 'none'}, replay {recipe.replay.name}\n"
         f"{numbers['families']} task families, {numbers['train_tasks']} training tasks, "
         f"{numbers['evaluation_episodes']} held-out episodes per evaluation"
     )

@@ -25,7 +25,6 @@ class BlobStore:
 
     def __init__(self, root: Path, *, fsync: bool = False) -> None:
         self.root, self._fsync = root, fsync
-        root.mkdir(parents=True, exist_ok=True)
 
     def put(self, data: bytes) -> str:
         """Store `data`; returns its SHA-256 in hex. Raises `SetupError` on a full disk, leaving nothing behind.
@@ -66,7 +65,7 @@ class BlobStore:
         return self.root / digest[:2] / f"{digest[2:]}.zst"
 
     def _write(self, path: Path, data: bytes) -> None:
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".")
         temporary = Path(name)
         try:

@@ -10,8 +10,9 @@ from pathlib import Path
 from quartet.config import Recipe
 from quartet.data.admission import Admission
 from quartet.data.clock import TrainingClock
-from quartet.data.control import ALLOCATORS, SAMPLERS, TightestHorizon
+from quartet.data.control import ALLOCATORS, HORIZONS, SAMPLERS
 from quartet.data.control.base import ControlContext
+from quartet.data.control.tightest import TightestHorizon
 from quartet.data.evaluation import PeriodicEvaluation
 from quartet.data.filter import FILTERS
 from quartet.data.filter.judge import Judge
@@ -62,7 +63,8 @@ class DataManager:
         )
         self._sampler = lookup("task sampler", recipe.control.sampler, SAMPLERS)(context)
         self._allocator = lookup("rollout allocator", recipe.control.allocator, ALLOCATORS)(context)
-        self._horizon = TightestHorizon(context)
+        horizons = [lookup("horizon", name, HORIZONS)(context) for name in recipe.control.horizon]
+        self._horizon = TightestHorizon(horizons, recipe.rollout.max_turns)
         filters = {name: lookup("filter", name, FILTERS)(recipe.filter) for name in recipe.filter.names}
         self._judge = Judge(ledger, filters, recipe.admission.min_rollouts_per_group)
         self._replay = lookup("replay", recipe.replay.name, REPLAYS)(recipe, ledger)
@@ -118,9 +120,9 @@ class DataManager:
     def _decide(self, group_id: int) -> None:
         group = self._ledger.load_group(group_id)
         composed = self._replay.compose(group)
-        own = sum(member.replay is None for member in composed.members)
-        state, reason = self._judge.decide(composed, replaced=own < len(group.members))
+        # Stored before the verdict: killed in between, the group is judged again and the success is not forgotten.
         self._replay.observe(group)
+        state, reason = self._judge.decide(group, composed)
         self._sampler.observe(group)
         members = [member.trajectory for member in group.members]
         self._recorder.metric(
@@ -131,7 +133,7 @@ class DataManager:
             trainable=state is GroupState.TRAINABLE,
             dropped=reason,
             members=len(members),
-            replayed=len(composed.members) - own,
+            replayed=sum(member.replay is not None for member in composed.members),
             successes=sum(member.success for member in members),
             reward_mean=sum(member.reward for member in members) / len(members) if members else None,
         )

@@ -7,23 +7,28 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
     1: (
         "ALTER TABLE groups ADD COLUMN countable INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE groups ADD COLUMN successes INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE groups ADD COLUMN mixed BOOLEAN NOT NULL DEFAULT 0",
+        "ALTER TABLE groups ADD COLUMN judged_at_step INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE families ADD COLUMN train_groups INTEGER NOT NULL DEFAULT 0",
-        "UPDATE groups SET countable ="
-        " (SELECT count(*) FROM trajectories t WHERE t.group_id = groups.id AND t.counted), successes ="
-        " (SELECT count(*) FROM trajectories t WHERE t.group_id = groups.id AND t.counted AND t.success)"
+        "UPDATE groups SET"
+        " countable = (SELECT count(*) FROM trajectories t WHERE t.group_id = groups.id AND t.counted),"
+        " successes = (SELECT count(*) FROM trajectories t WHERE t.group_id = groups.id AND t.counted AND t.success),"
+        " mixed = (SELECT count(DISTINCT reward) > 1 FROM trajectories t WHERE t.group_id = groups.id AND t.counted),"
+        " judged_at_step = (SELECT coalesce(max(train_step), 0) FROM batches b"
+        " WHERE b.state = 'committed' AND b.committed_at <= groups.closed_at)"
         " WHERE state NOT IN ('open', 'closed')",
         "UPDATE families SET train_groups ="
         " (SELECT count(*) FROM groups g WHERE g.family = families.family AND g.purpose = 'train')",
-        "CREATE INDEX successes_by_turns ON trajectories (purpose, family, turns) WHERE success AND counted",
-    ),
-    2: (
-        "CREATE TABLE pool (id INTEGER NOT NULL PRIMARY KEY, task_key TEXT NOT NULL,"
-        " rollout_id INTEGER NOT NULL REFERENCES rollouts (id), replays INTEGER NOT NULL)",
-        "CREATE INDEX pool_by_task ON pool (task_key, id)",
-        "CREATE INDEX pool_by_rollout ON pool (rollout_id)",
-        "CREATE TABLE replays (id INTEGER NOT NULL PRIMARY KEY, group_id INTEGER NOT NULL REFERENCES groups (id),"
-        " trajectory_id INTEGER NOT NULL REFERENCES trajectories (id), rule TEXT NOT NULL)",
+        "CREATE INDEX successes_by_turns ON trajectories (purpose, family, turns) WHERE success = 1 AND counted = 1",
+        "CREATE INDEX outcomes_by_family ON groups (purpose, family, id) WHERE countable > 0",
+        "CREATE TABLE pool (id INTEGER NOT NULL, task_key TEXT NOT NULL, rollout_id INTEGER NOT NULL,"
+        " outdated BOOLEAN NOT NULL, PRIMARY KEY (id), FOREIGN KEY(rollout_id) REFERENCES rollouts (id))",
+        "CREATE INDEX pool_by_task ON pool (task_key, outdated, id)",
+        "CREATE TABLE replays (id INTEGER NOT NULL, group_id INTEGER NOT NULL, trajectory_id INTEGER NOT NULL,"
+        " rule TEXT NOT NULL, PRIMARY KEY (id), FOREIGN KEY(group_id) REFERENCES groups (id),"
+        " FOREIGN KEY(trajectory_id) REFERENCES trajectories (id))",
         "CREATE INDEX replays_by_group ON replays (group_id)",
+        "CREATE INDEX replays_by_trajectory ON replays (trajectory_id)",
     ),
 }
 """SQL that turns a ledger of this version into the next one."""

@@ -47,12 +47,13 @@ class Event(Struct, frozen=True, kw_only=True):
 class GroupOutcome(Struct, frozen=True, kw_only=True):
     """How one closed training group ended."""
 
-    group_id: int
     countable: int
     """Members that counted."""
     successes: int
     mixed: bool
-    """Its members had different rewards."""
+    """Its own members had different rewards."""
+    judged_at_step: int
+    """Train steps that were committed when the filters judged it."""
 
 
 class FamilyStats(Struct, frozen=True, kw_only=True):
@@ -65,15 +66,15 @@ class FamilyStats(Struct, frozen=True, kw_only=True):
     mean_turns: float
     mean_response_tokens: float
     truncated: int = 0
-    """Rollouts that ended `truncated_turns`."""
-    shortest_truncation: int = 0
-    """Fewest turns of those."""
+    """Failures that were cut off by the turn limit of their group."""
+    tightest_limit: int = 0
+    """Lowest limit that cut one of those off."""
     outcomes: list[GroupOutcome] = []
     """Newest closed groups with a countable member, newest first."""
     groups_admitted: int = 0
     """Since the run began."""
     known_successes: int = 0
-    """Since the run began; counted up to a few, see `Statistics`."""
+    """Since the run began, counted up to 64."""
     longest_success: int = 0
     """Most turns of a successful rollout since the run began; 0 before the first."""
 

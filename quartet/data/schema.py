@@ -21,7 +21,7 @@ from sqlalchemy import (
     text,
 )
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 2
 """Raised whenever a table changes, together with a step in `migrations.py`; a ledger of a newer version is refused."""
 
 
@@ -77,8 +77,11 @@ groups = Table(
     Column("state", Text, nullable=False),
     Column("reason", Text, nullable=False, default=""),  # why it was dropped
     Column("min_countable", Integer, nullable=False, default=0),  # members it needs to stay trainable
-    Column("countable", Integer, nullable=False, default=0),  # members that counted when it was judged
-    Column("successes", Integer, nullable=False, default=0),  # of these
+    # Written with the verdict, over its own members:
+    Column("countable", Integer, nullable=False, default=0),
+    Column("successes", Integer, nullable=False, default=0),
+    Column("mixed", Boolean, nullable=False, default=False),  # they had different rewards
+    Column("judged_at_step", Integer, nullable=False, default=0),  # train steps committed by then
     Column("oldest_version", Integer),  # of all tokens of its countable members
     Column("newest_version", Integer),
     Column("batch_id", ForeignKey("batches.id")),
@@ -87,6 +90,14 @@ groups = Table(
     Index("groups_by_state", "purpose", "state", "oldest_version", "id"),
     Index("groups_by_tag", "tag"),
     Index("groups_by_family", "purpose", "family", "id"),
+    Index(
+        "outcomes_by_family",
+        "purpose",
+        "family",
+        "id",
+        sqlite_where=text("countable > 0"),
+        postgresql_where=text("countable > 0"),
+    ),
     Index("groups_by_batch", "batch_id"),
 )
 
@@ -148,7 +159,7 @@ trajectories = Table(
         "purpose",
         "family",
         "turns",
-        sqlite_where=text("success AND counted"),
+        sqlite_where=text("success = 1 AND counted = 1"),  # as SQLAlchemy writes it: SQLite compares words
         postgresql_where=text("success AND counted"),
     ),
     Index("trajectories_by_purpose", "purpose", "counted", "id"),
@@ -197,9 +208,8 @@ pool = Table(
     Column("id", Integer, primary_key=True),
     Column("task_key", Text, nullable=False),
     Column("rollout_id", ForeignKey("rollouts.id"), nullable=False),
-    Column("replays", Integer, nullable=False, default=0),  # groups it joined
-    Index("pool_by_task", "task_key", "id"),
-    Index("pool_by_rollout", "rollout_id"),
+    Column("outdated", Boolean, nullable=False, default=False),  # newer successes of the task took its place
+    Index("pool_by_task", "task_key", "outdated", "id"),
 )
 
 replays = Table(
@@ -210,6 +220,7 @@ replays = Table(
     Column("trajectory_id", ForeignKey("trajectories.id"), nullable=False),
     Column("rule", Text, nullable=False),
     Index("replays_by_group", "group_id"),
+    Index("replays_by_trajectory", "trajectory_id"),
 )
 
 evaluations = Table(

@@ -19,8 +19,8 @@ def panel(status: RunStatus) -> Panel:
 def resting_panel(status: RunStatus) -> Panel:
     """What a run that no process works on has reached, and why it ended."""
     ended = f"ended: {status.stop_reason}" if status.stop_reason else "interrupted"
-    advice = "go on with `quartet train RECIPE --resume`"
-    return _framed(status, "not running", Text(f"{ended}; {advice}"))
+    advice = "go on with `quartet train RUN/config.toml --run-dir RUN --resume`; after a limit, raise it with --set"
+    return _framed(status, "not running", Text(f"{ended}\n{advice}"))
 
 
 def plain_line(status: RunStatus) -> str:

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
 from quartet.env import undemonstrated_families
@@ -60,6 +62,7 @@ def build_summary(recipe: Recipe, ledger: Ledger, *, wall_seconds: float, contro
         "lag_histogram": {str(lag): count for lag, count in sorted(ledger.lag_histogram().items())},
         "statuses": ledger.status_counts(),
         "dropped_groups": totals.dropped_by_reason,
+        "selection_bias": to_builtins(ledger.selection_bias()),
         "replayed": totals.replayed,
         "lost": totals.lost,
         "trained_twice": totals.trained_twice,

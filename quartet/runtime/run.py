@@ -16,7 +16,7 @@ from quartet.observe.log import log_to_file
 from quartet.observe.summary import Results, Summary, after_tag, evaluation_summary, write_summary
 from quartet.runtime.plan import check_recipe
 from quartet.runtime.run_dir import RunLock, prepare
-from quartet.runtime.session import Session, open_to_resume
+from quartet.runtime.session import Session
 from quartet.runtime.synchronous import train_synchronously
 
 EVALUATION_MARKER = "evaluation"
@@ -57,11 +57,15 @@ def _summarise(recipe: Recipe, run_dir: Path, started: float, *, control: Result
 
 
 def _forget_stop(run_dir: Path) -> None:
-    """Whatever ended the run before (a limit since raised, a full disk, starvation) is judged anew."""
-    ledger = open_to_resume(run_dir)
-    ledger.clear_stop()
-    ledger.end_leases()
-    ledger.close()
+    """Whatever ended the run before (a limit since raised, a full disk, starvation) is judged anew.
+
+    The lock keeps an older Quartet from its ledger while that is upgraded.
+    """
+    with RunLock(run_dir):
+        ledger = Ledger.open(run_dir, upgrade=True)
+        ledger.clear_stop()
+        ledger.end_leases()
+        ledger.close()
 
 
 def _train_in_processes(recipe: Recipe, run_dir: Path, *, quiet: bool) -> None:

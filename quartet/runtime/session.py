@@ -3,7 +3,6 @@
 Which phase a run is in stands in the ledger, so a resumed run goes on where it stopped.
 """
 
-import os
 from pathlib import Path
 from types import TracebackType
 
@@ -14,7 +13,7 @@ from quartet.env import suite_families
 from quartet.observe.display import LiveDisplay
 from quartet.observe.status import StatusReader
 from quartet.observe.summary import success_rate
-from quartet.runtime.run_dir import RunLock, supervisor_pid
+from quartet.runtime.run_dir import RunLock
 from quartet.runtime.supervisor import Supervisor
 
 SERVING = ("env", "engine", "worker", "manager")
@@ -94,12 +93,7 @@ def admit_missing_evaluations(recipe: Recipe, ledger: Ledger, when: str) -> list
 def open_or_create(recipe: Recipe, run_dir: Path) -> Ledger:
     """The run's ledger; a new one starts with the recipe's model as policy version 0."""
     if (run_dir / "ledger.sqlite").exists():
-        return open_to_resume(run_dir)
+        return Ledger.open(run_dir)
     ledger = Ledger.create(run_dir, seed=recipe.seed, durability=recipe.ledger.durability)
     ledger.register_initial_policy(str(Path(recipe.model.path).resolve()))
     return ledger
-
-
-def open_to_resume(run_dir: Path) -> Ledger:
-    """The ledger of a run that goes on; one of an older Quartet is upgraded, unless that Quartet is still at work."""
-    return Ledger.open(run_dir, upgrade=supervisor_pid(run_dir) in (None, os.getpid()))

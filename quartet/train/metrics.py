@@ -26,11 +26,15 @@ class PhaseTimer:
 
 
 def batch_metrics(batch: Batch, packed: PackedBatch) -> dict[str, Any]:
-    """Facts about the batch. Lag is in policy versions, over trajectories; tokens are counted once, without padding."""
-    members = [member.trajectory for group in batch.groups for member in group.members]
+    """Facts about the batch. Lag is in policy versions, over trajectories; tokens are counted once, without padding.
+
+    Rewards and successes are those of the groups' own members; stored ones would flatter them.
+    """
+    members = [member.trajectory for group in batch.groups for member in group.members if member.replay is None]
     lags = [lag for lag, count in packed.lag_histogram.items() for _ in range(count)]
     return {
         "trajectories": packed.num_trajectories,
+        "replayed": packed.num_trajectories - len(members),
         "groups": len(batch.groups),
         "branches_per_trajectory": packed.num_branches / max(1, packed.num_trajectories),
         "lag_mean": sum(lags) / max(1, len(lags)),

@@ -73,19 +73,19 @@ class PackedBatch:
         return sum(branch.num_tokens for branch in self.branches)
 
 
-def pack_batch(batch: Batch, advantage: Advantage, max_lag: int, *, replays_ignore_lag: bool = True) -> PackedBatch:
+def pack_batch(batch: Batch, advantage: Advantage, max_lag: int) -> PackedBatch:
     """Advantages per group, then one branch list. Raises `QuartetError` on a trajectory that cannot be trained.
 
-    Tokens more than `max_lag` versions old are masked; those of replayed members only when they do not ignore the lag.
+    Tokens more than `max_lag` versions old are masked, but not those of replayed members: their age was judged when
+    they joined.
     """
     branches: list[Branch] = []
     members: list[GroupMember] = []
     for group_index, member, value in _advantages(batch, advantage):
-        exempt = member.replay is ReplayRule.RECOMPUTE or (member.replay is not None and replays_ignore_lag)
-        oldest_allowed = ANY_VERSION if exempt else batch.start_version - max_lag
+        oldest_allowed = batch.start_version - max_lag if member.replay is None else ANY_VERSION
         for draft in _draft_branches(member.trajectory.calls):
             branch = draft.freeze(len(members), group_index, value, oldest_allowed)
-            branches.append(_forgotten(branch) if member.replay is ReplayRule.RECOMPUTE else branch)
+            branches.append(_without_logprobs(branch) if member.replay is ReplayRule.RECOMPUTE else branch)
         members.append(member)
     trajectories = [member.trajectory for member in members]
     response_tokens = sum(trajectory.num_response_tokens for trajectory in trajectories)
@@ -109,7 +109,7 @@ def _advantages(batch: Batch, advantage: Advantage) -> Iterator[tuple[int, Group
             yield group_index, member, value
 
 
-def _forgotten(branch: Branch) -> Branch:
+def _without_logprobs(branch: Branch) -> Branch:
     """Without its recorded log-probs: NaN stands for the old log-prob of the trainer, so the importance weight is 1."""
     return replace(branch, rollout_logprobs_L=np.full_like(branch.rollout_logprobs_L, np.nan))
 

@@ -143,9 +143,8 @@ class Trainer:
             self._progress(batch)
 
         with phases("pack"):
-            max_lag, ignore = self.recipe.admission.max_lag, self.recipe.replay.ignores_lag
-            packed = pack_batch(batch, self._advantage, max_lag, replays_ignore_lag=ignore)
-        if percentile := self.recipe.filter.min_turn_entropy_percentile:
+            packed = pack_batch(batch, self._advantage, self.recipe.admission.max_lag)
+        if percentile := self.recipe.train.min_turn_entropy_percentile:
             with phases("entropy"):
                 entropies = self.learner.entropies(packed.branches, progress)
                 packed = replace(packed, branches=high_entropy_turns(packed.branches, entropies, percentile))

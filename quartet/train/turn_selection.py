@@ -13,8 +13,8 @@ def high_entropy_turns(branches: Sequence[Branch], entropies: Sequence[np.ndarra
     """Train only turns whose mean token entropy H_t is at or above the group's percentile tau (arXiv 2509.23866).
 
     `entropies` holds, per branch, the entropy of each trained token in nats, of the full distribution at temperature 1.
-    The percentile (DART: 20) is over all turns of the group's countable members, interpolated linearly; ties with it
-    are kept. Advantages are estimated before, so they are not touched; what is masked leaves the loss and its
+    The percentile (DART: 20) is over all turns of the group that have a token to train, interpolated linearly; ties
+    with it are kept. Advantages are estimated before, so they are not touched; what is masked leaves the loss and its
     denominator, and a branch without a trained token is left out.
     """
     means: dict[int, list[float]] = defaultdict(list)

@@ -107,7 +107,7 @@ def test_members_a_filter_leaves_out_are_kept_but_not_trained(ledger):
         finish(ledger, lease)
     ledger.close_group(group_id)
     kept = [member.rollout_id for member in ledger.load_group(group_id).members[:2]]
-    ledger.make_trainable(group_id, kept, 2, excluded_by="purify")
+    ledger.make_trainable(group_id, kept, 2, excluded={3: "purify"})
     batch = claim(ledger)
     assert [m.rollout_id for m in batch.groups[0].members] == kept
     ledger.commit_batch(batch, "policies/v000001", {"trained_tokens": 2})
@@ -171,6 +171,7 @@ def test_a_broken_promise_is_found(ledger, tmp_path, name):
     trainable_group(ledger)
     assert (ledger.totals().lost, ledger.totals().trained_twice) == (0, 0)
     with sqlite3.connect(tmp_path / "run" / "ledger.sqlite") as connection:
+        connection.execute("DROP TRIGGER groups_guard")  # past the database's own guard
         connection.execute(tampering)
     assert (ledger.totals().lost, ledger.totals().trained_twice) == (lost, trained_twice)
 

@@ -10,11 +10,13 @@ from msgspec.structs import replace
 from samples import finish, plan, recipe
 from test_control import NOTHING, context
 
-from quartet.data.control import ALLOCATORS, HORIZONS, SAMPLERS, TightestHorizon
+from quartet.data.control import ALLOCATORS, HORIZONS, SAMPLERS
+from quartet.data.control.tightest import TightestHorizon
 from quartet.data.control.vade import VadeSampler, gain
+from quartet.data.ledger.statistics import judged, succeeded
 from quartet.data.rows import FamilyStats, GroupOutcome
 from quartet.errors import ConfigError
-from quartet.types import Task
+from quartet.types import Status, Task
 
 TASK = Task(env="bandit", family="easy", seed=0)
 
@@ -41,9 +43,10 @@ def test_dynamic_rollouts_of_a_family_that_is_hardly_known():
 
 @given(successes=st.integers(0, 32), most=st.integers(2, 16), least=st.integers(2, 16))
 def test_dynamic_rollouts_stay_within_the_group(successes, most, least):
+    least, most = min(least, most), max(least, most)
     control = {"rollouts_per_group": most, "dynamic_rollouts": {"min_rollouts": least}}
     rollouts = ALLOCATORS["dynamic"](context(family_stats=known(successes), **control)).plan(TASK)
-    assert min(least, most) <= rollouts <= most
+    assert least <= rollouts <= most
 
 
 def limit(stats: dict[str, FamilyStats], **knobs) -> int:
@@ -64,10 +67,10 @@ def test_every_eighth_group_of_a_family_explores():
 
 
 def test_a_limit_that_cuts_most_rollouts_off_doubles():
-    cut = {"known_successes": 8, "longest_success": 2, "shortest_truncation": 3}
+    cut = {"known_successes": 8, "longest_success": 2, "tightest_limit": 3}
     assert limit(known(8, truncated=16, **cut)) == 3
     assert limit(known(8, truncated=17, **cut)) == 6
-    assert limit(known(8, truncated=17, **{**cut, "shortest_truncation": 6})) == 10
+    assert limit(known(8, truncated=17, **{**cut, "tightest_limit": 6})) == 10
 
 
 def test_a_long_variant_is_found_under_a_short_limit(ledger):
@@ -90,7 +93,8 @@ def test_a_long_variant_is_found_under_a_short_limit(ledger):
         ledger.admit(replace(plan("left"), task=task, max_turns=limits[-1]))
         for lease in ledger.claim_rollouts("w", 2, 60):
             solved = limits[-1] >= needed
-            finish(ledger, lease, reward=float(solved), turns=min(needed, limits[-1]))
+            ended = Status.COMPLETED if solved else Status.TRUNCATED_TURNS
+            finish(ledger, lease, reward=float(solved), turns=min(needed, limits[-1]), status=ended)
     assert limits[8:25] == [16 if (n + 1) % 8 == 0 else 4 for n in range(8, 25)]  # only short successes are known
     first_long = next(n for n in range(26, 60) if n % 5 == 4 and limits[n] == 16)
     assert first_long < 56
@@ -108,10 +112,13 @@ def test_stages_begin_at_their_train_step():
             recipe(control={"staged": broken})
 
 
-def test_stacked_horizons_give_the_lowest_limit():
-    staged = {"train_steps": [0, 10], "max_turns": [3, 12]}
-    stack = {"horizon": ["fixed", "staged"], "staged": staged}
-    assert [TightestHorizon(context(train_step=step, **stack)).max_turns(TASK) for step in (0, 10)] == [3, 10]
+def test_stacked_horizons_give_the_lowest_limit_and_never_more_than_the_bound():
+    staged = {"train_steps": [0, 10], "max_turns": [3, 50]}
+    parts = [
+        [HORIZONS[name](context(train_step=step, staged=staged)) for name in ("fixed", "staged")] for step in (0, 10)
+    ]
+    assert [TightestHorizon(stack, 20).max_turns(TASK) for stack in parts] == [3, 10]
+    assert TightestHorizon(parts[1][1:], 20).max_turns(TASK) == 20
 
 
 def test_least_solved_first_and_each_family_once_per_pass():
@@ -132,15 +139,14 @@ def vade(**knobs) -> VadeSampler:
     return VadeSampler(context(vade=knobs))
 
 
-def outcome(group_id: int, successes: int) -> GroupOutcome:
-    return GroupOutcome(group_id=group_id, countable=8, successes=successes, mixed=0 < successes < 8)
+def outcome(judged_at_step: int, successes: int) -> GroupOutcome:
+    return GroupOutcome(countable=8, successes=successes, mixed=0 < successes < 8, judged_at_step=judged_at_step)
 
 
 def test_vade_counts_are_sums_without_decay_and_fade_on_two_scales():
-    stats = replace(NOTHING, outcomes=[outcome(10, 8), outcome(6, 2)])
+    stats = replace(NOTHING, outcomes=[outcome(10, 8), outcome(8, 2)])
     assert vade(decay_sampled=1.0, decay_step=1.0).counts(stats, 10) == (10.0, 6.0)
     assert vade(decay_sampled=0.5, decay_step=1.0).counts(stats, 10) == (8 + 1.0, 3.0)
-    # Two groups are a train step of this recipe: the second outcome is two steps old.
     assert vade(decay_sampled=1.0, decay_step=0.5).counts(stats, 10) == (8 + 0.5, 1.5)
     assert vade().counts(None, 10) == (0.0, 0.0)
 
@@ -157,6 +163,38 @@ def test_vade_prefers_what_is_sometimes_solved():
     half, never, always = ([outcome(n, successes) for n in range(20, 0, -1)] for successes in (3, 0, 8))
     stats = {"easy": always, "even": half, "hard": never}
     by_family = {family: replace(NOTHING, outcomes=newest) for family, newest in stats.items()}
-    parts = replace(context(admitted=20), families=list(by_family), statistics=lambda: by_family)
+    parts = replace(context(train_step=20), families=list(by_family), statistics=lambda: by_family)
     seen = Counter(task.family for task in VadeSampler(parts).pick(500))
     assert seen["even"] > 490
+
+
+def test_what_control_asks_comes_from_an_index(ledger):
+    """However long the run: SQLite uses a partial index only when the query's words imply its condition."""
+    with ledger._database.read() as connection:
+        for query, index in ((succeeded("left"), "successes_by_turns"), (judged("left"), "outcomes_by_family")):
+            compiled = query.compile(connection.engine)
+            rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {compiled}", tuple(compiled.params.values())).all()
+            plan_text = " ".join(row[-1] for row in rows)
+            assert index in plan_text and "SCAN" not in plan_text and "TEMP B-TREE" not in plan_text
+
+
+def test_an_outcome_is_of_the_groups_own_members(ledger):
+    """Contrast is measured, whatever the filters or the pool made of the group."""
+    for rewards in ((1.0, 0.0), (1.0, 1.0), (0.0, 0.0)):
+        group_id = ledger.admit(plan("left"))
+        for lease in ledger.claim_rollouts("w", 2, 60):
+            finish(ledger, lease, reward=rewards[lease.index])
+        ledger.close_group(group_id)
+        ledger.drop_group(group_id, "too_hard")
+    found = ledger.family_statistics("left", 32).outcomes
+    assert [(outcome.mixed, outcome.successes) for outcome in found] == [(False, 0), (False, 2), (True, 1)]
+
+
+def test_cut_off_means_by_the_groups_limit(ledger):
+    """`plan` allows 3 turns: a rollout that the environment ended after one says nothing about our limit."""
+    for turns, reward in ((3, 0.0), (1, 0.0), (3, 1.0)):
+        ledger.admit(plan("left", rollouts=1))
+        (lease,) = ledger.claim_rollouts("w", 1, 60)
+        finish(ledger, lease, reward=reward, turns=turns, status=Status.TRUNCATED_TURNS)
+    stats = ledger.family_statistics("left", 32)
+    assert (stats.truncated, stats.tightest_limit) == (1, 3)

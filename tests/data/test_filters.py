@@ -1,5 +1,8 @@
 """Filters: who stays, who leaves, and the recorded reason."""
 
+import sqlite3
+from contextlib import closing
+
 import pytest
 from msgspec.structs import replace
 from samples import finish, manager_of, plan, recipe, trajectory
@@ -21,7 +24,7 @@ def group(*members: Trajectory) -> Group:
 
 def kept(name: str, members: list[Trajectory], **knobs) -> list[int] | str:
     """Positions of the members that stay, or the reason of the drop."""
-    passed = FILTERS[name](Filter.model_validate(knobs)).apply(group(*members))
+    passed = FILTERS[name](Filter.model_validate({name: knobs})).apply(group(*members))
     return passed if isinstance(passed, str) else [member.rollout_id for member in passed.members]
 
 
@@ -65,7 +68,7 @@ def test_broken_leaves_out_failures_that_hardly_acted():
 def test_stacked_filters_judge_what_the_ones_before_them_left(ledger, clock):
     """Without its truncated member the group has no contrast: the second filter drops it, and the ledger says why."""
     whole = recipe(filter={"names": ["overlong", "mixed_outcome"]}, control={"rollouts_per_group": 3})
-    group_id = ledger.admit(plan(rollouts=3))
+    ledger.admit(plan(rollouts=3))
     for lease in ledger.claim_rollouts("w", 3, 60):
         cut_off = Status.TRUNCATED_TURNS if lease.index == 2 else Status.COMPLETED
         finish(ledger, lease, reward=float(lease.index < 2), status=cut_off)
@@ -75,4 +78,19 @@ def test_stacked_filters_judge_what_the_ones_before_them_left(ledger, clock):
     assert totals.groups[GroupState.DROPPED] == 1
     assert totals.dropped_by_reason == {"equal_rewards": 1}
     (newest,) = ledger.family_statistics("left", 32).outcomes
-    assert (newest.group_id, newest.countable, newest.successes, newest.mixed) == (group_id, 3, 2, False)
+    assert (newest.countable, newest.successes, newest.mixed) == (3, 2, True)
+
+
+def test_every_member_that_is_left_out_says_why(ledger, clock):
+    whole = recipe(filter={"names": ["overlong", "broken"]}, control={"rollouts_per_group": 4})
+    ledger.admit(plan(rollouts=4))
+    for lease in ledger.claim_rollouts("w", 4, 60):
+        made = trajectory(lease.task, status=Status.TRUNCATED_TURNS if lease.index == 1 else Status.COMPLETED)
+        if lease.index == 2:
+            made = replace(made, turns=[replace(turn, error="no action") for turn in made.turns])
+        ledger.append(lease, made, 3)
+    with manager_of(whole, ledger, clock) as manager:
+        manager.tick()
+    with closing(sqlite3.connect(ledger.run_dir / "ledger.sqlite")) as file:
+        reasons = [row[0] for row in file.execute("SELECT excluded FROM trajectories ORDER BY rollout_id")]
+    assert reasons == ["", "overlong", "broken", ""]

@@ -14,7 +14,7 @@ from test_ledger_file import as_version_1
 from quartet.cli import cli
 from quartet.data.ledger import Ledger
 from quartet.errors import LedgerError, SetupError
-from quartet.runtime.session import open_to_resume
+from quartet.runtime.run import _forget_stop
 
 
 def run(*arguments: str) -> tuple[int, str]:
@@ -50,6 +50,7 @@ def test_damaged_and_missing_blobs_are_named(ledger):
 def test_what_nobody_but_a_stranger_could_write(ledger):
     group_id = trainable_group(ledger)
     with closing(sqlite3.connect(ledger.run_dir / "ledger.sqlite")) as file:
+        file.execute("DROP TRIGGER groups_guard")
         file.execute("UPDATE groups SET state = 'trained' WHERE id = ?", (group_id,))
         file.commit()
     assert kinds(ledger) == ["lost"]
@@ -64,7 +65,7 @@ def test_upgrade(ledger, tmp_path):
     as_version_1(ledger, tmp_path / "old")
     assert isinstance(CliRunner().invoke(cli, ["ledger", "check", str(tmp_path / "old")]).exception, LedgerError)
     assert run("upgrade", str(tmp_path / "old"))[0] == 0
-    (tmp_path / "old" / "blobs").rmdir()
+    assert run("upgrade", str(tmp_path / "old"))[0] == 0  # nothing left to do
     (ledger.run_dir / "blobs").rename(tmp_path / "old" / "blobs")
     assert run("check", str(tmp_path / "old"))[0] == 0
 
@@ -79,7 +80,7 @@ with RunLock(Path(sys.argv[1])):
 """
 
 
-def test_a_resume_upgrades_unless_the_older_quartet_is_still_at_work(ledger, tmp_path):
+def test_nobody_upgrades_a_ledger_that_an_older_quartet_works_on(ledger, tmp_path):
     old = tmp_path / "old"
     as_version_1(ledger, old)
     holder = subprocess.Popen(
@@ -87,9 +88,23 @@ def test_a_resume_upgrades_unless_the_older_quartet_is_still_at_work(ledger, tmp
     )
     assert holder.stdin is not None and holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
+    for refused in (
+        lambda: CliRunner().invoke(cli, ["ledger", "upgrade", str(old)], catch_exceptions=False),
+        lambda: _forget_stop(old),  # what a resume does first
+    ):
+        with pytest.raises(SetupError, match="in use"):
+            refused()
     with pytest.raises(LedgerError, match="schema version 1"):
-        open_to_resume(old)
-    assert isinstance(CliRunner().invoke(cli, ["ledger", "upgrade", str(old)]).exception, SetupError)
+        Ledger.open(old)
     holder.communicate("")
-    open_to_resume(old).close()
+    _forget_stop(old)
     assert run("check", str(old))[0] == 0
+
+
+def test_a_blob_that_cannot_be_read_is_a_finding(ledger):
+    trainable_group(ledger)
+    path = next((ledger.run_dir / "blobs").rglob("*.zst"))
+    path.unlink()
+    path.mkdir()
+    (finding,) = ledger.check().findings
+    assert finding.kind == "blob_damaged" and "cannot be read" in finding.what

@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,9 @@ from samples import FakeClock, finish, plan
 from quartet.data.ledger import Ledger
 from quartet.data.rows import AppendOutcome
 from quartet.errors import LeaseLostError
-from quartet.types import Batch, RolloutLease, Status
+from quartet.types import Batch, ReplayRule, RolloutLease, Status
 
-LEASE_SECONDS, DEADLINE_SECONDS, MAX_ATTEMPTS, MAX_LAG = 10.0, 40.0, 3, 1
+LEASE_SECONDS, DEADLINE_SECONDS, MAX_ATTEMPTS, MAX_LAG, MAX_REPLAYS = 10.0, 40.0, 3, 1, 2
 statuses = st.sampled_from([Status.COMPLETED, Status.COMPLETED, Status.TRUNCATED_TURNS, Status.ERROR_ENV])
 
 
@@ -31,6 +32,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.attempts: dict[int, int] = {}
         self.appended: set[int] = set()
         self.trained: list[int] = []
+        self.replayed: list[int] = []
         self.live_batch: int | None = None
 
     @initialize()
@@ -115,10 +117,15 @@ class LedgerMachine(RuleBasedStateMachine):
                 if lease.group_id == group_id:
                     self.holder.pop(lease.rollout_id, None)
         for group_id in self.ledger.closed_groups():
-            members = [member.rollout_id for member in self.ledger.load_group(group_id).members]
+            group = self.ledger.load_group(group_id)
+            members = [member.rollout_id for member in group.members]
             assert set(members) <= self.appended
-            if len(members) >= 1:
-                self.ledger.make_trainable(group_id, members, 1)
+            successes = [member.rollout_id for member in group.members if member.trajectory.success]
+            self.ledger.store_successes(group.task, successes, keep=2)
+            stored = [] if successes else self.ledger.stored_successes(group.task, MAX_REPLAYS)
+            if members:
+                joins = dict.fromkeys(stored[:1], ReplayRule.STORED)
+                self.ledger.make_trainable(group_id, members, 1, replayed=joins)
             else:
                 self.ledger.drop_group(group_id, "too_few_countable")
 
@@ -129,8 +136,9 @@ class LedgerMachine(RuleBasedStateMachine):
             self.batches.append(batch)
             self.live_batch = batch.batch_id
             members = [member for group in batch.groups for member in group.members]
-            assert not {member.rollout_id for member in members} & set(self.trained)
-            for member in members:
+            fresh = [member for member in members if member.replay is None]
+            assert not {member.rollout_id for member in fresh} & set(self.trained)
+            for member in fresh:
                 assert batch.start_version - (member.trajectory.oldest_version or 0) <= MAX_LAG
         elif self.live_batch is not None and self.ledger.queue_sizes().groups["claimed"] == 0:
             self.live_batch = None
@@ -150,7 +158,9 @@ class LedgerMachine(RuleBasedStateMachine):
             return
         assert batch.batch_id == self.live_batch
         assert policy.version == batch.start_version + 1
-        self.trained += [member.rollout_id for group in batch.groups for member in group.members]
+        members = [member for group in batch.groups for member in group.members]
+        self.trained += [member.rollout_id for member in members if member.replay is None]
+        self.replayed += [member.rollout_id for member in members if member.replay is not None]
         self.live_batch = None
 
     @rule()
@@ -169,7 +179,9 @@ class LedgerMachine(RuleBasedStateMachine):
     def audit(self) -> None:
         """The whole ledger against the model."""
         totals = self.ledger.totals()
-        assert (totals.lost, totals.trained_twice) == (0, 0)
+        assert (totals.lost, totals.trained_twice, totals.replayed) == (0, 0, len(self.replayed))
+        assert all(count <= MAX_REPLAYS for count in Counter(self.replayed).values())
+        assert self.ledger.check().findings == []
         assert totals.attempts.get("final", 0) == len(self.appended)
         assert sum(self.ledger.lag_histogram().values()) == len(self.trained)
         assert sum(self.ledger.queue_sizes().groups.values()) == self.ledger.groups_ahead()

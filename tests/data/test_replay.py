@@ -1,12 +1,17 @@
 """The success pool: who joins, by which rule, how often, and what the ledger and the trainer make of it."""
 
-import pytest
+import sqlite3
+from contextlib import closing
+
 from msgspec.structs import replace
-from samples import finish, manager_of, plan, recipe
+from samples import finish, manager_of, plan, recipe, trajectory
 
 from quartet.data.ledger import Ledger
 from quartet.data.replay.success_pool import SuccessPool
 from quartet.types import Group, GroupMember, GroupState, ReplayRule, Task
+
+FAILED = trajectory(Task(env="bandit", family="left", seed=1))
+FAILED_MEMBER = GroupMember(rollout_id=99, trajectory=FAILED)
 
 
 def rolled_out(ledger: Ledger, *rewards: float, seed: int = 1) -> int:
@@ -58,7 +63,7 @@ def test_only_of_the_same_task_and_only_when_all_failed(ledger, clock):
     assert [(group.group_id, len(group.members)) for group in claim(ledger, 2).groups][1] == (mixed, 2)
 
 
-def test_substitution_leaves_the_oldest_member_out(ledger, clock):
+def test_substitution_leaves_the_first_member_out(ledger, clock):
     rolled_out(ledger, 1.0, 0.0)
     rolled_out(ledger, 0.0, 0.0)
     tick(ledger, clock, mode="substitute", rule="recompute")
@@ -125,9 +130,69 @@ def test_a_damaged_entry_is_marked_and_passed_over(ledger, clock):
     assert {event.kind for event in ledger.events()} == {"blob_damaged"}
 
 
-@pytest.mark.parametrize("rule", ReplayRule)
-def test_members_of_an_empty_group_are_not_made_up(ledger, rule):
-    whole = recipe(replay={"name": "success_pool", "rule": rule})
-    empty = Group(group_id=9, task=Task(env="bandit", family="left", seed=1), members=[])
-    assert SuccessPool(whole, ledger).compose(empty) == empty
-    assert GroupMember.__struct_fields__ == ("rollout_id", "trajectory", "replay")
+def test_a_group_without_members_gets_none(ledger):
+    pool = SuccessPool(recipe(replay={"name": "success_pool"}), ledger)
+    group = ledger.load_group(rolled_out(ledger, 1.0))
+    pool.observe(group)
+    assert len(pool.compose(replace(group, members=[replace(group.members[0], trajectory=FAILED)])).members) == 2
+    assert pool.compose(replace(group, members=[])).members == []
+
+
+def test_a_success_that_is_too_old_does_not_join(ledger, clock):
+    rolled_out(ledger, 1.0, 0.0)
+    tick(ledger, clock)
+    ledger.commit_batch(claim(ledger), "policies/v000001", {})
+    rolled_out(ledger, 0.0, 0.0)
+    tick(ledger, clock, max_lag=0)
+    assert ledger.totals().dropped_by_reason == {"equal_rewards": 1}
+    rolled_out(ledger, 0.0, 0.0)
+    tick(ledger, clock, max_lag=1)
+    assert ledger.totals().groups[GroupState.TRAINABLE] == 1
+
+
+def test_lag_is_of_fresh_trajectories(ledger, clock):
+    rolled_out(ledger, 1.0, 0.0)
+    tick(ledger, clock)
+    for version in (1, 2, 3):
+        ledger.commit_batch(claim(ledger), f"policies/v{version:06d}", {})
+        task = Task(env="bandit", family="left", seed=1, params={"turns": 1})
+        ledger.admit(replace(plan(), task=task))
+        for lease in ledger.claim_rollouts("w", 2, 60):
+            finish(ledger, lease, reward=0.0, versions=(version,))
+        tick(ledger, clock)
+    assert ledger.lag_histogram() == {0: 6}
+    assert ledger.totals().replayed == 2
+
+
+def damage(ledger: Ledger) -> None:
+    for path in (ledger.run_dir / "blobs").rglob("*.zst"):
+        if b"damaged" not in path.read_bytes():
+            path.write_bytes(b"damaged")
+
+
+def test_a_group_that_lost_its_stored_member_is_dropped(ledger, clock):
+    """Found at the claim: without the success there is nothing to compare."""
+    rolled_out(ledger, 1.0, 0.0)
+    tick(ledger, clock)
+    ledger.commit_batch(claim(ledger), "policies/v000001", {})
+    failed = rolled_out(ledger, 0.0, 0.0)
+    tick(ledger, clock)
+    (entry,) = ledger.stored_successes(Task(env="bandit", family="left", seed=1), 8)
+    with closing(sqlite3.connect(ledger.run_dir / "ledger.sqlite")) as file:
+        query = "SELECT blob FROM trajectories WHERE rollout_id = ?"
+        (blob,) = file.execute(query, (entry,)).fetchone()
+    ledger._store.blobs.delete(blob)
+    assert ledger.claim_batch("t", 1, 1, "mask", 60) is None
+    assert ledger.totals().dropped_by_reason == {"damaged": 1}
+    assert ledger.load_group(failed).members != []
+
+
+def test_a_damaged_entry_takes_its_own_waiting_group_along(ledger, clock):
+    rolled_out(ledger, 1.0, 0.0)
+    tick(ledger, clock)
+    failed = rolled_out(ledger, 0.0, 0.0)
+    damage(ledger)
+    pool = SuccessPool(recipe(replay={"name": "success_pool"}), ledger)
+    group = Group(group_id=failed, task=Task(env="bandit", family="left", seed=1), members=[FAILED_MEMBER])
+    assert pool.compose(group) == group
+    assert ledger.totals().dropped_by_reason == {"damaged": 1}

@@ -21,21 +21,13 @@ def batch_with(rule: ReplayRule | None) -> Batch:
     return replace(batch, groups=[replace(group, members=[group.members[0], replace(group.members[1], replay=rule)])])
 
 
-def packed(rule: ReplayRule | None, **options) -> PackedBatch:
-    return pack_batch(batch_with(rule), make_advantage(Advantage()), max_lag=2, **options)
+def packed(rule: ReplayRule | None) -> PackedBatch:
+    return pack_batch(batch_with(rule), make_advantage(Advantage()), max_lag=2)
 
 
-@pytest.mark.parametrize(
-    ("rule", "ignores_lag", "trained"),
-    [
-        (None, True, 2),
-        (ReplayRule.STORED, True, 5),
-        (ReplayRule.STORED, False, 2),
-        (ReplayRule.RECOMPUTE, False, 5),
-    ],
-)
-def test_the_lag_bound_is_for_fresh_members(rule, ignores_lag, trained):
-    found = packed(rule, replays_ignore_lag=ignores_lag)
+@pytest.mark.parametrize(("rule", "trained"), [(None, 2), (ReplayRule.STORED, 5), (ReplayRule.RECOMPUTE, 5)])
+def test_the_lag_bound_is_for_fresh_members(rule, trained):
+    found = packed(rule)
     assert found.trained_tokens == trained
     assert found.lag_histogram == ({1: 1, 6: 1} if rule is None else {1: 1})
 

@@ -1,6 +1,6 @@
 """Control: which task, how many rollouts, how many turns. Each choice is a one-class file behind a name."""
 
-from quartet.data.control.base import ControlContext, Horizon, RolloutAllocator, TaskSampler
+from quartet.data.control.base import Horizon, RolloutAllocator, TaskSampler
 from quartet.data.control.contrast import ContrastSampler
 from quartet.data.control.dynamic_rollouts import DynamicAllocator
 from quartet.data.control.fixed import FixedAllocator, FixedHorizon, SuiteHorizon
@@ -9,8 +9,6 @@ from quartet.data.control.longest_success import LongestSuccessHorizon
 from quartet.data.control.staged import StagedHorizon
 from quartet.data.control.uniform import UniformSampler
 from quartet.data.control.vade import VadeSampler
-from quartet.registry import lookup
-from quartet.types import Task
 
 SAMPLERS: dict[str, type[TaskSampler]] = {
     "uniform": UniformSampler,
@@ -25,13 +23,3 @@ HORIZONS: dict[str, type[Horizon]] = {
     "longest_success": LongestSuccessHorizon,
     "staged": StagedHorizon,
 }
-
-
-class TightestHorizon(Horizon):
-    """The lowest limit of all horizons that the recipe names. Raises `ConfigError` for an unknown name."""
-
-    def __init__(self, context: ControlContext) -> None:
-        self._horizons = [lookup("horizon", name, HORIZONS)(context) for name in context.recipe.control.horizon]
-
-    def max_turns(self, task: Task) -> int:
-        return min(horizon.max_turns(task) for horizon in self._horizons)

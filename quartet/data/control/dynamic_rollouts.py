@@ -7,10 +7,10 @@ from quartet.types import Task
 class DynamicAllocator(RolloutAllocator):
     """N rollouts up to the threshold of the success rate s, then max(min_rollouts, int(9 / s - 7)), at most N.
 
-    The formula is that of DART's released code (arXiv 2509.23866; `task_loader.py`): with s = 0.75 five rollouts, with
-    0.9 three, with 1 two. N is fixed when the group is admitted and does not depend on how its own rollouts end, so
-    what a group is worth is not biased by it. s is over the newest countable rollouts of the family; with fewer of
-    them than a full group has, little is known and the group is full.
+    The formula is that of DART's released code (arXiv 2509.23866; `task_loader.py`): without a minimum five rollouts at
+    s = 0.75, three at 0.9, two at 1. N is fixed when the group is admitted and does not depend on how its own rollouts
+    end, so what a group is worth is not biased by it. s is over the newest countable rollouts of the family; with fewer
+    of them than a full group has, little is known and the group is full.
     """
 
     def __init__(self, context: ControlContext) -> None:

@@ -25,5 +25,5 @@ class LongestSuccessHorizon(Horizon):
             return upper_bound
         limit = int(stats.longest_success * self._knobs.factor) + 1
         if stats.truncated_share > self._knobs.truncated_share:
-            limit = max(limit, 2 * stats.shortest_truncation)
+            limit = max(limit, 2 * stats.tightest_limit)
         return min(limit, upper_bound)

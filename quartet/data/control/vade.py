@@ -9,18 +9,18 @@ class VadeSampler(TaskSampler):
     """Draws p ~ Beta(a + 1, b + 1) per family and takes the family with the largest p (1 - p)^e (VADE, e = 2).
 
     a and b are the successes and failures of the family's newest groups. They fade on two scales, because the policy
-    moves: with every further group of the family, and with every batch of groups of any family. The paper's page gives
+    moves: with every further group of the family, and with every train step. The paper's page gives
     posterior and gain; the two decays are our reading of it. Both are computed from the ledger, so a restarted run has
     the same posterior, and no group can enter it twice.
     """
 
     def __init__(self, context: ControlContext) -> None:
         self._context, self._knobs = context, context.recipe.control.vade
-        self._groups_per_step = context.recipe.train.groups_per_batch
 
     def pick(self, n: int) -> list[Task]:
         statistics, first = self._context.statistics(), self._context.groups_admitted()
-        counts = {family: self.counts(statistics.get(family), first) for family in self._context.families}
+        step = self._context.train_step()
+        counts = {family: self.counts(statistics.get(family), step) for family in self._context.families}
         tasks: list[Task] = []
         for offset in range(n):
             draw = self._context.draw(first + offset)
@@ -33,12 +33,12 @@ class VadeSampler(TaskSampler):
     def observe(self, group: Group) -> None:
         """The ledger's statistics say it all."""
 
-    def counts(self, stats: FamilyStats | None, groups_admitted: int) -> tuple[float, float]:
-        """Faded successes and failures of a family, when so many groups of all families are admitted."""
+    def counts(self, stats: FamilyStats | None, train_step: int) -> tuple[float, float]:
+        """Faded successes and failures of a family at a train step."""
         successes = failures = 0.0
         for newer, outcome in enumerate(stats.outcomes if stats else []):
-            train_steps = (groups_admitted - outcome.group_id) / self._groups_per_step
-            weight = self._knobs.decay_sampled**newer * self._knobs.decay_step**train_steps
+            steps = train_step - outcome.judged_at_step
+            weight = self._knobs.decay_sampled**newer * self._knobs.decay_step**steps
             successes += weight * outcome.successes
             failures += weight * (outcome.countable - outcome.successes)
         return successes, failures

@@ -9,7 +9,7 @@ class AccuracyBand(Filter):
     """Drops groups whose share of successes is below `min_success` (`too_hard`) or above `max_success` (`too_easy`)."""
 
     def __init__(self, section: Section) -> None:
-        self._lowest, self._highest = section.min_success, section.max_success
+        self._lowest, self._highest = section.accuracy_band.min_success, section.accuracy_band.max_success
 
     def apply(self, group: Group) -> Group | str:
         success = sum(member.trajectory.success for member in group.members) / len(group.members)

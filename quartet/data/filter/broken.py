@@ -14,7 +14,7 @@ class Broken(Filter):
     """
 
     def __init__(self, section: Section) -> None:
-        self._max_share = section.max_error_share
+        self._max_share = section.broken.max_error_share
 
     def apply(self, group: Group) -> Group | str:
         members = [member for member in group.members if not self._is_broken(member.trajectory)]

@@ -11,32 +11,33 @@ class Judge:
     def __init__(self, ledger: Ledger, filters: dict[str, Filter], min_rollouts_per_group: int) -> None:
         self._ledger, self._filters, self._min_rollouts = ledger, filters, min_rollouts_per_group
 
-    def decide(self, group: Group, replaced: bool = False) -> tuple[GroupState, str]:
-        """Write the verdict; returns the new state and, when dropped, the reason.
+    def decide(self, group: Group, composed: Group) -> tuple[GroupState, str]:
+        """Write the verdict on `composed`: the closed group with what replay made of it, stored members and all.
 
-        The group may hold stored members; `replaced` when they took the place of some of its own.
+        Returns the new state and, when dropped, the reason.
         """
-        kept, excluded_by = group, ["replay"] if replaced else []
+        left_out = dict.fromkeys(_ids(group) - _ids(composed), "replay")
         for name, a_filter in self._filters.items():
             # Fewer members would make a filter judge a group that is dropped anyway.
-            if len(kept.members) < self._min_rollouts:
+            if len(composed.members) < self._min_rollouts:
                 break
-            passed = a_filter.apply(kept)
+            passed = a_filter.apply(composed)
             if isinstance(passed, str):
-                self._ledger.drop_group(group.group_id, passed)
-                return GroupState.DROPPED, passed
-            if len(passed.members) < len(kept.members):
-                excluded_by.append(name)
-            kept = passed
-        if len(kept.members) < self._min_rollouts:
-            reason = "too_few_countable"
-            self._ledger.drop_group(group.group_id, reason)
-            return GroupState.DROPPED, reason
-        own = [member.rollout_id for member in kept.members if member.replay is None]
-        stored = {member.rollout_id: member.replay for member in kept.members if member.replay is not None}
-        self._ledger.make_trainable(group.group_id, own, self._min_own(own), "+".join(excluded_by), stored)
+                return self._drop(group, passed)
+            left_out |= dict.fromkeys(_ids(composed) - _ids(passed), name)
+            composed = passed
+        own = [member.rollout_id for member in composed.members if member.replay is None]
+        stored = {member.rollout_id: member.replay for member in composed.members if member.replay is not None}
+        if len(composed.members) < self._min_rollouts or not own:
+            return self._drop(group, "too_few_countable")
+        least = min(self._min_rollouts, len(own))  # a stored member may have made up for one
+        self._ledger.make_trainable(group.group_id, own, least, excluded=left_out, replayed=stored)
         return GroupState.TRAINABLE, ""
 
-    def _min_own(self, own: list[int]) -> int:
-        """A stored member makes up for one that is missing, but only what is there now."""
-        return min(self._min_rollouts, len(own))
+    def _drop(self, group: Group, reason: str) -> tuple[GroupState, str]:
+        self._ledger.drop_group(group.group_id, reason)
+        return GroupState.DROPPED, reason
+
+
+def _ids(group: Group) -> set[int]:
+    return {member.rollout_id for member in group.members}

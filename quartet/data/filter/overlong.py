@@ -17,7 +17,7 @@ class Overlong(Filter):
     """
 
     def __init__(self, section: Section) -> None:
-        self._max_tokens = section.max_response_tokens
+        self._max_tokens = section.overlong.max_response_tokens
 
     def apply(self, group: Group) -> Group | str:
         members = [member for member in group.members if not self._is_overlong(member.trajectory)]

@@ -10,6 +10,7 @@ from pathlib import Path
 from quartet.data.blobs import BlobStore
 from quartet.data.database import Database, Durability
 from quartet.data.ledger.batches import Batches
+from quartet.data.ledger.bias import Bias
 from quartet.data.ledger.check import Check
 from quartet.data.ledger.disk_space import DiskSpace
 from quartet.data.ledger.evaluations import Evaluations
@@ -20,6 +21,7 @@ from quartet.data.migrations import MIGRATIONS, migrate
 from quartet.data.rows import AppendOutcome
 from quartet.data.schema import SCHEMA_VERSION, metadata
 from quartet.data.trajectory_store import TrajectoryStore
+from quartet.data.transitions import guard
 from quartet.errors import LedgerError
 
 __all__ = ["AppendOutcome", "Ledger"]
@@ -27,7 +29,7 @@ __all__ = ["AppendOutcome", "Ledger"]
 _FILE = "ledger.sqlite"
 
 
-class Ledger(Rollouts, Evaluations, Batches, Modules, Statistics, Check, DiskSpace):
+class Ledger(Rollouts, Evaluations, Batches, Modules, Statistics, Check, Bias, DiskSpace):
     """The ledger of one run. Safe to share between threads; every process opens its own.
 
     Any method raises `SetupError` on a full disk and `LedgerError` when the file turns out to be damaged.
@@ -53,6 +55,7 @@ class Ledger(Rollouts, Evaluations, Batches, Modules, Statistics, Check, DiskSpa
         ledger = cls._connect(run_dir, durability, clock)
         with ledger._database.write() as connection:
             metadata.create_all(connection)
+            guard(connection)
             ledger._set_value(connection, "schema_version", SCHEMA_VERSION)
             ledger._set_value(connection, "durability", durability)
             ledger._set_value(connection, "seed", seed)
@@ -89,16 +92,18 @@ class Ledger(Rollouts, Evaluations, Batches, Modules, Statistics, Check, DiskSpa
         if version > SCHEMA_VERSION or version not in MIGRATIONS:
             advice = "use the Quartet that wrote it" + (" or a newer one" if version > SCHEMA_VERSION else "")
         elif not upgrade:
-            advice = f"`quartet ledger upgrade {self.run_dir}` brings it up to date, so does `quartet train --resume`"
+            advice = f"`quartet ledger upgrade {self.run_dir}` brings it up to date, so does resuming the run"
         else:
-            return self._upgrade(version)
+            return self._upgrade()
         raise LedgerError(
             f"{self.run_dir / _FILE} has schema version {version}, this Quartet reads version {SCHEMA_VERSION}", advice
         )
 
-    def _upgrade(self, version: int) -> None:
+    def _upgrade(self) -> None:
         with self._database.write() as connection:
+            version = self._value(connection, "schema_version", 0)  # somebody may have been faster
             migrate(connection, version, SCHEMA_VERSION)
+            guard(connection)
             self._set_value(connection, "schema_version", SCHEMA_VERSION)
             self._event(connection, "ledger_upgraded", from_version=version, to_version=SCHEMA_VERSION)
 

@@ -10,18 +10,17 @@ from typing import Any, Literal
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from quartet.data.ledger.members import MEMBERS, Members, task_of
+from quartet.data.ledger.members import MEMBERS, WAITING, Members, task_of
 from quartet.data.ledger.policies import Policies
 from quartet.data.ledger.pool import REPLAYED
 from quartet.data.schema import batches, groups, policies, replays, trajectories, uses
 from quartet.errors import LeaseLostError
-from quartet.types import Batch, BatchState, Group, GroupState, Policy, Purpose
+from quartet.types import Batch, BatchState, Group, GroupState, Policy
 
 FRESH, REPLAY = "fresh", "replay"
 """Roles of a use: a rollout's own group is trained, or another group that it joined."""
 
 _CLAIMED = batches.c.state == BatchState.CLAIMED
-_WAITING = (groups.c.purpose == Purpose.TRAIN, groups.c.state == GroupState.TRAINABLE)
 
 
 class Batches(Members, Policies):
@@ -53,7 +52,7 @@ class Batches(Members, Policies):
             with self._database.write() as connection:
                 self._mark_damaged(connection, damaged)
                 self._release(connection, batches.c.id == claimed.id)
-                self._drop_too_small(connection)
+                self._drop_too_small(connection)  # while it was claimed it was not among the waiting
 
     def renew_batch(self, batch: Batch, lease_seconds: float) -> None:
         """Extend the lease of a batch. Raises `LeaseLostError` when it is no longer held."""
@@ -137,7 +136,7 @@ class Batches(Members, Policies):
             return None
         start_version = self._latest_policy(connection).version
         self._drop_over_lag(connection, start_version - max_lag, on_late)
-        oldest = sa.select(groups.c.id).where(*_WAITING).order_by(groups.c.oldest_version, groups.c.id).limit(count)
+        oldest = sa.select(groups.c.id).where(*WAITING).order_by(groups.c.oldest_version, groups.c.id).limit(count)
         group_ids = list(connection.execute(oldest).scalars())
         if len(group_ids) < count:
             return None
@@ -188,16 +187,9 @@ class Batches(Members, Policies):
     def _drop_over_lag(self, connection: Connection, oldest_allowed: int, on_late: str) -> None:
         """Drop groups with a token (`drop`) or only tokens (`mask`) of a version below `oldest_allowed`."""
         version = groups.c.oldest_version if on_late == "drop" else groups.c.newest_version
-        query = sa.select(groups.c.id).where(*_WAITING, version < oldest_allowed)
+        query = sa.select(groups.c.id).where(*WAITING, version < oldest_allowed)
         if late := list(connection.execute(query).scalars()):
             self._drop(connection, late, "over_lag")
-
-    def _drop_too_small(self, connection: Connection) -> None:
-        """Drop trainable groups that damage left with too few members."""
-        member = (trajectories.c.group_id == groups.c.id, trajectories.c.counted, trajectories.c.excluded == "")
-        count = sa.select(sa.func.count()).select_from(trajectories).where(*member).scalar_subquery()
-        query = sa.select(groups.c.id).where(*_WAITING, sa.or_(count < groups.c.min_countable, count == 0))
-        self._drop(connection, list(connection.execute(query).scalars()), "damaged")
 
     def _release(self, connection: Connection, condition: sa.ColumnElement[bool]) -> int:
         rows = connection.execute(sa.select(batches).where(condition)).all()

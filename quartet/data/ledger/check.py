@@ -7,12 +7,20 @@ import sqlalchemy as sa
 from msgspec import Struct, to_builtins
 
 from quartet.data.blobs import DamagedBlobError
+from quartet.data.ledger.batches import REPLAY
 from quartet.data.ledger.totals import RunTotals
-from quartet.data.schema import batches, groups, rollouts, trajectories
+from quartet.data.schema import batches, groups, replays, rollouts, trajectories, uses
 from quartet.types import BatchState, GroupState, RolloutState, Status
 
 _PAGE_ROWS = 1000
 _STATES = ((rollouts, RolloutState), (groups, GroupState), (batches, BatchState))
+
+_JOINED = (
+    sa.select(replays.c.id)
+    .join(groups, replays.c.group_id == groups.c.id)
+    .where(replays.c.trajectory_id == uses.c.trajectory_id, groups.c.batch_id == uses.c.batch_id)
+)
+_STRANGERS = sa.select(uses.c.id).where(uses.c.role == REPLAY, ~uses.c.voided, ~_JOINED.exists()).subquery()
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -41,14 +49,16 @@ class Check(RunTotals):
         A blob that was known to be damaged (its trajectory is marked so) is no finding.
         """
         findings = [*self._unknown_states(), *self._broken_promises()]
-        seen: set[str] = set()
+        seen: set[tuple[str, str | None]] = set()
         count = 0
         for row in self._all_trajectories():
             count += 1
-            for blob in {row.blob, row.screenshots_blob} - seen - {None}:
-                seen.add(blob)
-                findings += self._damage(row.id, blob)
-        return CheckReport(trajectories=count, blobs=len(seen), findings=findings)
+            blobs = (row.blob, row.screenshots_blob)
+            damage = [] if blobs in seen else self._damage(row.id, *blobs)
+            findings += damage if damage and self._still_named(row.id, row.screenshots_blob) else []
+            seen.add(blobs)
+        different = {blob for pair in seen for blob in pair if blob}
+        return CheckReport(trajectories=count, blobs=len(different), findings=findings)
 
     def _all_trajectories(self) -> Iterator[Any]:
         """Page by page, so that a run at work is not held up."""
@@ -63,12 +73,22 @@ class Check(RunTotals):
             yield from rows
             last = rows[-1].id
 
-    def _damage(self, trajectory_id: int, blob: str) -> list[Finding]:
+    def _damage(self, trajectory_id: int, blob: str, screenshots_blob: str | None) -> list[Finding]:
         try:
-            self._store.blobs.get(blob)
+            self._store.load(blob, screenshots_blob)
         except DamagedBlobError as error:
-            return [Finding(kind="blob_damaged", what=f"trajectory {trajectory_id}: {error.what}")]
-        return []
+            what = error.what
+        except OSError as error:
+            what = f"blob cannot be read: {error}"
+        else:
+            return []
+        return [Finding(kind="blob_damaged", what=f"trajectory {trajectory_id}: {what}")]
+
+    def _still_named(self, trajectory_id: int, screenshots_blob: str | None) -> bool:
+        """Whether the row is as it was: the disk budget may have taken the screenshots while they were read."""
+        query = sa.select(trajectories.c.screenshots_blob).where(trajectories.c.id == trajectory_id)
+        with self._database.read() as connection:
+            return connection.execute(query).scalar() == screenshots_blob
 
     def _unknown_states(self) -> list[Finding]:
         findings: list[Finding] = []
@@ -81,7 +101,10 @@ class Check(RunTotals):
 
     def _broken_promises(self) -> list[Finding]:
         totals = self.totals()
+        with self._database.read() as connection:
+            strangers = connection.execute(sa.select(sa.func.count()).select_from(_STRANGERS)).scalar_one()
         counts = {
+            "not_joined": (strangers, "uses of role `replay` of a trajectory that joined no group of that batch"),
             "lost": (totals.lost, "rollouts or trajectories neither trained, nor dropped with a reason, nor waiting"),
             "trained_twice": (totals.trained_twice, "rollouts that two committed batches trained on"),
         }

@@ -9,17 +9,20 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from quartet.data.ledger.pool import Pool
-from quartet.data.schema import families, groups, rollouts, trajectories
+from quartet.data.schema import batches, families, groups, rollouts, trajectories
 from quartet.errors import LedgerError
-from quartet.types import GroupState, Purpose, ReplayRule, RolloutPlan, RolloutState, Status
+from quartet.types import BatchState, GroupState, Purpose, ReplayRule, RolloutPlan, RolloutState, Status
 
 ADMITTED_STATES = (GroupState.OPEN, GroupState.CLOSED, GroupState.TRAINABLE, GroupState.CLAIMED)
 """Training groups in these states hold an admission slot."""
 
-_MEMBERS = sa.and_(trajectories.c.group_id == groups.c.id, trajectories.c.counted)
+_OWN = sa.and_(trajectories.c.group_id == groups.c.id, trajectories.c.counted)
+_STEPS = sa.select(sa.func.coalesce(sa.func.max(batches.c.train_step), 0))
 _OUTCOME = {
-    "countable": sa.select(sa.func.count()).where(_MEMBERS).scalar_subquery(),
-    "successes": sa.select(sa.func.count()).where(_MEMBERS, trajectories.c.success).scalar_subquery(),
+    "countable": sa.select(sa.func.count()).where(_OWN).scalar_subquery(),
+    "successes": sa.select(sa.func.count()).where(_OWN, trajectories.c.success).scalar_subquery(),
+    "mixed": sa.select(sa.func.count(trajectories.c.reward.distinct()) > 1).where(_OWN).scalar_subquery(),
+    "judged_at_step": _STEPS.where(batches.c.state == BatchState.COMMITTED).scalar_subquery(),
 }
 """Written with the verdict: what control asks of a group later on."""
 
@@ -69,23 +72,21 @@ class Groups(Pool):
         group_id: int,
         kept: Iterable[int],
         min_countable: int,
-        excluded_by: str = "",
+        *,
+        excluded: Mapping[int, str] | None = None,
         replayed: Mapping[int, ReplayRule] | None = None,
     ) -> None:
         """The filters let a closed group pass.
 
-        `kept` are rollout ids; other countable members stay stored, marked `excluded_by`. `replayed` are stored
-        rollouts that join. Should blobs be lost later, the group is dropped when fewer than `min_countable` members of
-        its own are left.
+        `kept` are rollout ids of its own members; the other countable ones stay stored, marked with the reason that
+        `excluded` gives (rollout id -> reason). `replayed` are stored rollouts that join. Should blobs be lost later,
+        the group is dropped when one of these or all but `min_countable` of its own are gone.
         """
         with self._database.write() as connection:
-            member = (trajectories.c.group_id == group_id, trajectories.c.counted)
-            left_out = sa.update(trajectories).where(*member, trajectories.c.rollout_id.not_in(list(kept)))
-            connection.execute(left_out.values(excluded=excluded_by or "filter"))
-            versions = sa.select(
-                sa.func.min(trajectories.c.oldest_version), sa.func.max(trajectories.c.newest_version)
-            ).where(*member, trajectories.c.excluded == "")
-            oldest, newest = connection.execute(versions).one()
+            self._exclude(connection, group_id, list(kept), excluded or {})
+            own = (trajectories.c.group_id == group_id, trajectories.c.counted, trajectories.c.excluded == "")
+            extremes = sa.func.min(trajectories.c.oldest_version), sa.func.max(trajectories.c.newest_version)
+            oldest, newest = connection.execute(sa.select(*extremes).where(*own)).one()
             self._move(
                 connection,
                 group_id,
@@ -117,6 +118,14 @@ class Groups(Pool):
             connection.execute(sa.update(rollouts).where(*unfinished).values(cancelled))
             connection.execute(sa.update(groups).where(groups.c.id.in_(ids)).values(dropped))
         return len(ids)
+
+    def _exclude(self, connection: Connection, group_id: int, kept: list[int], reasons: Mapping[int, str]) -> None:
+        own = (trajectories.c.group_id == group_id, trajectories.c.counted)
+        left_out = sa.update(trajectories).where(*own, trajectories.c.rollout_id.not_in(kept))
+        connection.execute(left_out.values(excluded="filter"))
+        for rollout_id, reason in reasons.items():
+            member = sa.update(trajectories).where(*own, trajectories.c.rollout_id == rollout_id)
+            connection.execute(member.values(excluded=reason))
 
     def _admit(self, connection: Connection, plan: RolloutPlan) -> int:
         task = plan.task

@@ -8,8 +8,8 @@ from sqlalchemy import Connection
 
 from quartet.data.blobs import DamagedBlobError
 from quartet.data.ledger.part import LedgerPart
-from quartet.data.schema import groups, rollouts, trajectories
-from quartet.types import Group, GroupMember, GroupState, ReplayRule, Status, Task
+from quartet.data.schema import groups, replays, rollouts, trajectories
+from quartet.types import Group, GroupMember, GroupState, Purpose, ReplayRule, Status, Task
 
 MEMBERS = (
     sa.select(trajectories, rollouts.c.index)
@@ -18,6 +18,9 @@ MEMBERS = (
     .order_by(trajectories.c.group_id, rollouts.c.index)
 )
 """Trajectories that count in their group, in the order of their index."""
+
+WAITING = (groups.c.purpose == Purpose.TRAIN, groups.c.state == GroupState.TRAINABLE)
+"""Groups that wait for a trainer; admission keeps them few."""
 
 
 class Members(LedgerPart):
@@ -55,6 +58,18 @@ class Members(LedgerPart):
             owner = sa.select(trajectories.c.rollout_id).where(trajectories.c.id == trajectory_id).scalar_subquery()
             connection.execute(sa.update(rollouts).where(rollouts.c.id == owner).values(status=Status.DAMAGED))
             self._event(connection, "blob_damaged", trajectory_id=trajectory_id, finding=finding)
+        self._drop_too_small(connection)
+
+    def _drop_too_small(self, connection: Connection) -> None:
+        """Drop waiting groups that damage left with too few members of their own, or without a stored one."""
+        own = (trajectories.c.group_id == groups.c.id, trajectories.c.counted, trajectories.c.excluded == "")
+        count = sa.select(sa.func.count()).select_from(trajectories).where(*own).scalar_subquery()
+        joined = replays.join(trajectories, replays.c.trajectory_id == trajectories.c.id)
+        gone = sa.select(replays.c.id).select_from(joined).where(replays.c.group_id == groups.c.id)
+        lost_one = gone.where(~trajectories.c.counted).exists()
+        too_small = sa.or_(count < groups.c.min_countable, count == 0, lost_one)
+        query = sa.select(groups.c.id).where(*WAITING, too_small)
+        self._drop(connection, list(connection.execute(query).scalars()), "damaged")
 
     def _drop(self, connection: Connection, group_ids: list[int], reason: str) -> None:
         dropped = {"state": GroupState.DROPPED, "reason": reason, "batch_id": None}

@@ -6,30 +6,41 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from quartet.data.ledger.members import Members
-from quartet.data.schema import TrajectoryKind, pool, replays, rollouts, trajectories
-from quartet.types import GroupMember, ReplayRule, Task
+from quartet.data.schema import TrajectoryKind, groups, policies, pool, replays, rollouts, trajectories
+from quartet.types import GroupMember, GroupState, ReplayRule, Task
 
 _FINAL = trajectories.c.kind == TrajectoryKind.FINAL
 
 
 class Pool(Members):
     def store_successes(self, task: Task, rollout_ids: Iterable[int], keep: int) -> None:
-        """Put successful rollouts of a task into the pool; of each task the newest `keep` entries stay.
+        """Put successful rollouts of a task into the pool; of each task the newest `keep` entries are in use.
 
         A rollout that is there already stays as it is. The trajectories themselves are never touched.
         """
+        of_task = (pool.c.task_key == task.key, ~pool.c.outdated)
+        newest = sa.select(pool.c.rollout_id).where(*of_task).order_by(pool.c.id.desc())
         with self._database.write() as connection:
-            there = set(connection.execute(sa.select(pool.c.rollout_id).where(pool.c.task_key == task.key)).scalars())
-            new = [rollout_id for rollout_id in rollout_ids if rollout_id not in there]
-            for rollout_id in new:
+            there = set(connection.execute(newest).scalars())
+            for rollout_id in (new for new in rollout_ids if new not in there):
                 connection.execute(sa.insert(pool).values(task_key=task.key, rollout_id=rollout_id))
-            newest = sa.select(pool.c.id).where(pool.c.task_key == task.key).order_by(pool.c.id.desc()).limit(keep)
-            outdated = sa.delete(pool).where(pool.c.task_key == task.key, pool.c.id.not_in(newest))
-            connection.execute(outdated)
+            in_use = list(connection.execute(newest.limit(keep)).scalars())
+            older = sa.update(pool).where(*of_task, pool.c.rollout_id.not_in(in_use))
+            connection.execute(older.values(outdated=True))
 
-    def stored_successes(self, task: Task, max_replays: int) -> list[int]:
-        """Rollouts in the pool of a task that joined fewer than `max_replays` groups, newest first."""
-        ready = sa.select(pool.c.rollout_id).where(pool.c.task_key == task.key, pool.c.replays < max_replays)
+    def stored_successes(self, task: Task, max_replays: int, max_lag: int | None = None) -> list[int]:
+        """Rollouts in the pool of a task, newest first: those that joined fewer than `max_replays` groups, and, with
+        `max_lag`, have no token more than so many versions old."""
+        joined = sa.select(sa.func.count()).select_from(replays.join(groups, replays.c.group_id == groups.c.id))
+        joined = joined.where(replays.c.trajectory_id == trajectories.c.id, groups.c.state != GroupState.DROPPED)
+        ready = (
+            sa.select(pool.c.rollout_id)
+            .join(trajectories, sa.and_(trajectories.c.rollout_id == pool.c.rollout_id, _FINAL))
+            .where(pool.c.task_key == task.key, ~pool.c.outdated, joined.scalar_subquery() < max_replays)
+        )
+        if max_lag is not None:
+            newest_version = sa.select(sa.func.max(policies.c.version)).scalar_subquery()
+            ready = ready.where(trajectories.c.oldest_version >= newest_version - max_lag)
         with self._database.read() as connection:
             return list(connection.execute(ready.order_by(pool.c.id.desc())).scalars())
 
@@ -45,13 +56,11 @@ class Pool(Members):
         return GroupMember(rollout_id=rollout_id, trajectory=members[0].trajectory, replay=rule) if members else None
 
     def _join(self, connection: Connection, group_id: int, replayed: Mapping[int, ReplayRule]) -> None:
-        """Stored rollouts become members of a group; each counts as one replay."""
+        """Stored rollouts become members of a group."""
         for rollout_id, rule in replayed.items():
             of_rollout = sa.select(trajectories.c.id).where(trajectories.c.rollout_id == rollout_id, _FINAL)
             joined = {"group_id": group_id, "trajectory_id": of_rollout.scalar_subquery(), "rule": rule}
             connection.execute(sa.insert(replays).values(joined))
-            counted = sa.update(pool).where(pool.c.rollout_id == rollout_id).values(replays=pool.c.replays + 1)
-            connection.execute(counted)
 
 
 REPLAYED = (

@@ -5,7 +5,6 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from quartet.data.filter.base import EQUAL_REWARDS
 from quartet.data.ledger.groups import ADMITTED_STATES
 from quartet.data.ledger.part import LedgerPart
 from quartet.data.rows import FamilyStats, GroupOutcome, QueueSizes, Rates
@@ -76,13 +75,11 @@ def _sizes(state: sa.Column[Any]) -> sa.Select[Any, int]:
 
 def _family_stats(connection: Connection, family: str, window: int) -> FamilyStats:
     columns = (trajectories.c[name] for name in ("status", "success", "reward", "turns", "response_tokens"))
-    newest = sa.select(*columns).where(*_COUNTED, trajectories.c.family == family)
-    rows = connection.execute(newest.order_by(trajectories.c.id.desc()).limit(window)).all()
-    truncations = [row.turns for row in rows if row.status == Status.TRUNCATED_TURNS]
+    newest = sa.select(*columns, groups.c.max_turns).join(groups, trajectories.c.group_id == groups.c.id)
+    newest = newest.where(*_COUNTED, trajectories.c.family == family).order_by(trajectories.c.id.desc())
+    rows = connection.execute(newest.limit(window)).all()
+    limits_met = [row.max_turns for row in rows if _was_cut_off(row)]
     admitted = sa.select(families.c.train_groups).where(families.c.family == family)
-    succeeded = (*_COUNTED, trajectories.c.family == family, trajectories.c.success)
-    known = sa.select(trajectories.c.id).where(*succeeded).limit(MOST_KNOWN_SUCCESSES).subquery()
-    longest = sa.select(sa.func.max(trajectories.c.turns)).where(*succeeded)
     count = max(len(rows), 1)
     return FamilyStats(
         rollouts=len(rows),
@@ -90,22 +87,39 @@ def _family_stats(connection: Connection, family: str, window: int) -> FamilySta
         mean_reward=sum(row.reward for row in rows) / count,
         mean_turns=sum(row.turns for row in rows) / count,
         mean_response_tokens=sum(row.response_tokens for row in rows) / count,
-        truncated=len(truncations),
-        shortest_truncation=min(truncations, default=0),
+        truncated=len(limits_met),
+        tightest_limit=min(limits_met, default=0),
         outcomes=_outcomes(connection, family),
         groups_admitted=connection.execute(admitted).scalar() or 0,
-        known_successes=connection.execute(sa.select(sa.func.count()).select_from(known)).scalar_one(),
-        longest_success=connection.execute(longest).scalar() or 0,
+        known_successes=len(connection.execute(succeeded(family).limit(MOST_KNOWN_SUCCESSES)).all()),
+        longest_success=connection.execute(succeeded(family).limit(1)).scalar() or 0,
     )
 
 
+def _was_cut_off(row: Any) -> bool:
+    """By the group's limit: an environment may cut off as well, and that is no reason to change ours."""
+    return row.status == Status.TRUNCATED_TURNS and not row.success and row.turns >= row.max_turns
+
+
+def succeeded(family: str) -> sa.Select[Any]:
+    """Turns of the family's successes, most first; read from an index of its own, however long the run."""
+    of_family = sa.select(trajectories.c.turns).where(
+        *_COUNTED, trajectories.c.success, trajectories.c.family == family
+    )
+    return of_family.order_by(trajectories.c.turns.desc())
+
+
+def judged(family: str) -> sa.Select[Any]:
+    """The family's training groups with a verdict and a countable member, newest first; from an index as well."""
+    columns = (groups.c[name] for name in ("id", "countable", "successes", "mixed", "judged_at_step"))
+    of_family = sa.select(*columns).where(groups.c.purpose == Purpose.TRAIN, groups.c.family == family)
+    return of_family.where(groups.c.countable > sa.literal_column("0")).order_by(groups.c.id.desc())
+
+
 def _outcomes(connection: Connection, family: str) -> list[GroupOutcome]:
-    judged = (groups.c.purpose == Purpose.TRAIN, groups.c.family == family, groups.c.countable > 0)
-    columns = (groups.c.id, groups.c.countable, groups.c.successes, groups.c.reason)
-    newest = sa.select(*columns).where(*judged).order_by(groups.c.id.desc()).limit(NEWEST_GROUPS)
     return [
         GroupOutcome(
-            group_id=row.id, countable=row.countable, successes=row.successes, mixed=row.reason != EQUAL_REWARDS
+            countable=row.countable, successes=row.successes, mixed=row.mixed, judged_at_step=row.judged_at_step
         )
-        for row in connection.execute(newest)
+        for row in connection.execute(judged(family).limit(NEWEST_GROUPS))
     ]

@@ -54,12 +54,13 @@ class RunTotals(LedgerPart):
             return _histogram(connection, rollouts.c.status, rollouts.c.state == RolloutState.FINISHED)
 
     def lag_histogram(self) -> dict[int, int]:
-        """Trained trajectories by lag: the version their train step started from, minus their oldest version."""
+        """Fresh trained trajectories by lag: the version their train step started from, minus their oldest version."""
         lag = (batches.c.start_version - trajectories.c.oldest_version).label("lag")
         query = (
             sa.select(lag, sa.func.count())
             .select_from(trajectories.join(uses).join(batches, uses.c.batch_id == batches.c.id))
-            .where(batches.c.state == BatchState.COMMITTED, trajectories.c.oldest_version.is_not(None))
+            .where(batches.c.state == BatchState.COMMITTED, uses.c.role == FRESH)
+            .where(trajectories.c.oldest_version.is_not(None))
             .group_by(lag)
             .order_by(lag)
         )

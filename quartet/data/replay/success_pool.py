@@ -13,9 +13,10 @@ from quartet.types import Group, GroupMember
 class SuccessPool(Replay):
     """A group without a single success has no contrast; one stored success gives it one (arXiv 2509.23866).
 
-    `insert` adds the success, `substitute` lets it take the place of the group's oldest member, as the released code
-    does. Which of the task's stored successes: a `random` one as in the paper, or the `newest` as in the code. The
-    draw is keyed by the group, so a restarted run makes the same one. An entry joins at most `max_replays` groups.
+    `insert` adds the success, `substitute` lets it take the place of the group's first member, as the released code
+    does with the oldest row. Which of the task's stored successes: a `random` one as in the paper, or the `newest` as
+    in the code. The draw is keyed by the group, so a restarted run makes the same one. An entry joins at most
+    `max_replays` groups.
     """
 
     def __init__(self, recipe: Recipe, ledger: Ledger) -> None:
@@ -37,7 +38,7 @@ class SuccessPool(Replay):
 
     def _pick(self, group: Group) -> GroupMember | None:
         """A stored success of the group's task that can be read, or None."""
-        rollouts = self._ledger.stored_successes(group.task, self._knobs.max_replays)
+        rollouts = self._ledger.stored_successes(group.task, self._knobs.max_replays, self._knobs.max_lag)
         if self._knobs.choice == "random":
             random.Random(f"{self._seed}/replay/{group.group_id}").shuffle(rollouts)
         members = (self._ledger.load_stored(rollout_id, self._knobs.rule) for rollout_id in rollouts)

@@ -1,0 +1,73 @@
+"""The three state machines of the ledger as tables, and the database's own guard over them.
+
+Every transition is one conditional statement of `ledger/`; the guard makes an illegal one impossible for anybody who
+writes to the database, whatever the program.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from quartet.types import BatchState, GroupState, RolloutState
+
+TRANSITIONS: dict[str, dict[tuple[StrEnum, StrEnum], str]] = {
+    "rollouts": {
+        (RolloutState.QUEUED, RolloutState.LEASED): "a worker claims it",
+        (RolloutState.LEASED, RolloutState.QUEUED): "lease expired or given back, or a retry",
+        (RolloutState.LEASED, RolloutState.FINISHED): "appended, or its group closed",
+        (RolloutState.QUEUED, RolloutState.FINISHED): "its group closed",
+    },
+    "groups": {
+        (GroupState.OPEN, GroupState.CLOSED): "all members finished, or the deadline",
+        (GroupState.OPEN, GroupState.DROPPED): "training ended",
+        (GroupState.CLOSED, GroupState.TRAINABLE): "the filters let it pass",
+        (GroupState.CLOSED, GroupState.DROPPED): "a filter's reason",
+        (GroupState.TRAINABLE, GroupState.CLAIMED): "a trainer claims a batch",
+        (GroupState.TRAINABLE, GroupState.DROPPED): "over lag, or damaged",
+        (GroupState.CLAIMED, GroupState.TRAINED): "the batch is committed",
+        (GroupState.CLAIMED, GroupState.TRAINABLE): "the batch is released",
+        (GroupState.TRAINED, GroupState.TRAINABLE): "rolled back to a checkpoint",
+    },
+    "batches": {
+        (BatchState.CLAIMED, BatchState.COMMITTED): "policy and checkpoint are on disk",
+        (BatchState.CLAIMED, BatchState.RELEASED): "lease expired, given back, or damaged",
+        (BatchState.COMMITTED, BatchState.RELEASED): "rolled back to a checkpoint",
+    },
+}
+"""Per table: (from, to) -> when. Nothing else moves."""
+
+
+def guard(connection: Connection) -> None:
+    """Install the guard on a ledger's tables, in place of an older one."""
+    for table, allowed in TRANSITIONS.items():
+        for statement in _TRIGGERS[connection.dialect.name]:
+            connection.execute(sa.text(statement.format(table=table, illegal=f"NOT ({_any_of(allowed)})")))
+
+
+def diagram(table: str) -> str:
+    """The state machine of a table in Mermaid, as the documentation shows it."""
+    arrows = [f"    {before} --> {after}: {when}" for (before, after), when in TRANSITIONS[table].items()]
+    return "\n".join(["```mermaid", "stateDiagram-v2", *arrows, "```"])
+
+
+def _any_of(allowed: Mapping[tuple[StrEnum, StrEnum], str]) -> str:
+    pairs = [f"(OLD.state = '{before}' AND NEW.state = '{after}')" for before, after in allowed]
+    return " OR ".join(["OLD.state = NEW.state", *pairs])
+
+
+_TRIGGERS = {
+    "sqlite": (
+        "DROP TRIGGER IF EXISTS {table}_guard",
+        "CREATE TRIGGER {table}_guard BEFORE UPDATE OF state ON {table} FOR EACH ROW WHEN {illegal}"
+        " BEGIN SELECT RAISE(ABORT, 'illegal transition of {table}'); END",
+    ),
+    "postgresql": (
+        "CREATE OR REPLACE FUNCTION refuse_transition() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE EXCEPTION 'illegal transition of %', TG_TABLE_NAME; END $$",
+        "DROP TRIGGER IF EXISTS {table}_guard ON {table}",
+        "CREATE TRIGGER {table}_guard BEFORE UPDATE OF state ON {table} FOR EACH ROW WHEN ({illegal})"
+        " EXECUTE FUNCTION refuse_transition()",
+    ),
+}
