@@ -60,11 +60,11 @@ class Bias(LedgerPart):
         )
 
     def _families(self, condition: sa.ColumnElement[bool]) -> "dict[str, _Sums]":
-        sums = (sa.func.sum(trajectories.c[name]) for name in ("turns", "response_tokens"))
-        query = sa.select(trajectories.c.family, sa.func.count(), *sums).where(condition)
+        turns, tokens = (sa.func.sum(trajectories.c[name]).label(name) for name in ("turns", "response_tokens"))
+        query = sa.select(trajectories.c.family, sa.func.count().label("rollouts"), turns, tokens).where(condition)
         with self._database.read() as connection:
             rows = connection.execute(query.group_by(trajectories.c.family)).all()
-        return {family: _Sums(rollouts, turns, tokens) for family, rollouts, turns, tokens in rows}
+        return {row.family: _Sums(row.rollouts, row.turns, row.response_tokens) for row in rows}
 
 
 class _Sums(Struct, frozen=True):
