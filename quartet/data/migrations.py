@@ -20,6 +20,7 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "UPDATE families SET train_groups ="
         " (SELECT count(*) FROM groups g WHERE g.family = families.family AND g.purpose = 'train')",
         "CREATE INDEX successes_by_turns ON trajectories (purpose, family, turns) WHERE success = 1 AND counted = 1",
+        "DROP INDEX groups_by_family",
         "CREATE INDEX outcomes_by_family ON groups (purpose, family, id) WHERE countable > 0",
         "CREATE TABLE pool (id INTEGER NOT NULL, task_key TEXT NOT NULL, rollout_id INTEGER NOT NULL,"
         " outdated BOOLEAN NOT NULL, PRIMARY KEY (id), FOREIGN KEY(rollout_id) REFERENCES rollouts (id))",

@@ -89,7 +89,6 @@ groups = Table(
     Column("closed_at", Float),
     Index("groups_by_state", "purpose", "state", "oldest_version", "id"),
     Index("groups_by_tag", "tag"),
-    Index("groups_by_family", "purpose", "family", "id"),
     Index(
         "outcomes_by_family",
         "purpose",

@@ -16,6 +16,8 @@ from quartet.types import Batch, Call, GroupMember, ReplayRule
 
 NO_VERSION = np.iinfo(np.int64).max
 """Stands where no policy sampled the token (prompts); never too old."""
+RECOMPUTED = np.inf
+"""Stands where no recorded log-prob counts. No probability is above 1; NaN would hide what an engine got wrong."""
 ANY_VERSION = np.iinfo(np.int64).min
 """Older than every version: nothing is too old."""
 
@@ -36,7 +38,7 @@ class Branch:
     trained_L: np.ndarray
     """True at response tokens that are young enough."""
     rollout_logprobs_L: np.ndarray
-    """NaN where the old log-prob of the trainer shall stand for it (replay rule `recompute`)."""
+    """`RECOMPUTED` where the old log-prob of the trainer shall stand for it (replay rule `recompute`)."""
     temperatures_L: np.ndarray
     turns_L: np.ndarray
     """Number of the call, within its trajectory, that sampled the token; -1 at tokens nobody sampled."""
@@ -110,8 +112,8 @@ def _advantages(batch: Batch, advantage: Advantage) -> Iterator[tuple[int, Group
 
 
 def _without_logprobs(branch: Branch) -> Branch:
-    """Without its recorded log-probs: NaN stands for the old log-prob of the trainer, so the importance weight is 1."""
-    return replace(branch, rollout_logprobs_L=np.full_like(branch.rollout_logprobs_L, np.nan))
+    """Without its recorded log-probs: the old ones of the trainer stand for them, so the importance weight is 1."""
+    return replace(branch, rollout_logprobs_L=np.full_like(branch.rollout_logprobs_L, RECOMPUTED))
 
 
 @dataclass

@@ -19,7 +19,7 @@ from quartet.train.forward import attends_everywhere, require_plain_head, score
 from quartet.train.loss import make_loss
 from quartet.train.loss.base import LossInput
 from quartet.train.microbatch import Microbatch, Row, collate, in_chunks, share_prompts
-from quartet.train.packing import Branch
+from quartet.train.packing import RECOMPUTED, Branch
 
 FINAL_LEARNING_RATE_SHARE = 0.1
 Plan = list[list[Microbatch]]
@@ -147,7 +147,7 @@ class Learner:
         logprobs_T, entropies_T = score(self.model, microbatch, entropy_gradient=section.entropy_coefficient != 0)
         old_logprobs_T = microbatch.old_logprobs_T if microbatch.old_logprobs_T is not None else logprobs_T.detach()
         weights_T, recorded_T = microbatch.weights_T, microbatch.rollout_logprobs_T
-        rollout_logprobs_T = torch.where(recorded_T.isnan(), old_logprobs_T, recorded_T)
+        rollout_logprobs_T = torch.where(recorded_T == RECOMPUTED, old_logprobs_T, recorded_T)
         loss, metrics = self._loss.loss(
             LossInput(logprobs_T, old_logprobs_T, rollout_logprobs_T, microbatch.advantages_T, weights_T)
         )

@@ -39,9 +39,11 @@ def test_kill_minus_nine_loses_nothing_that_was_appended(tmp_path):
     ledger.register_initial_policy("p0")
     for _ in range(GROUPS):
         ledger.admit(plan(rollouts=ROLLOUTS))
-    victim, other = start(tmp_path, "victim"), start(tmp_path, "other")
-    assert victim.stdout is not None and other.stdout is not None
-    acknowledged = [int(victim.stdout.readline()) for _ in range(20)]
+    victim = start(tmp_path, "victim")
+    assert victim.stdout is not None
+    acknowledged = [int(victim.stdout.readline())]
+    other = start(tmp_path, "other")  # later, lest it takes everything before the victim has begun
+    acknowledged += [int(victim.stdout.readline()) for _ in range(19)]
     victim.send_signal(signal.SIGKILL)
     acknowledged += [int(line) for line in victim.stdout.read().split()]
     victim.wait(30)
