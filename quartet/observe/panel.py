@@ -48,19 +48,21 @@ def _numbers(status: RunStatus) -> Table:
         _pair("training success", _percent(status.success_recent)),
         _pair("train step", str(status.train_step)),
         _pair("version", str(status.policy_version)),
-        _pair("mean lag", _number(status.mean_lag)),
     )
     table.add_row(
-        _pair("rollouts/s", f"{status.rollouts_per_second:.1f}"),
-        _pair("tokens/s out", f"{status.generated_tokens_per_second:,.0f}"),
-        _pair("tokens/s in", f"{status.prompt_tokens_per_second:,.0f}"),
         _pair("rollouts", f"{status.rollouts_finished:,}"),
+        _pair("rollouts/s", f"{status.rollouts_per_second:.1f}"),
+        _pair("mean lag", _number(status.mean_lag)),
     )
     table.add_row(
         _pair("queued", str(status.rollouts["queued"])),
         _pair("running", str(status.rollouts["leased"])),
-        _pair("groups ready", str(status.groups["trainable"])),
+        _pair("tokens/s in", f"{status.prompt_tokens_per_second:,.0f}"),
+    )
+    table.add_row(
         _pair("groups open", str(status.groups["open"])),
+        _pair("groups ready", str(status.groups["trainable"])),
+        _pair("tokens/s out", f"{status.generated_tokens_per_second:,.0f}"),
     )
     return table
 
