@@ -112,10 +112,14 @@ def test_the_pool_keeps_the_newest_and_draws_by_the_group(ledger, clock):
         pool.observe(group)
         pool.observe(group)
     assert ledger.stored_successes(task, 8) == [3, 2]
+    many = ledger.load_group(rolled_out(ledger, 1.0, 1.0, 1.0))
+    for _ in range(2):  # killed before the verdict, the group is stored again
+        pool.observe(many)
+        assert ledger.stored_successes(task, 8) == [6, 5]
     failed = ledger.load_group(rolled_out(ledger, 0.0, 0.0))
     assert pool.compose(failed) == pool.compose(failed)
     drawn = {pool.compose(replace(failed, group_id=n)).members[-1].rollout_id for n in range(40)}
-    assert drawn == {2, 3}
+    assert drawn == {5, 6}
 
 
 def test_a_damaged_entry_is_marked_and_passed_over(ledger, clock):

@@ -51,7 +51,7 @@ class SelectionBias(Struct, frozen=True, kw_only=True):
 
 class Bias(LedgerPart):
     def selection_bias(self) -> SelectionBias:
-        """Over the whole run; takes milliseconds per ten thousand rollouts."""
+        """Over the whole run: three passes over its trajectories, so ask at the end and not on the way."""
         sampled = self._families(_SAMPLED)
         return SelectionBias(
             sampled=sum(family.rollouts for family in sampled.values()),

@@ -44,7 +44,7 @@ class CheckReport(Struct, frozen=True, kw_only=True):
 
 class Check(RunTotals):
     def check(self) -> CheckReport:
-        """Read the whole ledger and every blob it refers to; takes about a second per thousand trajectories.
+        """Read the whole ledger and every blob it refers to: the cost of reading the run once.
 
         A blob that was known to be damaged (its trajectory is marked so) is no finding.
         """

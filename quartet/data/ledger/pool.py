@@ -1,6 +1,6 @@
 """Stored successes by task, and the groups they join."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -13,16 +13,16 @@ _FINAL = trajectories.c.kind == TrajectoryKind.FINAL
 
 
 class Pool(Members):
-    def store_successes(self, task: Task, rollout_ids: Iterable[int], keep: int) -> None:
+    def store_successes(self, task: Task, rollout_ids: Sequence[int], keep: int) -> None:
         """Put successful rollouts of a task into the pool; of each task the newest `keep` entries are in use.
 
-        A rollout that is there already stays as it is. The trajectories themselves are never touched.
+        A rollout that is there already stays as it is, so a group may be stored twice. The trajectories themselves are never touched.
         """
         of_task = (pool.c.task_key == task.key, ~pool.c.outdated)
         newest = sa.select(pool.c.rollout_id).where(*of_task).order_by(pool.c.id.desc())
         with self._database.write() as connection:
             there = set(connection.execute(newest).scalars())
-            for rollout_id in (new for new in rollout_ids if new not in there):
+            for rollout_id in (new for new in rollout_ids[-keep:] if new not in there):
                 connection.execute(sa.insert(pool).values(task_key=task.key, rollout_id=rollout_id))
             in_use = list(connection.execute(newest.limit(keep)).scalars())
             older = sa.update(pool).where(*of_task, pool.c.rollout_id.not_in(in_use))

@@ -80,6 +80,7 @@ def _family_stats(connection: Connection, family: str, window: int) -> FamilySta
     rows = connection.execute(newest.limit(window)).all()
     limits_met = [row.max_turns for row in rows if _was_cut_off(row)]
     admitted = sa.select(families.c.train_groups).where(families.c.family == family)
+    successful_turns = connection.execute(succeeded(family).limit(MOST_KNOWN_SUCCESSES)).scalars().all()
     count = max(len(rows), 1)
     return FamilyStats(
         rollouts=len(rows),
@@ -91,8 +92,8 @@ def _family_stats(connection: Connection, family: str, window: int) -> FamilySta
         tightest_limit=min(limits_met, default=0),
         outcomes=_outcomes(connection, family),
         groups_admitted=connection.execute(admitted).scalar() or 0,
-        known_successes=len(connection.execute(succeeded(family).limit(MOST_KNOWN_SUCCESSES)).all()),
-        longest_success=connection.execute(succeeded(family).limit(1)).scalar() or 0,
+        known_successes=len(successful_turns),
+        longest_success=max(successful_turns, default=0),
     )
 
 
