@@ -16,7 +16,8 @@ class Pool(Members):
     def store_successes(self, task: Task, rollout_ids: Sequence[int], keep: int) -> None:
         """Put successful rollouts of a task into the pool; of each task the newest `keep` entries are in use.
 
-        A rollout that is there already stays as it is, so a group may be stored twice. The trajectories themselves are never touched.
+        A rollout that is there already stays as it is, so a group may be stored twice. The trajectories themselves are
+        never touched.
         """
         of_task = (pool.c.task_key == task.key, ~pool.c.outdated)
         newest = sa.select(pool.c.rollout_id).where(*of_task).order_by(pool.c.id.desc())
