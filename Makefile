@@ -5,12 +5,12 @@ TORCH  ?= torch==2.13.0
 BIN    := .venv/bin
 RUN    ?= runs/demo
 
-.PHONY: demo test check setup browser policy clean
+.PHONY: demo test check setup browser postgresql policy clean
 
 demo: setup browser   ## train on miniwob-24 and end with a summary and a picture
 	$(BIN)/quartet train recipes/miniwob/recipe.toml --run-dir $(RUN) --fresh
 
-test: setup browser   ## lint, types, all tests
+test: setup browser postgresql   ## lint, types, all tests
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/pytest -q
@@ -18,7 +18,7 @@ test: setup browser   ## lint, types, all tests
 check: setup          ## lint, types, fast tests: under two minutes
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/pytest -q -m "not slow and not browser"
+	$(BIN)/pytest -q -m "not slow and not browser and not postgresql"
 
 setup: .venv/installed   ## .venv with the `quartet` command
 
@@ -31,6 +31,9 @@ setup: .venv/installed   ## .venv with the `quartet` command
 
 browser:              ## Chromium and fonts: Debian's packages, or whatever browser is there
 	@sh tools/install_browser.sh
+
+postgresql:           ## PostgreSQL's server programs, for the tests
+	@sh tools/install_postgresql.sh
 
 policy: setup browser ## rebuild the starting policy that ships with the repository
 	$(BIN)/python -m recipes.miniwob.make_policy

@@ -15,6 +15,7 @@ from typing import Any
 import click
 import psutil
 
+from quartet.data.database import has_database
 from quartet.data.ledger import Ledger
 
 
@@ -50,7 +51,7 @@ def measure(recipe: str, seconds: float, overrides: tuple[str, ...], run_dir: Pa
     ledger: Ledger | None = None
     while process.poll() is None:
         time.sleep(1.0)
-        if ledger is None and (run_dir / "ledger.sqlite").exists():
+        if ledger is None and has_database(run_dir):
             ledger = Ledger.open(run_dir)
         if ledger is not None:
             processor_seconds |= _processor_seconds(ledger)

@@ -4,8 +4,9 @@ A recipe is a TOML file with these sections; `quartet.recipe_file.load_recipe` r
 """
 
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from quartet.types import ReplayRule
 
@@ -364,6 +365,21 @@ class Ledger(Section):
 
     durability: Literal["process", "full"] = "process"
     """`process` survives the death of any process; `full` also power loss (fsync at every commit)."""
+    url: str = ""
+    """A PostgreSQL database, `postgresql://user@host/database`, for workers on several machines; empty is a SQLite file
+    in the run's folder. The password comes from PGPASSWORD or ~/.pgpass: the recipe is written into the run."""
+
+    blobs_url: str = ""
+    """Where blobs of more than 64 kB go: any URL of fsspec (`s3://bucket/run`); empty is the run's folder."""
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, url: str) -> str:
+        if url and not url.startswith("postgresql://"):
+            raise ValueError("must be empty (SQLite) or begin with postgresql://")
+        if urlsplit(url).password:
+            raise ValueError("holds a password, which would be written into the run: use PGPASSWORD or ~/.pgpass")
+        return url
 
 
 class Sft(Section):

@@ -24,11 +24,12 @@ def command(
     as_json: bool,
 ) -> None:
     """Evaluate RUN_OR_POLICY greedily and at the training temperature."""
+    from quartet.data.database import has_database
     from quartet.errors import ConfigError
     from quartet.recipe_file import load_recipe
     from quartet.runtime.run import evaluate_policy
 
-    if (run_or_policy / "ledger.sqlite").is_file():
+    if has_database(run_or_policy):
         policy = _policy_of_run(run_or_policy, which)
         recipe = recipe or run_or_policy / "config.toml"
         output = output or run_or_policy / "evaluations" / policy.name

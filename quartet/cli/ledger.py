@@ -45,12 +45,12 @@ def upgrade(run: Path) -> None:
 
     There is no way back: an older Quartet will refuse the run.
     """
-    from quartet.data.database import Database
+    from quartet.data.database import find_database
     from quartet.data.ledger import Ledger
     from quartet.data.schema import SCHEMA_VERSION
     from quartet.runtime.run_dir import RunLock
 
-    Database(run / "ledger.sqlite", "process").check()
+    find_database(run).check()
     with RunLock(run):
         Ledger.open(run, upgrade=True).close()
     click.echo(f"{run} has schema version {SCHEMA_VERSION}")

@@ -1,90 +1,114 @@
-"""Content-addressed files beside the ledger: `blobs/ab/cdef….zst`, named by the SHA-256 of what they hold.
+"""Content-addressed bytes, compressed: small ones in the ledger's own database, large ones in files beside it.
 
-A file appears under its name only when it is whole, and is checked against its name at every read.
+A small blob is written in the transaction of the row that points to it, so neither is ever without the other, and a
+million trajectories need no file at all. A large one is whole in its file before that transaction begins. Every read
+is checked against the name, the SHA-256 of what was stored.
 """
 
 import hashlib
-import os
-import tempfile
-from pathlib import Path
+import threading
+from collections.abc import Iterable
 
+import sqlalchemy as sa
 import zstandard
+from msgspec import Struct
+from sqlalchemy import Connection
+from sqlalchemy.dialects import postgresql, sqlite
 
-from quartet.data.disk import raise_if_full
+from quartet.data.blob_files import BlobFiles
+from quartet.data.database import Database
+from quartet.data.schema import blobs
 from quartet.errors import LedgerError
 
+LARGEST_IN_DATABASE_BYTES = 64 * 1024
+"""Compressed. SQLite reads and writes blobs up to about this size faster than files of their own."""
 _LEVEL = 3
+_BLOBS_PER_QUERY = 500
+_INSERT = {
+    name: insert(blobs).on_conflict_do_update(index_elements=["digest"], set_={"data": insert(blobs).excluded.data})
+    for name, insert in (("sqlite", sqlite.insert), ("postgresql", postgresql.insert))
+}
+"""A blob that is there already is written again: that heals a damaged one."""
 
 
 class DamagedBlobError(LedgerError):
     """A blob is missing or does not match its checksum."""
 
 
+class Blob(Struct, frozen=True, kw_only=True):
+    """Bytes under way to the store."""
+
+    digest: str
+    """SHA-256 in hex, before compression."""
+    data: bytes
+    """Compressed."""
+
+    @property
+    def in_database(self) -> bool:
+        return len(self.data) <= LARGEST_IN_DATABASE_BYTES
+
+
 class BlobStore:
-    """Bytes in, SHA-256 out, and back. `fsync` makes a blob survive power loss before `put` returns."""
+    """Bytes in, SHA-256 out, and back. Safe to share between threads."""
 
-    def __init__(self, root: Path, *, fsync: bool = False) -> None:
-        self.root, self._fsync = root, fsync
+    def __init__(self, database: Database, files: BlobFiles) -> None:
+        self._database, self.files = database, files
+        self._thread = threading.local()
 
-    def put(self, data: bytes) -> str:
-        """Store `data`; returns its SHA-256 in hex. Raises `SetupError` on a full disk, leaving nothing behind.
+    def pack(self, data: bytes) -> Blob:
+        """Name and compress; outside of any transaction. A large blob is in its file when this returns.
 
-        A blob that is there already is written again: that heals a damaged one.
+        Raises `SetupError` on a full disk, leaving nothing behind.
         """
-        digest = hashlib.sha256(data).hexdigest()
-        path = self._path(digest)
-        try:
-            self._write(path, zstandard.ZstdCompressor(level=_LEVEL).compress(data))
-        except OSError as error:
-            raise_if_full(error, path if path.parent.is_dir() else self.root / path.name)
-            raise
-        return digest
+        blob = Blob(digest=hashlib.sha256(data).hexdigest(), data=self._compressor().compress(data))
+        if not blob.in_database:
+            self.files.put(blob.digest, blob.data)
+        return blob
+
+    def write(self, connection: Connection, blob: Blob) -> None:
+        """Store a small blob as part of a transaction; nothing to do for a large one."""
+        if blob.in_database:
+            row = {"digest": bytes.fromhex(blob.digest), "data": blob.data}
+            connection.execute(_INSERT[connection.dialect.name], row)
 
     def get(self, digest: str) -> bytes:
         """The bytes that hash to `digest`. Raises `DamagedBlobError` when they are missing or altered."""
-        path = self._path(digest)
+        found = self.get_many([digest])[digest]
+        if isinstance(found, DamagedBlobError):
+            raise found
+        return found
+
+    def get_many(self, digests: Iterable[str]) -> dict[str, bytes | DamagedBlobError]:
+        """All of them at once, by digest; one that is missing or altered is its error."""
+        wanted = list(dict.fromkeys(digests))
+        compressed: dict[str, bytes] = {}
+        with self._database.read() as connection:
+            for first in range(0, len(wanted), _BLOBS_PER_QUERY):
+                page = [bytes.fromhex(digest) for digest in wanted[first : first + _BLOBS_PER_QUERY]]
+                rows = connection.execute(sa.select(blobs.c.digest, blobs.c.data).where(blobs.c.digest.in_(page)))
+                compressed |= {row.digest.hex(): row.data for row in rows}
+        return {digest: self._open(digest, compressed.get(digest)) for digest in wanted}
+
+    def delete(self, connection: Connection, digests: Iterable[str]) -> None:
+        """Remove blobs, wherever they lie; one that is gone already is fine."""
+        for digest in digests:
+            row = sa.delete(blobs).where(blobs.c.digest == bytes.fromhex(digest))
+            if not connection.execute(row).rowcount:
+                self.files.delete(digest)
+
+    def _open(self, digest: str, compressed: bytes | None) -> bytes | DamagedBlobError:
         try:
-            data = zstandard.ZstdDecompressor().decompress(path.read_bytes())
-        except FileNotFoundError as error:
-            raise DamagedBlobError(f"blob {path} is missing") from error
+            data = zstandard.ZstdDecompressor().decompress(self.files.get(digest) if compressed is None else compressed)
+        except FileNotFoundError:
+            return DamagedBlobError(f"blob {digest} is missing")
         except zstandard.ZstdError as error:
-            raise DamagedBlobError(f"blob {path} cannot be decompressed: {error}") from error
+            return DamagedBlobError(f"blob {digest} cannot be decompressed: {error}")
         if hashlib.sha256(data).hexdigest() != digest:
-            raise DamagedBlobError(f"blob {path} does not match its checksum")
+            return DamagedBlobError(f"blob {digest} does not match its checksum")
         return data
 
-    def size_bytes(self, digest: str) -> int:
-        """Size on disk."""
-        return self._path(digest).stat().st_size
-
-    def delete(self, digest: str) -> None:
-        """Remove a blob; one that is gone already is fine."""
-        self._path(digest).unlink(missing_ok=True)
-
-    def _path(self, digest: str) -> Path:
-        return self.root / digest[:2] / f"{digest[2:]}.zst"
-
-    def _write(self, path: Path, data: bytes) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".")
-        temporary = Path(name)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                if self._fsync:
-                    os.fsync(file.fileno())
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        if self._fsync:
-            _fsync_folder(path.parent)
-
-
-def _fsync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    def _compressor(self) -> zstandard.ZstdCompressor:
+        """One per thread: making it costs more than compressing a small blob."""
+        if not hasattr(self._thread, "compressor"):
+            self._thread.compressor = zstandard.ZstdCompressor(level=_LEVEL)
+        return self._thread.compressor

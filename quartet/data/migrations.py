@@ -1,4 +1,7 @@
-"""Steps from one schema version to the next, run inside the transaction that opens an older ledger."""
+"""Steps from one schema version to the next, run inside the transaction that opens an older ledger.
+
+Ledgers of versions 1 and 2 are SQLite files; PostgreSQL begins with version 3.
+"""
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -30,6 +33,10 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         " FOREIGN KEY(trajectory_id) REFERENCES trajectories (id))",
         "CREATE INDEX replays_by_group ON replays (group_id)",
         "CREATE INDEX replays_by_trajectory ON replays (trajectory_id)",
+    ),
+    2: (
+        "CREATE TABLE blobs (id INTEGER NOT NULL, digest BLOB NOT NULL, data BLOB NOT NULL, PRIMARY KEY (id))",
+        "CREATE UNIQUE INDEX one_blob_per_digest ON blobs (digest)",
     ),
 }
 """SQL that turns a ledger of this version into the next one."""

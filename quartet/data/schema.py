@@ -1,4 +1,4 @@
-"""The ledger's tables, declared once; SQLite uses them now, PostgreSQL can use the same declaration.
+"""The ledger's tables, declared once for SQLite and PostgreSQL.
 
 Times are Unix seconds, sizes are bytes. Rows are never deleted: what was superseded, late, failed or dropped stays,
 marked as such, so that every promise of the ledger can be checked by a query afterwards.
@@ -8,12 +8,14 @@ from enum import StrEnum
 
 from sqlalchemy import (
     JSON,
+    BigInteger,
     Boolean,
     Column,
     Float,
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -21,7 +23,7 @@ from sqlalchemy import (
     text,
 )
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Raised whenever a table changes, together with a step in `migrations.py`; a ledger of a newer version is refused."""
 
 
@@ -40,6 +42,15 @@ class TrajectoryKind(StrEnum):
 metadata = MetaData()
 
 run_values = Table("run", metadata, Column("key", Text, primary_key=True), Column("value", JSON, nullable=False))
+
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("digest", LargeBinary, nullable=False),  # SHA-256 of what was stored, before compression
+    Column("data", LargeBinary, nullable=False),
+    Index("one_blob_per_digest", "digest", unique=True),
+)
 
 policies = Table(
     "policies",
@@ -69,7 +80,7 @@ groups = Table(
     Column("tag", Text, nullable=False),
     Column("env", Text, nullable=False),
     Column("family", Text, nullable=False),
-    Column("task_seed", Integer, nullable=False),
+    Column("task_seed", BigInteger().with_variant(Integer, "sqlite"), nullable=False),
     Column("params", JSON, nullable=False),
     Column("num_rollouts", Integer, nullable=False),
     Column("max_turns", Integer, nullable=False),

@@ -3,24 +3,24 @@
 Two blobs, because pictures are most of the bytes and the disk budget takes them first.
 """
 
+from collections.abc import Iterable
 from typing import TypeVar
 
 import msgspec
 from msgspec import Struct, structs
+from sqlalchemy import Connection
 
-from quartet.data.blobs import BlobStore, DamagedBlobError
+from quartet.data.blobs import Blob, BlobStore, DamagedBlobError
 from quartet.types import Trajectory, Turn
 
 T = TypeVar("T")
 
 
-class StoredTrajectory(Struct, frozen=True, kw_only=True):
-    """Where a trajectory lies. Sizes are bytes on disk."""
+class PackedTrajectory(Struct, frozen=True, kw_only=True):
+    """A trajectory on its way into the store."""
 
-    blob: str
-    blob_bytes: int
-    screenshots_blob: str | None
-    screenshots_bytes: int
+    record: Blob
+    screenshots: Blob | None
 
 
 class TrajectoryStore:
@@ -29,35 +29,53 @@ class TrajectoryStore:
     def __init__(self, blobs: BlobStore) -> None:
         self.blobs = blobs
 
-    def save(self, trajectory: Trajectory) -> StoredTrajectory:
-        """Write both blobs. They are on disk when this returns. Raises `SetupError` on a full disk."""
+    def pack(self, trajectory: Trajectory) -> PackedTrajectory:
+        """Encode and compress, outside of any transaction. Raises `SetupError` on a full disk."""
         pictures = [turn.observation.screenshot for turn in trajectory.turns]
-        bare = structs.replace(trajectory, turns=[_with_screenshot(turn, None) for turn in trajectory.turns])
-        blob = self.blobs.put(msgspec.msgpack.encode(bare))
-        screenshots = self.blobs.put(msgspec.msgpack.encode(pictures)) if any(pictures) else None
-        return StoredTrajectory(
-            blob=blob,
-            blob_bytes=self.blobs.size_bytes(blob),
-            screenshots_blob=screenshots,
-            screenshots_bytes=self.blobs.size_bytes(screenshots) if screenshots else 0,
+        bare = trajectory
+        if any(pictures):
+            bare = structs.replace(trajectory, turns=[_with_screenshot(turn, None) for turn in trajectory.turns])
+        return PackedTrajectory(
+            record=self.blobs.pack(msgspec.msgpack.encode(bare)),
+            screenshots=self.blobs.pack(msgspec.msgpack.encode(pictures)) if any(pictures) else None,
         )
+
+    def write(self, connection: Connection, packed: PackedTrajectory) -> None:
+        """Store both blobs as part of a transaction."""
+        self.blobs.write(connection, packed.record)
+        if packed.screenshots:
+            self.blobs.write(connection, packed.screenshots)
 
     def load(self, blob: str, screenshots_blob: str | None = None) -> Trajectory:
         """Read a trajectory, with its pictures when their blob is given. Raises `DamagedBlobError`."""
-        trajectory = self._decode(blob, Trajectory)
+        trajectory = _decode(blob, self.blobs.get(blob), Trajectory)
         if screenshots_blob is None:
             return trajectory
-        pictures = self._decode(screenshots_blob, list[bytes | None])
+        pictures = _decode(screenshots_blob, self.blobs.get(screenshots_blob), list[bytes | None])
         if len(pictures) != len(trajectory.turns):
             raise DamagedBlobError(f"blob {screenshots_blob} holds {len(pictures)} pictures of another trajectory")
         turns = [_with_screenshot(turn, picture) for turn, picture in zip(trajectory.turns, pictures, strict=True)]
         return structs.replace(trajectory, turns=turns)
 
-    def _decode(self, blob: str, kind: type[T]) -> T:
-        try:
-            return msgspec.msgpack.decode(self.blobs.get(blob), type=kind)
-        except msgspec.MsgspecError as error:
-            raise DamagedBlobError(f"blob {blob} does not hold a {kind}: {error}") from error
+    def load_many(self, blobs: Iterable[str]) -> dict[str, Trajectory | DamagedBlobError]:
+        """Records without pictures, by blob; one that cannot be read is its error."""
+        return {blob: _decoded(blob, data) for blob, data in self.blobs.get_many(blobs).items()}
+
+
+def _decoded(blob: str, data: bytes | DamagedBlobError) -> Trajectory | DamagedBlobError:
+    if isinstance(data, DamagedBlobError):
+        return data
+    try:
+        return _decode(blob, data, Trajectory)
+    except DamagedBlobError as error:
+        return error
+
+
+def _decode(blob: str, data: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.msgpack.decode(data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise DamagedBlobError(f"blob {blob} does not hold a {kind}: {error}") from error
 
 
 def _with_screenshot(turn: Turn, screenshot: bytes | None) -> Turn:

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 
 from quartet.config import Recipe
+from quartet.data.database import drop_database
 from quartet.errors import ConfigError, SetupError
 from quartet.recipe_file import load_recipe, refuse_changes, to_toml
 
@@ -36,6 +37,7 @@ def prepare(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = False)
     run_dir.mkdir(parents=True, exist_ok=True)
     with RunLock(run_dir):  # a run that goes on keeps its files
         if fresh:
+            drop_database(run_dir)
             _clear(run_dir)
         (run_dir / CONFIG).write_text(to_toml(recipe))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 
 from quartet.config import Recipe
+from quartet.data.database import has_database
 from quartet.data.evaluation import admit_evaluation
 from quartet.data.ledger import Ledger
 from quartet.env import suite_families
@@ -92,8 +93,8 @@ def admit_missing_evaluations(recipe: Recipe, ledger: Ledger, when: str) -> list
 
 def open_or_create(recipe: Recipe, run_dir: Path) -> Ledger:
     """The run's ledger; a new one starts with the recipe's model as policy version 0."""
-    if (run_dir / "ledger.sqlite").exists():
+    if has_database(run_dir):
         return Ledger.open(run_dir)
-    ledger = Ledger.create(run_dir, seed=recipe.seed, durability=recipe.ledger.durability)
+    ledger = Ledger.create(run_dir, seed=recipe.seed, **recipe.ledger.model_dump())
     ledger.register_initial_policy(str(Path(recipe.model.path).resolve()))
     return ledger

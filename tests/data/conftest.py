@@ -2,6 +2,7 @@ import pytest
 from samples import FakeClock
 
 from quartet.data.ledger import Ledger
+from tests.postgresql_server import needs_postgresql, server_url
 
 
 @pytest.fixture
@@ -9,9 +10,15 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=needs_postgresql)])
+def url(request) -> str:
+    """Where the ledger of a test lies: every test of its behaviour runs on both databases."""
+    return "" if request.param == "sqlite" else server_url()
+
+
 @pytest.fixture
-def ledger(tmp_path, clock):
-    ledger = Ledger.create(tmp_path / "run", seed=5, clock=clock)
+def ledger(tmp_path, clock, url):
+    ledger = Ledger.create(tmp_path / "run", seed=5, clock=clock, url=url)
     ledger.register_initial_policy("policies/v000000")
     yield ledger
     ledger.close()

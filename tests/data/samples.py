@@ -3,9 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+import sqlalchemy as sa
+
 from quartet.config import Recipe
 from quartet.data.ledger import AppendOutcome, Ledger
 from quartet.data.manager import DataManager
+from quartet.data.schema import blobs, trajectories
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
 from quartet.recipe_file import parse_recipe
@@ -22,6 +26,9 @@ from quartet.types import (
     Trajectory,
     Turn,
 )
+
+on_sqlite = pytest.mark.parametrize("url", [""], ids=["sqlite"])
+"""For tests of the file itself."""
 
 
 class FakeClock:
@@ -110,3 +117,28 @@ def manager_of(recipe: Recipe, ledger: Ledger, clock: FakeClock) -> Iterator[Dat
         yield DataManager(recipe, ledger, recorder, Presence(ledger, "manager"), clock=clock)
     finally:
         recorder.close()
+
+
+def spoil(ledger: Ledger, *rollout_ids: int, missing: bool = False) -> list[str]:
+    """Damage the records of these rollouts where they lie, or remove them; returns the digests."""
+    query = sa.select(trajectories.c.blob).where(trajectories.c.rollout_id.in_(rollout_ids))
+    with ledger._database.write() as connection:
+        digests = list(connection.execute(query).scalars())
+        mine = blobs.c.digest.in_([bytes.fromhex(digest) for digest in digests])
+        change = sa.delete(blobs) if missing else sa.update(blobs).values(data=b"damaged")
+        assert connection.execute(change.where(mine)).rowcount
+    return digests
+
+
+def unguard(ledger: Ledger, *tables: str) -> None:
+    """Take the database's own guard off, as only a stranger would."""
+    with ledger._database.write() as connection:
+        for table in tables:
+            on = f" ON {table}" if connection.dialect.name == "postgresql" else ""
+            connection.exec_driver_sql(f"DROP TRIGGER {table}_guard{on}")
+
+
+def tamper(ledger: Ledger, statement: str) -> None:
+    """Plain SQL, past every check of the program."""
+    with ledger._database.write() as connection:
+        connection.exec_driver_sql(statement)

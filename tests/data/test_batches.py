@@ -1,9 +1,8 @@
 """Batches: exactly once, bounded staleness, damage, and a proof that finds a violation when there is one."""
 
-import sqlite3
-
 import pytest
-from samples import finish, plan, trainable_group
+from samples import finish, plan, spoil, tamper, trainable_group, unguard
+from sqlalchemy.exc import IntegrityError
 
 from quartet.errors import LeaseLostError
 from quartet.types import Status
@@ -114,18 +113,15 @@ def test_members_a_filter_leaves_out_are_kept_but_not_trained(ledger):
     assert (ledger.totals().trained_tokens, ledger.totals().lost) == (2, 0)
 
 
-def test_a_damaged_blob_costs_its_member_and_a_group_that_gets_too_small(ledger, tmp_path):
+def test_a_damaged_blob_costs_its_member_and_a_group_that_gets_too_small(ledger):
     broken, whole = trainable_group(ledger, family="broken"), trainable_group(ledger, family="whole")
-    with sqlite3.connect(tmp_path / "run" / "ledger.sqlite") as connection:
-        ((digest,),) = connection.execute("SELECT blob FROM trajectories WHERE group_id = ? LIMIT 1", (broken,))
-    path = tmp_path / "run" / "blobs" / digest[:2] / f"{digest[2:]}.zst"
-    path.write_bytes(path.read_bytes()[:-3])
+    (digest,) = spoil(ledger, ledger.load_group(broken).members[0].rollout_id)
     assert [group.group_id for group in claim(ledger).groups] == [whole]
     totals = ledger.totals()
     assert totals.dropped_by_reason == {"damaged": 1}
     assert (totals.lost, ledger.status_counts()) == (0, {"completed": 3, "damaged": 1})
     (event,) = [event for event in ledger.events() if event.kind == "blob_damaged"]
-    assert str(path) in event.fields["finding"]
+    assert digest in event.fields["finding"]
 
 
 def test_a_crash_between_checkpoints_rolls_back_and_reuses_no_version(ledger):
@@ -158,26 +154,25 @@ TAMPERING = {
     "an unused member of a trained group": ("UPDATE uses SET trajectory_id = 3 WHERE trajectory_id = 1", 1, 0),
     "a batch that vanished": ("UPDATE groups SET state = 'claimed'", 4, 0),
     "a drop without reason": ("UPDATE groups SET state = 'dropped' WHERE id = 1", 2, 0),
-    "a record that vanished": ("UPDATE trajectories SET kind = 'late', counted = 0 WHERE id = 4", 1, 0),
-    "a second use": ("INSERT INTO uses (trajectory_id, batch_id, role, voided) VALUES (1, 1, 'fresh', 1)", 0, 1),
+    "a record that vanished": ("UPDATE trajectories SET kind = 'late', counted = false WHERE id = 4", 1, 0),
+    "a second use": ("INSERT INTO uses (trajectory_id, batch_id, role, voided) VALUES (1, 1, 'fresh', true)", 0, 1),
 }
 
 
 @pytest.mark.parametrize("name", TAMPERING)
-def test_a_broken_promise_is_found(ledger, tmp_path, name):
+def test_a_broken_promise_is_found(ledger, name):
     tampering, lost, trained_twice = TAMPERING[name]
     trainable_group(ledger)
     ledger.commit_batch(claim(ledger), "policies/v1", {})
     trainable_group(ledger)
     assert (ledger.totals().lost, ledger.totals().trained_twice) == (0, 0)
-    with sqlite3.connect(tmp_path / "run" / "ledger.sqlite") as connection:
-        connection.execute("DROP TRIGGER groups_guard")  # past the database's own guard
-        connection.execute(tampering)
+    unguard(ledger, "groups")
+    tamper(ledger, tampering)
     assert (ledger.totals().lost, ledger.totals().trained_twice) == (lost, trained_twice)
 
 
-def test_the_database_itself_refuses_a_second_live_use(ledger, tmp_path):
+def test_the_database_itself_refuses_a_second_live_use(ledger):
     trainable_group(ledger)
     claim(ledger)
-    with sqlite3.connect(tmp_path / "run" / "ledger.sqlite") as connection, pytest.raises(sqlite3.IntegrityError):
-        connection.execute("INSERT INTO uses (trajectory_id, batch_id, role, voided) VALUES (1, 1, 'fresh', 0)")
+    with pytest.raises(IntegrityError):
+        tamper(ledger, "INSERT INTO uses (trajectory_id, batch_id, role, voided) VALUES (1, 1, 'fresh', false)")

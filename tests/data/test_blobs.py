@@ -1,84 +1,153 @@
-"""Blobs: what is read is what was written, or an error that names the file."""
+"""Blobs: what is read is what was written, or an error that names it; small ones need no file."""
 
+import os
 import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+import sqlalchemy as sa
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from samples import trajectory
+from samples import finish, plan, trajectory
 
-from quartet.data.blobs import BlobStore, DamagedBlobError
+from quartet.data.blob_files import BlobFiles, LocalBlobFiles, ObjectBlobFiles
+from quartet.data.blobs import LARGEST_IN_DATABASE_BYTES, BlobStore, DamagedBlobError
+from quartet.data.schema import blobs
 from quartet.data.trajectory_store import TrajectoryStore
+from quartet.errors import SetupError
 from quartet.types import Task
 
 TASK = Task(env="bandit", family="left", seed=3, params={"turns": 2})
+LARGE = os.urandom(2 * LARGEST_IN_DATABASE_BYTES)
 
 
-@settings(max_examples=20, deadline=None)
+@pytest.fixture(params=["local", "memory://", "file://"])
+def files(request, tmp_path) -> BlobFiles:
+    if request.param == "local":
+        return LocalBlobFiles(tmp_path / "blobs", fsync=True)
+    return ObjectBlobFiles(f"{request.param}{tmp_path / 'objects'}")
+
+
+@pytest.fixture
+def store(ledger, files) -> BlobStore:
+    return BlobStore(ledger._database, files)
+
+
+def put(store: BlobStore, data: bytes) -> str:
+    blob = store.pack(data)
+    with store._database.write() as connection:
+        store.write(connection, blob)
+    return blob.digest
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.binary(max_size=2000))
-def test_round_trip(tmp_path_factory, data):
-    store = BlobStore(tmp_path_factory.mktemp("blobs"), fsync=True)
-    digest = store.put(data)
+def test_round_trip(store, data):
+    digest = put(store, data)
     assert store.get(digest) == data
-    assert store.put(data) == digest
+    assert put(store, data) == digest
+    assert list(store.files.digests()) == []
+
+
+def test_a_large_one_is_a_file(store, files):
+    digest = put(store, LARGE)
+    assert (store.get(digest), put(store, LARGE)) == (LARGE, digest)
+    assert list(files.digests()) == [digest]
+    with store._database.write() as connection:
+        store.delete(connection, [digest])
+        store.delete(connection, [digest])
+    assert list(files.digests()) == []
+
+
+def test_many_at_once_with_those_that_are_gone(store):
+    data = [os.urandom(20) for _ in range(1200)]
+    digests = [store.pack(item).digest for item in data]
+    with store._database.write() as connection:
+        for item in data[::2]:
+            store.write(connection, store.pack(item))
+    found = store.get_many(digests)
+    assert list(found) == digests
+    assert [isinstance(found[digest], DamagedBlobError) for digest in digests] == [False, True] * 600
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: b"", lambda data: b"x" * len(data)])
-def test_damage_is_noticed_and_named(tmp_path, damage):
-    store = BlobStore(tmp_path)
-    digest = store.put(b"some record")
-    (path,) = tmp_path.rglob("*.zst")
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(DamagedBlobError, match=digest[2:]):
+@pytest.mark.parametrize("content", [b"some record", LARGE], ids=["small", "large"])
+def test_damage_is_noticed_named_and_healed(store, files, damage, content):
+    blob = store.pack(content)
+    digest = put(store, content)
+    if blob.in_database:
+        with store._database.write() as connection:
+            connection.execute(sa.update(blobs).values(data=damage(blob.data)))
+    else:
+        files.put(digest, damage(blob.data))
+    with pytest.raises(DamagedBlobError, match=digest):
         store.get(digest)
-    store.put(b"some record")
-    assert store.get(digest) == b"some record"
+    put(store, content)
+    assert store.get(digest) == content
 
 
-def test_a_whole_file_under_a_wrong_name_is_noticed(tmp_path):
-    store = BlobStore(tmp_path)
-    one, other = store.put(b"one"), store.put(b"other")
-    (tmp_path / one[:2] / f"{one[2:]}.zst").write_bytes((tmp_path / other[:2] / f"{other[2:]}.zst").read_bytes())
+def test_a_whole_blob_under_a_wrong_name_is_noticed(store, files):
+    one, other = put(store, LARGE), store.pack(b"other")
+    files.put(one, other.data)
     with pytest.raises(DamagedBlobError, match="checksum"):
         store.get(one)
 
 
-def test_a_missing_blob_is_damage(tmp_path):
+def test_a_missing_blob_is_damage(store):
     with pytest.raises(DamagedBlobError, match="missing"):
-        BlobStore(tmp_path).get("ab" * 32)
+        store.get("ab" * 32)
 
 
-def test_trajectory_with_and_without_its_pictures(tmp_path):
-    store = TrajectoryStore(BlobStore(tmp_path))
+def test_trajectory_with_and_without_its_pictures(ledger, store):
+    trajectories = TrajectoryStore(store)
     seen = trajectory(TASK, reward=1.0, versions=(1, 2), screenshot=b"\x89PNG")
-    stored = store.save(seen)
-    assert store.load(stored.blob, stored.screenshots_blob) == seen
-    assert store.load(stored.blob).turns[0].observation.screenshot is None
-    assert store.load(stored.blob).calls == seen.calls
-    assert store.save(trajectory(TASK)).screenshots_blob is None
+    packed = trajectories.pack(seen)
+    assert packed.screenshots is not None
+    with ledger._database.write() as connection:
+        trajectories.write(connection, packed)
+    assert trajectories.load(packed.record.digest, packed.screenshots.digest) == seen
+    assert trajectories.load(packed.record.digest).turns[0].observation.screenshot is None
+    assert trajectories.load(packed.record.digest).calls == seen.calls
+    assert trajectories.pack(trajectory(TASK)).screenshots is None
 
 
-def test_a_blob_of_something_else_is_damage(tmp_path):
-    store = TrajectoryStore(BlobStore(tmp_path))
+def test_a_blob_of_something_else_is_damage(store):
     with pytest.raises(DamagedBlobError):
-        store.load(store.blobs.put(b"\x93\x01\x02\x03"))
+        TrajectoryStore(store).load(put(store, b"\x93\x01\x02\x03"))
+
+
+def test_a_blob_and_its_row_are_never_without_each_other(ledger):
+    """The transaction that fails leaves neither."""
+    ledger.admit(plan(rollouts=1))
+    (lease,) = ledger.claim_rollouts("w", 1, 60)
+    packed = ledger._store.pack(trajectory(TASK))
+    with pytest.raises(ZeroDivisionError), ledger._database.write() as connection:
+        ledger._store.write(connection, packed)
+        raise ZeroDivisionError
+    with pytest.raises(DamagedBlobError, match="missing"):
+        ledger._store.load(packed.record.digest)
+    finish(ledger, lease)
+
+
+def test_an_unknown_object_store_is_explained():
+    with pytest.raises(SetupError, match="blobs_url"):
+        ObjectBlobFiles("nosuch://bucket/run")
 
 
 FULL_DISK = """
 import os, resource, sys
 from pathlib import Path
-from quartet.data.blobs import BlobStore
+from quartet.data.blob_files import LocalBlobFiles
 from quartet.errors import SetupError
 
-store = BlobStore(Path(sys.argv[1]))
-small = store.put(b"small")
+files = LocalBlobFiles(Path(sys.argv[1]))
+files.put("ab" * 32, b"small")
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 try:
-    store.put(os.urandom(100_000))
+    files.put("cd" * 32, os.urandom(100_000))
 except SetupError as error:
     print(error)
-assert store.get(small) == b"small"
+assert files.get("ab" * 32) == b"small"
 """
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from samples import finish, plan, recipe
+from samples import finish, on_sqlite, plan, recipe
 from test_control import NOTHING, context
 
 from quartet.data.control import ALLOCATORS, HORIZONS, SAMPLERS
@@ -168,6 +168,7 @@ def test_vade_prefers_what_is_sometimes_solved():
     assert seen["even"] > 490
 
 
+@on_sqlite
 def test_what_control_asks_comes_from_an_index(ledger):
     """However long the run: SQLite uses a partial index only when the query's words imply its condition."""
     with ledger._database.read() as connection:

@@ -1,8 +1,5 @@
 """Filters: who stays, who leaves, and the recorded reason."""
 
-import sqlite3
-from contextlib import closing
-
 import pytest
 from msgspec.structs import replace
 from samples import finish, manager_of, plan, recipe, trajectory
@@ -91,6 +88,7 @@ def test_every_member_that_is_left_out_says_why(ledger, clock):
         ledger.append(lease, made, 3)
     with manager_of(whole, ledger, clock) as manager:
         manager.tick()
-    with closing(sqlite3.connect(ledger.run_dir / "ledger.sqlite")) as file:
-        reasons = [row[0] for row in file.execute("SELECT excluded FROM trajectories ORDER BY rollout_id")]
+    with ledger._database.read() as connection:
+        rows = connection.exec_driver_sql("SELECT excluded FROM trajectories ORDER BY rollout_id")
+        reasons = list(rows.scalars())
     assert reasons == ["", "overlong", "broken", ""]

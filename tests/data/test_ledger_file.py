@@ -7,8 +7,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from samples import plan, trainable_group
+from samples import on_sqlite, plan, trainable_group
 
+from quartet.data.blob_files import LocalBlobFiles
 from quartet.data.ledger import Ledger
 from quartet.errors import LedgerError
 
@@ -71,7 +72,10 @@ def as_version_1(ledger: Ledger, run_dir: Path) -> None:
             names = ", ".join(f'"{column[1]}"' for column in old.execute(f"PRAGMA main.table_info({table})"))
             old.execute(f"INSERT INTO main.{table} ({names}) SELECT {names} FROM new.{table}")
         old.execute("UPDATE run SET value = '1' WHERE key = 'schema_version'")
+        blobs = old.execute("SELECT digest, data FROM new.blobs").fetchall()
         old.commit()
+    for digest, data in blobs:  # every blob was a file
+        LocalBlobFiles(run_dir / "blobs").put(digest.hex(), data)
 
 
 def definitions(ledger: Ledger) -> dict[str, object]:
@@ -84,6 +88,7 @@ def definitions(ledger: Ledger) -> dict[str, object]:
         return found
 
 
+@on_sqlite
 def test_an_older_ledger_is_upgraded_when_asked(ledger, tmp_path):
     trainable_group(ledger)
     trainable_group(ledger, family="right")
@@ -127,6 +132,7 @@ except SetupError as error:
 """
 
 
+@on_sqlite
 def test_a_full_disk_is_explained_and_what_was_committed_stays(ledger):
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(ledger.run_dir)], capture_output=True, text=True, check=True, timeout=60

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from samples import FakeClock, finish, plan
 
+from quartet.data.database import drop_database
 from quartet.data.ledger import Ledger
 from quartet.data.rows import AppendOutcome
 from quartet.errors import LeaseLostError
 from quartet.types import Batch, ReplayRule, RolloutLease, Status
+from tests.postgresql_server import needs_postgresql, server_url
 
 LEASE_SECONDS, DEADLINE_SECONDS, MAX_ATTEMPTS, MAX_LAG, MAX_REPLAYS = 10.0, 40.0, 3, 1, 2
 statuses = st.sampled_from([Status.COMPLETED, Status.COMPLETED, Status.TRUNCATED_TURNS, Status.ERROR_ENV])
@@ -22,6 +24,11 @@ statuses = st.sampled_from([Status.COMPLETED, Status.COMPLETED, Status.TRUNCATED
 
 class LedgerMachine(RuleBasedStateMachine):
     """The model: which attempt holds each rollout, which rollouts ended, which were trained by a commit."""
+
+    @staticmethod
+    def url() -> str:
+        """Where the ledger lies."""
+        return ""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +44,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @initialize()
     def create(self) -> None:
-        self.ledger = Ledger.create(self.folder / "run", clock=self.clock)
+        self.ledger = Ledger.create(self.folder / "run", clock=self.clock, url=self.url())
         self.ledger.register_initial_policy("p0")
         self.admit(2)
         self.claim(2)
@@ -46,6 +53,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if hasattr(self, "ledger"):
             self.audit()
             self.ledger.close()
+            drop_database(self.folder / "run")
         shutil.rmtree(self.folder)
 
     @rule(rollouts=st.integers(1, 3))
@@ -191,6 +199,21 @@ TestLedger = LedgerMachine.TestCase
 TestLedger.settings = settings(
     max_examples=20, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+
+
+class PostgresqlMachine(LedgerMachine):
+    """The same promises on the other database."""
+
+    @staticmethod
+    def url() -> str:
+        return server_url()
+
+
+@needs_postgresql
+class TestLedgerOnPostgresql(PostgresqlMachine.TestCase):
+    settings = settings(
+        max_examples=20, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
 
 
 @pytest.mark.slow

@@ -34,8 +34,8 @@ def start(run_dir: Path, name: str) -> subprocess.Popen[str]:
     )
 
 
-def test_kill_minus_nine_loses_nothing_that_was_appended(tmp_path):
-    ledger = Ledger.create(tmp_path)
+def test_kill_minus_nine_loses_nothing_that_was_appended(tmp_path, url):
+    ledger = Ledger.create(tmp_path, url=url)
     ledger.register_initial_policy("p0")
     for _ in range(GROUPS):
         ledger.admit(plan(rollouts=ROLLOUTS))
@@ -67,9 +67,9 @@ def test_kill_minus_nine_loses_nothing_that_was_appended(tmp_path):
     ledger.close()
 
 
-def test_writers_take_turns(tmp_path):
+def test_writers_take_turns(tmp_path, url):
     """Two processes that write as fast as they can: every rollout is claimed by exactly one of them."""
-    ledger = Ledger.create(tmp_path)
+    ledger = Ledger.create(tmp_path, url=url)
     ledger.register_initial_policy("p0")
     for _ in range(10):
         ledger.admit(plan(rollouts=ROLLOUTS))

@@ -1,10 +1,7 @@
 """The success pool: who joins, by which rule, how often, and what the ledger and the trainer make of it."""
 
-import sqlite3
-from contextlib import closing
-
 from msgspec.structs import replace
-from samples import finish, manager_of, plan, recipe, trajectory
+from samples import finish, manager_of, plan, recipe, spoil, trajectory
 
 from quartet.data.ledger import Ledger
 from quartet.data.replay.success_pool import SuccessPool
@@ -128,8 +125,7 @@ def test_a_damaged_entry_is_marked_and_passed_over(ledger, clock):
     for _ in range(2):
         pool.observe(ledger.load_group(rolled_out(ledger, 1.0)))
     failed = ledger.load_group(rolled_out(ledger, 0.0, 0.0))
-    for path in (ledger.run_dir / "blobs").rglob("*.zst"):
-        path.write_bytes(b"damaged")
+    spoil(ledger, 1, 2)
     assert pool.compose(failed) == failed
     assert {event.kind for event in ledger.events()} == {"blob_damaged"}
 
@@ -168,12 +164,6 @@ def test_lag_is_of_fresh_trajectories(ledger, clock):
     assert ledger.totals().replayed == 2
 
 
-def damage(ledger: Ledger) -> None:
-    for path in (ledger.run_dir / "blobs").rglob("*.zst"):
-        if b"damaged" not in path.read_bytes():
-            path.write_bytes(b"damaged")
-
-
 def test_a_group_that_lost_its_stored_member_is_dropped(ledger, clock):
     """Found at the claim: without the success there is nothing to compare."""
     rolled_out(ledger, 1.0, 0.0)
@@ -182,10 +172,7 @@ def test_a_group_that_lost_its_stored_member_is_dropped(ledger, clock):
     failed = rolled_out(ledger, 0.0, 0.0)
     tick(ledger, clock)
     (entry,) = ledger.stored_successes(Task(env="bandit", family="left", seed=1), 8)
-    with closing(sqlite3.connect(ledger.run_dir / "ledger.sqlite")) as file:
-        query = "SELECT blob FROM trajectories WHERE rollout_id = ?"
-        (blob,) = file.execute(query, (entry,)).fetchone()
-    ledger._store.blobs.delete(blob)
+    spoil(ledger, entry, missing=True)
     assert ledger.claim_batch("t", 1, 1, "mask", 60) is None
     assert ledger.totals().dropped_by_reason == {"damaged": 1}
     assert ledger.load_group(failed).members != []
@@ -195,7 +182,7 @@ def test_a_damaged_entry_takes_its_own_waiting_group_along(ledger, clock):
     rolled_out(ledger, 1.0, 0.0)
     tick(ledger, clock)
     failed = rolled_out(ledger, 0.0, 0.0)
-    damage(ledger)
+    spoil(ledger, 1)
     pool = SuccessPool(recipe(replay={"name": "success_pool"}), ledger)
     group = Group(group_id=failed, task=Task(env="bandit", family="left", seed=1), members=[FAILED_MEMBER])
     assert pool.compose(group) == group

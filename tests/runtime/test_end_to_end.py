@@ -15,6 +15,7 @@ from quartet.data.ledger import Ledger
 from quartet.observe.plot import draw_run
 from quartet.recipe_file import to_toml
 from tests.conftest import bandit_recipe
+from tests.postgresql_server import needs_postgresql, server_url
 
 pytestmark = pytest.mark.slow
 
@@ -68,8 +69,10 @@ def train_step(run: Path) -> int:
     return step
 
 
-def test_bandit_learns_and_every_promise_holds(tmp_path, bandit_policy):
-    summary = finish(start_run(tmp_path, bandit_recipe(bandit_policy)))
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=needs_postgresql)])
+def test_bandit_learns_and_every_promise_holds(tmp_path, bandit_policy, database):
+    url = "" if database == "sqlite" else server_url()
+    summary = finish(start_run(tmp_path, bandit_recipe(bandit_policy, ledger={"url": url})))
     assert 0.2 < summary["success_before_sampled"] < 0.8
     assert summary["success_after"] > 0.95
     assert summary["success_after_sampled"] > 0.95

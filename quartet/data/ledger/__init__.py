@@ -6,9 +6,13 @@ One class, one file per state machine. Every public method is one transaction; e
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import sqlalchemy as sa
+
+from quartet.data.blob_files import LocalBlobFiles, ObjectBlobFiles
 from quartet.data.blobs import BlobStore
-from quartet.data.database import Database, Durability
+from quartet.data.database import Database, Durability, create_database, find_database
 from quartet.data.ledger.batches import Batches
 from quartet.data.ledger.bias import Bias
 from quartet.data.ledger.check import Check
@@ -26,8 +30,6 @@ from quartet.errors import LedgerError
 
 __all__ = ["AppendOutcome", "Ledger"]
 
-_FILE = "ledger.sqlite"
-
 
 class Ledger(Rollouts, Evaluations, Batches, Modules, Statistics, Check, Bias, DiskSpace):
     """The ledger of one run. Safe to share between threads; every process opens its own.
@@ -41,24 +43,23 @@ class Ledger(Rollouts, Evaluations, Batches, Modules, Statistics, Check, Bias, D
         run_dir: Path,
         *,
         durability: Durability = "process",
+        url: str = "",
+        blobs_url: str = "",
         seed: int = 0,
         clock: Callable[[], float] = time.time,
     ) -> "Ledger":
         """Make the ledger of a new run. Raises `LedgerError` when there is one already.
 
-        `durability` holds for the whole run; `seed` is where every rollout's sampling seed is derived from.
+        All of it holds for the whole run: `url` names a PostgreSQL database, empty is SQLite; `blobs_url` is where
+        large blobs go, empty is the run's folder; `seed` is where every rollout's sampling seed is derived from.
         """
-        path = run_dir / _FILE
-        if path.exists():
-            raise LedgerError(f"there is a run in {run_dir} already", "go on with it by --resume, or give another name")
-        run_dir.mkdir(parents=True, exist_ok=True)
-        ledger = cls._connect(run_dir, durability, clock)
+        values = {"schema_version": SCHEMA_VERSION, "durability": durability, "blobs_url": blobs_url, "seed": seed}
+        ledger = cls._on(run_dir, create_database(run_dir, durability, url), values, clock)
         with ledger._database.write() as connection:
             metadata.create_all(connection)
             guard(connection)
-            ledger._set_value(connection, "schema_version", SCHEMA_VERSION)
-            ledger._set_value(connection, "durability", durability)
-            ledger._set_value(connection, "seed", seed)
+            for key, value in values.items():
+                ledger._set_value(connection, key, value)
         return ledger
 
     @classmethod
@@ -68,24 +69,23 @@ class Ledger(Rollouts, Evaluations, Batches, Modules, Statistics, Check, Bias, D
         With `upgrade` an older schema is brought up to date. Only who holds the run's lock may ask for that: modules of
         an older Quartet that are still at work would lose their ledger.
         """
-        probe = Database(run_dir / _FILE, "process")
+        probe = cls._on(run_dir, find_database(run_dir), {}, clock)
         try:
-            probe.check()
+            probe._database.check()
+            probe._check_version(upgrade)
+            values = {key: probe.value(key, default) for key, default in _DEFAULTS.items()}
         finally:
             probe.close()
-        ledger = cls._connect(run_dir, "process", clock)
-        try:
-            ledger._check_version(upgrade)
-        except LedgerError:
-            ledger.close()
-            raise
-        durability: Durability = ledger.value("durability", "process")
-        if durability == "full":
-            ledger.close()
-            ledger = cls._connect(run_dir, durability, clock)
-        return ledger
+        return cls._on(run_dir, find_database(run_dir, values["durability"]), values, clock)
 
     def _check_version(self, upgrade: bool) -> None:
+        with self._database.read() as connection:
+            made = sa.inspect(connection).has_table("run")
+        if not made:
+            raise LedgerError(
+                f"the ledger of {self.run_dir} has no tables: whoever made it was stopped half-way",
+                "nothing was in it; start the run again with --fresh",
+            )
         version = self.value("schema_version", 0)
         if version == SCHEMA_VERSION:
             return
@@ -96,7 +96,8 @@ class Ledger(Rollouts, Evaluations, Batches, Modules, Statistics, Check, Bias, D
         else:
             return self._upgrade()
         raise LedgerError(
-            f"{self.run_dir / _FILE} has schema version {version}, this Quartet reads version {SCHEMA_VERSION}", advice
+            f"the ledger of {self.run_dir} has schema version {version}, this Quartet reads version {SCHEMA_VERSION}",
+            advice,
         )
 
     def _upgrade(self) -> None:
@@ -108,6 +109,15 @@ class Ledger(Rollouts, Evaluations, Batches, Modules, Statistics, Check, Bias, D
             self._event(connection, "ledger_upgraded", from_version=version, to_version=SCHEMA_VERSION)
 
     @classmethod
-    def _connect(cls, run_dir: Path, durability: Durability, clock: Callable[[], float]) -> "Ledger":
-        blobs = BlobStore(run_dir / "blobs", fsync=durability == "full")
-        return cls(run_dir, Database(run_dir / _FILE, durability), TrajectoryStore(blobs), clock)
+    def _on(cls, run_dir: Path, database: Database, values: dict[str, Any], clock: Callable[[], float]) -> "Ledger":
+        values = _DEFAULTS | values
+        files = (
+            ObjectBlobFiles(values["blobs_url"])
+            if values["blobs_url"]
+            else LocalBlobFiles(run_dir / "blobs", fsync=values["durability"] == "full")
+        )
+        return cls(run_dir, database, TrajectoryStore(BlobStore(database, files)), clock)
+
+
+_DEFAULTS: dict[str, Any] = {"durability": "process", "blobs_url": ""}
+"""What a run's ledger says of itself, and what it means when it does not."""

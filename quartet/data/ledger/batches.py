@@ -21,6 +21,8 @@ FRESH, REPLAY = "fresh", "replay"
 """Roles of a use: a rollout's own group is trained, or another group that it joined."""
 
 _CLAIMED = batches.c.state == BatchState.CLAIMED
+_OLDEST = (groups.c.oldest_version.nulls_first(), groups.c.id)
+"""The earliest deadline first: how long a group may still wait is told by its oldest token."""
 
 
 class Batches(Members, Policies):
@@ -136,7 +138,7 @@ class Batches(Members, Policies):
             return None
         start_version = self._latest_policy(connection).version
         self._drop_over_lag(connection, start_version - max_lag, on_late)
-        oldest = sa.select(groups.c.id).where(*WAITING).order_by(groups.c.oldest_version, groups.c.id).limit(count)
+        oldest = sa.select(groups.c.id).where(*WAITING).order_by(*_OLDEST).limit(count)
         group_ids = list(connection.execute(oldest).scalars())
         if len(group_ids) < count:
             return None
@@ -166,7 +168,7 @@ class Batches(Members, Policies):
         task = (groups.c.env, groups.c.task_seed, groups.c.params)
         query = MEMBERS.add_columns(*task).join(groups, trajectories.c.group_id == groups.c.id)
         query = query.where(groups.c.batch_id == batch_id).order_by(None)
-        return connection.execute(query.order_by(groups.c.oldest_version, groups.c.id, "index")).all()
+        return connection.execute(query.order_by(*_OLDEST, "index")).all()
 
     def _replayed_rows(self, connection: Connection, batch_id: int) -> Sequence[Any]:
         """Stored trajectories that joined the batch's groups."""

@@ -41,6 +41,5 @@ class DiskSpace(LedgerPart):
             blobs = {row.screenshots_blob for row in rows}
             shared = sa.select(trajectories.c.screenshots_blob).where(trajectories.c.screenshots_blob.in_(blobs))
             blobs -= set(connection.execute(shared).scalars())
-            for blob in blobs:
-                self._store.blobs.delete(blob)
+            self._store.blobs.delete(connection, blobs)
         return sum(row.screenshots_bytes for row in rows)

@@ -1,6 +1,6 @@
 """The members of groups: their rows, their trajectories from the blobs, and what happens when a blob is damaged."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -38,17 +38,18 @@ class Members(LedgerPart):
                 self._mark_damaged(connection, damaged)
         return Group(group_id=group_id, task=task_of(row), members=members)
 
-    def _load_members(self, rows: Iterable[Any]) -> tuple[list[GroupMember], dict[int, str]]:
+    def _load_members(self, rows: Sequence[Any]) -> tuple[list[GroupMember], dict[int, str]]:
         """Members of the rows that can be read, and the findings by trajectory id of those that cannot."""
         members: list[GroupMember] = []
         damaged: dict[int, str] = {}
+        found = self._store.load_many(row.blob for row in rows)
         for row in rows:
-            try:
-                trajectory, rule = self._store.load(row.blob), getattr(row, "rule", None)
-                replay = ReplayRule(rule) if rule else None
-                members.append(GroupMember(rollout_id=row.rollout_id, trajectory=trajectory, replay=replay))
-            except DamagedBlobError as error:
-                damaged[row.id] = str(error)
+            trajectory, rule = found[row.blob], getattr(row, "rule", None)
+            if isinstance(trajectory, DamagedBlobError):
+                damaged[row.id] = str(trajectory)
+                continue
+            replay = ReplayRule(rule) if rule else None
+            members.append(GroupMember(rollout_id=row.rollout_id, trajectory=trajectory, replay=replay))
         return members, damaged
 
     def _mark_damaged(self, connection: Connection, damaged: dict[int, str]) -> None:

@@ -33,8 +33,9 @@ class Modules(LedgerPart):
             "beat_at": now,
             "waiting_seconds": waiting_seconds,
         }
-        with self._database.write() as connection:
-            before = connection.execute(sa.select(modules).where(modules.c.module == module)).one_or_none()
+        with self._database.write_beside() as connection:
+            mine = sa.select(modules).where(modules.c.module == module).with_for_update()
+            before = connection.execute(mine).one_or_none()
             if before is None:
                 first = {
                     "module": module,

@@ -26,7 +26,7 @@ class LedgerPart:
 
     def event(self, kind: str, **fields: Any) -> None:
         """Record something worth telling a person; `fields` must be JSON."""
-        with self._database.write() as connection:
+        with self._database.write_beside() as connection:
             self._event(connection, kind, **fields)
 
     def events(self, limit: int = 100) -> list[Event]:

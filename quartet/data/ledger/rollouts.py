@@ -12,15 +12,15 @@ from sqlalchemy import Connection
 from quartet.data.ledger.part import LedgerPart
 from quartet.data.rows import AppendOutcome
 from quartet.data.schema import TrajectoryKind, groups, rollouts, trajectories
-from quartet.data.trajectory_store import StoredTrajectory
+from quartet.data.trajectory_store import PackedTrajectory
 from quartet.errors import LeaseLostError
 from quartet.types import Purpose, RolloutLease, RolloutState, Status, Task, Trajectory
 
 
 class Rollouts(LedgerPart):
     def claim_rollouts(self, worker: str, count: int, lease_seconds: float) -> list[RolloutLease]:
-        """Lease up to `count` queued rollouts: evaluation first, then the oldest."""
-        with self._database.write() as connection:
+        """Lease up to `count` queued rollouts: evaluation first, then the oldest. Workers never wait for each other."""
+        with self._database.write_beside() as connection:
             ids: list[int] = []
             for purpose in (Purpose.EVAL, Purpose.TRAIN):
                 ids += (
@@ -40,14 +40,14 @@ class Rollouts(LedgerPart):
 
     def renew(self, lease: RolloutLease, lease_seconds: float) -> None:
         """Extend a lease, because the rollout made progress. Raises `LeaseLostError` when it is no longer held."""
-        with self._database.write() as connection:
+        with self._database.write_beside() as connection:
             held = connection.execute(_held(lease).values(deadline=self._clock() + lease_seconds)).rowcount
         if not held:
             raise _lost(lease)
 
     def give_back(self, lease: RolloutLease) -> None:
         """Return an unfinished rollout to the queue; a lease that is already lost is fine."""
-        with self._database.write() as connection:
+        with self._database.write_beside() as connection:
             connection.execute(_held(lease).values(state=RolloutState.QUEUED, worker="", deadline=None))
 
     def append(self, lease: RolloutLease, trajectory: Trajectory, max_attempts: int) -> AppendOutcome:
@@ -55,11 +55,13 @@ class Rollouts(LedgerPart):
 
         Raises `LeaseLostError` when the lease was lost; the trajectory is then kept as `superseded`.
         """
-        stored = self._store.save(trajectory)
-        with self._database.write() as connection:
-            row = connection.execute(sa.select(rollouts).where(rollouts.c.id == lease.rollout_id)).one()
+        packed = self._store.pack(trajectory)
+        with self._database.write_beside() as connection:
+            mine = sa.select(rollouts).where(rollouts.c.id == lease.rollout_id).with_for_update()
+            row = connection.execute(mine).one()
             kind = _kind(row, lease, trajectory.status, max_attempts)
-            connection.execute(sa.insert(trajectories).values(self._row(lease, trajectory, stored, kind)))
+            connection.execute(sa.insert(trajectories).values(self._row(lease, trajectory, packed, kind)))
+            self._store.write(connection, packed)
             if kind is TrajectoryKind.FINAL:
                 self._finish(connection, lease, trajectory.status)
             elif kind is TrajectoryKind.RETRIED:
@@ -112,7 +114,7 @@ class Rollouts(LedgerPart):
         connection.execute(sa.update(rollouts).where(rollouts.c.id == lease.rollout_id).values(ended))
 
     def _row(
-        self, lease: RolloutLease, trajectory: Trajectory, stored: StoredTrajectory, kind: TrajectoryKind
+        self, lease: RolloutLease, trajectory: Trajectory, packed: PackedTrajectory, kind: TrajectoryKind
     ) -> dict[str, Any]:
         return {
             "rollout_id": lease.rollout_id,
@@ -131,10 +133,10 @@ class Rollouts(LedgerPart):
             "oldest_version": trajectory.oldest_version,
             "newest_version": max((v for call in trajectory.calls for v in call.versions), default=None),
             "wall_seconds": trajectory.wall_seconds,
-            "blob": stored.blob,
-            "blob_bytes": stored.blob_bytes,
-            "screenshots_blob": stored.screenshots_blob,
-            "screenshots_bytes": stored.screenshots_bytes,
+            "blob": packed.record.digest,
+            "blob_bytes": len(packed.record.data),
+            "screenshots_blob": packed.screenshots.digest if packed.screenshots else None,
+            "screenshots_bytes": len(packed.screenshots.data) if packed.screenshots else 0,
             "created_at": self._clock(),
         }
 
@@ -153,7 +155,7 @@ _LEASES = sa.select(
 
 def _queued(purpose: Purpose) -> sa.Select[Any]:
     waiting = (rollouts.c.state == RolloutState.QUEUED, rollouts.c.purpose == purpose)
-    return sa.select(rollouts.c.id).where(*waiting).order_by(rollouts.c.id)
+    return sa.select(rollouts.c.id).where(*waiting).order_by(rollouts.c.id).with_for_update(skip_locked=True)
 
 
 def _held(lease: RolloutLease) -> sa.Update:

@@ -1,48 +1,33 @@
-"""One SQLite file in WAL mode: connections, transactions, and errors a person can act on."""
+"""One SQLite file in WAL mode, beside the run's other files."""
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 import sqlalchemy as sa
 from sqlalchemy import event, exc
 
+from quartet.data.database.base import Database, Durability
 from quartet.data.disk import free_megabytes
 from quartet.errors import LedgerError, SetupError
 
+FILE = "ledger.sqlite"
 BUSY_TIMEOUT_SECONDS = 20.0
 """A transaction waits this long for another process's write; ours take about a millisecond."""
-
-Durability = Literal["process", "full"]
 _HEADER = b"SQLite format 3\x00"
 
 
-class Database:
-    """Transactions on one SQLite file; safe to share between threads, not across a fork."""
+class SqliteDatabase(Database):
+    """One writer at a time, whatever it writes: `write_beside` is `write`. Readers never wait."""
 
     def __init__(self, path: Path, durability: Durability) -> None:
+        super().__init__(sa.create_engine(f"sqlite:///{path}"))
         self.path = path
         self._synchronous = "FULL" if durability == "full" else "NORMAL"
-        self._engine = sa.create_engine(f"sqlite:///{path}")
         event.listen(self._engine, "connect", self._prepare)
         event.listen(self._engine, "begin", _begin)
 
-    @contextmanager
-    def write(self) -> Iterator[sa.Connection]:
-        """One write transaction. It takes the write lock at once, so it never has to be restarted half-way."""
-        with self._explained(), self._engine.connect().execution_options(write=True) as connection, connection.begin():
-            yield connection
-
-    @contextmanager
-    def read(self) -> Iterator[sa.Connection]:
-        """One consistent snapshot."""
-        with self._explained(), self._engine.connect() as connection, connection.begin():
-            yield connection
-
     def check(self) -> None:
-        """Raise `LedgerError` when the file is no intact SQLite database."""
         if not self.path.is_file():
             raise LedgerError(
                 f"no ledger at {self.path}", "check the run's name; `quartet train RECIPE` makes a new run"
@@ -56,9 +41,16 @@ class Database:
         if findings != ["ok"]:
             self._damaged("; ".join(str(finding) for finding in findings))
 
-    def close(self) -> None:
-        """Close all connections of this process."""
-        self._engine.dispose()
+    def drop(self) -> None:
+        self.close()
+        for suffix in ("", "-wal", "-shm"):
+            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+
+    def _writer(self, *, alone: bool) -> sa.Connection:
+        return self._engine.connect().execution_options(write=True)
+
+    def _reader(self) -> sa.Connection:
+        return self._engine.connect()
 
     def _prepare(self, connection: Any, record: object) -> None:
         connection.isolation_level = None  # SQLAlchemy's "begin" event decides, not Python's sqlite3
@@ -67,24 +59,15 @@ class Database:
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         connection.execute("PRAGMA foreign_keys = ON")
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except exc.DatabaseError as error:
-            if not isinstance(error.orig, sqlite3.DatabaseError):
-                raise
-            self._explain(error.orig)
-            raise
-
-    def _explain(self, error: sqlite3.DatabaseError) -> None:
-        """Raise the error a person can act on; return when the error is our own bug."""
-        code = getattr(error, "sqlite_errorname", "")
+    def _explain(self, error: exc.DatabaseError) -> None:
+        code = getattr(error.orig, "sqlite_errorname", "")
+        if not isinstance(error.orig, sqlite3.DatabaseError):
+            return
         if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-            self._damaged(str(error))
+            self._damaged(str(error.orig))
         if code.startswith(("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_FSYNC", "SQLITE_IOERR_SHMSIZE")):
             raise SetupError(
-                f"cannot write {self.path}: {error} ({free_megabytes(self.path.parent):.0f} MB free)",
+                f"cannot write {self.path}: {error.orig} ({free_megabytes(self.path.parent):.0f} MB free)",
                 "free some space and go on with --resume; everything committed before is intact",
             ) from error
         if code.startswith("SQLITE_BUSY"):

@@ -1,0 +1,52 @@
+"""Where a run's ledger lies: a SQLite file of its own, or a schema of a PostgreSQL database, named by `ledger.json`."""
+
+import json
+import re
+import secrets
+from pathlib import Path
+
+from quartet.data.database.base import Database, Durability
+from quartet.data.database.postgresql import PostgresqlDatabase
+from quartet.data.database.sqlite import FILE, SqliteDatabase
+from quartet.errors import LedgerError
+
+__all__ = ["Database", "Durability", "create_database", "drop_database", "find_database", "has_database"]
+
+_LOCATION = "ledger.json"
+"""Written by `create_database` for a ledger on a server: {"url", "schema"}."""
+
+
+def has_database(run_dir: Path) -> bool:
+    """Whether somebody made a ledger for this run."""
+    return (run_dir / FILE).exists() or (run_dir / _LOCATION).exists()
+
+
+def create_database(run_dir: Path, durability: Durability, url: str) -> Database:
+    """An empty database for a new run; `url` empty means SQLite. Raises `LedgerError` when the run has one."""
+    if has_database(run_dir):
+        raise LedgerError(f"there is a run in {run_dir} already", "go on with it by --resume, or give another name")
+    run_dir.mkdir(parents=True, exist_ok=True)
+    if not url:
+        return SqliteDatabase(run_dir / FILE, durability)
+    schema = f"quartet_{re.sub(r'[^a-z0-9]+', '_', run_dir.name.lower())[:40]}_{secrets.token_hex(4)}"
+    database = PostgresqlDatabase(url, schema)
+    # The file first: a crash in between leaves a name without a schema, which `--fresh` clears away.
+    (run_dir / _LOCATION).write_text(json.dumps({"url": url, "schema": schema}) + "\n")
+    database.create()
+    return database
+
+
+def find_database(run_dir: Path, durability: Durability = "process") -> Database:
+    """The database of a run; `check` tells whether it is intact."""
+    location = run_dir / _LOCATION
+    if not location.is_file():
+        return SqliteDatabase(run_dir / FILE, durability)
+    where = json.loads(location.read_text())
+    return PostgresqlDatabase(where["url"], where["schema"])
+
+
+def drop_database(run_dir: Path) -> None:
+    """Delete a run's ledger, wherever it lies; a run without one is fine."""
+    if has_database(run_dir):
+        find_database(run_dir).drop()
+        (run_dir / _LOCATION).unlink(missing_ok=True)

@@ -1,0 +1,69 @@
+"""What the ledger asks of a database: write transactions that see each other's results, and consistent snapshots."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+Durability = Literal["process", "full"]
+
+
+class Database(ABC):
+    """Transactions on one run's tables; safe to share between threads, not across a fork."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    @contextmanager
+    def write(self) -> Iterator[sa.Connection]:
+        """One write transaction. No other one runs at the same time, so what it reads holds until it commits."""
+        with self._explained(), self._writer(alone=True) as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def write_beside(self) -> Iterator[sa.Connection]:
+        """One write transaction that others like it may run beside, where the database can; never beside `write`.
+
+        It must lock the rows that it reads in order to change them (`with_for_update`).
+        """
+        with self._explained(), self._writer(alone=False) as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def read(self) -> Iterator[sa.Connection]:
+        """One consistent snapshot."""
+        with self._explained(), self._reader() as connection, connection.begin():
+            yield connection
+
+    def close(self) -> None:
+        """Close all connections of this process."""
+        self._engine.dispose()
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise `LedgerError` when there is no intact database."""
+
+    @abstractmethod
+    def drop(self) -> None:
+        """Delete all of the run's tables, for good."""
+
+    @abstractmethod
+    def _writer(self, *, alone: bool) -> sa.Connection: ...
+
+    @abstractmethod
+    def _reader(self) -> sa.Connection: ...
+
+    @abstractmethod
+    def _explain(self, error: exc.DatabaseError) -> None:
+        """Raise the error a person can act on; return when the error is our own bug."""
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except exc.DatabaseError as error:
+            self._explain(error)
+            raise

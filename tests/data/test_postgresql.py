@@ -1,0 +1,109 @@
+"""A ledger on a server: where it lies, who waits for whom, and what a person reads when it cannot be reached."""
+
+import threading
+
+import pytest
+from pydantic import ValidationError
+from samples import finish, plan, recipe, trainable_group
+
+from quartet.config import Recipe
+from quartet.data.database import drop_database, find_database, has_database
+from quartet.data.ledger import Ledger
+from quartet.errors import LedgerError
+from tests.postgresql_server import needs_postgresql, server_url
+
+pytestmark = needs_postgresql
+
+
+@pytest.fixture
+def ledger(tmp_path, clock):
+    ledger = Ledger.create(tmp_path / "run", clock=clock, url=server_url())
+    ledger.register_initial_policy("policies/v000000")
+    yield ledger
+    ledger.close()
+
+
+def test_the_run_knows_its_ledger(ledger, tmp_path):
+    trainable_group(ledger)
+    other = Ledger.create(tmp_path / "other" / "run", url=server_url())  # the same name, elsewhere
+    assert other.totals().groups == {}
+    again = Ledger.open(tmp_path / "run")
+    assert again.totals() == ledger.totals() and again.totals().groups == {"trainable": 1}
+    assert not (tmp_path / "run" / "ledger.sqlite").exists()
+    again.close()
+    other.close()
+
+
+def test_a_fresh_start_drops_the_old_schema(ledger, tmp_path):
+    ledger.close()
+    old = find_database(tmp_path / "run")
+    drop_database(tmp_path / "run")
+    assert not has_database(tmp_path / "run")
+    with pytest.raises(LedgerError, match="has no schema"):
+        old.check()
+    Ledger.create(tmp_path / "run", url=server_url()).close()
+
+
+def test_claims_skip_what_another_worker_is_claiming(ledger):
+    """A transaction that holds the first two rollouts does not hold up who wants two."""
+    ledger.admit(plan(rollouts=4))
+    claimed: list[int] = []
+
+    def claim() -> None:
+        claimed.extend(lease.rollout_id for lease in ledger.claim_rollouts("b", 2, 60))
+
+    with ledger._database.write_beside() as connection:
+        connection.exec_driver_sql("SELECT id FROM rollouts ORDER BY id LIMIT 2 FOR UPDATE")
+        other = threading.Thread(target=claim)
+        other.start()
+        other.join(10)
+        assert claimed == [3, 4]
+
+
+def test_what_the_manager_reads_holds_until_it_commits(ledger):
+    """A worker's append waits for the manager's transaction, and the other way round."""
+    ledger.admit(plan(rollouts=1))
+    (lease,) = ledger.claim_rollouts("w", 1, 60)
+    done = threading.Event()
+
+    def append() -> None:
+        finish(ledger, lease)
+        done.set()
+
+    with ledger._database.write() as connection:
+        worker = threading.Thread(target=append)
+        worker.start()
+        assert not done.wait(0.3)
+        assert connection.exec_driver_sql("SELECT count(*) FROM trajectories").scalar() == 0
+    worker.join(10)
+    assert done.is_set()
+
+
+def test_a_server_that_is_gone(tmp_path):
+    with pytest.raises(LedgerError, match="cannot reach the ledger") as error:
+        Ledger.create(tmp_path / "run", url=f"postgresql://quartet@/postgres?host={tmp_path}")
+    assert "ledger.url" in str(error.value)
+
+
+def test_a_connection_that_the_server_ends(ledger):
+    with pytest.raises(LedgerError, match="what was committed is intact"), ledger._database.write() as connection:
+        connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
+    assert ledger.train_step() == 0  # the next call has a new connection
+
+
+def test_half_made(tmp_path):
+    Ledger.create(tmp_path / "run", url=server_url()).close()
+    database = find_database(tmp_path / "run")
+    database.drop()
+    database.create()  # type: ignore[attr-defined]
+    with pytest.raises(LedgerError, match="no tables"):
+        Ledger.open(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [("mysql://host/db", "postgresql://"), ("postgresql://me:secret@host/db", "PGPASSWORD"), ("ledger.db", "empty")],
+)
+def test_urls_that_are_refused(url, message):
+    with pytest.raises(ValidationError, match=message):
+        Recipe.model_validate(recipe().model_dump() | {"ledger": {"url": url}})
