@@ -164,7 +164,12 @@ class Trajectory(Struct, frozen=True, kw_only=True):
     @property
     def oldest_version(self) -> int | None:
         """Lowest policy version among all sampled tokens; None when nothing was sampled."""
-        return min((v for call in self.calls for v in call.versions), default=None)
+        return min((min(call.versions) for call in self.calls if call.versions), default=None)
+
+    @property
+    def newest_version(self) -> int | None:
+        """Highest policy version among all sampled tokens; None when nothing was sampled."""
+        return max((max(call.versions) for call in self.calls if call.versions), default=None)
 
     @property
     def num_response_tokens(self) -> int:

@@ -17,6 +17,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from quartet.data.blob_files import BlobFiles
 from quartet.data.database import Database
+from quartet.data.database.prepared import Prepared
 from quartet.data.schema import blobs
 from quartet.errors import LedgerError
 
@@ -24,10 +25,13 @@ LARGEST_IN_DATABASE_BYTES = 64 * 1024
 """Compressed. SQLite reads and writes blobs up to about this size faster than files of their own."""
 _LEVEL = 3
 _BLOBS_PER_QUERY = 500
-_INSERT = {
-    name: insert(blobs).on_conflict_do_update(index_elements=["digest"], set_={"data": insert(blobs).excluded.data})
-    for name, insert in (("sqlite", sqlite.insert), ("postgresql", postgresql.insert))
-}
+_ROW = {"digest": sa.bindparam("digest"), "data": sa.bindparam("data")}
+_INSERT = Prepared(
+    **{
+        name: insert(blobs).values(_ROW).on_conflict_do_update(index_elements=["digest"], set_={"data": _ROW["data"]})
+        for name, insert in (("sqlite", sqlite.insert), ("postgresql", postgresql.insert))
+    }
+)
 """A blob that is there already is written again: that heals a damaged one."""
 
 
@@ -68,8 +72,7 @@ class BlobStore:
     def write(self, connection: Connection, blob: Blob) -> None:
         """Store a small blob as part of a transaction; nothing to do for a large one."""
         if blob.in_database:
-            row = {"digest": bytes.fromhex(blob.digest), "data": blob.data}
-            connection.execute(_INSERT[connection.dialect.name], row)
+            _INSERT(connection, digest=bytes.fromhex(blob.digest), data=blob.data)
 
     def get(self, digest: str) -> bytes:
         """The bytes that hash to `digest`. Raises `DamagedBlobError` when they are missing or altered."""

@@ -37,6 +37,10 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
     2: (
         "CREATE TABLE blobs (id INTEGER NOT NULL, digest BLOB NOT NULL, data BLOB NOT NULL, PRIMARY KEY (id))",
         "CREATE UNIQUE INDEX one_blob_per_digest ON blobs (digest)",
+        "DROP INDEX trajectories_by_rollout",
+        "DROP INDEX trajectories_by_screenshots",
+        "CREATE INDEX trajectories_by_screenshots ON trajectories (screenshots_blob)"
+        " WHERE screenshots_blob IS NOT NULL",
     ),
 }
 """SQL that turns a ledger of this version into the next one."""

@@ -20,6 +20,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    literal_column,
     text,
 )
 
@@ -161,7 +162,6 @@ trajectories = Table(
         sqlite_where=text("kind = 'final'"),
         postgresql_where=text("kind = 'final'"),
     ),
-    Index("trajectories_by_rollout", "rollout_id"),
     Index("trajectories_by_group", "group_id"),
     Index("trajectories_by_family", "purpose", "counted", "family", "id"),
     Index(
@@ -174,8 +174,15 @@ trajectories = Table(
     ),
     Index("trajectories_by_purpose", "purpose", "counted", "id"),
     Index("trajectories_by_time", "kind", "created_at"),
-    Index("trajectories_by_screenshots", "screenshots_blob"),
+    Index(
+        "trajectories_by_screenshots",
+        "screenshots_blob",
+        sqlite_where=text("screenshots_blob IS NOT NULL"),
+        postgresql_where=text("screenshots_blob IS NOT NULL"),
+    ),
 )
+IS_FINAL = trajectories.c.kind == literal_column(f"'{TrajectoryKind.FINAL}'")
+"""Written out: SQLite uses the index of final trajectories only when the query's words imply its condition."""
 
 batches = Table(
     "batches",

@@ -14,6 +14,8 @@ from quartet.errors import LedgerError, SetupError
 FILE = "ledger.sqlite"
 BUSY_TIMEOUT_SECONDS = 20.0
 """A transaction waits this long for another process's write; ours take about a millisecond."""
+PAGE_BYTES, WAL_PAGES = 4096, 16_000
+"""The write-ahead log is copied into the file when it holds this many pages (64 MB): each copy waits for the disk."""
 _HEADER = b"SQLite format 3\x00"
 
 
@@ -58,6 +60,8 @@ class SqliteDatabase(Database):
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
+        connection.execute(f"PRAGMA journal_size_limit = {WAL_PAGES * PAGE_BYTES}")
 
     def _explain(self, error: exc.DatabaseError) -> None:
         code = getattr(error.orig, "sqlite_errorname", "")

@@ -13,9 +13,9 @@ import sqlalchemy as sa
 from quartet.data.blob_files import LocalBlobFiles, ObjectBlobFiles
 from quartet.data.blobs import BlobStore
 from quartet.data.database import Database, Durability, create_database, find_database
-from quartet.data.ledger.batches import Batches
 from quartet.data.ledger.bias import Bias
 from quartet.data.ledger.check import Check
+from quartet.data.ledger.claims import Claims
 from quartet.data.ledger.disk_space import DiskSpace
 from quartet.data.ledger.evaluations import Evaluations
 from quartet.data.ledger.modules import Modules
@@ -31,7 +31,7 @@ from quartet.errors import LedgerError
 __all__ = ["AppendOutcome", "Ledger"]
 
 
-class Ledger(Rollouts, Evaluations, Batches, Modules, Statistics, Check, Bias, DiskSpace):
+class Ledger(Rollouts, Evaluations, Claims, Modules, Statistics, Check, Bias, DiskSpace):
     """The ledger of one run. Safe to share between threads; every process opens its own.
 
     Any method raises `SetupError` on a full disk and `LedgerError` when the file turns out to be damaged.

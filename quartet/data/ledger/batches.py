@@ -1,61 +1,28 @@
 """The batch state machine: claimed -> committed, or claimed -> released. And what it does to groups and uses.
 
+How a batch begins is in `claims.py`.
+
 Every use of a trajectory is a row; a live use of role `fresh` is unique per trajectory, by an index of the database.
 """
 
-from collections.abc import Sequence
-from itertools import groupby
-from typing import Any, Literal
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from quartet.data.ledger.members import MEMBERS, WAITING, Members, task_of
+from quartet.data.ledger.members import Members
 from quartet.data.ledger.policies import Policies
-from quartet.data.ledger.pool import REPLAYED
-from quartet.data.schema import batches, groups, policies, replays, trajectories, uses
+from quartet.data.schema import batches, groups, policies, uses
 from quartet.errors import LeaseLostError
-from quartet.types import Batch, BatchState, Group, GroupState, Policy
+from quartet.types import Batch, BatchState, GroupState, Policy
 
 FRESH, REPLAY = "fresh", "replay"
 """Roles of a use: a rollout's own group is trained, or another group that it joined."""
 
-_CLAIMED = batches.c.state == BatchState.CLAIMED
-_OLDEST = (groups.c.oldest_version.nulls_first(), groups.c.id)
-"""The earliest deadline first: how long a group may still wait is told by its oldest token."""
+CLAIMED = batches.c.state == BatchState.CLAIMED
 
 
 class Batches(Members, Policies):
-    def claim_batch(
-        self, trainer: str, groups: int, max_lag: int, on_late: Literal["mask", "drop"], lease_seconds: float
-    ) -> Batch | None:
-        """Lease the oldest `groups` trainable groups, or return None when there are not that many.
-
-        One batch is in training at a time: None too while another trainer holds one, and after the last train step
-        that `limit_train_steps` allows. What this trainer held before is released: it was started again.
-        A member whose blob is damaged is marked so, and the claim is made again without it.
-        """
-        while True:
-            with self._database.write() as connection:
-                claimed = self._claim(connection, trainer, groups, max_lag, on_late, lease_seconds)
-                if claimed is None:
-                    return None
-                rows = self._batch_rows(connection, claimed.id)
-                replayed = self._replayed_rows(connection, claimed.id)
-            loaded, damaged = self._load_groups(rows, replayed)
-            if not damaged:
-                return Batch(
-                    batch_id=claimed.id,
-                    attempt=claimed.attempt,
-                    train_step=claimed.train_step,
-                    start_version=claimed.start_version,
-                    groups=loaded,
-                )
-            with self._database.write() as connection:
-                self._mark_damaged(connection, damaged)
-                self._release(connection, batches.c.id == claimed.id)
-                self._drop_too_small(connection)  # while it was claimed it was not among the waiting
-
     def renew_batch(self, batch: Batch, lease_seconds: float) -> None:
         """Extend the lease of a batch. Raises `LeaseLostError` when it is no longer held."""
         with self._database.write() as connection:
@@ -89,7 +56,7 @@ class Batches(Members, Policies):
 
     def expire_batches(self) -> int:
         """Release the batches whose lease ended; returns how many."""
-        overdue = sa.and_(_CLAIMED, batches.c.deadline < self._clock())
+        overdue = sa.and_(CLAIMED, batches.c.deadline < self._clock())
         with self._database.read() as connection:
             if not connection.execute(sa.select(batches.c.id).where(overdue)).first():
                 return 0
@@ -108,7 +75,7 @@ class Batches(Members, Policies):
     def stop_claims(self) -> bool:
         """Let the batch in training be the last one; True when there is none."""
         with self._database.write() as connection:
-            claimed = connection.execute(sa.select(batches.c.id).where(_CLAIMED)).first()
+            claimed = connection.execute(sa.select(batches.c.id).where(CLAIMED)).first()
             self._set_value(connection, "last_train_step", self._train_step(connection) + (claimed is not None))
         return claimed is None
 
@@ -126,72 +93,6 @@ class Batches(Members, Policies):
             if ids:
                 self._event(connection, "rolled_back", to_train_step=train_step, train_steps=len(ids))
         return len(ids)
-
-    def _claim(
-        self, connection: Connection, trainer: str, count: int, max_lag: int, on_late: str, lease_seconds: float
-    ) -> Any:
-        """The row of a new batch, or None."""
-        mine_or_overdue = sa.or_(batches.c.trainer == trainer, batches.c.deadline < self._clock())
-        self._release(connection, sa.and_(_CLAIMED, mine_or_overdue))
-        step, last = self._train_step(connection), self._value(connection, "last_train_step", None)
-        if connection.execute(sa.select(batches.c.id).where(_CLAIMED)).first() or (last is not None and step >= last):
-            return None
-        start_version = self._latest_policy(connection).version
-        self._drop_over_lag(connection, start_version - max_lag, on_late)
-        oldest = sa.select(groups.c.id).where(*WAITING).order_by(*_OLDEST).limit(count)
-        group_ids = list(connection.execute(oldest).scalars())
-        if len(group_ids) < count:
-            return None
-        batch = {
-            "state": BatchState.CLAIMED,
-            "attempt": 1,
-            "trainer": trainer,
-            "deadline": self._clock() + lease_seconds,
-            "train_step": step + 1,
-            "start_version": start_version,
-            "created_at": self._clock(),
-        }
-        row = connection.execute(sa.insert(batches).values(batch).returning(batches)).one()
-        taken = sa.update(groups).where(groups.c.id.in_(group_ids))
-        connection.execute(taken.values(state=GroupState.CLAIMED, batch_id=row.id))
-        members = {FRESH: self._batch_rows(connection, row.id), REPLAY: self._replayed_rows(connection, row.id)}
-        used = [
-            {"trajectory_id": member.id, "batch_id": row.id, "role": role}
-            for role in members
-            for member in members[role]
-        ]
-        connection.execute(sa.insert(uses), used)
-        return row
-
-    def _batch_rows(self, connection: Connection, batch_id: int) -> Sequence[Any]:
-        """Countable members of a batch's groups with the columns of their group, group by group, oldest first."""
-        task = (groups.c.env, groups.c.task_seed, groups.c.params)
-        query = MEMBERS.add_columns(*task).join(groups, trajectories.c.group_id == groups.c.id)
-        query = query.where(groups.c.batch_id == batch_id).order_by(None)
-        return connection.execute(query.order_by(*_OLDEST, "index")).all()
-
-    def _replayed_rows(self, connection: Connection, batch_id: int) -> Sequence[Any]:
-        """Stored trajectories that joined the batch's groups."""
-        query = REPLAYED.join(groups, replays.c.group_id == groups.c.id).where(groups.c.batch_id == batch_id)
-        return connection.execute(query).all()
-
-    def _load_groups(self, rows: Sequence[Any], replayed: Sequence[Any]) -> tuple[list[Group], dict[int, str]]:
-        loaded: list[Group] = []
-        damaged: dict[int, str] = {}
-        for group_id, of_group in groupby(rows, key=lambda row: row.group_id):
-            members = list(of_group)
-            joined = [row for row in replayed if row.joined_group == group_id]
-            readable, unreadable = self._load_members([*members, *joined])
-            loaded.append(Group(group_id=group_id, task=task_of(members[0]), members=readable))
-            damaged |= unreadable
-        return loaded, damaged
-
-    def _drop_over_lag(self, connection: Connection, oldest_allowed: int, on_late: str) -> None:
-        """Drop groups with a token (`drop`) or only tokens (`mask`) of a version below `oldest_allowed`."""
-        version = groups.c.oldest_version if on_late == "drop" else groups.c.newest_version
-        query = sa.select(groups.c.id).where(*WAITING, version < oldest_allowed)
-        if late := list(connection.execute(query).scalars()):
-            self._drop(connection, late, "over_lag")
 
     def _release(self, connection: Connection, condition: sa.ColumnElement[bool]) -> int:
         rows = connection.execute(sa.select(batches).where(condition)).all()

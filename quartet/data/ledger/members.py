@@ -12,7 +12,7 @@ from quartet.data.schema import groups, replays, rollouts, trajectories
 from quartet.types import Group, GroupMember, GroupState, Purpose, ReplayRule, Status, Task
 
 MEMBERS = (
-    sa.select(trajectories, rollouts.c.index)
+    sa.select(*(trajectories.c[name] for name in ("id", "rollout_id", "group_id", "blob")), rollouts.c.index)
     .join(rollouts, trajectories.c.rollout_id == rollouts.c.id)
     .where(trajectories.c.counted, trajectories.c.excluded == "")
     .order_by(trajectories.c.group_id, rollouts.c.index)

@@ -1,5 +1,6 @@
 """What the parts of the ledger share: the database, the blobs, the clock, events, and a few named values."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,12 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from quartet.data.database import Database
+from quartet.data.database.prepared import Prepared, inserted
 from quartet.data.rows import Event
 from quartet.data.schema import events, run_values
 from quartet.data.trajectory_store import TrajectoryStore
+
+_EVENT = Prepared(inserted(events))
 
 
 class LedgerPart:
@@ -62,7 +66,7 @@ class LedgerPart:
         self.set_value("stop_reason", None)
 
     def _event(self, connection: Connection, kind: str, **fields: Any) -> None:
-        connection.execute(sa.insert(events).values(time=self._clock(), kind=kind, fields=fields))
+        _EVENT(connection, time=self._clock(), kind=kind, fields=json.dumps(fields))
 
     def _value(self, connection: Connection, key: str, default: Any) -> Any:
         row = connection.execute(sa.select(run_values.c.value).where(run_values.c.key == key)).one_or_none()

@@ -6,10 +6,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from quartet.data.ledger.members import Members
-from quartet.data.schema import TrajectoryKind, groups, policies, pool, replays, rollouts, trajectories
+from quartet.data.schema import IS_FINAL, groups, policies, pool, replays, trajectories
 from quartet.types import GroupMember, GroupState, ReplayRule, Task
-
-_FINAL = trajectories.c.kind == TrajectoryKind.FINAL
 
 
 class Pool(Members):
@@ -36,7 +34,8 @@ class Pool(Members):
         joined = joined.where(replays.c.trajectory_id == trajectories.c.id, groups.c.state != GroupState.DROPPED)
         ready = (
             sa.select(pool.c.rollout_id)
-            .join(trajectories, sa.and_(trajectories.c.rollout_id == pool.c.rollout_id, _FINAL))
+            .select_from(pool)
+            .join(trajectories, sa.and_(trajectories.c.rollout_id == pool.c.rollout_id, IS_FINAL))
             .where(pool.c.task_key == task.key, ~pool.c.outdated, joined.scalar_subquery() < max_replays)
         )
         if max_lag is not None:
@@ -47,7 +46,7 @@ class Pool(Members):
 
     def load_stored(self, rollout_id: int, rule: ReplayRule) -> GroupMember | None:
         """A stored success as a member to replay; None when its blob is damaged, which is then marked."""
-        query = sa.select(trajectories).where(trajectories.c.rollout_id == rollout_id, _FINAL, trajectories.c.counted)
+        query = sa.select(trajectories).where(trajectories.c.rollout_id == rollout_id, IS_FINAL, trajectories.c.counted)
         with self._database.read() as connection:
             rows = connection.execute(query).all()
         members, damaged = self._load_members(rows)
@@ -59,15 +58,19 @@ class Pool(Members):
     def _join(self, connection: Connection, group_id: int, replayed: Mapping[int, ReplayRule]) -> None:
         """Stored rollouts become members of a group."""
         for rollout_id, rule in replayed.items():
-            of_rollout = sa.select(trajectories.c.id).where(trajectories.c.rollout_id == rollout_id, _FINAL)
+            of_rollout = sa.select(trajectories.c.id).where(trajectories.c.rollout_id == rollout_id, IS_FINAL)
             joined = {"group_id": group_id, "trajectory_id": of_rollout.scalar_subquery(), "rule": rule}
             connection.execute(sa.insert(replays).values(joined))
 
 
 REPLAYED = (
-    sa.select(trajectories, rollouts.c.index, replays.c.group_id.label("joined_group"), replays.c.rule)
+    sa.select(
+        *(trajectories.c[name] for name in ("id", "rollout_id", "blob")),
+        replays.c.group_id.label("joined_group"),
+        replays.c.rule,
+    )
+    .select_from(trajectories)
     .join(replays, replays.c.trajectory_id == trajectories.c.id)
-    .join(rollouts, trajectories.c.rollout_id == rollouts.c.id)
     .where(trajectories.c.counted)
     .order_by(replays.c.id)
 )

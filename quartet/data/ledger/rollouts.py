@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from quartet.data.database.prepared import Prepared, inserted
 from quartet.data.ledger.part import LedgerPart
 from quartet.data.rows import AppendOutcome
 from quartet.data.schema import TrajectoryKind, groups, rollouts, trajectories
@@ -57,11 +58,10 @@ class Rollouts(LedgerPart):
         """
         packed = self._store.pack(trajectory)
         with self._database.write_beside() as connection:
-            mine = sa.select(rollouts).where(rollouts.c.id == lease.rollout_id).with_for_update()
-            row = connection.execute(mine).one()
+            row = _MINE(connection, rollout_id=lease.rollout_id).one()
             kind = _kind(row, lease, trajectory.status, max_attempts)
-            connection.execute(sa.insert(trajectories).values(self._row(lease, trajectory, packed, kind)))
             self._store.write(connection, packed)
+            _APPEND(connection, **self._row(lease, trajectory, packed, kind))
             if kind is TrajectoryKind.FINAL:
                 self._finish(connection, lease, trajectory.status)
             elif kind is TrajectoryKind.RETRIED:
@@ -110,8 +110,7 @@ class Rollouts(LedgerPart):
         return len(rows)
 
     def _finish(self, connection: Connection, lease: RolloutLease, status: Status) -> None:
-        ended = {"state": RolloutState.FINISHED, "status": status, "finished_at": self._clock(), "deadline": None}
-        connection.execute(sa.update(rollouts).where(rollouts.c.id == lease.rollout_id).values(ended))
+        _FINISH(connection, rollout_id=lease.rollout_id, status=status.value, finished_at=self._clock())
 
     def _row(
         self, lease: RolloutLease, trajectory: Trajectory, packed: PackedTrajectory, kind: TrajectoryKind
@@ -120,18 +119,19 @@ class Rollouts(LedgerPart):
             "rollout_id": lease.rollout_id,
             "group_id": lease.group_id,
             "attempt": lease.attempt,
-            "kind": kind,
-            "purpose": lease.purpose,
+            "kind": kind.value,
+            "purpose": lease.purpose.value,
             "family": lease.task.family,
-            "status": trajectory.status,
+            "status": trajectory.status.value,
             "counted": kind is TrajectoryKind.FINAL and trajectory.status.countable,
+            "excluded": "",
             "success": trajectory.success,
             "reward": trajectory.reward,
             "turns": len(trajectory.turns),
             "prompt_tokens": trajectory.num_prompt_tokens,
             "response_tokens": trajectory.num_response_tokens,
             "oldest_version": trajectory.oldest_version,
-            "newest_version": max((v for call in trajectory.calls for v in call.versions), default=None),
+            "newest_version": trajectory.newest_version,
             "wall_seconds": trajectory.wall_seconds,
             "blob": packed.record.digest,
             "blob_bytes": len(packed.record.data),
@@ -140,6 +140,23 @@ class Rollouts(LedgerPart):
             "created_at": self._clock(),
         }
 
+
+_MINE = Prepared(
+    sa.select(rollouts.c.attempt, rollouts.c.state, rollouts.c.status)
+    .where(rollouts.c.id == sa.bindparam("rollout_id"))
+    .with_for_update()
+)
+_APPEND = Prepared(inserted(trajectories))
+_FINISH = Prepared(
+    sa.update(rollouts)
+    .where(rollouts.c.id == sa.bindparam("rollout_id"))
+    .values(
+        state=sa.literal_column(f"'{RolloutState.FINISHED}'"),
+        status=sa.bindparam("status"),
+        finished_at=sa.bindparam("finished_at"),
+        deadline=sa.null(),
+    )
+)
 
 _OUTCOMES = {
     TrajectoryKind.FINAL: AppendOutcome.APPENDED,

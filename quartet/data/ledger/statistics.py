@@ -8,13 +8,12 @@ from sqlalchemy import Connection
 from quartet.data.ledger.groups import ADMITTED_STATES
 from quartet.data.ledger.part import LedgerPart
 from quartet.data.rows import FamilyStats, GroupOutcome, QueueSizes, Rates
-from quartet.data.schema import TrajectoryKind, families, groups, rollouts, trajectories
+from quartet.data.schema import IS_FINAL, families, groups, rollouts, trajectories
 from quartet.types import Purpose, RolloutState, Status
 
 _COUNTED = (trajectories.c.purpose == Purpose.TRAIN, trajectories.c.counted)
 NEWEST_GROUPS, MOST_KNOWN_SUCCESSES = 48, 64
 """Closed groups per family that `FamilyStats` holds, and how far it counts successes."""
-_FINAL = trajectories.c.kind == TrajectoryKind.FINAL
 
 
 class Statistics(LedgerPart):
@@ -40,10 +39,10 @@ class Statistics(LedgerPart):
         """Speed over the last `window_seconds`, or since the first rollout in them."""
         now = self._clock()
         columns = (trajectories.c.created_at, trajectories.c.prompt_tokens, trajectories.c.response_tokens)
-        recent = sa.select(*columns).where(_FINAL, trajectories.c.created_at > now - window_seconds)
+        recent = sa.select(*columns).where(IS_FINAL, trajectories.c.created_at > now - window_seconds)
         with self._database.read() as connection:
             rows = connection.execute(recent).all()
-            finished = connection.execute(sa.select(sa.func.count()).select_from(trajectories).where(_FINAL))
+            finished = connection.execute(sa.select(sa.func.count()).select_from(trajectories).where(IS_FINAL))
             rollouts_finished = finished.scalar_one()
         seconds = max(now - min((row.created_at for row in rows), default=now), 1.0)
         return Rates(

@@ -1,0 +1,126 @@
+"""How a batch begins: which groups, in one transaction, and then their trajectories from the blobs."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import sqlalchemy as sa
+from msgspec import Struct
+from sqlalchemy import Connection
+
+from quartet.data.ledger.batches import CLAIMED, FRESH, REPLAY, Batches
+from quartet.data.ledger.members import MEMBERS, WAITING, task_of
+from quartet.data.ledger.pool import REPLAYED
+from quartet.data.schema import batches, groups, replays, trajectories, uses
+from quartet.types import Batch, BatchState, Group, GroupState
+
+_OLDEST = (groups.c.oldest_version.nulls_first(), groups.c.id)
+"""The earliest deadline first: how long a group may still wait is told by its oldest token."""
+_BATCH = sa.bindparam("batch_id")
+_GROUPS = sa.select(groups).where(groups.c.batch_id == _BATCH).order_by(*_OLDEST)
+_FRESH = MEMBERS.join(groups, trajectories.c.group_id == groups.c.id).where(groups.c.batch_id == _BATCH)
+_REPLAYED = REPLAYED.join(groups, replays.c.group_id == groups.c.id).where(groups.c.batch_id == _BATCH)
+
+
+class BatchClaim(Struct, frozen=True, kw_only=True):
+    """A claimed batch before its trajectories are read: rows of the ledger."""
+
+    batch: Any
+    groups: Sequence[Any]
+    """Oldest first."""
+    members: dict[int, list[Any]]
+    """By group id: its own members in the order of their index, then those that joined."""
+
+
+class Claims(Batches):
+    def claim_batch(
+        self, trainer: str, groups: int, max_lag: int, on_late: Literal["mask", "drop"], lease_seconds: float
+    ) -> Batch | None:
+        """Lease the oldest `groups` trainable groups, or return None when there are not that many.
+
+        One batch is in training at a time: None too while another trainer holds one, and after the last train step
+        that `limit_train_steps` allows. What this trainer held before is released: it was started again.
+        A member whose blob is damaged is marked so, and the claim is made again without it.
+        """
+        while claim := self.lease_batch(trainer, groups, max_lag, on_late, lease_seconds):
+            if batch := self.load_batch(claim):
+                return batch
+        return None
+
+    def lease_batch(
+        self, trainer: str, groups: int, max_lag: int, on_late: Literal["mask", "drop"], lease_seconds: float
+    ) -> BatchClaim | None:
+        """The first half of `claim_batch`: the transaction. No trajectory is read yet."""
+        with self._database.write() as connection:
+            batch = self._claim(connection, trainer, groups, max_lag, on_late, lease_seconds)
+            if batch is None:
+                return None
+            of_batch = {"batch_id": batch.id}
+            members: dict[int, list[Any]] = {}
+            for row in connection.execute(_FRESH, of_batch):
+                members.setdefault(row.group_id, []).append(row)
+            for row in connection.execute(_REPLAYED, of_batch):
+                members[row.joined_group].append(row)
+            return BatchClaim(batch=batch, groups=connection.execute(_GROUPS, of_batch).all(), members=members)
+
+    def load_batch(self, claim: BatchClaim) -> Batch | None:
+        """The second half: read the trajectories. None when one is damaged: it is marked so, and the batch released."""
+        batch, loaded, damaged = claim.batch, [], {}
+        found, damaged = self._load_members([row for rows in claim.members.values() for row in rows])
+        if not damaged:
+            members = iter(found)
+            loaded = [
+                Group(group_id=row.id, task=task_of(row), members=[next(members) for _ in claim.members[row.id]])
+                for row in claim.groups
+            ]
+            return Batch(
+                batch_id=batch.id,
+                attempt=batch.attempt,
+                train_step=batch.train_step,
+                start_version=batch.start_version,
+                groups=loaded,
+            )
+        with self._database.write() as connection:
+            self._mark_damaged(connection, damaged)
+            self._release(connection, batches.c.id == batch.id)
+            self._drop_too_small(connection)  # while it was claimed it was not among the waiting
+        return None
+
+    def _claim(
+        self, connection: Connection, trainer: str, count: int, max_lag: int, on_late: str, lease_seconds: float
+    ) -> Any:
+        """The row of a new batch, or None."""
+        mine_or_overdue = sa.or_(batches.c.trainer == trainer, batches.c.deadline < self._clock())
+        self._release(connection, sa.and_(CLAIMED, mine_or_overdue))
+        step, last = self._train_step(connection), self._value(connection, "last_train_step", None)
+        if connection.execute(sa.select(batches.c.id).where(CLAIMED)).first() or (last is not None and step >= last):
+            return None
+        start_version = self._latest_policy(connection).version
+        self._drop_over_lag(connection, start_version - max_lag, on_late)
+        oldest = sa.select(groups.c.id).where(*WAITING).order_by(*_OLDEST).limit(count)
+        group_ids = list(connection.execute(oldest).scalars())
+        if len(group_ids) < count:
+            return None
+        batch = {
+            "state": BatchState.CLAIMED,
+            "attempt": 1,
+            "trainer": trainer,
+            "deadline": self._clock() + lease_seconds,
+            "train_step": step + 1,
+            "start_version": start_version,
+            "created_at": self._clock(),
+        }
+        row = connection.execute(sa.insert(batches).values(batch).returning(batches)).one()
+        taken = sa.update(groups).where(groups.c.id.in_(group_ids))
+        connection.execute(taken.values(state=GroupState.CLAIMED, batch_id=row.id))
+        for role, members in ((FRESH, _FRESH), (REPLAY, _REPLAYED)):
+            used = members.with_only_columns(trajectories.c.id, _BATCH, sa.literal(role), sa.false()).order_by(None)
+            names = ["trajectory_id", "batch_id", "role", "voided"]
+            connection.execute(sa.insert(uses).from_select(names, used), {"batch_id": row.id})
+        return row
+
+    def _drop_over_lag(self, connection: Connection, oldest_allowed: int, on_late: str) -> None:
+        """Drop groups with a token (`drop`) or only tokens (`mask`) of a version below `oldest_allowed`."""
+        version = groups.c.oldest_version if on_late == "drop" else groups.c.newest_version
+        query = sa.select(groups.c.id).where(*WAITING, version < oldest_allowed)
+        if late := list(connection.execute(query).scalars()):
+            self._drop(connection, late, "over_lag")
