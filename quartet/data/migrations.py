@@ -39,8 +39,11 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "CREATE UNIQUE INDEX one_blob_per_digest ON blobs (digest)",
         "DROP INDEX trajectories_by_rollout",
         "DROP INDEX trajectories_by_screenshots",
+        "DROP INDEX uses_by_trajectory",
         "CREATE INDEX trajectories_by_screenshots ON trajectories (screenshots_blob)"
         " WHERE screenshots_blob IS NOT NULL",
+        "CREATE INDEX policies_on_disk ON policies (version) WHERE deleted = 0",
+        "CREATE INDEX policies_by_success ON policies (success) WHERE success IS NOT NULL",
     ),
 }
 """SQL that turns a ledger of this version into the next one."""

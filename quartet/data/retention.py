@@ -17,6 +17,7 @@ class Retention:
     def __init__(self, disk: Disk, ledger: Ledger, run_dir: Path) -> None:
         self._disk, self._ledger, self._policies = disk, ledger, (run_dir / "policies").resolve()
         self._run_dir = run_dir
+        self._blob_bytes, self._counted_to = 0, 0
 
     def sweep(self) -> str | None:
         """Delete what is over the budget; returns the reason why the run must stop, or None."""
@@ -43,15 +44,16 @@ class Retention:
 
     def _sweep_blobs(self) -> str | None:
         budget = self._disk.max_blob_megabytes * 10**6
-        size = self._ledger.blob_bytes()
-        while size > budget:
+        new, self._counted_to = self._ledger.blob_bytes(after=self._counted_to)
+        self._blob_bytes += new
+        while self._blob_bytes > budget:
             freed = self._ledger.drop_screenshots(_ROLLOUTS_PER_STEP)
             if not freed:
                 return (
-                    f"{STOPPED_BY_DISK}blobs take {size / 1e6:.0f} MB, more than disk.max_blob_megabytes = "
+                    f"{STOPPED_BY_DISK}blobs take {self._blob_bytes / 1e6:.0f} MB, more than disk.max_blob_megabytes = "
                     f"{self._disk.max_blob_megabytes}, and no screenshots are left to delete: raise it and resume"
                 )
-            size -= freed
+            self._blob_bytes -= freed
         return None
 
     def _check_free(self) -> str | None:

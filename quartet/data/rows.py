@@ -104,8 +104,8 @@ class Rates(Struct, frozen=True, kw_only=True):
     rollouts_per_second: float
     prompt_tokens_per_second: float
     response_tokens_per_second: float
-    rollouts_finished: int
-    """Since the run began."""
+    trajectories_stored: int
+    """Since the run began, retried and late ones included."""
 
 
 class Totals(Struct, frozen=True, kw_only=True):

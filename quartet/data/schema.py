@@ -64,6 +64,13 @@ policies = Table(
     Column("success", Float),  # success rate of its held-out evaluation, when it had one
     Column("deleted", Boolean, nullable=False, default=False),  # the folder is gone (disk budget)
     Column("rolled_back", Boolean, nullable=False, default=False),
+    Index("policies_on_disk", "version", sqlite_where=text("deleted = 0"), postgresql_where=text("NOT deleted")),
+    Index(
+        "policies_by_success",
+        "success",
+        sqlite_where=text("success IS NOT NULL"),
+        postgresql_where=text("success IS NOT NULL"),
+    ),
 )
 
 families = Table(
@@ -216,7 +223,6 @@ uses = Table(
         postgresql_where=text("role = 'fresh' AND NOT voided"),
     ),
     Index("uses_by_batch", "batch_id"),
-    Index("uses_by_trajectory", "trajectory_id"),
 )
 
 pool = Table(

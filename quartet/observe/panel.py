@@ -50,7 +50,7 @@ def _numbers(status: RunStatus) -> Table:
         _pair("version", str(status.policy_version)),
     )
     table.add_row(
-        _pair("rollouts", f"{status.rollouts_finished:,}"),
+        _pair("rollouts", f"{status.trajectories_stored:,}"),
         _pair("rollouts/s", f"{status.rollouts_per_second:.1f}"),
         _pair("mean lag", _number(status.mean_lag)),
     )

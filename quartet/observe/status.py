@@ -9,6 +9,7 @@ from msgspec import Struct, to_builtins
 from quartet.data.ledger import Ledger
 
 RECENT_ROLLOUTS = 100
+RECENT_TRAIN_STEPS = 8
 RATE_WINDOW_SECONDS = 20.0
 
 
@@ -31,9 +32,11 @@ class RunStatus(Struct, frozen=True, kw_only=True):
     train_step: int
     policy_version: int
     mean_lag: float | None
+    """Of the newest 8 train steps."""
     success_recent: float | None
     """Success rate of the latest countable training rollouts (100 at most); None before the first."""
-    rollouts_finished: int
+    trajectories_stored: int
+    """Since the run began, retried and late ones included."""
     rollouts_per_second: float
     generated_tokens_per_second: float
     prompt_tokens_per_second: float
@@ -62,9 +65,9 @@ class StatusReader:
             phase=ledger.value("phase", "not started"),
             train_step=ledger.train_step(),
             policy_version=ledger.latest_policy().version,
-            mean_lag=_mean(ledger.lag_histogram()),
+            mean_lag=ledger.recent_lag(RECENT_TRAIN_STEPS),
             success_recent=ledger.recent_success(RECENT_ROLLOUTS),
-            rollouts_finished=rates.rollouts_finished,
+            trajectories_stored=rates.trajectories_stored,
             rollouts_per_second=rates.rollouts_per_second,
             generated_tokens_per_second=rates.response_tokens_per_second,
             prompt_tokens_per_second=rates.prompt_tokens_per_second,
@@ -83,8 +86,3 @@ class StatusReader:
             ],
             stop_reason=ledger.stop_reason() or "",
         )
-
-
-def _mean(histogram: dict[int, int]) -> float | None:
-    count = sum(histogram.values())
-    return sum(lag * number for lag, number in histogram.items()) / count if count else None

@@ -2,7 +2,7 @@ import pytest
 from samples import FakeClock
 
 from quartet.data.ledger import Ledger
-from tests.postgresql_server import needs_postgresql, server_url
+from tests.postgresql import needs_postgresql, server_url
 
 
 @pytest.fixture

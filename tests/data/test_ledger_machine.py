@@ -16,7 +16,7 @@ from quartet.data.ledger import Ledger
 from quartet.data.rows import AppendOutcome
 from quartet.errors import LeaseLostError
 from quartet.types import Batch, ReplayRule, RolloutLease, Status
-from tests.postgresql_server import needs_postgresql, server_url
+from tests.postgresql import needs_postgresql, server_url
 
 LEASE_SECONDS, DEADLINE_SECONDS, MAX_ATTEMPTS, MAX_LAG, MAX_REPLAYS = 10.0, 40.0, 3, 1, 2
 statuses = st.sampled_from([Status.COMPLETED, Status.COMPLETED, Status.TRUNCATED_TURNS, Status.ERROR_ENV])

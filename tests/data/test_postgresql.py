@@ -10,7 +10,7 @@ from quartet.config import Recipe
 from quartet.data.database import drop_database, find_database, has_database
 from quartet.data.ledger import Ledger
 from quartet.errors import LedgerError
-from tests.postgresql_server import needs_postgresql, server_url
+from tests.postgresql import needs_postgresql, server_url
 
 pytestmark = needs_postgresql
 

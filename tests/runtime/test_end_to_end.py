@@ -15,7 +15,7 @@ from quartet.data.ledger import Ledger
 from quartet.observe.plot import draw_run
 from quartet.recipe_file import to_toml
 from tests.conftest import bandit_recipe
-from tests.postgresql_server import needs_postgresql, server_url
+from tests.postgresql import needs_postgresql, server_url
 
 pytestmark = pytest.mark.slow
 

@@ -74,7 +74,8 @@ class PostgresqlDatabase(Database):
                 f"the disk of {self._name} is full: {error.orig}",
                 "free some space there and go on with --resume; everything committed before is intact",
             ) from error
-        if error.connection_invalidated or state.startswith(_GONE) or not state:
+        refused = isinstance(error, exc.OperationalError) and not state
+        if error.connection_invalidated or state.startswith(_GONE) or refused:
             raise LedgerError(
                 f"cannot reach the ledger at {self._name}: {error.orig}",
                 "start the server or mend ledger.url, then go on with --resume; what was committed is intact",

@@ -1,6 +1,5 @@
 """How a batch begins: which groups, in one transaction, and then their trajectories from the blobs."""
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import sqlalchemy as sa
@@ -22,13 +21,12 @@ _REPLAYED = REPLAYED.join(groups, replays.c.group_id == groups.c.id).where(group
 
 
 class BatchClaim(Struct, frozen=True, kw_only=True):
-    """A claimed batch before its trajectories are read: rows of the ledger."""
+    """A claimed batch before its trajectories are read."""
 
-    batch: Any
-    groups: Sequence[Any]
-    """Oldest first."""
-    members: dict[int, list[Any]]
-    """By group id: its own members in the order of their index, then those that joined."""
+    batch_id: int
+    attempt: int
+    train_step: int
+    start_version: int
 
 
 class Claims(Batches):
@@ -51,44 +49,43 @@ class Claims(Batches):
     ) -> BatchClaim | None:
         """The first half of `claim_batch`: the transaction. No trajectory is read yet."""
         with self._database.write() as connection:
-            batch = self._claim(connection, trainer, groups, max_lag, on_late, lease_seconds)
-            if batch is None:
-                return None
-            of_batch = {"batch_id": batch.id}
-            members: dict[int, list[Any]] = {}
+            return self._claim(connection, trainer, groups, max_lag, on_late, lease_seconds)
+
+    def load_batch(self, claim: BatchClaim) -> Batch | None:
+        """The second half: read the trajectories. None when one is damaged: it is marked so, and the batch released."""
+        of_batch = {"batch_id": claim.batch_id}
+        members: dict[int, list[Any]] = {}
+        with self._database.read() as connection:
             for row in connection.execute(_FRESH, of_batch):
                 members.setdefault(row.group_id, []).append(row)
             for row in connection.execute(_REPLAYED, of_batch):
                 members[row.joined_group].append(row)
-            return BatchClaim(batch=batch, groups=connection.execute(_GROUPS, of_batch).all(), members=members)
+            rows = connection.execute(_GROUPS, of_batch).all()
+        found, damaged = self._load_members([member for row in rows for member in members.get(row.id, ())])
+        if damaged or len(members) < len(rows) or not rows:  # or somebody else found damage, or took the lease
+            self._give_up(claim, damaged)
+            return None
+        loaded = iter(found)
+        return Batch(
+            batch_id=claim.batch_id,
+            attempt=claim.attempt,
+            train_step=claim.train_step,
+            start_version=claim.start_version,
+            groups=[
+                Group(group_id=row.id, task=task_of(row), members=[next(loaded) for _ in members[row.id]])
+                for row in rows
+            ],
+        )
 
-    def load_batch(self, claim: BatchClaim) -> Batch | None:
-        """The second half: read the trajectories. None when one is damaged: it is marked so, and the batch released."""
-        batch, loaded, damaged = claim.batch, [], {}
-        found, damaged = self._load_members([row for rows in claim.members.values() for row in rows])
-        if not damaged:
-            members = iter(found)
-            loaded = [
-                Group(group_id=row.id, task=task_of(row), members=[next(members) for _ in claim.members[row.id]])
-                for row in claim.groups
-            ]
-            return Batch(
-                batch_id=batch.id,
-                attempt=batch.attempt,
-                train_step=batch.train_step,
-                start_version=batch.start_version,
-                groups=loaded,
-            )
+    def _give_up(self, claim: BatchClaim, damaged: dict[int, str]) -> None:
         with self._database.write() as connection:
             self._mark_damaged(connection, damaged)
-            self._release(connection, batches.c.id == batch.id)
+            self._release(connection, batches.c.id == claim.batch_id)
             self._drop_too_small(connection)  # while it was claimed it was not among the waiting
-        return None
 
     def _claim(
         self, connection: Connection, trainer: str, count: int, max_lag: int, on_late: str, lease_seconds: float
-    ) -> Any:
-        """The row of a new batch, or None."""
+    ) -> BatchClaim | None:
         mine_or_overdue = sa.or_(batches.c.trainer == trainer, batches.c.deadline < self._clock())
         self._release(connection, sa.and_(CLAIMED, mine_or_overdue))
         step, last = self._train_step(connection), self._value(connection, "last_train_step", None)
@@ -109,14 +106,14 @@ class Claims(Batches):
             "start_version": start_version,
             "created_at": self._clock(),
         }
-        row = connection.execute(sa.insert(batches).values(batch).returning(batches)).one()
+        batch_id = connection.execute(sa.insert(batches).values(batch).returning(batches.c.id)).scalar_one()
         taken = sa.update(groups).where(groups.c.id.in_(group_ids))
-        connection.execute(taken.values(state=GroupState.CLAIMED, batch_id=row.id))
+        connection.execute(taken.values(state=GroupState.CLAIMED, batch_id=batch_id))
         for role, members in ((FRESH, _FRESH), (REPLAY, _REPLAYED)):
             used = members.with_only_columns(trajectories.c.id, _BATCH, sa.literal(role), sa.false()).order_by(None)
             names = ["trajectory_id", "batch_id", "role", "voided"]
-            connection.execute(sa.insert(uses).from_select(names, used), {"batch_id": row.id})
-        return row
+            connection.execute(sa.insert(uses).from_select(names, used), {"batch_id": batch_id})
+        return BatchClaim(batch_id=batch_id, attempt=1, train_step=step + 1, start_version=start_version)
 
     def _drop_over_lag(self, connection: Connection, oldest_allowed: int, on_late: str) -> None:
         """Drop groups with a token (`drop`) or only tokens (`mask`) of a version below `oldest_allowed`."""

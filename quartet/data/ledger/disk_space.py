@@ -10,13 +10,18 @@ _OVER = (GroupState.TRAINED, GroupState.DROPPED)
 
 
 class DiskSpace(LedgerPart):
-    def blob_bytes(self) -> int:
-        """Bytes of all blobs that rows point to; one that two rows share counts twice."""
+    def blob_bytes(self, after: int = 0) -> tuple[int, int]:
+        """Bytes of the blobs of all trajectories with an id above `after`, and the highest id that was counted.
+
+        So who asks again and again reads each row once. A blob that two rows share counts twice.
+        """
         size = trajectories.c.blob_bytes + sa.case(
             (trajectories.c.screenshots_blob.is_not(None), trajectories.c.screenshots_bytes), else_=0
         )
         with self._database.read() as connection:
-            return connection.execute(sa.select(sa.func.sum(size))).scalar() or 0
+            counted = sa.select(sa.func.sum(size), sa.func.max(trajectories.c.id)).where(trajectories.c.id > after)
+            total, last = connection.execute(counted).one()
+        return int(total or 0), last or after
 
     def drop_screenshots(self, limit: int) -> int:
         """Delete the screenshots of the oldest `limit` rollouts whose groups are over; returns how many bytes.

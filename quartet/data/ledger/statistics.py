@@ -5,11 +5,12 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from quartet.data.ledger.batches import FRESH
 from quartet.data.ledger.groups import ADMITTED_STATES
 from quartet.data.ledger.part import LedgerPart
 from quartet.data.rows import FamilyStats, GroupOutcome, QueueSizes, Rates
-from quartet.data.schema import IS_FINAL, families, groups, rollouts, trajectories
-from quartet.types import Purpose, RolloutState, Status
+from quartet.data.schema import IS_FINAL, batches, families, groups, rollouts, trajectories, uses
+from quartet.types import BatchState, Purpose, RolloutState, Status
 
 _COUNTED = (trajectories.c.purpose == Purpose.TRAIN, trajectories.c.counted)
 NEWEST_GROUPS, MOST_KNOWN_SUCCESSES = 48, 64
@@ -42,15 +43,27 @@ class Statistics(LedgerPart):
         recent = sa.select(*columns).where(IS_FINAL, trajectories.c.created_at > now - window_seconds)
         with self._database.read() as connection:
             rows = connection.execute(recent).all()
-            finished = connection.execute(sa.select(sa.func.count()).select_from(trajectories).where(IS_FINAL))
-            rollouts_finished = finished.scalar_one()
+            stored = connection.execute(sa.select(sa.func.max(trajectories.c.id))).scalar() or 0
         seconds = max(now - min((row.created_at for row in rows), default=now), 1.0)
         return Rates(
             rollouts_per_second=len(rows) / seconds,
             prompt_tokens_per_second=sum(row.prompt_tokens for row in rows) / seconds,
             response_tokens_per_second=sum(row.response_tokens for row in rows) / seconds,
-            rollouts_finished=rollouts_finished,
+            trajectories_stored=stored,
         )
+
+    def recent_lag(self, train_steps: int) -> float | None:
+        """Mean lag of the fresh trajectories of the newest committed train steps; None before the first."""
+        newest = sa.select(batches.c.id, batches.c.start_version).where(batches.c.state == BatchState.COMMITTED)
+        recent = newest.order_by(batches.c.train_step.desc()).limit(train_steps).subquery()
+        lag = (
+            sa.select(sa.func.avg(recent.c.start_version - trajectories.c.oldest_version))
+            .select_from(recent.join(uses, uses.c.batch_id == recent.c.id).join(trajectories))
+            .where(uses.c.role == FRESH)
+        )
+        with self._database.read() as connection:
+            mean = connection.execute(lag).scalar()
+        return None if mean is None else float(mean)
 
     def queue_sizes(self) -> QueueSizes:
         """What waits where; states without any are 0."""
