@@ -57,6 +57,7 @@ class Supervisor:
                     module,
                     self._run_dir,
                     max_restarts=self._recipe.runtime.max_restarts_per_module,
+                    max_delay_seconds=self._recipe.runtime.max_restart_delay_seconds,
                     threads=threads,
                 )
                 self._processes[module] = process

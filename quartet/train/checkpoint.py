@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
+from quartet.crash_points import crash_point
 from quartet.errors import CheckpointError
 from quartet.train.step import Learner
 
@@ -40,7 +41,9 @@ def save_checkpoint(root: Path, learner: Learner, train_step: int) -> Path:
     for name, content in {**contents, CHECKSUMS: msgspec.json.encode(checksums)}.items():
         _write_durably(fresh / name, content)
     shutil.rmtree(folder, ignore_errors=True)
+    crash_point("checkpoint.before")
     fresh.rename(folder)
+    crash_point("checkpoint.after")
     return folder
 
 

@@ -6,7 +6,6 @@ So a trainer that dies anywhere leaves a batch that goes back to trainable, and 
 
 import asyncio
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -15,15 +14,17 @@ from quartet.config import Recipe
 from quartet.data.ledger import Ledger
 from quartet.errors import LeaseLostError, LedgerError, QuartetError, StarvedError
 from quartet.observe.presence import Presence
+from quartet.observe.receipts import TrainerReceipts
 from quartet.observe.record import Recorder
+from quartet.policy.digest import weights_digest
 from quartet.policy.load import load_policy, read_weights, swap_weights
 from quartet.train.advantage import make_advantage
 from quartet.train.checkpoint import find_checkpoint, load_checkpoint, prune_checkpoints, save_checkpoint, step_of
 from quartet.train.metrics import PhaseTimer, batch_metrics
-from quartet.train.packing import PackedBatch, pack_batch
+from quartet.train.packing import PackedBatch
 from quartet.train.publish import publish_policy
 from quartet.train.step import Learner, NonFiniteError
-from quartet.train.turn_selection import high_entropy_turns
+from quartet.train.train_batch import train_batch
 from quartet.types import Batch, Policy
 
 NAME = "trainer"
@@ -46,6 +47,9 @@ class Trainer:
         if recipe.loss.kl_coefficient > 0:
             reference = load_policy(recipe.model.path, trust_remote_code=remote_code).model
         self.learner = Learner(self.model, recipe, reference)
+        self._receipts = TrainerReceipts(
+            run_dir, lambda: weights_digest(dict(self.model.named_parameters())), enabled=recipe.runtime.receipts
+        )
         self._lease_renewed = self._last_trained = time.monotonic()
         self._restore_optimizer(policy)
 
@@ -100,6 +104,7 @@ class Trainer:
 
     def _restore_optimizer(self, policy: Policy) -> None:
         self.version = policy.version
+        self._receipts.restored(policy)
         if self._checkpoint is None:
             self.learner.reset()
             return
@@ -142,21 +147,16 @@ class Trainer:
         def progress() -> None:
             self._progress(batch)
 
-        with phases("pack"):
-            packed = pack_batch(batch, self._advantage, self.recipe.admission.max_lag)
-        if percentile := self.recipe.train.min_turn_entropy_percentile:
-            with phases("entropy"):
-                entropies = self.learner.entropies(packed.branches, progress)
-                packed = replace(packed, branches=high_entropy_turns(packed.branches, entropies, percentile))
-        with phases("old_logprobs"):
-            plan = self.learner.plan(packed.branches, batch.train_step, progress)
-        with phases("update"):
-            metrics = self.learner.update(plan, progress)
+        packed, metrics = train_batch(
+            batch, self.learner, self.recipe, self._advantage, progress=progress, phases=phases
+        )
         with phases("publish"):
             path = self._publish(batch, packed)
             progress()
         report = metrics | batch_metrics(batch, packed) | phases.seconds
+        self._receipts.committing(batch)
         policy = self.ledger.commit_batch(batch, str(path), report)
+        self._receipts.committed(batch, policy)
         self.version = policy.version
         prune_checkpoints(self._checkpoints, self.recipe.disk.keep_checkpoints)
         self.recorder.metric("train_step", train_step=batch.train_step, version=policy.version, **report)
