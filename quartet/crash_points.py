@@ -44,6 +44,7 @@ TRANSACTIONS = {
     "set_value": "every module",
     "request_stop": "manager or trainer, when training ends",
     "create": "supervisor, at the start of a run",
+    "register_initial_policy": "supervisor, at the start of a run",
     "end_leases": "supervisor, when a run is resumed",
     "cancel_unfinished": "supervisor, when training ends",
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 
 from quartet.config import Recipe
-from quartet.data.database import has_database
+from quartet.data.database import drop_database
 from quartet.data.evaluation import admit_evaluation
 from quartet.data.ledger import Ledger
 from quartet.env import suite_families
@@ -93,8 +93,11 @@ def admit_missing_evaluations(recipe: Recipe, ledger: Ledger, when: str) -> list
 
 def open_or_create(recipe: Recipe, run_dir: Path) -> Ledger:
     """The run's ledger; a new one starts with the recipe's model as policy version 0."""
-    if has_database(run_dir):
-        return Ledger.open(run_dir)
-    ledger = Ledger.create(run_dir, seed=recipe.seed, **recipe.ledger.model_dump())
-    ledger.register_initial_policy(str(Path(recipe.model.path).resolve()))
+    if Ledger.exists(run_dir):
+        ledger = Ledger.open(run_dir)
+    else:
+        drop_database(run_dir)  # what is left of a start that was killed before there were tables
+        ledger = Ledger.create(run_dir, seed=recipe.seed, **recipe.ledger.model_dump())
+    if not ledger.policies():  # new, or killed between the two
+        ledger.register_initial_policy(str(Path(recipe.model.path).resolve()))
     return ledger

@@ -19,10 +19,17 @@ from quartet.observe.record import Recorder
 from quartet.policy.digest import weights_digest
 from quartet.policy.load import load_policy, read_weights, swap_weights
 from quartet.train.advantage import make_advantage
-from quartet.train.checkpoint import find_checkpoint, load_checkpoint, prune_checkpoints, save_checkpoint, step_of
+from quartet.train.checkpoint import (
+    checkpoint_folder,
+    find_checkpoint,
+    load_checkpoint,
+    prune_checkpoints,
+    save_checkpoint,
+    step_of,
+)
 from quartet.train.metrics import PhaseTimer, batch_metrics
 from quartet.train.packing import PackedBatch
-from quartet.train.publish import publish_policy
+from quartet.train.publish import policy_folder, prune_attempts, publish_policy
 from quartet.train.step import Learner, NonFiniteError
 from quartet.train.train_batch import train_batch
 from quartet.types import Batch, Policy
@@ -96,10 +103,11 @@ class Trainer:
 
     def _roll_back(self) -> None:
         """With sparse checkpoints: return the batches after the last one, whose optimizer state is lost."""
-        every, train_step = self.recipe.train.train_steps_per_checkpoint, self.ledger.train_step()
-        self._checkpoint = find_checkpoint(self._checkpoints, train_step, every)
+        every = self.recipe.train.train_steps_per_checkpoint
+        committed = self.ledger.committed_batches(every)
+        self._checkpoint = find_checkpoint(self._checkpoints, committed, every)
         kept = step_of(self._checkpoint) if self._checkpoint else 0
-        if kept < train_step:
+        if kept < self.ledger.train_step():
             self.ledger.roll_back(kept)
 
     def _restore_optimizer(self, policy: Policy) -> None:
@@ -158,16 +166,18 @@ class Trainer:
         policy = self.ledger.commit_batch(batch, str(path), report)
         self._receipts.committed(batch, policy)
         self.version = policy.version
-        prune_checkpoints(self._checkpoints, self.recipe.disk.keep_checkpoints)
+        prune_checkpoints(self._checkpoints, self.recipe.disk.keep_checkpoints, batch.train_step)
+        prune_attempts(path)
         self.recorder.metric("train_step", train_step=batch.train_step, version=policy.version, **report)
 
     def _publish(self, batch: Batch, packed: PackedBatch) -> Path:
         """Policy with canary, then the checkpoint. Both are final on disk when this returns."""
         version = 1 + max(policy.version for policy in self.ledger.policies_on_disk())  # rolled back ones included
-        path = (self.run_dir / "policies" / f"v{version:06d}").resolve()
+        path = policy_folder(self.run_dir.resolve() / "policies", version, batch.batch_id)
         publish_policy(self.model, self.tokenizer, path, packed.branches)
         if batch.train_step % self.recipe.train.train_steps_per_checkpoint == 0:
-            save_checkpoint(self._checkpoints, self.learner, batch.train_step)
+            folder = checkpoint_folder(self._checkpoints, batch.train_step, batch.batch_id)
+            save_checkpoint(folder, self.learner, batch.train_step)
         return path
 
     def _give_up(self, batch: Batch, error: QuartetError) -> None:

@@ -19,6 +19,7 @@ from tests.conftest import bandit_recipe
 
 MODULES = ("worker", "engine", "env", "manager", "trainer")
 POLL_SECONDS = 0.05
+LEASE_SECONDS, HEARTBEAT_TIMEOUT_SECONDS = 1.5, 20.0
 PATIENCE_SECONDS = 90.0
 """A run that does not get on for so long has failed: it is not slow, it is stuck."""
 
@@ -27,7 +28,7 @@ def crash_recipe(policy: Path, *, train_steps_per_checkpoint: int = 1) -> Recipe
     """A run that would go on for ever, forgives every death, and keeps receipts."""
     return bandit_recipe(
         policy,
-        rollout={"lease_seconds": 1.5, "max_attempts": 20},
+        rollout={"lease_seconds": LEASE_SECONDS, "max_attempts": 20},
         control={"rollouts_per_group": 4},
         train={
             "learning_rate": 1e-5,
@@ -35,15 +36,23 @@ def crash_recipe(policy: Path, *, train_steps_per_checkpoint: int = 1) -> Recipe
             "max_seconds": 36_000.0,
             "train_steps_per_checkpoint": train_steps_per_checkpoint,
         },
-        evaluation={"before_and_after": False, "train_steps_per_evaluation": 10, "episodes_per_family_during": 2},
+        evaluation={"before_and_after": False, "train_steps_per_evaluation": 3, "episodes_per_family_during": 2},
         disk={"keep_policies": 6, "keep_checkpoints": 1},
         runtime={
             "receipts": True,
             "max_restarts_per_module": 1_000_000,
             "max_restart_delay_seconds": 0.25,
-            "heartbeat_timeout_seconds": 10.0,
+            "heartbeat_timeout_seconds": HEARTBEAT_TIMEOUT_SECONDS,
         },
     )
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Whether a process is gone, or waits only to be buried."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 class StuckError(AssertionError):
@@ -198,8 +207,6 @@ class CrashRun:
     def kill_everybody(self, *, counts: bool = True) -> None:
         """SIGKILL for all processes of the run at once: one kill."""
         self._kill(self._everybody())
-        if self._supervisor:
-            self._supervisor.wait()
         self.kills += counts
 
     def stop_at(self, point: str, module: str) -> psutil.Process:
@@ -243,6 +250,8 @@ class CrashRun:
                 victim.kill()
             except psutil.NoSuchProcess:
                 continue
+        if self._supervisor and self._supervisor.pid in [victim.pid for victim in victims]:
+            self._supervisor.wait()  # before psutil does, which would keep the exit code to itself
         psutil.wait_procs(victims, timeout=10)
 
     def _last_words(self) -> str:

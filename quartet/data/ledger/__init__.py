@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from quartet.data.blob_files import LocalBlobFiles, ObjectBlobFiles
 from quartet.data.blobs import BlobStore
-from quartet.data.database import Database, Durability, create_database, find_database
+from quartet.data.database import Database, Durability, create_database, find_database, has_database
 from quartet.data.ledger.bias import Bias
 from quartet.data.ledger.check import Check
 from quartet.data.ledger.claims import Claims
@@ -37,6 +37,18 @@ class Ledger(Rollouts, Evaluations, Claims, Modules, Statistics, Check, Bias, Fa
 
     Any method raises `SetupError` on a full disk and `LedgerError` when the file turns out to be damaged.
     """
+
+    @classmethod
+    def exists(cls, run_dir: Path) -> bool:
+        """Whether a run has its ledger. One without tables is none: who made it was killed before the commit."""
+        if not has_database(run_dir):
+            return False
+        database = find_database(run_dir)
+        try:
+            with database.read() as connection:
+                return sa.inspect(connection).has_table(metadata.tables["run"].name)
+        finally:
+            database.close()
 
     @classmethod
     def create(

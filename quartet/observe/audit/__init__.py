@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
+from quartet.config import Recipe
 from quartet.data.ledger import Ledger
 from quartet.data.ledger.check import Finding
 from quartet.errors import CheckpointError, LedgerError
@@ -20,7 +21,7 @@ from quartet.observe.receipts import Committing, read_receipts
 from quartet.policy.digest import weights_digest
 from quartet.policy.load import read_weights
 from quartet.recipe_file import load_recipe
-from quartet.train.checkpoint import find_checkpoint
+from quartet.train.checkpoint import checkpoint_folder
 from quartet.types import Policy
 
 REPLAY = "replay_differs"
@@ -53,15 +54,16 @@ class AuditReport(Struct, frozen=True, kw_only=True):
 
 def audit(run_dir: Path) -> AuditReport:
     """Audit a run that kept receipts (`runtime.receipts`) and is not at work. Trains all its steps again."""
-    ledger, testimony = Ledger.open(run_dir), Testimony(read_receipts(run_dir))
+    recipe, ledger = load_recipe(run_dir / "config.toml"), Ledger.open(run_dir)
+    testimony = Testimony(read_receipts(run_dir))
     findings, over_lag = [], 0
     chain: list[Committing] = []
     try:
         initial, newest = _policy(ledger, 0), ledger.latest_policy()
         chain = testimony.chain(_digest(run_dir, initial), _digest(run_dir, newest), newest.train_step)
-        retrace = Retrace(load_recipe(run_dir / "config.toml"), ledger, run_dir / initial.path)
+        retrace = Retrace(recipe, ledger, run_dir / initial.path)
         findings += [*_vanished(testimony, chain), *_other_versions(testimony, chain), *_replay(retrace, chain)]
-        findings += [*_other_files(ledger, run_dir, chain), *_other_optimizer(retrace, run_dir, newest)]
+        findings += [*_other_files(ledger, run_dir, chain), *_other_optimizer(retrace, recipe, run_dir, chain)]
         over_lag = retrace.over_lag
     except (UnexplainedWeightsError, CheckpointError, LedgerError) as error:
         findings.append(Finding(kind=REPLAY, what=error.what))
@@ -148,10 +150,17 @@ def _other_files(ledger: Ledger, run_dir: Path, chain: Sequence[Committing]) -> 
             yield Finding(kind="other_file", what=f"{folder} holds other weights than train step {policy.train_step}")
 
 
-def _other_optimizer(retrace: Retrace, run_dir: Path, newest: Policy) -> Iterator[Finding]:
-    folder = find_checkpoint(run_dir / "trainer", newest.train_step, 1) if newest.train_step else None
-    if folder is not None and not retrace.same_optimizer(folder):
-        yield Finding(kind=REPLAY, what=f"{folder} holds another optimizer state than training again gives")
+def _other_optimizer(
+    retrace: Retrace, recipe: Recipe, run_dir: Path, chain: Sequence[Committing]
+) -> Iterator[Finding]:
+    """If the newest step has a checkpoint, it holds what training again gives."""
+    for step in chain[-1:]:
+        folder = checkpoint_folder(run_dir / "trainer", step.train_step, step.batch_id)
+        due = step.train_step % recipe.train.train_steps_per_checkpoint == 0
+        if due and not folder.is_dir():
+            yield Finding(kind="no_checkpoint", what=f"{folder}, the checkpoint of the newest step, is missing")
+        elif due and not retrace.same_optimizer(folder):
+            yield Finding(kind=REPLAY, what=f"{folder} holds another optimizer state than training again gives")
 
 
 def _fresh(chain: Sequence[Committing]) -> list[int]:

@@ -1,0 +1,145 @@
+"""Many kills of one run: at named crash points, at random moments, of one module or of everybody at once."""
+
+import random
+import time
+from collections import deque
+from collections.abc import Sequence
+
+from tests.faults.crash_run import LEASE_SECONDS, MODULES, POLL_SECONDS, CrashRun, has_ended
+
+ROUND_SECONDS = 6.0
+"""A point that nobody reached for so long makes room for others; its turn comes again."""
+RANDOM_MOMENT_SECONDS = 1.0
+EVERYBODY = ("supervisor", "everybody")
+VICTIMS = (*MODULES, *MODULES, *EVERYBODY)
+"""Who dies at a random moment: five times of six one module."""
+
+BEGINNING = ("config", "create", "register_initial_policy")
+ENDING = ("request_stop", "cancel_unfinished")
+"""Writes of a supervisor before and after there are modules."""
+LATE = ("release_batch", "expire_batches")
+"""What is written of the batch of a trainer that was stopped."""
+AT_WORK = {
+    "worker": ("blob", "claim_rollouts", "renew", "append", "give_back"),
+    "manager": (
+        *("admit", "close_group", "make_trainable", "drop_group", "expire_leases"),
+        *("mark_deleted", "admit_evaluation", "mark_best", "finish_evaluation"),
+    ),
+    "trainer": ("policy", "canary", "checkpoint", "claim_batch", "commit_batch", "roll_back"),
+    "everybody": ("report", "event", "set_value", "end_leases"),
+}
+"""The other writes, by who mostly does them: one point of each row is armed at a time."""
+PROVOKED_BY = {"expire_leases": "worker", "renew": "engine", "roll_back": "trainer", "give_back": "supervisor"} | {
+    "end_leases": "supervisor"
+}
+"""Whose death makes a write likely."""
+
+
+def both(*writes: str) -> list[str]:
+    """The points before and after each write."""
+    return [f"{write}.{moment}" for write in writes for moment in ("before", "after")]
+
+
+class Campaign:
+    """Attacks one run; knows which points were hit."""
+
+    def __init__(self, run: CrashRun, seed: int) -> None:
+        self.run, self._random = run, random.Random(seed)
+        self.hits: list[str] = []
+
+    def begin(self) -> None:
+        """Start the run, killed at each point of its beginning."""
+        for point in both(*BEGINNING):
+            self.run.arm(point)
+            self.run.start()
+            self.run.until(lambda point=point: not self.run.armed(point), what=point)
+            self._count(point)
+        self.run.until_trained()
+
+    def attack(self, kills: int, writes: Sequence[str] | None = None) -> None:
+        """Rounds of kills until there were `kills` of them and each point of these writes (default: all) was hit."""
+        rows = [deque(self._shuffled(both(*of_row))) for of_row in AT_WORK.values()]
+        if writes is not None:
+            rows = [deque(point for point in row if point.partition(".")[0] in writes) for row in rows]
+        while any(rows) or self.run.kills < kills:
+            self.run.until_trained()
+            self._round([row for row in rows if row])
+
+    def _round(self, rows: list[deque[str]]) -> None:
+        """Arm the first point of each row, kill whose death makes it likely, and somebody at a random moment."""
+        for row in rows:
+            self.run.arm(row[0])
+        victims = {PROVOKED_BY[write] for row in rows if (write := row[0].partition(".")[0]) in PROVOKED_BY}
+        for victim in victims or {self._random.choice(VICTIMS)}:
+            time.sleep(self._random.uniform(0, RANDOM_MOMENT_SECONDS))
+            self._kill(victim)
+        deadline = time.monotonic() + ROUND_SECONDS
+        while any(self.run.armed(row[0]) for row in rows) and time.monotonic() < deadline:
+            self.run.keep_alive()
+            time.sleep(POLL_SECONDS)
+        self._harvest(rows)
+
+    def late_worker(self) -> None:
+        """A worker is stopped with a finished rollout in its hands, until its lease is over; then it goes on."""
+        self.run.until_trained()
+        worker = self.run.stop_at("blob.before", "worker")
+        time.sleep(2 * LEASE_SECONDS)
+        self.run.go_on(worker)
+        self.run.until_trained()
+
+    def late_trainer(self, point: str | None = None) -> None:
+        """A trainer is stopped before it writes its policy, outlives its supervisor, and goes on when another one has
+        trained what it held. With `point` it dies there."""
+        self.run.until_trained()
+        trainer = self.run.stop_at("policy.before", "trainer")
+        self.run.kill_supervisor()
+        self.run.until_trained(2)
+        if point:
+            self.run.arm(point)
+        self.run.go_on(trainer)
+        self.run.until(lambda: has_ended(trainer), what="the late trainer to end")
+        if point:
+            self._harvest([deque([point])])
+
+    def stopped_trainer(self) -> None:
+        """A trainer is stopped until its batch goes back; the manager dies while it takes it back, the trainer of its
+        silence."""
+        self.run.until_trained()
+        trainer = self.run.stop_at("policy.before", "trainer")
+        for point in both("expire_batches"):
+            self.run.arm(point)
+            self.run.until(lambda point=point: not self.run.armed(point), what=point)
+            self._count(point)
+        self.run.until(lambda: has_ended(trainer), what="the silent trainer to be killed")
+        self.run.until_trained()
+
+    def end(self) -> None:
+        """Let the run come to its end, killed at each point of that."""
+        for point in both(*ENDING):
+            self.run.arm(point)
+        self.run.finish()
+        self._harvest([deque([point]) for point in both(*ENDING)])
+
+    def _harvest(self, rows: Sequence[deque[str]]) -> None:
+        """Count the armed first points that were hit; the others go to the end of their rows."""
+        for row in rows:
+            if self.run.disarm(row[0]):
+                row.rotate(-1)
+            else:
+                self._count(row.popleft())
+
+    def _kill(self, victim: str) -> None:
+        if victim == "supervisor":
+            self.run.kill_supervisor()
+        elif victim == "everybody":
+            self.run.kill_everybody()
+        else:
+            self.run.kill(victim)
+
+    def _count(self, point: str) -> None:
+        self.run.kills += 1
+        self.hits.append(point)
+
+    def _shuffled(self, names: list[str]) -> list[str]:
+        self._random.shuffle(names)
+        return names
