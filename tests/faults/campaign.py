@@ -2,13 +2,14 @@
 
 import random
 import time
-from collections import deque
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Sequence
 
-from tests.faults.crash_run import LEASE_SECONDS, MODULES, POLL_SECONDS, CrashRun, has_ended
+from tests.faults.crash_run import LEASE_SECONDS, MODULES, POLL_SECONDS, CrashRun, StuckError, has_ended
 
-ROUND_SECONDS = 6.0
+ROUND_SECONDS = 12.0
 """A point that nobody reached for so long makes room for others; its turn comes again."""
+MAX_TRIES = 12
 RANDOM_MOMENT_SECONDS = 1.0
 EVERYBODY = ("supervisor", "everybody")
 VICTIMS = (*MODULES, *MODULES, *EVERYBODY)
@@ -29,15 +30,22 @@ AT_WORK = {
     "everybody": ("report", "event", "set_value", "end_leases"),
 }
 """The other writes, by who mostly does them: one point of each row is armed at a time."""
-PROVOKED_BY = {"expire_leases": "worker", "renew": "engine", "roll_back": "trainer", "give_back": "supervisor"} | {
-    "end_leases": "supervisor"
+PROVOKED_BY = {
+    "expire_leases": ("engine", "worker"),
+    "renew": ("engine",),
+    "give_back": ("engine", "supervisor"),
+    "end_leases": ("supervisor",),
+    "roll_back": ("trainer",),
 }
-"""Whose death makes a write likely."""
+"""Whose deaths, in this order, make a write likely. Without an engine rollouts are at work for seconds."""
 
 
 def both(*writes: str) -> list[str]:
     """The points before and after each write."""
     return [f"{write}.{moment}" for write in writes for moment in ("before", "after")]
+
+
+ALL_AT_WORK = frozenset(both(*(write for row in AT_WORK.values() for write in row)))
 
 
 class Campaign:
@@ -56,21 +64,26 @@ class Campaign:
             self._count(point)
         self.run.until_trained()
 
-    def attack(self, kills: int, writes: Sequence[str] | None = None) -> None:
-        """Rounds of kills until there were `kills` of them and each point of these writes (default: all) was hit."""
-        rows = [deque(self._shuffled(both(*of_row))) for of_row in AT_WORK.values()]
-        if writes is not None:
-            rows = [deque(point for point in row if point.partition(".")[0] in writes) for row in rows]
+    def attack(self, points: Collection[str], *, kills: int = 0) -> None:
+        """Rounds of kills until each of these points was hit and there were so many `kills`.
+
+        Raises `StuckError` when nobody ever comes by a point.
+        """
+        rows = [deque(point for point in self._shuffled(both(*row)) if point in points) for row in AT_WORK.values()]
+        tries: Counter[str] = Counter()
         while any(rows) or self.run.kills < kills:
             self.run.until_trained()
+            tries.update(row[0] for row in rows if row)
             self._round([row for row in rows if row])
+            if never := [row[0] for row in rows if row and tries[row[0]] > MAX_TRIES]:
+                raise StuckError(f"nobody comes by {', '.join(never)}")
 
     def _round(self, rows: list[deque[str]]) -> None:
         """Arm the first point of each row, kill whose death makes it likely, and somebody at a random moment."""
         for row in rows:
             self.run.arm(row[0])
-        victims = {PROVOKED_BY[write] for row in rows if (write := row[0].partition(".")[0]) in PROVOKED_BY}
-        for victim in victims or {self._random.choice(VICTIMS)}:
+        victims = [victim for row in rows for victim in PROVOKED_BY.get(row[0].partition(".")[0], ())]
+        for victim in victims or [self._random.choice(VICTIMS)]:
             time.sleep(self._random.uniform(0, RANDOM_MOMENT_SECONDS))
             self._kill(victim)
         deadline = time.monotonic() + ROUND_SECONDS

@@ -34,7 +34,7 @@ class AuditReport(Struct, frozen=True, kw_only=True):
     appended: int
     """Countable training rollouts whose workers were told that they are stored."""
     superseded: int
-    """Appends of training rollouts that came too late and were refused."""
+    """Appends that came too late and were refused, evaluation included."""
     trained: int
     """Fresh trajectories in the train steps that led to the newest policy."""
     train_steps: int
@@ -73,7 +73,7 @@ def audit(run_dir: Path) -> AuditReport:
     kinds = Counter(finding.kind for finding in findings)
     return AuditReport(
         appended=len(testimony.appended()),
-        superseded=sum(outcome == "superseded" for _, outcome in testimony.appends),
+        superseded=testimony.superseded,
         trained=len(_fresh(chain)),
         train_steps=len(chain),
         abandoned_steps=len(testimony.computed) - len(chain),

@@ -21,6 +21,8 @@ class Testimony:
         training = [r for r in receipts if isinstance(r, Appending) and r.purpose == Purpose.TRAIN]
         self.appends = [(r, outcomes.get((r.rollout_id, r.attempt))) for r in training]
         """Every append of a training rollout with its outcome; None when the worker did not live to see it."""
+        self.superseded = sum(outcome == "superseded" for outcome in outcomes.values())
+        """Appends that came too late and were refused, evaluation included."""
         self.computed = [r for r in receipts if isinstance(r, Committing)]
         self.committed = {r.batch_id: r for r in receipts if isinstance(r, Committed)}
         self.restored = [r for r in receipts if isinstance(r, Restored)]

@@ -1,0 +1,50 @@
+"""Runs that are killed and go on: nothing is lost, nothing trained twice, nothing too old, and every bit is explained.
+
+`python -m benchmarks.crash` is the same with hundreds of kills and every crash point.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from quartet.crash_points import NAMES
+from quartet.observe.audit import AuditReport, audit
+from tests.faults.campaign import ALL_AT_WORK, BEGINNING, ENDING, LATE, Campaign, both
+from tests.faults.crash_run import CrashRun, crash_recipe
+
+
+def test_the_campaign_knows_every_point() -> None:
+    assert {*ALL_AT_WORK, *both(*BEGINNING, *LATE, *ENDING)} == set(NAMES)
+
+
+def promises(report: AuditReport) -> tuple[int, int, int, bool]:
+    assert not report.findings
+    return report.lost, report.trained_twice, report.over_lag, report.replay_identical
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_everywhere_keeps_its_promises(tmp_path: Path, bandit_policy: Path) -> None:
+    with CrashRun(tmp_path, crash_recipe(bandit_policy)) as run:
+        campaign = Campaign(run, seed=0)
+        campaign.begin()
+        campaign.attack(both("append", "commit_batch", "close_group", "end_leases"))
+        run.kill_everybody()
+        campaign.end()
+        assert run.kills >= 16
+    report = audit(run.run_dir)
+    assert promises(report) == (0, 0, 0, True)
+    assert report.trained == 8 * report.train_steps > 0
+
+
+@pytest.mark.slow
+def test_whoever_wakes_up_late_is_refused(tmp_path: Path, bandit_policy: Path) -> None:
+    with CrashRun(tmp_path, crash_recipe(bandit_policy, train_steps_per_checkpoint=2)) as run:
+        campaign = Campaign(run, seed=1)
+        run.start()
+        campaign.late_worker()
+        campaign.late_trainer()
+        run.finish()
+    report = audit(run.run_dir)
+    assert promises(report) == (0, 0, 0, True)
+    assert report.superseded >= 1  # the worker's
+    assert report.abandoned_steps >= 1  # the trainer's
