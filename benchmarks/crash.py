@@ -2,9 +2,10 @@
 
     python -m benchmarks.crash --kills 200 --json
 
-Short runs on the bandit. Worker, engine, environment host, data manager, trainer and supervisor die by SIGKILL: at every named crash
-point, at random moments, alone and all at once; worker and trainer are also stopped for longer than their lease. Each run is
-resumed, comes to its end, and is audited (`quartet.observe.audit`). Exits with 1 when a promise is broken or a point was not hit.
+Short runs on the bandit. Worker, engine, environment host, data manager, trainer and supervisor die by SIGKILL: at
+every named crash point, at random moments, alone and all at once; worker and trainer are also stopped for longer than
+their lease. Each run goes on, comes to its end, and is audited (`quartet.observe.audit`). Exits with 1 when a promise
+is broken or a point was not hit.
 """
 
 import json
@@ -27,7 +28,9 @@ KILLS_PER_RUN = 70
 
 
 @click.command()
-@click.option("--kills", default=200, show_default=True, help="At least so many; every point is hit, whatever that takes.")
+@click.option(
+    "--kills", default=200, show_default=True, help="At least so many; every point is hit, whatever that takes."
+)
 @click.option("--seed", default=0, show_default=True, help="Of random moments and victims.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep the runs in this folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")

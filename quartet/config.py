@@ -361,8 +361,8 @@ class Runtime(Section):
     env_port: Annotated[int, Field(ge=0, le=65535)] = 0
     """Port of the environment host on this machine; 0 picks a free one."""
     receipts: bool = False
-    """Worker and trainer write hashes of what they append and train into `receipts/`: the material of an audit that does
-    not trust the ledger. It hashes all weights at every train step."""
+    """Worker and trainer write hashes of what they append and train into `receipts/`, for an audit that does not trust
+    the ledger. All weights are hashed at every train step."""
 
 
 class Ledger(Section):

@@ -1,9 +1,9 @@
 """Named places where a test may end the process: just before and just after everything durable is written.
 
-Off unless the environment variable `QUARTET_CRASH_POINTS` names a folder when the process starts. Then a file in that folder
-with the name of a point arms it: the first process to get there takes the file away and ends itself by SIGKILL, or stops
-itself when the file says SIGSTOP. Taking a file away is atomic, so one file ends one process, and a run can be hit at
-one point after the other while it works.
+Off unless the environment variable `QUARTET_CRASH_POINTS` names a folder when the process starts. Then a file in that
+folder with the name of a point arms it: the first process to get there takes the file away and ends itself by SIGKILL,
+or stops itself when the file says SIGSTOP. Taking a file away is atomic, so one file hits one process, and a run can be
+hit at one point after the other while it works.
 """
 
 import os
@@ -19,7 +19,7 @@ FILES = {
     "checkpoint": "optimizer and random state, by the trainer",
     "config": "the resolved recipe, by the supervisor",
 }
-"""Files that appear whole: `NAME.before` is the moment before a file or folder gets its name, `NAME.after` the one after."""
+"""What appears whole or not at all: `NAME.before` is the moment before it gets its name, `NAME.after` the one after."""
 TRANSACTIONS = {
     "claim_rollouts": "worker",
     "renew": "worker",

@@ -1,7 +1,8 @@
 """Receipts: what worker and trainer themselves say they appended and trained, in files that the ledger never reads.
 
-`receipts/worker-PID.jsonl` and `receipts/trainer-PID.jsonl`, one JSON object per line. Each step is written before and after its
-transaction, so a process that was killed in between leaves the first line alone. Off unless `runtime.receipts` is set.
+`receipts/worker-PID.jsonl` and `receipts/trainer-PID.jsonl`, one JSON object per line. Each step is written before and
+after its transaction, so a process that was killed in between leaves the first line alone. Off unless
+`runtime.receipts` is set.
 """
 
 import hashlib
@@ -85,7 +86,7 @@ Receipt = Appending | Appended | Restored | Committing | Committed
 
 
 def trajectory_digest(trajectory: Trajectory) -> str:
-    """SHA-256 in hex of what is trained on: token ids, log-probs, versions and temperatures of every call, the reward."""
+    """SHA-256 in hex of what is trained on: ids, log-probs, versions and temperature of every call, and the reward."""
     calls = [(c.prompt_ids, c.response_ids, c.logprobs, c.versions, c.sampling.temperature) for c in trajectory.calls]
     return hashlib.sha256(msgspec.msgpack.encode((calls, trajectory.reward))).hexdigest()
 

@@ -1,7 +1,7 @@
 """Trainer state on disk without pickle: tensors as safetensors, numbers as JSON, checksums beside them.
 
 `trainer/step_000120_batch_000131/` holds the state after train step 120, which batch 131 became: optimizer moments and
-random state. The weights are the policy that this step published. A folder appears under its name complete or not at all.
+random state. The weights are the policy that this step published. A folder appears complete or not at all.
 """
 
 import hashlib
@@ -70,11 +70,11 @@ def load_checkpoint(folder: Path, learner: Learner) -> int:
 def find_checkpoint(root: Path, committed: Sequence[tuple[int, int]], train_steps_per_checkpoint: int) -> Path | None:
     """The checkpoint of the last committed train step; with sparse checkpoints the newest one there is.
 
-    `committed` are the last `train_steps_per_checkpoint` (train step, batch id), newest first. None: before the first one.
-    Raises `CheckpointError` when it is missing: going on without would silently forget the optimizer's moments.
+    `committed` are the last `train_steps_per_checkpoint` (train step, batch id), newest first. None: before the first
+    one. Raises `CheckpointError` when it is missing: going on without would silently forget the optimizer's moments.
     """
     for train_step, batch_id in committed:
-        # Quartet 0.1 gave its folders the step alone.
+        # An older Quartet gave its folders the step alone.
         for folder in (checkpoint_folder(root, train_step, batch_id), root / f"step_{train_step:06d}"):
             if folder.is_dir():
                 return folder

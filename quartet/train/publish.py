@@ -29,7 +29,7 @@ def policy_folder(root: Path, version: int, batch_id: int) -> Path:
 
 
 def prune_attempts(folder: Path) -> None:
-    """Delete what crashed attempts at the same version left beside a committed policy. Call it after the commit only."""
+    """Delete what crashed attempts at its version left beside a committed policy. Call it after the commit only."""
     version = folder.name.partition("_")[0]
     for attempt in folder.parent.glob(f"{version}_*"):
         if attempt != folder:

@@ -1,7 +1,7 @@
 """What one batch does to the weights: everything of a train step that is arithmetic, and nothing that is files or rows.
 
-The same batch, weights and optimizer state give the same bits (float32, one thread): the trainer relies on it after a crash,
-the audit when it trains a run again.
+The same batch, weights and optimizer state give the same bits (float32, one thread): the trainer relies on it after a
+crash, the audit when it trains a run again.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,4 @@
-"""A trainer with the mistake that the crash tests must find: the ledger's commit comes before the files.
-
-    python -m tests.faults.commits_first trainer RUN
-"""
+"""A trainer with the mistake that the crash tests must find: the ledger's commit comes before the files."""
 
 import sys
 from pathlib import Path

@@ -198,7 +198,7 @@ class CrashRun:
         return True
 
     def kill_supervisor(self) -> None:
-        """SIGKILL for the supervisor alone; its modules are told by the kernel, and may still be at work at a resume."""
+        """SIGKILL for the supervisor alone; the kernel tells its modules, which may still work at a resume."""
         if self._supervisor and self._supervisor.poll() is None:
             self._supervisor.kill()
             self._supervisor.wait()

@@ -1,7 +1,4 @@
-"""A trainer with another mistake: started again, it goes on without the optimizer's moments.
-
-    python -m tests.faults.forgets_moments trainer RUN
-"""
+"""A trainer with another mistake: started again, it goes on without the optimizer's moments."""
 
 import sys
 from pathlib import Path

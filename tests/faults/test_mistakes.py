@@ -1,4 +1,4 @@
-"""The audit finds what it is there to find: trainers with a mistake, killed at the worst moment, and altered receipts."""
+"""The audit finds what it is there to find: trainers with a mistake that die at the worst moment, altered receipts."""
 
 from pathlib import Path
 

@@ -1,11 +1,12 @@
 """Does a run keep its promises? An audit from receipts, policies and trajectories; the ledger is asked, not believed.
 
-The hashes of the weights chain the train steps from the newest policy back to the initial one, so which batches were trained
-follows from them alone. The ledger's word counts only for why something was not trained.
+The hashes of the weights chain the train steps from the newest policy back to the initial one, so which batches were
+trained follows from them alone. The ledger's word counts only for why something was not trained.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,7 @@ def _vanished(testimony: Testimony, chain: Sequence[Committing]) -> Iterator[Fin
 
 def _other_versions(testimony: Testimony, chain: Sequence[Committing]) -> Iterator[Finding]:
     """Each step starts from the version that the one before it became."""
-    for before, step in zip(chain, chain[1:], strict=False):
+    for before, step in pairwise(chain):
         committed = testimony.committed.get(before.batch_id)
         if committed is not None and committed.version != step.start_version:
             what = f"train step {step.train_step} started from version {step.start_version}, not {committed.version}"
@@ -146,13 +147,11 @@ def _other_files(ledger: Ledger, run_dir: Path, chain: Sequence[Committing]) -> 
     weights = {step.train_step: step.weights for step in chain}
     for policy in ledger.policies():
         folder = run_dir / policy.path
-        if policy.train_step and folder.is_dir() and _digest(run_dir, policy) != weights[policy.train_step]:
+        if policy.train_step and folder.is_dir() and _digest(run_dir, policy) != weights.get(policy.train_step):
             yield Finding(kind="other_file", what=f"{folder} holds other weights than train step {policy.train_step}")
 
 
-def _other_optimizer(
-    retrace: Retrace, recipe: Recipe, run_dir: Path, chain: Sequence[Committing]
-) -> Iterator[Finding]:
+def _other_optimizer(retrace: Retrace, recipe: Recipe, run_dir: Path, chain: Sequence[Committing]) -> Iterator[Finding]:
     """If the newest step has a checkpoint, it holds what training again gives."""
     for step in chain[-1:]:
         folder = checkpoint_folder(run_dir / "trainer", step.train_step, step.batch_id)

@@ -1,7 +1,6 @@
 """Train the committed batches of a run again, in order, and compare every step bit for bit (float32, one thread)."""
 
 import copy
-from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Receipts, put in order: what workers offered, which train steps led to the present weights, what else was computed."""
+"""Receipts in order: what workers offered, which train steps led to the present weights, what else was computed."""
 
 from collections import defaultdict
 from collections.abc import Sequence
