@@ -70,7 +70,8 @@ def attack(campaign: Campaign, number: int, points: Collection[str], kills: int)
     """One run: its beginning, its work, its stragglers, its end."""
     campaign.begin()
     campaign.late_worker()
-    campaign.late_trainer([*both("release_batch"), None][number % 3])
+    campaign.late_trainer("policy.before")
+    campaign.late_trainer("checkpoint.after", dies_at=f"release_batch.{'after' if number % 2 else 'before'}")
     if number == 0:
         campaign.stopped_trainer()
     campaign.attack(points, kills=kills)

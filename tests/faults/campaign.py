@@ -100,19 +100,19 @@ class Campaign:
         self.run.go_on(worker)
         self.run.until_trained()
 
-    def late_trainer(self, point: str | None = None) -> None:
-        """A trainer is stopped before it writes its policy, outlives its supervisor, and goes on when another one has
-        trained what it held. With `point` it dies there."""
+    def late_trainer(self, stopped_at: str, dies_at: str | None = None) -> None:
+        """A trainer is stopped with a computed step, outlives its supervisor, and goes on when another one has trained
+        what it held."""
         self.run.until_trained()
-        trainer = self.run.stop_at("policy.before", "trainer")
+        trainer = self.run.stop_at(stopped_at, "trainer")
         self.run.kill_supervisor()
         self.run.until_trained(2)
-        if point:
-            self.run.arm(point)
+        if dies_at:
+            self.run.arm(dies_at)
         self.run.go_on(trainer)
         self.run.until(lambda: has_ended(trainer), what="the late trainer to end")
-        if point:
-            self._harvest([deque([point])])
+        if dies_at:
+            self._harvest([deque([dies_at])])
 
     def stopped_trainer(self) -> None:
         """A trainer is stopped until its batch goes back; the manager dies while it takes it back, the trainer of its

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from quartet.crash_points import NAMES
+from quartet.data.ledger import Ledger
 from quartet.observe.audit import AuditReport, audit
 from tests.faults.campaign import ALL_AT_WORK, BEGINNING, ENDING, LATE, Campaign, both
 from tests.faults.crash_run import CrashRun, crash_recipe
@@ -42,9 +43,11 @@ def test_whoever_wakes_up_late_is_refused(tmp_path: Path, bandit_policy: Path) -
         campaign = Campaign(run, seed=1)
         run.start()
         campaign.late_worker()
-        campaign.late_trainer()
+        campaign.late_trainer("checkpoint.after")
         run.finish()
     report = audit(run.run_dir)
     assert promises(report) == (0, 0, 0, True)
     assert report.superseded >= 1  # the worker's
-    assert report.abandoned_steps >= 1  # the trainer's
+    ledger = Ledger.open(run.run_dir)
+    assert "batch_superseded" in [event.kind for event in ledger.events(10_000)]  # the trainer's
+    ledger.close()
