@@ -21,7 +21,7 @@ import click
 from quartet.crash_points import NAMES
 from quartet.observe.audit import AuditReport, audit
 from tests.conftest import make_bandit_policy
-from tests.faults.campaign import ALL_AT_WORK, Campaign, both
+from tests.faults.campaign import ALL_AT_WORK, Campaign
 from tests.faults.crash_run import CrashRun, crash_recipe
 
 KILLS_PER_RUN = 70
@@ -71,8 +71,9 @@ def attack(campaign: Campaign, number: int, points: Collection[str], kills: int)
     campaign.begin()
     campaign.late_worker()
     campaign.late_trainer("policy.before")
-    campaign.late_trainer("checkpoint.after", dies_at=f"release_batch.{'after' if number % 2 else 'before'}")
+    campaign.late_trainer("committing.after", dies_at=f"release_batch.{'after' if number % 2 else 'before'}")
     if number == 0:
+        campaign.large_records()
         campaign.stopped_trainer()
     campaign.attack(points, kills=kills)
     campaign.end()

@@ -13,7 +13,12 @@ from pathlib import Path
 
 VARIABLE = "QUARTET_CRASH_POINTS"
 FILES = {
-    "blob": "a trajectory or its pictures, by the worker",
+    "blob": "a trajectory or its pictures, when they are large, by the worker",
+    "appending": "a receipt of the worker",
+    "appended": "a receipt of the worker",
+    "restored": "a receipt of the trainer",
+    "committing": "a receipt of the trainer",
+    "committed": "a receipt of the trainer",
     "policy": "the weights of a train step, by the trainer",
     "canary": "the proof of those weights, by the trainer",
     "checkpoint": "optimizer and random state, by the trainer",
@@ -35,7 +40,7 @@ TRANSACTIONS = {
     "admit_evaluation": "manager",
     "mark_best": "manager",
     "finish_evaluation": "manager",
-    "claim_batch": "trainer",
+    "lease_batch": "trainer",
     "commit_batch": "trainer",
     "release_batch": "trainer, when its batch is no longer its own",
     "roll_back": "trainer, when it starts after a crash between two checkpoints",

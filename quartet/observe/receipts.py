@@ -10,10 +10,10 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from quartet.crash_points import crash_point
 from quartet.types import Batch, GroupMember, Policy, ReplayRule, RolloutLease, Trajectory
 
 FOLDER = "receipts"
@@ -180,8 +180,11 @@ def _writer(run_dir: Path, role: str) -> Callable[[Callable[[], Receipt]], None]
     return lambda receipt: _append(descriptor, receipt())
 
 
-def _append(descriptor: int, receipt: Any) -> None:
+def _append(descriptor: int, receipt: Receipt) -> None:
+    name = receipt.__struct_config__.tag
+    crash_point(f"{name}.before")
     os.write(descriptor, msgspec.json.encode(receipt) + b"\n")
+    crash_point(f"{name}.after")
 
 
 def _nowhere(receipt: Callable[[], Receipt]) -> None:

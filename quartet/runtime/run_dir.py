@@ -7,8 +7,8 @@ from pathlib import Path
 from types import TracebackType
 
 from quartet.config import Recipe
-from quartet.data.database import drop_database
 from quartet.crash_points import crash_point
+from quartet.data.database import drop_database
 from quartet.errors import ConfigError, SetupError
 from quartet.recipe_file import load_recipe, refuse_changes, to_toml
 

@@ -1,6 +1,7 @@
 """Many kills of one run: at named crash points, at random moments, of one module or of everybody at once."""
 
 import random
+import signal
 import time
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
@@ -18,15 +19,20 @@ VICTIMS = (*MODULES, *MODULES, *EVERYBODY)
 BEGINNING = ("config", "create", "register_initial_policy")
 ENDING = ("request_stop", "cancel_unfinished")
 """Writes of a supervisor before and after there are modules."""
+LARGE = ("blob",)
+"""A file of its own, for what is too large for a row."""
 LATE = ("release_batch", "expire_batches")
 """What is written of the batch of a trainer that was stopped."""
 AT_WORK = {
-    "worker": ("blob", "claim_rollouts", "renew", "append", "give_back"),
+    "worker": ("claim_rollouts", "renew", "appending", "append", "appended", "give_back"),
     "manager": (
         *("admit", "close_group", "make_trainable", "drop_group", "expire_leases"),
         *("mark_deleted", "admit_evaluation", "mark_best", "finish_evaluation"),
     ),
-    "trainer": ("policy", "canary", "checkpoint", "claim_batch", "commit_batch", "roll_back"),
+    "trainer": (
+        *("restored", "roll_back", "lease_batch", "policy", "canary", "checkpoint"),
+        *("committing", "commit_batch", "committed"),
+    ),
     "everybody": ("report", "event", "set_value", "end_leases"),
 }
 """The other writes, by who mostly does them: one point of each row is armed at a time."""
@@ -95,7 +101,7 @@ class Campaign:
     def late_worker(self) -> None:
         """A worker is stopped with a finished rollout in its hands, until its lease is over; then it goes on."""
         self.run.until_trained()
-        worker = self.run.stop_at("blob.before", "worker")
+        worker = self.run.stop_at("appending.after", "worker")
         time.sleep(2 * LEASE_SECONDS)
         self.run.go_on(worker)
         self.run.until_trained()
@@ -125,6 +131,14 @@ class Campaign:
             self._count(point)
         self.run.until(lambda: has_ended(trainer), what="the silent trainer to be killed")
         self.run.until_trained()
+
+    def large_records(self) -> None:
+        """A second worker whose records are too large for a row dies before and after it writes their file."""
+        for point in both(*LARGE):
+            self.run.arm(point)
+            self.run.until(lambda: self.run.beside("tests.faults.large_record") == -signal.SIGKILL, what=point)
+            self._count(point)
+        self.run.until(lambda: self.run.beside("tests.faults.large_record") == 0, what="a large record")
 
     def end(self) -> None:
         """Let the run come to its end, killed at each point of that."""

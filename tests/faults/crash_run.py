@@ -67,6 +67,7 @@ class CrashRun:
         self.kills = 0
         self._recipe_path, self._points = folder / "recipe.toml", folder / "points"
         self._points.mkdir(parents=True)
+        self._environment = os.environ | {VARIABLE: str(self._points)}
         self._recipe_path.write_text(to_toml(recipe))
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._stopped: list[psutil.Process] = []
@@ -93,7 +94,7 @@ class CrashRun:
                 [*command, "--json", *resume, *arguments],
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
-                env=os.environ | {VARIABLE: str(self._points)},
+                env=self._environment,
             )
 
     def alive(self) -> bool:
@@ -220,6 +221,10 @@ class CrashRun:
     def go_on(self, process: psutil.Process) -> None:
         process.resume()
         self._stopped.remove(process)
+
+    def beside(self, module: str) -> int:
+        """Run a process of the tests' own on the run, to its end; returns its exit code."""
+        return subprocess.run([sys.executable, "-m", module, str(self.run_dir)], env=self._environment).returncode
 
     # ---------------------------------------------------------------------------------------------------------- private
 

@@ -49,13 +49,13 @@ class FedRun:
         return subprocess.run(arguments, env=environment, capture_output=True, timeout=120, check=False).returncode
 
 
-def made_up(token: int, *, reward: float) -> Trajectory:
+def made_up(token: int, *, reward: float, version: int = 0) -> Trajectory:
     """One call that answered with `token` and more."""
     call = Call(
         prompt_ids=[1, 2, 3],
         response_ids=[token % 500, 7, 8],
         logprobs=[-2.0, -1.0, -0.5],
-        versions=[0, 0, 0],
+        versions=[version] * 3,
         sampling=Sampling(),
         finish_reason=FinishReason.STOP,
     )

@@ -10,12 +10,12 @@ import pytest
 from quartet.crash_points import NAMES
 from quartet.data.ledger import Ledger
 from quartet.observe.audit import AuditReport, audit
-from tests.faults.campaign import ALL_AT_WORK, BEGINNING, ENDING, LATE, Campaign, both
+from tests.faults.campaign import ALL_AT_WORK, BEGINNING, ENDING, LARGE, LATE, Campaign, both
 from tests.faults.crash_run import CrashRun, crash_recipe
 
 
 def test_the_campaign_knows_every_point() -> None:
-    assert {*ALL_AT_WORK, *both(*BEGINNING, *LATE, *ENDING)} == set(NAMES)
+    assert {*ALL_AT_WORK, *both(*BEGINNING, *LARGE, *LATE, *ENDING)} == set(NAMES)
 
 
 def promises(report: AuditReport) -> tuple[int, int, int, bool]:
@@ -43,7 +43,7 @@ def test_whoever_wakes_up_late_is_refused(tmp_path: Path, bandit_policy: Path) -
         campaign = Campaign(run, seed=1)
         run.start()
         campaign.late_worker()
-        campaign.late_trainer("checkpoint.after")
+        campaign.late_trainer("committing.after")
         run.finish()
     report = audit(run.run_dir)
     assert promises(report) == (0, 0, 0, True)

@@ -98,7 +98,7 @@ class Batches(Members, Policies):
             connection.execute(sa.update(batches).where(undone).values(state=BatchState.RELEASED))
             connection.execute(sa.update(policies).where(policies.c.train_step > train_step).values(rolled_back=True))
             if ids:  # what another trainer is training starts from what is undone
-                self._release(connection, _CLAIMED)
+                self._release(connection, CLAIMED)
                 self._event(connection, "rolled_back", to_train_step=train_step, train_steps=len(ids))
         return len(ids)
 
