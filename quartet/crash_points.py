@@ -34,6 +34,7 @@ TRANSACTIONS = {
     "close_group": "manager",
     "make_trainable": "manager",
     "drop_group": "manager",
+    "store_successes": "manager",
     "expire_leases": "manager",
     "expire_batches": "manager",
     "mark_deleted": "manager",
@@ -53,7 +54,11 @@ TRANSACTIONS = {
     "end_leases": "supervisor, when a run is resumed",
     "cancel_unfinished": "supervisor, when training ends",
 }
-"""Writing methods of the ledger: `NAME.before` is the moment before the commit, `NAME.after` the one after."""
+"""Writing methods of the ledger: `NAME.before` is the moment before the commit, `NAME.after` the one after.
+
+The rare ones (a damaged blob, a full disk budget, an upgrade, the end by the clock, very long train steps) have points
+too; no campaign comes by them.
+"""
 NAMES = tuple(f"{name}.{moment}" for name in (*FILES, *TRANSACTIONS) for moment in ("before", "after"))
 
 _FOLDER = os.environ.get(VARIABLE, "")

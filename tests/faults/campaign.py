@@ -26,7 +26,7 @@ LATE = ("release_batch", "expire_batches")
 AT_WORK = {
     "worker": ("claim_rollouts", "renew", "appending", "append", "appended", "give_back"),
     "manager": (
-        *("admit", "close_group", "make_trainable", "drop_group", "expire_leases"),
+        *("admit", "close_group", "make_trainable", "drop_group", "store_successes", "expire_leases"),
         *("mark_deleted", "admit_evaluation", "mark_best", "finish_evaluation"),
     ),
     "trainer": (

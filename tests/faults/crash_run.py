@@ -37,6 +37,7 @@ def crash_recipe(policy: Path, *, train_steps_per_checkpoint: int = 1) -> Recipe
             "train_steps_per_checkpoint": train_steps_per_checkpoint,
         },
         evaluation={"before_and_after": False, "train_steps_per_evaluation": 3, "episodes_per_family_during": 2},
+        replay={"name": "success_pool"},
         disk={"keep_policies": 6, "keep_checkpoints": 1},
         runtime={
             "receipts": True,
