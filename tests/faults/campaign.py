@@ -42,6 +42,7 @@ PROVOKED_BY = {
     "give_back": ("engine", "supervisor"),
     "end_leases": ("supervisor",),
     "roll_back": ("trainer",),
+    "restored": ("trainer",),
 }
 """Whose deaths, in this order, make a write likely. Without an engine rollouts are at work for seconds."""
 

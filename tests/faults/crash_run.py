@@ -225,7 +225,8 @@ class CrashRun:
 
     def beside(self, module: str) -> int:
         """Run a process of the tests' own on the run, to its end; returns its exit code."""
-        return subprocess.run([sys.executable, "-m", module, str(self.run_dir)], env=self._environment).returncode
+        arguments = [sys.executable, "-m", module, str(self.run_dir)]
+        return subprocess.run(arguments, env=self._environment, cwd=Path(__file__).parents[2], check=False).returncode
 
     # ---------------------------------------------------------------------------------------------------------- private
 

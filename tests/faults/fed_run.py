@@ -13,6 +13,7 @@ from quartet.recipe_file import to_toml
 from quartet.types import Call, FinishReason, RolloutPlan, Sampling, Status, Task, Trajectory
 
 TASK = Task(env="bandit", family="fixed", seed=0)
+REPOSITORY = Path(__file__).parents[2]
 TRAINER = "quartet.runtime.module"
 
 
@@ -46,7 +47,10 @@ class FedRun:
             (self._points / killed_at).touch()
         environment = os.environ | {VARIABLE: str(self._points), "OMP_NUM_THREADS": "1"}
         arguments = [sys.executable, "-m", module, "trainer", str(self.run_dir)]
-        return subprocess.run(arguments, env=environment, capture_output=True, timeout=120, check=False).returncode
+        finished = subprocess.run(
+            arguments, env=environment, cwd=REPOSITORY, capture_output=True, timeout=120, check=False
+        )
+        return finished.returncode
 
 
 def made_up(token: int, *, reward: float, version: int = 0) -> Trajectory:

@@ -18,6 +18,7 @@ from quartet.types import Batch, Group, GroupMember
 from tests.conftest import bandit_recipe
 from tests.faults.fed_run import TASK, made_up
 
+pytestmark = pytest.mark.slow
 STEPS = 3
 Receipts = list[dict[str, Any]]
 
