@@ -136,11 +136,14 @@ class Trainer:
         self._lease_renewed = time.monotonic()
         if batch is not None and batch.start_version != self.version:
             self.ledger.release_batch(batch)
-            raise LedgerError(
-                f"batch {batch.batch_id} starts from version {batch.start_version}, this trainer holds {self.version}",
-                "another trainer committed in between: run only one, and start this one again",
-            )
+            raise self._succeeded(batch.start_version)
         return batch
+
+    def _succeeded(self, version: int) -> LedgerError:
+        return LedgerError(
+            f"version {version} is the newest, this trainer goes on from {self.version}",
+            "another trainer committed in between: run only one, and start this one again",
+        )
 
     def _progress(self, batch: Batch) -> None:
         """Between microbatches: show life, keep the batch. Raises `LeaseLostError` when it is no longer ours."""
@@ -181,9 +184,12 @@ class Trainer:
         return path
 
     def _give_up(self, batch: Batch, error: QuartetError) -> None:
-        """Leave no trace of a step that failed, and say that it did."""
+        """Leave no trace of a step that failed, and say that it did. Raises `LedgerError` when another trainer went on
+        meanwhile: to restore here could roll its steps back."""
         self.ledger.release_batch(batch)
         self.ledger.event("train_step_failed", train_step=batch.train_step, batch_id=batch.batch_id, error=error.what)
+        if (newest := self.ledger.latest_policy().version) != self.version:
+            raise self._succeeded(newest)
         self.restore()
 
     def _explain_wait(self) -> None:
