@@ -162,7 +162,11 @@ class Trainer:
             batch, self.learner, self.recipe, self._advantage, progress=progress, phases=phases
         )
         with phases("publish"):
-            path = self._publish(batch, packed)
+            try:
+                path = self._publish(batch, packed)
+            except FileNotFoundError:  # a successor tidies away what we write, once it has committed the step
+                self.ledger.renew_batch(batch, self._lease_seconds)
+                raise
             progress()
         report = metrics | batch_metrics(batch, packed) | phases.seconds
         self._receipts.committing(batch)

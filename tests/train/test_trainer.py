@@ -15,6 +15,7 @@ from quartet.observe.presence import Presence, ReportSink
 from quartet.observe.record import Recorder, read_records
 from quartet.policy.canary import check_canary
 from quartet.policy.load import load_model, read_weights, save_policy
+from quartet.train import trainer as trainer_module
 from quartet.train.packing import PackedBatch
 from quartet.train.step import NonFiniteError
 from quartet.train.trainer import Trainer, run_trainer
@@ -228,6 +229,21 @@ def test_a_trainer_that_wakes_up_late_touches_nothing_of_its_successor(
     assert same(run.weights(1), committed)
     assert successor.train_one()  # nothing of it was rolled back
     assert run.trainer().version == 2
+
+
+def test_a_late_trainer_whose_files_were_tidied_away_is_told_why(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    late, successor = run.trainer(), run.trainer()
+    run.feed(group(10), group(20))
+
+    def overtaken(model: object, tokenizer: object, folder: Path, branches: object) -> None:
+        monkeypatch.undo()
+        assert successor.train_one()
+        raise FileNotFoundError(f"{folder}.writing")
+
+    monkeypatch.setattr(trainer_module, "publish_policy", overtaken)
+    with pytest.raises(LedgerError, match="another trainer committed in between"):
+        late.train_one()
+    assert (run.ledger.train_step(), successor.version) == (1, 1)
 
 
 async def test_starving_stops_the_run_with_an_explanation(tmp_path: Path, recipe: RecipeBuilder) -> None:
