@@ -20,7 +20,7 @@ def fed(tmp_path: Path, bandit_policy: Path) -> FedRun:
     return run
 
 
-@pytest.mark.parametrize("point", ["checkpoint.before", "commit_batch.before", "commit_batch.after"])
+@pytest.mark.parametrize("point", ["commit_batch.before", "commit_batch.after"])
 def test_a_trainer_without_a_mistake_may_die_anywhere(fed: FedRun, point: str) -> None:
     assert fed.train(killed_at=point) == -9
     assert fed.train() == 0
