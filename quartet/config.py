@@ -352,12 +352,17 @@ class Runtime(Section):
     gives a bit-identical run."""
     max_restarts_per_module: Annotated[int, Field(ge=0)] = 20
     """A module that dies more often ends the run."""
+    max_restart_delay_seconds: PositiveFloat = 8.0
+    """A module that died is started again after 0.5 s, then after twice as long each time, up to this."""
     heartbeat_timeout_seconds: PositiveFloat = 60.0
     """A module silent for this long is killed and started again."""
     engine_port: Annotated[int, Field(ge=0, le=65535)] = 0
     """Port of the engine on this machine; 0 picks a free one."""
     env_port: Annotated[int, Field(ge=0, le=65535)] = 0
     """Port of the environment host on this machine; 0 picks a free one."""
+    receipts: bool = False
+    """Worker and trainer write hashes of what they append and train into `receipts/`, for an audit that does not trust
+    the ledger. All weights are hashed at every train step."""
 
 
 class Ledger(Section):

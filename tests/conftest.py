@@ -15,13 +15,18 @@ PAGE = "button left [1]\nbutton right [2]"
 @pytest.fixture(scope="session")
 def bandit_policy(tmp_path_factory) -> Path:
     """A policy that pulls either arm about equally often: it speaks the grammar and has everything else to learn."""
+    return make_bandit_policy(tmp_path_factory.mktemp("bandit-policy"))
+
+
+def make_bandit_policy(folder: Path) -> Path:
+    """Train that policy; takes seconds."""
     import torch
 
     from quartet.policy.make import make_policy
     from quartet.train.sft import run_sft
 
     torch.set_num_threads(1)
-    folder = tmp_path_factory.mktemp("bandit-policy")
+    folder.mkdir(parents=True, exist_ok=True)
     turns = [
         {
             "messages": [

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from quartet.crash_points import crash_point
 from quartet.data.disk import raise_if_full
 from quartet.errors import SetupError
 
@@ -69,7 +70,9 @@ class LocalBlobFiles(BlobFiles):
                 file.flush()
                 if self._fsync:
                     os.fsync(file.fileno())
+            crash_point("blob.before")
             temporary.replace(path)
+            crash_point("blob.after")
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise

@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
+from quartet.crash_points import crash_point
 from quartet.errors import CheckpointError
 from quartet.policy.load import raising_os_errors
 
@@ -41,8 +42,10 @@ def write_canary(folder: str | Path, model: PreTrainedModel, sequences: list[lis
     token_ids = torch.tensor([token for ids in sequences for token in ids])
     tensors = {"lengths": lengths, "token_ids": token_ids, "logprobs": _score(model, lengths, token_ids)}
     file = Path(folder) / CANARY_FILE
+    crash_point("canary.before")
     with raising_os_errors(file):
         save_file(tensors, file)
+    crash_point("canary.after")
 
 
 def has_canary(folder: str | Path) -> bool:

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
+from quartet.crash_points import crash_point
 from quartet.errors import CheckpointError
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
@@ -99,7 +100,9 @@ def save_policy(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, fold
         file.chmod((fresh / "config.json").stat().st_mode)
     if folder.exists():
         folder.rename(stale)
+    crash_point("policy.before")
     fresh.rename(folder)
+    crash_point("policy.after")
     shutil.rmtree(stale, ignore_errors=True)
 
 

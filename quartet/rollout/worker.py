@@ -19,6 +19,7 @@ from quartet.env.base import Env, EnvPool
 from quartet.env.client import RemoteEnvPool
 from quartet.errors import EngineError, EnvError, LeaseLostError, QuartetError
 from quartet.observe.presence import Presence
+from quartet.observe.receipts import WorkerReceipts
 from quartet.observe.record import Recorder
 from quartet.rollout.client import ModelClient
 from quartet.rollout.engine.base import Engine
@@ -53,6 +54,7 @@ class RolloutWorker:
         self._recipe, self._ledger, self._engine, self._pool = recipe, ledger, engine, pool
         self._renderer, self._recorder, self._presence = renderer, recorder, presence
         self._loop = make_loop(recipe.rollout.loop)
+        self._receipts = WorkerReceipts(ledger.run_dir, enabled=recipe.runtime.receipts)
         self._name = f"worker-{os.getpid()}"
         self._claiming = asyncio.Lock()
         self._running: dict[tuple[int, int], Watch] = {}  # by rollout and attempt: a lease may come back to us
@@ -168,7 +170,13 @@ class RolloutWorker:
             raise
 
     def _append(self, lease: RolloutLease, trajectory: Trajectory, watch: Watch) -> AppendOutcome:
-        outcome = self._ledger.append(lease, trajectory, self._recipe.rollout.max_attempts)
+        self._receipts.appending(lease, trajectory)
+        try:
+            outcome = self._ledger.append(lease, trajectory, self._recipe.rollout.max_attempts)
+        except LeaseLostError:
+            self._receipts.appended(lease, "superseded")
+            raise
+        self._receipts.appended(lease, outcome)
         self._recorder.metric(
             "rollout",
             rollout_id=lease.rollout_id,

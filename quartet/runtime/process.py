@@ -12,12 +12,14 @@ from pathlib import Path
 class ModuleProcess:
     """Starts, watches and ends one module of a run."""
 
-    def __init__(self, module: str, run_dir: Path, *, max_restarts: int, threads: int = 1) -> None:
+    def __init__(
+        self, module: str, run_dir: Path, *, max_restarts: int, max_delay_seconds: float, threads: int = 1
+    ) -> None:
         self.module = module
         self.restarts = 0
         self._run_dir, self._max_restarts, self._threads = run_dir, max_restarts, threads
         self._process: subprocess.Popen[bytes] | None = None
-        self._restart_at = 0.0
+        self._max_delay_seconds, self._restart_at = max_delay_seconds, 0.0
         self._stopping = False
         self.started_at = 0.0
         """Unix seconds of the latest start."""
@@ -57,7 +59,7 @@ class ModuleProcess:
         self._kill_group()
         self._process = None
         self.restarts += 1
-        self._restart_at = time.time() + min(0.25 * 2 ** min(self.restarts, 5), 8.0)
+        self._restart_at = time.time() + min(0.25 * 2 ** min(self.restarts, 10), self._max_delay_seconds)
         return code
 
     def restart_if_due(self) -> bool:

@@ -17,7 +17,6 @@ from quartet.observe.summary import Results, Summary, after_tag, evaluation_summ
 from quartet.runtime.plan import check_recipe
 from quartet.runtime.run_dir import RunLock, prepare
 from quartet.runtime.session import Session
-from quartet.runtime.synchronous import train_synchronously
 
 EVALUATION_MARKER = "evaluation"
 """An empty file that tells an evaluation's folder, which may be overwritten, from a training run's."""
@@ -33,6 +32,8 @@ def run_recipe(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quie
     if resume:
         _forget_stop(run_dir)
     if recipe.runtime.kind == "synchronous":
+        from quartet.runtime.synchronous import train_synchronously  # all modules, so torch too
+
         train_synchronously(recipe, run_dir)
     else:
         _train_in_processes(recipe, run_dir, quiet=quiet)
@@ -61,6 +62,8 @@ def _forget_stop(run_dir: Path) -> None:
 
     The lock keeps an older Quartet from its ledger while that is upgraded.
     """
+    if not Ledger.exists(run_dir):  # killed before there was one: the run only begins
+        return
     with RunLock(run_dir):
         ledger = Ledger.open(run_dir, upgrade=True)
         ledger.clear_stop()

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 
 from quartet.config import Recipe
+from quartet.crash_points import crash_point
 from quartet.data.database import drop_database
 from quartet.errors import ConfigError, SetupError
 from quartet.recipe_file import load_recipe, refuse_changes, to_toml
@@ -39,7 +40,16 @@ def prepare(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = False)
         if fresh:
             drop_database(run_dir)
             _clear(run_dir)
-        (run_dir / CONFIG).write_text(to_toml(recipe))
+        _write_config(run_dir / CONFIG, recipe)
+
+
+def _write_config(path: Path, recipe: Recipe) -> None:
+    """Whole or not at all: what a resume compares itself with must not be half a file."""
+    fresh = path.with_name(path.name + ".writing")
+    fresh.write_text(to_toml(recipe))
+    crash_point("config.before")
+    fresh.replace(path)
+    crash_point("config.after")
 
 
 def _clear(run_dir: Path) -> None:

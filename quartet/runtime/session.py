@@ -3,11 +3,12 @@
 Which phase a run is in stands in the ledger, so a resumed run goes on where it stopped.
 """
 
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
 from quartet.config import Recipe
-from quartet.data.database import has_database
+from quartet.data.database import drop_database
 from quartet.data.evaluation import admit_evaluation
 from quartet.data.ledger import Ledger
 from quartet.env import suite_families
@@ -25,25 +26,23 @@ class Session:
     """Context manager: owns the lock, the ledger, the module processes and the display of one run."""
 
     def __init__(self, recipe: Recipe, run_dir: Path, *, quiet: bool = False) -> None:
-        self.recipe, self.run_dir = recipe, run_dir
-        self._lock = RunLock(run_dir)
-        self.ledger = open_or_create(recipe, run_dir)
-        self.display = LiveDisplay(StatusReader(run_dir, self.ledger), quiet=quiet)
-        self._supervisor = Supervisor(recipe, run_dir, self.ledger)
+        self.recipe, self.run_dir, self._quiet = recipe, run_dir, quiet
 
     def __enter__(self) -> "Session":
-        self._lock.__enter__()
-        self._supervisor.__enter__()
-        self.display.__enter__()
+        with ExitStack() as stack:
+            stack.enter_context(RunLock(self.run_dir))  # first: two starts must not make two ledgers
+            self.ledger = open_or_create(self.recipe, self.run_dir)
+            stack.callback(self.ledger.close)
+            self._supervisor = stack.enter_context(Supervisor(self.recipe, self.run_dir, self.ledger))
+            self.display = LiveDisplay(StatusReader(self.run_dir, self.ledger), quiet=self._quiet)
+            stack.enter_context(self.display)
+            self._leave = stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.display.__exit__(kind, error, trace)
-        self._supervisor.__exit__(kind, error, trace)
-        self._lock.__exit__(kind, error, trace)
-        self.ledger.close()
+        self._leave.__exit__(kind, error, trace)
 
     def train(self) -> None:
         """Train until the data manager says why to stop; nothing to do when it said so before."""
@@ -92,9 +91,12 @@ def admit_missing_evaluations(recipe: Recipe, ledger: Ledger, when: str) -> list
 
 
 def open_or_create(recipe: Recipe, run_dir: Path) -> Ledger:
-    """The run's ledger; a new one starts with the recipe's model as policy version 0."""
-    if has_database(run_dir):
-        return Ledger.open(run_dir)
-    ledger = Ledger.create(run_dir, seed=recipe.seed, **recipe.ledger.model_dump())
-    ledger.register_initial_policy(str(Path(recipe.model.path).resolve()))
+    """The run's ledger; a new one starts with the recipe's model as policy version 0. Call it under the run's lock."""
+    if Ledger.exists(run_dir):
+        ledger = Ledger.open(run_dir)
+    else:
+        drop_database(run_dir)  # what is left of a start that was killed before there were tables
+        ledger = Ledger.create(run_dir, seed=recipe.seed, **recipe.ledger.model_dump())
+    if not ledger.policies():  # new, or killed between the two
+        ledger.register_initial_policy(str(Path(recipe.model.path).resolve()))
     return ledger

@@ -57,6 +57,7 @@ class Supervisor:
                     module,
                     self._run_dir,
                     max_restarts=self._recipe.runtime.max_restarts_per_module,
+                    max_delay_seconds=self._recipe.runtime.max_restart_delay_seconds,
                     threads=threads,
                 )
                 self._processes[module] = process
@@ -98,7 +99,7 @@ class Supervisor:
             )
         if process.restart_if_due():
             log.warning("module %s started again", process.module)
-        elif self._silent_seconds(process) > self._recipe.runtime.heartbeat_timeout_seconds:
+        elif process.pid is not None and self._silent_seconds(process) > self._recipe.runtime.heartbeat_timeout_seconds:
             self._ledger.event("module_silent", module=process.module)
             log.error("module %s was silent for too long and is killed", process.module)
             process.kill()

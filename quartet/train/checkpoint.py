@@ -1,12 +1,13 @@
 """Trainer state on disk without pickle: tensors as safetensors, numbers as JSON, checksums beside them.
 
-`trainer/step_000120/` holds the state after train step 120: optimizer moments and random state. The weights are the
-policy that this step published. A folder appears under its name complete or not at all.
+`trainer/step_000120_batch_000131/` holds the state after train step 120, which batch 131 became: optimizer moments and
+random state. The weights are the policy that this step published. A folder appears complete or not at all.
 """
 
 import hashlib
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,11 +16,13 @@ import torch
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
+from quartet.crash_points import crash_point
 from quartet.errors import CheckpointError
 from quartet.train.step import Learner
 
 TENSORS, NUMBERS, CHECKSUMS = "state.safetensors", "state.json", "checksums.json"
 RANDOM_STATE = "random_state"
+WRITING = ".writing"
 T = TypeVar("T")
 
 
@@ -28,10 +31,9 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     optimizer_step: int
 
 
-def save_checkpoint(root: Path, learner: Learner, train_step: int) -> Path:
-    """Write `root/step_NNNNNN`, replacing what a crashed attempt at the same step left. Returns the folder."""
-    folder = root / f"step_{train_step:06d}"
-    fresh = folder.with_name(folder.name + ".writing")
+def save_checkpoint(folder: Path, learner: Learner, train_step: int) -> None:
+    """Write `folder`, replacing what is there."""
+    fresh = folder.with_name(folder.name + WRITING)
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
     numbers = Numbers(train_step=train_step, optimizer_step=learner.optimizer_step)
@@ -40,8 +42,9 @@ def save_checkpoint(root: Path, learner: Learner, train_step: int) -> Path:
     for name, content in {**contents, CHECKSUMS: msgspec.json.encode(checksums)}.items():
         _write_durably(fresh / name, content)
     shutil.rmtree(folder, ignore_errors=True)
+    crash_point("checkpoint.before")
     fresh.rename(folder)
-    return folder
+    crash_point("checkpoint.after")
 
 
 def load_checkpoint(folder: Path, learner: Learner) -> int:
@@ -64,35 +67,46 @@ def load_checkpoint(folder: Path, learner: Learner) -> int:
     return numbers.train_step
 
 
-def find_checkpoint(root: Path, train_step: int, train_steps_per_checkpoint: int) -> Path | None:
-    """The checkpoint of `train_step`; with sparse checkpoints the newest one not after it. None: before the first one.
+def find_checkpoint(root: Path, committed: Sequence[tuple[int, int]], train_steps_per_checkpoint: int) -> Path | None:
+    """The checkpoint of the last committed train step; with sparse checkpoints the newest one there is.
 
-    Raises `CheckpointError` when it is missing: going on without would silently forget the optimizer's moments.
+    `committed` are the last `train_steps_per_checkpoint` (train step, batch id), newest first. None: before the first
+    one. Raises `CheckpointError` when it is missing: going on without would silently forget the optimizer's moments.
     """
-    oldest_allowed = max(0, train_step - train_steps_per_checkpoint + 1)
-    for step in range(train_step, oldest_allowed - 1, -1):
-        folder = root / f"step_{step:06d}"
-        if folder.is_dir():
-            return folder
-    if oldest_allowed == 0:
+    for train_step, batch_id in committed:
+        # An older Quartet gave its folders the step alone.
+        for folder in (checkpoint_folder(root, train_step, batch_id), root / f"step_{train_step:06d}"):
+            if folder.is_dir():
+                return folder
+    if len(committed) < train_steps_per_checkpoint:
         return None
     raise CheckpointError(
-        f"no trainer checkpoint for train step {train_step} in {root}",
+        f"no trainer checkpoint for train step {committed[0][0]} in {root}",
         "restore the folder from a copy, or start a new run with model.path = the run's newest policy",
     )
 
 
+def checkpoint_folder(root: Path, train_step: int, batch_id: int) -> Path:
+    """Each batch has its own: a trainer that was stopped and wakes up late cannot write over what another committed."""
+    return root / f"step_{train_step:06d}_batch_{batch_id:06d}"
+
+
 def step_of(folder: Path) -> int:
     """The train step in a checkpoint's name."""
-    return int(folder.name.removeprefix("step_"))
+    return int(folder.name.removeprefix("step_").partition("_")[0])
 
 
-def prune_checkpoints(root: Path, keep: int) -> None:
-    """Delete all but the newest `keep` checkpoints and what crashed attempts left. Call it after the commit only."""
-    for leftover in root.glob("step_*.writing"):
-        shutil.rmtree(leftover)
-    for folder in sorted(root.glob("step_*"), reverse=True)[keep:]:
-        shutil.rmtree(folder)
+def prune_checkpoints(root: Path, keep: int, train_step: int) -> None:
+    """Delete all but the newest `keep` checkpoints up to the committed `train_step`, and what crashed attempts left.
+
+    Of several attempts at a step the last is the committed one. Call it after the commit only.
+    """
+    folders = sorted(folder for folder in root.glob("step_*") if folder.suffix != WRITING)
+    committed = {step_of(folder): folder for folder in folders if step_of(folder) <= train_step}
+    kept = list(committed.values())[-keep:]
+    for folder in root.glob("step_*"):
+        if folder not in kept:
+            shutil.rmtree(folder)
 
 
 def _tensors(learner: Learner) -> dict[str, torch.Tensor]:

@@ -1,5 +1,6 @@
 """A train step's result on disk: the policy folder with its canary. Engines see it once the ledger has committed it."""
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +21,19 @@ def publish_policy(
     save_policy(model, tokenizer, folder)
     fixed = fixed_sequence(model.config.vocab_size, CANARY_TOKENS)
     write_canary(folder, model, [fixed, *first_tokens(branches, CANARY_TOKENS)])
+
+
+def policy_folder(root: Path, version: int, batch_id: int) -> Path:
+    """Each batch has its own: a trainer that was stopped and wakes up late cannot write over what another committed."""
+    return root / f"v{version:06d}_batch_{batch_id:06d}"
+
+
+def prune_attempts(folder: Path) -> None:
+    """Delete what crashed attempts at its version left beside a committed policy. Call it after the commit only."""
+    version = folder.name.partition("_")[0]
+    for attempt in folder.parent.glob(f"{version}_*"):
+        if attempt != folder:
+            shutil.rmtree(attempt)
 
 
 def first_tokens(branches: Sequence[Branch], max_tokens: int) -> list[list[int]]:

@@ -6,7 +6,6 @@ So a trainer that dies anywhere leaves a batch that goes back to trainable, and 
 
 import asyncio
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -15,15 +14,24 @@ from quartet.config import Recipe
 from quartet.data.ledger import Ledger
 from quartet.errors import LeaseLostError, LedgerError, QuartetError, StarvedError
 from quartet.observe.presence import Presence
+from quartet.observe.receipts import TrainerReceipts
 from quartet.observe.record import Recorder
+from quartet.policy.digest import weights_digest
 from quartet.policy.load import load_policy, read_weights, swap_weights
 from quartet.train.advantage import make_advantage
-from quartet.train.checkpoint import find_checkpoint, load_checkpoint, prune_checkpoints, save_checkpoint, step_of
+from quartet.train.checkpoint import (
+    checkpoint_folder,
+    find_checkpoint,
+    load_checkpoint,
+    prune_checkpoints,
+    save_checkpoint,
+    step_of,
+)
 from quartet.train.metrics import PhaseTimer, batch_metrics
-from quartet.train.packing import PackedBatch, pack_batch
-from quartet.train.publish import publish_policy
+from quartet.train.packing import PackedBatch
+from quartet.train.publish import policy_folder, prune_attempts, publish_policy
 from quartet.train.step import Learner, NonFiniteError
-from quartet.train.turn_selection import high_entropy_turns
+from quartet.train.train_batch import train_batch
 from quartet.types import Batch, Policy
 
 NAME = "trainer"
@@ -46,6 +54,9 @@ class Trainer:
         if recipe.loss.kl_coefficient > 0:
             reference = load_policy(recipe.model.path, trust_remote_code=remote_code).model
         self.learner = Learner(self.model, recipe, reference)
+        self._receipts = TrainerReceipts(
+            run_dir, lambda: weights_digest(dict(self.model.named_parameters())), enabled=recipe.runtime.receipts
+        )
         self._lease_renewed = self._last_trained = time.monotonic()
         self._restore_optimizer(policy)
 
@@ -92,14 +103,16 @@ class Trainer:
 
     def _roll_back(self) -> None:
         """With sparse checkpoints: return the batches after the last one, whose optimizer state is lost."""
-        every, train_step = self.recipe.train.train_steps_per_checkpoint, self.ledger.train_step()
-        self._checkpoint = find_checkpoint(self._checkpoints, train_step, every)
+        every = self.recipe.train.train_steps_per_checkpoint
+        committed = self.ledger.committed_batches(every)
+        self._checkpoint = find_checkpoint(self._checkpoints, committed, every)
         kept = step_of(self._checkpoint) if self._checkpoint else 0
-        if kept < train_step:
+        if kept < self.ledger.train_step():
             self.ledger.roll_back(kept)
 
     def _restore_optimizer(self, policy: Policy) -> None:
         self.version = policy.version
+        self._receipts.restored(policy)
         if self._checkpoint is None:
             self.learner.reset()
             return
@@ -123,11 +136,14 @@ class Trainer:
         self._lease_renewed = time.monotonic()
         if batch is not None and batch.start_version != self.version:
             self.ledger.release_batch(batch)
-            raise LedgerError(
-                f"batch {batch.batch_id} starts from version {batch.start_version}, this trainer holds {self.version}",
-                "another trainer committed in between: run only one, and start this one again",
-            )
+            raise self._succeeded(batch.start_version)
         return batch
+
+    def _succeeded(self, version: int) -> LedgerError:
+        return LedgerError(
+            f"version {version} is the newest, this trainer goes on from {self.version}",
+            "another trainer committed in between: run only one, and start this one again",
+        )
 
     def _progress(self, batch: Batch) -> None:
         """Between microbatches: show life, keep the batch. Raises `LeaseLostError` when it is no longer ours."""
@@ -142,38 +158,42 @@ class Trainer:
         def progress() -> None:
             self._progress(batch)
 
-        with phases("pack"):
-            packed = pack_batch(batch, self._advantage, self.recipe.admission.max_lag)
-        if percentile := self.recipe.train.min_turn_entropy_percentile:
-            with phases("entropy"):
-                entropies = self.learner.entropies(packed.branches, progress)
-                packed = replace(packed, branches=high_entropy_turns(packed.branches, entropies, percentile))
-        with phases("old_logprobs"):
-            plan = self.learner.plan(packed.branches, batch.train_step, progress)
-        with phases("update"):
-            metrics = self.learner.update(plan, progress)
+        packed, metrics = train_batch(
+            batch, self.learner, self.recipe, self._advantage, progress=progress, phases=phases
+        )
         with phases("publish"):
-            path = self._publish(batch, packed)
+            try:
+                path = self._publish(batch, packed)
+            except FileNotFoundError:  # a successor tidies away what we write, once it has committed the step
+                self.ledger.renew_batch(batch, self._lease_seconds)
+                raise
             progress()
         report = metrics | batch_metrics(batch, packed) | phases.seconds
+        self._receipts.committing(batch)
         policy = self.ledger.commit_batch(batch, str(path), report)
+        self._receipts.committed(batch, policy)
         self.version = policy.version
-        prune_checkpoints(self._checkpoints, self.recipe.disk.keep_checkpoints)
+        prune_checkpoints(self._checkpoints, self.recipe.disk.keep_checkpoints, batch.train_step)
+        prune_attempts(path)
         self.recorder.metric("train_step", train_step=batch.train_step, version=policy.version, **report)
 
     def _publish(self, batch: Batch, packed: PackedBatch) -> Path:
         """Policy with canary, then the checkpoint. Both are final on disk when this returns."""
         version = 1 + max(policy.version for policy in self.ledger.policies_on_disk())  # rolled back ones included
-        path = (self.run_dir / "policies" / f"v{version:06d}").resolve()
+        path = policy_folder(self.run_dir.resolve() / "policies", version, batch.batch_id)
         publish_policy(self.model, self.tokenizer, path, packed.branches)
         if batch.train_step % self.recipe.train.train_steps_per_checkpoint == 0:
-            save_checkpoint(self._checkpoints, self.learner, batch.train_step)
+            folder = checkpoint_folder(self._checkpoints, batch.train_step, batch.batch_id)
+            save_checkpoint(folder, self.learner, batch.train_step)
         return path
 
     def _give_up(self, batch: Batch, error: QuartetError) -> None:
-        """Leave no trace of a step that failed, and say that it did."""
+        """Leave no trace of a step that failed, and say that it did. Raises `LedgerError` when another trainer went on
+        meanwhile: to restore here could roll its steps back."""
         self.ledger.release_batch(batch)
         self.ledger.event("train_step_failed", train_step=batch.train_step, batch_id=batch.batch_id, error=error.what)
+        if (newest := self.ledger.latest_policy().version) != self.version:
+            raise self._succeeded(newest)
         self.restore()
 
     def _explain_wait(self) -> None:

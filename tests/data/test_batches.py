@@ -137,6 +137,21 @@ def test_a_crash_between_checkpoints_rolls_back_and_reuses_no_version(ledger):
     assert (ledger.totals().lost, ledger.totals().trained_twice) == (0, 0)
 
 
+def test_a_roll_back_takes_the_batch_in_training_along(ledger):
+    """It starts from weights that are undone: committed, it would bring the undone step back without its uses."""
+    for version in (1, 2):
+        trainable_group(ledger)
+        ledger.commit_batch(claim(ledger), f"policies/v{version}", {})
+    trainable_group(ledger)
+    batch = claim(ledger)
+    assert (batch.train_step, batch.start_version) == (3, 2)
+    ledger.roll_back(1)
+    with pytest.raises(LeaseLostError):
+        ledger.commit_batch(batch, "policies/v3", {})
+    assert (ledger.train_step(), ledger.totals().groups) == (1, {"trainable": 2, "trained": 1})
+    assert (ledger.totals().lost, ledger.totals().trained_twice) == (0, 0)
+
+
 def test_no_claim_after_the_last_train_step(ledger):
     trainable_group(ledger)
     trainable_group(ledger)

@@ -10,7 +10,13 @@ from tiny_batches import make_model
 
 from quartet.config import Recipe
 from quartet.errors import CheckpointError
-from quartet.train.checkpoint import find_checkpoint, load_checkpoint, prune_checkpoints, save_checkpoint
+from quartet.train.checkpoint import (
+    checkpoint_folder,
+    find_checkpoint,
+    load_checkpoint,
+    prune_checkpoints,
+    save_checkpoint,
+)
 from quartet.train.step import Learner
 
 RecipeBuilder = Callable[..., Recipe]
@@ -19,6 +25,12 @@ RecipeBuilder = Callable[..., Recipe]
 def train(learner: Learner, train_step: int) -> None:
     branches = branches_of(trajectories(seed=train_step), learner.recipe)
     learner.update(learner.plan(branches, train_step, nothing), nothing)
+
+
+def saved(learner: Learner, root: Path, train_step: int = 1, batch_id: int = 1) -> Path:
+    folder = checkpoint_folder(root, train_step, batch_id)
+    save_checkpoint(folder, learner, train_step)
+    return folder
 
 
 def weights(learner: Learner) -> list[torch.Tensor]:
@@ -33,7 +45,7 @@ def trained(recipe: RecipeBuilder) -> Learner:
 
 
 def test_resume_is_bit_exact(trained: Learner, tmp_path: Path) -> None:
-    folder = save_checkpoint(tmp_path, trained, 1)
+    folder = saved(trained, tmp_path)
     resumed = Learner(make_model(seed=5), trained.recipe)
     resumed.model.load_state_dict(trained.model.state_dict())
     assert load_checkpoint(folder, resumed) == 1
@@ -52,7 +64,7 @@ def test_forgetting_the_moments_would_show(trained: Learner) -> None:
 
 
 def test_random_state_goes_along(trained: Learner, tmp_path: Path) -> None:
-    folder = save_checkpoint(tmp_path, trained, 1)
+    folder = saved(trained, tmp_path)
     expected = torch.rand(3)
     load_checkpoint(folder, trained)
     assert torch.equal(torch.rand(3), expected)
@@ -61,7 +73,7 @@ def test_random_state_goes_along(trained: Learner, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["state.safetensors", "state.json", "checksums.json"])
 @pytest.mark.parametrize("damage", ["flipped", "cut", "missing"])
 def test_damage_names_the_file(trained: Learner, tmp_path: Path, name: str, damage: str) -> None:
-    file = save_checkpoint(tmp_path, trained, 1) / name
+    file = saved(trained, tmp_path) / name
     content = file.read_bytes()
     if damage == "missing":
         file.unlink()
@@ -76,34 +88,48 @@ def test_damage_names_the_file(trained: Learner, tmp_path: Path, name: str, dama
 
 
 def test_a_checkpoint_of_another_model_is_refused(trained: Learner, tmp_path: Path) -> None:
-    folder = save_checkpoint(tmp_path, trained, 1)
+    folder = saved(trained, tmp_path)
     del trained.model.model.layers[1]
     with pytest.raises(CheckpointError, match="another model"):
         load_checkpoint(folder, Learner(trained.model, trained.recipe))
 
 
 def test_saving_again_replaces_what_a_crash_left(trained: Learner, tmp_path: Path) -> None:
-    (tmp_path / "step_000001").mkdir()
-    (tmp_path / "step_000001.writing").mkdir()
-    assert load_checkpoint(save_checkpoint(tmp_path, trained, 1), trained) == 1
-    assert [folder.name for folder in tmp_path.iterdir()] == ["step_000001"]
+    (tmp_path / "step_000001_batch_000001").mkdir()
+    (tmp_path / "step_000001_batch_000001.writing").mkdir()
+    assert load_checkpoint(saved(trained, tmp_path), trained) == 1
+    assert [folder.name for folder in tmp_path.iterdir()] == ["step_000001_batch_000001"]
 
 
 def test_finding_the_checkpoint_of_a_step(trained: Learner, tmp_path: Path) -> None:
-    for step in (2, 4):
-        save_checkpoint(tmp_path, trained, step)
-    assert find_checkpoint(tmp_path, 4, 1) == tmp_path / "step_000004"
-    assert find_checkpoint(tmp_path, 5, 2) == tmp_path / "step_000004"
-    assert find_checkpoint(tmp_path, 2, 2) == tmp_path / "step_000002"  # step 4 was never committed
-    assert find_checkpoint(tmp_path, 1, 2) is None
-    assert find_checkpoint(tmp_path, 0, 1) is None
+    for step, batch_id in ((2, 3), (4, 6), (4, 7)):
+        saved(trained, tmp_path, step, batch_id)
+    assert find_checkpoint(tmp_path, [(4, 7)], 1) == checkpoint_folder(tmp_path, 4, 7)
+    assert find_checkpoint(tmp_path, [(4, 6)], 1) == checkpoint_folder(tmp_path, 4, 6)
+    assert find_checkpoint(tmp_path, [(5, 8), (4, 7)], 2) == checkpoint_folder(tmp_path, 4, 7)
+    assert find_checkpoint(tmp_path, [(3, 4), (2, 3)], 2) == checkpoint_folder(tmp_path, 2, 3)  # 4 was not committed
+    assert find_checkpoint(tmp_path, [(1, 1)], 2) is None
+    assert find_checkpoint(tmp_path, [], 1) is None
     with pytest.raises(CheckpointError, match="train step 5"):
-        find_checkpoint(tmp_path, 5, 1)
+        find_checkpoint(tmp_path, [(5, 8)], 1)
+
+
+def test_a_checkpoint_without_a_batch_in_its_name_is_found(trained: Learner, tmp_path: Path) -> None:
+    """Runs that an older Quartet began can be resumed."""
+    save_checkpoint(tmp_path / "step_000002", trained, 2)
+    assert find_checkpoint(tmp_path, [(2, 3)], 1) == tmp_path / "step_000002"
 
 
 def test_pruning_keeps_the_newest(trained: Learner, tmp_path: Path) -> None:
     for step in (1, 2, 3):
-        save_checkpoint(tmp_path, trained, step)
-    (tmp_path / "step_000004.writing").mkdir()
-    prune_checkpoints(tmp_path, keep=2)
-    assert sorted(folder.name for folder in tmp_path.iterdir()) == ["step_000002", "step_000003"]
+        saved(trained, tmp_path, step, step)
+    (tmp_path / "step_000004_batch_000005.writing").mkdir()
+    prune_checkpoints(tmp_path, keep=2, train_step=3)
+    assert sorted(tmp_path.iterdir()) == [checkpoint_folder(tmp_path, step, step) for step in (2, 3)]
+
+
+def test_attempts_that_were_not_committed_take_no_place_of_those_that_were(trained: Learner, tmp_path: Path) -> None:
+    for step, batch_id in ((2, 2), (2, 3), (4, 6)):
+        saved(trained, tmp_path, step, batch_id)
+    prune_checkpoints(tmp_path, keep=1, train_step=3)  # step 4 was written, never committed, and rolled back to 2
+    assert list(tmp_path.iterdir()) == [checkpoint_folder(tmp_path, 2, 3)]

@@ -10,14 +10,16 @@ from tiny_batches import make_call, make_model, make_tokenizer, make_trajectory
 
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
-from quartet.errors import CheckpointError, StarvedError
+from quartet.errors import CheckpointError, LedgerError, StarvedError
 from quartet.observe.presence import Presence, ReportSink
 from quartet.observe.record import Recorder, read_records
 from quartet.policy.canary import check_canary
 from quartet.policy.load import load_model, read_weights, save_policy
+from quartet.train import trainer as trainer_module
+from quartet.train.packing import PackedBatch
 from quartet.train.step import NonFiniteError
 from quartet.train.trainer import Trainer, run_trainer
-from quartet.types import RolloutPlan, Trajectory
+from quartet.types import Batch, RolloutPlan, Trajectory
 
 RecipeBuilder = Callable[..., Recipe]
 TRAIN = {"groups_per_batch": 2, "learning_rate": 0.01, "minibatches": 2}
@@ -90,10 +92,10 @@ def test_a_train_step_publishes_then_commits(run: Run) -> None:
     assert trainer.train_one()
     policy = run.ledger.latest_policy()
     assert (policy.version, policy.train_step, run.ledger.train_step()) == (1, 1, 1)
-    assert Path(policy.path).name == "v000001"
+    assert Path(policy.path).name == "v000001_batch_000001"
     assert not same(run.weights(0), run.weights(1))
     assert check_canary(policy.path, load_model(Path(policy.path))) == 0.0
-    assert (run.run_dir / "trainer" / "step_000001").is_dir()
+    assert (run.run_dir / "trainer" / "step_000001_batch_000001").is_dir()
     (record,) = read_records(run.run_dir / "metrics.jsonl")
     assert record["train_step"] == record["version"] == 1
     assert record["trained_tokens"] == 2 * 3 * 3
@@ -109,7 +111,8 @@ def test_old_checkpoints_go_after_the_commit(run: Run) -> None:
     for version in range(4):
         run.feed(group(10, version=version), group(20, version=version))
         assert trainer.train_one()
-    assert sorted(folder.name for folder in (run.run_dir / "trainer").iterdir()) == ["step_000003", "step_000004"]
+    names = sorted(folder.name for folder in (run.run_dir / "trainer").iterdir())
+    assert names == ["step_000003_batch_000003", "step_000004_batch_000004"]
 
 
 def test_a_new_trainer_goes_on_bit_for_bit(run: Run, tmp_path: Path) -> None:
@@ -135,11 +138,13 @@ def test_a_crash_between_files_and_commit_trains_the_batch_again(
     with monkeypatch.context() as fault, pytest.raises(KeyboardInterrupt):
         fault.setattr(Ledger, "commit_batch", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
         run.trainer().train_one()
-    assert (run.run_dir / "policies" / "v000002").is_dir()
+    assert (run.run_dir / "policies" / "v000002_batch_000002").is_dir()
     assert (run.ledger.latest_policy().version, run.ledger.train_step()) == (1, 1)
     assert run.trainer().train_one()
     assert other.trainer().train_one()
     assert same(run.weights(2), other.weights(2))
+    folders = sorted(folder.name for folder in (run.run_dir / "policies").iterdir())
+    assert folders == ["v000001_batch_000001", "v000002_batch_000003"]  # what the crash left is gone
     totals = run.ledger.totals()
     assert (totals.lost, totals.trained_twice) == (0, 0)
 
@@ -161,7 +166,7 @@ def test_sparse_checkpoints_roll_back_to_the_last_one(tmp_path: Path, recipe: Re
 def test_a_missing_checkpoint_is_an_error_that_helps(run: Run) -> None:
     run.feed(group(10), group(20))
     assert run.trainer().train_one()
-    (run.run_dir / "trainer" / "step_000001").rename(run.run_dir / "elsewhere")
+    (run.run_dir / "trainer" / "step_000001_batch_000001").rename(run.run_dir / "elsewhere")
     with pytest.raises(CheckpointError, match="train step 1") as caught:
         run.trainer()
     assert "start a new run" in caught.value.advice
@@ -199,6 +204,46 @@ def test_a_lost_lease_is_refused_and_the_trainer_goes_on(tmp_path: Path, recipe:
     assert same(run.weights(0), trainer.model.state_dict())
     assert trainer.train_one()
     assert (run.ledger.train_step(), trainer.version) == (1, 1)
+
+
+def test_a_trainer_that_wakes_up_late_touches_nothing_of_its_successor(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped with a computed step, it writes its files when another one has already committed the same step."""
+    late, successor = run.trainer(), run.trainer()
+    run.feed(group(10), group(20), group(30), group(12))
+    committed: dict[str, torch.Tensor] = {}
+
+    def stopped_before_it_writes(batch: Batch, packed: PackedBatch) -> Path:
+        assert successor.train_one()
+        committed.update(run.weights(1))
+        with torch.no_grad():
+            next(late.model.parameters()).add_(1.0)
+        return publish(batch, packed)
+
+    publish = late._publish
+    monkeypatch.setattr(late, "_publish", stopped_before_it_writes)
+    with pytest.raises(LedgerError, match="version 1 is the newest, this trainer goes on from 0"):
+        late.train_one()
+    assert (run.ledger.train_step(), successor.version) == (1, 1)
+    assert same(run.weights(1), committed)
+    assert successor.train_one()  # nothing of it was rolled back
+    assert run.trainer().version == 2
+
+
+def test_a_late_trainer_whose_files_were_tidied_away_is_told_why(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    late, successor = run.trainer(), run.trainer()
+    run.feed(group(10), group(20))
+
+    def overtaken(model: object, tokenizer: object, folder: Path, branches: object) -> None:
+        monkeypatch.undo()
+        assert successor.train_one()
+        raise FileNotFoundError(f"{folder}.writing")
+
+    monkeypatch.setattr(trainer_module, "publish_policy", overtaken)
+    with pytest.raises(LedgerError, match="another trainer committed in between"):
+        late.train_one()
+    assert (run.ledger.train_step(), successor.version) == (1, 1)
 
 
 async def test_starving_stops_the_run_with_an_explanation(tmp_path: Path, recipe: RecipeBuilder) -> None:

@@ -8,6 +8,8 @@ from typing import Literal
 import sqlalchemy as sa
 from sqlalchemy import exc
 
+from quartet.crash_points import transaction_crash_point
+
 Durability = Literal["process", "full"]
 
 
@@ -22,6 +24,8 @@ class Database(ABC):
         """One write transaction. No other one runs at the same time, so what it reads holds until it commits."""
         with self._explained(), self._writer(alone=True) as connection, connection.begin():
             yield connection
+            transaction_crash_point("before")
+        transaction_crash_point("after")
 
     @contextmanager
     def write_beside(self) -> Iterator[sa.Connection]:
@@ -31,6 +35,8 @@ class Database(ABC):
         """
         with self._explained(), self._writer(alone=False) as connection, connection.begin():
             yield connection
+            transaction_crash_point("before")
+        transaction_crash_point("after")
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:

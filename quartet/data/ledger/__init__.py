@@ -12,12 +12,13 @@ import sqlalchemy as sa
 
 from quartet.data.blob_files import LocalBlobFiles, ObjectBlobFiles
 from quartet.data.blobs import BlobStore
-from quartet.data.database import Database, Durability, create_database, find_database
+from quartet.data.database import Database, Durability, create_database, find_database, has_database
 from quartet.data.ledger.bias import Bias
 from quartet.data.ledger.check import Check
 from quartet.data.ledger.claims import Claims
 from quartet.data.ledger.disk_space import DiskSpace
 from quartet.data.ledger.evaluations import Evaluations
+from quartet.data.ledger.fates import Fates
 from quartet.data.ledger.modules import Modules
 from quartet.data.ledger.rollouts import Rollouts
 from quartet.data.ledger.statistics import Statistics
@@ -31,11 +32,23 @@ from quartet.errors import LedgerError
 __all__ = ["AppendOutcome", "Ledger"]
 
 
-class Ledger(Rollouts, Evaluations, Claims, Modules, Statistics, Check, Bias, DiskSpace):
+class Ledger(Rollouts, Evaluations, Claims, Modules, Statistics, Check, Bias, Fates, DiskSpace):
     """The ledger of one run. Safe to share between threads; every process opens its own.
 
     Any method raises `SetupError` on a full disk and `LedgerError` when the file turns out to be damaged.
     """
+
+    @classmethod
+    def exists(cls, run_dir: Path) -> bool:
+        """Whether a run has its ledger. One without tables is none: who made it was killed before the commit."""
+        if not has_database(run_dir):
+            return False
+        database = find_database(run_dir)
+        try:
+            with database.read() as connection:
+                return sa.inspect(connection).has_table(metadata.tables["run"].name)
+        finally:
+            database.close()
 
     @classmethod
     def create(

@@ -68,6 +68,13 @@ class Batches(Members, Policies):
         with self._database.read() as connection:
             return self._train_step(connection)
 
+    def committed_batches(self, limit: int) -> list[tuple[int, int]]:
+        """(train step, batch id) of the last `limit` committed train steps, newest first."""
+        query = sa.select(batches.c.train_step, batches.c.id).where(batches.c.state == BatchState.COMMITTED)
+        with self._database.read() as connection:
+            rows = connection.execute(query.order_by(batches.c.train_step.desc()).limit(limit))
+            return [(row.train_step, row.id) for row in rows]
+
     def limit_train_steps(self, last: int | None) -> None:
         """No batch is claimed after train step `last`; None lifts the limit."""
         self.set_value("last_train_step", last)
@@ -90,7 +97,8 @@ class Batches(Members, Policies):
             self._return_groups(connection, ids)
             connection.execute(sa.update(batches).where(undone).values(state=BatchState.RELEASED))
             connection.execute(sa.update(policies).where(policies.c.train_step > train_step).values(rolled_back=True))
-            if ids:
+            if ids:  # what another trainer is training starts from what is undone
+                self._release(connection, CLAIMED)
                 self._event(connection, "rolled_back", to_train_step=train_step, train_steps=len(ids))
         return len(ids)
 

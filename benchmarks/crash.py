@@ -1,0 +1,99 @@
+"""Does a run keep its promises when everything in it is killed, again and again?
+
+    python -m benchmarks.crash --kills 200 --json
+
+Short runs on the bandit. Worker, engine, environment host, data manager, trainer and supervisor die by SIGKILL: at
+every named crash point, at random moments, alone and all at once; worker and trainer are also stopped for longer than
+their lease. Each run goes on, comes to its end, and is audited (`quartet.observe.audit`). Exits with 1 when a promise
+is broken or a point was not hit.
+"""
+
+import json
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import click
+
+from quartet.crash_points import NAMES
+from quartet.observe.audit import AuditReport, audit
+from tests.conftest import make_bandit_policy
+from tests.faults.campaign import ALL_AT_WORK, Campaign, both
+from tests.faults.crash_run import CrashRun, crash_recipe
+
+KILLS_PER_RUN = 100
+"""Hitting every point takes nearly so many."""
+
+
+@click.command()
+@click.option(
+    "--kills", default=200, show_default=True, help="At least so many; every point is hit, whatever that takes."
+)
+@click.option("--seed", default=0, show_default=True, help="Of random moments and victims.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Keep the runs in this folder.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
+def main(kills: int, seed: int, keep: Path | None, as_json: bool) -> None:
+    """Kill runs until there were enough kills."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = measure(kills, seed, keep or Path(folder))
+    for key, value in result.items():
+        click.echo(f"{key:24} {value}")
+    if as_json:
+        click.echo(json.dumps(result))
+    if result["findings"] or result["points_missed"]:
+        raise SystemExit(1)
+
+
+def measure(kills: int, seed: int, folder: Path) -> dict[str, Any]:
+    """Attack run after run. Every other one has sparse checkpoints, so that steps are rolled back."""
+    begun = time.monotonic()
+    policy = make_bandit_policy(folder / "policy")
+    reports: list[AuditReport] = []
+    hits: Counter[str] = Counter()
+    total = 0
+    while total < kills:
+        number = len(reports)
+        path = folder / f"run-{number}"
+        sparse = number % 2 == 0
+        with CrashRun(path, crash_recipe(policy, train_steps_per_checkpoint=1 + sparse)) as run:
+            campaign = Campaign(run, seed + number)
+            points = ALL_AT_WORK if sparse else ALL_AT_WORK - set(both("roll_back"))
+            attack(campaign, number, points, min(KILLS_PER_RUN, kills - total))
+            total += run.kills
+            hits.update(campaign.hits)
+        reports.append(audit(path / "run"))
+        click.echo(f"{total} kills, {time.monotonic() - begun:.0f} s, {json.dumps(reports[-1].to_dict())}", err=True)
+    return summary(reports, hits) | {"kills": total, "runs": len(reports), "seconds": round(time.monotonic() - begun)}
+
+
+def attack(campaign: Campaign, number: int, points: Collection[str], kills: int) -> None:
+    """One run: its beginning, its work, its stragglers, its end."""
+    campaign.begin()
+    campaign.late_worker()
+    campaign.late_trainer("policy.before")
+    campaign.late_trainer("committing.after", dies_at=f"release_batch.{'after' if number % 2 else 'before'}")
+    if number == 0:
+        campaign.large_records()
+        campaign.stopped_trainer()
+    campaign.attack(points, kills=kills)
+    campaign.end()
+
+
+def summary(reports: list[AuditReport], hits: Counter[str]) -> dict[str, Any]:
+    """What all audits found together."""
+    counts = ("appended", "superseded", "trained", "train_steps", "abandoned_steps")
+    promises = ("lost", "trained_twice", "over_lag")
+    return {
+        **{name: sum(getattr(report, name) for report in reports) for name in (*counts, *promises)},
+        "replay_identical": all(report.replay_identical for report in reports),
+        "findings": [finding.what for report in reports for finding in report.findings],
+        "points_hit": len(hits),
+        "points_missed": sorted(set(NAMES) - hits.keys()),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""Named places where a test may end the process: just before and just after everything durable is written.
+
+Off unless the environment variable `QUARTET_CRASH_POINTS` names a folder when the process starts. Then a file in that
+folder with the name of a point arms it: the first process to get there takes the file away and ends itself by SIGKILL,
+or stops itself when the file says SIGSTOP. Taking a file away is atomic, so one file hits one process, and a run can be
+hit at one point after the other while it works.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+VARIABLE = "QUARTET_CRASH_POINTS"
+FILES = {
+    "blob": "a trajectory or its pictures, when they are large, by the worker",
+    "appending": "a receipt of the worker",
+    "appended": "a receipt of the worker",
+    "restored": "a receipt of the trainer",
+    "committing": "a receipt of the trainer",
+    "committed": "a receipt of the trainer",
+    "policy": "the weights of a train step, by the trainer",
+    "canary": "the proof of those weights, by the trainer",
+    "checkpoint": "optimizer and random state, by the trainer",
+    "config": "the resolved recipe, by the supervisor",
+}
+"""What appears whole or not at all: `NAME.before` is the moment before it gets its name, `NAME.after` the one after."""
+TRANSACTIONS = {
+    "claim_rollouts": "worker",
+    "renew": "worker",
+    "append": "worker",
+    "give_back": "worker, when it is told to stop",
+    "admit": "manager",
+    "close_group": "manager",
+    "make_trainable": "manager",
+    "drop_group": "manager",
+    "store_successes": "manager",
+    "expire_leases": "manager",
+    "expire_batches": "manager",
+    "mark_deleted": "manager",
+    "admit_evaluation": "manager",
+    "mark_best": "manager",
+    "finish_evaluation": "manager",
+    "lease_batch": "trainer",
+    "commit_batch": "trainer",
+    "release_batch": "trainer, when its batch is no longer its own",
+    "roll_back": "trainer, when it starts after a crash between two checkpoints",
+    "report": "every module: its heartbeat",
+    "event": "every module",
+    "set_value": "every module",
+    "request_stop": "manager or trainer, when training ends",
+    "create": "supervisor, at the start of a run",
+    "register_initial_policy": "supervisor, at the start of a run",
+    "end_leases": "supervisor, when a run is resumed",
+    "cancel_unfinished": "supervisor, when training ends",
+}
+"""Writing methods of the ledger: `NAME.before` is the moment before the commit, `NAME.after` the one after.
+
+The rare ones (a damaged blob, a full disk budget, an upgrade, the end by the clock, very long train steps) have points
+too; no campaign comes by them.
+"""
+NAMES = tuple(f"{name}.{moment}" for name in (*FILES, *TRANSACTIONS) for moment in ("before", "after"))
+
+_FOLDER = os.environ.get(VARIABLE, "")
+_LEDGER = "quartet.data.ledger"
+
+
+def crash_point(name: str) -> None:
+    """End this process here if the point is armed. `name` is one of `NAMES`."""
+    if _FOLDER:
+        _end_if_armed(Path(_FOLDER) / name)
+
+
+def transaction_crash_point(moment: str) -> None:
+    """The same inside `Database.write`: the point is named by the method of the ledger whose transaction this is."""
+    if _FOLDER:
+        _end_if_armed(Path(_FOLDER) / f"{_ledger_method()}.{moment}")
+
+
+def _ledger_method() -> str:
+    frame = sys._getframe(2)
+    while frame is not None:
+        name = frame.f_code.co_name
+        if frame.f_globals["__name__"].startswith(_LEDGER) and not name.startswith("_"):
+            return name
+        frame = frame.f_back
+    return "somebody"
+
+
+def _end_if_armed(file: Path) -> None:
+    try:
+        number = signal.Signals[file.read_text() or "SIGKILL"]
+        file.unlink()
+    except FileNotFoundError:  # not armed, or another process was faster
+        return
+    os.kill(os.getpid(), number)

@@ -1,0 +1,47 @@
+"""What became of every training rollout, in the ledger's own words: an audit asks why one was not trained."""
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from quartet.data.ledger.part import LedgerPart
+from quartet.data.schema import TrajectoryKind, groups, trajectories
+from quartet.types import GroupState, Purpose, Status, Trajectory
+
+_WAITING = (GroupState.OPEN, GroupState.CLOSED, GroupState.TRAINABLE, GroupState.CLAIMED)
+
+
+class Fates(LedgerPart):
+    def fates(self) -> dict[int, str]:
+        """Rollout id -> `trained`, `waiting`, `dropped: REASON`, `left out: FILTER` or its status; reads the whole run.
+
+        Of the training rollouts that were appended in time. Empty where there is no reason.
+        """
+        columns = (trajectories.c.rollout_id, trajectories.c.status, trajectories.c.excluded, trajectories.c.counted)
+        query = (
+            sa.select(*columns, groups.c.state, groups.c.reason)
+            .join(groups, trajectories.c.group_id == groups.c.id)
+            .where(trajectories.c.kind == TrajectoryKind.FINAL, trajectories.c.purpose == Purpose.TRAIN)
+        )
+        with self._database.read() as connection:
+            return {row.rollout_id: _fate(row) for row in connection.execute(query)}
+
+    def load_final(self, rollout_id: int) -> Trajectory | None:
+        """The trajectory that a rollout finished with, without screenshots; None when it has none. Raises
+        `DamagedBlobError`."""
+        final = (trajectories.c.rollout_id == rollout_id, trajectories.c.kind == TrajectoryKind.FINAL)
+        with self._database.read() as connection:
+            blob = connection.execute(sa.select(trajectories.c.blob).where(*final)).scalar()
+        return None if blob is None else self._store.load(blob)
+
+
+def _fate(row: Any) -> str:
+    if not row.counted:
+        return Status(row.status) if not Status(row.status).countable else ""
+    if row.excluded:
+        return f"left out: {row.excluded}"
+    if row.state == GroupState.DROPPED:
+        return f"dropped: {row.reason}" if row.reason else ""
+    if row.state == GroupState.TRAINED:
+        return "trained"
+    return "waiting" if row.state in _WAITING else ""

@@ -1,0 +1,110 @@
+"""Train the committed batches of a run again, in order, and compare every step bit for bit (float32, one thread)."""
+
+import copy
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+from msgspec import structs
+
+from quartet.config import Recipe
+from quartet.data.ledger import Ledger
+from quartet.errors import LedgerError
+from quartet.observe.receipts import Committing, TrainedMember, trajectory_digest
+from quartet.policy.digest import weights_digest
+from quartet.policy.load import load_model
+from quartet.train.advantage import make_advantage
+from quartet.train.advantage.base import Advantage
+from quartet.train.checkpoint import load_checkpoint
+from quartet.train.packing import pack_batch
+from quartet.train.step import Learner
+from quartet.train.train_batch import train_batch
+from quartet.types import Batch, Call, Group, GroupMember, Trajectory
+
+
+class Retrace:
+    """A run's weights and optimizer, trained again from its initial policy. One step after the other: `step`."""
+
+    def __init__(self, recipe: Recipe, ledger: Ledger, initial: Path) -> None:
+        torch.set_num_threads(recipe.train.threads)
+        self._recipe, self._ledger = recipe, ledger
+        self._advantage = make_advantage(recipe.advantage)
+        model = load_model(initial, trust_remote_code=recipe.model.trust_remote_code)
+        reference = copy.deepcopy(model) if recipe.loss.kl_coefficient > 0 else None
+        self._learner = Learner(model, recipe, reference)
+        self.over_lag = 0
+        """Tokens so far that were trained on although they were older than `admission.max_lag` allows."""
+
+    @property
+    def weights(self) -> str:
+        """Digest of the present weights."""
+        return weights_digest(dict(self._learner.model.named_parameters()))
+
+    def step(self, receipt: Committing) -> None:
+        """Train one batch as its receipt describes it. Raises `LedgerError` when the ledger no longer holds it so."""
+        batch = self._batch(receipt)
+        self.over_lag += tokens_over_lag(batch, self._advantage, self._recipe.admission.max_lag)
+        train_batch(batch, self._learner, self._recipe, self._advantage, progress=_nothing, phases=_no_timer)
+
+    def same_optimizer(self, checkpoint: Path) -> bool:
+        """Whether a trainer's checkpoint holds exactly the optimizer state that this gave."""
+        ours, twin = self._learner, Learner(copy.deepcopy(self._learner.model), self._recipe, self._learner.reference)
+        load_checkpoint(checkpoint, twin)
+        pairs = zip(ours.model.parameters(), twin.model.parameters(), strict=True)
+        states = [(ours.optimizer.state.get(one, {}), twin.optimizer.state.get(other, {})) for one, other in pairs]
+        return ours.optimizer_step == twin.optimizer_step and all(
+            one.keys() == other.keys() and all(torch.equal(one[entry], other[entry]) for entry in one)
+            for one, other in states
+        )
+
+    def _batch(self, receipt: Committing) -> Batch:
+        groups: list[Group] = []
+        for group in receipt.groups:
+            members = [self._member(member) for member in group.members]
+            groups.append(Group(group_id=group.group_id, task=members[0].trajectory.task, members=members))
+        return Batch(
+            batch_id=receipt.batch_id,
+            attempt=1,
+            train_step=receipt.train_step,
+            start_version=receipt.start_version,
+            groups=groups,
+        )
+
+    def _member(self, member: TrainedMember) -> GroupMember:
+        trajectory = self._ledger.load_final(member.rollout_id)
+        if trajectory is None or trajectory_digest(trajectory) != member.digest:
+            raise LedgerError(f"rollout {member.rollout_id} is not stored as it was trained")
+        return GroupMember(rollout_id=member.rollout_id, trajectory=trajectory, replay=member.replay)
+
+
+def tokens_over_lag(batch: Batch, advantage: Advantage, max_lag: int) -> int:
+    """Fresh tokens among the trained ones that are more than `max_lag` versions old.
+
+    The trainer's own packing says which are trained; what it does with versions is not believed. They travel through it
+    in the place of the log-probs, which it only carries along.
+    """
+    labelled = structs.replace(batch, groups=[_labelled(group) for group in batch.groups])
+    oldest_allowed = batch.start_version - max_lag
+    branches = pack_batch(labelled, advantage, max_lag).branches
+    return sum(int((branch.rollout_logprobs_L[branch.trained_L] < oldest_allowed).sum()) for branch in branches)
+
+
+def _labelled(group: Group) -> Group:
+    fresh = [member for member in group.members if member.replay is None]
+    members = [structs.replace(member, trajectory=_versions_as_logprobs(member.trajectory)) for member in fresh]
+    return structs.replace(group, members=members)
+
+
+def _versions_as_logprobs(trajectory: Trajectory) -> Trajectory:
+    def labelled(call: Call) -> Call:
+        return structs.replace(call, logprobs=[float(version) for version in call.versions])
+
+    return structs.replace(trajectory, calls=[labelled(call) for call in trajectory.calls])
+
+
+def _nothing() -> None:
+    """Nobody waits for a sign of life."""
+
+
+def _no_timer(phase: str) -> nullcontext[None]:
+    return nullcontext()

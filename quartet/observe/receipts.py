@@ -1,0 +1,191 @@
+"""Receipts: what worker and trainer themselves say they appended and trained, in files that the ledger never reads.
+
+`receipts/worker-PID.jsonl` and `receipts/trainer-PID.jsonl`, one JSON object per line. Each step is written before and
+after its transaction, so a process that was killed in between leaves the first line alone. Off unless
+`runtime.receipts` is set.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from quartet.crash_points import crash_point
+from quartet.types import Batch, GroupMember, Policy, ReplayRule, RolloutLease, Trajectory
+
+FOLDER = "receipts"
+
+
+class Appending(msgspec.Struct, frozen=True, kw_only=True, tag="appending"):
+    """A worker is about to append this trajectory."""
+
+    time: float
+    rollout_id: int
+    attempt: int
+    purpose: str
+    status: str
+    digest: str
+
+
+class Appended(msgspec.Struct, frozen=True, kw_only=True, tag="appended"):
+    """The ledger answered: an `AppendOutcome`, or `superseded`."""
+
+    time: float
+    rollout_id: int
+    attempt: int
+    outcome: str
+
+
+class Restored(msgspec.Struct, frozen=True, kw_only=True, tag="restored"):
+    """A trainer goes on from these weights."""
+
+    time: float
+    train_step: int
+    version: int
+    weights: str
+
+
+class TrainedMember(msgspec.Struct, frozen=True, kw_only=True):
+    """One trajectory of a batch. `replay` is set for a stored one that joined the group."""
+
+    rollout_id: int
+    digest: str
+    replay: ReplayRule | None = None
+
+
+class TrainedGroup(msgspec.Struct, frozen=True, kw_only=True):
+    group_id: int
+    members: list[TrainedMember]
+
+
+class Committing(msgspec.Struct, frozen=True, kw_only=True, tag="committing"):
+    """A trainer is about to commit the batch that led from `start_weights` to `weights`; both are digests."""
+
+    time: float
+    train_step: int
+    batch_id: int
+    start_version: int
+    start_weights: str
+    weights: str
+    groups: list[TrainedGroup]
+
+
+class Committed(msgspec.Struct, frozen=True, kw_only=True, tag="committed"):
+    """The ledger took the batch and made its weights this version."""
+
+    time: float
+    train_step: int
+    batch_id: int
+    version: int
+
+
+Receipt = Appending | Appended | Restored | Committing | Committed
+
+
+def trajectory_digest(trajectory: Trajectory) -> str:
+    """SHA-256 in hex of what is trained on: ids, log-probs, versions and temperature of every call, and the reward."""
+    calls = [(c.prompt_ids, c.response_ids, c.logprobs, c.versions, c.sampling.temperature) for c in trajectory.calls]
+    return hashlib.sha256(msgspec.msgpack.encode((calls, trajectory.reward))).hexdigest()
+
+
+class WorkerReceipts:
+    """What a rollout worker appends."""
+
+    def __init__(self, run_dir: Path, *, enabled: bool) -> None:
+        self._write = _writer(run_dir, "worker") if enabled else _nowhere
+
+    def appending(self, lease: RolloutLease, trajectory: Trajectory) -> None:
+        self._write(
+            lambda: Appending(
+                time=time.time(),
+                rollout_id=lease.rollout_id,
+                attempt=lease.attempt,
+                purpose=lease.purpose,
+                status=trajectory.status,
+                digest=trajectory_digest(trajectory),
+            )
+        )
+
+    def appended(self, lease: RolloutLease, outcome: str) -> None:
+        self._write(
+            lambda: Appended(time=time.time(), rollout_id=lease.rollout_id, attempt=lease.attempt, outcome=outcome)
+        )
+
+
+class TrainerReceipts:
+    """What a trainer commits. `weights` gives the digest of the weights at the time of the call."""
+
+    def __init__(self, run_dir: Path, weights: Callable[[], str], *, enabled: bool) -> None:
+        self._write = _writer(run_dir, "trainer") if enabled else _nowhere
+        self._weights, self._start_weights = weights, ""
+
+    def restored(self, policy: Policy) -> None:
+        def receipt() -> Restored:
+            self._start_weights = self._weights()
+            return Restored(
+                time=time.time(), train_step=policy.train_step, version=policy.version, weights=self._start_weights
+            )
+
+        self._write(receipt)
+
+    def committing(self, batch: Batch) -> None:
+        def receipt() -> Committing:
+            start, self._start_weights = self._start_weights, self._weights()
+            return Committing(
+                time=time.time(),
+                train_step=batch.train_step,
+                batch_id=batch.batch_id,
+                start_version=batch.start_version,
+                start_weights=start,
+                weights=self._start_weights,
+                groups=[
+                    TrainedGroup(group_id=group.group_id, members=[_trained(member) for member in group.members])
+                    for group in batch.groups
+                ],
+            )
+
+        self._write(receipt)
+
+    def committed(self, batch: Batch, policy: Policy) -> None:
+        self._write(
+            lambda: Committed(
+                time=time.time(), train_step=batch.train_step, batch_id=batch.batch_id, version=policy.version
+            )
+        )
+
+
+def read_receipts(run_dir: Path) -> list[Receipt]:
+    """All receipts of a run, oldest first. A line torn by the death of its process is left out."""
+    receipts: list[Receipt] = []
+    decoder = msgspec.json.Decoder(Receipt)
+    for file in (run_dir / FOLDER).glob("*.jsonl"):
+        receipts += [decoder.decode(line) for line in file.read_bytes().split(b"\n")[:-1]]
+    return sorted(receipts, key=lambda receipt: receipt.time)
+
+
+def _trained(member: GroupMember) -> TrainedMember:
+    return TrainedMember(
+        rollout_id=member.rollout_id, digest=trajectory_digest(member.trajectory), replay=member.replay
+    )
+
+
+def _writer(run_dir: Path, role: str) -> Callable[[Callable[[], Receipt]], None]:
+    """Appends to this process's file, each receipt with a single write."""
+    folder = run_dir / FOLDER
+    folder.mkdir(exist_ok=True)
+    descriptor = os.open(folder / f"{role}-{os.getpid()}.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    return lambda receipt: _append(descriptor, receipt())
+
+
+def _append(descriptor: int, receipt: Receipt) -> None:
+    name = receipt.__struct_config__.tag
+    crash_point(f"{name}.before")
+    os.write(descriptor, msgspec.json.encode(receipt) + b"\n")
+    crash_point(f"{name}.after")
+
+
+def _nowhere(receipt: Callable[[], Receipt]) -> None:
+    """Nothing is hashed, nothing is kept."""

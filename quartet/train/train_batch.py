@@ -1,0 +1,42 @@
+"""What one batch does to the weights: everything of a train step that is arithmetic, and nothing that is files or rows.
+
+The same batch, weights and optimizer state give the same bits (float32, one thread): the trainer relies on it after a
+crash, the audit when it trains a run again.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+from quartet.config import Recipe
+from quartet.train.advantage.base import Advantage
+from quartet.train.packing import PackedBatch, pack_batch
+from quartet.train.step import Learner
+from quartet.train.turn_selection import high_entropy_turns
+from quartet.types import Batch
+
+
+def train_batch(
+    batch: Batch,
+    learner: Learner,
+    recipe: Recipe,
+    advantage: Advantage,
+    *,
+    progress: Callable[[], None],
+    phases: Callable[[str], AbstractContextManager[None]],
+) -> tuple[PackedBatch, dict[str, float]]:
+    """Train the learner on a batch; returns what was trained and the metrics of `Learner.update`.
+
+    `progress` is called between microbatches; `phases` wraps each phase by its name. Raises `NonFiniteError`.
+    """
+    with phases("pack"):
+        packed = pack_batch(batch, advantage, recipe.admission.max_lag)
+    if percentile := recipe.train.min_turn_entropy_percentile:
+        with phases("entropy"):
+            entropies = learner.entropies(packed.branches, progress)
+            packed = replace(packed, branches=high_entropy_turns(packed.branches, entropies, percentile))
+    with phases("old_logprobs"):
+        plan = learner.plan(packed.branches, batch.train_step, progress)
+    with phases("update"):
+        metrics = learner.update(plan, progress)
+    return packed, metrics

@@ -1,0 +1,265 @@
+"""A training run that is killed on purpose: start it, hit it, let it go on, end it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+from quartet.config import Recipe
+from quartet.crash_points import VARIABLE
+from quartet.data.ledger import Ledger
+from quartet.recipe_file import to_toml
+from tests.conftest import bandit_recipe
+
+MODULES = ("worker", "engine", "env", "manager", "trainer")
+POLL_SECONDS = 0.05
+LEASE_SECONDS, HEARTBEAT_TIMEOUT_SECONDS = 1.5, 20.0
+PATIENCE_SECONDS = 90.0
+"""A run that does not get on for so long has failed: it is not slow, it is stuck."""
+
+
+def crash_recipe(policy: Path, *, train_steps_per_checkpoint: int = 1) -> Recipe:
+    """A run that would go on for ever, forgives every death, and keeps receipts."""
+    return bandit_recipe(
+        policy,
+        rollout={"lease_seconds": LEASE_SECONDS, "max_attempts": 20},
+        control={"rollouts_per_group": 4},
+        train={
+            "learning_rate": 1e-5,
+            "max_train_steps": 1_000_000,
+            "max_seconds": 36_000.0,
+            "train_steps_per_checkpoint": train_steps_per_checkpoint,
+        },
+        evaluation={"before_and_after": False, "train_steps_per_evaluation": 3, "episodes_per_family_during": 2},
+        replay={"name": "success_pool"},
+        disk={"keep_policies": 6, "keep_checkpoints": 1},
+        runtime={
+            "receipts": True,
+            "max_restarts_per_module": 1_000_000,
+            "max_restart_delay_seconds": 0.25,
+            "heartbeat_timeout_seconds": HEARTBEAT_TIMEOUT_SECONDS,
+        },
+    )
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Whether a process is gone, or waits only to be buried."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+class StuckError(AssertionError):
+    """The run ended, or does not get on, though nobody asked it to stop."""
+
+
+class CrashRun:
+    """One run in `folder`; leaving the context leaves no process behind."""
+
+    def __init__(self, folder: Path, recipe: Recipe) -> None:
+        self.folder, self.run_dir = folder, folder / "run"
+        self.kills = 0
+        self._recipe_path, self._points = folder / "recipe.toml", folder / "points"
+        self._points.mkdir(parents=True)
+        self._environment = os.environ | {VARIABLE: str(self._points)}
+        self._recipe_path.write_text(to_toml(recipe))
+        self._supervisor: subprocess.Popen[bytes] | None = None
+        self._stopped: list[psutil.Process] = []
+        self._ledger: Ledger | None = None
+
+    def __enter__(self) -> "CrashRun":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._kill(self._everybody())
+        if self._ledger:
+            self._ledger.close()
+
+    # ------------------------------------------------------------------------------------------------ start and end
+
+    def start(self, *arguments: str) -> None:
+        """`quartet train`, which goes on with the run if there is one. Returns at once."""
+        resume = ["--resume"] if (self.run_dir / "config.toml").exists() else []
+        command = [sys.executable, "-m", "quartet", "train", str(self._recipe_path), "--run-dir", str(self.run_dir)]
+        with (self.folder / "supervisor.stderr").open("ab") as errors:
+            self._supervisor = subprocess.Popen(
+                [*command, "--json", *resume, *arguments],
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                env=self._environment,
+            )
+
+    def alive(self) -> bool:
+        """Whether the supervisor lives; one that ended by itself is a failure."""
+        code = self._supervisor.poll() if self._supervisor else -1
+        if code is not None and code >= 0:
+            raise StuckError(f"the run ended with exit code {code}: {self._last_words()}")
+        return code is None
+
+    def keep_alive(self) -> None:
+        """Resume when the supervisor was killed."""
+        if not self.alive():
+            self.start()
+
+    def finish(self, more_train_steps: int = 2) -> None:
+        """Let the run end by itself after some more train steps, through whatever still kills it."""
+        self.kill_everybody(counts=False)
+        last = self.train_step() + more_train_steps
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            self.start("--set", f"train.max_train_steps={last}")
+            assert self._supervisor is not None
+            code = self._supervisor.wait(PATIENCE_SECONDS)
+            if code == 0:
+                return
+            if code > 0:
+                raise StuckError(f"the run ended with exit code {code}: {self._last_words()}")
+        raise StuckError("the run did not come to its end")
+
+    # ---------------------------------------------------------------------------------------------------- see and wait
+
+    def modules(self) -> dict[str, psutil.Process]:
+        """Living module processes of the present supervisor, by name."""
+        found: dict[str, psutil.Process] = {}
+        for process in self._children():
+            try:
+                words = process.cmdline()
+            except (psutil.NoSuchProcess, psutil.ZombieProcess):
+                continue
+            if "quartet.runtime.module" in words:
+                found[words[words.index("quartet.runtime.module") + 1]] = process
+        return found
+
+    def train_step(self) -> int:
+        """Last committed train step; 0 while there is no second policy yet."""
+        if self._ledger is None and (self.run_dir / "policies").is_dir():
+            self._ledger = Ledger.open(self.run_dir)
+        return self._ledger.train_step() if self._ledger else 0
+
+    def until(self, condition: Callable[[], object], seconds: float = PATIENCE_SECONDS, what: str = "") -> None:
+        """Wait for a condition, resuming the run when its supervisor was hit. Raises `StuckError`."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            self.keep_alive()
+            if time.monotonic() > deadline:
+                raise StuckError(f"waited {seconds:.0f} s for {what or condition}: {self._last_words()}")
+            time.sleep(POLL_SECONDS)
+
+    def until_trained(self, more_train_steps: int = 1) -> None:
+        """Wait until so many more train steps are committed than there are now."""
+        goal = self.train_step() + more_train_steps
+        self.until(lambda: self.train_step() >= goal, what=f"train step {goal}")
+
+    # -------------------------------------------------------------------------------------------------------------- hit
+
+    def arm(self, point: str, number: signal.Signals = signal.SIGKILL) -> None:
+        """The first process that reaches `point` is hit."""
+        fresh = self._points / f".{point}"
+        fresh.write_text(number.name)
+        fresh.rename(self._points / point)
+
+    def armed(self, point: str) -> bool:
+        return (self._points / point).exists()
+
+    def disarm(self, point: str) -> bool:
+        """Take an armed point back; False when it was hit."""
+        try:
+            (self._points / point).unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def hit(self, point: str, seconds: float) -> bool:
+        """Arm a point and wait until somebody dies of it; False, and disarmed, when nobody comes by in time."""
+        self.arm(point)
+        deadline = time.monotonic() + seconds
+        while self.armed(point) and time.monotonic() < deadline:
+            self.keep_alive()
+            time.sleep(POLL_SECONDS)
+        if self.disarm(point):
+            return False
+        self.kills += 1
+        return True
+
+    def kill(self, module: str) -> bool:
+        """SIGKILL for one module; False when it is just not there."""
+        victim = self.modules().get(module)
+        if victim is None:
+            return False
+        self._kill([victim])
+        self.kills += 1
+        return True
+
+    def kill_supervisor(self) -> None:
+        """SIGKILL for the supervisor alone; the kernel tells its modules, which may still work at a resume."""
+        if self._supervisor and self._supervisor.poll() is None:
+            self._supervisor.kill()
+            self._supervisor.wait()
+            self.kills += 1
+
+    def kill_everybody(self, *, counts: bool = True) -> None:
+        """SIGKILL for all processes of the run at once: one kill."""
+        self._kill(self._everybody())
+        self.kills += counts
+
+    def stop_at(self, point: str, module: str) -> psutil.Process:
+        """Let a module stop itself (SIGSTOP) at a point; `go_on` wakes it up."""
+        self.arm(point, signal.SIGSTOP)
+        self.until(lambda: not self.armed(point), what=f"{module} at {point}")
+        self.until(lambda: self._is_stopped(module), what=f"{module} to stop")
+        self._stopped.append(self.modules()[module])
+        return self._stopped[-1]
+
+    def go_on(self, process: psutil.Process) -> None:
+        process.resume()
+        self._stopped.remove(process)
+
+    def beside(self, module: str) -> int:
+        """Run a process of the tests' own on the run, to its end; returns its exit code."""
+        arguments = [sys.executable, "-m", module, str(self.run_dir)]
+        return subprocess.run(arguments, env=self._environment, cwd=Path(__file__).parents[2], check=False).returncode
+
+    # ---------------------------------------------------------------------------------------------------------- private
+
+    def _is_stopped(self, module: str) -> bool:
+        process = self.modules().get(module)
+        return process is not None and process.status() == psutil.STATUS_STOPPED
+
+    def _children(self) -> list[psutil.Process]:
+        try:
+            return psutil.Process(self._supervisor.pid).children() if self._supervisor else []
+        except psutil.NoSuchProcess:
+            return []
+
+    def _everybody(self) -> list[psutil.Process]:
+        """The supervisor and all modules of this run, those of dead supervisors too."""
+        found: list[psutil.Process] = []
+        for process in psutil.process_iter():
+            try:
+                if str(self.run_dir) in process.cmdline():
+                    found.append(process)
+            except (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
+                continue
+        return found
+
+    def _kill(self, victims: list[psutil.Process]) -> None:
+        for victim in victims:
+            try:
+                victim.kill()
+            except psutil.NoSuchProcess:
+                continue
+        if self._supervisor and self._supervisor.pid in [victim.pid for victim in victims]:
+            self._supervisor.wait()  # before psutil does, which would keep the exit code to itself
+        psutil.wait_procs(victims, timeout=10)
+
+    def _last_words(self) -> str:
+        return (self.folder / "supervisor.stderr").read_text()[-2000:]

@@ -1,0 +1,68 @@
+"""A run whose groups are made up, for a trainer process that is killed or wrong on purpose."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from quartet.config import Recipe
+from quartet.crash_points import VARIABLE
+from quartet.data.ledger import Ledger
+from quartet.observe.receipts import WorkerReceipts
+from quartet.recipe_file import to_toml
+from quartet.types import Call, FinishReason, RolloutPlan, Sampling, Status, Task, Trajectory
+
+TASK = Task(env="bandit", family="fixed", seed=0)
+REPOSITORY = Path(__file__).parents[2]
+TRAINER = "quartet.runtime.module"
+
+
+class FedRun:
+    """A run directory with an initial policy and groups that wait for a trainer."""
+
+    def __init__(self, run_dir: Path, recipe: Recipe) -> None:
+        self.run_dir = run_dir
+        self.ledger = Ledger.create(run_dir)
+        self.ledger.register_initial_policy(recipe.model.path)
+        self._receipts = WorkerReceipts(run_dir, enabled=True)
+        (run_dir / "config.toml").write_text(to_toml(recipe))
+        self._points = run_dir / "points"
+        self._points.mkdir()
+
+    def feed(self, groups: int) -> None:
+        """Groups of two, one of which succeeded; their tokens say which group it is."""
+        for _ in range(groups):
+            group_id = self.ledger.admit(RolloutPlan(task=TASK, num_rollouts=2, max_turns=1))
+            leases = self.ledger.claim_rollouts("worker", 2, 60)
+            for lease in leases:
+                trajectory = made_up(10 * group_id + lease.index, reward=float(lease.index))
+                self._receipts.appending(lease, trajectory)
+                self._receipts.appended(lease, self.ledger.append(lease, trajectory, 3))
+            self.ledger.close_group(group_id)
+            self.ledger.make_trainable(group_id, [lease.rollout_id for lease in leases], 2)
+
+    def train(self, module: str = TRAINER, *, killed_at: str | None = None) -> int:
+        """Let a trainer process work to its end, or until it dies at a crash point; returns its exit code."""
+        if killed_at:
+            (self._points / killed_at).touch()
+        environment = os.environ | {VARIABLE: str(self._points), "OMP_NUM_THREADS": "1"}
+        arguments = [sys.executable, "-m", module, "trainer", str(self.run_dir)]
+        finished = subprocess.run(
+            arguments, env=environment, cwd=REPOSITORY, capture_output=True, timeout=120, check=False
+        )
+        return finished.returncode
+
+
+def made_up(token: int, *, reward: float, version: int = 0) -> Trajectory:
+    """One call that answered with `token` and more."""
+    call = Call(
+        prompt_ids=[1, 2, 3],
+        response_ids=[token % 500, 7, 8],
+        logprobs=[-2.0, -1.0, -0.5],
+        versions=[version] * 3,
+        sampling=Sampling(),
+        finish_reason=FinishReason.STOP,
+    )
+    return Trajectory(
+        task=TASK, status=Status.COMPLETED, calls=[call], turns=[], rewards={"task": reward}, success=reward > 0
+    )

@@ -1,0 +1,41 @@
+"""A worker that appends one rollout whose record is too large for a row. Exits with 2 when none is queued."""
+
+import os
+import sys
+from pathlib import Path
+
+from msgspec import structs
+
+from quartet.data.blobs import LARGEST_IN_DATABASE_BYTES
+from quartet.data.ledger import Ledger
+from quartet.errors import LeaseLostError
+from quartet.observe.receipts import WorkerReceipts
+from quartet.types import Observation, RolloutLease, Trajectory, Turn
+from tests.faults.crash_run import LEASE_SECONDS
+from tests.faults.fed_run import made_up
+
+
+def large(lease: RolloutLease, version: int) -> Trajectory:
+    """Its picture is noise, which cannot be compressed."""
+    noise = os.urandom(2 * LARGEST_IN_DATABASE_BYTES)
+    seen = Observation(goal="Pull.", text="button left [1]", screenshot=noise)
+    turn = Turn(observation=seen, call_index=0, response="click left [1]", action="click left [1]")
+    record = made_up(lease.rollout_id, reward=float(lease.index % 2), version=version)
+    return structs.replace(record, task=lease.task, turns=[turn])
+
+
+def main(run_dir: Path) -> int:
+    ledger, receipts = Ledger.open(run_dir), WorkerReceipts(run_dir, enabled=True)
+    leases = ledger.claim_rollouts(f"large-{os.getpid()}", 1, LEASE_SECONDS)
+    for lease in leases:
+        trajectory = large(lease, ledger.latest_policy().version)
+        receipts.appending(lease, trajectory)
+        try:
+            receipts.appended(lease, ledger.append(lease, trajectory, 3))
+        except LeaseLostError:
+            receipts.appended(lease, "superseded")
+    return 0 if leases else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,135 @@
+"""The audit of a sound run finds nothing; of the same run with altered receipts it finds what was altered."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quartet.observe.audit import audit, retrace
+from quartet.observe.audit.retrace import tokens_over_lag
+from quartet.observe.receipts import FOLDER
+from quartet.runtime.run import run_recipe
+from quartet.train.advantage.grpo import Grpo
+from quartet.train.packing import pack_batch
+from quartet.types import Batch, Group, GroupMember
+from tests.conftest import bandit_recipe
+from tests.faults.fed_run import TASK, made_up
+
+pytestmark = pytest.mark.slow
+STEPS = 3
+Receipts = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def sound_run(tmp_path_factory: pytest.TempPathFactory, bandit_policy: Path) -> Path:
+    run_dir = tmp_path_factory.mktemp("sound") / "run"
+    recipe = bandit_recipe(
+        bandit_policy,
+        runtime={"kind": "synchronous", "receipts": True},
+        train={"max_train_steps": STEPS, "learning_rate": 1e-4},
+        evaluation={"before_and_after": False},
+    )
+    run_recipe(recipe, run_dir, resume=False, fresh=False, quiet=True)
+    return run_dir
+
+
+def altered(sound_run: Path, folder: Path, role: str, alter: Callable[[Receipts], object]) -> Path:
+    """A copy of the run in which the receipts of one role were altered."""
+    run_dir = folder / "run"
+    shutil.copytree(sound_run, run_dir)
+    (file,) = (run_dir / FOLDER).glob(f"{role}-*.jsonl")
+    receipts = [json.loads(line) for line in file.read_text().splitlines()]
+    alter(receipts)
+    file.write_text("".join(json.dumps(receipt) + "\n" for receipt in receipts))
+    return run_dir
+
+
+def of_type(receipts: Receipts, kind: str) -> Receipts:
+    return [receipt for receipt in receipts if receipt["type"] == kind]
+
+
+def test_a_sound_run_has_no_findings(sound_run: Path) -> None:
+    report = audit(sound_run)
+    assert not report.findings
+    assert (report.train_steps, report.abandoned_steps, report.replay_identical) == (STEPS, 0, True)
+    assert report.appended >= report.trained == STEPS * 2 * 8
+
+
+def test_a_run_without_receipts_is_not_taken_for_a_sound_one(sound_run: Path, tmp_path: Path) -> None:
+    run_dir = altered(sound_run, tmp_path, "trainer", list.clear)
+    report = audit(run_dir)
+    assert (report.replay_identical, report.train_steps) == (False, 0)
+    assert report.lost == STEPS * 2 * 8  # the ledger says trained, and nobody else does
+
+
+def test_a_lost_rollout_is_found(sound_run: Path, tmp_path: Path) -> None:
+    def one_more(receipts: Receipts) -> None:
+        for kind in ("appending", "appended"):
+            receipts.append(of_type(receipts, kind)[0] | {"rollout_id": 999_999})
+
+    report = audit(altered(sound_run, tmp_path, "worker", one_more))
+    assert [finding.kind for finding in report.findings] == ["lost"]
+    assert (report.lost, report.replay_identical) == (1, True)
+
+
+def test_a_group_trained_twice_is_found(sound_run: Path, tmp_path: Path) -> None:
+    def again(receipts: Receipts) -> None:
+        first, second, _ = of_type(receipts, "committing")
+        second["groups"].append(first["groups"][0])
+
+    report = audit(altered(sound_run, tmp_path, "trainer", again))
+    assert (report.trained_twice, report.replay_identical) == (8, False)
+
+
+def test_a_group_left_out_is_found(sound_run: Path, tmp_path: Path) -> None:
+    report = audit(
+        altered(sound_run, tmp_path, "trainer", lambda receipts: of_type(receipts, "committing")[1]["groups"].pop())
+    )
+    assert (report.lost, report.replay_identical) == (8, False)
+
+
+def test_a_trajectory_that_nobody_sampled_is_found(sound_run: Path, tmp_path: Path) -> None:
+    def forget(receipts: Receipts) -> None:
+        for receipt in of_type(receipts, "appending"):
+            receipt["digest"] = "0" * 64
+
+    report = audit(altered(sound_run, tmp_path, "worker", forget))
+    assert {finding.kind for finding in report.findings} == {"invented"}
+
+
+def test_what_was_refused_may_not_be_trained(sound_run: Path, tmp_path: Path) -> None:
+    def refuse(receipts: Receipts) -> None:
+        for receipt in of_type(receipts, "appended"):
+            receipt["outcome"] = "superseded"
+
+    report = audit(altered(sound_run, tmp_path, "worker", refuse))
+    assert {finding.kind for finding in report.findings} == {"invented"}
+
+
+def test_a_committed_step_that_is_gone_is_found(sound_run: Path, tmp_path: Path) -> None:
+    def another(receipts: Receipts) -> None:
+        receipts.append(of_type(receipts, "committed")[-1] | {"batch_id": 77, "train_step": STEPS + 1})
+
+    report = audit(altered(sound_run, tmp_path, "trainer", another))
+    assert [finding.kind for finding in report.findings] == ["vanished"]
+
+
+def test_weights_that_nobody_trained_are_found(sound_run: Path, tmp_path: Path) -> None:
+    def other_weights(receipts: Receipts) -> None:
+        of_type(receipts, "committing")[-1]["weights"] = "0" * 64
+
+    report = audit(altered(sound_run, tmp_path, "trainer", other_weights))
+    assert not report.replay_identical
+
+
+def test_tokens_over_the_lag_bound_are_counted_whatever_the_packing_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    members = [GroupMember(rollout_id=index, trajectory=made_up(index, reward=float(index))) for index in range(2)]
+    groups = [Group(group_id=1, task=TASK, members=members)]
+    batch = Batch(batch_id=1, attempt=1, train_step=4, start_version=3, groups=groups)
+    advantage = Grpo(bandit_recipe(Path("unused")).advantage)
+    assert tokens_over_lag(batch, advantage, max_lag=2) == 0
+    monkeypatch.setattr(retrace, "pack_batch", lambda batch, advantage, max_lag: pack_batch(batch, advantage, 99))
+    assert tokens_over_lag(batch, advantage, max_lag=2) == 2 * 3

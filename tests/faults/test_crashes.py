@@ -1,0 +1,39 @@
+"""Runs that are killed and go on: nothing is lost, nothing trained twice, nothing too old, and every bit is explained.
+
+`python -m benchmarks.crash` is the same with hundreds of kills and every crash point.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from quartet.crash_points import NAMES
+from quartet.data.ledger import Ledger
+from quartet.observe.audit import audit
+from tests.faults.campaign import ALL_AT_WORK, BEGINNING, ENDING, LARGE, LATE, Campaign, both
+from tests.faults.crash_run import CrashRun, crash_recipe
+
+
+def test_the_campaign_knows_every_point() -> None:
+    assert {*ALL_AT_WORK, *both(*BEGINNING, *LARGE, *LATE, *ENDING)} == set(NAMES)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_and_stopped_keeps_its_promises(tmp_path: Path, bandit_policy: Path) -> None:
+    with CrashRun(tmp_path, crash_recipe(bandit_policy, train_steps_per_checkpoint=2)) as run:
+        campaign = Campaign(run, seed=0)
+        campaign.begin()
+        campaign.attack(both("append", "commit_batch"))
+        campaign.late_worker()
+        campaign.late_trainer("committing.after")
+        run.kill_everybody()
+        run.finish()
+        assert run.kills >= 12
+    report = audit(run.run_dir)
+    assert not report.findings
+    assert (report.lost, report.trained_twice, report.over_lag, report.replay_identical) == (0, 0, 0, True)
+    assert report.trained > report.train_steps > 0
+    assert report.superseded >= 1  # what the late worker appended
+    ledger = Ledger.open(run.run_dir)
+    assert "batch_superseded" in [event.kind for event in ledger.events(10_000)]  # what the late trainer committed
+    ledger.close()
