@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 from msgspec.structs import replace
 from samples import finish, manager_of, plan, recipe, trajectory
 
@@ -13,6 +14,7 @@ from quartet.data.exchange.export import export
 from quartet.data.exchange.jsonl import read_jsonl
 from quartet.data.ledger import Ledger
 from quartet.data.ledger.export import Selection
+from quartet.env import undemonstrated_families
 from quartet.errors import ConfigError
 from quartet.policy.load import load_tokenizer
 from quartet.rollout.renderer import Renderer
@@ -134,6 +136,15 @@ def test_they_are_stored_once(run, tmp_path):
     assert len(stored(run)) == 2
 
 
+def test_all_or_none(run):
+    """The second task's seed fits no column of the database."""
+    good = trajectory(TASK, reward=1.0)
+    with pytest.raises((OverflowError, sa.exc.DBAPIError)):
+        run.store_demonstrations([good, trajectory(replace(TASK, seed=2**70), reward=1.0)], 8)
+    assert stored(run) == []
+    assert run.store_demonstrations([good], 8) == 1
+
+
 def test_the_newest_of_a_task_are_in_use(run, tmp_path):
     lines = [chat(f"click left [{n}]") for n in range(4)]
     assert demonstrate(run, tmp_path, *lines, entries_per_task=2).stored == 4
@@ -194,10 +205,7 @@ def test_what_may_not_be_demonstrated(tmp_path, clock, bandit_policy):
     run = Ledger.create(tmp_path / "run", clock=clock)
     run.register_initial_policy(str(bandit_policy))
     path = tmp_path / "demos.jsonl"
-    path.write_text(chat("click Tab [1]", family="click-tab"))
     suite = recipe(env={"name": "miniwob", "suite": "miniwob-24", "families": []}, replay={"name": "success_pool"})
-    from quartet.env import undemonstrated_families
-
     forbidden = sorted(undemonstrated_families(suite.env))[0]
     path.write_text(chat("click Tab [1]", family=forbidden))
     with pytest.raises(ConfigError, match=f"{forbidden} may not be demonstrated"):
