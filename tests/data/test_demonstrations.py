@@ -156,14 +156,14 @@ def test_the_newest_of_a_task_are_in_use(run, tmp_path):
 def test_they_are_no_rollouts_of_the_policy(run, tmp_path, clock):
     demonstrate(run, tmp_path, *(chat("click left [1]", seed=seed) for seed in range(5)))
     assert run.groups_admitted() == 0 and run.groups_ahead() == 0
-    assert run.rates(60).rollouts_finished == 0 and run.rates(60).rollouts_per_second == 0
+    assert run.rates(60).rollouts_per_second == 0 and run.rates(60).prompt_tokens_per_second == 0
     assert run.status_counts() == {} and run.statistics(32) == {}
     assert run.totals().train_rollouts == 0 and run.totals().attempts == {}
     assert run.claim_rollouts("w", 9, 60) == [] and run.closable(0) == [] and run.closed_groups() == []
     assert run.selection_bias().sampled == 0
     assert list(run.stored_trajectories(Selection())) == []
     fail(run)
-    assert run.groups_admitted() == 1 and run.rates(60).rollouts_finished == 2
+    assert run.groups_admitted() == 1 and run.rates(60).rollouts_per_second == 2
 
 
 def test_a_bound_on_age_leaves_them_alone(run, tmp_path):

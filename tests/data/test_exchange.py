@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import re
 import tempfile
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from samples import plan, recipe, spoil, trainable_group, trajectory
 
+from quartet.data.exchange.chat import ChatLine
 from quartet.data.exchange.export import export
 from quartet.data.exchange.fingerprint import Fingerprint
 from quartet.data.exchange.jsonl import JsonlWriter, read_jsonl
@@ -237,6 +239,19 @@ def test_chats_are_what_the_loop_showed(ledger, tmp_path):
         roles = {tuple(message["role"] for message in line["messages"]) for line in lines}
         assert roles == {("user", "assistant") * (len(expected[0]) // 2)}
         assert lines[0]["params"] == {"turns": 1} and lines[0]["success"] is True
+
+
+def test_the_page_shows_what_is_read(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "exchange.md").read_text()
+    trajectory_json, chat_json = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    path = tmp_path / "x.jsonl"
+    path.write_text(json.dumps(json.loads(trajectory_json)))
+    ((_, record),) = read_jsonl(path)
+    (call,) = record.trajectory().calls
+    assert len(call.response_ids) == len(call.logprobs) == 2
+    assert set(json.loads(trajectory_json)) == {"format", *TrajectoryRecord.__struct_fields__}
+    assert set(json.loads(chat_json)) == set(ChatLine.__struct_fields__)
+    msgspec.json.decode(chat_json, type=ChatLine, strict=True)
 
 
 def test_what_is_no_trajectory_is_named(tmp_path):
