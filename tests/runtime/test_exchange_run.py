@@ -59,8 +59,9 @@ def test_another_run_replays_it(teacher, tmp_path, bandit_policy, kind, rule):
     file, folder = tmp_path / "successes.jsonl", tmp_path / "run"
     export(teacher, kind, file, "--success")
     replay = {"name": "success_pool", "demonstrations": str(file), "demonstration_rule": rule}
-    recipe = pairs(bandit_policy, replay=replay).model_copy(update={"seed": 1})
-    summary = run_recipe(recipe, folder, resume=False, fresh=False, quiet=True)
+    for steps, resume in ((3, False), (6, True)):
+        recipe = pairs(bandit_policy, replay=replay, train={"max_train_steps": steps, "learning_rate": 1e-5})
+        summary = run_recipe(recipe, folder, resume=resume, fresh=False, quiet=True)
     assert (summary["train_steps"], summary["lost"], summary["trained_twice"]) == (6, 0, 0)
     assert summary["replayed"] > 0
     ledger = Ledger.open(folder)
