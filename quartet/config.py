@@ -301,6 +301,11 @@ class Replay(Section):
     """`none`, or `success_pool`: a stored success joins a group of the same task in which all rollouts failed."""
     rule: ReplayRule = ReplayRule.STORED
     """What its importance weight is taken from: `stored` the recorded log-probs, `recompute` nothing (weight 1)."""
+    demonstrations: str = ""
+    """File of successes that are in the pool from the start: chat-format JSONL whose lines name their task, or what
+    `quartet ledger export` writes. Format and checks: docs/exchange.md."""
+    demonstration_rule: ReplayRule = ReplayRule.RECOMPUTE
+    """The rule for those. `stored` only where a Quartet policy sampled them: a chat has no log-probs."""
     mode: Literal["insert", "substitute"] = "insert"
     """`insert` adds it to the group, `substitute` lets it take the place of the first member."""
     choice: Literal["random", "newest"] = "random"
@@ -311,7 +316,7 @@ class Replay(Section):
     """An entry joins at most this many groups."""
     max_lag: Annotated[int, Field(ge=0)] | None = None
     """A success with a token more than this many versions old does not join. Unset, a success of any age does: replays
-    are exempt from `admission.max_lag`, and only they."""
+    are exempt from `admission.max_lag`, and only they. Demonstrations have no age."""
 
 
 class Evaluation(Section):
@@ -476,6 +481,7 @@ RESUMABLE_KNOBS = (
     "evaluation.train_steps_per_evaluation",
     "evaluation.episodes_per_family_during",
     "evaluation.control",
+    "replay.demonstrations",
     "disk",
     "runtime",
     "engine",

@@ -84,15 +84,21 @@ class Call(Struct, frozen=True, kw_only=True):
     response_ids: list[int]  # [num_response_tokens]
     logprobs: list[float]  # [num_response_tokens], of the distribution actually sampled from, in nats
     versions: list[int]  # [num_response_tokens], policy version that sampled each token
+    # Both are empty when no policy sampled the response: it was demonstrated.
     sampling: Sampling
     finish_reason: FinishReason
 
     def __post_init__(self) -> None:
-        if not len(self.response_ids) == len(self.logprobs) == len(self.versions):
+        if {len(self.logprobs), len(self.versions)} not in ({len(self.response_ids)}, {0}):
             raise ValueError(
                 f"a call's per-token lists differ in length: {len(self.response_ids)} ids, "
                 f"{len(self.logprobs)} logprobs, {len(self.versions)} versions"
             )
+
+    @property
+    def has_logprobs(self) -> bool:
+        """False for a demonstrated response, which no policy sampled."""
+        return len(self.logprobs) == len(self.response_ids)
 
 
 class Turn(Struct, frozen=True, kw_only=True):
@@ -211,10 +217,12 @@ class BatchState(StrEnum):
 
 
 class Purpose(StrEnum):
-    """Why a group exists. Evaluation groups are never trained and take no admission slot."""
+    """Why a group exists. Only training groups are trained and take an admission slot."""
 
     TRAIN = "train"
     EVAL = "eval"
+    DEMONSTRATION = "demonstration"
+    """Successes that no rollout of this run made, read from a file for the success pool."""
 
 
 class RolloutPlan(Struct, frozen=True, kw_only=True):

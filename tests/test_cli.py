@@ -11,7 +11,9 @@ from quartet.data.disk import STOPPED_BY_DISK
 from quartet.data.ledger import Ledger
 from quartet.errors import SetupError
 from quartet.recipe_file import to_toml
+from quartet.types import RolloutPlan, Task
 from tests.conftest import bandit_recipe
+from tests.data.samples import trajectory
 
 
 def quartet(*arguments: object, timeout_seconds: float = 120, **options) -> subprocess.CompletedProcess[str]:
@@ -104,6 +106,72 @@ def test_status_and_stop_of_a_finished_run(tmp_path, bandit_policy):
     assert status["train_step"] == 0
     stopped = json.loads(quartet("stop", tmp_path / "run", "--json").stdout)
     assert stopped["was_running"] is False
+
+
+@pytest.fixture
+def stored_run(tmp_path, recipe_path, bandit_policy):
+    """A run with one success and one failure."""
+    run = tmp_path / "run"
+    ledger = Ledger.create(run)
+    ledger.register_initial_policy(str(bandit_policy))
+    (run / "config.toml").write_text(recipe_path.read_text())
+    task = Task(env="bandit", family="fixed", seed=1)
+    ledger.admit(RolloutPlan(task=task, num_rollouts=2, max_turns=1))
+    for lease in ledger.claim_rollouts("w", 2, 60):
+        ledger.append(lease, trajectory(task, reward=float(lease.index)), 3)
+    ledger.close()
+    return run
+
+
+def test_export_says_what_it_wrote(stored_run, tmp_path):
+    output = tmp_path / "x.jsonl"
+    arguments = ("ledger", "export", stored_run, "--format", "chat", "--output", output)
+    assert quartet(*arguments).stdout.startswith("1 trajectories, 1 turns, 1 response tokens, ")
+    summary = json.loads(quartet(*arguments, "--any-outcome", "--json").stdout)
+    assert (summary["trajectories"], summary["bytes"]) == (2, output.stat().st_size)
+    unknown = quartet("ledger", "export", stored_run, "--format", "parket", "--output", output)
+    assert unknown.returncode == 1 and "Did you mean 'parquet'?" in unknown.stderr
+    assert len(output.read_text().splitlines()) == 2
+
+
+def test_export_loads_no_more_than_it_needs(stored_run, tmp_path):
+    program = (
+        "import sys\nfrom click.testing import CliRunner\nfrom quartet.cli import cli\n"
+        f"arguments = ['ledger', 'export', {str(stored_run)!r}, '--output', {str(tmp_path / 'x')!r}, '--format']\n"
+        "for kind in ('jsonl', 'chat'):\n"
+        "    result = CliRunner().invoke(cli, [*arguments, kind])\n"
+        "    assert result.exit_code == 0, result.output\n"
+        "print({'torch', 'transformers', 'pyarrow'} & set(sys.modules) or 'light')\n"
+        "sys.modules['pyarrow'] = None\n"
+        "print(CliRunner().invoke(cli, [*arguments, 'parquet']).exception)\n"
+    )
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    light, missing = finished.stdout.strip().split("\n", 1)
+    assert light == "light", finished.stdout + finished.stderr
+    assert missing == "Parquet needs pyarrow\n  -> pip install 'quartet-rl[parquet]'"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["replay.demonstrations=x.jsonl"], "replay.demonstrations needs a pool"),
+        (["replay.demonstrations=x.jsonl", "replay.name=success_pool"], "no file replay.demonstrations = 'x.jsonl'"),
+    ],
+)
+def test_demonstrations_are_looked_for_at_once(recipe_path, overrides, message):
+    refused = quartet("train", recipe_path, "--dry-run", *(f"--set={override}" for override in overrides))
+    assert refused.returncode == 1
+    assert message in refused.stderr
+
+
+def test_a_wrong_demonstration_ends_the_run_before_it_begins(recipe_path, tmp_path):
+    file = tmp_path / "demos.jsonl"
+    file.write_text('{"messages": [], "family": "fixed"}\n')
+    knobs = ("--set", f"replay.demonstrations={file}", "--set", "replay.name=success_pool")
+    refused = quartet("train", recipe_path, "--run-dir", tmp_path / "run", *knobs)
+    assert refused.returncode == 1
+    assert f"{file}:1: " in refused.stderr and "Traceback" not in refused.stderr
+    assert not (tmp_path / "run" / "logs" / "trainer.jsonl").exists()
 
 
 def test_a_policy_folder_needs_tasks_to_be_evaluated_on(bandit_policy):

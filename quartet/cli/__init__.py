@@ -15,7 +15,7 @@ COMMANDS = {
     "eval": "Evaluate a run or a policy on held-out tasks.",
     "status": "Show what a run is doing and what it waits for.",
     "stop": "Stop a run cleanly.",
-    "ledger": "Verify or upgrade the ledger of a run.",
+    "ledger": "Verify or upgrade a run's ledger, export from it, import into it.",
 }
 
 

@@ -1,4 +1,4 @@
-"""`quartet ledger`: verify a run's ledger, bring an older one up to date."""
+"""`quartet ledger`: verify a run's ledger, bring an older one up to date, export from it, import into it."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ RUN = click.argument("run", type=click.Path(path_type=Path, exists=True, file_ok
 
 @click.group(name="ledger")
 def command() -> None:
-    """Verify or upgrade the ledger of a run."""
+    """Verify or upgrade the ledger of a run, export from it, import into it."""
 
 
 @command.command(short_help="Verify a run's ledger and blobs.")
@@ -54,3 +54,85 @@ def upgrade(run: Path) -> None:
     with RunLock(run):
         Ledger.open(run, upgrade=True).close()
     click.echo(f"{run} has schema version {SCHEMA_VERSION}")
+
+
+@command.command(short_help="Write a run's trajectories to a file.")
+@RUN
+@click.option("--format", "kind", required=True, help="jsonl (complete), parquet (a table), chat (for `quartet sft`).")
+@click.option("--output", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The file to write.")
+@click.option("--family", "families", multiple=True, help="Only this task family; may be repeated.")
+@click.option(
+    "--success/--any-outcome", "successes", default=None, help="Only successes: the default of chat, and only of chat."
+)
+@click.option("--purpose", type=click.Choice(["train", "eval"]), default="train", show_default=True)
+@click.option("--limit", type=click.IntRange(min=1), help="The oldest so many.")
+@click.option("--screenshots", is_flag=True, help="With screenshots (jsonl, parquet).")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object, and nothing else.")
+def export(
+    run: Path,
+    kind: str,
+    output: Path,
+    families: tuple[str, ...],
+    successes: bool | None,
+    purpose: str,
+    limit: int | None,
+    screenshots: bool,
+    as_json: bool,
+) -> None:
+    """Write the trajectories of RUN, which may be at work, to one file: the last attempt of every rollout."""
+    from msgspec import to_builtins
+
+    from quartet.data.exchange.export import export as export_to
+    from quartet.data.ledger import Ledger
+    from quartet.data.ledger.export import Selection
+    from quartet.recipe_file import load_recipe
+    from quartet.types import Purpose
+
+    selection = Selection(
+        purpose=Purpose(purpose),
+        families=families,
+        successes_only=kind == "chat" if successes is None else successes,
+        screenshots=screenshots,
+    )
+    ledger = Ledger.open(run)
+    try:
+        summary = export_to(ledger, load_recipe(run / "config.toml"), kind, output, selection, limit)
+    finally:
+        ledger.close()
+    if as_json:
+        click.echo(json.dumps(to_builtins(summary)))
+        return
+    click.echo(
+        f"{summary.trajectories} trajectories, {summary.turns} turns, {summary.response_tokens} response tokens, "
+        f"{summary.bytes / 1e6:.1f} MB in {output}"
+    )
+    if summary.damaged:
+        click.secho(f"left out: {summary.damaged} that are damaged, see `quartet ledger check {run}`", fg="yellow")
+
+
+@command.command(name="import", short_help="Put successes from a file into a run's success pool.")
+@RUN
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object, and nothing else.")
+def import_(run: Path, file: Path, as_json: bool) -> None:
+    """Put the successes in FILE (chats that name their task, or an export) into the success pool of RUN.
+
+    What `replay.demonstrations` does at the start of a run, for one that has begun; it may be at work.
+    """
+    from msgspec import to_builtins
+
+    from quartet.data.exchange.demonstrations import store_into
+    from quartet.data.ledger import Ledger
+    from quartet.recipe_file import load_recipe
+
+    ledger = Ledger.open(run)
+    try:
+        summary = store_into(ledger, load_recipe(run / "config.toml"), file)
+    finally:
+        ledger.close()
+    left_out = "".join(f", {count} left out ({reason})" for reason, count in summary.left_out.items())
+    click.echo(
+        json.dumps(to_builtins(summary))
+        if as_json
+        else f"{summary.stored} demonstrations stored, {summary.known} were there already{left_out}"
+    )

@@ -105,7 +105,7 @@ class Rates(Struct, frozen=True, kw_only=True):
     prompt_tokens_per_second: float
     response_tokens_per_second: float
     trajectories_stored: int
-    """Since the run began, retried and late ones included."""
+    """Since the run began, retried and late ones and demonstrations included."""
 
 
 class Totals(Struct, frozen=True, kw_only=True):

@@ -22,6 +22,8 @@ class Adapter(NamedTuple):
     """Families of a suite that no demonstration may show; they are reported apart."""
     max_turns: Callable[[str, str], int | None] = lambda suite, family: None
     """Turns that the hardest task of a family needs, and a few to spare; None where nobody said."""
+    observation_format: int = 1
+    """Raised by who changes the texts of goals and pages: what was recorded before then reads differently."""
 
 
 def make_pool(env: config.Env) -> EnvPool:
@@ -46,6 +48,11 @@ def undemonstrated_families(env: config.Env) -> set[str]:
 def turn_limit(env: config.Env, family: str, upper_bound: int) -> int:
     """Turns a rollout of this family may take: the suite's limit where it has one, never above `upper_bound`."""
     return min(upper_bound, _adapter(env.name).max_turns(env.suite, family) or upper_bound)
+
+
+def observation_format(env: config.Env) -> int:
+    """Which form of goals and pages the environment writes now."""
+    return _adapter(env.name).observation_format
 
 
 def _miniwob() -> Adapter:

@@ -10,6 +10,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from quartet.errors import ConfigError
+from quartet.policy.chat import FORM, Chat, exchanges
 from quartet.rollout.renderer import Renderer
 
 
@@ -27,17 +28,6 @@ class TokenBatch(NamedTuple):
     learned_BT: torch.Tensor
 
 
-class Message(msgspec.Struct, frozen=True):
-    role: str
-    content: str
-
-
-class Chat(msgspec.Struct, frozen=True):
-    """One line of demonstrations; other fields of the line are ignored."""
-
-    messages: list[Message]
-
-
 def read_chats(path: str | Path, tokenizer: PreTrainedTokenizerBase) -> list[Example]:
     """Read chat-format JSONL; the assistant's messages and the end token after each are learned.
 
@@ -52,25 +42,18 @@ def read_chats(path: str | Path, tokenizer: PreTrainedTokenizerBase) -> list[Exa
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
         if line.strip():
             try:
-                examples.append(chat_example(decoder.decode(line), tokenizer, renderer))
+                examples.append(chat_example(decoder.decode(line), renderer))
             except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
-                form = '{"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}'
-                raise ConfigError(f"{path}:{number}: {error}", f"one chat per line: {form}") from error
+                raise ConfigError(f"{path}:{number}: {error}", f"one chat per line: {FORM}") from error
     if not examples:
         raise ConfigError(f"{path} holds no chat", "make demonstrations first")
     return examples
 
 
-def chat_example(chat: Chat, tokenizer: PreTrainedTokenizerBase, renderer: Renderer) -> Example:
-    """One chat as tokens. Raises `ValueError` unless user and assistant take turns, user first, assistant last."""
-    roles = [message.role for message in chat.messages]
-    if not roles or roles != ["user", "assistant"] * (len(roles) // 2):
-        raise ValueError(f"roles must be user, assistant, user, assistant ..., not {', '.join(roles) or 'none'}")
+def chat_example(chat: Chat, renderer: Renderer) -> Example:
+    """One chat as tokens. Raises `ValueError` as `exchanges` does."""
     prompt = response = learned = []
-    for user, assistant in zip(chat.messages[::2], chat.messages[1::2], strict=True):
-        prompt = renderer.extend(prompt, response, user.content) if prompt else renderer.start(user.content)
-        text_ids = tokenizer(assistant.content, add_special_tokens=False, split_special_tokens=True)["input_ids"]
-        response = [*text_ids, renderer.stop_token_ids[0]]
+    for prompt, response in exchanges(chat, renderer):
         learned = [*learned, *[False] * (len(prompt) - len(learned)), *[True] * len(response)]
     return Example([*prompt, *response], learned)
 

@@ -2,6 +2,9 @@
 
 from quartet.types import Observation
 
+TURN_FORMAT = 1
+"""Raised by who changes `turn_text`: texts that were recorded before are then refused as demonstrations."""
+
 
 def turn_text(observation: Observation, actions: list[str]) -> str:
     """Goal, one line per element, what was done so far (oldest first), the last error.

@@ -54,6 +54,10 @@ class Renderer:
         separator_ids = self._separator_ids[1:] if ended else self._separator_ids
         return [*previous_ids, *response_ids, *separator_ids, *self._ids(user_text), *self._generation_ids]
 
+    def response(self, text: str) -> list[int]:
+        """Ids of a response as a policy would sample it that wrote `text` and then ended its turn."""
+        return [*self._ids(text), self.stop_token_ids[0]]
+
     def decode(self, ids: list[int]) -> str:
         """Text of a response without special tokens."""
         text = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)

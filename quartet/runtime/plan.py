@@ -29,11 +29,20 @@ def check_recipe(recipe: Recipe) -> None:
     for name in recipe.filter.names:
         lookup("filter", name, FILTERS)
     check_model_folder(Path(recipe.model.path))
+    _check_demonstrations(recipe)
     if recipe.evaluation.control and not Path(recipe.sft.data).is_file():
         raise ConfigError(
             f"evaluation.control needs demonstrations: there is no file sft.data = {recipe.sft.data!r}",
             "name a chat-format JSONL file, or set evaluation.control=false",
         )
+
+
+def _check_demonstrations(recipe: Recipe) -> None:
+    file = recipe.replay.demonstrations
+    if file and recipe.replay.name == "none":
+        raise ConfigError("replay.demonstrations needs a pool: replay.name is 'none'", 'set replay.name="success_pool"')
+    if file and not Path(file).is_file():
+        raise ConfigError(f"there is no file replay.demonstrations = {file!r}", "name a file of successes, or none")
 
 
 def check_model_folder(path: Path) -> None:

@@ -10,6 +10,7 @@ from types import FrameType
 
 from quartet.config import Recipe
 from quartet.data.disk import STOPPED_BY_DISK
+from quartet.data.exchange.demonstrations import settle
 from quartet.data.ledger import Ledger
 from quartet.errors import ConfigError, InterruptedByUser, QuartetError, SetupError, StarvedError
 from quartet.observe.log import log_to_file
@@ -73,6 +74,7 @@ def _forget_stop(run_dir: Path) -> None:
 
 def _train_in_processes(recipe: Recipe, run_dir: Path, *, quiet: bool) -> None:
     with Session(recipe, run_dir, quiet=quiet) as session:
+        settle(recipe, session.ledger)
         if recipe.evaluation.before_and_after:
             session.evaluate("before")
         session.train()

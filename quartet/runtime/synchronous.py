@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from quartet.config import Recipe
+from quartet.data.exchange.demonstrations import settle
 from quartet.data.ledger import Ledger
 from quartet.data.manager import DataManager
 from quartet.env import make_pool
@@ -35,6 +36,7 @@ def train_synchronously(recipe: Recipe, run_dir: Path) -> None:
 
 async def _run(recipe: Recipe, run_dir: Path) -> None:
     ledger = open_or_create(recipe, run_dir)
+    settle(recipe, ledger)
     house = _House(recipe, run_dir, ledger)
     try:
         if recipe.evaluation.before_and_after:

@@ -19,7 +19,7 @@ NO_VERSION = np.iinfo(np.int64).max
 RECOMPUTED = np.inf
 """Stands where no recorded log-prob counts. No probability is above 1; NaN would hide what an engine got wrong."""
 ANY_VERSION = np.iinfo(np.int64).min
-"""Older than every version: nothing is too old."""
+"""Older than every version: as a bound, nothing is too old; as a version, that of a demonstrated token."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class Branch:
     trained_L: np.ndarray
     """True at response tokens that are young enough."""
     rollout_logprobs_L: np.ndarray
-    """`RECOMPUTED` where the old log-prob of the trainer shall stand for it (replay rule `recompute`)."""
+    """`RECOMPUTED` where the old log-prob of the trainer shall stand for it: rule `recompute`, demonstrations."""
     temperatures_L: np.ndarray
     turns_L: np.ndarray
     """Number of the call, within its trajectory, that sampled the token; -1 at tokens nobody sampled."""
@@ -132,12 +132,12 @@ class _Draft:
 
     def append(self, number: int, call: Call) -> None:
         """Add the new part of the call's prompt, then its response."""
-        unsampled = len(call.prompt_ids) - len(self.logprobs)
+        unsampled, count = len(call.prompt_ids) - len(self.logprobs), len(call.response_ids)
         self.ids = call.prompt_ids + call.response_ids
-        self.logprobs += [0.0] * unsampled + call.logprobs
-        self.versions += [NO_VERSION] * unsampled + call.versions
-        self.temperatures += [1.0] * unsampled + [call.sampling.temperature] * len(call.response_ids)
-        self.turns += [-1] * unsampled + [number] * len(call.response_ids)
+        self.logprobs += [0.0] * unsampled + (call.logprobs or [RECOMPUTED] * count)
+        self.versions += [NO_VERSION] * unsampled + (call.versions or [ANY_VERSION] * count)
+        self.temperatures += [1.0] * unsampled + [call.sampling.temperature] * count
+        self.turns += [-1] * unsampled + [number] * count
 
     def freeze(self, trajectory_index: int, group_index: int, advantage: float, oldest_allowed: int) -> Branch:
         versions_L = np.array(self.versions)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from samples import FakeClock, finish, plan
+from msgspec.structs import replace
+from samples import FakeClock, finish, plan, trajectory
 
 from quartet.data.database import drop_database
 from quartet.data.ledger import Ledger
@@ -40,6 +41,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.appended: set[int] = set()
         self.trained: list[int] = []
         self.replayed: list[int] = []
+        self.demonstrated: set[int] = set()
         self.live_batch: int | None = None
 
     @initialize()
@@ -136,6 +138,15 @@ class LedgerMachine(RuleBasedStateMachine):
                 self.ledger.make_trainable(group_id, members, 1, replayed=joins)
             else:
                 self.ledger.drop_group(group_id, "too_few_countable")
+
+    @rule(kind=st.integers(0, 3))
+    def demonstrate(self, kind: int) -> None:
+        """Four demonstrations of two tasks; each is stored once, whatever crashes and resumes."""
+        task = replace(plan().task, seed=1 + kind % 2)
+        success = replace(trajectory(task, reward=1.0), wall_seconds=float(kind))
+        new = self.ledger.store_demonstrations([success, success], keep=2)
+        assert new == (kind not in self.demonstrated)
+        self.demonstrated.add(kind)
 
     @rule(trainer=st.sampled_from(["a", "b"]), on_late=st.sampled_from(["mask", "drop"]))
     def claim_batch(self, trainer: str, on_late: str) -> None:

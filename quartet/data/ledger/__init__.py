@@ -16,11 +16,12 @@ from quartet.data.database import Database, Durability, create_database, find_da
 from quartet.data.ledger.bias import Bias
 from quartet.data.ledger.check import Check
 from quartet.data.ledger.claims import Claims
+from quartet.data.ledger.demonstrations import Demonstrations
 from quartet.data.ledger.disk_space import DiskSpace
 from quartet.data.ledger.evaluations import Evaluations
+from quartet.data.ledger.export import Export
 from quartet.data.ledger.fates import Fates
 from quartet.data.ledger.modules import Modules
-from quartet.data.ledger.rollouts import Rollouts
 from quartet.data.ledger.statistics import Statistics
 from quartet.data.migrations import MIGRATIONS, migrate
 from quartet.data.rows import AppendOutcome
@@ -32,7 +33,7 @@ from quartet.errors import LedgerError
 __all__ = ["AppendOutcome", "Ledger"]
 
 
-class Ledger(Rollouts, Evaluations, Claims, Modules, Statistics, Check, Bias, Fates, DiskSpace):
+class Ledger(Demonstrations, Evaluations, Claims, Modules, Statistics, Check, Bias, Fates, DiskSpace, Export):
     """The ledger of one run. Safe to share between threads; every process opens its own.
 
     Any method raises `SetupError` on a full disk and `LedgerError` when the file turns out to be damaged.

@@ -26,10 +26,10 @@ class DiskSpace(LedgerPart):
     def drop_screenshots(self, limit: int) -> int:
         """Delete the screenshots of the oldest `limit` rollouts whose groups are over; returns how many bytes.
 
-        Over means trained, dropped, or a closed evaluation.
+        Over means trained, dropped, or closed and never to be trained: evaluations, demonstrations.
         """
         over = sa.or_(
-            groups.c.state.in_(_OVER), sa.and_(groups.c.purpose == Purpose.EVAL, groups.c.state == GroupState.CLOSED)
+            groups.c.state.in_(_OVER), sa.and_(groups.c.purpose != Purpose.TRAIN, groups.c.state == GroupState.CLOSED)
         )
         oldest = (
             sa.select(trajectories.c.id, trajectories.c.screenshots_blob, trajectories.c.screenshots_bytes)

@@ -41,8 +41,10 @@ class Groups(Pool):
 
     def groups_admitted(self) -> int:
         """How many groups were ever admitted: the counter that task samplers draw from."""
+        demonstrated = sa.select(sa.func.count()).where(groups.c.purpose == Purpose.DEMONSTRATION)
+        query = sa.select(sa.func.coalesce(sa.func.max(groups.c.id), 0) - demonstrated.scalar_subquery())
         with self._database.read() as connection:
-            return connection.execute(sa.select(sa.func.max(groups.c.id))).scalar() or 0
+            return connection.execute(query).scalar_one()
 
     def closable(self, deadline_seconds: float) -> list[int]:
         """Open groups whose members are all finished, and training groups older than `deadline_seconds`."""

@@ -7,7 +7,7 @@ from sqlalchemy import Connection
 
 from quartet.data.ledger.members import Members
 from quartet.data.schema import IS_FINAL, groups, policies, pool, replays, trajectories
-from quartet.types import GroupMember, GroupState, ReplayRule, Task
+from quartet.types import GroupMember, GroupState, Purpose, ReplayRule, Task
 
 
 class Pool(Members):
@@ -17,19 +17,12 @@ class Pool(Members):
         A rollout that is there already stays as it is, so a group may be stored twice. The trajectories themselves are
         never touched.
         """
-        of_task = (pool.c.task_key == task.key, ~pool.c.outdated)
-        newest = sa.select(pool.c.rollout_id).where(*of_task).order_by(pool.c.id.desc())
         with self._database.write() as connection:
-            there = set(connection.execute(newest).scalars())
-            for rollout_id in (new for new in rollout_ids[-keep:] if new not in there):
-                connection.execute(sa.insert(pool).values(task_key=task.key, rollout_id=rollout_id))
-            in_use = list(connection.execute(newest.limit(keep)).scalars())
-            older = sa.update(pool).where(*of_task, pool.c.rollout_id.not_in(in_use))
-            connection.execute(older.values(outdated=True))
+            self._store_successes(connection, task, rollout_ids, keep)
 
     def stored_successes(self, task: Task, max_replays: int, max_lag: int | None = None) -> list[int]:
         """Rollouts in the pool of a task, newest first: those that joined fewer than `max_replays` groups, and, with
-        `max_lag`, have no token more than so many versions old."""
+        `max_lag`, have no token more than so many versions old. Demonstrations have no age."""
         joined = sa.select(sa.func.count()).select_from(replays.join(groups, replays.c.group_id == groups.c.id))
         joined = joined.where(replays.c.trajectory_id == trajectories.c.id, groups.c.state != GroupState.DROPPED)
         ready = (
@@ -40,12 +33,16 @@ class Pool(Members):
         )
         if max_lag is not None:
             newest_version = sa.select(sa.func.max(policies.c.version)).scalar_subquery()
-            ready = ready.where(trajectories.c.oldest_version >= newest_version - max_lag)
+            oldest = trajectories.c.oldest_version
+            ready = ready.where(sa.or_(oldest.is_(None), oldest >= newest_version - max_lag))
         with self._database.read() as connection:
             return list(connection.execute(ready.order_by(pool.c.id.desc())).scalars())
 
-    def load_stored(self, rollout_id: int, rule: ReplayRule) -> GroupMember | None:
-        """A stored success as a member to replay; None when its blob is damaged, which is then marked."""
+    def load_stored(self, rollout_id: int, rules: Mapping[Purpose, ReplayRule]) -> GroupMember | None:
+        """A stored success as a member to replay, by the rule for what it was made for.
+
+        None when its blob is damaged, which is then marked.
+        """
         query = sa.select(trajectories).where(trajectories.c.rollout_id == rollout_id, IS_FINAL, trajectories.c.counted)
         with self._database.read() as connection:
             rows = connection.execute(query).all()
@@ -53,7 +50,20 @@ class Pool(Members):
         if damaged:
             with self._database.write() as connection:
                 self._mark_damaged(connection, damaged)
-        return GroupMember(rollout_id=rollout_id, trajectory=members[0].trajectory, replay=rule) if members else None
+        if not members:
+            return None
+        rule = rules[Purpose(rows[0].purpose)]
+        return GroupMember(rollout_id=rollout_id, trajectory=members[0].trajectory, replay=rule)
+
+    def _store_successes(self, connection: Connection, task: Task, rollout_ids: Sequence[int], keep: int) -> None:
+        of_task = (pool.c.task_key == task.key, ~pool.c.outdated)
+        newest = sa.select(pool.c.rollout_id).where(*of_task).order_by(pool.c.id.desc())
+        there = set(connection.execute(newest).scalars())
+        for rollout_id in (new for new in rollout_ids[-keep:] if new not in there):
+            connection.execute(sa.insert(pool).values(task_key=task.key, rollout_id=rollout_id))
+        in_use = list(connection.execute(newest.limit(keep)).scalars())
+        older = sa.update(pool).where(*of_task, pool.c.rollout_id.not_in(in_use))
+        connection.execute(older.values(outdated=True))
 
     def _join(self, connection: Connection, group_id: int, replayed: Mapping[int, ReplayRule]) -> None:
         """Stored rollouts become members of a group."""

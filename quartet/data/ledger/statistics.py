@@ -15,6 +15,7 @@ from quartet.types import BatchState, Purpose, RolloutState, Status
 _COUNTED = (trajectories.c.purpose == Purpose.TRAIN, trajectories.c.counted)
 NEWEST_GROUPS, MOST_KNOWN_SUCCESSES = 48, 64
 """Closed groups per family that `FamilyStats` holds, and how far it counts successes."""
+_ROLLED_OUT = trajectories.c.purpose != Purpose.DEMONSTRATION
 
 
 class Statistics(LedgerPart):
@@ -40,7 +41,7 @@ class Statistics(LedgerPart):
         """Speed over the last `window_seconds`, or since the first rollout in them."""
         now = self._clock()
         columns = (trajectories.c.created_at, trajectories.c.prompt_tokens, trajectories.c.response_tokens)
-        recent = sa.select(*columns).where(IS_FINAL, trajectories.c.created_at > now - window_seconds)
+        recent = sa.select(*columns).where(IS_FINAL, _ROLLED_OUT, trajectories.c.created_at > now - window_seconds)
         with self._database.read() as connection:
             rows = connection.execute(recent).all()
             stored = connection.execute(sa.select(sa.func.max(trajectories.c.id))).scalar() or 0

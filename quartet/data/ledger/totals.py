@@ -50,8 +50,9 @@ class RunTotals(LedgerPart):
 
     def status_counts(self) -> dict[str, int]:
         """Finished rollouts by status, evaluation included."""
+        ended = sa.and_(rollouts.c.state == RolloutState.FINISHED, rollouts.c.purpose != Purpose.DEMONSTRATION)
         with self._database.read() as connection:
-            return _histogram(connection, rollouts.c.status, rollouts.c.state == RolloutState.FINISHED)
+            return _histogram(connection, rollouts.c.status, ended)
 
     def lag_histogram(self) -> dict[int, int]:
         """Fresh trained trajectories by lag: the version their train step started from, minus their oldest version."""

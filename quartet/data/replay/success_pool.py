@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
 from quartet.data.replay.base import Replay
-from quartet.types import Group, GroupMember
+from quartet.types import Group, GroupMember, Purpose
 
 
 class SuccessPool(Replay):
@@ -16,11 +16,16 @@ class SuccessPool(Replay):
     `insert` adds the success, `substitute` lets it take the place of the group's first member, as the released code
     does with the oldest row. Which of the task's stored successes: a `random` one as in the paper, or the `newest` as
     in the code. The draw is keyed by the group, so a restarted run makes the same one. An entry joins at most
-    `max_replays` groups.
+    `max_replays` groups. Demonstrations (`quartet.data.exchange.demonstrations`) are entries like any other, but for
+    the rule.
     """
 
     def __init__(self, recipe: Recipe, ledger: Ledger) -> None:
         self._knobs, self._seed, self._ledger = recipe.replay, recipe.seed, ledger
+        self._rules = {
+            Purpose.TRAIN: self._knobs.rule,
+            Purpose.DEMONSTRATION: self._knobs.demonstration_rule,
+        }
 
     def compose(self, group: Group) -> Group:
         if not group.members or any(member.trajectory.success for member in group.members):
@@ -41,5 +46,5 @@ class SuccessPool(Replay):
         rollouts = self._ledger.stored_successes(group.task, self._knobs.max_replays, self._knobs.max_lag)
         if self._knobs.choice == "random":
             random.Random(f"{self._seed}/replay/{group.group_id}").shuffle(rollouts)
-        members = (self._ledger.load_stored(rollout_id, self._knobs.rule) for rollout_id in rollouts)
+        members = (self._ledger.load_stored(rollout_id, self._rules) for rollout_id in rollouts)
         return next((member for member in members if member is not None), None)

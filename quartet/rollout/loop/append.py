@@ -1,11 +1,13 @@
 """The loop `append`: the whole conversation grows, so a rollout is one branch: one training sequence."""
 
+from collections.abc import Sequence
+
 from quartet.env.base import Env
 from quartet.rollout.client import ModelClient
 from quartet.rollout.loop.base import Limits
 from quartet.rollout.loop.episode import Episode
 from quartet.rollout.prompt import turn_text
-from quartet.types import Observation, Task, Trajectory
+from quartet.types import Observation, Task, Trajectory, Turn
 
 
 class AppendLoop:
@@ -13,6 +15,10 @@ class AppendLoop:
 
     async def run(self, task: Task, env: Env, model: ModelClient, limits: Limits) -> Trajectory:
         return await Episode(task, env, model, limits).play(_prompt)
+
+    def chats(self, turns: Sequence[Turn]) -> list[list[str]]:
+        """One conversation."""
+        return [[text for turn in turns for text in (turn_text(turn.observation, []), turn.response)]]
 
 
 def _prompt(episode: Episode, observation: Observation) -> list[int]:

@@ -1,12 +1,13 @@
 """The agent loop protocol: how observations become prompts and responses become actions."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec import Struct
 
 from quartet.env.base import Env
 from quartet.rollout.client import ModelClient
-from quartet.types import Task, Trajectory
+from quartet.types import Task, Trajectory, Turn
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -25,3 +26,7 @@ class AgentLoop(Protocol):
     """
 
     async def run(self, task: Task, env: Env, model: ModelClient, limits: Limits) -> Trajectory: ...
+
+    def chats(self, turns: Sequence[Turn]) -> list[list[str]]:
+        """What the policy read and said in these turns, one list of alternating texts per conversation."""
+        ...

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from quartet.env.action import ActionError, format_action, parse_action
 from quartet.env.base import Env
@@ -26,8 +26,8 @@ class Episode:
 
     @property
     def actions(self) -> list[str]:
-        """What was done so far, oldest first; responses without an action are left out."""
-        return [turn.action for turn in self.turns if turn.action]
+        """What was done so far, oldest first."""
+        return actions_of(self.turns)
 
     async def play(self, build_prompt: Callable[["Episode", Observation], list[int]]) -> Trajectory:
         """Observe, generate, act, until the task ends or a limit is met. Raises what environment and engine raise,
@@ -83,6 +83,11 @@ class Episode:
             success=reward >= 1.0 if self._success is None else bool(self._success),
             wall_seconds=wall_seconds,
         )
+
+
+def actions_of(turns: Sequence[Turn]) -> list[str]:
+    """What was done in these turns; responses without an action are left out."""
+    return [turn.action for turn in turns if turn.action]
 
 
 def canonical_action(response: str) -> str:

@@ -3,12 +3,14 @@
 Prompts stay short however long the episode is, and every turn is a branch of its own.
 """
 
+from collections.abc import Sequence
+
 from quartet.env.base import Env
 from quartet.rollout.client import ModelClient
 from quartet.rollout.loop.base import Limits
-from quartet.rollout.loop.episode import Episode
+from quartet.rollout.loop.episode import Episode, actions_of
 from quartet.rollout.prompt import turn_text
-from quartet.types import Observation, Task, Trajectory
+from quartet.types import Observation, Task, Trajectory, Turn
 
 
 class LatestLoop:
@@ -16,6 +18,12 @@ class LatestLoop:
 
     async def run(self, task: Task, env: Env, model: ModelClient, limits: Limits) -> Trajectory:
         return await Episode(task, env, model, limits).play(_prompt)
+
+    def chats(self, turns: Sequence[Turn]) -> list[list[str]]:
+        """A conversation per turn."""
+        return [
+            [turn_text(turn.observation, actions_of(turns[:index])), turn.response] for index, turn in enumerate(turns)
+        ]
 
 
 def _prompt(episode: Episode, observation: Observation) -> list[int]:

@@ -1,0 +1,143 @@
+"""Trajectories as chats: what `quartet sft` and most other fine-tuning tools read, and what demonstrations come as."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from quartet.config import Recipe
+from quartet.data.exchange.record import TrajectoryRecord
+from quartet.errors import ConfigError
+from quartet.policy.chat import FORM, Chat, Message, exchanges
+from quartet.rollout.loop import make_loop
+from quartet.rollout.loop.episode import canonical_action
+from quartet.rollout.renderer import Renderer
+from quartet.types import Call, FinishReason, Observation, Sampling, Status, Task, Trajectory, Turn
+
+ROLES = ("user", "assistant")
+
+
+class ChatLine(Chat, frozen=True, kw_only=True):
+    """A conversation, and the task it belongs to. A loop that starts anew at every turn makes one line per turn."""
+
+    env: str = ""
+    """Empty: that of the run that reads it."""
+    family: str
+    seed: int
+    params: dict[str, Any] = msgspec.field(default_factory=dict)
+    turn: int = 0
+    """Of a trajectory of several lines, which stand one after the other: 0, 1, 2, ..."""
+    reward: float = 1.0
+    """Of the whole trajectory; its first line counts."""
+    success: bool = True
+    observation_hash: str = ""
+    """How the page became this text; empty where nobody knows."""
+
+
+class ChatWriter:
+    """One `ChatLine` per conversation."""
+
+    def __init__(self, file: BinaryIO, recipe: Recipe) -> None:
+        self._file, self._encoder, self._loop = file, msgspec.json.Encoder(), make_loop(recipe.rollout.loop)
+
+    def write(self, record: TrajectoryRecord) -> None:
+        """A trajectory without turns leaves no line."""
+        for turn, texts in enumerate(self._loop.chats(record.turns)):
+            line = ChatLine(
+                messages=[Message(ROLES[place % 2], text) for place, text in enumerate(texts)],
+                env=record.task.env,
+                family=record.task.family,
+                seed=record.task.seed,
+                params=record.task.params,
+                turn=turn,
+                reward=record.reward,
+                success=record.success,
+                observation_hash=record.fingerprint.observation_hash if record.fingerprint else "",
+            )
+            self._file.write(self._encoder.encode(line) + b"\n")
+
+    def finish(self) -> None:
+        """Every line is whole already."""
+
+
+def read_chat_trajectories(path: Path, env: str, renderer: Renderer) -> Iterator[tuple[int, str, Trajectory]]:
+    """Number of the first line, observation hash and trajectory of each demonstration; `env` is that of the run.
+
+    Its token ids are those that a rollout would have recorded, had the policy said the same. Nobody sampled them, so
+    they have neither log-probs nor versions. Raises `ConfigError` that names the line.
+    """
+    open_lines: list[tuple[int, ChatLine]] = []
+    for number, line in _lines(path):
+        if line.turn == 0:
+            yield from _joined(path, open_lines, env, renderer)
+            open_lines = []
+        elif line.turn != len(open_lines) or _task(line, env) != _task(open_lines[0][1], env):
+            raise ConfigError(
+                f"{path}:{number}: turn {line.turn} does not follow turn {line.turn - 1} of the same task",
+                "turns of a trajectory stand one after the other, counted from 0",
+            )
+        open_lines.append((number, line))
+    yield from _joined(path, open_lines, env, renderer)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, ChatLine]]:
+    decoder = msgspec.json.Decoder(ChatLine)
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                try:
+                    yield number, decoder.decode(line)
+                except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                    task = FORM.replace("]}", '], "family": "...", "seed": 0}')
+                    raise ConfigError(f"{path}:{number}: {error}", f"a demonstration names its task: {task}") from error
+
+
+def _joined(
+    path: Path, lines: list[tuple[int, ChatLine]], env: str, renderer: Renderer
+) -> Iterator[tuple[int, str, Trajectory]]:
+    """The demonstration that the lines make together, if there are any."""
+    calls: list[Call] = []
+    turns: list[Turn] = []
+    for number, line in lines:
+        try:
+            rendered = list(exchanges(line, renderer))
+        except ValueError as error:
+            raise ConfigError(f"{path}:{number}: {error}", f"one chat per line: {FORM}") from error
+        for (prompt, response), read, said in zip(rendered, line.messages[::2], line.messages[1::2], strict=True):
+            turns.append(_turn(read.content, said.content, call_index=len(calls)))
+            calls.append(_demonstrated(prompt, response))
+    for number, first in lines[:1]:
+        yield (
+            number,
+            first.observation_hash,
+            Trajectory(
+                task=_task(first, env),
+                status=Status.COMPLETED,
+                calls=calls,
+                turns=turns,
+                rewards={"task": first.reward},
+                success=first.success,
+            ),
+        )
+
+
+def _task(line: ChatLine, env: str) -> Task:
+    return Task(env=line.env or env, family=line.family, seed=line.seed, params=line.params)
+
+
+def _turn(read: str, said: str, call_index: int) -> Turn:
+    """A chat does not tell goal and page apart."""
+    seen = Observation(goal="", text=read)
+    return Turn(observation=seen, call_index=call_index, response=said, action=canonical_action(said))
+
+
+def _demonstrated(prompt: list[int], response: list[int]) -> Call:
+    return Call(
+        prompt_ids=prompt,
+        response_ids=response,
+        logprobs=[],
+        versions=[],
+        sampling=Sampling(max_tokens=len(response)),
+        finish_reason=FinishReason.STOP,
+    )

@@ -1,0 +1,150 @@
+"""Successes from a file: read, checked, rendered to tokens, and put into the success pool of a run."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from quartet.config import Recipe
+from quartet.data.exchange.chat import read_chat_trajectories
+from quartet.data.exchange.fingerprint import Fingerprint, settle_fingerprint
+from quartet.data.exchange.jsonl import read_jsonl
+from quartet.data.exchange.parquet import read_parquet
+from quartet.data.ledger import Ledger
+from quartet.env import suite_families, undemonstrated_families
+from quartet.errors import ConfigError
+from quartet.rollout.renderer import Renderer
+from quartet.types import ReplayRule, Trajectory
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_Found = tuple[str, Trajectory]
+"""Where it stands, and what it is."""
+
+
+class ImportSummary(Struct, frozen=True, kw_only=True):
+    """What became of a file of demonstrations."""
+
+    file: str
+    stored: int
+    known: int
+    """Were in the ledger already."""
+    left_out: dict[str, int]
+    """By reason: `no_success`, `other_task` (this run never draws it), `too_long` (for the engine's context)."""
+
+
+def settle(recipe: Recipe, ledger: Ledger) -> None:
+    """Before a run's first rollout, and at every resume: its fingerprint, and the demonstrations of its recipe."""
+    if recipe.replay.demonstrations:
+        store_into(ledger, recipe, Path(recipe.replay.demonstrations))
+    else:
+        settle_fingerprint(ledger, recipe, _tokenizer(ledger, recipe))
+
+
+def store_into(ledger: Ledger, recipe: Recipe, path: Path) -> ImportSummary:
+    """Put the successes of a file into the pool, in one transaction; a demonstration that is there stays as it is.
+
+    Raises `ConfigError`, and stores nothing, when the run has no pool, for what must not be demonstrated, for another
+    fingerprint than the run's, for the rule `stored` without log-probs, and when nothing in the file is of use.
+    """
+    if recipe.replay.name == "none":
+        raise ConfigError(f"the run {ledger.run_dir} replays nothing", 'train one with replay.name = "success_pool"')
+    tokenizer = _tokenizer(ledger, recipe)
+    mark = settle_fingerprint(ledger, recipe, tokenizer)
+    usable: list[Trajectory] = []
+    left_out: Counter[str] = Counter()
+    families = set(suite_families(recipe.env))
+    for where, trajectory in _read(path, recipe, tokenizer, mark):
+        reason = _reason_to_leave_out(trajectory, recipe, families)
+        if reason != "no_success":
+            _refuse_forbidden(where, trajectory, recipe)
+        if reason:
+            left_out[reason] += 1
+        else:
+            usable.append(trajectory)
+    if not usable:
+        counts = ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "it is empty"
+        raise ConfigError(
+            f"no demonstration in {path} is of use to this run: {counts}",
+            "it needs successes of env.name, of families and seeds that this recipe trains on",
+        )
+    stored = ledger.store_demonstrations(usable, recipe.replay.entries_per_task)
+    summary = ImportSummary(file=str(path), stored=stored, known=len(usable) - stored, left_out=dict(left_out))
+    if stored:
+        ledger.event("demonstrations_stored", **msgspec.to_builtins(summary))
+    return summary
+
+
+def _tokenizer(ledger: Ledger, recipe: Recipe) -> "PreTrainedTokenizerBase":
+    from quartet.policy.load import load_tokenizer
+
+    folder = ledger.run_dir / ledger.latest_policy().path
+    return load_tokenizer(folder, trust_remote_code=recipe.model.trust_remote_code)
+
+
+def _read(path: Path, recipe: Recipe, tokenizer: "PreTrainedTokenizerBase", mark: Fingerprint) -> Iterator[_Found]:
+    if not path.is_file():
+        raise ConfigError(f"no demonstrations at {path}", "set replay.demonstrations to a file, or leave it empty")
+    if path.suffix != ".parquet" and _holds_chats(path):
+        for number, observation_hash, trajectory in read_chat_trajectories(path, recipe.env.name, Renderer(tokenizer)):
+            where = f"{path}:{number}"
+            if observation_hash:
+                mark.refuse_other(msgspec.structs.replace(mark, observation_hash=observation_hash), where)
+            yield where, trajectory
+        return
+    for number, record in (read_parquet if path.suffix == ".parquet" else read_jsonl)(path):
+        where = f"{path}:{number}"
+        mark.refuse_other(record.fingerprint, where)
+        try:
+            yield where, record.trajectory()
+        except ValueError as error:
+            raise ConfigError(f"{where}: {error}", "docs/exchange.md shows the format") from error
+
+
+def _holds_chats(path: Path) -> bool:
+    """Whether the first line is a chat: trajectories have no field of that name."""
+    with path.open("rb") as file:
+        first = next((line for line in file if line.strip()), b"{}")
+    try:
+        return "messages" in msgspec.json.decode(first, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} holds no JSON lines: {error}", "docs/exchange.md shows the formats") from error
+
+
+def _reason_to_leave_out(trajectory: Trajectory, recipe: Recipe, families: set[str]) -> str:
+    task = trajectory.task
+    if not (trajectory.success and trajectory.status.countable and trajectory.calls):
+        return "no_success"
+    trained = task.env == recipe.env.name and task.family in families
+    if not trained or not 0 <= task.seed < recipe.control.train_seeds_per_family:
+        return "other_task"
+    longest = max(len(call.prompt_ids) + len(call.response_ids) for call in trajectory.calls)
+    return "too_long" if longest > recipe.engine.max_context_tokens else ""
+
+
+def _refuse_forbidden(where: str, trajectory: Trajectory, recipe: Recipe) -> None:
+    """What would spoil the run's measurements or its training is an error, not just left out."""
+    task = trajectory.task
+    if task.seed >= recipe.evaluation.first_seed:
+        raise ConfigError(
+            f"{where}: seed {task.seed} of {task.family} is held out for evaluation",
+            f"demonstrate seeds below evaluation.first_seed = {recipe.evaluation.first_seed}",
+        )
+    if task.env == recipe.env.name and task.family in undemonstrated_families(recipe.env):
+        raise ConfigError(
+            f"{where}: {task.family} may not be demonstrated: it shows what is learnt without", "leave its lines out"
+        )
+    if any(call.has_logprobs and call.sampling.temperature == 0 for call in trajectory.calls):
+        raise ConfigError(
+            f"{where} was sampled greedily, so it has no log-probs to train on", "export rollouts of purpose train"
+        )
+    stored = recipe.replay.demonstration_rule is ReplayRule.STORED
+    if stored and not all(call.has_logprobs for call in trajectory.calls):
+        raise ConfigError(
+            f"{where} has no log-probs, so replay.demonstration_rule = 'stored' has nothing to weigh it by",
+            "set it to 'recompute', or demonstrate by trajectories that a Quartet policy sampled",
+        )

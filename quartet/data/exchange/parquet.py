@@ -1,0 +1,130 @@
+"""Trajectories as a table, for people with a data frame: a row each, calls and turns as lists of structs."""
+
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from types import ModuleType
+from typing import Any, BinaryIO
+
+import msgspec
+
+from quartet.config import Recipe
+from quartet.data.exchange.record import TrajectoryRecord
+from quartet.errors import ConfigError, SetupError
+
+_ROWS_PER_GROUP = 200
+_PARTS = {
+    "task": ("env", "family", "seed", "params"),
+    "provenance": ("run", "purpose", "rollout_id", "group_id", "attempt", "created_at"),
+    "fingerprint": ("tokenizer_hash", "chat_template_hash", "observation_hash"),
+}
+"""Structs of a record whose fields are columns of their own."""
+
+
+class ParquetWriter:
+    """Zstandard-compressed row groups of 200 trajectories."""
+
+    def __init__(self, file: BinaryIO, recipe: Recipe) -> None:
+        """Raises `SetupError` without pyarrow."""
+        self._arrow = _pyarrow()
+        self._schema = _schema(self._arrow)
+        self._writer = self._arrow.parquet.ParquetWriter(file, self._schema, compression="zstd")
+        self._rows: list[dict[str, Any]] = []
+
+    def write(self, record: TrajectoryRecord) -> None:
+        self._rows.append(_to_row(record))
+        if len(self._rows) == _ROWS_PER_GROUP:
+            self._flush()
+
+    def finish(self) -> None:
+        """Write the last rows and the footer, without which the file is none."""
+        self._flush()
+        self._writer.close()
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._writer.write_table(self._arrow.Table.from_pylist(self._rows, self._schema))
+        self._rows = []
+
+
+def read_parquet(path: Path) -> Iterator[tuple[int, TrajectoryRecord]]:
+    """Row numbers, from 1, and records. Raises `ConfigError` for a file that is none of ours."""
+    arrow = _pyarrow()
+    try:
+        file = arrow.parquet.ParquetFile(path)
+    except arrow.ArrowInvalid as error:
+        raise ConfigError(f"{path} is no Parquet file: {error}", "only `quartet ledger export` writes them") from error
+    with file:
+        rows = chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(_ROWS_PER_GROUP))
+        for number, row in enumerate(rows, start=1):
+            try:
+                yield number, _from_row(row)
+            except (msgspec.ValidationError, KeyError) as error:
+                raise ConfigError(
+                    f"{path}: row {number} is no trajectory: {error}", "docs/exchange.md shows the columns"
+                ) from error
+
+
+def _to_row(record: TrajectoryRecord) -> dict[str, Any]:
+    row = msgspec.to_builtins(record, builtin_types=(bytes,))
+    for part in _PARTS:
+        row |= row.pop(part) or {}
+    return row | {"params": msgspec.json.encode(row["params"]).decode(), "rewards": list(row["rewards"].items())}
+
+
+def _from_row(row: dict[str, Any]) -> TrajectoryRecord:
+    row |= {"params": msgspec.json.decode(row["params"]), "rewards": dict(row["rewards"])}
+    parts = {part: {name: row.pop(name) for name in names} for part, names in _PARTS.items()}
+    known = all(parts["fingerprint"].values())
+    row |= parts | {"fingerprint": parts["fingerprint"] if known else None}
+    return msgspec.convert(row, TrajectoryRecord, builtin_types=(bytes,))
+
+
+def _pyarrow() -> ModuleType:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise SetupError("Parquet needs pyarrow", "pip install 'quartet-rl[parquet]'") from error
+    return pyarrow
+
+
+def _schema(pa: Any) -> Any:
+    """Named and typed as in `record.py`; numbers as wide as Python's where they must come back the same."""
+    text, whole, number = pa.string(), pa.int64(), pa.float64()
+    sampling = {"temperature": number, "top_p": number, "max_tokens": whole, "seed": pa.int64()}
+    call = {
+        "policy": text,
+        "token_ids": pa.list_(pa.int32()),
+        "response_mask": pa.list_(pa.int8()),
+        "logprobs": pa.list_(number),
+        "versions": pa.list_(whole),
+        "sampling": _struct(pa, sampling),
+        "finish_reason": text,
+    }
+    observation = {"goal": text, "text": text, "error": text, "screenshot": pa.binary()}
+    turn = {
+        "observation": _struct(pa, observation),
+        "call_index": whole,
+        "response": text,
+        "action": text,
+        "error": text,
+        "reward": number,
+        "role": text,
+    }
+    columns = {
+        "format": text,
+        **{"env": text, "family": text, "seed": whole, "params": text},
+        **{"status": text, "success": pa.bool_(), "reward": number, "rewards": pa.map_(text, number)},
+        "calls": pa.list_(_struct(pa, call)),
+        "turns": pa.list_(_struct(pa, turn)),
+        **{"error": text, "wall_seconds": number, "parent": text},
+        **{"run": text, "purpose": text, "rollout_id": whole, "group_id": whole, "attempt": whole},
+        "created_at": number,
+        **{"tokenizer_hash": text, "chat_template_hash": text, "observation_hash": text},
+    }
+    return pa.schema(list(columns.items()))
+
+
+def _struct(pa: Any, fields: dict[str, Any]) -> Any:
+    return pa.struct(list(fields.items()))
