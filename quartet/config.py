@@ -37,7 +37,7 @@ class Env(Section):
     """Environment cluster."""
 
     name: str
-    """Registered environment: `miniwob`, `bandit`."""
+    """Registered environment: `miniwob`, `bandit`, `locks`."""
     suite: str = ""
     """Named suite of task families of that environment, for example `miniwob-24`."""
     families: list[str] = []
