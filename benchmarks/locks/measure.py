@@ -30,7 +30,7 @@ class Measure:
         examples: list[Example] = []
         for family in families(suite):
             for seed in islice(count(first_seed), TASKS_PER_FAMILY):
-                turns = _turns(Task(env="locks", family=family, seed=seed), renderer, tokenizer)
+                turns = solution_turns(Task(env="locks", family=family, seed=seed), renderer, tokenizer)
                 self._task_of_row += [len(self._difficulties)] * len(turns)
                 self._difficulties.append(LOCKS[family].difficulty)
                 examples += turns
@@ -50,7 +50,7 @@ class Measure:
         return {difficulty: fmean(values) for difficulty, values in by_difficulty.items()} | {ALL: fmean(chances)}
 
 
-def _turns(task: Task, renderer: Renderer, tokenizer: PreTrainedTokenizerBase) -> list[Example]:
+def solution_turns(task: Task, renderer: Renderer, tokenizer: PreTrainedTokenizerBase) -> list[Example]:
     """Prompt and press of every step on the way that makes no mistake. A press is as many tokens everywhere."""
     actions, examples = solution(task), []
     for step, (sign, action) in enumerate(zip(row(task), actions, strict=True)):

@@ -22,7 +22,7 @@ from quartet.rollout.engine.torch_engine import TorchEngine
 from quartet.rollout.renderer import Renderer
 from quartet.rollout.worker import RolloutWorker
 from quartet.train.trainer import Trainer
-from quartet.types import RolloutLease
+from quartet.types import GroupState, RolloutLease
 
 EPISODES_PER_FAMILY = 16
 """Of the evaluation at the end."""
@@ -63,6 +63,7 @@ async def _run(recipe: Recipe, run_dir: Path, budget_tokens: int, demonstrations
         if demonstrations:
             await house.fill_pool()
         curve = await house.train(budget_tokens)
+        ledger.cancel_unfinished()  # admitted for a phase that does not come
         success = await house.evaluate()
         totals = ledger.totals()
         return Result(
@@ -71,8 +72,8 @@ async def _run(recipe: Recipe, run_dir: Path, budget_tokens: int, demonstrations
             tokens=curve[-1][0],
             rollouts=totals.train_rollouts,
             turns=totals.turns,
-            groups=sum(totals.groups.values()),
-            trained_groups=totals.groups["trained"],
+            groups=sum(totals.groups.values()) - totals.dropped_by_reason.get("training_ended", 0),
+            trained_groups=totals.groups.get(GroupState.TRAINED, 0),
             train_steps=ledger.train_step(),
             cpu_seconds=time.process_time() - started,
         )

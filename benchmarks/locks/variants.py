@@ -44,6 +44,20 @@ _HIGH_ENTROPY = ["train.min_turn_entropy_percentile=20"]
 _TRUNCATED_IS = ["loss.importance=truncate", "loss.importance_cap=1.0"]
 _SUCCESS_POOL = ["replay.name=success_pool", "replay.rule=recompute"]
 _ALL_BUT_ENTROPY = [*_DYNAMIC_ROLLOUTS, *_DYNAMIC_LENGTH, *_TRUNCATED_IS, *_SUCCESS_POOL]
+_OVER_STEPS = ["advantage.name=grpo_steps", "loss.kl_coefficient=0.1"]
+_DART_PAPER = [
+    *("control.allocator=dynamic", "control.dynamic_rollouts.min_rollouts=2"),
+    *("control.horizon=longest_success", "control.longest_success.min_successes=1"),
+    *("control.longest_success.factor=1.0", "control.longest_success.groups_per_exploration=1000000"),
+    "control.longest_success.truncated_share=1.0",
+    *(*_HIGH_ENTROPY, *_TRUNCATED_IS, *_SUCCESS_POOL, *_OVER_STEPS, "loss.aggregation=token_mean"),
+]
+"""Recipe `dart_paper`. Where the pool has demonstrations only `recompute` can learn from them."""
+_DART_CODE = [
+    *(*_TRUNCATED_IS, *_SUCCESS_POOL, "replay.mode=substitute", "replay.choice=newest", "replay.max_replays=1000000"),
+    *(*_OVER_STEPS, "loss.name=gspo", "loss.clip_low=0.1", "loss.clip_high=0.28", "loss.aggregation=branch_mean"),
+]
+"""Recipe `dart_code`. Recipe `dart` is `all_but_entropy`."""
 
 BASELINE = "grpo"
 VARIANTS: dict[str, Variant] = {
@@ -56,6 +70,8 @@ VARIANTS: dict[str, Variant] = {
     "grpo_sft": Variant(options=[], demonstrations="imitated"),
     "all": Variant(options=[*_ALL_BUT_ENTROPY, *_HIGH_ENTROPY], demonstrations="pooled"),
     "all_but_entropy": Variant(options=_ALL_BUT_ENTROPY, demonstrations="pooled"),
+    "dart_paper": Variant(options=_DART_PAPER, demonstrations="pooled"),
+    "dart_code": Variant(options=_DART_CODE, demonstrations="pooled"),
 }
 
 
