@@ -22,7 +22,7 @@ from quartet.rollout.worker import RolloutWorker
 from quartet.types import FinishReason, GroupMember, Purpose, RolloutPlan, Task
 
 SEEDS_PER_FAMILY = 2
-"""Training seeds of every hard lock that are demonstrated; they do not show all of its signs."""
+"""Training seeds of every hard lock that are demonstrated. Together they show each of its signs."""
 _CODES = {sign: button for family in LOCKS for sign, button in code(family).items()}
 
 
