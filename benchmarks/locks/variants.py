@@ -64,6 +64,7 @@ VARIANTS: dict[str, Variant] = {
     BASELINE: Variant(options=[]),
     "dynamic_rollouts": Variant(options=_DYNAMIC_ROLLOUTS),
     "dynamic_length": Variant(options=_DYNAMIC_LENGTH),
+    "dynamic_length_no_doubling": Variant(options=[*_DYNAMIC_LENGTH, "control.longest_success.truncated_share=1.0"]),
     "high_entropy": Variant(options=_HIGH_ENTROPY),
     "truncated_is": Variant(options=_TRUNCATED_IS),
     "success_pool": Variant(options=_SUCCESS_POOL, demonstrations="pooled"),
