@@ -36,7 +36,7 @@ Key = tuple[str, str, int]
 @click.option("--budget-tokens", default=28_000, show_default=True, help="Generated tokens of one run.")
 @click.option("--set", "options", multiple=True, metavar="A.B=C", help="A knob of every run, to tune.")
 @click.option("--jobs", default=os.cpu_count() or 1, show_default=True, help="Runs at a time, one thread each.")
-@click.option("--runs", type=click.Path(path_type=Path), help="Keep one JSON line per run here; runs there are reused.")
+@click.option("--runs", type=click.Path(path_type=Path), help="Keep one JSON line per run here, and reuse what is there.")
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON line.")
 def main(
     suites: tuple[str, ...],
@@ -55,6 +55,8 @@ def main(
     # Seed by seed: whoever stops half-way has whole pairs.
     keys = [(suite, name, seed) for suite in suites for seed in numbers for name in names]
     results = _read(runs)
+    if any(result.tokens != budget_tokens for result in results.values()):
+        raise click.UsageError(f"{runs} holds runs of another budget: name another file, or give their --budget-tokens")
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         missing = [key for key in keys if key not in results]
         starts = make_starts(Path(folder), suites) if missing else {}

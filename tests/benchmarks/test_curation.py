@@ -126,7 +126,7 @@ def test_a_report_is_made_of_kept_runs_and_ends_with_one_json_line(tmp_path):
     shares = {"grpo": 0.2, "success_pool": 0.4, "grpo_sft": 0.3}
     keys = [("locks", name, seed) for name in shares for seed in (0, 1)]
     runs.write_bytes(b"".join(msgspec.json.encode((key, result(shares[key[1]]))) + b"\n" for key in keys))
-    arguments = ["--suite", "locks", "--seeds", "0-1", "--runs", str(runs), "--json"]
+    arguments = ["--suite", "locks", "--seeds", "0-1", "--budget-tokens", "100", "--runs", str(runs), "--json"]
     for name in ("success_pool", "grpo_sft"):
         arguments += ["--variant", name]
     outcome = CliRunner().invoke(main, arguments, catch_exceptions=False)
@@ -135,3 +135,11 @@ def test_a_report_is_made_of_kept_runs_and_ends_with_one_json_line(tmp_path):
     assert report["variants"]["success_pool"]["area_ratio_to_grpo"] == pytest.approx([2, 2, 2])
     assert report["variants"]["success_pool"]["success_hard_gain_over_grpo_sft"] == pytest.approx([0.1, 0.1, 0.1])
     assert set(report["variants"]) == set(shares)
+
+
+def test_runs_of_another_budget_are_not_mixed_in(tmp_path):
+    runs = tmp_path / "runs.jsonl"
+    runs.write_bytes(msgspec.json.encode((("locks", "grpo", 0), result(0.2))) + b"\n")
+    outcome = CliRunner().invoke(main, ["--suite", "locks", "--seeds", "0-1", "--runs", str(runs)])
+    assert outcome.exit_code == 2
+    assert "another budget" in outcome.output
