@@ -36,7 +36,7 @@ Key = tuple[str, str, int]
 @click.option("--budget-tokens", default=28_000, show_default=True, help="Generated tokens of one run.")
 @click.option("--set", "options", multiple=True, metavar="A.B=C", help="A knob of every run, to tune.")
 @click.option("--jobs", default=os.cpu_count() or 1, show_default=True, help="Runs at a time, one thread each.")
-@click.option("--runs", type=click.Path(path_type=Path), help="Keep one JSON line per run here, and reuse what is there.")
+@click.option("--runs", type=click.Path(path_type=Path), help="File of finished runs: added to and reused.")
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON line.")
 def main(
     suites: tuple[str, ...],
