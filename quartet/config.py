@@ -37,7 +37,7 @@ class Env(Section):
     """Environment cluster."""
 
     name: str
-    """Registered environment: `miniwob`, `bandit`."""
+    """Registered environment: `miniwob`, `bandit`, `locks`."""
     suite: str = ""
     """Named suite of task families of that environment, for example `miniwob-24`."""
     families: list[str] = []
@@ -221,7 +221,8 @@ class Advantage(Section):
     """From the rewards of a group to one number per trajectory."""
 
     name: str = "grpo"
-    """`grpo`: (reward - group mean) / (group standard deviation + epsilon), one value per trajectory."""
+    """`grpo`: (reward - group mean) / (group standard deviation + epsilon), one value per trajectory. `grpo_steps`: the
+    same with mean and standard deviation over all steps of the group, so that long trajectories weigh more in them."""
     epsilon: PositiveFloat = 1e-6
     """Added to the group's standard deviation."""
     negative_weight: Annotated[float, Field(ge=0)] = 1.0
@@ -232,19 +233,21 @@ class Loss(Section):
     """Policy loss."""
 
     name: str = "ppo_clip"
-    """`ppo_clip`: PPO's clipped surrogate with DART's truncated importance weight."""
+    """`ppo_clip`: PPO's clipped surrogate with DART's truncated importance weight. `gspo`: the same with one ratio per
+    branch, the geometric mean over its tokens (DART's released code)."""
     clip_low: Fraction = 0.2
     """The ratio is clipped below 1 minus this."""
     clip_high: Annotated[float, Field(ge=0)] = 0.28
     """The ratio is clipped above 1 plus this: separate bounds are DAPO's clip-higher."""
-    importance: Literal["truncate", "mask"] = "truncate"
+    importance: Literal["truncate", "mask", "none"] = "truncate"
     """What happens to a token whose importance weight w = pi_train_old / pi_rollout, a constant, is above
     `importance_cap`: `truncate` gives it the cap (DART with cap 1, slime with cap 2), `mask` the weight 0 (AReaL's
-    decoupled objective, cap 5)."""
+    decoupled objective, cap 5). With `none` every weight is 1, as if the trainer's own policy had sampled."""
     importance_cap: PositiveFloat = 1.0
     """Largest importance weight."""
-    aggregation: Literal["token_mean", "sequence_mean"] = "token_mean"
-    """`token_mean`: every token counts equally; `sequence_mean`: every trajectory does."""
+    aggregation: Literal["token_mean", "sequence_mean", "branch_mean"] = "token_mean"
+    """`token_mean`: every token counts equally; `sequence_mean`: every trajectory does; `branch_mean`: every branch
+    does, which with the loop `latest` is every turn."""
     kl_coefficient: Annotated[float, Field(ge=0)] = 0.0
     """Weight of the k3 KL estimate to the reference policy (the policy the run started from); 0 loads no reference."""
     entropy_coefficient: float = 0.0

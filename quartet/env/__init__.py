@@ -68,7 +68,13 @@ def _bandit() -> Adapter:
     return Adapter(BanditPool, families)
 
 
-ENVS: dict[str, Callable[[], Adapter]] = {"miniwob": _miniwob, "bandit": _bandit}
+def _locks() -> Adapter:
+    from quartet.env.locks import LocksPool, families
+
+    return Adapter(LocksPool, families)
+
+
+ENVS: dict[str, Callable[[], Adapter]] = {"miniwob": _miniwob, "bandit": _bandit, "locks": _locks}
 
 
 def _adapter(name: str) -> Adapter:

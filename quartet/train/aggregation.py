@@ -21,8 +21,14 @@ def sequence_mean(branches: Sequence[Branch]) -> list[float]:
     return [1 / (len(tokens) * tokens[branch.trajectory_index]) for branch in branches]
 
 
+def branch_mean(branches: Sequence[Branch]) -> list[float]:
+    """Every branch weighs the same: the mean over its trained tokens, then the mean."""
+    return [1 / (len(branches) * branch.num_trained_tokens) for branch in branches]
+
+
 AGGREGATIONS: dict[str, Callable[[Sequence[Branch]], list[float]]] = {
     "token_mean": token_mean,
     "sequence_mean": sequence_mean,
+    "branch_mean": branch_mean,
 }
 """From branches that all have trained tokens to the weight of each of their tokens, one number per branch."""

@@ -32,6 +32,8 @@ class Microbatch:
     rollout_logprobs_T: torch.Tensor
     advantages_T: torch.Tensor
     weights_T: torch.Tensor
+    branches_T: torch.Tensor
+    """Number of the token's branch, from 0."""
     old_logprobs_T: torch.Tensor | None = None
     """Under the weights at the start of the train step; None when these are still the weights being trained."""
     reference_logprobs_T: torch.Tensor | None = None
@@ -103,7 +105,7 @@ def collate(rows: Sequence[Row]) -> Microbatch:
     """Pad rows to the longest and flatten their trained tokens."""
     shape = (len(rows), max(row.num_tokens for row in rows))
     ids_BL, position_ids_BL, segments_BL = (np.zeros(shape, dtype=np.int64) for _ in range(3))
-    sources, tokens = [], []
+    sources, tokens, lengths = [], [], []
     for index, row in enumerate(rows):
         start = row.prompt_tokens
         ids_BL[index, :start] = row.branches[0].ids_L[:start]
@@ -117,6 +119,7 @@ def collate(rows: Sequence[Row]) -> Microbatch:
             trained = np.flatnonzero(branch.trained_L)
             sources.append(index * shape[1] + columns_L[trained - 1])
             tokens.append(_token_values(branch, trained, weight))
+            lengths.append(len(trained))
             start += len(tail)
     shared = any(len(row.branches) > 1 for row in rows)
     targets, temperatures, logprobs, advantages, weights = (
@@ -132,6 +135,7 @@ def collate(rows: Sequence[Row]) -> Microbatch:
         rollout_logprobs_T=logprobs,
         advantages_T=advantages,
         weights_T=weights,
+        branches_T=torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)),
     )
 
 

@@ -103,10 +103,12 @@ def pack_batch(batch: Batch, advantage: Advantage, max_lag: int) -> PackedBatch:
 
 
 def _advantages(batch: Batch, advantage: Advantage) -> Iterator[tuple[int, GroupMember, float]]:
-    """Group index, countable member, advantage; statistics are over the trajectories of one group, stored ones too."""
+    """Group index, countable member, advantage; statistics are over one group, its stored members too."""
     for group_index, group in enumerate(batch.groups):
         members = [member for member in group.members if member.trajectory.status.countable]
-        values_N = advantage.estimate(np.array([member.trajectory.reward for member in members], dtype=np.float64))
+        rewards_N = np.array([member.trajectory.reward for member in members], dtype=np.float64)
+        calls_N = np.array([len(member.trajectory.calls) for member in members], dtype=np.int64)
+        values_N = advantage.estimate(rewards_N, calls_N)
         for member, value in zip(members, values_N.tolist(), strict=True):
             yield group_index, member, value
 

@@ -148,9 +148,10 @@ class Learner:
         old_logprobs_T = microbatch.old_logprobs_T if microbatch.old_logprobs_T is not None else logprobs_T.detach()
         weights_T, recorded_T = microbatch.weights_T, microbatch.rollout_logprobs_T
         rollout_logprobs_T = torch.where(recorded_T == RECOMPUTED, old_logprobs_T, recorded_T)
-        loss, metrics = self._loss.loss(
-            LossInput(logprobs_T, old_logprobs_T, rollout_logprobs_T, microbatch.advantages_T, weights_T)
+        tokens = LossInput(
+            logprobs_T, old_logprobs_T, rollout_logprobs_T, microbatch.advantages_T, weights_T, microbatch.branches_T
         )
+        loss, metrics = self._loss.loss(tokens)
         entropy = (weights_T * entropies_T).sum()
         loss = loss - section.entropy_coefficient * entropy
         metrics["entropy"] = entropy.item()

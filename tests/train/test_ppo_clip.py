@@ -8,6 +8,9 @@ from quartet.train.loss import make_loss
 from quartet.train.loss.base import LossInput
 from quartet.train.step import k3
 
+FIRST = torch.tensor([0])
+"""The branch of a single token."""
+
 
 def evaluate(
     ratio: float, advantage: float, *, rho: float = 1.0, cap: float = 1.0, importance: str = "truncate"
@@ -15,7 +18,8 @@ def evaluate(
     """Loss of one token, its gradient with respect to the log-prob, and the metrics."""
     old = torch.tensor([-2.0])
     logprobs = (old + torch.tensor([ratio]).log()).requires_grad_()
-    tokens = LossInput(logprobs, old, old - torch.tensor([rho]).log(), torch.tensor([advantage]), torch.tensor([1.0]))
+    recorded, one = old - torch.tensor([rho]).log(), torch.tensor([1.0])
+    tokens = LossInput(logprobs, old, recorded, torch.tensor([advantage]), one, FIRST)
     section = Loss.model_validate({"clip_low": 0.2, "clip_high": 0.28, "importance_cap": cap, "importance": importance})
     loss, metrics = make_loss(section).loss(tokens)
     loss.backward()
@@ -61,6 +65,7 @@ def test_importance_weight_is_capped_and_constant(rho: float, cap: float, weight
         ("truncate", 2.0, [0.5, 1.0, 2.0, 2.0]),  # slime
         ("mask", 2.0, [0.5, 1.0, 0.0, 0.0]),
         ("mask", 5.0, [0.5, 1.0, 3.0, 0.0]),  # AReaL
+        ("none", 1.0, [1.0, 1.0, 1.0, 1.0]),
     ],
 )
 def test_the_published_importance_weights(importance: str, cap: float, weights: list[float]) -> None:
@@ -72,7 +77,7 @@ def test_importance_weight_is_detached_from_live_old_logprobs() -> None:
     """With one optimizer step old log-probs are the trained ones detached; nothing flows even if they were not."""
     logprobs = torch.tensor([-1.0], requires_grad=True)
     one = torch.tensor([1.0])
-    tokens = LossInput(logprobs, logprobs, torch.tensor([-0.5]), one, one)
+    tokens = LossInput(logprobs, logprobs, torch.tensor([-0.5]), one, one, FIRST)
     loss, _ = make_loss(Loss(importance_cap=2.0)).loss(tokens)
     (gradient,) = torch.autograd.grad(loss, logprobs, allow_unused=True)
     assert float(gradient) == 0.0  # r = 1 identically, w constant
@@ -98,6 +103,7 @@ def test_absurd_logprobs_stay_finite() -> None:
         torch.tensor([-1e4]),
         torch.tensor([-1.0]),
         torch.tensor([1.0]),
+        FIRST,
     )
     loss, metrics = make_loss(Loss()).loss(tokens)
     assert loss.isfinite()

@@ -52,9 +52,10 @@ def gradient(recipe: Recipe, branches: list[Branch], *, share_prompts: bool = Tr
     return torch.cat([p.grad.flatten() for p in learner.model.parameters() if p.grad is not None])
 
 
-@pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean"])
-def test_gradient_does_not_depend_on_the_microbatch_size(recipe: RecipeBuilder, aggregation: str) -> None:
-    loss = {"aggregation": aggregation, "kl_coefficient": 0.1, "entropy_coefficient": 0.01}
+@pytest.mark.parametrize("name", ["ppo_clip", "gspo"])
+@pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean", "branch_mean"])
+def test_gradient_does_not_depend_on_the_microbatch_size(recipe: RecipeBuilder, aggregation: str, name: str) -> None:
+    loss = {"name": name, "aggregation": aggregation, "kl_coefficient": 0.1, "entropy_coefficient": 0.01}
     gradients = [
         gradient(setting, branches_of(trajectories(), setting))
         for setting in (recipe(loss=loss, train={"max_tokens_per_microbatch": n}) for n in (50, 128, 4096))
@@ -64,20 +65,28 @@ def test_gradient_does_not_depend_on_the_microbatch_size(recipe: RecipeBuilder, 
         torch.testing.assert_close(other, gradients[0], atol=1e-5, rtol=1e-4)
 
 
-def test_gradient_does_not_depend_on_shared_prompts(recipe: RecipeBuilder) -> None:
+@pytest.mark.parametrize("name", ["ppo_clip", "gspo"])
+def test_gradient_does_not_depend_on_shared_prompts(recipe: RecipeBuilder, name: str) -> None:
+    setting = recipe(loss={"name": name})
     groups = [[make_trajectory([make_call(range(30), [arm, 7])], float(arm == 0)) for arm in range(4)]]
-    apart, shared = (gradient(recipe(), branches_of(groups, recipe()), share_prompts=share) for share in (False, True))
+    apart, shared = (gradient(setting, branches_of(groups, setting), share_prompts=share) for share in (False, True))
     assert apart.abs().max() > 1e-3
     torch.testing.assert_close(shared, apart, atol=1e-5, rtol=1e-4)
 
 
-def test_sequence_mean_weighs_trajectories_and_token_mean_tokens(recipe: RecipeBuilder) -> None:
-    """One trajectory of 1 token, one of 9 in two branches: 1/10 each token, or 1/2 and 1/18."""
+def test_an_aggregation_weighs_tokens_branches_or_trajectories(recipe: RecipeBuilder) -> None:
+    """One trajectory of 1 token, one of 4 and 5 in two branches: each token 1/10, or 1/3, 1/12 and 1/15, or 1/2 and
+    1/18."""
     groups = [[
         make_trajectory([make_call([1], [2])], 1.0),
         make_trajectory([make_call([3], [4] * 4), make_call([5], [6] * 5)], 0.0),
     ]]  # fmt: skip
-    for aggregation, expected in {"token_mean": {0.1: 10}, "sequence_mean": {1 / 2: 1, 1 / 18: 9}}.items():
+    weights = {
+        "token_mean": {0.1: 10},
+        "branch_mean": {1 / 3: 1, 1 / 12: 4, 1 / 15: 5},
+        "sequence_mean": {1 / 2: 1, 1 / 18: 9},
+    }
+    for aggregation, expected in weights.items():
         setting = recipe(loss={"aggregation": aggregation})
         ((microbatch,),) = Learner(make_model(), setting).plan(branches_of(groups, setting), 1, nothing)
         values, counts = microbatch.weights_T.unique(return_counts=True)

@@ -6,8 +6,9 @@ from quartet import config
 from quartet.registry import lookup
 from quartet.train.advantage.base import Advantage
 from quartet.train.advantage.grpo import Grpo
+from quartet.train.advantage.grpo_steps import GrpoSteps
 
-ADVANTAGES: dict[str, Callable[[config.Advantage], Advantage]] = {"grpo": Grpo}
+ADVANTAGES: dict[str, Callable[[config.Advantage], Advantage]] = {"grpo": Grpo, "grpo_steps": GrpoSteps}
 
 
 def make_advantage(section: config.Advantage) -> Advantage:

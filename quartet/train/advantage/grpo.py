@@ -15,7 +15,7 @@ class Grpo:
     def __init__(self, section: Advantage) -> None:
         self._epsilon, self._negative_weight = section.epsilon, section.negative_weight
 
-    def estimate(self, rewards_N: np.ndarray) -> np.ndarray:
+    def estimate(self, rewards_N: np.ndarray, calls_N: np.ndarray) -> np.ndarray:
         if len(rewards_N) < 2 or np.ptp(rewards_N) == 0:
             return np.zeros(len(rewards_N))  # rounding in the mean would otherwise be blown up by 1 / epsilon
         advantages_N = (rewards_N - rewards_N.mean()) / (rewards_N.std(ddof=1) + self._epsilon)

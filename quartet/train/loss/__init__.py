@@ -18,7 +18,13 @@ def _ppo_clip(section: config.Loss) -> PolicyLoss:
     return PpoClip(section)
 
 
-LOSSES: dict[str, Callable[[config.Loss], PolicyLoss]] = {"ppo_clip": _ppo_clip}
+def _gspo(section: config.Loss) -> PolicyLoss:
+    from quartet.train.loss.gspo import Gspo
+
+    return Gspo(section)
+
+
+LOSSES: dict[str, Callable[[config.Loss], PolicyLoss]] = {"ppo_clip": _ppo_clip, "gspo": _gspo}
 
 
 def make_loss(section: config.Loss) -> PolicyLoss:

@@ -17,6 +17,8 @@ class LossInput(NamedTuple):
     advantages_T: torch.Tensor
     weights_T: torch.Tensor
     """Aggregation weights: 0 for masked tokens; over a whole minibatch they sum to 1."""
+    branches_T: torch.Tensor
+    """Number of the token's branch in the microbatch, from 0; a branch is never cut."""
 
 
 class PolicyLoss(Protocol):

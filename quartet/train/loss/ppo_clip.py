@@ -1,5 +1,7 @@
 """PPO's clipped surrogate with separate bounds (DAPO) and a bounded importance weight (DART, slime, AReaL)."""
 
+from collections.abc import Callable
+
 import torch
 
 from quartet.config import Loss
@@ -7,6 +9,11 @@ from quartet.train.loss.base import LossInput
 
 MAX_LOG_RATIO = 20.0
 """Log-ratios are clamped here before `exp`, so that one absurd token cannot overflow a batch."""
+_IMPORTANCE: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
+    "truncate": lambda rho_T, cap: rho_T.clamp(max=cap),
+    "mask": lambda rho_T, cap: rho_T.where(rho_T <= cap, 0.0),
+    "none": lambda rho_T, cap: torch.ones_like(rho_T),
+}
 
 
 class PpoClip:
@@ -14,24 +21,24 @@ class PpoClip:
 
     r = pi / pi_old carries the gradient. w, from rho = pi_old / pi_rollout, is a constant: it corrects for the distance
     between the engine that sampled (another version, other arithmetic) and the trainer. `truncate`: w = min(rho, cap);
-    `mask`: w = rho where rho <= cap, else 0. Masked tokens stay in the denominator, as in AReaL.
+    `mask`: w = rho where rho <= cap, else 0; masked tokens stay in the denominator, as in AReaL. `none`: w = 1.
     """
 
     def __init__(self, section: Loss) -> None:
         self._low, self._high = section.clip_low, section.clip_high
-        self._cap, self._masks = section.importance_cap, section.importance == "mask"
+        self._importance, self._cap = _IMPORTANCE[section.importance], section.importance_cap
 
     def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
         """Scalar loss and weighted-sum metrics: `importance_square_mean` gives the effective sample size
         importance_mean^2 / importance_square_mean; `gap_k1` and `gap_k3` estimate KL(rollout || old) in nats."""
         advantages_T, weights_T = tokens.advantages_T, tokens.weights_T
-        ratio_T = _ratio(tokens.logprobs_T - tokens.old_logprobs_T)
+        ratio_T = bounded_exp(self.log_ratio(tokens))
         clipped_T = ratio_T.clamp(1 - self._low, 1 + self._high)
         surrogate_T = torch.minimum(ratio_T * advantages_T, clipped_T * advantages_T)
 
         log_rho_T = (tokens.old_logprobs_T - tokens.rollout_logprobs_T).detach()
-        rho_T = _ratio(log_rho_T)
-        importance_T = rho_T.where(rho_T <= self._cap, 0.0) if self._masks else rho_T.clamp(max=self._cap)
+        rho_T = bounded_exp(log_rho_T)
+        importance_T = self._importance(rho_T, self._cap)
         loss = -(weights_T * importance_T * surrogate_T).sum()
         metrics_T = {
             "clip_fraction": (clipped_T * advantages_T < ratio_T * advantages_T).float(),
@@ -44,6 +51,10 @@ class PpoClip:
         }
         return loss, {name: float((weights_T * value_T).sum()) for name, value_T in metrics_T.items()}
 
+    def log_ratio(self, tokens: LossInput) -> torch.Tensor:
+        """log r at each token."""
+        return tokens.logprobs_T - tokens.old_logprobs_T
 
-def _ratio(log_ratio_T: torch.Tensor) -> torch.Tensor:
+
+def bounded_exp(log_ratio_T: torch.Tensor) -> torch.Tensor:
     return log_ratio_T.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()

@@ -1,0 +1,1 @@
+"""What `benchmarks/curation.py` is made of: start, demonstrations, one run, measures, variants, statistics."""

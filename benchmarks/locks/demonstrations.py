@@ -1,0 +1,84 @@
+"""Demonstrations by an expert who knows every code, recorded by the same worker and loop as any rollout.
+
+They go two ways: into the success pool of a run, and as chats into a cold start. Both get the same trajectories.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerBase
+
+from quartet.config import Recipe
+from quartet.data.ledger import Ledger
+from quartet.env import make_pool
+from quartet.env.locks import LOCKS, SUITES, code, solution
+from quartet.observe.presence import Presence
+from quartet.observe.record import Recorder
+from quartet.rollout.engine.base import GenerateRequest, GenerateResult
+from quartet.rollout.prompt import turn_text
+from quartet.rollout.renderer import Renderer
+from quartet.rollout.worker import RolloutWorker
+from quartet.types import FinishReason, GroupMember, Purpose, RolloutPlan, Task
+
+SEEDS_PER_FAMILY = 2
+"""Training seeds of every hard lock that are demonstrated. Together they show each of its signs."""
+_CODES = {sign: button for family in LOCKS for sign, button in code(family).items()}
+
+
+class Expert:
+    """An engine that reads the sign and presses the right button."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+
+    async def generate(self, request: GenerateRequest) -> GenerateResult:
+        page = str(self._tokenizer.decode(request.prompt_ids))
+        sign = page.partition("heading ")[2].split("\n")[0].split("<")[0].strip()
+        ids = self._tokenizer(f"click [{_CODES[sign]}]", add_special_tokens=False)["input_ids"]
+        return GenerateResult(
+            token_ids=ids, logprobs=[0.0] * len(ids), versions=[0] * len(ids), finish_reason=FinishReason.LENGTH
+        )
+
+    async def abort(self, request_id: str) -> None:
+        """Nothing runs."""
+
+    async def version(self) -> int:
+        return 0
+
+    async def close(self) -> None:
+        """Nothing to give back."""
+
+
+def tasks(suite: str) -> list[Task]:
+    """What is demonstrated of a suite."""
+    hard = [family for family, lock in SUITES[suite].items() if lock.difficulty == "hard"]
+    return [Task(env="locks", family=family, seed=seed) for family in hard for seed in range(SEEDS_PER_FAMILY)]
+
+
+async def demonstrate(
+    recipe: Recipe, ledger: Ledger, tokenizer: PreTrainedTokenizerBase, recorder: Recorder
+) -> list[GroupMember]:
+    """Let the expert solve the tasks of the recipe's suite. No statistics of training count these rollouts."""
+    presence = Presence(ledger, "expert")
+    pool, expert, renderer = make_pool(recipe.env), Expert(tokenizer), Renderer(tokenizer)
+    worker = RolloutWorker(recipe, ledger, expert, pool, renderer, recorder, presence)
+    members: list[GroupMember] = []
+    for task in tasks(recipe.env.suite):
+        steps = len(solution(task))
+        group_id = ledger.admit(RolloutPlan(task=task, num_rollouts=1, max_turns=steps, purpose=Purpose.EVAL))
+        await worker.run_queued()
+        members += ledger.load_group(group_id).members
+    return members
+
+
+def write_chats(members: Sequence[GroupMember], file: Path) -> Path:
+    """Every turn of the demonstrations as one chat of supervised fine-tuning; returns `file`."""
+    lines: list[str] = []
+    for trajectory in (member.trajectory for member in members):
+        actions = [turn.action for turn in trajectory.turns]
+        for number, turn in enumerate(trajectory.turns):
+            user = {"role": "user", "content": turn_text(turn.observation, actions[:number])}
+            lines.append(json.dumps({"messages": [user, {"role": "assistant", "content": turn.response}]}))
+    file.write_text("".join(line + "\n" for line in lines))
+    return file

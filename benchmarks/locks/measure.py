@@ -1,0 +1,60 @@
+"""How likely a policy opens held-out locks at the first try: exact, from its own probabilities, without a rollout."""
+
+from collections import defaultdict
+from itertools import count, islice
+from statistics import fmean
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from quartet.env.locks import LOCKS, families, observe, row, solution
+from quartet.policy.examples import Example, pad
+from quartet.rollout.prompt import turn_text
+from quartet.rollout.renderer import Renderer
+from quartet.train.sft import learned_logits
+from quartet.types import Task
+
+TASKS_PER_FAMILY = 8
+ALL = "all"
+
+
+class Measure:
+    """Scores the solutions of held-out tasks: at temperature 1 a policy gives each press its probability, and a lock
+    opens at the first try with the product of them. Means are over tasks, `all` over all families."""
+
+    def __init__(self, suite: str, first_seed: int, tokenizer: PreTrainedTokenizerBase) -> None:
+        renderer = Renderer(tokenizer)
+        self._difficulties: list[str] = []  # of each task
+        self._task_of_row: list[int] = []
+        examples: list[Example] = []
+        for family in families(suite):
+            for seed in islice(count(first_seed), TASKS_PER_FAMILY):
+                turns = solution_turns(Task(env="locks", family=family, seed=seed), renderer, tokenizer)
+                self._task_of_row += [len(self._difficulties)] * len(turns)
+                self._difficulties.append(LOCKS[family].difficulty)
+                examples += turns
+        pad_id = tokenizer.pad_token_id
+        self._batch = pad(examples, pad_id if isinstance(pad_id, int) else 0)
+
+    @torch.inference_mode()
+    def __call__(self, model: PreTrainedModel) -> dict[str, float]:
+        """Difficulty -> chance of success, and `all`."""
+        logits_NV, targets_N = learned_logits(model, self._batch)
+        logprobs_N = logits_NV.log_softmax(-1).gather(1, targets_N[:, None])[:, 0]
+        logprobs_R = logprobs_N.reshape(len(self._task_of_row), -1).sum(1).double().numpy()
+        chances = np.exp(np.bincount(self._task_of_row, weights=logprobs_R)).tolist()
+        by_difficulty: dict[str, list[float]] = defaultdict(list)
+        for difficulty, chance in zip(self._difficulties, chances, strict=True):
+            by_difficulty[difficulty].append(chance)
+        return {difficulty: fmean(values) for difficulty, values in by_difficulty.items()} | {ALL: fmean(chances)}
+
+
+def solution_turns(task: Task, renderer: Renderer, tokenizer: PreTrainedTokenizerBase) -> list[Example]:
+    """Prompt and press of every step on the way that makes no mistake. A press is as many tokens everywhere."""
+    actions, examples = solution(task), []
+    for step, (sign, action) in enumerate(zip(row(task), actions, strict=True)):
+        prompt = renderer.start(turn_text(observe(task, sign), actions[:step]))
+        response = tokenizer(action, add_special_tokens=False)["input_ids"]
+        examples.append(Example([*prompt, *response], [False] * len(prompt) + [True] * len(response)))
+    return examples

@@ -1,0 +1,156 @@
+"""One run: the real modules in one process, rolling out and training in turn, until a budget of tokens is spent."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import torch
+from msgspec import Struct
+
+from benchmarks.locks.demonstrations import demonstrate
+from benchmarks.locks.measure import Measure
+from quartet.config import Recipe
+from quartet.data.evaluation import admit_evaluation
+from quartet.data.ledger import Ledger
+from quartet.data.manager import DataManager
+from quartet.env import make_pool
+from quartet.env.locks import LOCKS, families
+from quartet.observe.presence import Presence
+from quartet.observe.record import Recorder
+from quartet.policy.load import load_policy
+from quartet.rollout.engine.torch_engine import TorchEngine
+from quartet.rollout.renderer import Renderer
+from quartet.rollout.worker import RolloutWorker
+from quartet.train.trainer import Trainer
+from quartet.types import GroupState, RolloutLease
+
+EPISODES_PER_FAMILY = 16
+"""Of the evaluation at the end."""
+MEASURES = 12
+"""Points of the curve, besides the first and the last."""
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """What one run gave. Counts are of training only."""
+
+    curve: list[tuple[int, dict[str, float]]]
+    """Generated tokens so far, and the chance of success at the first try by difficulty."""
+    success: dict[str, float]
+    """Share of held-out episodes solved at the end, sampled at temperature 1, by difficulty."""
+    tokens: int
+    rollouts: int
+    turns: int
+    groups: int
+    trained_groups: int
+    train_steps: int
+    cpu_seconds: float
+    """Of the whole process, in all its threads."""
+
+
+def run(recipe: Recipe, run_dir: Path, budget_tokens: int, *, demonstrations: bool = False) -> Result:
+    """Train in `run_dir` until `budget_tokens` were generated, then evaluate. With `demonstrations` the pool is filled
+    before. Rollouts that cross the budget are not trained on."""
+    torch.set_num_threads(1)
+    return asyncio.run(_run(recipe, run_dir, budget_tokens, demonstrations))
+
+
+async def _run(recipe: Recipe, run_dir: Path, budget_tokens: int, demonstrations: bool) -> Result:
+    started = time.process_time()
+    ledger = Ledger.create(run_dir, seed=recipe.seed)
+    ledger.register_initial_policy(recipe.model.path)
+    house = House(recipe, run_dir, ledger)
+    try:
+        if demonstrations:
+            await house.fill_pool()
+        curve = await house.train(budget_tokens)
+        ledger.cancel_unfinished()  # admitted for a phase that does not come
+        success = await house.evaluate()
+        totals = ledger.totals()
+        return Result(
+            curve=curve,
+            success=success,
+            tokens=curve[-1][0],
+            rollouts=totals.train_rollouts,
+            turns=totals.turns,
+            groups=sum(totals.groups.values()) - totals.dropped_by_reason.get("training_ended", 0),
+            trained_groups=totals.groups.get(GroupState.TRAINED, 0),
+            train_steps=ledger.train_step(),
+            cpu_seconds=time.process_time() - started,
+        )
+    finally:
+        await house.close()
+        ledger.close()
+
+
+class House:
+    """The four modules. Rollouts of a phase run at once; nobody rolls out while the trainer trains."""
+
+    def __init__(self, recipe: Recipe, run_dir: Path, ledger: Ledger) -> None:
+        self._recipe, self._ledger, self._recorder = recipe, ledger, Recorder(run_dir, "benchmark")
+        model, self._tokenizer = load_policy(recipe.model.path)
+        self._engine, self._pool = TorchEngine(model, 0, recipe.engine), make_pool(recipe.env)
+        self._manager = DataManager(recipe, ledger, self._recorder, Presence(ledger, "manager"))
+        renderer, presence = Renderer(self._tokenizer), Presence(ledger, "worker")
+        self._worker = RolloutWorker(recipe, ledger, self._engine, self._pool, renderer, self._recorder, presence)
+        self._trainer = Trainer(recipe, ledger, run_dir, self._recorder, Presence(ledger, "trainer"))
+        self._measure = Measure(recipe.env.suite, recipe.evaluation.first_seed, self._tokenizer)
+
+    async def fill_pool(self) -> None:
+        """Store the expert's successes."""
+        for member in await demonstrate(self._recipe, self._ledger, self._tokenizer, self._recorder):
+            keep = self._recipe.replay.entries_per_task
+            self._ledger.store_successes(member.trajectory.task, [member.rollout_id], keep)
+
+    async def train(self, budget_tokens: int) -> list[tuple[int, dict[str, float]]]:
+        """Phase after phase; returns the curve, whose last point is the budget."""
+        curve = [(0, self._measure(self._trainer.model))]
+        while True:
+            self._manager.tick()
+            await self._roll_out()
+            self._manager.tick()
+            tokens = self._engine.counters.generated_tokens
+            if tokens >= budget_tokens:
+                return [*curve, (budget_tokens, self._measure(self._trainer.model))]
+            while self._trainer.train_one():
+                pass
+            policy = self._ledger.latest_policy()
+            await self._engine.load_policy(policy.path, policy.version)
+            if tokens - curve[-1][0] >= budget_tokens / MEASURES:
+                curve.append((tokens, self._measure(self._trainer.model)))
+
+    async def evaluate(self) -> dict[str, float]:
+        """Held-out episodes of every family at the training temperature: share of successes by difficulty."""
+        names = families(self._recipe.env.suite)
+        self._ledger.set_value("phase", "evaluating")
+        admit_evaluation(
+            self._ledger,
+            self._recipe,
+            names,
+            episodes_per_family=EPISODES_PER_FAMILY,
+            temperature=self._recipe.rollout.temperature,
+            tag="end",
+        )
+        await self._roll_out()
+        results = self._ledger.evaluation_results("end")
+        by_difficulty = {"all": list(results.values())}
+        for family, result in results.items():
+            by_difficulty.setdefault(LOCKS[family].difficulty, []).append(result)
+        return {
+            difficulty: sum(successes for successes, _ in of_families) / sum(count for _, count in of_families)
+            for difficulty, of_families in by_difficulty.items()
+        }
+
+    async def close(self) -> None:
+        await self._pool.close()
+        await self._engine.close()
+        self._recorder.close()
+
+    async def _roll_out(self) -> None:
+        """Everything that is queued, as many rollouts at once as there are sessions."""
+        leases = self._ledger.claim_rollouts("benchmark", 1_000_000, self._recipe.rollout.lease_seconds)
+        async with asyncio.TaskGroup() as group:
+            for lease in leases:
+                group.create_task(self._roll_out_one(lease))
+
+    async def _roll_out_one(self, lease: RolloutLease) -> None:
+        await self._worker.run_rollout(lease, await self._pool.acquire())

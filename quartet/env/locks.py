@@ -1,0 +1,190 @@
+"""Locks: a text environment of graded difficulty, fast enough to compare ways of training in seconds.
+
+A family is a lock. Its code gives each of its signs the one button that is right; nobody tells the code, it is learned
+by trial and holds for all seeds. A task is a row of the lock's signs, drawn by the seed. The page shows one sign at a
+time, `click [n]` presses button n, and the right one brings the next sign. After a wrong press the lock either `jams`,
+so that nothing helps any more, or `resets` to its first sign. The episode goes on in both cases: what a failure costs
+is decided by the turn limit. Opening the lock is rewarded with 1 and ends the episode.
+
+With steps K and buttons B the chance of a policy that knows nothing is B^-K for each try.
+"""
+
+import asyncio
+import random
+from functools import cache
+from itertools import accumulate
+from typing import Literal
+
+from msgspec import Struct
+
+from quartet import config
+from quartet.env.action import ActionError, Click, Element, parse_action
+from quartet.env.base import Env
+from quartet.errors import ConfigError, EnvError, nearest
+from quartet.types import Observation, StepResult, Task
+
+Difficulty = Literal["easy", "medium", "hard"]
+ROOMS = ("attic", "cabin", "cellar", "garage", "hall", "kitchen", "loft", "shed")
+"""The seed draws one: what the page shows besides the sign, and means nothing."""
+JAMMED = "jammed"
+_SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
+
+
+class Lock(Struct, frozen=True, kw_only=True):
+    """One family."""
+
+    difficulty: Difficulty
+    steps: int
+    """Signs of a task = right presses that open it."""
+    buttons: int
+    signs: int
+    """Signs of the family; at least `steps`, since no task repeats one."""
+    wrong: Literal["jams", "resets"]
+
+
+SUITES: dict[str, dict[str, Lock]] = {
+    "locks": {
+        "latch": Lock(difficulty="easy", steps=1, buttons=2, signs=2, wrong="jams"),
+        "hook": Lock(difficulty="easy", steps=2, buttons=2, signs=3, wrong="jams"),
+        "knob": Lock(difficulty="easy", steps=2, buttons=3, signs=3, wrong="resets"),
+        "bolt": Lock(difficulty="medium", steps=2, buttons=5, signs=3, wrong="jams"),
+        "chain": Lock(difficulty="medium", steps=3, buttons=3, signs=4, wrong="jams"),
+        "drum": Lock(difficulty="medium", steps=3, buttons=4, signs=4, wrong="resets"),
+        "gate": Lock(difficulty="hard", steps=4, buttons=6, signs=5, wrong="jams"),
+        "safe": Lock(difficulty="hard", steps=5, buttons=5, signs=6, wrong="jams"),
+        "vault": Lock(difficulty="hard", steps=5, buttons=6, signs=6, wrong="resets"),
+    },
+    "locks-2": {
+        "clasp": Lock(difficulty="easy", steps=1, buttons=3, signs=2, wrong="jams"),
+        "bell": Lock(difficulty="easy", steps=2, buttons=2, signs=3, wrong="jams"),
+        "crank": Lock(difficulty="easy", steps=2, buttons=2, signs=2, wrong="resets"),
+        "wheel": Lock(difficulty="medium", steps=2, buttons=4, signs=4, wrong="jams"),
+        "ladder": Lock(difficulty="medium", steps=4, buttons=2, signs=5, wrong="jams"),
+        "dial": Lock(difficulty="medium", steps=3, buttons=5, signs=4, wrong="resets"),
+        "hatch": Lock(difficulty="hard", steps=4, buttons=7, signs=5, wrong="jams"),
+        "crypt": Lock(difficulty="hard", steps=5, buttons=4, signs=6, wrong="jams"),
+        "tower": Lock(difficulty="hard", steps=6, buttons=5, signs=7, wrong="resets"),
+    },
+}
+LOCKS = SUITES["locks"] | SUITES["locks-2"]
+_FIRST_SIGN = dict(zip(LOCKS, accumulate((lock.signs for lock in LOCKS.values()), initial=0), strict=False))
+
+
+def families(suite: str = "") -> list[str]:
+    """Families of a suite, easy ones first; "" means `locks`. Raises `ConfigError` for an unknown one."""
+    if (suite or "locks") not in SUITES:
+        raise ConfigError(f"unknown suite {suite!r} of locks", nearest(suite, SUITES))
+    return list(SUITES[suite or "locks"])
+
+
+@cache
+def signs(family: str) -> list[str]:
+    """The family's own words; no two families share one."""
+    return [_word(_FIRST_SIGN[family] + index) for index in range(LOCKS[family].signs)]
+
+
+@cache
+def code(family: str) -> dict[str, int]:
+    """Sign -> number of the right button, from 1."""
+    draw = random.Random(f"locks/{family}")
+    return {sign: draw.randint(1, LOCKS[family].buttons) for sign in signs(family)}
+
+
+def row(task: Task) -> list[str]:
+    """The signs of a task, in order."""
+    return random.Random(task.key).sample(signs(task.family), LOCKS[task.family].steps)
+
+
+def solution(task: Task) -> list[str]:
+    """The actions that open the lock without a wrong press."""
+    right = code(task.family)
+    return [f"click [{right[sign]}]" for sign in row(task)]
+
+
+def observe(task: Task, sign: str, error: str = "") -> Observation:
+    """The page while `sign` is shown."""
+    room = random.Random(f"room/{task.key}").choice(ROOMS)
+    return Observation(goal=f"Open {room}.", text=f"heading {sign}", error=error)
+
+
+class LocksPool:
+    """Sessions in process; as many as the recipe allows."""
+
+    def __init__(self, env: config.Env) -> None:
+        self._free = asyncio.Semaphore(env.sessions)
+
+    async def acquire(self) -> Env:
+        await self._free.acquire()
+        return LocksEnv()
+
+    async def release(self, env: Env, *, healthy: bool) -> None:
+        await env.close()
+        self._free.release()
+
+    async def close(self) -> None:
+        """Nothing to give back."""
+
+
+class LocksEnv:
+    """One session."""
+
+    def __init__(self) -> None:
+        self._task: Task | None = None
+
+    async def reset(self, task: Task) -> Observation:
+        """Start an episode. Raises `ConfigError` for an unknown family."""
+        if task.family not in LOCKS:
+            raise ConfigError(f"unknown lock {task.family!r}", nearest(task.family, LOCKS))
+        self._task, self._lock, self._code, self._row = task, LOCKS[task.family], code(task.family), row(task)
+        self._opened, self._jammed = 0, False
+        return self._observe(task)
+
+    async def step(self, action: str) -> StepResult:
+        """Press the button that `click [n]` names; any other response presses none and is told so."""
+        if self._task is None:
+            raise EnvError("a lock was stepped before its first reset", "call reset(task) first")
+        try:
+            parsed = parse_action(action)
+        except ActionError as error:
+            return self._result(self._task, str(error))
+        match parsed:
+            case Click(Element(number)) if 1 <= number <= self._lock.buttons:
+                self._press(number)
+                return self._result(self._task)
+            case Click(Element(number)):
+                return self._result(self._task, f"no element [{number}]")
+            case _:
+                return self._result(self._task, "only click works here")
+
+    async def close(self) -> None:
+        self._task = None
+
+    def _press(self, number: int) -> None:
+        if self._jammed:
+            return
+        if number == self._code[self._row[self._opened]]:
+            self._opened += 1
+        elif self._lock.wrong == "jams":
+            self._jammed = True
+        else:
+            self._opened = 0
+
+    def _result(self, task: Task, error: str = "") -> StepResult:
+        opened = self._opened == self._lock.steps
+        return StepResult(
+            observation=self._observe(task, error),
+            reward=float(opened),
+            terminated=opened,
+            info={"success": True} if opened else {},
+        )
+
+    def _observe(self, task: Task, error: str = "") -> Observation:
+        """An open lock shows its last sign."""
+        last = len(self._row) - 1
+        return observe(task, JAMMED if self._jammed else self._row[min(self._opened, last)], error)
+
+
+def _word(index: int) -> str:
+    """A made-up word; different for every index below 4,900."""
+    count = len(_SYLLABLES)
+    return _SYLLABLES[index % count] + _SYLLABLES[(7 * index + index // count) % count]

@@ -1,0 +1,145 @@
+"""The curation benchmark: its statistics against numbers worked out by hand, and that a run keeps to its budget."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from click.testing import CliRunner
+
+from benchmarks.curation import main
+from benchmarks.locks.demonstrations import SEEDS_PER_FAMILY, tasks
+from benchmarks.locks.measure import TASKS_PER_FAMILY, Measure, solution_turns
+from benchmarks.locks.run import Result, run
+from benchmarks.locks.statistics import area, compare, interval
+from benchmarks.locks.variants import GRPO, VARIANTS, recipe_of
+from quartet.config import Evaluation
+from quartet.data.ledger import Ledger
+from quartet.env.locks import LOCKS, families
+from quartet.policy.load import load_policy
+from quartet.policy.make import make_policy
+from quartet.rollout.renderer import Renderer
+from quartet.types import Task
+
+BUDGET_TOKENS = 1500
+
+
+def result(all_success: float, *, rollouts: int = 80, turns: int = 400, trained_groups: int = 5) -> Result:
+    by_difficulty = dict.fromkeys(("easy", "medium", "hard", "all"), all_success)
+    return Result(
+        curve=[(0, dict.fromkeys(by_difficulty, 0.0)), (50, by_difficulty), (100, by_difficulty)],
+        success=by_difficulty,
+        tokens=100,
+        rollouts=rollouts,
+        turns=turns,
+        groups=10,
+        trained_groups=trained_groups,
+        train_steps=2,
+        cpu_seconds=1.0,
+    )
+
+
+def test_an_interval_is_that_of_students_t():
+    """Mean 3, standard deviation sqrt(2.5), t(4) = 2.776: half = 2.776 * sqrt(2.5 / 5) = 1.963."""
+    assert interval([1, 2, 3, 4, 5]) == pytest.approx((3, 3 - 1.963, 3 + 1.963), abs=1e-3)
+    assert interval([0.5] * 10) == (0.5, 0.5, 0.5)
+    for count in (1, 17):
+        with pytest.raises(ValueError, match="2 to 16 values"):
+            interval([1.0] * count)
+
+
+def test_the_area_is_the_mean_height_of_the_curve():
+    assert area(result(0.8)) == pytest.approx(0.8 * 0.75)
+
+
+def test_a_comparison_pairs_seeds_and_counts_what_was_dropped():
+    better = [result(0.6, rollouts=40, turns=120), result(0.8, rollouts=40, turns=120)]
+    report = compare(better, [result(0.3), result(0.4)])
+    assert report["success_all"] == pytest.approx(interval([0.6, 0.8]))
+    assert report["success_hard_gain"] == pytest.approx(interval([0.3, 0.4]))
+    assert report["area_ratio_to_grpo"] == pytest.approx((2, 2, 2))
+    assert report["rollouts_ratio"] == pytest.approx((0.5, 0.5, 0.5))
+    assert report["turns_ratio"] == pytest.approx((0.6, 0.6, 0.6))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_variant_is_a_valid_recipe_that_differs_in_its_options_only(name):
+    recipe = recipe_of(VARIANTS[name].options, suite="locks", policy="policy", seed=3)
+    assert (recipe.seed, recipe.env.suite, recipe.model.path) == (3, "locks", "policy")
+    assert recipe.train.learning_rate == GRPO["train"]["learning_rate"]
+
+
+def test_only_training_tasks_of_hard_locks_are_demonstrated():
+    for suite in ("locks", "locks-2"):
+        shown = tasks(suite)
+        assert {LOCKS[task.family].difficulty for task in shown} == {"hard"}
+        assert {task.family for task in shown} <= set(families(suite))
+        assert all(task.seed < SEEDS_PER_FAMILY < GRPO["control"]["train_seeds_per_family"] for task in shown)
+
+
+@pytest.fixture(scope="module")
+def untrained(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("locks") / "policy"
+    make_policy(["Open hall.\nheading jammed", "click [1]"], folder, vocab_size=600, hidden_size=16, num_layers=1)
+    return folder
+
+
+def test_a_measure_is_the_product_of_the_presses_probabilities(untrained):
+    """Scored one by one with the plain model, over the same held-out tasks."""
+    model, tokenizer = load_policy(untrained)
+    first_seed = Evaluation().first_seed
+    chances = []
+    for seed in range(first_seed, first_seed + TASKS_PER_FAMILY):
+        for family in families("locks"):
+            total = 0.0
+            for example in solution_turns(Task(env="locks", family=family, seed=seed), Renderer(tokenizer), tokenizer):
+                ids = torch.tensor([example.token_ids])
+                logprobs = model(input_ids=ids).logits[0].log_softmax(-1)
+                learned = [i for i, flag in enumerate(example.learned) if flag]
+                assert tokenizer.decode([example.token_ids[i] for i in learned]).startswith("click [")
+                total += sum(logprobs[i - 1, example.token_ids[i]].item() for i in learned)
+            chances.append(torch.tensor(total).exp().item())
+    measured = Measure("locks", first_seed, tokenizer)(model)
+    assert measured["all"] == pytest.approx(sum(chances) / len(chances), rel=1e-3)
+
+
+@pytest.mark.parametrize("demonstrations", [False, True])
+def test_a_run_ends_with_its_budget_and_only_the_pool_can_train_an_ignorant_policy(tmp_path, untrained, demonstrations):
+    """This policy presses nothing, so every group fails: without demonstrations nothing is ever trained."""
+    options = [*VARIANTS["success_pool"].options, "train.groups_per_batch=1"]
+    recipe = recipe_of(options, suite="locks", policy=str(untrained), seed=0)
+    ended = run(recipe, tmp_path / "run", BUDGET_TOKENS, demonstrations=demonstrations)
+    ledger = Ledger.open(tmp_path / "run")
+    totals = ledger.totals()
+    ledger.close()
+    per_phase = recipe.max_groups_ahead * 8 * recipe.rollout.max_turns * recipe.rollout.max_tokens
+    assert ended.tokens == ended.curve[-1][0] == BUDGET_TOKENS
+    assert BUDGET_TOKENS <= totals.response_tokens <= BUDGET_TOKENS + per_phase
+    assert (ended.rollouts, ended.turns) == (totals.train_rollouts, totals.turns), "evaluations and the expert left out"
+    assert (totals.replayed > 0) == (ended.train_steps > 0) == demonstrations
+    assert totals.lost == totals.trained_twice == 0
+
+
+def test_a_report_is_made_of_kept_runs_and_ends_with_one_json_line(tmp_path):
+    runs = tmp_path / "runs.jsonl"
+    shares = {"grpo": 0.2, "success_pool": 0.4, "grpo_sft": 0.3}
+    keys = [("locks", name, seed) for name in shares for seed in (0, 1)]
+    runs.write_bytes(b"".join(msgspec.json.encode((key, result(shares[key[1]]))) + b"\n" for key in keys))
+    arguments = ["--suite", "locks", "--seeds", "0-1", "--budget-tokens", "100", "--runs", str(runs), "--json"]
+    for name in ("success_pool", "grpo_sft"):
+        arguments += ["--variant", name]
+    outcome = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    report = json.loads(outcome.output.splitlines()[-1])
+    assert report["seeds"] == [0, 1]
+    assert report["variants"]["success_pool"]["area_ratio_to_grpo"] == pytest.approx([2, 2, 2])
+    assert report["variants"]["success_pool"]["success_hard_gain_over_grpo_sft"] == pytest.approx([0.1, 0.1, 0.1])
+    assert set(report["variants"]) == set(shares)
+
+
+def test_runs_of_another_budget_are_not_mixed_in(tmp_path):
+    runs = tmp_path / "runs.jsonl"
+    runs.write_bytes(msgspec.json.encode((("locks", "grpo", 0), result(0.2))) + b"\n")
+    outcome = CliRunner().invoke(main, ["--suite", "locks", "--seeds", "0-1", "--runs", str(runs)])
+    assert outcome.exit_code == 2
+    assert "another budget" in outcome.output

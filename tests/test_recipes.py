@@ -1,0 +1,47 @@
+"""The recipes that ship: valid, and different from each other in what their READMEs name and in nothing else."""
+
+from pathlib import Path
+
+import pytest
+
+from quartet.recipe_file import changed_knobs, load_recipe
+from quartet.runtime.plan import check_recipe
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+NAMES = sorted(folder.name for folder in RECIPES.iterdir() if (folder / "recipe.toml").is_file())
+STATISTICS = {"advantage.name", "loss.aggregation", "loss.kl_coefficient"}
+DIFFERENCES = {
+    "dart_paper": {
+        *STATISTICS,
+        "train.min_turn_entropy_percentile",
+        "control.dynamic_rollouts.min_rollouts",
+        "control.longest_success.factor",
+        "control.longest_success.groups_per_exploration",
+        "control.longest_success.min_successes",
+        "control.longest_success.truncated_share",
+    },
+    "dart_code": {
+        *STATISTICS,
+        "control.allocator",
+        "control.horizon",
+        "loss.clip_low",
+        "loss.name",
+        "replay.choice",
+        "replay.max_replays",
+        "replay.mode",
+    },
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_recipe_names_parts_that_exist(name, monkeypatch):
+    monkeypatch.chdir(RECIPES.parent)
+    recipe = load_recipe(RECIPES / name / "recipe.toml")
+    assert recipe.name == name
+    check_recipe(recipe)
+
+
+@pytest.mark.parametrize("name", DIFFERENCES)
+def test_the_three_darts_differ_in_named_options_only(name):
+    dart, other = (load_recipe(RECIPES / folder / "recipe.toml") for folder in ("dart", name))
+    assert set(changed_knobs(dart, other)) == DIFFERENCES[name] | {"name"}
