@@ -136,3 +136,24 @@ def import_(run: Path, file: Path, as_json: bool) -> None:
         if as_json
         else f"{summary.stored} demonstrations stored, {summary.known} were there already{left_out}"
     )
+
+
+@command.command(short_help="Delete blobs that nothing refers to.")
+@RUN
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def gc(run: Path, as_json: bool) -> None:
+    """Delete the blobs of RUN, which must not be at work, that no trajectory refers to.
+
+    Crashes and disk budgets leave some; every other blob stays. The file of a SQLite ledger keeps its size: what is
+    free in it is used again.
+    """
+    from quartet.data.ledger import Ledger
+    from quartet.runtime.run_dir import RunLock
+
+    with RunLock(run):
+        ledger = Ledger.open(run)
+        try:
+            deleted = ledger.collect_garbage()
+        finally:
+            ledger.close()
+    click.echo(json.dumps({"deleted": deleted}) if as_json else f"{deleted} blobs deleted")

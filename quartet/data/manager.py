@@ -159,6 +159,7 @@ class DataManager:
         if self._time() - self._swept_at < SWEEP_SECONDS:
             return
         self._swept_at = self._time()
+        self._ledger.shorten_log()
         if reason := self._retention.sweep():
             self._ledger.request_stop(reason)
 

@@ -6,6 +6,7 @@ import secrets
 from pathlib import Path
 
 from quartet.data.database.base import Database, Durability
+from quartet.data.database.file_system import refuse_network_file_system
 from quartet.data.database.postgresql import PostgresqlDatabase
 from quartet.data.database.sqlite import FILE, SqliteDatabase
 from quartet.errors import LedgerError
@@ -22,11 +23,13 @@ def has_database(run_dir: Path) -> bool:
 
 
 def create_database(run_dir: Path, durability: Durability, url: str) -> Database:
-    """An empty database for a new run; `url` empty means SQLite. Raises `LedgerError` when the run has one."""
+    """An empty database for a new run; `url` empty means SQLite. Raises `LedgerError` when the run has one,
+    `SetupError` for SQLite on a network file system."""
     if has_database(run_dir):
         raise LedgerError(f"there is a run in {run_dir} already", "go on with it by --resume, or give another name")
     run_dir.mkdir(parents=True, exist_ok=True)
     if not url:
+        refuse_network_file_system(run_dir)
         return SqliteDatabase(run_dir / FILE, durability)
     schema = f"quartet_{re.sub(r'[^a-z0-9]+', '_', run_dir.name.lower())[:40]}_{secrets.token_hex(4)}"
     database = PostgresqlDatabase(url, schema)

@@ -52,6 +52,10 @@ class Database(ABC):
     def check(self) -> None:
         """Raise `LedgerError` when there is no intact database."""
 
+    def shorten_log(self) -> bool:
+        """Keep the database's write-ahead log bounded, if that is ours to do; False when somebody prevents it."""
+        return True
+
     @abstractmethod
     def drop(self) -> None:
         """Delete all of the run's tables, for good."""

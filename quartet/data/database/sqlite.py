@@ -43,6 +43,23 @@ class SqliteDatabase(Database):
         if findings != ["ok"]:
             self._damaged("; ".join(str(finding) for finding in findings))
 
+    def shorten_log(self) -> bool:
+        """Start the log again from its beginning when it is long: readers that overlap all the time never let it.
+
+        Waits up to a second for those that read from it. False when one has been reading for longer.
+        """
+        log = self.path.with_name(f"{self.path.name}-wal")
+        if not log.exists() or log.stat().st_size <= PAGE_BYTES * WAL_PAGES:
+            return True
+        connection: Any = self._engine.raw_connection()
+        try:
+            connection.execute("PRAGMA busy_timeout = 1000")
+            busy, _, _ = connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+            connection.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_SECONDS * 1000)}")
+        finally:
+            connection.close()
+        return not busy
+
     def drop(self) -> None:
         self.close()
         for suffix in ("", "-wal", "-shm"):

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 
 from quartet.data.ledger.part import LedgerPart
-from quartet.data.schema import groups, trajectories
+from quartet.data.schema import blobs, groups, trajectories
 from quartet.types import GroupState, Purpose
 
 _OVER = (GroupState.TRAINED, GroupState.DROPPED)
@@ -22,6 +22,28 @@ class DiskSpace(LedgerPart):
             counted = sa.select(sa.func.sum(size), sa.func.max(trajectories.c.id)).where(trajectories.c.id > after)
             total, last = connection.execute(counted).one()
         return int(total or 0), last or after
+
+    def shorten_log(self) -> bool:
+        """Keep the database's log bounded. False, with an event, when a reader has held it for too long."""
+        if shortened := self._database.shorten_log():
+            return shortened
+        self.event("log_held", advice="a program has been reading the ledger in one transaction: close it")
+        return False
+
+    def collect_garbage(self) -> int:
+        """Delete the blobs that no trajectory names; returns how many. Only for a run at rest.
+
+        Large blobs are written before their row is committed: those of a worker at work would go too.
+        """
+        names = sa.select(trajectories.c.blob, trajectories.c.screenshots_blob)
+        with self._database.read() as connection:
+            used = {bytes.fromhex(name) for row in connection.execute(names) for name in row if name}
+        with self._database.write() as connection:
+            stored = {row.digest for row in connection.execute(sa.select(blobs.c.digest))}
+            unused = [digest.hex() for digest in stored - used]
+            unused += [name for name in self._store.blobs.files.digests() if bytes.fromhex(name) not in used]
+            self._store.blobs.delete(connection, unused)
+        return len(unused)
 
     def drop_screenshots(self, limit: int) -> int:
         """Delete the screenshots of the oldest `limit` rollouts whose groups are over; returns how many bytes.
