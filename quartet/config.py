@@ -348,6 +348,10 @@ class Disk(Section):
     """Newest trainer checkpoints kept on disk."""
     max_blob_megabytes: Positive = 2000
     """When blobs outgrow this, screenshots of trained or dropped rollouts go first; then the run stops, explained."""
+    max_record_age_seconds: Annotated[float, Field(gt=0)] | None = None
+    """Records of rollouts whose groups are over are deleted at this age; their rows stay. Unset, they are kept."""
+    max_record_age_versions: Positive | None = None
+    """The same, counted in policy versions that have been committed since their newest token."""
     min_free_megabytes: Positive = 200
     """With less free disk than this nothing new is started."""
 

@@ -26,9 +26,12 @@ LARGEST_IN_DATABASE_BYTES = 64 * 1024
 _LEVEL = 3
 _BLOBS_PER_QUERY = 500
 _ROW = {"digest": sa.bindparam("digest"), "data": sa.bindparam("data")}
+_ONE = sa.literal_column("1")
 _INSERT = Prepared(
     **{
-        name: insert(blobs).values(_ROW).on_conflict_do_update(index_elements=["digest"], set_={"data": _ROW["data"]})
+        name: insert(blobs)
+        .values(_ROW)
+        .on_conflict_do_update(index_elements=["digest"], set_={"data": _ROW["data"], "uses": blobs.c.uses + _ONE})
         for name, insert in (("sqlite", sqlite.insert), ("postgresql", postgresql.insert))
     }
 )
@@ -91,6 +94,12 @@ class BlobStore:
                 rows = connection.execute(sa.select(blobs.c.digest, blobs.c.data).where(blobs.c.digest.in_(page)))
                 compressed |= {row.digest.hex(): row.data for row in rows}
         return {digest: self._open(digest, compressed.get(digest)) for digest in wanted}
+
+    def release(self, connection: Connection, digest: str) -> None:
+        """One row fewer refers to a small blob: it goes with the last one. A large one is left for `delete`."""
+        mine = blobs.c.digest == bytes.fromhex(digest)
+        connection.execute(sa.update(blobs).where(mine).values(uses=blobs.c.uses - 1))
+        connection.execute(sa.delete(blobs).where(mine, blobs.c.uses < 1))
 
     def delete(self, connection: Connection, digests: Iterable[str]) -> None:
         """Remove blobs, wherever they lie; one that is gone already is fine."""

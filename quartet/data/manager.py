@@ -70,7 +70,7 @@ class DataManager:
         self._replay = lookup("replay", recipe.replay.name, REPLAYS)(recipe, ledger)
         self._admission = Admission(recipe, ledger)
         self._evaluation = PeriodicEvaluation(recipe, ledger, recorder, families)
-        self._retention = Retention(recipe.disk, ledger, ledger.run_dir)
+        self._retention = Retention(recipe.disk, ledger, ledger.run_dir, clock=clock)
         self._swept_at = 0.0
         self._training_clock = TrainingClock(ledger, clock())
         self._stop_rule = StopRule(recipe.train, ledger)

@@ -35,7 +35,8 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "CREATE INDEX replays_by_trajectory ON replays (trajectory_id)",
     ),
     2: (
-        "CREATE TABLE blobs (id INTEGER NOT NULL, digest BLOB NOT NULL, data BLOB NOT NULL, PRIMARY KEY (id))",
+        "CREATE TABLE blobs (id INTEGER NOT NULL, digest BLOB NOT NULL, data BLOB NOT NULL,"
+        " uses INTEGER NOT NULL DEFAULT 1, PRIMARY KEY (id))",
         "CREATE UNIQUE INDEX one_blob_per_digest ON blobs (digest)",
         "DROP INDEX trajectories_by_rollout",
         "DROP INDEX trajectories_by_screenshots",

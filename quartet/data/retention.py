@@ -1,6 +1,8 @@
 """The disk budget of a run: which policies stay, and which pictures go first."""
 
 import shutil
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from quartet.config import Disk
@@ -14,7 +16,8 @@ _ROLLOUTS_PER_STEP = 500
 class Retention:
     """Keeps a run inside its disk budget. Weights outside the run's own folder are never touched."""
 
-    def __init__(self, disk: Disk, ledger: Ledger, run_dir: Path) -> None:
+    def __init__(self, disk: Disk, ledger: Ledger, run_dir: Path, *, clock: Callable[[], float] = time.time) -> None:
+        self._clock, self._old_to = clock, 0
         self._disk, self._ledger, self._policies = disk, ledger, (run_dir / "policies").resolve()
         self._run_dir = run_dir
         self._blob_bytes, self._counted_to = 0, 0
@@ -22,6 +25,7 @@ class Retention:
     def sweep(self) -> str | None:
         """Delete what is over the budget; returns the reason why the run must stop, or None."""
         self._sweep_policies()
+        self._sweep_old_records()
         return self._sweep_blobs() or self._check_free()
 
     def _sweep_policies(self) -> None:
@@ -37,6 +41,22 @@ class Retention:
                 # The row first: a crash in between leaves a folder nobody uses, not a row without its folder.
                 self._ledger.mark_deleted(policy.version)
                 shutil.rmtree(folder, ignore_errors=True)
+
+    def _sweep_old_records(self) -> None:
+        age, versions = self._disk.max_record_age_seconds, self._disk.max_record_age_versions
+        if age is None and versions is None:
+            return
+        while True:
+            freed, old_to = self._ledger.drop_records(
+                self._old_to,
+                _ROLLOUTS_PER_STEP,
+                created_before=None if age is None else self._clock() - age,
+                version_below=None if versions is None else self._ledger.latest_policy().version - versions,
+            )
+            self._blob_bytes -= freed
+            if old_to == self._old_to:
+                return
+            self._old_to = old_to
 
     def _folder(self, path: str) -> Path:
         """A policy's folder; a relative path is relative to the run."""

@@ -50,6 +50,7 @@ blobs = Table(
     Column("id", Integer, primary_key=True),
     Column("digest", LargeBinary, nullable=False),  # SHA-256 of what was stored, before compression
     Column("data", LargeBinary, nullable=False),
+    Column("uses", Integer, nullable=False, server_default="1"),  # how often it was written: by so many rows
     Index("one_blob_per_digest", "digest", unique=True),
 )
 

@@ -2,9 +2,11 @@
 
 import os
 
+import sqlalchemy as sa
 from samples import finish, plan, recipe, trainable_group
 
 from quartet.data.retention import Retention
+from quartet.data.schema import trajectories
 
 
 def retention(ledger, **disk) -> Retention:
@@ -90,3 +92,56 @@ def test_late_work_has_no_pictures_to_keep_for_ever(ledger, clock):
     finish(ledger, lease, screenshot=os.urandom(50_000))
     ledger.drop_group(group_id, "too_few_countable")
     assert ledger.drop_screenshots(100) > 50_000
+
+
+def sweep_records(ledger, clock, **disk) -> list[int]:
+    """Rollouts that still have a record afterwards."""
+    knobs = recipe(disk={"min_free_megabytes": 1, **disk}).disk
+    assert Retention(knobs, ledger, ledger.run_dir, clock=clock).sweep() is None
+    kept = sa.select(trajectories.c.rollout_id).where(trajectories.c.blob != "").order_by(trajectories.c.id)
+    with ledger._database.read() as connection:
+        return list(connection.execute(kept).scalars())
+
+
+def train_one(ledger) -> None:
+    ledger.commit_batch(ledger.claim_batch("t", 1, 100, "mask", 60), "p", {})
+
+
+def test_old_records_go_by_age_and_their_rows_stay(ledger, clock):
+    trainable_group(ledger, screenshot=b"png")
+    train_one(ledger)
+    clock.now += 100
+    trainable_group(ledger, screenshot=b"png")
+    train_one(ledger)
+    totals = ledger.totals()
+    assert sweep_records(ledger, clock, max_record_age_seconds=101) == [1, 2, 3, 4]
+    clock.now += 50
+    assert sweep_records(ledger, clock, max_record_age_seconds=101) == [3, 4]
+    assert ledger.totals() == totals
+    assert ledger.check().findings == []
+    assert ledger.collect_garbage() == 0
+    assert ledger._store.load(*blobs_of(ledger, 3)).turns[0].observation.screenshot == b"png", "shared: it stays"
+
+
+def test_old_records_go_by_policy(ledger, clock):
+    for version in range(4):
+        trainable_group(ledger, versions=(version,))
+        train_one(ledger)
+    assert sweep_records(ledger, clock, max_record_age_versions=2) == [5, 6, 7, 8]
+
+
+def test_what_is_in_use_stays_however_old(ledger, clock):
+    trainable_group(ledger)
+    train_one(ledger)
+    ledger.store_successes(plan().task, [2], keep=8)
+    waiting = trainable_group(ledger)
+    trainable_group(ledger)
+    clock.now += 1e6
+    assert sweep_records(ledger, clock, max_record_age_seconds=1) == [2, 3, 4, 5, 6]
+    assert len(ledger.load_group(waiting).members) == 2
+
+
+def blobs_of(ledger, rollout_id: int) -> tuple[str, str]:
+    names = sa.select(trajectories.c.blob, trajectories.c.screenshots_blob)
+    with ledger._database.read() as connection:
+        return tuple(connection.execute(names.where(trajectories.c.rollout_id == rollout_id)).one())

@@ -6,8 +6,23 @@ from quartet.errors import SetupError
 
 _MOUNTS = Path("/proc/self/mounts")
 NETWORK_TYPES = frozenset(
-    ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "glusterfs")
-    + ("beegfs", "gpfs", "ocfs2", "gfs2", "fuse.sshfs", "fuse.glusterfs")
+    (
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "afs",
+        "ceph",
+        "lustre",
+        "glusterfs",
+        "beegfs",
+        "gpfs",
+        "ocfs2",
+        "gfs2",
+        "fuse.sshfs",
+        "fuse.glusterfs",
+    )
 )
 
 

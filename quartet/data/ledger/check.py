@@ -65,7 +65,9 @@ class Check(RunTotals):
         last = 0
         columns = (trajectories.c.id, trajectories.c.blob, trajectories.c.screenshots_blob)
         while True:
-            page = sa.select(*columns).where(trajectories.c.id > last, trajectories.c.status != Status.DAMAGED)
+            page = sa.select(*columns).where(
+                trajectories.c.id > last, trajectories.c.status != Status.DAMAGED, trajectories.c.blob != ""
+            )
             with self._database.read() as connection:
                 rows = connection.execute(page.order_by(trajectories.c.id).limit(_PAGE_ROWS)).all()
             if not rows:

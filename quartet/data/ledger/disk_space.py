@@ -1,12 +1,17 @@
 """What the run keeps on disk: bytes of blobs, and the screenshots that may go."""
 
 import sqlalchemy as sa
+from sqlalchemy import Connection
 
 from quartet.data.ledger.part import LedgerPart
-from quartet.data.schema import blobs, groups, trajectories
+from quartet.data.schema import blobs, groups, pool, trajectories
 from quartet.types import GroupState, Purpose
 
-_OVER = (GroupState.TRAINED, GroupState.DROPPED)
+_IS_OVER = sa.or_(
+    groups.c.state.in_((GroupState.TRAINED, GroupState.DROPPED)),
+    sa.and_(groups.c.purpose != Purpose.TRAIN, groups.c.state == GroupState.CLOSED),
+)
+_POOLED = sa.select(pool.c.id).where(pool.c.rollout_id == trajectories.c.rollout_id, ~pool.c.outdated).exists()
 
 
 class DiskSpace(LedgerPart):
@@ -45,18 +50,55 @@ class DiskSpace(LedgerPart):
             self._store.blobs.delete(connection, unused)
         return len(unused)
 
+    def drop_records(
+        self, after: int, limit: int, *, created_before: float | None, version_below: int | None
+    ) -> tuple[int, int]:
+        """Delete the records and pictures of old rollouts whose groups are over; their rows stay, without a blob.
+
+        Looks at the oldest `limit` trajectories with an id above `after`. Old means created before a time (Unix
+        seconds), or with all tokens of versions below one. Demonstrations and the success pool's entries stay, and
+        large records wait for `collect_garbage`. Returns
+        how many bytes went, and the id up to which everything is old: who goes on from there looks at each row once.
+        """
+        page = (
+            sa.select(trajectories, _IS_OVER.label("over"), _POOLED.label("pooled"))
+            .join(groups, trajectories.c.group_id == groups.c.id)
+            .where(trajectories.c.id > after)
+            .order_by(trajectories.c.id)
+            .limit(limit)
+        )
+        freed = 0
+        with self._database.write() as connection:
+            for row in connection.execute(page).all():
+                newest = row.newest_version
+                aged = created_before is not None and row.created_at < created_before
+                outlived = version_below is not None and newest is not None and newest < version_below
+                if not (aged or outlived) or not row.over:
+                    break
+                after = row.id
+                if row.pooled or row.purpose == Purpose.DEMONSTRATION or not row.blob:
+                    continue
+                gone = {"blob": "", "blob_bytes": 0, "screenshots_blob": None}
+                connection.execute(sa.update(trajectories).where(trajectories.c.id == row.id).values(gone))
+                freed += row.blob_bytes + (row.screenshots_bytes if row.screenshots_blob else 0)
+                self._store.blobs.release(connection, row.blob)
+                self._delete_unshared(connection, {row.screenshots_blob} - {None})
+        return freed, after
+
+    def _delete_unshared(self, connection: Connection, pictures: set[str]) -> None:
+        """Equal pictures share a blob: it goes with the last row that points to it."""
+        shared = sa.select(trajectories.c.screenshots_blob).where(trajectories.c.screenshots_blob.in_(pictures))
+        self._store.blobs.delete(connection, pictures - set(connection.execute(shared).scalars()))
+
     def drop_screenshots(self, limit: int) -> int:
         """Delete the screenshots of the oldest `limit` rollouts whose groups are over; returns how many bytes.
 
         Over means trained, dropped, or closed and never to be trained: evaluations, demonstrations.
         """
-        over = sa.or_(
-            groups.c.state.in_(_OVER), sa.and_(groups.c.purpose != Purpose.TRAIN, groups.c.state == GroupState.CLOSED)
-        )
         oldest = (
             sa.select(trajectories.c.id, trajectories.c.screenshots_blob, trajectories.c.screenshots_bytes)
             .join(groups, trajectories.c.group_id == groups.c.id)
-            .where(trajectories.c.screenshots_blob.is_not(None), over)
+            .where(trajectories.c.screenshots_blob.is_not(None), _IS_OVER)
             .order_by(trajectories.c.id)
             .limit(limit)
         )
@@ -64,9 +106,5 @@ class DiskSpace(LedgerPart):
             rows = connection.execute(oldest).all()
             ids = [row.id for row in rows]
             connection.execute(sa.update(trajectories).where(trajectories.c.id.in_(ids)).values(screenshots_blob=None))
-            # Equal pictures share a file: it goes with the last row that points to it.
-            blobs = {row.screenshots_blob for row in rows}
-            shared = sa.select(trajectories.c.screenshots_blob).where(trajectories.c.screenshots_blob.in_(blobs))
-            blobs -= set(connection.execute(shared).scalars())
-            self._store.blobs.delete(connection, blobs)
+            self._delete_unshared(connection, {row.screenshots_blob for row in rows})
         return sum(row.screenshots_bytes for row in rows)
