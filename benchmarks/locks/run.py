@@ -97,9 +97,9 @@ class House:
 
     async def fill_pool(self) -> None:
         """Store the expert's successes."""
-        for member in await demonstrate(self._recipe, self._ledger, self._tokenizer, self._recorder):
-            keep = self._recipe.replay.entries_per_task
-            self._ledger.store_successes(member.trajectory.task, [member.rollout_id], keep)
+        shown = await demonstrate(self._recipe, self._ledger, self._tokenizer, self._recorder)
+        keep = self._recipe.replay.entries_per_task
+        self._ledger.store_demonstrations([member.trajectory for member in shown], keep)
 
     async def train(self, budget_tokens: int) -> list[tuple[int, dict[str, float]]]:
         """Phase after phase; returns the curve, whose last point is the budget."""
