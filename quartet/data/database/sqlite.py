@@ -23,7 +23,9 @@ class SqliteDatabase(Database):
     """One writer at a time, whatever it writes: `write_beside` is `write`. Readers never wait."""
 
     def __init__(self, path: Path, durability: Durability) -> None:
-        super().__init__(sa.create_engine(f"sqlite:///{path}"))
+        # Nothing is left to roll back when a connection returns to the pool: every use of one is a whole transaction.
+        super().__init__(sa.create_engine(f"sqlite:///{path}", pool_reset_on_return=None))
+        self._writing = self._engine.execution_options(write=True)
         self.path = path
         self._synchronous = "FULL" if durability == "full" else "NORMAL"
         event.listen(self._engine, "connect", self._prepare)
@@ -66,7 +68,7 @@ class SqliteDatabase(Database):
             self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
 
     def _writer(self, *, alone: bool) -> sa.Connection:
-        return self._engine.connect().execution_options(write=True)
+        return self._writing.connect()
 
     def _reader(self) -> sa.Connection:
         return self._engine.connect()
