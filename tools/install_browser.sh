@@ -1,9 +1,10 @@
 #!/bin/sh
-# Makes sure that there is a Chromium with fonts. Installs Debian's packages where the user may; otherwise uses the
-# browser that is there, or says what to install.
+# Makes sure that there is a Chromium with fonts: the headless shell to act in, the whole browser and its driver for the
+# parity tests. Installs Debian's packages where the user may; otherwise uses the browser that is there, or says what to
+# install.
 set -eu
 have() { command -v "$1" >/dev/null 2>&1; }
-packages="chromium chromium-driver fonts-dejavu-core"
+packages="chromium-headless-shell chromium chromium-driver fonts-dejavu-core"
 
 if have dpkg && dpkg -s $packages >/dev/null 2>&1; then exit 0; fi
 if have apt-get && [ "$(id -u)" = 0 ]; then
@@ -11,7 +12,7 @@ if have apt-get && [ "$(id -u)" = 0 ]; then
     apt-get update -qq && apt-get install -y -qq --no-install-recommends $packages >/dev/null && exit 0
     echo "apt-get could not install $packages" >&2
 fi
-for browser in chromium chromium-browser google-chrome google-chrome-stable; do
+for browser in chromium-headless-shell chrome-headless-shell chromium chromium-browser google-chrome google-chrome-stable; do
     if have "$browser"; then echo "using $(command -v "$browser")"; exit 0; fi
 done
 echo "Quartet needs Chromium: run 'sudo apt-get install $packages', or install Google Chrome, and try again." >&2

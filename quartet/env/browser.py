@@ -15,7 +15,9 @@ from quartet.env.cdp import Connection
 from quartet.env.page import Page
 from quartet.errors import EnvError, SetupError
 
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+# First the shell, the same browser without windows: a quarter less processor time per turn.
+SHELLS = ("chromium-headless-shell", "chrome-headless-shell")
+PROGRAMS = (*SHELLS, "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 START_TIMEOUT_SECONDS = 30.0
 EXIT_TIMEOUT_SECONDS = 5.0
 DISABLED_FEATURES = (
@@ -71,18 +73,25 @@ def find_chromium() -> str:
     chosen = os.environ.get("QUARTET_CHROMIUM")
     if chosen:
         if path := shutil.which(chosen):
-            return path
+            return _behind_script(path)
         raise SetupError(
             f"QUARTET_CHROMIUM is {chosen!r}, which is no program that can be run",
             "set it to the path of a Chromium or Chrome, or unset it",
         )
     for program in PROGRAMS:
         if path := shutil.which(program):
-            return path
+            return _behind_script(path)
     raise SetupError(
         f"no browser found: none of {', '.join(PROGRAMS)} is on PATH",
-        "install one (Debian: apt-get install chromium fonts-dejavu-core), or set QUARTET_CHROMIUM to its path",
+        "install one (Debian: apt-get install chromium-headless-shell fonts-dejavu-core), "
+        "or set QUARTET_CHROMIUM to its path",
     )
+
+
+def _behind_script(path: str) -> str:
+    """Debian's command for the shell is a script that stays in front of it: a signal would not reach the browser."""
+    program = Path(path).parent.parent / "lib" / "chromium" / "chromium-headless-shell"
+    return str(program) if Path(path).name == SHELLS[0] and program.exists() else path
 
 
 class Browser:
