@@ -7,6 +7,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from quartet.config import Recipe
+from quartet.data.exchange.lines import read_lines
 from quartet.data.exchange.record import TrajectoryRecord
 from quartet.errors import ConfigError
 from quartet.policy.chat import FORM, Chat, Message, exchanges
@@ -16,6 +17,7 @@ from quartet.rollout.renderer import Renderer
 from quartet.types import Call, FinishReason, Observation, Sampling, Status, Task, Trajectory, Turn
 
 ROLES = ("user", "assistant")
+_ADVICE = "a demonstration names its task: " + FORM.replace("]}", '], "family": "...", "seed": 0}')
 
 
 class ChatLine(Chat, frozen=True, kw_only=True):
@@ -68,7 +70,7 @@ def read_chat_trajectories(path: Path, env: str, renderer: Renderer) -> Iterator
     they have neither log-probs nor versions. Raises `ConfigError` that names the line.
     """
     open_lines: list[tuple[int, ChatLine]] = []
-    for number, line in _lines(path):
+    for number, line in read_lines(path, ChatLine, _ADVICE):
         if line.turn == 0:
             yield from _joined(path, open_lines, env, renderer)
             open_lines = []
@@ -79,18 +81,6 @@ def read_chat_trajectories(path: Path, env: str, renderer: Renderer) -> Iterator
             )
         open_lines.append((number, line))
     yield from _joined(path, open_lines, env, renderer)
-
-
-def _lines(path: Path) -> Iterator[tuple[int, ChatLine]]:
-    decoder = msgspec.json.Decoder(ChatLine)
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if line.strip():
-                try:
-                    yield number, decoder.decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                    task = FORM.replace("]}", '], "family": "...", "seed": 0}')
-                    raise ConfigError(f"{path}:{number}: {error}", f"a demonstration names its task: {task}") from error
 
 
 def _joined(

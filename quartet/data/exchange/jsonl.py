@@ -9,8 +9,9 @@ from typing import BinaryIO
 import msgspec
 
 from quartet.config import Recipe
+from quartet.data.exchange.lines import read_lines
 from quartet.data.exchange.record import TrajectoryRecord
-from quartet.errors import ConfigError, LedgerError
+from quartet.errors import LedgerError
 
 
 class JsonlWriter:
@@ -34,16 +35,7 @@ class JsonlWriter:
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, TrajectoryRecord]]:
     """Line numbers, from 1, and records. Raises `ConfigError` that names the line that is none."""
-    decoder = msgspec.json.Decoder(TrajectoryRecord)
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if line.strip():
-                try:
-                    yield number, decoder.decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                    raise ConfigError(
-                        f"{path}:{number}: no trajectory: {error}", "docs/exchange.md shows the format"
-                    ) from error
+    return read_lines(path, TrajectoryRecord, "docs/exchange.md shows the format")
 
 
 def _numbers(record: TrajectoryRecord) -> Iterator[float]:

@@ -1,0 +1,24 @@
+"""Files of one JSON object per line, read with the number of each line."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from quartet.errors import ConfigError
+
+T = TypeVar("T")
+
+
+def read_lines(path: Path, kind: type[T], advice: str) -> Iterator[tuple[int, T]]:
+    """Line numbers, from 1, and what stands there; empty lines are skipped. Raises `ConfigError` that names the line
+    that is no `kind`, with `advice`."""
+    decoder = msgspec.json.Decoder(kind)
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                try:
+                    yield number, decoder.decode(line)
+                except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                    raise ConfigError(f"{path}:{number}: no {kind.__name__}: {error}", advice) from error
