@@ -349,7 +349,9 @@ class Disk(Section):
     max_blob_megabytes: Positive = 2000
     """When blobs outgrow this, screenshots of trained or dropped rollouts go first; then the run stops, explained."""
     max_record_age_seconds: Annotated[float, Field(gt=0)] | None = None
-    """Records of rollouts whose groups are over are deleted at this age; their rows stay. Unset, they are kept."""
+    """Records of rollouts whose groups are over are deleted at this age; their rows stay. Unset, they are kept. It must
+    be longer than the time between two checkpoints: after a crash the batches since the last one are trained again. An
+    audit needs the records of the whole run."""
     max_record_age_versions: Positive | None = None
     """The same, counted in policy versions that have been committed since their newest token."""
     min_free_megabytes: Positive = 200

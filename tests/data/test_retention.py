@@ -2,11 +2,13 @@
 
 import os
 
+import pytest
 import sqlalchemy as sa
 from samples import finish, plan, recipe, trainable_group
 
 from quartet.data.retention import Retention
 from quartet.data.schema import trajectories
+from quartet.types import ReplayRule
 
 
 def retention(ledger, **disk) -> Retention:
@@ -139,6 +141,25 @@ def test_what_is_in_use_stays_however_old(ledger, clock):
     clock.now += 1e6
     assert sweep_records(ledger, clock, max_record_age_seconds=1) == [2, 3, 4, 5, 6]
     assert len(ledger.load_group(waiting).members) == 2
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+def test_a_success_that_a_group_to_be_trained_was_joined_by_stays(ledger, clock, claimed):
+    trainable_group(ledger)
+    train_one(ledger)
+    ledger.store_successes(plan().task, [2], keep=1)
+    failed = ledger.admit(plan(rollouts=1))
+    (lease,) = ledger.claim_rollouts("w", 1, 60)
+    finish(ledger, lease)
+    ledger.close_group(failed)
+    ledger.make_trainable(failed, [lease.rollout_id], 1, replayed={2: ReplayRule.STORED})
+    ledger.store_successes(plan().task, [lease.rollout_id], keep=1)  # rollout 2 is outdated now
+    batch = ledger.claim_batch("t", 1, 100, "mask", 60) if claimed else None
+    clock.now += 1e6
+    assert sweep_records(ledger, clock, max_record_age_seconds=1) == [2, 3]
+    if batch:
+        ledger.commit_batch(batch, "p", {})
+        assert sweep_records(ledger, clock, max_record_age_seconds=1) == [3]
 
 
 def blobs_of(ledger, rollout_id: int) -> tuple[str, str]:

@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from quartet.data.ledger.part import LedgerPart
-from quartet.data.schema import blobs, groups, pool, trajectories
+from quartet.data.schema import blobs, groups, pool, replays, trajectories
 from quartet.types import GroupState, Purpose
 
 _IS_OVER = sa.or_(
@@ -12,6 +12,16 @@ _IS_OVER = sa.or_(
     sa.and_(groups.c.purpose != Purpose.TRAIN, groups.c.state == GroupState.CLOSED),
 )
 _POOLED = sa.select(pool.c.id).where(pool.c.rollout_id == trajectories.c.rollout_id, ~pool.c.outdated).exists()
+
+_joined = groups.alias("joined")
+_AWAITED = (
+    sa.select(replays.c.id)
+    .join(_joined, replays.c.group_id == _joined.c.id)
+    .where(replays.c.trajectory_id == trajectories.c.id)
+    .where(_joined.c.state.in_((GroupState.TRAINABLE, GroupState.CLAIMED)))
+    .exists()
+)
+"""A stored success whose joined group is still to be trained, whether the pool still has it or not."""
 
 
 class DiskSpace(LedgerPart):
@@ -56,12 +66,12 @@ class DiskSpace(LedgerPart):
         """Delete the records and pictures of old rollouts whose groups are over; their rows stay, without a blob.
 
         Looks at the oldest `limit` trajectories with an id above `after`. Old means created before a time (Unix
-        seconds), or with all tokens of versions below one. Demonstrations and the success pool's entries stay, and
-        large records wait for `collect_garbage`. Returns
-        how many bytes went, and the id up to which everything is old: who goes on from there looks at each row once.
+        seconds), or with all tokens of versions below one. Demonstrations, the success pool's entries and what a
+        group to be trained has been joined by stay, and large records wait for `collect_garbage`. Returns how many
+        bytes went, and the id up to which everything is old: who goes on from there looks at each row once.
         """
         page = (
-            sa.select(trajectories, _IS_OVER.label("over"), _POOLED.label("pooled"))
+            sa.select(trajectories, _IS_OVER.label("over"), sa.or_(_POOLED, _AWAITED).label("needed"))
             .join(groups, trajectories.c.group_id == groups.c.id)
             .where(trajectories.c.id > after)
             .order_by(trajectories.c.id)
@@ -76,7 +86,7 @@ class DiskSpace(LedgerPart):
                 if not (aged or outlived) or not row.over:
                     break
                 after = row.id
-                if row.pooled or row.purpose == Purpose.DEMONSTRATION or not row.blob:
+                if row.needed or row.purpose == Purpose.DEMONSTRATION or not row.blob:
                     continue
                 gone = {"blob": "", "blob_bytes": 0, "screenshots_blob": None}
                 connection.execute(sa.update(trajectories).where(trajectories.c.id == row.id).values(gone))
