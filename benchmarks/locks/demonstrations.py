@@ -3,20 +3,23 @@
 They go two ways: into the success pool of a run, and as chats into a cold start. Both get the same trajectories.
 """
 
-import json
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 
+import msgspec
 from transformers import PreTrainedTokenizerBase
 
 from quartet.config import Recipe
+from quartet.data.exchange.chat import ROLES
 from quartet.data.ledger import Ledger
 from quartet.env import make_pool
 from quartet.env.locks import LOCKS, SUITES, code, solution
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
+from quartet.policy.chat import Chat, Message
 from quartet.rollout.engine.base import GenerateRequest, GenerateResult
-from quartet.rollout.prompt import turn_text
+from quartet.rollout.loop.latest import LatestLoop
 from quartet.rollout.renderer import Renderer
 from quartet.rollout.worker import RolloutWorker
 from quartet.types import FinishReason, GroupMember, Purpose, RolloutPlan, Task
@@ -74,11 +77,7 @@ async def demonstrate(
 
 def write_chats(members: Sequence[GroupMember], file: Path) -> Path:
     """Every turn of the demonstrations as one chat of supervised fine-tuning; returns `file`."""
-    lines: list[str] = []
-    for trajectory in (member.trajectory for member in members):
-        actions = [turn.action for turn in trajectory.turns]
-        for number, turn in enumerate(trajectory.turns):
-            user = {"role": "user", "content": turn_text(turn.observation, actions[:number])}
-            lines.append(json.dumps({"messages": [user, {"role": "assistant", "content": turn.response}]}))
-    file.write_text("".join(line + "\n" for line in lines))
+    conversations = (texts for member in members for texts in LatestLoop().chats(member.trajectory.turns))
+    chats = [Chat([Message(*said) for said in zip(cycle(ROLES), texts)]) for texts in conversations]
+    file.write_bytes(msgspec.json.Encoder().encode_lines(chats))
     return file
