@@ -119,7 +119,8 @@ def _reason_to_leave_out(trajectory: Trajectory, recipe: Recipe, families: set[s
     task = trajectory.task
     if not (trajectory.success and trajectory.status.countable and trajectory.calls):
         return "no_success"
-    trained = task.env == recipe.env.name and task.family in families
+    # Control draws tasks without parameters; the pool's key names none, so one with some would join another task.
+    trained = task.env == recipe.env.name and task.family in families and not task.params
     if not trained or not 0 <= task.seed < recipe.control.train_seeds_per_family:
         return "other_task"
     longest = max(len(call.prompt_ids) + len(call.response_ids) for call in trajectory.calls)
