@@ -1,7 +1,9 @@
-"""Free space, and the error of a full disk."""
+"""Files that are whole or not there, free space, and the error of a full disk."""
 
 import errno
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from quartet.errors import SetupError
@@ -9,6 +11,14 @@ from quartet.errors import SetupError
 STOPPED_BY_DISK = "disk: "
 """How the reason of a stop for lack of space begins; the run then ends with the exit code of `SetupError`."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Where to write what takes the place of `path` at the end of the block: nobody ever sees half of it."""
+    fresh = path.with_name(path.name + ".writing")
+    yield fresh
+    fresh.replace(path)
 
 
 def free_megabytes(folder: Path) -> float:

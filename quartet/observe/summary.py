@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from quartet.config import Recipe
+from quartet.data.disk import whole_file
 from quartet.data.ledger import Ledger
 from quartet.env import undemonstrated_families
 
@@ -75,8 +76,14 @@ def write_summary(
 ) -> Summary:
     """Build the summary and write `summary.json` into the run."""
     summary = build_summary(recipe, ledger, wall_seconds=wall_seconds, control=control)
-    (run_dir / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    save_summary(run_dir, summary)
     return summary
+
+
+def save_summary(run_dir: Path, summary: Summary) -> None:
+    """Write `summary.json`, whole or not at all."""
+    with whole_file(run_dir / "summary.json") as fresh:
+        fresh.write_text(json.dumps(summary, indent=2) + "\n")
 
 
 def evaluation_summary(recipe: Recipe, ledger: Ledger, policy: Path) -> Summary:

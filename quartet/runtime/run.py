@@ -1,6 +1,5 @@
 """What the commands do: a whole training run, the evaluation of a policy, the supervised control."""
 
-import json
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from quartet.data.exchange.demonstrations import settle
 from quartet.data.ledger import Ledger
 from quartet.errors import ConfigError, InterruptedByUser, QuartetError, SetupError, StarvedError
 from quartet.observe.log import log_to_file
-from quartet.observe.summary import Results, Summary, after_tag, evaluation_summary, write_summary
+from quartet.observe.summary import Results, Summary, after_tag, evaluation_summary, save_summary, write_summary
 from quartet.runtime.plan import check_recipe
 from quartet.runtime.run_dir import RunLock, prepare
 from quartet.runtime.session import Session
@@ -96,7 +95,7 @@ def evaluate_policy(recipe: Recipe, policy: Path, run_dir: Path, *, quiet: bool)
     with Session(recipe, run_dir, quiet=quiet) as session:
         session.evaluate("eval")
         summary = evaluation_summary(recipe, session.ledger, policy)
-    (run_dir / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    save_summary(run_dir, summary)
     return summary
 
 

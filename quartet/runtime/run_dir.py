@@ -9,6 +9,7 @@ from types import TracebackType
 from quartet.config import Recipe
 from quartet.crash_points import crash_point
 from quartet.data.database import drop_database
+from quartet.data.disk import whole_file
 from quartet.errors import ConfigError, SetupError
 from quartet.recipe_file import load_recipe, refuse_changes, to_toml
 
@@ -45,10 +46,9 @@ def prepare(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = False)
 
 def _write_config(path: Path, recipe: Recipe) -> None:
     """Whole or not at all: what a resume compares itself with must not be half a file."""
-    fresh = path.with_name(path.name + ".writing")
-    fresh.write_text(to_toml(recipe))
-    crash_point("config.before")
-    fresh.replace(path)
+    with whole_file(path) as fresh:
+        fresh.write_text(to_toml(recipe))
+        crash_point("config.before")
     crash_point("config.after")
 
 
