@@ -38,6 +38,37 @@ def check(run: Path, as_json: bool) -> None:
         raise SystemExit(1)
 
 
+@command.command(short_help="Prove a run's promises from its receipts.")
+@RUN
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def audit(run: Path, as_json: bool) -> None:
+    """Train all steps of RUN, which must not be at work, again, and compare; needs `runtime.receipts`.
+
+    Exits with 1 when a promise is broken.
+    """
+    from quartet.errors import ConfigError
+    from quartet.observe.audit import audit as audit_run
+    from quartet.recipe_file import load_recipe
+    from quartet.runtime.run_dir import CONFIG, RunLock
+
+    if not load_recipe(run / CONFIG).runtime.receipts:
+        raise ConfigError(f"{run} kept no receipts, so nothing can be audited", "train with runtime.receipts = true")
+    with RunLock(run):
+        report = audit_run(run)
+    if as_json:
+        click.echo(json.dumps(report.to_dict()))
+    else:
+        for finding in report.findings:
+            click.secho(f"{finding.kind}: {finding.what}", fg="red")
+        click.echo(
+            f"{report.appended} rollouts appended, {report.trained} trained in {report.train_steps} train steps; "
+            f"lost {report.lost}, trained twice {report.trained_twice}, tokens over the bound {report.over_lag}; "
+            f"trained again: {'the same bits' if report.replay_identical else 'other weights'}"
+        )
+    if report.findings:
+        raise SystemExit(1)
+
+
 @command.command(short_help="Bring an older ledger up to date.")
 @RUN
 def upgrade(run: Path) -> None:

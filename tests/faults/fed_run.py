@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.crashes.made_up import TASK, made_up
@@ -11,7 +12,7 @@ from quartet.crash_points import VARIABLE
 from quartet.data.ledger import Ledger
 from quartet.observe.receipts import WorkerReceipts
 from quartet.recipe_file import to_toml
-from quartet.types import RolloutPlan
+from quartet.types import ReplayRule, RolloutPlan
 
 REPOSITORY = Path(__file__).parents[2]
 TRAINER = "quartet.runtime.module"
@@ -29,8 +30,8 @@ class FedRun:
         self._points = run_dir / "points"
         self._points.mkdir()
 
-    def feed(self, groups: int) -> None:
-        """Groups of two, one of which succeeded; their tokens say which group it is."""
+    def feed(self, groups: int, replayed: Mapping[int, ReplayRule] | None = None) -> None:
+        """Groups of two, one of which succeeded; their tokens say which group it is. `replayed` joins each of them."""
         for _ in range(groups):
             group_id = self.ledger.admit(RolloutPlan(task=TASK, num_rollouts=2, max_turns=1))
             leases = self.ledger.claim_rollouts("worker", 2, 60)
@@ -39,7 +40,7 @@ class FedRun:
                 self._receipts.appending(lease, trajectory)
                 self._receipts.appended(lease, self.ledger.append(lease, trajectory, 3))
             self.ledger.close_group(group_id)
-            self.ledger.make_trainable(group_id, [lease.rollout_id for lease in leases], 2)
+            self.ledger.make_trainable(group_id, [lease.rollout_id for lease in leases], 2, replayed=replayed)
 
     def train(self, module: str = TRAINER, *, killed_at: str | None = None) -> int:
         """Let a trainer process work to its end, or until it dies at a crash point; returns its exit code."""

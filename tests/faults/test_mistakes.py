@@ -1,11 +1,18 @@
 """The audit finds what it is there to find: trainers with a mistake that die at the worst moment, altered receipts."""
 
+import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from msgspec import structs
 
 from benchmarks.bandit import bandit_recipe
+from benchmarks.crashes.made_up import TASK, made_up
+from quartet.cli import cli
 from quartet.observe.audit import audit
+from quartet.observe.receipts import FOLDER
+from quartet.types import ReplayRule
 from tests.faults.fed_run import TRAINER, FedRun
 
 pytestmark = pytest.mark.slow
@@ -13,11 +20,16 @@ STEPS = 3
 
 
 @pytest.fixture
-def fed(tmp_path: Path, bandit_policy: Path) -> FedRun:
+def begun(tmp_path: Path, bandit_policy: Path) -> FedRun:
+    """Nothing waits for its trainer yet."""
     train = {"groups_per_batch": 1, "max_train_steps": STEPS}
-    run = FedRun(tmp_path / "run", bandit_recipe(bandit_policy, train=train, runtime={"receipts": True}))
-    run.feed(STEPS)
-    return run
+    return FedRun(tmp_path / "run", bandit_recipe(bandit_policy, train=train, runtime={"receipts": True}))
+
+
+@pytest.fixture
+def fed(begun: FedRun) -> FedRun:
+    begun.feed(STEPS)
+    return begun
 
 
 @pytest.mark.parametrize("point", ["commit_batch.before", "commit_batch.after"])
@@ -45,3 +57,29 @@ def test_forgotten_moments_are_found(fed: FedRun) -> None:
     report = audit(fed.run_dir)
     assert not report.replay_identical
     assert (report.lost, report.trained_twice) == (0, 0)
+
+
+def test_a_replayed_demonstration_is_not_taken_for_an_invented_rollout(begun: FedRun) -> None:
+    made = made_up(77, reward=1.0)
+    shown = structs.replace(made, calls=[structs.replace(call, logprobs=[], versions=[]) for call in made.calls])
+    begun.ledger.store_demonstrations([shown], keep=1)
+    (stored,) = begun.ledger.stored_successes(TASK, max_replays=1)
+    begun.feed(1, replayed={stored: ReplayRule.RECOMPUTE})
+    begun.feed(STEPS - 1)
+    assert begun.train() == 0
+    report = audit(begun.run_dir)
+    assert not report.findings
+    assert report.replay_identical
+    assert begun.ledger.totals().replayed == 1
+
+
+def test_the_command_says_what_the_audit_found(fed: FedRun) -> None:
+    assert fed.train() == 0
+    sound = CliRunner().invoke(cli, ["ledger", "audit", str(fed.run_dir)])
+    assert sound.exit_code == 0, sound.output
+    assert f"{2 * STEPS} trained in {STEPS} train steps; lost 0" in sound.output and "the same bits" in sound.output
+    (receipts,) = (fed.run_dir / FOLDER).glob("worker-*.jsonl")
+    receipts.write_text("")
+    broken = CliRunner().invoke(cli, ["ledger", "audit", str(fed.run_dir), "--json"])
+    assert broken.exit_code == 1
+    assert {finding["kind"] for finding in json.loads(broken.output)["findings"]} == {"invented"}

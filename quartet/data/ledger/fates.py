@@ -26,6 +26,12 @@ class Fates(LedgerPart):
         with self._database.read() as connection:
             return {row.rollout_id: _fate(row) for row in connection.execute(query)}
 
+    def demonstrations(self) -> frozenset[int]:
+        """Rollouts that no worker made: they were read from a file."""
+        query = sa.select(trajectories.c.rollout_id).where(trajectories.c.purpose == Purpose.DEMONSTRATION)
+        with self._database.read() as connection:
+            return frozenset(connection.execute(query).scalars())
+
     def load_final(self, rollout_id: int) -> Trajectory | None:
         """The trajectory that a rollout finished with, without screenshots; None when it has none. Raises
         `DamagedBlobError`."""

@@ -68,7 +68,7 @@ def audit(run_dir: Path) -> AuditReport:
         over_lag = retrace.over_lag
     except (UnexplainedWeightsError, CheckpointError, LedgerError) as error:
         findings.append(Finding(kind=REPLAY, what=error.what))
-    findings += [*_lost(testimony, chain, ledger), *_trained_twice(chain), *_invented(testimony, chain)]
+    findings += [*_lost(testimony, chain, ledger), *_trained_twice(chain), *_invented(testimony, chain, ledger)]
     findings += ledger.check().findings
     ledger.close()
     kinds = Counter(finding.kind for finding in findings)
@@ -100,11 +100,14 @@ def _trained_twice(chain: Sequence[Committing]) -> Iterator[Finding]:
             yield Finding(kind="trained_twice", what=f"rollout {rollout_id} was trained {times} times")
 
 
-def _invented(testimony: Testimony, chain: Sequence[Committing]) -> Iterator[Finding]:
-    """Every trained trajectory is, token for token, one that a worker offered and nobody refused."""
-    offered = testimony.offered()
+def _invented(testimony: Testimony, chain: Sequence[Committing], ledger: Ledger) -> Iterator[Finding]:
+    """Every trained trajectory is, token for token, one that a worker offered and nobody refused, or a demonstration
+    that was replayed."""
+    offered, demonstrations = testimony.offered(), ledger.demonstrations()
     for step in chain:
         for member in (member for group in step.groups for member in group.members):
+            if member.replay is not None and member.rollout_id in demonstrations:
+                continue
             if member.digest not in offered.get(member.rollout_id, ()):
                 what = f"train step {step.train_step} trained rollout {member.rollout_id} as no worker appended it"
                 yield Finding(kind="invented", what=what)
