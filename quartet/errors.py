@@ -17,7 +17,9 @@ class QuartetError(Exception):
 
 
 class ConfigError(QuartetError):
-    """A recipe or an override is wrong."""
+    """A recipe, an override or an argument is wrong."""
+
+    exit_code = 2
 
 
 class EnvError(QuartetError):

@@ -11,6 +11,7 @@ from benchmarks.bandit import bandit_recipe
 from quartet.data.disk import STOPPED_BY_DISK
 from quartet.data.ledger import Ledger
 from quartet.errors import SetupError
+from quartet.observe.presence import Presence
 from quartet.recipe_file import to_toml
 from quartet.types import RolloutPlan, Task
 from tests.data.samples import trajectory
@@ -33,6 +34,12 @@ def test_help_lists_every_command():
     assert shown.returncode == 0
     for command in ("train", "sft", "eval", "status", "stop"):
         assert command in shown.stdout
+
+
+def test_a_misspelt_command_gets_a_hint():
+    refused = quartet("statu")
+    assert refused.returncode == 2
+    assert "No such command 'statu'. Did you mean 'status'?" in refused.stderr
 
 
 def test_dry_run_prints_the_arithmetic_and_makes_nothing(recipe_path, tmp_path):
@@ -78,7 +85,7 @@ def test_dry_run_loads_no_model_library(recipe_path):
 )
 def test_a_wrong_recipe_is_refused_with_a_hint(recipe_path, override, message):
     refused = quartet("train", recipe_path, "--set", override, "--dry-run")
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert message in refused.stderr
     assert "Traceback" not in refused.stderr
 
@@ -100,10 +107,12 @@ def test_a_corrupted_ledger_is_named_and_left_alone(recipe_path, tmp_path, bandi
 def test_status_and_stop_of_a_finished_run(tmp_path, bandit_policy):
     ledger = Ledger.create(tmp_path / "run")
     ledger.register_initial_policy(str(bandit_policy))
+    Presence(ledger, "trainer").waits("a batch", "a group")
     ledger.close()
     status = json.loads(quartet("status", tmp_path / "run", "--json").stdout)
     assert status["running"] is False
     assert status["train_step"] == 0
+    assert [(module["state"], module["waiting_for"]) for module in status["modules"]] == [("not running", "")]
     stopped = json.loads(quartet("stop", tmp_path / "run", "--json").stdout)
     assert stopped["was_running"] is False
 
@@ -130,8 +139,14 @@ def test_export_says_what_it_wrote(stored_run, tmp_path):
     summary = json.loads(quartet(*arguments, "--any-outcome", "--json").stdout)
     assert (summary["trajectories"], summary["bytes"]) == (2, output.stat().st_size)
     unknown = quartet("ledger", "export", stored_run, "--format", "parket", "--output", output)
-    assert unknown.returncode == 1 and "Did you mean 'parquet'?" in unknown.stderr
+    assert unknown.returncode == 2 and "Did you mean 'parquet'?" in unknown.stderr
     assert len(output.read_text().splitlines()) == 2
+
+
+def test_a_run_without_receipts_cannot_be_audited(stored_run):
+    refused = quartet("ledger", "audit", stored_run)
+    assert refused.returncode == 2
+    assert "kept no receipts" in refused.stderr and "runtime.receipts = true" in refused.stderr
 
 
 def test_export_loads_no_more_than_it_needs(stored_run, tmp_path):
@@ -160,7 +175,7 @@ def test_export_loads_no_more_than_it_needs(stored_run, tmp_path):
 )
 def test_demonstrations_are_looked_for_at_once(recipe_path, overrides, message):
     refused = quartet("train", recipe_path, "--dry-run", *(f"--set={override}" for override in overrides))
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert message in refused.stderr
 
 
@@ -169,14 +184,14 @@ def test_a_wrong_demonstration_ends_the_run_before_it_begins(recipe_path, tmp_pa
     file.write_text('{"messages": [], "family": "fixed"}\n')
     knobs = ("--set", f"replay.demonstrations={file}", "--set", "replay.name=success_pool")
     refused = quartet("train", recipe_path, "--run-dir", tmp_path / "run", *knobs)
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert f"{file}:1: " in refused.stderr and "Traceback" not in refused.stderr
     assert not (tmp_path / "run" / "logs" / "trainer.jsonl").exists()
 
 
 def test_a_policy_folder_needs_tasks_to_be_evaluated_on(bandit_policy):
     refused = quartet("eval", bandit_policy)
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert "--recipe" in refused.stderr
 
 
@@ -236,5 +251,5 @@ def test_a_run_that_a_full_disk_ended_says_so_with_its_exit_code(recipe_path, tm
 
 def test_a_control_without_demonstrations_is_refused_at_once(recipe_path):
     done = quartet("train", recipe_path, "--dry-run", "--set", "evaluation.control=true")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "sft.data" in done.stderr

@@ -7,7 +7,7 @@ from typing import NoReturn
 import click
 
 from quartet import __version__
-from quartet.errors import QuartetError
+from quartet.errors import QuartetError, nearest
 
 COMMANDS = {
     "train": "Train a policy with reinforcement learning.",
@@ -15,7 +15,7 @@ COMMANDS = {
     "eval": "Evaluate a run or a policy on held-out tasks.",
     "status": "Show what a run is doing and what it waits for.",
     "stop": "Stop a run cleanly.",
-    "ledger": "Verify or upgrade a run's ledger, export from it, import into it.",
+    "ledger": "Verify, audit or upgrade a run's ledger, export from it, import into it.",
 }
 
 
@@ -30,6 +30,13 @@ class LazyGroup(click.Group):
             return None
         return importlib.import_module(f"quartet.cli.{cmd_name}").command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"No such command {args[0]!r}. {nearest(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -40,8 +47,8 @@ class LazyGroup(click.Group):
 def cli() -> None:
     """Quartet trains language and GUI agents with reinforcement learning.
 
-    Exit codes: 0 done, 1 failed (the message says what to do), 2 wrong usage, 3 starved (nothing to train),
-    4 the machine lacks something, 130 stopped by the user.
+    Exit codes: 0 done, 1 failed (the message says what to do), 2 wrong usage (of the command or in the recipe),
+    3 starved (nothing to train), 4 the machine lacks something, 130 stopped by the user.
     """
 
 

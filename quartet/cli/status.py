@@ -22,6 +22,7 @@ def command(run: Path, as_json: bool) -> None:
     status = StatusReader(run, ledger).read()
     running = supervisor_pid(run) is not None
     ledger.close()
+    status = status if running else status.at_rest()
     if as_json:
         click.echo(json.dumps(status.to_dict() | {"running": running}))
         return

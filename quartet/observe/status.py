@@ -4,13 +4,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct, structs, to_builtins
 
 from quartet.data.ledger import Ledger
 
 RECENT_ROLLOUTS = 100
 RECENT_TRAIN_STEPS = 8
 RATE_WINDOW_SECONDS = 20.0
+NOT_RUNNING = "not running"
 
 
 class ModuleStatus(Struct, frozen=True, kw_only=True):
@@ -46,6 +47,11 @@ class RunStatus(Struct, frozen=True, kw_only=True):
     """Training groups on their way, by state."""
     modules: list[ModuleStatus]
     stop_reason: str
+
+    def at_rest(self) -> "RunStatus":
+        """The same of a run that no process works on: what its modules said last is over."""
+        over = {"state": NOT_RUNNING, "waiting_for": "", "ends_when": ""}
+        return structs.replace(self, modules=[structs.replace(module, **over) for module in self.modules])
 
     def to_dict(self) -> dict[str, Any]:
         return to_builtins(self)
