@@ -184,6 +184,7 @@ def test_a_bound_on_age_leaves_them_alone(run, tmp_path):
         (chat("click left [1]", family="fixd"), "is of use to this run: 1 other_task"),
         (chat("click left [1]", seed=500), "1 other_task"),
         (chat("click left [1]", env="miniwob"), "1 other_task"),
+        (chat("click left [1]", params={"turns": 2}), "1 other_task"),
         (chat("click left [1]", success=False), "1 no_success"),
         (chat("click left [1]", read="left " * 2000), "1 too_long"),
         ("", "it is empty"),
