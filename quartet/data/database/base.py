@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import sqlalchemy as sa
 from sqlalchemy import exc
@@ -17,6 +17,9 @@ Access = Literal["read", "beside", "alone"]
 
 class Database(ABC):
     """Transactions on one run's tables; safe to share between threads, not across a fork."""
+
+    on_one_machine: ClassVar[bool]
+    """Whether all who open it are on one machine."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine

@@ -22,6 +22,8 @@ class PostgresqlDatabase(Database):
     always synchronous: with less, the death of the server would lose what was promised.
     """
 
+    on_one_machine = False
+
     def __init__(self, url: str, schema: str) -> None:
         super().__init__(_engine(url, schema))
         self.schema = schema

@@ -24,6 +24,8 @@ _HEADER = b"SQLite format 3\x00"
 class SqliteDatabase(Database):
     """One writer at a time, whatever it writes: `write_beside` is `write`. Readers never wait."""
 
+    on_one_machine = True
+
     def __init__(self, path: Path, durability: Durability) -> None:
         # Neither SQLAlchemy nor Python's sqlite3 begins or ends a transaction: `_transaction` does, in a fifth of the
         # time. Nothing is left to roll back when a connection returns to the pool.

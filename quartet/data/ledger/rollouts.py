@@ -50,6 +50,7 @@ class Rollouts(LedgerPart):
         """Return an unfinished rollout to the queue; a lease that is already lost is fine."""
         with self._database.write_beside() as connection:
             connection.execute(_held(lease).values(state=RolloutState.QUEUED, worker="", deadline=None))
+        self.doorbells.ring("worker")
 
     def append(self, lease: RolloutLease, trajectory: Trajectory, max_attempts: int) -> AppendOutcome:
         """Store a rollout's record, durably, and finish the rollout or queue its next attempt.
@@ -72,6 +73,7 @@ class Rollouts(LedgerPart):
                 )
         if kind is TrajectoryKind.SUPERSEDED:
             raise _lost(lease)
+        self.doorbells.ring("worker" if kind is TrajectoryKind.RETRIED else "manager")
         return _OUTCOMES[kind]
 
     def expire_leases(self, max_attempts: int | None = None) -> int:
@@ -102,6 +104,7 @@ class Rollouts(LedgerPart):
                 connection.execute(sa.update(rollouts).where(rollouts.c.id == row.id).values(then))
                 kind = "rollout_out_of_attempts" if spent else "lease_expired"
                 self._event(connection, kind, rollout_id=row.id, attempt=row.attempt, worker=row.worker)
+        self.doorbells.ring("worker")
         return len(rows)
 
     def _end(self, connection: Connection, lease: RolloutLease, status: Status, max_attempts: int) -> TrajectoryKind:
