@@ -26,8 +26,6 @@ from quartet.observe.record import Recorder
 from quartet.registry import lookup
 from quartet.types import GroupState, RolloutPlan
 
-IDLE_SECONDS = 0.1
-"""Pause between ticks in which nothing changed."""
 SWEEP_SECONDS = 10.0
 """Pause between looks at the disk."""
 TRAINING = "training"
@@ -76,10 +74,10 @@ class DataManager:
         self._stop_rule = StopRule(recipe.train, ledger)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Tick until told to stop."""
-        while not stop.is_set():
-            changed = self.tick()
-            await asyncio.sleep(0 if changed else IDLE_SECONDS)
+        """Tick until told to stop; after a tick that changed nothing wait for the doorbell."""
+        with self._ledger.doorbells.hang("manager") as bell:
+            while not stop.is_set():
+                await (asyncio.sleep(0) if self.tick() else bell.wait(stop))
         self._training_clock.save()
 
     def tick(self) -> bool:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from quartet.config import Recipe
+from quartet.data.doorbell import Doorbell
 from quartet.data.ledger import AppendOutcome, Ledger
 from quartet.env.base import Env, EnvPool
 from quartet.env.client import RemoteEnvPool
@@ -30,7 +31,6 @@ from quartet.rollout.watch import Watch, WatchedEngine, WatchedEnv
 from quartet.types import RolloutLease, Status, Trajectory
 
 LOG = logging.getLogger(__name__)
-POLL_SECONDS = 0.04
 REPORT_SECONDS = 0.5
 ENGINE_PATIENCE_SECONDS = 1.0
 """When every rollout has waited for the engine this long, the worker says that it does."""
@@ -65,8 +65,12 @@ class RolloutWorker:
 
         Raises, in an exception group, what `run_rollout` raises.
         """
+        with self._ledger.doorbells.hang("worker") as bell:
+            await self._run(stop, bell)
+
+    async def _run(self, stop: asyncio.Event, bell: Doorbell) -> None:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._work()) for _ in range(self._recipe.env.sessions)]
+            tasks = [group.create_task(self._work(bell)) for _ in range(self._recipe.env.sessions)]
             tasks.append(group.create_task(self._report()))
             await stop.wait()
             for task in tasks:
@@ -104,7 +108,7 @@ class RolloutWorker:
             del self._running[lease.rollout_id, lease.attempt]
             await self._pool.release(session, healthy=healthy)
 
-    async def _work(self) -> None:
+    async def _work(self, bell: Doorbell) -> None:
         """One slot: a session first, then a rollout for it, so that no lease runs out while an environment starts."""
         while True:
             try:
@@ -115,20 +119,20 @@ class RolloutWorker:
                 continue
             self._slots_with_session += 1
             try:
-                lease = await self._next_lease(session)
+                lease = await self._next_lease(session, bell)
             finally:
                 self._slots_with_session -= 1
             await self.run_rollout(lease, session)
 
-    async def _next_lease(self, session: Env) -> RolloutLease:
-        """Wait for a queued rollout. One slot polls, the others queue up behind it."""
+    async def _next_lease(self, session: Env, bell: Doorbell) -> RolloutLease:
+        """Wait for a queued rollout. One slot listens, the others queue up behind it."""
         try:
             async with self._claiming:
                 while True:
                     lease = self._claim()
                     if lease is not None:
                         return lease
-                    await asyncio.sleep(POLL_SECONDS)
+                    await bell.wait()
         except BaseException:
             await self._pool.release(session, healthy=True)
             raise

@@ -71,6 +71,7 @@ class Session:
 
     def _enter_phase(self, phase: str) -> None:
         self.ledger.set_value("phase", phase)
+        self.ledger.doorbells.ring("manager")
         self._supervisor.start(*SERVING)
 
 

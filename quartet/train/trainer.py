@@ -36,7 +36,6 @@ from quartet.types import Batch, Policy
 
 NAME = "trainer"
 """The same after every restart, so that the ledger gives a new trainer what its dead predecessor held."""
-POLL_SECONDS = 0.1
 
 
 class Trainer:
@@ -62,12 +61,13 @@ class Trainer:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Train until told to stop or `train.max_train_steps` is reached. Raises `StarvedError` when nothing comes."""
-        while not stop.is_set() and self.ledger.train_step() < self.recipe.train.max_train_steps:
-            if self.train_one():
-                await asyncio.sleep(0)
-            else:
-                self._explain_wait()
-                await asyncio.sleep(POLL_SECONDS)
+        with self.ledger.doorbells.hang("trainer") as bell:
+            while not stop.is_set() and self.ledger.train_step() < self.recipe.train.max_train_steps:
+                if self.train_one():
+                    await asyncio.sleep(0)
+                else:
+                    self._explain_wait()
+                    await bell.wait(stop)
         if not stop.is_set():
             self.ledger.request_stop(f"train.max_train_steps = {self.recipe.train.max_train_steps} reached")
 

@@ -3,11 +3,13 @@
 import threading
 
 import pytest
+import sqlalchemy as sa
 from pydantic import ValidationError
 from samples import finish, plan, recipe, trainable_group
 
 from quartet.config import Recipe
 from quartet.data.database import drop_database, find_database, has_database
+from quartet.data.database.prepared import Prepared
 from quartet.data.ledger import Ledger
 from quartet.errors import LedgerError
 from tests.postgresql import needs_postgresql, server_url
@@ -89,6 +91,15 @@ def test_a_connection_that_the_server_ends(ledger):
     with pytest.raises(LedgerError, match="what was committed is intact"), ledger._database.write() as connection:
         connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
     assert ledger.train_step() == 0  # the next call has a new connection
+
+
+def test_a_connection_that_the_server_ends_under_a_prepared_statement(ledger):
+    """Its error comes from the driver and not from SQLAlchemy: it is explained, and the connection not used again."""
+    end = Prepared(sa.select(sa.func.pg_terminate_backend(sa.func.pg_backend_pid())))
+    with pytest.raises(LedgerError, match="what was committed is intact"), ledger._database.write() as connection:
+        end(connection)
+    trainable_group(ledger)
+    assert ledger.totals().groups == {"trainable": 1}
 
 
 def test_half_made(tmp_path):

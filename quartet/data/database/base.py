@@ -2,8 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Literal
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, ClassVar, Literal
 
 import sqlalchemy as sa
 from sqlalchemy import exc
@@ -11,10 +11,15 @@ from sqlalchemy import exc
 from quartet.crash_points import transaction_crash_point
 
 Durability = Literal["process", "full"]
+Access = Literal["read", "beside", "alone"]
+"""What a transaction may do, and what may run at the same time: see `Database.read`, `write_beside` and `write`."""
 
 
 class Database(ABC):
     """Transactions on one run's tables; safe to share between threads, not across a fork."""
+
+    on_one_machine: ClassVar[bool]
+    """Whether all who open it are on one machine."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
@@ -22,7 +27,7 @@ class Database(ABC):
     @contextmanager
     def write(self) -> Iterator[sa.Connection]:
         """One write transaction. No other one runs at the same time, so what it reads holds until it commits."""
-        with self._explained(), self._writer(alone=True) as connection, connection.begin():
+        with self._explained(), self._transaction("alone") as connection:
             yield connection
             transaction_crash_point("before")
         transaction_crash_point("after")
@@ -33,7 +38,7 @@ class Database(ABC):
 
         It must lock the rows that it reads in order to change them (`with_for_update`).
         """
-        with self._explained(), self._writer(alone=False) as connection, connection.begin():
+        with self._explained(), self._transaction("beside") as connection:
             yield connection
             transaction_crash_point("before")
         transaction_crash_point("after")
@@ -41,7 +46,7 @@ class Database(ABC):
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
         """One consistent snapshot."""
-        with self._explained(), self._reader() as connection, connection.begin():
+        with self._explained(), self._transaction("read") as connection:
             yield connection
 
     def close(self) -> None:
@@ -61,19 +66,20 @@ class Database(ABC):
         """Delete all of the run's tables, for good."""
 
     @abstractmethod
-    def _writer(self, *, alone: bool) -> sa.Connection: ...
+    def _transaction(self, access: Access) -> AbstractContextManager[sa.Connection]:
+        """Begin; commit at the end of the block, roll back when it raises."""
 
     @abstractmethod
-    def _reader(self) -> sa.Connection: ...
-
-    @abstractmethod
-    def _explain(self, error: exc.DatabaseError) -> None:
-        """Raise the error a person can act on; return when the error is our own bug."""
+    def _explain(self, error: Any) -> None:
+        """Raise the error a person can act on, given the driver's own; return when it is a bug of ours."""
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
         try:
             yield
         except exc.DatabaseError as error:
+            self._explain(error.orig)
+            raise
+        except self._engine.dialect.loaded_dbapi.DatabaseError as error:  # of a prepared statement
             self._explain(error)
             raise

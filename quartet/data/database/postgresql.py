@@ -1,12 +1,13 @@
 """One schema of a PostgreSQL database per run: for workers on many machines."""
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import event, exc
 
-from quartet.data.database.base import Database
+from quartet.data.database.base import Access, Database
 from quartet.errors import LedgerError, SetupError
 
 _FULL, _GONE = "53100", ("08", "57P")
@@ -21,6 +22,8 @@ class PostgresqlDatabase(Database):
     always synchronous: with less, the death of the server would lose what was promised.
     """
 
+    on_one_machine = False
+
     def __init__(self, url: str, schema: str) -> None:
         super().__init__(_engine(url, schema))
         self.schema = schema
@@ -28,7 +31,6 @@ class PostgresqlDatabase(Database):
         self._lock = int.from_bytes(digest, "big", signed=True)
         self._writing = self._engine.execution_options(isolation_level="READ COMMITTED")
         self._reading = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-        event.listen(self._engine, "begin", self._begin)
 
     def create(self) -> None:
         """Make the run's schema. Raises `LedgerError` when it is there already."""
@@ -54,30 +56,26 @@ class PostgresqlDatabase(Database):
     def _name(self) -> str:
         return self._engine.url.render_as_string(hide_password=True)
 
-    def _writer(self, *, alone: bool) -> sa.Connection:
-        return self._writing.connect().execution_options(locks="alone" if alone else "beside")
+    @contextmanager
+    def _transaction(self, access: Access) -> Iterator[sa.Connection]:
+        engine = self._reading if access == "read" else self._writing
+        with engine.connect() as connection, connection.begin():
+            if access != "read":
+                shared = "_shared" if access == "beside" else ""
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock{shared}({self._lock})")
+            yield connection
 
-    def _reader(self) -> sa.Connection:
-        return self._reading.connect()
-
-    def _begin(self, connection: sa.Connection) -> None:
-        match connection.get_execution_options().get("locks"):
-            case "alone":
-                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({self._lock})")
-            case "beside":
-                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock_shared({self._lock})")
-
-    def _explain(self, error: exc.DatabaseError) -> None:
-        state: str = getattr(error.orig, "sqlstate", None) or ""
+    def _explain(self, error: Any) -> None:
+        state: str = getattr(error, "sqlstate", None) or ""
         if state == _FULL:
             raise SetupError(
-                f"the disk of {self._name} is full: {error.orig}",
+                f"the disk of {self._name} is full: {error}",
                 "free some space there and go on with --resume; everything committed before is intact",
             ) from error
-        refused = isinstance(error, exc.OperationalError) and not state
-        if error.connection_invalidated or state.startswith(_GONE) or refused:
+        refused = isinstance(error, self._engine.dialect.loaded_dbapi.OperationalError) and not state
+        if state.startswith(_GONE) or refused:
             raise LedgerError(
-                f"cannot reach the ledger at {self._name}: {error.orig}",
+                f"cannot reach the ledger at {self._name}: {error}",
                 "start the server or mend ledger.url, then go on with --resume; what was committed is intact",
             ) from error
 

@@ -47,6 +47,7 @@ class Batches(Members, Policies):
                 self._event(connection, "batch_superseded", batch_id=batch.batch_id, train_step=batch.train_step)
         if policy is None:
             raise _lost(batch)
+        self.doorbells.ring("engine", "manager")
         return policy
 
     def release_batch(self, batch: Batch) -> None:
@@ -61,7 +62,9 @@ class Batches(Members, Policies):
             if not connection.execute(sa.select(batches.c.id).where(overdue)).first():
                 return 0
         with self._database.write() as connection:
-            return self._release(connection, overdue)
+            released = self._release(connection, overdue)
+        self.doorbells.ring("trainer")
+        return released
 
     def train_step(self) -> int:
         """Number of the last committed train step; 0 before the first."""
@@ -100,6 +103,7 @@ class Batches(Members, Policies):
             if ids:  # what another trainer is training starts from what is undone
                 self._release(connection, CLAIMED)
                 self._event(connection, "rolled_back", to_train_step=train_step, train_steps=len(ids))
+        self.doorbells.ring("engine", "manager")
         return len(ids)
 
     def _release(self, connection: Connection, condition: sa.ColumnElement[bool]) -> int:

@@ -24,6 +24,7 @@ class Evaluations(Groups, Policies):
             connection.execute(sa.insert(evaluations).values(tag=tag, version=version, created_at=self._clock()))
             for plan in plans:
                 self._admit(connection, plan)
+        self.doorbells.ring("worker")
         return version
 
     def finish_evaluation(self, tag: str) -> None:

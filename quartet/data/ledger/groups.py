@@ -31,7 +31,9 @@ class Groups(Pool):
     def admit(self, plan: RolloutPlan) -> int:
         """Write a group and its queued rollouts; returns the group's id."""
         with self._database.write() as connection:
-            return self._admit(connection, plan)
+            group_id = self._admit(connection, plan)
+        self.doorbells.ring("worker")
+        return group_id
 
     def groups_ahead(self) -> int:
         """Training groups that are open, waiting or in training: those that hold an admission slot."""
@@ -100,6 +102,7 @@ class Groups(Pool):
                 newest_version=newest,
             )
             self._join(connection, group_id, replayed or {})
+        self.doorbells.ring("trainer")
 
     def drop_group(self, group_id: int, reason: str) -> None:
         """The filters refuse a closed group."""

@@ -1,4 +1,4 @@
-"""What the parts of the ledger share: the database, the blobs, the clock, events, and a few named values."""
+"""What the parts of the ledger share: the database, the blobs, the clock, doorbells, events, a few named values."""
 
 import json
 from collections.abc import Callable
@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from quartet.data.database import Database
 from quartet.data.database.prepared import Prepared, inserted
+from quartet.data.doorbell import LOOK_SECONDS, LOOK_SECONDS_ELSEWHERE, Doorbells
 from quartet.data.rows import Event
 from quartet.data.schema import events, run_values
 from quartet.data.trajectory_store import TrajectoryStore
@@ -23,6 +24,8 @@ class LedgerPart:
     def __init__(self, run_dir: Path, database: Database, store: TrajectoryStore, clock: Callable[[], float]) -> None:
         self.run_dir = run_dir
         self._database, self._store, self._clock = database, store, clock
+        look_seconds = LOOK_SECONDS if database.on_one_machine else LOOK_SECONDS_ELSEWHERE
+        self.doorbells = Doorbells(run_dir / "bells", look_seconds)
 
     def close(self) -> None:
         """Close this process's connections."""

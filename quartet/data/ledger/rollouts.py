@@ -50,6 +50,7 @@ class Rollouts(LedgerPart):
         """Return an unfinished rollout to the queue; a lease that is already lost is fine."""
         with self._database.write_beside() as connection:
             connection.execute(_held(lease).values(state=RolloutState.QUEUED, worker="", deadline=None))
+        self.doorbells.ring("worker")
 
     def append(self, lease: RolloutLease, trajectory: Trajectory, max_attempts: int) -> AppendOutcome:
         """Store a rollout's record, durably, and finish the rollout or queue its next attempt.
@@ -58,14 +59,9 @@ class Rollouts(LedgerPart):
         """
         packed = self._store.pack(trajectory)
         with self._database.write_beside() as connection:
-            row = _MINE(connection, rollout_id=lease.rollout_id).one()
-            kind = _kind(row, lease, trajectory.status, max_attempts)
+            kind = self._end(connection, lease, trajectory.status, max_attempts)
             self._store.write(connection, packed)
             _APPEND(connection, **self._row(lease, trajectory, packed, kind))
-            if kind is TrajectoryKind.FINAL:
-                self._finish(connection, lease, trajectory.status)
-            elif kind is TrajectoryKind.RETRIED:
-                connection.execute(_held(lease).values(state=RolloutState.QUEUED, worker="", deadline=None))
             if kind is not TrajectoryKind.FINAL or trajectory.error:
                 self._event(
                     connection,
@@ -77,6 +73,7 @@ class Rollouts(LedgerPart):
                 )
         if kind is TrajectoryKind.SUPERSEDED:
             raise _lost(lease)
+        self.doorbells.ring("worker" if kind is TrajectoryKind.RETRIED else "manager")
         return _OUTCOMES[kind]
 
     def expire_leases(self, max_attempts: int | None = None) -> int:
@@ -107,10 +104,19 @@ class Rollouts(LedgerPart):
                 connection.execute(sa.update(rollouts).where(rollouts.c.id == row.id).values(then))
                 kind = "rollout_out_of_attempts" if spent else "lease_expired"
                 self._event(connection, kind, rollout_id=row.id, attempt=row.attempt, worker=row.worker)
+        self.doorbells.ring("worker")
         return len(rows)
 
-    def _finish(self, connection: Connection, lease: RolloutLease, status: Status) -> None:
-        _FINISH(connection, rollout_id=lease.rollout_id, status=status.value, finished_at=self._clock())
+    def _end(self, connection: Connection, lease: RolloutLease, status: Status, max_attempts: int) -> TrajectoryKind:
+        """Finish the rollout or queue its next attempt, if the lease still holds it; what its record is by that."""
+        held = {"rollout_id": lease.rollout_id, "lease_attempt": lease.attempt}
+        if status.retried and lease.attempt < max_attempts:
+            if _QUEUE_AGAIN(connection, **held).rowcount:
+                return TrajectoryKind.RETRIED
+        elif _FINISH(connection, **held, new_status=status.value, now=self._clock()).rowcount:
+            return TrajectoryKind.FINAL
+        cancelled = connection.execute(_CANCELLED, held).first()
+        return TrajectoryKind.LATE if cancelled else TrajectoryKind.SUPERSEDED
 
     def _row(
         self, lease: RolloutLease, trajectory: Trajectory, packed: PackedTrajectory, kind: TrajectoryKind
@@ -141,22 +147,24 @@ class Rollouts(LedgerPart):
         }
 
 
-_MINE = Prepared(
-    sa.select(rollouts.c.attempt, rollouts.c.state, rollouts.c.status)
-    .where(rollouts.c.id == sa.bindparam("rollout_id"))
-    .with_for_update()
-)
-_APPEND = Prepared(inserted(trajectories))
+_MINE = sa.and_(rollouts.c.id == sa.bindparam("rollout_id"), rollouts.c.attempt == sa.bindparam("lease_attempt"))
+_HELD = sa.update(rollouts).where(_MINE, rollouts.c.state == sa.literal_column(f"'{RolloutState.LEASED}'"))
 _FINISH = Prepared(
-    sa.update(rollouts)
-    .where(rollouts.c.id == sa.bindparam("rollout_id"))
-    .values(
+    _HELD.values(
         state=sa.literal_column(f"'{RolloutState.FINISHED}'"),
-        status=sa.bindparam("status"),
-        finished_at=sa.bindparam("finished_at"),
+        status=sa.bindparam("new_status"),
+        finished_at=sa.bindparam("now"),
         deadline=sa.null(),
     )
 )
+_QUEUE_AGAIN = Prepared(
+    _HELD.values(
+        state=sa.literal_column(f"'{RolloutState.QUEUED}'"), worker=sa.literal_column("''"), deadline=sa.null()
+    )
+)
+_CANCELLED = sa.select(rollouts.c.id).where(_MINE, rollouts.c.status == Status.CANCELLED)
+"""The rollout's group closed during this attempt."""
+_APPEND = Prepared(inserted(trajectories))
 
 _OUTCOMES = {
     TrajectoryKind.FINAL: AppendOutcome.APPENDED,
@@ -182,17 +190,6 @@ def _held(lease: RolloutLease) -> sa.Update:
         rollouts.c.attempt == lease.attempt,
         rollouts.c.state == RolloutState.LEASED,
     )
-
-
-def _kind(row: Any, lease: RolloutLease, status: Status, max_attempts: int) -> TrajectoryKind:
-    """What an appended trajectory is, given the present row of its rollout."""
-    if row.attempt != lease.attempt:
-        return TrajectoryKind.SUPERSEDED
-    if row.state == RolloutState.LEASED:
-        retry = status.retried and lease.attempt < max_attempts
-        return TrajectoryKind.RETRIED if retry else TrajectoryKind.FINAL
-    cancelled = row.state == RolloutState.FINISHED and row.status == Status.CANCELLED
-    return TrajectoryKind.LATE if cancelled else TrajectoryKind.SUPERSEDED
 
 
 def _lease(row: Any, run_seed: int) -> RolloutLease:

@@ -4,7 +4,7 @@ import asyncio
 import errno
 import time
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -22,7 +22,6 @@ from quartet.rollout.engine.verified_load import verify
 from quartet.types import Policy
 
 HOST = "127.0.0.1"
-POLL_SECONDS = 0.1
 METRICS_SECONDS = 5.0
 
 
@@ -36,10 +35,10 @@ async def run_engine(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None
     try:
         async with serve(engine, port=recipe.runtime.engine_port) as url:
             service = EngineService(engine, ledger, recorder, Presence(ledger, "engine", url=url))
-            while not stop.is_set():
-                await service.tick()
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), POLL_SECONDS)
+            with ledger.doorbells.hang("engine") as bell:
+                while not stop.is_set():
+                    await service.tick()
+                    await bell.wait(stop)
     finally:
         await engine.close()
         recorder.close()

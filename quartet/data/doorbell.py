@@ -1,0 +1,89 @@
+"""Doorbells: whoever commits something that another module waits for rings, so that nobody has to look all the time.
+
+A bell is a named pipe in the run's folder. A ring says nothing but "look again": the ledger alone knows what there is
+to do. So a ring may be lost, or be one too many, and nothing goes wrong: who waits looks after `look_seconds` anyway.
+"""
+
+import asyncio
+import errno
+import os
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+Role = Literal["manager", "worker", "engine", "trainer"]
+
+LOOK_SECONDS = 1.0
+"""On one machine, where every ring arrives: for what nobody commits, a lease or a deadline that runs out."""
+LOOK_SECONDS_ELSEWHERE = 0.2
+"""When modules may be on other machines, whose rings do not arrive."""
+_ENOUGH_BYTES = 65_536
+
+
+class Doorbells:
+    """The bells of one run, for those who ring. Holds nothing open; safe to share between threads."""
+
+    def __init__(self, folder: Path, look_seconds: float) -> None:
+        self._folder, self._look_seconds = folder, look_seconds
+
+    def ring(self, *roles: Role) -> None:
+        """Wake who waits as one of `roles`, in a few microseconds. It is fine when nobody does."""
+        for role in roles:
+            _ring(self._folder / role)
+
+    def hang(self, role: Role) -> "Doorbell":
+        """The bell of this process, which waits as `role`; close it when nobody waits any more."""
+        self._folder.mkdir(exist_ok=True)
+        return Doorbell(self._folder / role, self._look_seconds)
+
+
+class Doorbell:
+    """A bell that is listened to, as a context manager. What rings between two waits ends the next one at once.
+
+    When two processes wait with the same role, a ring wakes at least one of them.
+    """
+
+    def __init__(self, path: Path, look_seconds: float) -> None:
+        self._path, self._look_seconds = path, look_seconds
+        with suppress(FileExistsError):  # of a process that was killed
+            os.mkfifo(path)
+        # For writing too: a pipe whose last writer leaves would be readable for ever.
+        self._pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+
+    async def wait(self, *also: asyncio.Event) -> None:
+        """Wait until somebody rings or one of the events is set, but no longer than is good without a ring."""
+        loop, rung = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._pipe, rung.set)
+        ends = [asyncio.ensure_future(event.wait()) for event in (rung, *also)]
+        try:
+            await asyncio.wait(ends, timeout=self._look_seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            loop.remove_reader(self._pipe)
+            for end in ends:
+                end.cancel()
+        with suppress(BlockingIOError):
+            os.read(self._pipe, _ENOUGH_BYTES)
+
+    def __enter__(self) -> "Doorbell":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._pipe)
+        self._path.unlink(missing_ok=True)
+
+
+def _ring(path: Path) -> None:
+    try:
+        pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENXIO):  # nobody listens, or who did was killed
+            return
+        raise
+    try:
+        with suppress(BlockingIOError, BrokenPipeError):  # full of rings that nobody has heard yet; just left
+            os.write(pipe, b"\0")
+    finally:
+        os.close(pipe)
