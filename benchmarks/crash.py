@@ -18,11 +18,11 @@ from typing import Any
 
 import click
 
+from benchmarks.bandit import make_bandit_policy
+from benchmarks.crashes.campaign import ALL_AT_WORK, Campaign, both
+from benchmarks.crashes.crash_run import CrashRun, crash_recipe
 from quartet.crash_points import NAMES
 from quartet.observe.audit import AuditReport, audit
-from tests.conftest import make_bandit_policy
-from tests.faults.campaign import ALL_AT_WORK, Campaign, both
-from tests.faults.crash_run import CrashRun, crash_recipe
 
 KILLS_PER_RUN = 100
 """Hitting every point takes nearly so many."""

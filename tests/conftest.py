@@ -1,69 +1,13 @@
-"""Shared fixtures: a tiny policy for the two-armed bandit, and recipes that use it."""
+"""Shared fixtures."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from quartet.config import Recipe
-from quartet.recipe_file import parse_recipe
-
-ARMS = ("left", "right")
-PAGE = "button left [1]\nbutton right [2]"
+from benchmarks.bandit import make_bandit_policy
 
 
 @pytest.fixture(scope="session")
 def bandit_policy(tmp_path_factory) -> Path:
     """A policy that pulls either arm about equally often: it speaks the grammar and has everything else to learn."""
     return make_bandit_policy(tmp_path_factory.mktemp("bandit-policy"))
-
-
-def make_bandit_policy(folder: Path) -> Path:
-    """Train that policy; takes seconds."""
-    import torch
-
-    from quartet.policy.make import make_policy
-    from quartet.train.sft import run_sft
-
-    torch.set_num_threads(1)
-    folder.mkdir(parents=True, exist_ok=True)
-    turns = [
-        {
-            "messages": [
-                {"role": "user", "content": f"{goal}\n{PAGE}"},
-                {"role": "assistant", "content": f"click {arm} [{ref}]"},
-            ]
-        }
-        for goal in ("Pull an arm.", "Pull the left arm.", "Pull the right arm.")
-        for ref, arm in enumerate(ARMS, 1)
-    ]
-    data = folder / "turns.jsonl"
-    data.write_text("".join(json.dumps(turn) + "\n" for turn in turns))
-    texts = [message["content"] for turn in turns for message in turn["messages"]]
-    make_policy(texts, folder / "new", vocab_size=600, hidden_size=32, num_layers=2, num_heads=2, seed=0)
-    run_sft(
-        bandit_recipe(folder / "new").model_copy(
-            update={
-                "sft": Recipe.model_fields["sft"].annotation(
-                    data=str(data), output=str(folder / "policy"), steps=250, tokens_per_batch=256, learning_rate=5e-3
-                )
-            }
-        )
-    )
-    return folder / "policy"
-
-
-def bandit_recipe(policy: Path, **sections: dict) -> Recipe:
-    """A run that ends within seconds; `sections` are merged over the defaults."""
-    data = {
-        "name": "bandit",
-        "model": {"path": str(policy)},
-        "env": {"name": "bandit", "families": ["fixed"], "sessions": 8, "screenshots": False},
-        "rollout": {"max_turns": 2, "max_tokens": 8, "lease_seconds": 3.0},
-        "control": {"sampler": "uniform", "rollouts_per_group": 8},
-        "train": {"groups_per_batch": 2, "learning_rate": 3e-3, "max_train_steps": 25, "max_seconds": 15.0},
-        "evaluation": {"episodes_per_family": 40},
-    }
-    for section, values in sections.items():
-        data[section] = data.get(section, {}) | values
-    return parse_recipe(data, "test")

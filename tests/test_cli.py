@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
+from benchmarks.bandit import bandit_recipe
 from quartet.data.disk import STOPPED_BY_DISK
 from quartet.data.ledger import Ledger
 from quartet.errors import SetupError
 from quartet.recipe_file import to_toml
 from quartet.types import RolloutPlan, Task
-from tests.conftest import bandit_recipe
 from tests.data.samples import trajectory
 
 

@@ -5,14 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.crashes.made_up import TASK, made_up
 from quartet.config import Recipe
 from quartet.crash_points import VARIABLE
 from quartet.data.ledger import Ledger
 from quartet.observe.receipts import WorkerReceipts
 from quartet.recipe_file import to_toml
-from quartet.types import Call, FinishReason, RolloutPlan, Sampling, Status, Task, Trajectory
+from quartet.types import RolloutPlan
 
-TASK = Task(env="bandit", family="fixed", seed=0)
 REPOSITORY = Path(__file__).parents[2]
 TRAINER = "quartet.runtime.module"
 
@@ -51,18 +51,3 @@ class FedRun:
             arguments, env=environment, cwd=REPOSITORY, capture_output=True, timeout=120, check=False
         )
         return finished.returncode
-
-
-def made_up(token: int, *, reward: float, version: int = 0) -> Trajectory:
-    """One call that answered with `token` and more."""
-    call = Call(
-        prompt_ids=[1, 2, 3],
-        response_ids=[token % 500, 7, 8],
-        logprobs=[-2.0, -1.0, -0.5],
-        versions=[version] * 3,
-        sampling=Sampling(),
-        finish_reason=FinishReason.STOP,
-    )
-    return Trajectory(
-        task=TASK, status=Status.COMPLETED, calls=[call], turns=[], rewards={"task": reward}, success=reward > 0
-    )

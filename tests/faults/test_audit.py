@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.bandit import bandit_recipe
+from benchmarks.crashes.made_up import TASK, made_up
 from quartet.observe.audit import audit, retrace
 from quartet.observe.audit.retrace import tokens_over_lag
 from quartet.observe.receipts import FOLDER
@@ -15,8 +17,6 @@ from quartet.runtime.run import run_recipe
 from quartet.train.advantage.grpo import Grpo
 from quartet.train.packing import pack_batch
 from quartet.types import Batch, Group, GroupMember
-from tests.conftest import bandit_recipe
-from tests.faults.fed_run import TASK, made_up
 
 pytestmark = pytest.mark.slow
 STEPS = 3

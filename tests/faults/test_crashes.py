@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.crashes.campaign import ALL_AT_WORK, BEGINNING, ENDING, LARGE, LATE, Campaign, both
+from benchmarks.crashes.crash_run import CrashRun, crash_recipe
 from quartet.crash_points import NAMES
 from quartet.data.ledger import Ledger
 from quartet.observe.audit import audit
-from tests.faults.campaign import ALL_AT_WORK, BEGINNING, ENDING, LARGE, LATE, Campaign, both
-from tests.faults.crash_run import CrashRun, crash_recipe
 
 
 def test_the_campaign_knows_every_point() -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.bandit import bandit_recipe
 from quartet.observe.audit import audit
-from tests.conftest import bandit_recipe
 from tests.faults.fed_run import TRAINER, FedRun
 
 pytestmark = pytest.mark.slow

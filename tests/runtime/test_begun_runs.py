@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.bandit import bandit_recipe
 from quartet.data.database import create_database
 from quartet.data.ledger import Ledger
 from quartet.errors import LedgerError
 from quartet.runtime.session import open_or_create
-from tests.conftest import bandit_recipe
 
 
 def no_bytes(run_dir: Path) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from benchmarks.bandit import bandit_recipe
 from quartet.data.ledger import Ledger
 from quartet.observe.plot import draw_run
 from quartet.recipe_file import to_toml
-from tests.conftest import bandit_recipe
 from tests.postgresql import needs_postgresql, server_url
 
 pytestmark = pytest.mark.slow

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from benchmarks.bandit import bandit_recipe
 from quartet.config import Sft
 from quartet.data.exchange.jsonl import read_jsonl
 from quartet.data.exchange.parquet import read_parquet
@@ -11,7 +12,6 @@ from quartet.data.ledger import Ledger
 from quartet.recipe_file import to_toml
 from quartet.runtime.run import run_recipe
 from quartet.types import Purpose
-from tests.conftest import bandit_recipe
 from tests.runtime.test_end_to_end import finish, slow_learner, start_run, train_step, wait_for
 from tests.test_cli import quartet
 

@@ -4,9 +4,9 @@ import hashlib
 
 import pytest
 
+from benchmarks.bandit import bandit_recipe
 from quartet.data.ledger import Ledger
 from quartet.runtime.run import run_recipe
-from tests.conftest import bandit_recipe
 
 pytestmark = pytest.mark.slow
 

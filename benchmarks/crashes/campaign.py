@@ -6,7 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
 
-from tests.faults.crash_run import LEASE_SECONDS, MODULES, POLL_SECONDS, CrashRun, StuckError, has_ended
+from benchmarks.crashes.crash_run import LEASE_SECONDS, MODULES, POLL_SECONDS, CrashRun, StuckError, has_ended
 
 ROUND_SECONDS = 12.0
 """A point that nobody reached for so long makes room for others; its turn comes again."""
@@ -137,9 +137,9 @@ class Campaign:
         """A second worker whose records are too large for a row dies before and after it writes their file."""
         for point in both(*LARGE):
             self.run.arm(point)
-            self.run.until(lambda: self.run.beside("tests.faults.large_record") == -signal.SIGKILL, what=point)
+            self.run.until(lambda: self.run.beside("benchmarks.crashes.large_record") == -signal.SIGKILL, what=point)
             self._count(point)
-        self.run.until(lambda: self.run.beside("tests.faults.large_record") == 0, what="a large record")
+        self.run.until(lambda: self.run.beside("benchmarks.crashes.large_record") == 0, what="a large record")
 
     def end(self) -> None:
         """Let the run come to its end, killed at each point of that."""

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from msgspec import structs
 
+from benchmarks.crashes.crash_run import LEASE_SECONDS
+from benchmarks.crashes.made_up import made_up
 from quartet.data.blobs import LARGEST_IN_DATABASE_BYTES
 from quartet.data.ledger import Ledger
 from quartet.errors import LeaseLostError
 from quartet.observe.receipts import WorkerReceipts
 from quartet.types import Observation, RolloutLease, Trajectory, Turn
-from tests.faults.crash_run import LEASE_SECONDS
-from tests.faults.fed_run import made_up
 
 
 def large(lease: RolloutLease, version: int) -> Trajectory:

@@ -11,11 +11,11 @@ from types import TracebackType
 
 import psutil
 
+from benchmarks.bandit import bandit_recipe
 from quartet.config import Recipe
 from quartet.crash_points import VARIABLE
 from quartet.data.ledger import Ledger
 from quartet.recipe_file import to_toml
-from tests.conftest import bandit_recipe
 
 MODULES = ("worker", "engine", "env", "manager", "trainer")
 POLL_SECONDS = 0.05
@@ -224,7 +224,7 @@ class CrashRun:
         self._stopped.remove(process)
 
     def beside(self, module: str) -> int:
-        """Run a process of the tests' own on the run, to its end; returns its exit code."""
+        """Run another module on the run, to its end; returns its exit code."""
         arguments = [sys.executable, "-m", module, str(self.run_dir)]
         return subprocess.run(arguments, env=self._environment, cwd=Path(__file__).parents[2], check=False).returncode
 
