@@ -10,27 +10,26 @@ from quartet.runtime.plan import check_recipe
 RECIPES = Path(__file__).parents[1] / "recipes"
 NAMES = sorted(folder.name for folder in RECIPES.iterdir() if (folder / "recipe.toml").is_file())
 STATISTICS = {"advantage.name", "loss.aggregation", "loss.kl_coefficient"}
-TUNED = {"control.sampler", "replay.max_replays"}
 DIFFERENCES = {
     "dart_paper": {
         *STATISTICS,
-        *TUNED,
         "train.min_turn_entropy_percentile",
         "control.dynamic_rollouts.min_rollouts",
         "control.longest_success.factor",
         "control.longest_success.groups_per_exploration",
         "control.longest_success.min_successes",
         "control.longest_success.truncated_share",
+        "replay.max_replays",
         "replay.mode",
     },
     "dart_code": {
         *STATISTICS,
-        *TUNED,
         "control.allocator",
         "control.horizon",
         "loss.clip_low",
         "loss.name",
         "replay.choice",
+        "replay.max_replays",
     },
 }
 

@@ -47,8 +47,8 @@ class Goal(Struct, frozen=True, kw_only=True):
 
 
 GOALS = (
-    Goal(claim="hard locks with the pool: ≥ 40 %", variant="success_pool", figure="success_hard", bound=0.4),
-    Goal(claim="hard locks with all parts: ≥ 40 %", variant="all", figure="success_hard", bound=0.4),
+    Goal(claim="the pool: hard ≥ 40 %", variant="success_pool", figure="success_hard", bound=0.4),
+    Goal(claim="all parts: hard ≥ 40 %", variant="all", figure="success_hard", bound=0.4),
     Goal(
         claim="the pool beats imitation: hard",
         variant="success_pool",
@@ -82,7 +82,8 @@ GOALS = (
     ),
     Goal(claim="… at no loss of success", variant="dynamic_length", figure="success_all_gain", bound=0),
     Goal(claim="all parts: ≥ 1.5 × the area", variant="all", figure="area_ratio_to_grpo", bound=1.5),
-    Goal(claim="recipe `dart`: ≥ 1.5 × the area", variant="dart", figure="area_ratio_to_grpo", bound=1.5),
+    Goal(claim="all but entropy: hard ≥ 40 %", variant="all_but_entropy", figure="success_hard", bound=0.4),
+    Goal(claim="all but entropy: ≥ 1.5 × the area", variant="all_but_entropy", figure="area_ratio_to_grpo", bound=1.5),
 )
 
 

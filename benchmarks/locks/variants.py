@@ -40,7 +40,7 @@ CONDITIONS: dict[str, Condition] = {
     "locks-roomy": Condition(
         suite="locks",
         options=["rollout.max_turns=24", "engine.max_context_tokens=192"],
-        variants=("grpo", "dynamic_length", "all", "dart"),
+        variants=("grpo", "dynamic_length", "all_but_entropy"),
     ),
 }
 """The turn limit of plain GRPO is tuned: 8, while the hardest lock needs 6 presses. Who does not know what a task needs
@@ -74,7 +74,6 @@ _TRUNCATED_IS = ["loss.importance=truncate", "loss.importance_cap=1.0"]
 _POOL = ["replay.name=success_pool", "replay.rule=recompute"]
 _SUCCESS_POOL = [*_POOL, "replay.mode=substitute", "replay.max_replays=32"]
 _ALL_BUT_ENTROPY = [*_DYNAMIC_ROLLOUTS, *_DYNAMIC_LENGTH, *_TRUNCATED_IS, *_SUCCESS_POOL]
-_CONTRAST = ["control.sampler=contrast"]
 _OVER_STEPS = ["advantage.name=grpo_steps", "loss.kl_coefficient=0.1"]
 _DART_PAPER = [
     *("control.allocator=dynamic", "control.dynamic_rollouts.min_rollouts=2"),
@@ -100,16 +99,14 @@ VARIANTS: dict[str, Variant] = {
     "success_pool": Variant(options=_SUCCESS_POOL, demonstrations="pooled"),
     "grpo_sft": Variant(options=[], demonstrations="imitated"),
     "pool_sft": Variant(options=_SUCCESS_POOL, demonstrations="pooled and imitated"),
-    "contrast": Variant(options=_CONTRAST),
     "all": Variant(
         options=[*_ALL_BUT_ENTROPY, *_HIGH_ENTROPY, "train.spare_replayed_turns=true"], demonstrations="pooled"
     ),
     "all_but_entropy": Variant(options=_ALL_BUT_ENTROPY, demonstrations="pooled"),
-    "dart": Variant(options=[*_ALL_BUT_ENTROPY, *_CONTRAST], demonstrations="pooled"),
     "dart_paper": Variant(options=_DART_PAPER, demonstrations="pooled"),
     "dart_code": Variant(options=_DART_CODE, demonstrations="pooled"),
 }
-"""`all` is DART's five parts together; recipe `dart` takes those that help, and the sampler `contrast`."""
+"""`all` is DART's five parts together, `all_but_entropy` is recipe `dart`."""
 
 
 def recipe_of(options: list[str], *, suite: str, policy: str, seed: int) -> Recipe:
