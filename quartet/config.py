@@ -115,7 +115,8 @@ class LongestSuccess(Section):
     groups_per_exploration: Annotated[int, Field(ge=1)] = 8
     """One in this many groups of a family runs at the upper bound as a whole."""
     truncated_share: Fraction = 0.5
-    """When more than this share of a family's rollouts is cut off by its turn limit, that limit doubles."""
+    """When more than this share of a family's rollouts is cut off, beyond the share that fails at the upper bound too,
+    the limit doubles."""
 
 
 class Staged(Section):
@@ -212,6 +213,9 @@ class Train(Section):
     min_turn_entropy_percentile: Annotated[int, Field(ge=0, lt=100)] = 0
     """Only turns whose mean token entropy is at or above this percentile of their group's turns are trained: DART uses
     20. 0 trains all and saves a forward pass."""
+    spare_replayed_turns: bool = False
+    """Train all turns of a stored success, and take that percentile over the group's own turns. Off, as in DART, a
+    success is left out as soon as it begins to be learned."""
     threads: Positive = 1
     """Torch threads."""
     starved_timeout_seconds: PositiveFloat = 300.0

@@ -19,6 +19,8 @@ DIFFERENCES = {
         "control.longest_success.groups_per_exploration",
         "control.longest_success.min_successes",
         "control.longest_success.truncated_share",
+        "replay.max_replays",
+        "replay.mode",
     },
     "dart_code": {
         *STATISTICS,
@@ -28,7 +30,6 @@ DIFFERENCES = {
         "loss.name",
         "replay.choice",
         "replay.max_replays",
-        "replay.mode",
     },
 }
 

@@ -54,6 +54,8 @@ class GroupOutcome(Struct, frozen=True, kw_only=True):
     """Its own members had different rewards."""
     judged_at_step: int
     """Train steps that were committed when the filters judged it."""
+    max_turns: int
+    """The turn limit of all its rollouts."""
 
 
 class FamilyStats(Struct, frozen=True, kw_only=True):

@@ -30,6 +30,8 @@ class Branch:
     """Position of its trajectory in the batch: countable members in the order of the groups."""
     group_index: int
     """Position of its group in the batch."""
+    replayed: bool
+    """Its trajectory is a stored success that joined the group."""
     prompt_tokens: int
     """Tokens before the first response token."""
     advantage: float
@@ -42,8 +44,6 @@ class Branch:
     temperatures_L: np.ndarray
     turns_L: np.ndarray
     """Number of the call, within its trajectory, that sampled the token; -1 at tokens nobody sampled."""
-    replayed: bool
-    """Of a stored trajectory that joined the group."""
 
     @property
     def num_tokens(self) -> int:
@@ -88,8 +88,7 @@ def pack_batch(batch: Batch, advantage: Advantage, max_lag: int) -> PackedBatch:
     for group_index, member, value in _advantages(batch, advantage):
         oldest_allowed = batch.start_version - max_lag if member.replay is None else ANY_VERSION
         for draft in _draft_branches(member.trajectory.calls):
-            frozen = draft.freeze(len(members), group_index, value, oldest_allowed)
-            branch = replace(frozen, replayed=member.replay is not None)
+            branch = draft.freeze(len(members), group_index, value, oldest_allowed, replayed=member.replay is not None)
             branches.append(_without_logprobs(branch) if member.replay is ReplayRule.RECOMPUTE else branch)
         members.append(member)
     trajectories = [member.trajectory for member in members]
@@ -144,11 +143,14 @@ class _Draft:
         self.temperatures += [1.0] * unsampled + [call.sampling.temperature] * count
         self.turns += [-1] * unsampled + [number] * count
 
-    def freeze(self, trajectory_index: int, group_index: int, advantage: float, oldest_allowed: int) -> Branch:
+    def freeze(
+        self, trajectory_index: int, group_index: int, advantage: float, oldest_allowed: int, *, replayed: bool
+    ) -> Branch:
         versions_L = np.array(self.versions)
         return Branch(
             trajectory_index=trajectory_index,
             group_index=group_index,
+            replayed=replayed,
             prompt_tokens=self.prompt_tokens,
             advantage=advantage,
             ids_L=np.array(self.ids),
@@ -156,7 +158,6 @@ class _Draft:
             rollout_logprobs_L=np.array(self.logprobs, dtype=np.float32),
             temperatures_L=np.array(self.temperatures, dtype=np.float32),
             turns_L=np.array(self.turns),
-            replayed=False,
         )
 
 

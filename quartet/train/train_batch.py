@@ -34,7 +34,9 @@ def train_batch(
     if percentile := recipe.train.min_turn_entropy_percentile:
         with phases("entropy"):
             entropies = learner.entropies(packed.branches, progress)
-            packed = replace(packed, branches=high_entropy_turns(packed.branches, entropies, percentile))
+            spare = recipe.train.spare_replayed_turns
+            chosen = high_entropy_turns(packed.branches, entropies, percentile, spare_replayed=spare)
+            packed = replace(packed, branches=chosen)
     with phases("old_logprobs"):
         plan = learner.plan(packed.branches, batch.train_step, progress)
     with phases("update"):

@@ -11,9 +11,10 @@ from click.testing import CliRunner
 from benchmarks.curation import main
 from benchmarks.locks.demonstrations import SEEDS_PER_FAMILY, tasks
 from benchmarks.locks.measure import TASKS_PER_FAMILY, Measure, solution_turns
+from benchmarks.locks.report import Goal
 from benchmarks.locks.run import Result, run
 from benchmarks.locks.statistics import area, compare, interval
-from benchmarks.locks.variants import GRPO, VARIANTS, recipe_of
+from benchmarks.locks.variants import CONDITIONS, GRPO, VARIANTS, recipe_of
 from quartet.config import Evaluation
 from quartet.data.ledger import Ledger
 from quartet.env.locks import LOCKS, families
@@ -61,6 +62,27 @@ def test_a_comparison_pairs_seeds_and_counts_what_was_dropped():
     assert report["area_ratio_to_grpo"] == pytest.approx((2, 2, 2))
     assert report["rollouts_ratio"] == pytest.approx((0.5, 0.5, 0.5))
     assert report["turns_ratio"] == pytest.approx((0.6, 0.6, 0.6))
+
+
+@pytest.mark.parametrize(
+    ("interval", "verdict"),
+    [((0.6, 0.5, 0.7), "yes"), ((0.6, 0.4, 0.8), "on average"), ((0.49, 0.4, 0.58), "no")],
+)
+def test_a_goal_is_reached_when_the_whole_interval_says_so(interval, verdict):
+    assert Goal(claim="", variant="", figure="", bound=0.5).verdict(interval) == verdict
+    mean, low, high = (1 - value for value in interval)
+    assert Goal(claim="", variant="", figure="", bound=0.5, side="at most").verdict((mean, high, low)) == verdict
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_a_condition_is_the_same_for_all_its_variants(name):
+    condition = CONDITIONS[name]
+    limits = set()
+    for variant in condition.variants or VARIANTS:
+        options = [*condition.options, *VARIANTS[variant].options]
+        recipe = recipe_of(options, suite=condition.suite, policy="policy", seed=0)
+        limits.add((recipe.rollout.max_turns, recipe.engine.max_context_tokens))
+    assert len(limits) == 1
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -126,7 +148,7 @@ def test_a_report_is_made_of_kept_runs_and_ends_with_one_json_line(tmp_path):
     shares = {"grpo": 0.2, "success_pool": 0.4, "grpo_sft": 0.3}
     keys = [("locks", name, seed) for name in shares for seed in (0, 1)]
     runs.write_bytes(b"".join(msgspec.json.encode((key, result(shares[key[1]]))) + b"\n" for key in keys))
-    arguments = ["--suite", "locks", "--seeds", "0-1", "--budget-tokens", "100", "--runs", str(runs), "--json"]
+    arguments = ["--condition", "locks", "--seeds", "0-1", "--budget-tokens", "100", "--runs", str(runs), "--json"]
     for name in ("success_pool", "grpo_sft"):
         arguments += ["--variant", name]
     outcome = CliRunner().invoke(main, arguments, catch_exceptions=False)
@@ -135,11 +157,12 @@ def test_a_report_is_made_of_kept_runs_and_ends_with_one_json_line(tmp_path):
     assert report["variants"]["success_pool"]["area_ratio_to_grpo"] == pytest.approx([2, 2, 2])
     assert report["variants"]["success_pool"]["success_hard_gain_over_grpo_sft"] == pytest.approx([0.1, 0.1, 0.1])
     assert set(report["variants"]) == set(shares)
+    assert "| the pool: hard ≥ 40 % | 40 (40 to 40) | yes |" in outcome.output
 
 
 def test_runs_of_another_budget_are_not_mixed_in(tmp_path):
     runs = tmp_path / "runs.jsonl"
     runs.write_bytes(msgspec.json.encode((("locks", "grpo", 0), result(0.2))) + b"\n")
-    outcome = CliRunner().invoke(main, ["--suite", "locks", "--seeds", "0-1", "--runs", str(runs)])
+    outcome = CliRunner().invoke(main, ["--condition", "locks", "--seeds", "0-1", "--runs", str(runs)])
     assert outcome.exit_code == 2
     assert "another budget" in outcome.output

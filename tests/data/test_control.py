@@ -26,7 +26,7 @@ NOTHING = FamilyStats(rollouts=0, successes=0, mean_reward=0.0, mean_turns=0.0, 
 def outcomes(mixed: int, groups: int) -> list[GroupOutcome]:
     """Of `groups` groups of eight the newest `mixed` ones had contrast: four successes each."""
     return [
-        GroupOutcome(countable=8, successes=4 if age < mixed else 0, mixed=age < mixed, judged_at_step=0)
+        GroupOutcome(countable=8, successes=4 if age < mixed else 0, mixed=age < mixed, judged_at_step=0, max_turns=10)
         for age in range(groups)
     ]
 

@@ -73,6 +73,14 @@ def test_a_limit_that_cuts_most_rollouts_off_doubles():
     assert limit(known(8, truncated=17, **{**cut, "tightest_limit": 6})) == 10
 
 
+def test_a_limit_does_not_double_where_the_upper_bound_does_not_help_either():
+    """17 of 32 are cut off; groups below the bound of 10 turns say nothing about it."""
+    cut = {"truncated": 17, "known_successes": 8, "longest_success": 2, "tightest_limit": 3}
+    assert limit(known(8, **cut, outcomes=[outcome(9, 8), outcome(8, 0, max_turns=3)])) == 6
+    assert limit(known(8, **cut, outcomes=[outcome(9, 7), outcome(8, 0, max_turns=3)])) == 3
+    assert limit(known(8, **cut | {"truncated": 21}, outcomes=[outcome(9, 7)])) == 6
+
+
 def test_a_long_variant_is_found_under_a_short_limit(ledger):
     """Most tasks of the family take 3 turns, some take 12. A learner that only ever saw the short ones must see the
     long ones again, by exploring, and then keep a limit that fits them."""
@@ -139,8 +147,11 @@ def vade(**knobs) -> VadeSampler:
     return VadeSampler(context(vade=knobs))
 
 
-def outcome(judged_at_step: int, successes: int) -> GroupOutcome:
-    return GroupOutcome(countable=8, successes=successes, mixed=0 < successes < 8, judged_at_step=judged_at_step)
+def outcome(judged_at_step: int, successes: int, max_turns: int = 10) -> GroupOutcome:
+    mixed = 0 < successes < 8
+    return GroupOutcome(
+        countable=8, successes=successes, mixed=mixed, judged_at_step=judged_at_step, max_turns=max_turns
+    )
 
 
 def test_vade_counts_are_sums_without_decay_and_fade_on_two_scales():

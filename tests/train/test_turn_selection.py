@@ -1,10 +1,13 @@
 """High-entropy turns: the percentile is over all turns of a group, and what is masked leaves the denominator."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from tiny_batches import VOCAB, make_batch, make_call, make_model, make_trajectory
 
 from quartet.config import Advantage
@@ -14,6 +17,7 @@ from quartet.train.aggregation import token_mean
 from quartet.train.packing import Branch, pack_batch
 from quartet.train.step import Learner
 from quartet.train.turn_selection import high_entropy_turns
+from quartet.types import ReplayRule
 
 GRPO = make_advantage(Advantage())
 
@@ -62,6 +66,23 @@ def test_turns_of_one_conversation_are_masked_apart():
     assert np.flatnonzero(first.trained_L).tolist() == [1, 2, 6, 7]
     assert second.num_trained_tokens == 2
     assert token_mean([first, second]) == [1 / 6, 1 / 6]  # the masked turn is in no denominator
+
+
+def test_a_spared_success_trains_whole_and_does_not_move_the_percentile():
+    own, other, stored = branches_of([[1], [1], [1]])
+    group = [own, other, replace(stored, replayed=True)]
+    entropies = [np.array([mean]) for mean in (1.0, 2.0, 0.1)]
+    for spare, kept in ((False, [0, 1]), (True, [1, 2])):
+        selected = high_entropy_turns(group, entropies, 40, spare_replayed=spare)
+        assert [branch.trajectory_index for branch in selected] == kept
+
+
+def test_members_that_joined_are_known_as_replayed():
+    batch = make_batch([[make_trajectory([make_call([1], [2])], reward) for reward in (0.0, 1.0)]])
+    group = batch.groups[0]
+    joined = structs.replace(group.members[1], replay=ReplayRule.RECOMPUTE)
+    batch = structs.replace(batch, groups=[structs.replace(group, members=[group.members[0], joined])])
+    assert [branch.replayed for branch in pack_batch(batch, GRPO, 2).branches] == [False, True]
 
 
 @given(

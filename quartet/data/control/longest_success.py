@@ -1,7 +1,10 @@
 """DART's dynamic trajectory length: a rollout that takes much longer than any success is not worth its time."""
 
+from collections.abc import Sequence
+
 from quartet.data.control.base import ControlContext, Horizon
 from quartet.data.control.fixed import SuiteHorizon
+from quartet.data.rows import GroupOutcome
 from quartet.types import Task
 
 
@@ -10,8 +13,9 @@ class LongestSuccessHorizon(Horizon):
 
     Successes that are longer than the limit would never be seen, so two things keep it open: every eighth group of a
     family runs at the upper bound as a whole (rollouts of one group are comparable only under one limit), and when
-    most rollouts are cut off, the limit that cut them doubles. The upper bound is the suite's limit, or
-    `rollout.max_turns`.
+    most rollouts are cut off, the limit that cut them doubles. Where a failure goes on until it is cut off, every
+    family that mostly fails would double: so the share that fails at the upper bound too is taken off. The upper bound
+    is the suite's limit, or `rollout.max_turns`.
     """
 
     def __init__(self, context: ControlContext) -> None:
@@ -24,6 +28,13 @@ class LongestSuccessHorizon(Horizon):
         if stats.known_successes < self._knobs.min_successes or explores:
             return upper_bound
         limit = int(stats.longest_success * self._knobs.factor) + 1
-        if stats.truncated_share > self._knobs.truncated_share:
+        if stats.truncated_share - failed_share(stats.outcomes, upper_bound) > self._knobs.truncated_share:
             limit = max(limit, 2 * stats.tightest_limit)
         return min(limit, upper_bound)
+
+
+def failed_share(outcomes: Sequence[GroupOutcome], upper_bound: int) -> float:
+    """Share of the rollouts at the upper bound that failed; 0 when no group ran there."""
+    at_bound = [outcome for outcome in outcomes if outcome.max_turns >= upper_bound]
+    rollouts = sum(outcome.countable for outcome in at_bound)
+    return 1 - sum(outcome.successes for outcome in at_bound) / rollouts if rollouts else 0.0

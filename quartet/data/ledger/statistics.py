@@ -125,7 +125,7 @@ def succeeded(family: str) -> sa.Select[Any]:
 
 def judged(family: str) -> sa.Select[Any]:
     """The family's training groups with a verdict and a countable member, newest first; from an index as well."""
-    columns = (groups.c[name] for name in ("id", "countable", "successes", "mixed", "judged_at_step"))
+    columns = (groups.c[name] for name in ("id", "countable", "successes", "mixed", "judged_at_step", "max_turns"))
     of_family = sa.select(*columns).where(groups.c.purpose == Purpose.TRAIN, groups.c.family == family)
     return of_family.where(groups.c.countable > sa.literal_column("0")).order_by(groups.c.id.desc())
 
@@ -133,7 +133,11 @@ def judged(family: str) -> sa.Select[Any]:
 def _outcomes(connection: Connection, family: str) -> list[GroupOutcome]:
     return [
         GroupOutcome(
-            countable=row.countable, successes=row.successes, mixed=row.mixed, judged_at_step=row.judged_at_step
+            countable=row.countable,
+            successes=row.successes,
+            mixed=row.mixed,
+            judged_at_step=row.judged_at_step,
+            max_turns=row.max_turns,
         )
         for row in connection.execute(judged(family).limit(NEWEST_GROUPS))
     ]
