@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import msgspec
+import torch
 from aiohttp import web
 
 from quartet.config import Recipe
@@ -31,6 +32,7 @@ async def run_engine(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None
     ledger, recorder = Ledger.open(run_dir), Recorder(run_dir, "engine")
     policy = ledger.latest_policy()
     model = load_policy(policy.path, trust_remote_code=recipe.model.trust_remote_code).model
+    model = model.to(dtype=getattr(torch, recipe.engine.dtype))
     verify(model, Path(policy.path))
     engine = TorchEngine(model, policy.version, recipe.engine)
     try:
@@ -124,6 +126,7 @@ class EngineService:
         self._recorder.metric(
             "engine",
             prompt_tokens_per_second=(totals.prompt_tokens - before.prompt_tokens) / seconds,
+            reused_tokens_per_second=(totals.reused_tokens - before.reused_tokens) / seconds,
             generated_tokens_per_second=(totals.generated_tokens - before.generated_tokens) / seconds,
             requests_per_second=(totals.requests - before.requests) / seconds,
             active_requests=self._engine.active_requests,
