@@ -85,14 +85,14 @@ def main(
 def contenders(dtype: torch.dtype, threads: int, slots: int) -> Iterator[list[Contender]]:
     """Everybody who can run here. Each has a model of its own, with equal weights."""
     everybody: list[Contender] = [
-        Generate(base.tiny_model().to(dtype)),
-        BareLoop(base.tiny_model().to(dtype)),
-        Ours(base.tiny_model().to(dtype), threads, slots),
+        Generate(base.tiny_model(dtype)),
+        BareLoop(base.tiny_model(dtype)),
+        Ours(base.tiny_model(dtype), threads, slots),
     ]
     with ExitStack() as stack:
         if importlib.util.find_spec("vllm"):
             folder = stack.enter_context(tempfile.TemporaryDirectory())
-            model = base.tiny_model().to(dtype)
+            model = base.tiny_model(dtype)
             model.save_pretrained(folder)
             everybody.append(Vllm(model, folder, threads))
         for contender in everybody:

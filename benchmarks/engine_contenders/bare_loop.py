@@ -43,6 +43,7 @@ class BareLoop:
         shape = (rows, self._kv_heads, length, self._dim)
         self._cache = [(self._embedding.new_empty(shape), self._embedding.new_empty(shape)) for _ in self._layers]
         past, new_BT = 0, torch.tensor(workload.prompts)
+        token_B1 = new_BT[:, -1:]
         for turn in range(workload.turns):
             logits_BV = torch.cat(
                 [

@@ -1,8 +1,9 @@
 """What is asked of a contender, and the requests."""
 
 import random
-from typing import Protocol
+from typing import Any, Protocol
 
+import torch
 from msgspec import Struct
 from transformers import PreTrainedModel
 
@@ -42,9 +43,12 @@ class Contender(Protocol):
     def close(self) -> None: ...
 
 
-def tiny_model() -> PreTrainedModel:
-    """Qwen3 with 3.4 M parameters, random weights, float32."""
-    return make_model(VOCAB_SIZE, hidden_size=256, num_layers=4, num_heads=4, num_kv_heads=2, intermediate_size=512)
+def tiny_model(dtype: torch.dtype) -> PreTrainedModel:
+    """Qwen3 with 3.4 M parameters and random weights."""
+    model: Any = make_model(
+        VOCAB_SIZE, hidden_size=256, num_layers=4, num_heads=4, num_kv_heads=2, intermediate_size=512
+    )
+    return model.to(dtype)
 
 
 def distinct(concurrent: int, prompt_tokens: int, new_tokens: int, seed: int) -> Workload:

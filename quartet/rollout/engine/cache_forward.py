@@ -101,8 +101,8 @@ class RowLayer(CacheLayerMixin):
         read = []
         for buffer, states in ((self.keys, key_states), (self.values, value_states)):
             assert buffer is not None
-            buffer[view.rows_R, view.positions_R] = states.transpose(1, 2)[view.real_NT]
-            read.append(buffer[view.read, : view.length].transpose(1, 2))
+            buffer[view.rows_R, :, view.positions_R] = states.transpose(1, 2)[view.real_NT]
+            read.append(buffer[view.read, :, : view.length])
         return read[0], read[1]
 
     def get_seq_length(self) -> int:
@@ -114,7 +114,7 @@ class RowLayer(CacheLayerMixin):
 
     def get_max_length(self) -> int:
         assert self.keys is not None
-        return self.keys.shape[1]
+        return self.keys.shape[2]
 
 
 class RowCache(Cache):

@@ -89,7 +89,7 @@ class DenseForward:
         sin_T1h: torch.Tensor,
     ) -> torch.Tensor:
         keys, values = self.rows.keys[number], self.rows.values[number]
-        (kv_heads, head_dim), heads = keys.shape[-2:], self._heads
+        heads, kv_heads, head_dim = self._heads, keys.shape[1], keys.shape[3]
         projected_THd = F.linear(self._normed(x_TD, layer.norm_in), layer.qkv, layer.qkv_bias).view(
             len(x_TD), -1, head_dim
         )
@@ -99,8 +99,8 @@ class DenseForward:
             qk_THd[:, :heads].mul_(layer.q_norm)
             qk_THd[:, heads:].mul_(layer.k_norm)
         qk_THd = _rotated(qk_THd, cos_T1d, sin_T1h)
-        keys.view(-1, kv_heads, head_dim).index_copy_(0, plan.slots_T, qk_THd[:, heads:])
-        values.view(-1, kv_heads, head_dim).index_copy_(0, plan.slots_T, projected_THd[:, heads + kv_heads :])
+        keys[plan.rows_T, :, plan.positions_T] = qk_THd[:, heads:]
+        values[plan.rows_T, :, plan.positions_T] = projected_THd[:, heads + kv_heads :]
         attended_TD = attend(qk_THd[:, :heads], keys, values, plan)
         x_TD = torch.addmm(x_TD, attended_TD, layer.out)
         if layer.out_bias is not None:
@@ -113,7 +113,7 @@ class DenseForward:
 
     @torch.inference_mode()
     def _require_same_logits(self, model: PreTrainedModel) -> None:
-        length = min(PROBE_TOKENS, self.rows.keys.shape[2])
+        length = min(PROBE_TOKENS, self.rows.keys.shape[3])
         ids = [(7 * index + 3) % self.vocab_size for index in range(length)]
         theirs_V = model(input_ids=torch.tensor([ids], device=model.device), use_cache=False).logits[0, -1]
         ours_V = self.extend([Span(0, ids)])[0]

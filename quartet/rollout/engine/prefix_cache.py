@@ -52,7 +52,7 @@ class PrefixCache:
         for node, shared in path:
             assert node.segment is not None
             node.used = used
-            part = Segment(node.segment.keys[:, :shared], node.segment.values[:, :shared])
+            part = Segment(node.segment.keys[:, :, :shared], node.segment.values[:, :, :shared])
             self._rows.write(row, start, part)
             start += shared
         return length

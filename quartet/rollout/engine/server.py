@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
@@ -31,8 +32,8 @@ async def run_engine(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None
     """Serve until `stop` is set. Raises `EngineError` when the step thread ends: start a new process then."""
     ledger, recorder = Ledger.open(run_dir), Recorder(run_dir, "engine")
     policy = ledger.latest_policy()
-    model = load_policy(policy.path, trust_remote_code=recipe.model.trust_remote_code).model
-    model = model.to(dtype=getattr(torch, recipe.engine.dtype))
+    model: Any = load_policy(policy.path, trust_remote_code=recipe.model.trust_remote_code).model
+    model.to(getattr(torch, recipe.engine.dtype))
     verify(model, Path(policy.path))
     engine = TorchEngine(model, policy.version, recipe.engine)
     try:
