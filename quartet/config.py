@@ -83,6 +83,11 @@ class Engine(Section):
     """Prompt and response together; a longer prompt is refused, never cut."""
     threads: Positive = 1
     """Torch threads. More than one collapses when a neighbour is busy."""
+    prefix_cache_megabytes: Annotated[int, Field(ge=0)] = 256
+    """Memory for the keys and values of conversations between turns and of prompts that a group shares; 0 keeps none.
+    One token takes 2 x layers x kv_heads x head_dim numbers."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of weights, keys and values. bfloat16 is faster and no longer agrees with the trainer to 1e-4 nats."""
 
 
 class Vade(Section):

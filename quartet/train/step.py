@@ -39,6 +39,12 @@ class Learner:
             raise ConfigError(
                 "loss.kl_coefficient > 0 needs a reference policy", "pass the policy the run started from"
             )
+        if recipe.rollout.top_p < 1:
+            raise ConfigError(
+                f"rollout.top_p = {recipe.rollout.top_p:g} samples from a part of the distribution; the trainer computes "
+                "log-probs of the whole, and every importance ratio would be wrong by the mass of that part",
+                "train with rollout.top_p = 1; evaluation may use less",
+            )
         require_plain_head(model)
         self.model, self.recipe, self.reference = model.eval(), recipe, reference  # eval: dropout would be noise in r
         self.optimizer_step = 0

@@ -203,6 +203,11 @@ def test_kl_without_a_reference_is_refused(recipe: RecipeBuilder) -> None:
         Learner(make_model(), recipe(loss={"kl_coefficient": 0.1}))
 
 
+def test_truncated_sampling_is_refused(recipe: RecipeBuilder) -> None:
+    with pytest.raises(ConfigError, match="rollout.top_p = 0.9 samples from a part"):
+        Learner(make_model(), recipe(rollout={"top_p": 0.9}))
+
+
 def test_a_rewarded_token_becomes_likely(recipe: RecipeBuilder) -> None:
     """A bandit whose arm 7 pays: on-policy samples, twenty train steps."""
     setting = recipe(train={"learning_rate": 0.01})

@@ -23,6 +23,7 @@ class GenerateResult(Struct, frozen=True, kw_only=True):
 
     token_ids: list[int]  # [num_response_tokens]
     logprobs: list[float]  # [num_response_tokens], after temperature and top-p
+    entropies: list[float] = []  # [num_response_tokens], of the whole distribution at temperature 1, in nats; or empty
     versions: list[int]  # [num_response_tokens]
     finish_reason: FinishReason
 

@@ -1,62 +1,61 @@
-"""Forward passes of any causal language model of `transformers` over rows of a `SlotCache`.
+"""The forward pass as the scheduler sees it: some rows grow by some tokens, and each says what comes next.
 
-Prefill takes whole prompts, right-padded: under a causal mask no token sees the padding behind it. Decode takes one
-token per running row, with explicit positions and an explicit mask. Logits are computed for last positions only.
+Two implementations: `DenseForward` runs the architectures it knows by hand, `CacheForward` any causal language model of
+`transformers` through its cache interface. Which one follows from the model alone.
 """
 
-from typing import Any
+from typing import NamedTuple, Protocol
 
 import torch
 from transformers import PretrainedConfig, PreTrainedModel
 
 from quartet.errors import ConfigError
-from quartet.rollout.engine.slots import SlotCache
+from quartet.rollout.engine.rows import Rows
 
 
-class Forward:
-    """Prefill and decode of one model; rows are the cache's."""
+class Span(NamedTuple):
+    """New tokens of one row. The spans of a pass belong to the rows 0, 1, 2, ... in this order."""
 
-    def __init__(self, model: PreTrainedModel, max_slots: int, max_context_tokens: int) -> None:
-        text_config = model.config.get_text_config()
-        refuse_unsupported(text_config, max_context_tokens)
-        self.model = model.eval()
-        embedding: Any = model.get_input_embeddings()
-        self.vocab_size: int = embedding.num_embeddings
-        self.cache = SlotCache(text_config.num_hidden_layers, max_slots, max_context_tokens)
-        self._keys_L = torch.arange(max_context_tokens, device=model.device)
+    start: int
+    """Tokens the row already holds."""
+    token_ids: list[int]
+    """At least one."""
 
-    def prefill(self, prompts: list[list[int]], first_row: int) -> torch.Tensor:
-        """Fill rows `first_row ..` with `prompts`; logits `[num_prompts, vocab]` of each prompt's last token."""
-        tensors = [torch.tensor(prompt) for prompt in prompts]
-        padded_NP = torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True).to(self.model.device)
-        last_N1 = torch.tensor([[len(prompt) - 1] for prompt in prompts], device=self.model.device)
-        self.cache.view.prefill(first_row)
-        return self._logits(padded_NP, logits_to_keep=last_N1)
 
-    def decode(self, tokens_N: list[int], positions_N: list[int]) -> torch.Tensor:
-        """Feed one token to each of the rows 0 .. N-1 at its position; logits `[N, vocab]`."""
-        device, length = self.model.device, max(positions_N) + 1
-        positions = torch.tensor(positions_N, device=device)
-        self.cache.view.decode(positions, length)
-        hidden_NL = self._keys_L[:length] > positions.unsqueeze(-1)
-        mask_NL = torch.zeros(hidden_NL.shape, dtype=self.model.dtype, device=device)
-        mask_NL.masked_fill_(hidden_NL, torch.finfo(self.model.dtype).min)
-        return self._logits(
-            torch.tensor(tokens_N, device=device).unsqueeze(-1),
-            position_ids=positions.unsqueeze(-1),
-            attention_mask=mask_NL[:, None, None, :],
-            logits_to_keep=0,
+class Forward(Protocol):
+    """One model and the rows of its running requests."""
+
+    vocab_size: int
+    rows: Rows
+
+    def extend(self, spans: list[Span]) -> torch.Tensor:
+        """Append `spans[i]` to row i; logits `[num_spans, vocab]` after the last token of each."""
+        ...
+
+
+def make_forward(model: PreTrainedModel, max_slots: int, max_context_tokens: int) -> Forward:
+    """The fastest forward pass for `model`. Raises `ConfigError` for a model that neither can run."""
+    from quartet.rollout.engine.cache_forward import CacheForward
+    from quartet.rollout.engine.dense_forward import DenseForward, is_dense
+
+    refuse_unsupported(model.config.get_text_config(), max_context_tokens)
+    kind = DenseForward if is_dense(model) else CacheForward
+    return kind(model.eval(), max_slots, max_context_tokens)
+
+
+@torch.inference_mode()
+def make_rows(model: PreTrainedModel, max_slots: int, max_context_tokens: int) -> Rows:
+    """Rows in the shapes that the model itself uses. Raises `ConfigError` when its layers differ."""
+    ids_11 = torch.zeros(1, 1, dtype=torch.long, device=model.device)
+    cache = model(input_ids=ids_11, use_cache=True).past_key_values
+    like = [(layer.keys, layer.values) for layer in cache.layers]
+    if len({(keys.shape, values.shape) for keys, values in like}) > 1:
+        raise ConfigError(
+            f"the torch engine cannot run {model.config.model_type}: its layers keep keys of different shapes",
+            "use a model whose layers are alike, or another engine",
         )
-
-    def _logits(self, input_ids: torch.Tensor, **inputs: object) -> torch.Tensor:
-        logits_N1V = self.model(input_ids=input_ids, past_key_values=self.cache, use_cache=True, **inputs).logits
-        if logits_N1V.shape[:2] != (len(input_ids), 1):
-            raise ConfigError(
-                f"{type(self.model).__name__} returned logits of shape {list(logits_N1V.shape)} where one per row was "
-                "asked for: it does not know `logits_to_keep` with one position per row",
-                "use a newer transformers, or a model class of transformers itself",
-            )
-        return logits_N1V[:, 0]
+    with torch.inference_mode(mode=False):
+        return Rows(like, max_slots, max_context_tokens)
 
 
 def refuse_unsupported(config: PretrainedConfig, max_context_tokens: int) -> None:

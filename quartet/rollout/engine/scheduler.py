@@ -1,7 +1,9 @@
 """Continuous batching: which requests run in the next step, and what each has so far. Knows no threads.
 
-One `step` prefills a batch of waiting prompts if there is room, then decodes one token for every running request. A
-request joins and leaves at any step. Running requests keep their order: request i owns row i of the cache.
+Every step is one forward pass: a token for each request that decodes, and chunks of prompts, so that a long prompt
+stalls nobody. A request joins and leaves at any step. Request i owns row i. What a row holds is kept when its prompt is
+complete and when it leaves; a newcomer starts from the longest prefix that is known, and waits a step for one that is
+just being computed.
 """
 
 from collections import deque
@@ -13,15 +15,13 @@ from msgspec import Struct
 
 from quartet.errors import EngineError
 from quartet.rollout.engine.base import GenerateRequest, GenerateResult
-from quartet.rollout.engine.forward import Forward
+from quartet.rollout.engine.forward import Forward, Span
+from quartet.rollout.engine.prefix_cache import MIN_TOKENS, PrefixCache
 from quartet.rollout.engine.sampling import sample
 from quartet.types import FinishReason
 
 MAX_PREFILL_TOKENS = 512
-"""Padded tokens of one prefill: bounds how long running requests wait for newcomers. A longer prompt goes alone. On a
-CPU more is no faster per token (measured: 1 M parameters, one core, 3.7 ms per prompt in twos, 4.5 in eights)."""
-MAX_LENGTH_RATIO = 1.5
-"""Prompts padded together differ at most by this factor in length."""
+"""Prompt tokens of one step: bounds how long running requests wait for newcomers."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,16 +35,37 @@ class Running:
     """Called once, in the step thread."""
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    entropies: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
+
+    held: int = 0
+    """Tokens whose keys and values its row holds."""
+    first_version: int = 0
+    """Of the weights that computed them, from this version on."""
 
     @property
     def length(self) -> int:
         """Prompt and response tokens so far = position of the next token."""
         return len(self.request.prompt_ids) + len(self.token_ids)
 
+    def next_span(self, budget: int) -> Span:
+        """The token sampled last, or a chunk of the prompt of at most `budget` tokens."""
+        prompt_ids = self.request.prompt_ids
+        if self.held >= len(prompt_ids):
+            return Span(self.held, self.token_ids[-1:])
+        return Span(self.held, prompt_ids[self.held : self.held + max(budget, 1)])
+
+    def held_ids(self) -> list[int]:
+        """The tokens that the row holds."""
+        return [*self.request.prompt_ids, *self.token_ids][: self.held]
+
     def result(self, reason: FinishReason) -> GenerateResult:
         return GenerateResult(
-            token_ids=self.token_ids, logprobs=self.logprobs, versions=self.versions, finish_reason=reason
+            token_ids=self.token_ids,
+            logprobs=self.logprobs,
+            entropies=self.entropies,
+            versions=self.versions,
+            finish_reason=reason,
         )
 
 
@@ -53,23 +74,32 @@ class Counters(Struct):
 
     requests: int = 0
     prompt_tokens: int = 0
+    reused_tokens: int = 0
+    """Prompt tokens that were not computed, because their prefix was known."""
     generated_tokens: int = 0
     steps: int = 0
 
 
 class Scheduler:
-    """Owns the waiting and the running requests; `version` stamps every token sampled from now on."""
+    """Owns the waiting and the running requests."""
 
-    def __init__(self, forward: Forward, max_slots: int, version: int) -> None:
+    def __init__(self, forward: Forward, max_slots: int, version: int, max_prefix_bytes: int) -> None:
         self.version = version
+        """Stamps every token sampled from now on."""
         self.counters = Counters()
         self.waiting: deque[Running] = deque()
         self.running: list[Running] = []
         self._forward, self._max_slots = forward, max_slots
+        self._prefixes = PrefixCache(forward.rows, max_prefix_bytes)
 
     @property
     def busy(self) -> bool:
         return bool(self.waiting or self.running)
+
+    def serve(self, version: int) -> None:
+        """The weights are those of `version` now. Prefixes of other weights are forgotten."""
+        self.version = version
+        self._prefixes.clear()
 
     def add(self, entry: Running) -> None:
         self.waiting.append(entry)
@@ -89,55 +119,75 @@ class Scheduler:
         self.running.clear()
 
     def step(self) -> None:
-        """Prefill newcomers, then decode one token for each running request."""
+        """One forward pass, and a token for every request whose prompt is complete."""
         self.counters.steps += 1
-        if newcomers := self._next_prefill():
-            first_row = len(self.running)
-            self.running += newcomers
-            logits = self._forward.prefill([entry.request.prompt_ids for entry in newcomers], first_row)
-            self.counters.prompt_tokens += sum(len(e.request.prompt_ids) for e in newcomers)
-            self._extend(newcomers, logits)
-        if self.running:
-            tokens = [entry.token_ids[-1] for entry in self.running]
-            logits = self._forward.decode(tokens, [entry.length - 1 for entry in self.running])
-            self._extend(list(self.running), logits)
+        self._admit()
+        budget, spans = MAX_PREFILL_TOKENS, []
+        for entry in self.running:
+            spans.append(entry.next_span(budget))
+            if not entry.token_ids:
+                budget -= len(spans[-1].token_ids)
+        logits_NV = self._forward.extend(spans)
+        ready: list[int] = []
+        for row, (entry, span) in enumerate(zip(self.running, spans, strict=True)):
+            entry.held += len(span.token_ids)
+            if entry.held == entry.length:
+                ready.append(row)
+        if len(ready) < len(spans):
+            logits_NV = logits_NV[ready]
+        self._extend([self.running[row] for row in ready], logits_NV)
 
-    def _next_prefill(self) -> list[Running]:
-        """The oldest waiting request and the waiting ones of similar length, as free slots and the bound allow."""
-        batch: list[Running] = []
-        free = self._max_slots - len(self.running)
-        shortest = longest = len(self.waiting[0].request.prompt_ids) if self.waiting else 0
+    def _admit(self) -> None:
+        """Give rows to the oldest waiting requests, as long as this step has room for their prompts."""
+        prefilling = [entry for entry in self.running if entry.held < len(entry.request.prompt_ids)]
+        budget = MAX_PREFILL_TOKENS - sum(len(e.request.prompt_ids) - e.held for e in prefilling)
         for entry in list(self.waiting):
-            length = len(entry.request.prompt_ids)
-            low, high = min(shortest, length), max(longest, length)
-            fits = not batch or (high <= MAX_LENGTH_RATIO * low and high * (len(batch) + 1) <= MAX_PREFILL_TOKENS)
-            if len(batch) < free and fits:
-                shortest, longest = low, high
-                batch.append(entry)
-                self.waiting.remove(entry)
-        return batch
+            if len(self.running) >= self._max_slots or budget <= 0:
+                return
+            prompt_ids = entry.request.prompt_ids
+            if self._prefixes.max_bytes and any(_shares_more(other, prompt_ids) for other in prefilling):
+                continue
+            self.waiting.remove(entry)
+            # The last token is always computed: its logits are what is wanted.
+            entry.held = self._prefixes.copy_into(len(self.running), prompt_ids[:-1])
+            entry.first_version = self.version
+            self.running.append(entry)
+            prefilling.append(entry)
+            self.counters.prompt_tokens += len(prompt_ids)
+            self.counters.reused_tokens += entry.held
+            budget -= len(prompt_ids) - entry.held
 
     def _extend(self, entries: list[Running], logits_NV: torch.Tensor) -> None:
         """Sample one token for each entry and let the finished ones leave."""
+        if not entries:
+            return
         sampled = sample(logits_NV, [e.request.sampling for e in entries], [e.length for e in entries])
         self._fail_not_finite([entry for entry, finite in zip(entries, sampled.finite, strict=True) if not finite])
-        for entry, token, logprob, finite in zip(entries, *sampled, strict=True):
+        for entry, token, logprob, entropy, finite in zip(entries, *sampled, strict=True):
             if not finite:
                 continue
+            if not entry.token_ids:
+                self._keep(entry)
             entry.token_ids.append(token)
             entry.logprobs.append(logprob)
+            entry.entropies.append(entropy)
             entry.versions.append(self.version)
             self.counters.generated_tokens += 1
             if reason := _finish_reason(entry):
                 self._leave(entry)
                 entry.finish(entry.result(reason))
 
+    def _keep(self, entry: Running) -> None:
+        """Remember a row, unless weights of different versions computed it."""
+        if entry.first_version == self.version:
+            self._prefixes.keep(self.running.index(entry), entry.held_ids())
+
     def _fail_not_finite(self, entries: list[Running]) -> None:
         # All rows are cleared before the first one moves: a copy of NaN would outlive its request.
         for entry in entries:
-            self._forward.cache.clear_row(self.running.index(entry))
+            self._forward.rows.clear(self.running.index(entry))
         for entry in entries:
-            self._leave(entry)
+            self._remove(entry)
             what = f"request {entry.request.request_id!r}, policy version {self.version}"
             entry.finish(
                 EngineError(
@@ -147,15 +197,26 @@ class Scheduler:
             )
 
     def _leave(self, entry: Running) -> None:
-        """Take an entry out; the last row moves into its place so that rows stay without gaps."""
+        """Take an entry out; what its row holds is kept for the conversation's next turn."""
         if entry in self.waiting:
             self.waiting.remove(entry)
             return
+        self._keep(entry)
+        self._remove(entry)
+
+    def _remove(self, entry: Running) -> None:
+        """Free a row; the last row moves into its place so that rows stay without gaps."""
         self.counters.requests += 1
         row, last = self.running.index(entry), self.running.pop()
         if last is not entry:
             self.running[row] = last
-            self._forward.cache.move_row(len(self.running), row, last.length)
+            self._forward.rows.move(len(self.running), row, last.held)
+
+
+def _shares_more(prefilling: Running, prompt_ids: list[int]) -> bool:
+    """Whether a prompt has more in common with one in prefill than that one's row started from."""
+    end = prefilling.held + MIN_TOKENS
+    return len(prompt_ids) > end and prefilling.request.prompt_ids[:end] == prompt_ids[:end]
 
 
 def _finish_reason(entry: Running) -> FinishReason | None:

@@ -6,8 +6,10 @@ import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import torch
 from aiohttp import web
 
 from quartet.config import Recipe
@@ -29,7 +31,8 @@ async def run_engine(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None
     """Serve until `stop` is set. Raises `EngineError` when the step thread ends: start a new process then."""
     ledger, recorder = Ledger.open(run_dir), Recorder(run_dir, "engine")
     policy = ledger.latest_policy()
-    model = load_policy(policy.path, trust_remote_code=recipe.model.trust_remote_code).model
+    model: Any = load_policy(policy.path, trust_remote_code=recipe.model.trust_remote_code).model
+    model.to(getattr(torch, recipe.engine.dtype))
     verify(model, Path(policy.path))
     engine = TorchEngine(model, policy.version, recipe.engine)
     try:
@@ -123,6 +126,7 @@ class EngineService:
         self._recorder.metric(
             "engine",
             prompt_tokens_per_second=(totals.prompt_tokens - before.prompt_tokens) / seconds,
+            reused_tokens_per_second=(totals.reused_tokens - before.reused_tokens) / seconds,
             generated_tokens_per_second=(totals.generated_tokens - before.generated_tokens) / seconds,
             requests_per_second=(totals.requests - before.requests) / seconds,
             active_requests=self._engine.active_requests,

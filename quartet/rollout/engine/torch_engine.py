@@ -20,10 +20,11 @@ from msgspec import Struct
 from transformers import PreTrainedModel
 
 from quartet import config
+from quartet.allocator import keep_freed_memory
 from quartet.errors import CheckpointError, EngineError, PromptTooLongError
 from quartet.policy.load import read_weights
 from quartet.rollout.engine.base import GenerateRequest, GenerateResult
-from quartet.rollout.engine.forward import Forward
+from quartet.rollout.engine.forward import make_forward
 from quartet.rollout.engine.scheduler import Counters, Running, Scheduler
 from quartet.rollout.engine.verified_load import replace_weights
 
@@ -50,10 +51,11 @@ class TorchEngine:
     def __init__(self, model: PreTrainedModel, version: int, config: config.Engine) -> None:
         positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self.max_context_tokens = min(config.max_context_tokens, positions or config.max_context_tokens)
-        forward = Forward(model, config.max_slots, self.max_context_tokens)
+        keep_freed_memory()
+        forward = make_forward(model, config.max_slots, self.max_context_tokens)
         self.vocab_size = forward.vocab_size
         self._model = model
-        self._scheduler = Scheduler(forward, config.max_slots, version)
+        self._scheduler = Scheduler(forward, config.max_slots, version, config.prefix_cache_megabytes * 2**20)
         self._in_flight: set[str] = set()
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._closing = self._ended = False
@@ -120,7 +122,7 @@ class TorchEngine:
             except CheckpointError as error:
                 done.set_exception(error)
                 return
-            self._scheduler.version = version
+            self._scheduler.serve(version)
             seconds = time.perf_counter() - swap_started
             done.set_result(
                 PolicyLoad(version=version, read_seconds=read_seconds, swap_seconds=seconds, canary_gap=gap)

@@ -154,7 +154,7 @@ async def test_a_dead_engine_is_an_engine_error_after_the_deadline(
 async def test_an_engine_restarted_on_another_port_is_found(
     engine_of: Builder, client_of: Callable[..., HttpEngine]
 ) -> None:
-    engine, address = engine_of(make_model()), {"url": ""}
+    engine, address = engine_of(make_model(), prefix_cache_megabytes=0), {"url": ""}
     client = client_of(lambda: address["url"])
     async with serve(engine) as first:
         address["url"] = first

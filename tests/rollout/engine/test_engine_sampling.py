@@ -82,14 +82,36 @@ def test_a_row_that_is_not_finite_is_told(bad: float) -> None:
     st.floats(0, 1, exclude_max=True),
 )
 def test_top_p_keeps_the_smallest_set_that_reaches_it(values: list[float], top_p: float, u: float) -> None:
-    whole = torch.tensor([values], dtype=torch.float64).log_softmax(-1)
-    kept = keep_top_p(whole, torch.tensor([top_p], dtype=torch.float64))
-    inside = kept[0].isfinite()
-    mass, least = whole[0][inside].exp().sum().item(), whole[0][inside].exp().min().item()
+    whole = torch.tensor([values], dtype=torch.float64).softmax(-1)
+    kept = keep_top_p(3 * whole, torch.tensor([top_p], dtype=torch.float64)) / 3
+    inside = kept[0] > 0
+    mass, least = whole[0][inside].sum().item(), whole[0][inside].min().item()
     assert mass >= min(top_p, 1.0) - 1e-9
     assert mass - least < top_p + 1e-9
-    assert kept.exp().sum().item() == pytest.approx(1.0)
+    assert kept[0][inside].tolist() == pytest.approx(whole[0][inside].tolist())
     assert inside[inverse_cdf(kept, torch.tensor([u], dtype=torch.float64))].all()
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.sampled_from([0.0, 1e-30, 1e-7, 0.3, 1.0, 7.0]), min_size=1, max_size=200),
+    st.floats(0, 1, exclude_max=True),
+)
+def test_the_drawn_token_covers_the_number_drawn(weights: list[float], u: float) -> None:
+    if not any(weights):
+        weights[0] = 1.0
+    token = inverse_cdf(torch.tensor([weights]), torch.tensor([u], dtype=torch.float64)).item()
+    exact = np.array(weights, dtype=np.float32).astype(np.float64)
+    target, until = u * exact.sum(), exact.cumsum()
+    assert exact[token] > 0
+    assert until[token] - exact[token] <= target * (1 + 1e-9) + 1e-12
+    assert until[token] >= target * (1 - 1e-9) - 1e-12
+
+
+def test_the_entropy_is_that_of_the_whole_distribution_at_temperature_one() -> None:
+    drawn = sample(logits(2), [Sampling(temperature=0.5, top_p=0.8), Sampling(temperature=0)], [0, 0])
+    entropy = -sum(p * math.log(p) for p in PROBABILITIES)
+    assert drawn.entropies == pytest.approx([entropy] * 2, abs=1e-6)
 
 
 @settings(deadline=None)

@@ -1,0 +1,156 @@
+"""How near is the embedded engine to the machine's limit?
+
+The same model (Qwen3, 3.4 M parameters), the same requests and the same threads for every contender: our engine,
+`transformers` generate, vLLM where it is installed, and a bare hand-written decode loop as the limit. The contenders
+take turns within every repetition, so that a neighbour's noise meets all of them; ratios are medians over the
+repetitions. One call is prefill and decode of the whole workload, all of it submitted at once.
+"""
+
+import importlib.util
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from itertools import product
+
+import click
+import psutil
+import torch
+
+from benchmarks.engine_contenders import base
+from benchmarks.engine_contenders.bare_loop import BareLoop
+from benchmarks.engine_contenders.base import Contender, Workload
+from benchmarks.engine_contenders.generate import Generate
+from benchmarks.engine_contenders.ours import Ours
+from benchmarks.engine_contenders.transport import transport_ms_p50
+from benchmarks.engine_contenders.vllm import Vllm
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
+GROUP = 8
+TURNS = 6
+OBSERVATION_TOKENS = 96
+TURN_TOKENS = 32
+
+Cells = dict[str, dict[str, float]]
+"""Tokens per second by cell (`distinct/32/float32/1`: workload, concurrent, dtype, threads), then by contender; with
+`ours/NAME`, the median of the paired ratios."""
+
+
+@click.command()
+@click.option("--concurrent", default="1,8,32,64", show_default=True)
+@click.option("--dtypes", default="float32,bfloat16", show_default=True)
+@click.option("--threads", default="1,2", show_default=True)
+@click.option("--workloads", default="distinct,shared,conversations", show_default=True)
+@click.option("--new-tokens", default=48, show_default=True, help="Of single-turn requests, 32 to 64.")
+@click.option("--repetitions", default=5, show_default=True)
+@click.option("--clock", default="wall", type=click.Choice(list(CLOCKS)), show_default=True, help="cpu: all threads.")
+@click.option("--quick", is_flag=True, help="A smaller run that shows that everything works, and no more.")
+@click.option("--json", "as_json", is_flag=True)
+def main(
+    concurrent: str,
+    dtypes: str,
+    threads: str,
+    workloads: str,
+    new_tokens: int,
+    repetitions: int,
+    clock: str,
+    quick: bool,
+    as_json: bool,
+) -> None:
+    """Measure the engine."""
+    if quick:
+        concurrent, dtypes, threads, repetitions, new_tokens = "8", "float32", "1", 1, 8
+    cells: Cells = {}
+    transport = 0.0
+    for dtype, thread_count in product(dtypes.split(","), map(int, threads.split(","))):
+        torch.set_num_threads(thread_count)
+        with contenders(DTYPES[dtype], thread_count, max(map(int, concurrent.split(",")))) as all_of_them:
+            for name, count in product(workloads.split(","), map(int, concurrent.split(","))):
+                if name == "shared" and count % GROUP:
+                    continue
+                cell = compare(all_of_them, name, count, new_tokens, repetitions, CLOCKS[clock])
+                cells[f"{name}/{count}/{dtype}/{thread_count}"] = cell
+                figures = "  ".join(f"{key} {value:,.2f}" for key, value in cell.items())
+                click.echo(f"{name:13} {count:3} {dtype:8} {thread_count}  {figures}")
+            transport = transport_ms_p50(next(c for c in all_of_them if isinstance(c, Ours)), 10 if quick else 200)
+    result = summary(cells) | {"transport_ms_p50": round(transport, 3), "clock": clock, "cells": cells}
+    result["load_average_1min"] = round(psutil.getloadavg()[0], 2)
+    click.echo(json.dumps(result) if as_json else "\n".join(f"{k:32} {v}" for k, v in result.items() if k != "cells"))
+
+
+@contextmanager
+def contenders(dtype: torch.dtype, threads: int, slots: int) -> Iterator[list[Contender]]:
+    """Everybody who can run here. Each has a model of its own, with equal weights."""
+    everybody: list[Contender] = [
+        Generate(base.tiny_model(dtype)),
+        BareLoop(base.tiny_model(dtype)),
+        Ours(base.tiny_model(dtype), threads, slots),
+    ]
+    with ExitStack() as stack:
+        if importlib.util.find_spec("vllm"):
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            model = base.tiny_model(dtype)
+            model.save_pretrained(folder)
+            everybody.append(Vllm(model, folder, threads))
+        for contender in everybody:
+            stack.enter_context(closing(contender))
+        yield everybody
+
+
+def compare(
+    everybody: list[Contender], name: str, count: int, new_tokens: int, repetitions: int, clock: Callable[[], float]
+) -> dict[str, float]:
+    """Median tokens per second of each contender and the median ratio of ours to each, over fresh requests."""
+    seconds: dict[str, list[float]] = {contender.name: [] for contender in everybody}
+    workload = requests(name, count, new_tokens, seed=0)
+    for contender in everybody:
+        contender.run(requests(name, min(count, GROUP), min(new_tokens, 4), seed=-1), seed=0)  # warm-up
+    for repetition in range(repetitions):
+        workload = requests(name, count, new_tokens, seed=1 + repetition)
+        for turn in range(len(everybody)):  # each goes first in some repetition
+            contender = everybody[(turn + repetition) % len(everybody)]
+            began = clock()
+            contender.run(workload, seed=repetition)
+            seconds[contender.name].append(clock() - began)
+    figures = {name: workload.generated_tokens / statistics.median(values) for name, values in seconds.items()}
+    for other, values in seconds.items():
+        if other != Ours.name:
+            paired = [theirs / ours for theirs, ours in zip(values, seconds[Ours.name], strict=True)]
+            figures[f"{Ours.name}/{other}"] = statistics.median(paired)
+    return {key: round(value, 3) for key, value in figures.items()}
+
+
+def requests(name: str, count: int, new_tokens: int, seed: int) -> Workload:
+    """A workload by its name."""
+    if name == "distinct":
+        return base.distinct(count, 256, new_tokens, seed)
+    if name == "shared":
+        return base.shared(count, GROUP, 256, new_tokens, seed)
+    return base.conversations(count, TURNS, 256, OBSERVATION_TOKENS, min(new_tokens, TURN_TOKENS), seed)
+
+
+def summary(cells: Cells) -> dict[str, float | None]:
+    """Geometric means over dtypes, threads and 32 to 64 concurrent; where those were not measured, over what was."""
+    result = {
+        "ratio_to_generate": _mean(cells, "distinct", "generate"),
+        "ratio_to_vllm": _mean(cells, "distinct", "vllm"),
+        "ratio_to_bare_loop": _mean(cells, "distinct", "bare_loop"),
+        "ratio_to_generate_shared_prompt": _mean(cells, "shared", "generate"),
+        "ratio_to_generate_multi_turn": _mean(cells, "conversations", "generate"),
+    }
+    limits = [cell["bare_loop"] / cell["generate"] for key, cell in cells.items() if key.startswith("distinct/64/")]
+    return result | {"bare_loop_to_generate_64": round(statistics.geometric_mean(limits), 3) if limits else None}
+
+
+def _mean(cells: Cells, workload: str, other: str) -> float | None:
+    measured = {key: cell.get(f"{Ours.name}/{other}") for key, cell in cells.items() if key.startswith(f"{workload}/")}
+    wanted = {key: value for key, value in measured.items() if key.split("/")[1] in ("32", "64")} or measured
+    values = [value for value in wanted.values() if value is not None]
+    return round(statistics.geometric_mean(values), 3) if values else None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""What is asked of a contender, and the requests."""
+
+import random
+from typing import Any, Protocol
+
+import torch
+from msgspec import Struct
+from transformers import PreTrainedModel
+
+from quartet.policy.model import make_model
+
+VOCAB_SIZE = 4096
+MAX_CONTEXT_TOKENS = 1024
+
+
+class Workload(Struct, frozen=True):
+    """Conversations that start together. A contender answers with exactly `new_tokens` per turn."""
+
+    prompts: list[list[int]]
+    """First prompt of each conversation."""
+    observations: list[list[list[int]]]
+    """`[conversation][turn]`: what follows each response but the last; empty for a single turn."""
+    new_tokens: int
+
+    @property
+    def turns(self) -> int:
+        return 1 + len(self.observations[0])
+
+    @property
+    def generated_tokens(self) -> int:
+        return len(self.prompts) * self.turns * self.new_tokens
+
+
+class Contender(Protocol):
+    """One way to generate."""
+
+    name: str
+
+    def run(self, workload: Workload, seed: int) -> None:
+        """Sample every response at temperature 1 with its log-probs. Raises when one has another length."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def tiny_model(dtype: torch.dtype) -> PreTrainedModel:
+    """Qwen3 with 3.4 M parameters and random weights."""
+    model: Any = make_model(
+        VOCAB_SIZE, hidden_size=256, num_layers=4, num_heads=4, num_kv_heads=2, intermediate_size=512
+    )
+    return model.to(dtype)
+
+
+def distinct(concurrent: int, prompt_tokens: int, new_tokens: int, seed: int) -> Workload:
+    """Prompts that share nothing."""
+    rng = random.Random(seed)
+    return Workload([_ids(rng, prompt_tokens) for _ in range(concurrent)], [[]] * concurrent, new_tokens)
+
+
+def shared(concurrent: int, group: int, prompt_tokens: int, new_tokens: int, seed: int) -> Workload:
+    """Groups that share a prompt, as the rollouts of one task do."""
+    rng = random.Random(seed)
+    prompts = [_ids(rng, prompt_tokens) for _ in range(concurrent // group)]
+    return Workload([prompt for prompt in prompts for _ in range(group)], [[]] * concurrent, new_tokens)
+
+
+def conversations(
+    concurrent: int, turns: int, prompt_tokens: int, observation_tokens: int, new_tokens: int, seed: int
+) -> Workload:
+    """Conversations that grow by an observation and a response per turn."""
+    rng = random.Random(seed)
+    prompts = [_ids(rng, prompt_tokens) for _ in range(concurrent)]
+    observations = [[_ids(rng, observation_tokens) for _ in range(turns - 1)] for _ in range(concurrent)]
+    return Workload(prompts, observations, new_tokens)
+
+
+def _ids(rng: random.Random, count: int) -> list[int]:
+    return [rng.randrange(1, VOCAB_SIZE) for _ in range(count)]

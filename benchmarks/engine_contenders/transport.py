@@ -1,0 +1,41 @@
+"""What a call over HTTP costs beside the same call without."""
+
+import asyncio
+import statistics
+import time
+from collections.abc import Awaitable
+
+from benchmarks.engine_contenders.base import distinct
+from benchmarks.engine_contenders.ours import Ours
+from quartet.rollout.engine.base import GenerateRequest
+from quartet.rollout.engine.http import HttpEngine
+from quartet.rollout.engine.server import serve
+from quartet.types import Sampling
+
+
+def transport_ms_p50(ours: Ours, calls: int) -> float:
+    """Median milliseconds of a call over HTTP, less the median of the same call to the engine itself, by turns."""
+    return asyncio.run(_measure(ours, calls))
+
+
+async def _measure(ours: Ours, calls: int) -> float:
+    prompts = distinct(calls, 256, 1, seed=99).prompts
+    seconds: dict[str, list[float]] = {"direct": [], "http": []}
+    async with serve(ours.engine) as url:
+        client = HttpEngine(lambda: url)
+        await client.version()
+        for index, prompt in enumerate(prompts):
+            request = GenerateRequest(
+                request_id=f"transport/{index}", prompt_ids=prompt, sampling=Sampling(max_tokens=1), stop_token_ids=[]
+            )
+            await ours.engine.generate(request)  # both of the measured calls find the prompt known
+            seconds["direct"].append(await _timed(ours.engine.generate(request)))
+            seconds["http"].append(await _timed(client.generate(request)))
+        await client.close()
+    return 1e3 * (statistics.median(seconds["http"]) - statistics.median(seconds["direct"]))
+
+
+async def _timed(call: Awaitable[object]) -> float:
+    began = time.perf_counter()
+    await call
+    return time.perf_counter() - began
