@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from quartet.types import ReplayRule
+from quartet.types import OnLate, ReplayRule
 
 Positive = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
@@ -168,9 +168,10 @@ class Admission(Section):
     max_lag: Annotated[int, Field(ge=0)] = 2
     """No fresh token more than this many versions old is trained on; `replay.max_lag` is the bound of replayed ones. 0
     is synchronous training."""
-    on_late: Literal["mask", "drop"] = "mask"
-    """A trajectory that outlived its pace: `mask` leaves its too old tokens out of loss and denominator, `drop`
-    drops the group with reason `over_lag`."""
+    on_late: OnLate = "mask"
+    """What becomes of a group that outlives its pace: `mask` leaves its too old tokens out of loss and denominator;
+    `wait` holds the next policy back until it has ended (at `group_deadline_seconds` at the latest) and masks what is
+    too old all the same; `drop` drops it with reason `over_lag`."""
     min_rollouts_per_group: Positive = 2
     """Countable members a group needs to be trained."""
     group_deadline_seconds: PositiveFloat = 180.0

@@ -7,7 +7,7 @@ Shapes stand in comments; every per-token list of a call has the same length.
 """
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct, field
 
@@ -253,6 +253,10 @@ class RolloutLease(Struct, frozen=True, kw_only=True):
     purpose: Purpose
     deadline: float
     """Unix seconds."""
+
+
+OnLate = Literal["mask", "wait", "drop"]
+"""What becomes of a group that outlives its pace; see `quartet.config.Admission.on_late`."""
 
 
 class ReplayRule(StrEnum):

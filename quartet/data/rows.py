@@ -118,6 +118,10 @@ class Totals(Struct, frozen=True, kw_only=True):
     response_tokens: int
     trained_tokens: int
     """Response tokens that counted in the loss of a committed batch, as the trainer reported it."""
+    masked_tokens: int
+    """Response tokens of committed batches that were left out because they were too old, as the trainer reported it."""
+    held_back_seconds: float
+    """How long committed batches waited for stragglers (`admission.on_late` "wait"), as the trainer reported it."""
     groups: dict[str, int]
     """Training groups by state."""
     dropped_by_reason: dict[str, int]

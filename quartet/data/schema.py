@@ -102,7 +102,7 @@ groups = Table(
     Column("successes", Integer, nullable=False, default=0),
     Column("mixed", Boolean, nullable=False, default=False),  # they had different rewards
     Column("judged_at_step", Integer, nullable=False, default=0),  # train steps committed by then
-    Column("oldest_version", Integer),  # of all tokens of its countable members
+    Column("oldest_version", Integer),  # of all tokens of its countable members; before the verdict a lower bound
     Column("newest_version", Integer),
     Column("batch_id", ForeignKey("batches.id")),
     Column("created_at", Float, nullable=False),

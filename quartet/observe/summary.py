@@ -61,6 +61,8 @@ def build_summary(recipe: Recipe, ledger: Ledger, *, wall_seconds: float, contro
         "trained_tokens_per_second": per_second(totals.trained_tokens),
         "trained_token_share": round(totals.trained_tokens / max(1, totals.response_tokens), 3),
         "lag_histogram": {str(lag): count for lag, count in sorted(ledger.lag_histogram().items())},
+        "masked_tokens": totals.masked_tokens,
+        "held_back_seconds": round(totals.held_back_seconds, 1),
         "statuses": ledger.status_counts(),
         "dropped_groups": totals.dropped_by_reason,
         "selection_bias": to_builtins(ledger.selection_bias()),

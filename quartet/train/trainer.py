@@ -56,7 +56,8 @@ class Trainer:
         self._receipts = TrainerReceipts(
             run_dir, lambda: weights_digest(dict(self.model.named_parameters())), enabled=recipe.runtime.receipts
         )
-        self._lease_renewed = self._last_trained = time.monotonic()
+        self._lease_renewed = self._fed_at = time.monotonic()
+        self._held_back_at: float | None = None
         self._restore_optimizer(policy)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -82,6 +83,8 @@ class Trainer:
             return False
         phases = PhaseTimer(self.recorder, batch.train_step)
         phases.seconds["claim_seconds"] = time.perf_counter() - start
+        phases.seconds["held_back_seconds"] = time.monotonic() - self._held_back_at if self._held_back_at else 0.0
+        self._held_back_at = None
         self.presence.working("training")
         try:
             self._train(batch, phases)
@@ -91,7 +94,7 @@ class Trainer:
             raise NonFiniteError(f"{where}, {error.what}", error.advice) from error
         except LeaseLostError as error:  # we were stopped for too long; the batch is somebody else's now
             self._give_up(batch, error)
-        self._last_trained = time.monotonic()
+        self._fed_at = time.monotonic()
         return True
 
     def restore(self) -> None:
@@ -198,8 +201,10 @@ class Trainer:
 
     def _explain_wait(self) -> None:
         groups, timeout_seconds = self.recipe.train.groups_per_batch, self.recipe.train.starved_timeout_seconds
+        if self._held_back(groups):
+            return
         self.presence.waits(f"{groups} trainable groups", "rollouts of enough groups finish and pass the filters")
-        waited_seconds = time.monotonic() - self._last_trained
+        waited_seconds = time.monotonic() - self._fed_at
         if waited_seconds > timeout_seconds:
             reason = (
                 f"starved: fewer than {groups} trainable groups for {waited_seconds:.0f} s "
@@ -211,6 +216,20 @@ class Trainer:
                 "`quartet status` shows what the others wait for, the `group` records of metrics.jsonl why groups were "
                 "dropped; if it is always for equal rewards, the tasks are too easy or too hard",
             )
+
+    def _held_back(self, groups: int) -> bool:
+        """With `on_late` "wait": whether there is a batch, which waits for stragglers. That is not starving."""
+        admission = self.recipe.admission
+        if admission.on_late != "wait" or not (count := self.ledger.stragglers(groups, admission.max_lag)):
+            return False
+        self._fed_at = time.monotonic()
+        self._held_back_at = self._held_back_at or self._fed_at
+        self.presence.waits(
+            "unfinished groups that the next policy would make too old",
+            f"{count} of them end, at {admission.group_deadline_seconds:g} s (admission.group_deadline_seconds) at the "
+            "latest",
+        )
+        return True
 
 
 async def run_trainer(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None:

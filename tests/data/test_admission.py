@@ -2,16 +2,22 @@
 
 import random
 import tempfile
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from samples import FakeClock, finish, manager_of, recipe
 
+from quartet.config import Recipe
 from quartet.data.admission import capacity
+from quartet.data.database import drop_database
 from quartet.data.ledger import Ledger
 from quartet.errors import LeaseLostError
 from quartet.types import RolloutLease, Status
+from tests.postgresql import needs_postgresql, server_url
 
 counts = st.integers(0, 60)
 
@@ -67,68 +73,99 @@ def test_the_reference_model_never_deadlocks(lag, groups_per_batch, size, sessio
 
 
 class Run:
-    """A whole run on a real ledger and a real data manager; `draw` decides what goes wrong."""
+    """A whole run on a real ledger and a real data manager; `draw` decides what goes wrong, and what takes long."""
 
-    def __init__(self, folder: Path, max_lag: int, draw: random.Random) -> None:
-        self.clock, self.draw, self.folder = FakeClock(), draw, folder
-        self.recipe = recipe(admission={"max_lag": max_lag}, train={"groups_per_batch": 2, "max_train_steps": 4})
-        self.ledger = Ledger.create(folder, clock=self.clock)
+    def __init__(self, folder: Path, recipe: Recipe, draw: random.Random, url: str) -> None:
+        self.clock, self.draw, self.recipe = FakeClock(), draw, recipe
+        self.ledger = Ledger.create(folder / "run", clock=self.clock, url=url)
         self.ledger.register_initial_policy("p0")
-        self.asleep: list[RolloutLease] = []
+        self.served = 0
+        self.running: list[tuple[RolloutLease, int]] = []
+        """Leases at work or asleep, and the version that the engine served when they began."""
+        self.lags: Counter[int] = Counter()
+        """Of committed members, rolled back ones included."""
+        self.rolled_back = False
 
-    def go(self) -> int:
-        """Run until training is over; returns the number of rounds it took."""
-        rounds = 0
+    def go(self) -> None:
+        """Run until training is over."""
         while self.ledger.stop_reason() is None:
             with manager_of(self.recipe, self.ledger, self.clock) as manager:  # a restart of the data manager
                 for _ in range(self.draw.randint(1, 10)):
-                    rounds += 1
                     while manager.tick():
                         pass
                     if self.ledger.stop_reason() is None and not self.train():
                         self.must_be_alive()
                         self.work()
-        return rounds
 
     def must_be_alive(self) -> None:
         sizes = self.ledger.queue_sizes()
-        assert sum(sizes.rollouts.values()) > 0 or sizes.groups["claimed"] > 0, "the run waits for nothing"
+        engine_is_next = self.recipe.admission.on_late == "wait" and not self.ledger.latest_is_settled()
+        at_work = sum(sizes.rollouts.values()) > 0 or sizes.groups["claimed"] > 0
+        assert at_work or engine_is_next, "the run waits for nothing"
 
     def train(self) -> bool:
-        batch = self.ledger.claim_batch("t", 2, self.recipe.admission.max_lag, "drop", 30.0)
+        admission, groups = self.recipe.admission, self.recipe.train.groups_per_batch
+        batch = self.ledger.claim_batch("t", groups, admission.max_lag, admission.on_late, 30.0)
         if batch is None:
             return False
         if self.draw.random() < 0.3:  # the trainer dies; another one with another name comes after the lease
             self.clock.now += 31
             return False
         self.ledger.commit_batch(batch, f"p{batch.train_step}", {})
+        oldest = [member.trajectory.oldest_version or 0 for group in batch.groups for member in group.members]
+        self.lags.update(batch.start_version - version for version in oldest)
+        if self.draw.random() < 0.03:  # a crash between two checkpoints
+            self.rolled_back = True
+            self.ledger.roll_back(self.ledger.train_step() - 1)
         return True
 
     def work(self) -> None:
-        if self.draw.random() < 0.1:
+        if self.draw.random() < 0.5:
+            self.served = self.ledger.latest_policy().version
+            self.ledger.mark_settled(self.served)
+        if self.draw.random() < 0.03:
             self.clock.now += self.draw.choice([31, 200])  # leases end; groups reach their deadline
-        for lease in self.ledger.claim_rollouts("w", self.draw.randint(1, 4), 30.0) + self.asleep[:1]:
-            status = self.draw.choice([Status.COMPLETED] * 5 + [Status.ERROR_ENGINE, Status.TRUNCATED_TIME])
-            if self.draw.random() < 0.1:
-                self.asleep.append(lease)
+        leases = self.ledger.claim_rollouts("w", self.draw.randint(1, 4), 30.0)
+        self.running += [(lease, self.served) for lease in leases]
+        for lease, version in list(self.running):
+            if self.draw.random() > (0.02 if lease.rollout_id % 5 == 0 else 0.7):  # some are stragglers
+                with suppress(LeaseLostError):
+                    self.ledger.renew(lease, 30.0)
                 continue
-            version = self.ledger.latest_policy().version
-            try:
-                finish(self.ledger, lease, reward=float(self.draw.random() < 0.5), status=status, versions=(version,))
-            except LeaseLostError:
-                assert lease in self.asleep
-        self.asleep = self.asleep[-3:]
+            self.running.remove((lease, version))
+            status = self.draw.choice([Status.COMPLETED] * 5 + [Status.ERROR_ENGINE, Status.TRUNCATED_TIME])
+            reward = float(self.draw.random() < 0.5)
+            with suppress(LeaseLostError):
+                finish(self.ledger, lease, reward=reward, status=status, versions=(version, self.served))
 
 
-@settings(max_examples=4, deadline=None)
-@given(max_lag=st.integers(0, 2), seed=st.integers(0, 2**32))
-def test_a_real_run_reaches_its_end(max_lag, seed):
+@pytest.mark.parametrize("where", ["sqlite", pytest.param("postgresql", marks=needs_postgresql)])
+@pytest.mark.parametrize("on_late", ["mask", "wait", "drop"])
+@settings(max_examples=5, deadline=None, phases=[Phase.generate])  # a shorter run is not a simpler one
+@given(
+    max_lag=st.integers(0, 2),
+    groups_per_batch=st.integers(1, 3),
+    size=st.integers(2, 4),
+    sessions=st.integers(1, 8),
+    seed=st.integers(0, 2**32),
+)
+def test_a_real_run_reaches_its_end(where, on_late, max_lag, groups_per_batch, size, sessions, seed):
+    knobs = recipe(
+        env={"sessions": sessions},
+        control={"rollouts_per_group": size},
+        admission={"max_lag": max_lag, "on_late": on_late},
+        train={"groups_per_batch": groups_per_batch, "max_train_steps": 12},
+    )
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(Path(folder), max_lag, random.Random(seed))
+        run = Run(Path(folder), knobs, random.Random(seed), "" if where == "sqlite" else server_url())
         run.go()
         totals = run.ledger.totals()
-        assert run.ledger.train_step() == 4
+        assert run.ledger.train_step() == 12
         assert (totals.lost, totals.trained_twice) == (0, 0)
-        assert max(run.ledger.lag_histogram()) <= max_lag
         assert all(totals.dropped_by_reason)
+        if on_late == "drop" or (on_late == "wait" and not run.rolled_back):
+            assert max(run.lags) <= max_lag
+        if on_late == "wait" and not run.rolled_back:
+            assert "over_lag" not in totals.dropped_by_reason
         run.ledger.close()
+        drop_database(Path(folder) / "run")

@@ -74,7 +74,14 @@ def test_release_and_renew(ledger, clock):
 
 @pytest.mark.parametrize(
     ("on_late", "versions", "dropped"),
-    [("mask", (0, 3), False), ("mask", (0, 0), True), ("drop", (0, 3), True), ("drop", (1, 3), False)],
+    [
+        ("mask", (0, 3), False),
+        ("mask", (0, 0), True),
+        ("wait", (0, 3), False),
+        ("wait", (0, 0), True),
+        ("drop", (0, 3), True),
+        ("drop", (1, 3), False),
+    ],
 )
 def test_over_lag(ledger, on_late, versions, dropped):
     """Start version 3, at most 2 versions of lag: a token of version 0 is too old."""

@@ -148,7 +148,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert new == (kind not in self.demonstrated)
         self.demonstrated.add(kind)
 
-    @rule(trainer=st.sampled_from(["a", "b"]), on_late=st.sampled_from(["mask", "drop"]))
+    @rule(trainer=st.sampled_from(["a", "b"]), on_late=st.sampled_from(["mask", "wait", "drop"]))
     def claim_batch(self, trainer: str, on_late: str) -> None:
         batch = self.ledger.claim_batch(trainer, 1, MAX_LAG, on_late, LEASE_SECONDS)  # type: ignore[arg-type]
         if batch is not None:

@@ -86,6 +86,28 @@ def test_without_enough_groups_it_says_what_it_waits_for(run: Run) -> None:
     assert row.ends_when
 
 
+def test_a_held_back_policy_says_what_it_waits_for_and_is_not_starving(tmp_path: Path, recipe: RecipeBuilder) -> None:
+    admission = {"on_late": "wait", "max_lag": 0}
+    run = Run(tmp_path / "run", recipe(train=TRAIN | {"starved_timeout_seconds": 1e-6}, admission=admission))
+    trainer = run.trainer()
+    run.feed(group(10), group(20))
+    assert trainer.train_one()
+    run.ledger.admit(RolloutPlan(task=group(10)[0].task, num_rollouts=1, max_turns=3))  # a straggler of version 1
+    (lease,) = run.ledger.claim_rollouts("worker", 1, 60)
+    for version in (1, 2):
+        run.feed(group(10, version=version), group(20, version=version))
+    assert trainer.train_one()  # as old as it
+    assert not trainer.train_one()
+    trainer._explain_wait()
+    (row,) = run.ledger.modules()
+    assert row.waiting_for == "unfinished groups that the next policy would make too old"
+    assert row.ends_when.startswith("1 of them end, at 180 s")
+    run.ledger.close_group(lease.group_id)
+    run.ledger.drop_group(lease.group_id, "too_few_countable")
+    assert trainer.train_one()
+    assert run.ledger.totals().held_back_seconds > 0
+
+
 def test_a_train_step_publishes_then_commits(run: Run) -> None:
     trainer = run.trainer()
     run.feed(group(10), group(20))

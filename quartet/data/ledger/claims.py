@@ -1,6 +1,6 @@
 """How a batch begins: which groups, in one transaction, and then their trajectories from the blobs."""
 
-from typing import Any, Literal
+from typing import Any
 
 import sqlalchemy as sa
 from msgspec import Struct
@@ -10,10 +10,20 @@ from quartet.data.ledger.batches import CLAIMED, FRESH, REPLAY, Batches
 from quartet.data.ledger.members import MEMBERS, WAITING, task_of
 from quartet.data.ledger.pool import REPLAYED
 from quartet.data.schema import batches, groups, replays, trajectories, uses
-from quartet.types import Batch, BatchState, Group, GroupState
+from quartet.data.stragglers import stragglers
+from quartet.types import Batch, BatchState, Group, GroupState, OnLate, Purpose
 
 _OLDEST = (groups.c.oldest_version.nulls_first(), groups.c.id)
 """The earliest deadline first: how long a group may still wait is told by its oldest token."""
+_LINE = (
+    sa.select(groups.c.state, sa.func.coalesce(groups.c.oldest_version, -1))
+    .where(
+        groups.c.purpose == Purpose.TRAIN,
+        groups.c.state.in_((GroupState.OPEN, GroupState.CLOSED, GroupState.TRAINABLE)),
+    )
+    .order_by(*_OLDEST)
+)
+"""What is on its way to the trainer. A group without any token goes first, as if it were older than all."""
 _BATCH = sa.bindparam("batch_id")
 _GROUPS = sa.select(groups).where(groups.c.batch_id == _BATCH).order_by(*_OLDEST)
 _FRESH = MEMBERS.join(groups, trajectories.c.group_id == groups.c.id).where(groups.c.batch_id == _BATCH)
@@ -31,9 +41,10 @@ class BatchClaim(Struct, frozen=True, kw_only=True):
 
 class Claims(Batches):
     def claim_batch(
-        self, trainer: str, groups: int, max_lag: int, on_late: Literal["mask", "drop"], lease_seconds: float
+        self, trainer: str, groups: int, max_lag: int, on_late: OnLate, lease_seconds: float
     ) -> Batch | None:
-        """Lease the oldest `groups` trainable groups, or return None when there are not that many.
+        """Lease the oldest `groups` trainable groups, or return None when there are not that many, or, with `on_late`
+        "wait", when others have to end first (`stragglers`).
 
         One batch is in training at a time: None too while another trainer holds one, and after the last train step
         that `limit_train_steps` allows. What this trainer held before is released: it was started again.
@@ -45,7 +56,7 @@ class Claims(Batches):
         return None
 
     def lease_batch(
-        self, trainer: str, groups: int, max_lag: int, on_late: Literal["mask", "drop"], lease_seconds: float
+        self, trainer: str, groups: int, max_lag: int, on_late: OnLate, lease_seconds: float
     ) -> BatchClaim | None:
         """The first half of `claim_batch`: the transaction. No trajectory is read yet."""
         with self._database.write() as connection:
@@ -77,6 +88,12 @@ class Claims(Batches):
             ],
         )
 
+    def stragglers(self, groups: int, max_lag: int) -> int:
+        """How many unfinished groups the next policy is held back for (`on_late` "wait"); 0 when there are not even
+        `groups` trainable ones."""
+        with self._database.read() as connection:
+            return self._stragglers(connection, groups, max_lag)
+
     def _give_up(self, claim: BatchClaim, damaged: dict[int, str]) -> None:
         with self._database.write() as connection:
             self._mark_damaged(connection, damaged)
@@ -84,7 +101,7 @@ class Claims(Batches):
             self._drop_too_small(connection)  # while it was claimed it was not among the waiting
 
     def _claim(
-        self, connection: Connection, trainer: str, count: int, max_lag: int, on_late: str, lease_seconds: float
+        self, connection: Connection, trainer: str, count: int, max_lag: int, on_late: OnLate, lease_seconds: float
     ) -> BatchClaim | None:
         mine_or_overdue = sa.or_(batches.c.trainer == trainer, batches.c.deadline < self._clock())
         self._release(connection, sa.and_(CLAIMED, mine_or_overdue))
@@ -95,7 +112,7 @@ class Claims(Batches):
         self._drop_over_lag(connection, start_version - max_lag, on_late)
         oldest = sa.select(groups.c.id).where(*WAITING).order_by(*_OLDEST).limit(count)
         group_ids = list(connection.execute(oldest).scalars())
-        if len(group_ids) < count:
+        if len(group_ids) < count or (on_late == "wait" and self._stragglers(connection, count, max_lag)):
             return None
         batch = {
             "state": BatchState.CLAIMED,
@@ -115,8 +132,22 @@ class Claims(Batches):
             connection.execute(sa.insert(uses).from_select(names, used), {"batch_id": batch_id})
         return BatchClaim(batch_id=batch_id, attempt=1, train_step=step + 1, start_version=start_version)
 
-    def _drop_over_lag(self, connection: Connection, oldest_allowed: int, on_late: str) -> None:
-        """Drop groups with a token (`drop`) or only tokens (`mask`) of a version below `oldest_allowed`."""
+    def _stragglers(self, connection: Connection, count: int, max_lag: int) -> int:
+        versions: dict[bool, list[int]] = {True: [], False: []}
+        for state, oldest_version in connection.execute(_LINE):
+            versions[state == GroupState.TRAINABLE].append(oldest_version)
+        if len(versions[True]) < count:
+            return 0
+        return stragglers(
+            versions[True],
+            versions[False],
+            groups_per_batch=count,
+            next_version=self._next_version(connection),
+            max_lag=max_lag,
+        )
+
+    def _drop_over_lag(self, connection: Connection, oldest_allowed: int, on_late: OnLate) -> None:
+        """Drop groups with a token (`drop`) or only tokens (`mask`, `wait`) of a version below `oldest_allowed`."""
         version = groups.c.oldest_version if on_late == "drop" else groups.c.newest_version
         query = sa.select(groups.c.id).where(*WAITING, version < oldest_allowed)
         if late := list(connection.execute(query).scalars()):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from quartet.data.ledger.policies import Policies
 from quartet.data.ledger.pool import Pool
 from quartet.data.schema import batches, families, groups, rollouts, trajectories
 from quartet.errors import LedgerError
@@ -27,7 +28,7 @@ _OUTCOME = {
 """Written with the verdict: what control asks of a group later on."""
 
 
-class Groups(Pool):
+class Groups(Pool, Policies):
     def admit(self, plan: RolloutPlan) -> int:
         """Write a group and its queued rollouts; returns the group's id."""
         with self._database.write() as connection:
@@ -133,8 +134,8 @@ class Groups(Pool):
             connection.execute(member.values(excluded=reason))
 
     def _admit(self, connection: Connection, plan: RolloutPlan) -> int:
-        task = plan.task
-        if plan.purpose is Purpose.TRAIN:
+        task, training = plan.task, plan.purpose is Purpose.TRAIN
+        if training:
             self._count_admission(connection, task.family)
         group = {
             "purpose": plan.purpose,
@@ -147,6 +148,7 @@ class Groups(Pool):
             "max_turns": plan.max_turns,
             "temperature": plan.temperature,
             "state": GroupState.OPEN,
+            "oldest_version": self._served_version(connection) if training else None,
             "created_at": self._clock(),
         }
         group_id: int = connection.execute(sa.insert(groups).values(group).returning(groups.c.id)).scalar_one()

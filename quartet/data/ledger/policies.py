@@ -75,9 +75,17 @@ class Policies(LedgerPart):
             raise LedgerError("this run has no policy yet", "register the initial policy first")
         return _policy(row)
 
-    def _insert_policy(self, connection: Connection, path: str, train_step: int) -> Policy:
+    def _served_version(self, connection: Connection) -> int:
+        """What the engine samples from: the newest version, or an older one that it has not yet replaced."""
+        newest = self._latest_policy(connection).version
+        return min(newest, self._value(connection, _SETTLED, newest))
+
+    def _next_version(self, connection: Connection) -> int:
         newest = connection.execute(sa.select(sa.func.max(policies.c.version))).scalar()
-        policy = Policy(version=0 if newest is None else newest + 1, path=path, train_step=train_step)
+        return 0 if newest is None else newest + 1
+
+    def _insert_policy(self, connection: Connection, path: str, train_step: int) -> Policy:
+        policy = Policy(version=self._next_version(connection), path=path, train_step=train_step)
         connection.execute(
             sa.insert(policies).values(
                 version=policy.version, path=path, train_step=train_step, created_at=self._clock(), name=policy.name

@@ -33,13 +33,15 @@ class RunTotals(LedgerPart):
         of_training = groups.c.purpose == Purpose.TRAIN
         dropped = sa.and_(of_training, groups.c.state == GroupState.DROPPED)
         with self._database.read() as connection:
-            sampled = connection.execute(sums).one()._mapping
+            sampled, reported = connection.execute(sums).one()._mapping, connection.execute(_REPORTED).one()._mapping
             return Totals(
                 train_rollouts=_count(connection, sa.select(rollouts.c.id).where(*finished)),
                 turns=sampled["turns"],
                 prompt_tokens=sampled["prompt_tokens"],
                 response_tokens=sampled["response_tokens"],
-                trained_tokens=connection.execute(_TRAINED_TOKENS).scalar() or 0,
+                trained_tokens=reported["trained_tokens"],
+                masked_tokens=reported["masked_tokens"],
+                held_back_seconds=reported["held_back_seconds"],
                 groups=_histogram(connection, groups.c.state, of_training),
                 dropped_by_reason=_histogram(connection, groups.c.reason, dropped),
                 attempts=_histogram(connection, trajectories.c.kind, training),
@@ -74,9 +76,16 @@ _REPLAYED = (
     .join(batches, uses.c.batch_id == batches.c.id)
     .where(batches.c.state == BatchState.COMMITTED, uses.c.role == REPLAY)
 )
-_TRAINED_TOKENS = sa.select(sa.func.sum(batches.c.metrics["trained_tokens"].as_integer())).where(
-    batches.c.state == BatchState.COMMITTED
-)
+_REPORTED = sa.select(
+    *(
+        sa.func.coalesce(sa.func.sum(value), 0).label(name)
+        for name, value in {
+            "trained_tokens": batches.c.metrics["trained_tokens"].as_integer(),
+            "masked_tokens": batches.c.metrics["masked_tokens"].as_integer(),
+            "held_back_seconds": batches.c.metrics["held_back_seconds"].as_float(),
+        }.items()
+    )
+).where(batches.c.state == BatchState.COMMITTED)
 _SUMMED = ("turns", "prompt_tokens", "response_tokens")
 
 
