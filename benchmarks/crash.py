@@ -1,11 +1,11 @@
 """Does a run keep its promises when everything in it is killed, again and again?
 
-    python -m benchmarks.crash --kills 200 --json
+    python -m benchmarks.crash --kills 200 --json [--database postgresql]
 
 Short runs on the bandit. Worker, engine, environment host, data manager, trainer and supervisor die by SIGKILL: at
 every named crash point, at random moments, alone and all at once; worker and trainer are also stopped for longer than
-their lease. Each run goes on, comes to its end, and is audited (`quartet.observe.audit`). Exits with 1 when a promise
-is broken or a point was not hit.
+their lease. On PostgreSQL the server ends connections as well, and dies and comes back. Each run goes on, comes to its
+end, and is audited (`quartet.observe.audit`). Exits with 1 when a promise is broken or a point was not hit.
 """
 
 import json
@@ -21,6 +21,7 @@ import click
 from benchmarks.bandit import make_bandit_policy
 from benchmarks.crashes.campaign import ALL_AT_WORK, Campaign, both
 from benchmarks.crashes.crash_run import CrashRun, crash_recipe
+from benchmarks.postgresql_server import server_url
 from quartet.crash_points import NAMES
 from quartet.observe.audit import AuditReport, audit
 
@@ -32,13 +33,21 @@ KILLS_PER_RUN = 100
 @click.option(
     "--kills", default=200, show_default=True, help="At least so many; every point is hit, whatever that takes."
 )
+@click.option(
+    "--database",
+    type=click.Choice(["sqlite", "postgresql"]),
+    default="sqlite",
+    show_default=True,
+    help="Where the ledger lies; postgresql starts a server of its own, which is killed too.",
+)
 @click.option("--seed", default=0, show_default=True, help="Of random moments and victims.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep the runs in this folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
-def main(kills: int, seed: int, keep: Path | None, as_json: bool) -> None:
+def main(kills: int, database: str, seed: int, keep: Path | None, as_json: bool) -> None:
     """Kill runs until there were enough kills."""
     with tempfile.TemporaryDirectory() as folder:
-        result = measure(kills, seed, keep or Path(folder))
+        url = server_url(fsync=False) if database == "postgresql" else ""
+        result = {"database": database} | measure(kills, seed, keep or Path(folder), url)
     for key, value in result.items():
         click.echo(f"{key:24} {value}")
     if as_json:
@@ -47,7 +56,7 @@ def main(kills: int, seed: int, keep: Path | None, as_json: bool) -> None:
         raise SystemExit(1)
 
 
-def measure(kills: int, seed: int, folder: Path) -> dict[str, Any]:
+def measure(kills: int, seed: int, folder: Path, ledger_url: str) -> dict[str, Any]:
     """Attack run after run. Every other one has sparse checkpoints, so that steps are rolled back."""
     begun = time.monotonic()
     policy = make_bandit_policy(folder / "policy")
@@ -58,9 +67,13 @@ def measure(kills: int, seed: int, folder: Path) -> dict[str, Any]:
         number = len(reports)
         path = folder / f"run-{number}"
         sparse = number % 2 == 0
-        with CrashRun(path, crash_recipe(policy, train_steps_per_checkpoint=1 + sparse)) as run:
+        recipe = crash_recipe(policy, train_steps_per_checkpoint=1 + sparse, ledger_url=ledger_url)
+        with CrashRun(path, recipe) as run:
             campaign = Campaign(run, seed + number)
             points = ALL_AT_WORK if sparse else ALL_AT_WORK - set(both("roll_back"))
+            campaign.begin()
+            if ledger_url:
+                campaign.lost_connections()
             attack(campaign, number, points, min(KILLS_PER_RUN, kills - total))
             total += run.kills
             hits.update(campaign.hits)
@@ -70,8 +83,7 @@ def measure(kills: int, seed: int, folder: Path) -> dict[str, Any]:
 
 
 def attack(campaign: Campaign, number: int, points: Collection[str], kills: int) -> None:
-    """One run: its beginning, its work, its stragglers, its end."""
-    campaign.begin()
+    """One run that has begun: its work, its late ones, its end."""
     campaign.late_worker()
     campaign.late_trainer("policy.before")
     campaign.late_trainer("committing.after", dies_at=f"release_batch.{'after' if number % 2 else 'before'}")

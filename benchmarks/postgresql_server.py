@@ -10,6 +10,8 @@ from pathlib import Path
 
 from quartet.errors import SetupError
 
+_URL = "postgresql://quartet@/postgres?host="
+
 
 @cache
 def server_url(*, fsync: bool) -> str:
@@ -19,21 +21,44 @@ def server_url(*, fsync: bool) -> str:
     """
     binaries = _binaries()
     folder = Path(tempfile.mkdtemp(prefix="quartet-pg-"))
-    as_user: list[str] = []
-    if os.getuid() == 0:  # the server refuses to run as root
+    as_user = _as_user()
+    if as_user:
         shutil.chown(folder, "postgres", "postgres")
-        as_user = ["runuser", "-u", "postgres", "--"]
-    data = folder / "data"
-    _run([*as_user, f"{binaries}/initdb", "-D", str(data), "-U", "quartet", "-A", "trust", "--no-sync"], folder)
+    data = str(folder / "data")
+    _run([*as_user, f"{binaries}/initdb", "-D", data, "-U", "quartet", "-A", "trust", "--no-sync"], folder)
     options = (
         f"-c listen_addresses='' -c unix_socket_directories={folder} -c max_connections=50 "
         f"-c fsync={'on' if fsync else 'off'} -c shared_buffers=512MB -c max_wal_size=4GB"
     )
-    control = [*as_user, f"{binaries}/pg_ctl", "-D", str(data), "-w"]
-    _run([*control, "-o", options, "-l", str(folder / "log"), "start"], folder)
+    _control(folder, "-o", options, "-l", str(folder / "log"), "start")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    atexit.register(_run, [*control, "-m", "immediate", "stop"], folder)
-    return f"postgresql://quartet@/postgres?host={folder}"
+    atexit.register(_control, folder, "-m", "immediate", "stop")
+    return f"{_URL}{folder}"
+
+
+def crash_server(url: str) -> None:
+    """End a server of ours without a farewell, as its own crash would, and start it again."""
+    folder = Path(url.removeprefix(_URL))
+    _control(folder, "-m", "immediate", "-l", str(folder / "log"), "restart")
+
+
+def end_connections(url: str, pid: int) -> int:
+    """Let the server end all connections of a process of Quartet; returns how many."""
+    import psycopg  # an extra; whoever starts no server does without
+
+    mine = {"name": f"quartet-{pid}"}
+    query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %(name)s"
+    with psycopg.connect(url) as connection:
+        return len(connection.execute(query, mine).fetchall())
+
+
+def _control(folder: Path, *arguments: str) -> None:
+    _run([*_as_user(), f"{_binaries()}/pg_ctl", "-D", str(folder / "data"), "-w", *arguments], folder)
+
+
+def _as_user() -> list[str]:
+    """The server refuses to run as root."""
+    return ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
 
 
 def _binaries() -> Path:

@@ -38,6 +38,12 @@ class LedgerError(QuartetError):
     """The ledger is damaged, too new, or was asked for an impossible transition."""
 
 
+class LedgerUnreachableError(LedgerError):
+    """The database server does not answer, or ended the connection. What was in progress may be committed, or not."""
+
+    exit_code = 5
+
+
 class LeaseLostError(LedgerError):
     """The lease expired and was given to somebody else; the late work is recorded as `superseded`."""
 

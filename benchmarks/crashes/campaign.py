@@ -141,6 +141,14 @@ class Campaign:
             self._count(point)
         self.run.until(lambda: self.run.beside("benchmarks.crashes.large_record") == 0, what="a large record")
 
+    def lost_connections(self) -> None:
+        """The database server ends the connections of each module, and then dies itself and comes back."""
+        for module in MODULES:
+            self.run.until(lambda module=module: self.run.end_connections(module), what=f"{module} to connect")
+            self.run.until_trained()
+        self.run.crash_server()
+        self.run.until_trained(2)
+
     def end(self) -> None:
         """Let the run come to its end, killed at each point of that."""
         for point in both(*ENDING):

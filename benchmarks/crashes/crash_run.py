@@ -12,9 +12,11 @@ from types import TracebackType
 import psutil
 
 from benchmarks.bandit import bandit_recipe
+from benchmarks.postgresql_server import crash_server, end_connections
 from quartet.config import Recipe
 from quartet.crash_points import VARIABLE
 from quartet.data.ledger import Ledger
+from quartet.errors import LedgerUnreachableError
 from quartet.recipe_file import to_toml
 
 MODULES = ("worker", "engine", "env", "manager", "trainer")
@@ -24,7 +26,7 @@ PATIENCE_SECONDS = 90.0
 """A run that does not get on for so long has failed: it is not slow, it is stuck."""
 
 
-def crash_recipe(policy: Path, *, train_steps_per_checkpoint: int = 1) -> Recipe:
+def crash_recipe(policy: Path, *, train_steps_per_checkpoint: int = 1, ledger_url: str = "") -> Recipe:
     """A run that would go on for ever, forgives every death, and keeps receipts."""
     return bandit_recipe(
         policy,
@@ -39,6 +41,7 @@ def crash_recipe(policy: Path, *, train_steps_per_checkpoint: int = 1) -> Recipe
         evaluation={"before_and_after": False, "train_steps_per_evaluation": 3, "episodes_per_family_during": 2},
         replay={"name": "success_pool"},
         disk={"keep_policies": 6, "keep_checkpoints": 1},
+        ledger={"url": ledger_url},
         runtime={
             "receipts": True,
             "max_restarts_per_module": 1_000_000,
@@ -70,6 +73,7 @@ class CrashRun:
         self._points.mkdir(parents=True)
         self._environment = os.environ | {VARIABLE: str(self._points)}
         self._recipe_path.write_text(to_toml(recipe))
+        self._ledger_url = recipe.ledger.url
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._stopped: list[psutil.Process] = []
         self._ledger: Ledger | None = None
@@ -101,6 +105,8 @@ class CrashRun:
     def alive(self) -> bool:
         """Whether the supervisor lives; one that ended by itself is a failure."""
         code = self._supervisor.poll() if self._supervisor else -1
+        if code == LedgerUnreachableError.exit_code:
+            return False  # it said so, and may be resumed: between two phases it does not wait for the server
         if code is not None and code >= 0:
             raise StuckError(f"the run ended with exit code {code}: {self._last_words()}")
         return code is None
@@ -121,7 +127,7 @@ class CrashRun:
             code = self._supervisor.wait(PATIENCE_SECONDS)
             if code == 0:
                 return
-            if code > 0:
+            if code > 0 and code != LedgerUnreachableError.exit_code:
                 raise StuckError(f"the run ended with exit code {code}: {self._last_words()}")
         raise StuckError("the run did not come to its end")
 
@@ -143,7 +149,12 @@ class CrashRun:
         """Last committed train step; 0 while there is no second policy yet."""
         if self._ledger is None and (self.run_dir / "policies").is_dir():
             self._ledger = Ledger.open(self.run_dir)
-        return self._ledger.train_step() if self._ledger else 0
+        if self._ledger is None:
+            return 0
+        try:
+            return self._ledger.train_step()
+        except LedgerUnreachableError:  # the server was hit; the next look has a new connection
+            return self._ledger.train_step()
 
     def until(self, condition: Callable[[], object], seconds: float = PATIENCE_SECONDS, what: str = "") -> None:
         """Wait for a condition, resuming the run when its supervisor was hit. Raises `StuckError`."""
@@ -210,6 +221,19 @@ class CrashRun:
         """SIGKILL for all processes of the run at once: one kill."""
         self._kill(self._everybody())
         self.kills += counts
+
+    def end_connections(self, module: str) -> bool:
+        """Let the server end every connection of a module; False when it has none."""
+        victim = self.modules().get(module)
+        if victim is None or not end_connections(self._ledger_url, victim.pid):
+            return False
+        self.kills += 1
+        return True
+
+    def crash_server(self) -> None:
+        """The database server dies and comes back: every connection of everybody is gone."""
+        crash_server(self._ledger_url)
+        self.kills += 1
 
     def stop_at(self, point: str, module: str) -> psutil.Process:
         """Let a module stop itself (SIGSTOP) at a point; `go_on` wakes it up."""

@@ -13,7 +13,7 @@ from types import FrameType, TracebackType
 
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
-from quartet.errors import InterruptedByUser, QuartetError, SetupError
+from quartet.errors import InterruptedByUser, LedgerUnreachableError, QuartetError, SetupError
 from quartet.runtime.process import ModuleProcess
 
 log = logging.getLogger(__name__)
@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 STOP_SECONDS = 8.0
 """Modules get this long to stop cleanly before they are killed: Ctrl-C promises ten seconds in all."""
 TICK_SECONDS = 0.2
+LEDGER_PATIENCE_SECONDS = 60.0
+"""How long the ledger's server may be away before the run ends; modules that it leaves behind end, and start again."""
 
 
 class ModuleDiedError(QuartetError):
@@ -73,16 +75,30 @@ class Supervisor:
             process.join(deadline)
 
     def run_until(self, condition: Callable[[], str | None], on_tick: Callable[[], None] = lambda: None) -> str:
-        """Watch over the modules until `condition` returns a reason. Raises when the user or a module ends the run."""
+        """Watch over the modules until `condition` returns a reason. Raises when the user or a module ends the run, and
+        `LedgerUnreachableError` when the ledger's server stays away."""
+        reached_at = time.monotonic()
         while True:
             if self._interrupted:
                 raise InterruptedByUser("stopped by the user", "go on with --resume")
-            for process in self._processes.values():
-                self._watch(process)
-            on_tick()
-            if reason := condition():
-                return reason
+            try:
+                if reason := self._tick(condition, on_tick):
+                    return reason
+                reached_at = time.monotonic()
+            except LedgerUnreachableError as error:
+                log.warning("%s", error.what)
+                if time.monotonic() - reached_at > LEDGER_PATIENCE_SECONDS:
+                    raise
             time.sleep(TICK_SECONDS)
+
+    def _tick(self, condition: Callable[[], str | None], on_tick: Callable[[], None]) -> str | None:
+        """One look at everything. The ledger is asked first: while it is away, nothing is started again."""
+        if reason := condition():
+            return reason
+        for process in self._processes.values():
+            self._watch(process)
+        on_tick()
+        return None
 
     def _watch(self, process: ModuleProcess) -> None:
         code = process.poll()

@@ -1,6 +1,7 @@
 """One schema of a PostgreSQL database per run: for workers on many machines."""
 
 import hashlib
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from quartet.data.database.base import Access, Database
-from quartet.errors import LedgerError, SetupError
+from quartet.errors import LedgerError, LedgerUnreachableError, SetupError
 
 _FULL, _GONE = "53100", ("08", "57P")
 """SQLSTATE of a full disk, and how those of a lost or refused connection begin."""
@@ -74,16 +75,17 @@ class PostgresqlDatabase(Database):
             ) from error
         refused = isinstance(error, self._engine.dialect.loaded_dbapi.OperationalError) and not state
         if state.startswith(_GONE) or refused:
-            raise LedgerError(
+            raise LedgerUnreachableError(
                 f"cannot reach the ledger at {self._name}: {error}",
                 "start the server or mend ledger.url, then go on with --resume; what was committed is intact",
             ) from error
 
 
 def _engine(url: str, schema: str) -> sa.Engine:
-    """A connection looks into the run's schema only. Raises `SetupError` without the driver."""
+    """A connection looks into the run's schema only, and tells the server its process. Raises `SetupError` without the
+    driver."""
     driver = sa.make_url(url).set(drivername="postgresql+psycopg")
-    options = {"options": f"-csearch_path={schema}", "application_name": "quartet"}
+    options = {"options": f"-csearch_path={schema}", "application_name": f"quartet-{os.getpid()}"}
     try:
         return sa.create_engine(driver, connect_args=options, pool_pre_ping=False)
     except ModuleNotFoundError as error:
