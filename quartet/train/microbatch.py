@@ -34,6 +34,8 @@ class Microbatch:
     weights_T: torch.Tensor
     branches_T: torch.Tensor
     """Number of the token's branch, from 0."""
+    replayed_T: torch.Tensor
+    """True at tokens of stored trajectories that joined a group."""
     old_logprobs_T: torch.Tensor | None = None
     """Under the weights at the start of the train step; None when these are still the weights being trained."""
     reference_logprobs_T: torch.Tensor | None = None
@@ -122,7 +124,7 @@ def collate(rows: Sequence[Row]) -> Microbatch:
             lengths.append(len(trained))
             start += len(tail)
     shared = any(len(row.branches) > 1 for row in rows)
-    targets, temperatures, logprobs, advantages, weights = (
+    targets, temperatures, logprobs, advantages, weights, replayed = (
         torch.from_numpy(np.concatenate(part)) for part in zip(*tokens, strict=True)
     )
     return Microbatch(
@@ -136,6 +138,7 @@ def collate(rows: Sequence[Row]) -> Microbatch:
         advantages_T=advantages,
         weights_T=weights,
         branches_T=torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)),
+        replayed_T=replayed,
     )
 
 
@@ -146,7 +149,7 @@ def _columns(branch: Branch, tail_start: int) -> np.ndarray:
 
 
 def _token_values(branch: Branch, trained: np.ndarray, weight: float) -> tuple[np.ndarray, ...]:
-    """Targets, temperatures, rollout log-probs, advantages and weights of the branch's trained tokens."""
+    """Targets, temperatures, rollout log-probs, advantages, weights and replayed of the branch's trained tokens."""
     constant = np.ones(len(trained), dtype=np.float32)
     return (
         branch.ids_L[trained],
@@ -154,6 +157,7 @@ def _token_values(branch: Branch, trained: np.ndarray, weight: float) -> tuple[n
         branch.rollout_logprobs_L[trained],
         constant * np.float32(branch.advantage),
         constant * np.float32(weight),
+        np.full(len(trained), branch.replayed),
     )
 
 

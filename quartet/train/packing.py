@@ -42,6 +42,8 @@ class Branch:
     temperatures_L: np.ndarray
     turns_L: np.ndarray
     """Number of the call, within its trajectory, that sampled the token; -1 at tokens nobody sampled."""
+    replayed: bool
+    """Of a stored trajectory that joined the group."""
 
     @property
     def num_tokens(self) -> int:
@@ -86,7 +88,8 @@ def pack_batch(batch: Batch, advantage: Advantage, max_lag: int) -> PackedBatch:
     for group_index, member, value in _advantages(batch, advantage):
         oldest_allowed = batch.start_version - max_lag if member.replay is None else ANY_VERSION
         for draft in _draft_branches(member.trajectory.calls):
-            branch = draft.freeze(len(members), group_index, value, oldest_allowed)
+            frozen = draft.freeze(len(members), group_index, value, oldest_allowed)
+            branch = replace(frozen, replayed=member.replay is not None)
             branches.append(_without_logprobs(branch) if member.replay is ReplayRule.RECOMPUTE else branch)
         members.append(member)
     trajectories = [member.trajectory for member in members]
@@ -153,6 +156,7 @@ class _Draft:
             rollout_logprobs_L=np.array(self.logprobs, dtype=np.float32),
             temperatures_L=np.array(self.temperatures, dtype=np.float32),
             turns_L=np.array(self.turns),
+            replayed=False,
         )
 
 

@@ -16,6 +16,7 @@ from quartet.config import Recipe
 from quartet.errors import ConfigError, QuartetError
 from quartet.train.aggregation import AGGREGATIONS
 from quartet.train.forward import attends_everywhere, require_plain_head, score
+from quartet.train.gap import gap_means, gap_sums
 from quartet.train.loss import make_loss
 from quartet.train.loss.base import LossInput
 from quartet.train.microbatch import Microbatch, Row, collate, in_chunks, share_prompts
@@ -70,7 +71,8 @@ class Learner:
         return plan
 
     def update(self, plan: Plan, progress: Callable[[], None]) -> dict[str, float]:
-        """All optimizer steps of one train step. Returns metrics averaged over them, weighted like the loss.
+        """All optimizer steps of one train step. Returns metrics averaged over them, weighted like the loss; `gap_k1`
+        and `gap_k3`, between engine and trainer, over fresh tokens only.
 
         `computed_tokens` counts the positions of one epoch: padding included, shared prompts once. An empty plan (every
         token too old) leaves the weights as they are.
@@ -83,7 +85,8 @@ class Learner:
             for minibatch in plan:
                 totals.update(self._optimizer_step(minibatch, progress))
                 steps += 1
-        metrics = {name: total / steps for name, total in totals.items()}
+        gap = gap_means(totals)
+        metrics = {name: total / steps for name, total in totals.items()} | gap
         metrics["computed_tokens"] = sum(microbatch.ids_BL.numel() for minibatch in plan for microbatch in minibatch)
         if second_moment := metrics.pop("importance_square_mean", 0.0):
             metrics["effective_sample_fraction"] = metrics["importance_mean"] ** 2 / second_moment
@@ -152,6 +155,7 @@ class Learner:
             logprobs_T, old_logprobs_T, rollout_logprobs_T, microbatch.advantages_T, weights_T, microbatch.branches_T
         )
         loss, metrics = self._loss.loss(tokens)
+        metrics |= gap_sums(microbatch, old_logprobs_T)
         entropy = (weights_T * entropies_T).sum()
         loss = loss - section.entropy_coefficient * entropy
         metrics["entropy"] = entropy.item()

@@ -30,14 +30,13 @@ class PpoClip:
 
     def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
         """Scalar loss and weighted-sum metrics: `importance_square_mean` gives the effective sample size
-        importance_mean^2 / importance_square_mean; `gap_k1` and `gap_k3` estimate KL(rollout || old) in nats."""
+        importance_mean^2 / importance_square_mean."""
         advantages_T, weights_T = tokens.advantages_T, tokens.weights_T
         ratio_T = bounded_exp(self.log_ratio(tokens))
         clipped_T = ratio_T.clamp(1 - self._low, 1 + self._high)
         surrogate_T = torch.minimum(ratio_T * advantages_T, clipped_T * advantages_T)
 
-        log_rho_T = (tokens.old_logprobs_T - tokens.rollout_logprobs_T).detach()
-        rho_T = bounded_exp(log_rho_T)
+        rho_T = bounded_exp((tokens.old_logprobs_T - tokens.rollout_logprobs_T).detach())
         importance_T = self._importance(rho_T, self._cap)
         loss = -(weights_T * importance_T * surrogate_T).sum()
         metrics_T = {
@@ -46,8 +45,6 @@ class PpoClip:
             "importance_mean": importance_T,
             "importance_square_mean": importance_T.square(),
             "importance_capped_fraction": (rho_T > self._cap).float(),
-            "gap_k1": -log_rho_T,
-            "gap_k3": rho_T - log_rho_T - 1,
         }
         return loss, {name: float((weights_T * value_T).sum()) for name, value_T in metrics_T.items()}
 

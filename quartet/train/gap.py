@@ -1,0 +1,31 @@
+"""How far the engine that sampled is from the trainer's weights at the start of the train step."""
+
+from collections import Counter
+
+import torch
+
+from quartet.train.loss.ppo_clip import bounded_exp
+from quartet.train.microbatch import Microbatch
+from quartet.train.packing import RECOMPUTED
+
+_WEIGHT = "gap_weight"
+
+
+def gap_sums(microbatch: Microbatch, old_logprobs_T: torch.Tensor) -> dict[str, float]:
+    """Weighted sums of two estimates of KL(rollout || old) in nats (Schulman's k1 and k3), and of their weights.
+
+    Replayed tokens are left out: older policies, or none, sampled them, which says nothing about the engine.
+    """
+    fresh_T = ~microbatch.replayed_T & (microbatch.rollout_logprobs_T != RECOMPUTED)
+    weights_T = microbatch.weights_T[fresh_T]
+    log_rho_T = (old_logprobs_T - microbatch.rollout_logprobs_T)[fresh_T]
+    estimates_T = {"gap_k1": -log_rho_T, "gap_k3": bounded_exp(log_rho_T) - log_rho_T - 1}
+    sums = {name: float((weights_T * value_T).sum()) for name, value_T in estimates_T.items()}
+    return {**sums, _WEIGHT: float(weights_T.sum())}
+
+
+def gap_means(totals: Counter[str]) -> dict[str, float]:
+    """Take the sums of `gap_sums` out of `totals`; the means over fresh tokens, none when there was no such token."""
+    weight = totals.pop(_WEIGHT, 0.0)
+    sums = {name: totals.pop(name, 0.0) for name in ("gap_k1", "gap_k3")}
+    return {name: value / weight for name, value in sums.items()} if weight else {}
