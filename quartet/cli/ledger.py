@@ -17,15 +17,17 @@ def command() -> None:
 @RUN
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check(run: Path, as_json: bool) -> None:
-    """Read all of RUN: database, states, uses, and every blob against its checksum. Exits with 1 on a finding.
+    """Read all of RUN: database, states, uses, the age of what was trained, and every blob against its checksum. Exits
+    with 1 on a finding.
 
     Changes nothing, so it may look at a run at work.
     """
     from quartet.data.ledger import Ledger
+    from quartet.recipe_file import load_recipe
 
-    ledger = Ledger.open(run)
+    ledger, recipe = Ledger.open(run), run / "config.toml"
     try:
-        report = ledger.check()
+        report = ledger.check(load_recipe(recipe).admission.max_lag if recipe.exists() else None)
     finally:
         ledger.close()
     if as_json:

@@ -63,6 +63,22 @@ def test_upgrade(ledger, tmp_path):
     assert run("check", str(tmp_path / "old"))[0] == 0
 
 
+def test_tokens_over_the_lag_bound_that_nobody_masked(ledger):
+    """Each member of a group has one token that is one version too old for a bound of 0."""
+
+    def trained(start_version: int, masked_tokens: int) -> list[str]:
+        trainable_group(ledger, versions=(start_version - 1, start_version))
+        batch = ledger.claim_batch("t", 1, 1, "mask", 60)
+        assert batch is not None and batch.start_version == start_version
+        ledger.commit_batch(batch, "p", {"masked_tokens": masked_tokens})
+        return [finding.what for finding in ledger.check(max_lag=0).findings]
+
+    assert trained(0, masked_tokens=2) == []
+    assert trained(1, masked_tokens=2) == []
+    assert trained(2, masked_tokens=1) == ["batch 3 has 2 tokens older than version 2 and masked 1"]
+    assert ledger.check(max_lag=1).findings == ledger.check().findings == []
+
+
 HOLD = """
 import sys
 from pathlib import Path

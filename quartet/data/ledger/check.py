@@ -8,6 +8,7 @@ from msgspec import Struct, to_builtins
 
 from quartet.data.blobs import DamagedBlobError
 from quartet.data.ledger.batches import REPLAY
+from quartet.data.ledger.staleness import Staleness
 from quartet.data.ledger.totals import RunTotals
 from quartet.data.schema import batches, groups, replays, rollouts, trajectories, uses
 from quartet.types import BatchState, GroupState, RolloutState, Status
@@ -42,13 +43,16 @@ class CheckReport(Struct, frozen=True, kw_only=True):
         return to_builtins(self)
 
 
-class Check(RunTotals):
-    def check(self) -> CheckReport:
+class Check(RunTotals, Staleness):
+    def check(self, max_lag: int | None = None) -> CheckReport:
         """Read the whole ledger and every blob it refers to: the cost of reading the run once.
 
-        A blob that was known to be damaged (its trajectory is marked so) is no finding.
+        `max_lag` is the run's lag bound; without it the age of trained tokens is not looked at. A blob that was known
+        to be damaged (its trajectory is marked so) is no finding.
         """
         findings = [*self._unknown_states(), *self._broken_promises()]
+        if max_lag is not None:
+            findings += [Finding(kind="over_lag", what=what) for what in self.over_lag(max_lag)]
         seen: set[tuple[str, str | None]] = set()
         count = 0
         for row in self._all_trajectories():
