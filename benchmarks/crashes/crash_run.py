@@ -22,8 +22,9 @@ from quartet.recipe_file import to_toml
 MODULES = ("worker", "engine", "env", "manager", "trainer")
 POLL_SECONDS = 0.05
 LEASE_SECONDS, HEARTBEAT_TIMEOUT_SECONDS = 1.5, 20.0
-PATIENCE_SECONDS = 90.0
-"""A run that does not get on for so long has failed: it is not slow, it is stuck."""
+PATIENCE_SECONDS = 240.0
+"""A run that does not get on for so long has failed: it is not slow, it is stuck. A start takes a minute on a busy
+machine."""
 
 
 def crash_recipe(policy: Path, *, train_steps_per_checkpoint: int = 1, ledger_url: str = "") -> Recipe:
