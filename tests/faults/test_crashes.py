@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.crashes.campaign import ALL_AT_WORK, BEGINNING, ENDING, LARGE, LATE, Campaign, both
-from benchmarks.crashes.crash_run import CrashRun, crash_recipe
+from benchmarks.crashes.crash_run import MODULES, CrashRun, crash_recipe
 from quartet.crash_points import NAMES
 from quartet.data.ledger import Ledger
+from quartet.errors import LedgerUnreachableError
 from quartet.observe.audit import audit
+from tests.postgresql import needs_postgresql, server_url
 
 
 def test_the_campaign_knows_every_point() -> None:
@@ -37,3 +39,27 @@ def test_a_run_that_is_killed_and_stopped_keeps_its_promises(tmp_path: Path, ban
     ledger = Ledger.open(run.run_dir)
     assert "batch_superseded" in [event.kind for event in ledger.events(10_000)]  # what the late trainer committed
     ledger.close()
+
+
+@pytest.mark.slow
+@needs_postgresql
+def test_on_postgresql_the_server_may_end_connections_and_die(tmp_path: Path, bandit_policy: Path) -> None:
+    """Whoever loses its connection ends with a clear error and is started again; the supervisor outlasts it."""
+    recipe = crash_recipe(bandit_policy, train_steps_per_checkpoint=2, ledger_url=server_url())
+    with CrashRun(tmp_path, recipe) as run:
+        campaign = Campaign(run, seed=1)
+        run.start()
+        campaign.lost_connections()
+        campaign.attack(both("append", "commit_batch"))
+        run.kill_everybody()
+        run.finish()
+        assert run.kills >= 11
+    report = audit(run.run_dir)
+    assert not report.findings
+    assert (report.lost, report.trained_twice, report.over_lag, report.replay_identical) == (0, 0, 0, True)
+    assert report.trained > report.train_steps > 0
+    ledger = Ledger.open(run.run_dir)
+    deaths = [event.fields for event in ledger.events(10_000) if event.kind == "module_died"]
+    ledger.close()
+    unreachable = {death["module"] for death in deaths if death["code"] == LedgerUnreachableError.exit_code}
+    assert unreachable == set(MODULES)

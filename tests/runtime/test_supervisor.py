@@ -1,0 +1,40 @@
+"""What the supervisor does while the ledger's server is away."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.bandit import bandit_recipe
+from quartet.data.ledger import Ledger
+from quartet.errors import LedgerUnreachableError
+from quartet.runtime import supervisor as supervisor_module
+from quartet.runtime.supervisor import Supervisor
+
+
+@pytest.fixture
+def supervisor(tmp_path):
+    ledger = Ledger.create(tmp_path / "run")
+    yield Supervisor(bandit_recipe(Path("unused")), tmp_path / "run", ledger)
+    ledger.close()
+
+
+def away_for(looks: int):
+    """A condition whose first looks do not reach the ledger."""
+    answers = iter([None] * looks)
+
+    def condition() -> str:
+        for _ in answers:
+            raise LedgerUnreachableError("cannot reach the ledger")
+        return "back"
+
+    return condition
+
+
+def test_it_outlasts_a_server_that_comes_back(supervisor):
+    assert supervisor.run_until(away_for(3)) == "back"
+
+
+def test_it_ends_when_the_server_stays_away(supervisor, monkeypatch):
+    monkeypatch.setattr(supervisor_module, "LEDGER_PATIENCE_SECONDS", 0.0)
+    with pytest.raises(LedgerUnreachableError):
+        supervisor.run_until(away_for(3))
