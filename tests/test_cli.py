@@ -4,6 +4,7 @@ import json
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -79,7 +80,7 @@ def test_dry_run_loads_no_model_library(recipe_path):
         ("advantage.name=grp", "Did you mean 'grpo'?"),
         ("filter.names=['mixed_outcom']", "Did you mean 'mixed_outcome'?"),
         ("rollout.loop=newest", "unknown agent loop 'newest'"),
-        ("model.path=no/such/model", "no model at no/such/model"),
+        ("model.path=no/such/model", f"{Path.cwd()}/no/such/model/config.json"),
         ("train.epochs=0", "train.epochs"),
     ],
 )

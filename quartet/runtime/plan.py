@@ -49,8 +49,9 @@ def check_model_folder(path: Path) -> None:
     """A folder in Hugging Face format has at least a config.json. Raises `ConfigError`."""
     if not (path / "config.json").is_file():
         raise ConfigError(
-            f"model.path: no model at {path} (config.json is missing)",
-            "give the folder of a causal language model in Hugging Face format",
+            f"model.path: no model at {path} (there is no {path.resolve() / 'config.json'})",
+            "give the folder of a causal language model in Hugging Face format; a relative one begins at the current "
+            "folder, not at the recipe's",
         )
 
 
