@@ -109,6 +109,7 @@ class Groups(Pool, Policies):
         """The filters refuse a closed group."""
         with self._database.write() as connection:
             self._move(connection, group_id, GroupState.CLOSED, GroupState.DROPPED, **_OUTCOME, reason=reason)
+        self.doorbells.ring("trainer")  # it may have been a straggler
 
     def cancel_unfinished(self) -> int:
         """Training has ended: drop what is open, evaluations too, reason `training_ended`; returns how many groups.

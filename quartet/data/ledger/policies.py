@@ -29,6 +29,7 @@ class Policies(LedgerPart):
     def mark_settled(self, version: int) -> None:
         """The engine took this version or, its checks failing, refused it; it will not change before the next one."""
         self.set_value(_SETTLED, version)
+        self.doorbells.ring("manager")
 
     def latest_is_settled(self) -> bool:
         """Whether the engine has taken, or refused, the newest policy: it then serves the best it can."""
