@@ -41,8 +41,8 @@ class Learner:
             )
         if recipe.rollout.top_p < 1:
             raise ConfigError(
-                f"rollout.top_p = {recipe.rollout.top_p:g} samples from a part of the distribution; the trainer computes "
-                "log-probs of the whole, and every importance ratio would be wrong by the mass of that part",
+                f"rollout.top_p = {recipe.rollout.top_p:g} samples from a part of the distribution; the trainer "
+                "computes log-probs of the whole, and every importance ratio would be wrong by the mass of that part",
                 "train with rollout.top_p = 1; evaluation may use less",
             )
         require_plain_head(model)

@@ -204,7 +204,7 @@ def test_kl_without_a_reference_is_refused(recipe: RecipeBuilder) -> None:
 
 
 def test_truncated_sampling_is_refused(recipe: RecipeBuilder) -> None:
-    with pytest.raises(ConfigError, match="rollout.top_p = 0.9 samples from a part"):
+    with pytest.raises(ConfigError, match=r"rollout\.top_p = 0\.9 samples from a part"):
         Learner(make_model(), recipe(rollout={"top_p": 0.9}))
 
 
