@@ -34,6 +34,7 @@ class Bench:
         self.recipe: Recipe = parse_recipe(data, "test")
         self.now = 1000.0
         self.ledger = Ledger.create(folder / "run", clock=lambda: self.now)
+        self.ledger.register_initial_policy("none")
         self.folder = folder / "run"
         self.recorder = Recorder(self.folder, "worker")
         self.engine = ScriptedEngine(TOKENIZER, script)
