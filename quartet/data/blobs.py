@@ -28,7 +28,7 @@ _BLOBS_PER_QUERY = 500
 _ROW = {"digest": sa.bindparam("digest"), "data": sa.bindparam("data")}
 _ONE = sa.literal_column("1")
 _INSERT = Prepared(
-    **{
+    {
         name: insert(blobs)
         .values(_ROW)
         .on_conflict_do_update(index_elements=["digest"], set_={"data": _ROW["data"], "uses": blobs.c.uses + _ONE})

@@ -1,5 +1,6 @@
 """Statements of the hot path: written in SQLAlchemy, compiled once, run by the driver itself."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,9 +15,9 @@ class Prepared:
     result is the driver's own cursor, an error the driver's own error, which `Database` explains like any other.
     """
 
-    def __init__(self, statement: sa.ClauseElement | None = None, **by_dialect: sa.ClauseElement) -> None:
+    def __init__(self, statement: sa.ClauseElement | Mapping[str, sa.ClauseElement]) -> None:
         """One statement for all databases, or one each by the name of its dialect."""
-        self._statement, self._by_dialect = statement, by_dialect
+        self._statement = statement
         self._texts: dict[str, tuple[str, list[str] | None]] = {}
 
     def __call__(self, connection: sa.Connection, **parameters: Any) -> DBAPICursor:
@@ -26,9 +27,7 @@ class Prepared:
         return driver.execute(text, values)
 
     def _compile(self, dialect: Dialect) -> tuple[str, list[str] | None]:
-        statement = self._by_dialect.get(dialect.name, self._statement)
-        if statement is None:
-            raise NotImplementedError(f"no statement for {dialect.name}")
+        statement = self._statement[dialect.name] if isinstance(self._statement, Mapping) else self._statement
         compiled = statement.compile(dialect=dialect)
         assert isinstance(compiled, sa.sql.compiler.SQLCompiler)
         self._texts[dialect.name] = compiled.string, compiled.positiontup
