@@ -1,0 +1,87 @@
+"""Knobs of a run as a whole: evaluation, processes, what is kept and where."""
+
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator
+
+from quartet.config.section import Positive, PositiveFloat, Section
+
+
+class Evaluation(Section):
+    """Held-out evaluation: seeds that training never draws."""
+
+    train_steps_per_evaluation: Annotated[int, Field(ge=0)] = 0
+    """Evaluate on held-out seeds every this many train steps; 0 means only before and after."""
+    episodes_per_family: Positive = 20
+    """Episodes per family of the evaluations before and after training."""
+    episodes_per_family_during: Positive = 4
+    """Episodes per family of the evaluations during training."""
+    first_seed: Annotated[int, Field(ge=0)] = 1_000_000
+    """Held-out seeds start here; a recipe whose training seeds reach it is refused."""
+    before_and_after: bool = True
+    """Evaluate before and after training."""
+    control: bool = False
+    """After training, train the initial policy on `sft.data` for the same wall time and evaluate it as well."""
+
+
+class Disk(Section):
+    """Disk budget."""
+
+    keep_policies: Positive = 4
+    """Newest policies kept on disk, besides the first and the best."""
+    keep_checkpoints: Positive = 2
+    """Newest trainer checkpoints kept on disk."""
+    max_blob_megabytes: Positive = 2000
+    """When blobs outgrow this, screenshots of trained or dropped rollouts go first; then the run stops, explained."""
+    max_record_age_seconds: Annotated[float, Field(gt=0)] | None = None
+    """Records of rollouts whose groups are over are deleted at this age; their rows stay. Unset, they are kept. It must
+    be longer than the time between two checkpoints: after a crash the batches since the last one are trained again. An
+    audit needs the records of the whole run."""
+    max_record_age_versions: Positive | None = None
+    """The same, counted in policy versions that have been committed since their newest token."""
+    min_free_megabytes: Positive = 200
+    """With less free disk than this nothing new is started."""
+
+
+class Runtime(Section):
+    """Where the modules run."""
+
+    kind: Literal["processes", "synchronous"] = "processes"
+    """`processes`: every module its own process. `synchronous`: one process, one thread, phases in turn; one seed
+    gives a bit-identical run."""
+    max_restarts_per_module: Annotated[int, Field(ge=0)] = 20
+    """A module that dies more often ends the run."""
+    max_restart_delay_seconds: PositiveFloat = 8.0
+    """A module that died is started again after 0.5 s, then after twice as long each time, up to this."""
+    heartbeat_timeout_seconds: PositiveFloat = 60.0
+    """A module silent for this long is killed and started again."""
+    engine_port: Annotated[int, Field(ge=0, le=65535)] = 0
+    """Port of the engine on this machine; 0 picks a free one."""
+    env_port: Annotated[int, Field(ge=0, le=65535)] = 0
+    """Port of the environment host on this machine; 0 picks a free one."""
+    receipts: bool = False
+    """Worker and trainer write hashes of what they append and train into `receipts/`, for an audit that does not trust
+    the ledger. All weights are hashed at every train step."""
+
+
+class Ledger(Section):
+    """The database."""
+
+    durability: Literal["process", "full"] = "process"
+    """`process` survives the death of any process; `full` also power loss (fsync at every commit)."""
+    url: str = ""
+    """A PostgreSQL database, `postgresql://user@host/database`, for workers on several machines; empty is a SQLite file
+    in the run's folder. The password comes from PGPASSWORD or ~/.pgpass: the recipe is written into the run."""
+
+    blobs_url: str = ""
+    """Where blobs of more than 64 kB go: any URL of fsspec (`s3://bucket/run`); empty is the run's folder."""
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, url: str) -> str:
+        if url and not url.startswith("postgresql://"):
+            raise ValueError("must be empty (SQLite) or begin with postgresql://")
+        if urlsplit(url).password:
+            raise ValueError("holds a password, which would be written into the run: use PGPASSWORD or ~/.pgpass")
+        return url

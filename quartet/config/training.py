@@ -1,0 +1,113 @@
+"""Knobs of training: reinforcement learning, and the supervised stage before it."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from quartet.config.section import Fraction, Positive, PositiveFloat, Section
+
+
+class Train(Section):
+    """Trainer: batch arithmetic and optimizer."""
+
+    groups_per_batch: Positive = 8
+    """Groups of one train step."""
+    minibatches: Positive = 1
+    """Optimizer steps per epoch over one batch."""
+    epochs: Positive = 1
+    """Passes over one batch."""
+    max_tokens_per_microbatch: Positive = 4096
+    """Prompt and response tokens of one forward pass, padding included."""
+    learning_rate: PositiveFloat = 3e-4
+    """Peak learning rate of AdamW."""
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    """Optimizer steps over which the learning rate rises linearly."""
+    decay_steps: Annotated[int, Field(ge=0)] = 0
+    """Optimizer steps over which it then falls linearly to a tenth, where it stays; 0 keeps it constant."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """AdamW's decoupled weight decay."""
+    adam_beta1: Fraction = 0.9
+    """Decay of AdamW's first moment."""
+    adam_beta2: Fraction = 0.99
+    """Decay of AdamW's second moment."""
+    max_grad_norm: PositiveFloat = 1.0
+    """Gradients are clipped to this global norm."""
+    train_steps_per_checkpoint: Positive = 1
+    """Optimizer state is written every this many train steps; policies are published at every step."""
+    max_train_steps: Positive = 1000
+    """Training ends after this many train steps."""
+    max_seconds: PositiveFloat = 36000.0
+    """Wall time of training; the step in progress is finished."""
+    min_turn_entropy_percentile: Annotated[int, Field(ge=0, lt=100)] = 0
+    """Only turns whose mean token entropy is at or above this percentile of their group's turns are trained: DART uses
+    20. 0 trains all and saves a forward pass."""
+    spare_replayed_turns: bool = False
+    """Train all turns of a stored success, and take that percentile over the group's own turns. Off, as in DART, a
+    success is left out as soon as it begins to be learned."""
+    threads: Positive = 1
+    """Torch threads."""
+    starved_timeout_seconds: PositiveFloat = 300.0
+    """Nothing to train for this long stops the run with an explanation (exit code 3)."""
+
+
+class Advantage(Section):
+    """From the rewards of a group to one number per trajectory."""
+
+    name: str = "grpo"
+    """`grpo`: (reward - group mean) / (group standard deviation + epsilon), one value per trajectory. `grpo_steps`: the
+    same with mean and standard deviation over all steps of the group, so that long trajectories weigh more in them."""
+    epsilon: PositiveFloat = 1e-6
+    """Added to the group's standard deviation."""
+    negative_weight: Annotated[float, Field(ge=0)] = 1.0
+    """Factor on advantages below zero. 1 is GRPO; 0 learns from what went better than the group's mean, only."""
+
+
+class Loss(Section):
+    """Policy loss."""
+
+    name: str = "ppo_clip"
+    """`ppo_clip`: PPO's clipped surrogate with DART's truncated importance weight. `gspo`: the same with one ratio per
+    branch, the geometric mean over its tokens (DART's released code)."""
+    clip_low: Fraction = 0.2
+    """The ratio is clipped below 1 minus this."""
+    clip_high: Annotated[float, Field(ge=0)] = 0.28
+    """The ratio is clipped above 1 plus this: separate bounds are DAPO's clip-higher."""
+    importance: Literal["truncate", "mask", "none"] = "truncate"
+    """What happens to a token whose importance weight w = pi_train_old / pi_rollout, a constant, is above
+    `importance_cap`: `truncate` gives it the cap (DART with cap 1, slime with cap 2), `mask` the weight 0 (AReaL's
+    decoupled objective, cap 5). With `none` every weight is 1, as if the trainer's own policy had sampled."""
+    importance_cap: PositiveFloat = 1.0
+    """Largest importance weight."""
+    aggregation: Literal["token_mean", "sequence_mean", "branch_mean"] = "token_mean"
+    """`token_mean`: every token counts equally; `sequence_mean`: every trajectory does; `branch_mean`: every branch
+    does, which with the loop `latest` is every turn."""
+    kl_coefficient: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of the k3 KL estimate to the reference policy (the policy the run started from); 0 loads no reference."""
+    entropy_coefficient: float = 0.0
+    """Weight of an entropy bonus; 0 is off."""
+
+
+class Sft(Section):
+    """Supervised fine-tuning (`quartet sft`), the cold start."""
+
+    data: str = ""
+    """Chat-format JSONL: {"messages": [{"role", "content"}, ...]} per line; only assistant tokens are trained. Empty,
+    with `steps` 0: copying alone."""
+    output: str = ""
+    """Folder the policy is written to."""
+    copy_steps: Annotated[int, Field(ge=0)] = 0
+    """Warm-up: this many steps of copying random sequences before the first demonstration."""
+    copy_learning_rate: PositiveFloat = 2e-3
+    """Peak learning rate of the warm-up."""
+    steps: Annotated[int, Field(ge=0)] = 1000
+    """Optimizer steps on demonstrations; 0 means as many as `max_seconds` allows, and none when there is no `data`."""
+    steps_per_rehearsal: Annotated[int, Field(ge=0)] = 0
+    """One more step of copying after every so many demonstration steps, so that it is not forgotten; 0 means none."""
+    tokens_per_batch: Positive = 4096
+    """Tokens of one optimizer step, padding included."""
+    learning_rate: PositiveFloat = 1e-3
+    """Peak learning rate of AdamW on demonstrations and rehearsals."""
+    max_seconds: PositiveFloat = 36000.0
+    """Wall time of the stage; the step in progress is finished."""
+    threads: Positive = 1
+    """Torch threads."""
