@@ -45,8 +45,8 @@ class Doorbell:
     """
 
     def __init__(self, path: Path, look_seconds: float) -> None:
-        self._path, self._look_seconds = path, look_seconds
-        with suppress(FileExistsError):  # of a process that was killed
+        self._look_seconds = look_seconds
+        with suppress(FileExistsError):  # of one who listens too, or listened before
             os.mkfifo(path)
         # For writing too: a pipe whose last writer leaves would be readable for ever.
         self._pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK)
@@ -71,15 +71,14 @@ class Doorbell:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self._pipe)
-        self._path.unlink(missing_ok=True)
+        os.close(self._pipe)  # the pipe stays: another process may listen to it
 
 
 def _ring(path: Path) -> None:
     try:
         pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENXIO):  # nobody listens, or who did was killed
+        if error.errno in (errno.ENOENT, errno.ENXIO):  # nobody has ever listened, or nobody does now
             return
         raise
     try:

@@ -99,6 +99,14 @@ async def test_a_killed_listener_leaves_a_bell_that_its_successor_hears(bells, t
         await wait
 
 
+async def test_who_stops_listening_takes_nobody_elses_bell_away(bells):
+    with bells.hang("worker") as bell:
+        with bells.hang("worker"):
+            pass
+        bells.ring("worker")
+        await bell.wait()
+
+
 def nothing(ledger):
     return None
 
