@@ -6,12 +6,14 @@ to do. So a ring may be lost, or be one too many, and nothing goes wrong: who wa
 
 import asyncio
 import errno
+import logging
 import os
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
+LOG = logging.getLogger(__name__)
 Role = Literal["manager", "worker", "engine", "trainer"]
 
 LOOK_SECONDS = 1.0
@@ -19,6 +21,8 @@ LOOK_SECONDS = 1.0
 LOOK_SECONDS_ELSEWHERE = 0.2
 """When modules may be on other machines, whose rings do not arrive."""
 _ENOUGH_BYTES = 65_536
+_UNHEARD = (errno.ENOENT, errno.ENXIO, errno.EAGAIN, errno.EPIPE)
+"""Nobody has ever listened; nobody does now; full of rings that nobody has heard yet; who listened has just left."""
 
 
 class Doorbells:
@@ -28,7 +32,7 @@ class Doorbells:
         self._folder, self._look_seconds = folder, look_seconds
 
     def ring(self, *roles: Role) -> None:
-        """Wake who waits as one of `roles`, in a few microseconds. It is fine when nobody does."""
+        """Wake who waits as one of `roles`, in a few microseconds. Never fails: they look without a ring too."""
         for role in roles:
             _ring(self._folder / role)
 
@@ -77,12 +81,10 @@ class Doorbell:
 def _ring(path: Path) -> None:
     try:
         pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENXIO):  # nobody has ever listened, or nobody does now
-            return
-        raise
-    try:
-        with suppress(BlockingIOError, BrokenPipeError):  # full of rings that nobody has heard yet; just left
+        try:
             os.write(pipe, b"\0")
-    finally:
-        os.close(pipe)
+        finally:
+            os.close(pipe)
+    except OSError as error:
+        if error.errno not in _UNHEARD:  # what was committed is committed: who waits looks without a ring
+            LOG.warning("cannot ring %s: %s", path, error)

@@ -72,6 +72,12 @@ def test_ringing_where_nobody_listens(bells):
     bells.ring("worker")
 
 
+def test_a_bell_that_cannot_be_rung_is_told_and_no_error(bells, tmp_path, caplog):
+    (tmp_path / "bells" / "worker").mkdir(parents=True)
+    bells.ring("worker")
+    assert "cannot ring" in caplog.text
+
+
 async def test_more_rings_than_a_pipe_holds(bells):
     with bells.hang("worker") as bell:
         for _ in range(70_000):
