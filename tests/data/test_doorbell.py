@@ -78,6 +78,14 @@ def test_a_bell_that_cannot_be_rung_is_told_and_no_error(bells, tmp_path, caplog
     assert "cannot ring" in caplog.text
 
 
+async def test_where_no_pipe_can_be_who_waits_looks_by_itself(bells, tmp_path, caplog):
+    (tmp_path / "bells" / "worker").mkdir(parents=True)
+    with bells.hang("worker") as bell:
+        await bell.wait()
+        await bell.wait()
+    assert len(caplog.records) == 1
+
+
 async def test_more_rings_than_a_pipe_holds(bells):
     with bells.hang("worker") as bell:
         for _ in range(70_000):
