@@ -13,7 +13,7 @@ from types import FrameType, TracebackType
 
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
-from quartet.errors import InterruptedByUser, LedgerUnreachableError, QuartetError, SetupError
+from quartet.errors import ConfigError, InterruptedByUser, LedgerUnreachableError, QuartetError, SetupError
 from quartet.runtime.process import ModuleProcess
 
 log = logging.getLogger(__name__)
@@ -23,6 +23,8 @@ STOP_SECONDS = 8.0
 TICK_SECONDS = 0.2
 LEDGER_PATIENCE_SECONDS = 60.0
 """How long the ledger's server may be away before the run ends; modules that it leaves behind end, and start again."""
+_FINAL = {error.exit_code: error for error in (ConfigError, SetupError)}
+"""What a module says by its exit code that another start would only say again."""
 
 
 class ModuleDiedError(QuartetError):
@@ -106,8 +108,8 @@ class Supervisor:
             words = process.last_words()
             log.warning("module %s died with code %s: %s", process.module, code, words)
             self._ledger.event("module_died", module=process.module, code=code, last_words=words)
-            if code == SetupError.exit_code:
-                raise SetupError(f"module {process.module!r} cannot run: {words}", "then go on with --resume")
+            if error := _FINAL.get(code):
+                raise error(f"module {process.module!r} cannot run: {words}", "then go on with --resume")
         if process.exhausted:
             raise ModuleDiedError(
                 f"module {process.module!r} died {process.restarts} times; last words: {process.last_words()}",

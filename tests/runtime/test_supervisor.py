@@ -1,4 +1,4 @@
-"""What the supervisor does while the ledger's server is away."""
+"""What the supervisor does when a module dies, and while the ledger's server is away."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.bandit import bandit_recipe
 from quartet.data.ledger import Ledger
-from quartet.errors import LedgerUnreachableError
+from quartet.errors import ConfigError, LedgerUnreachableError
 from quartet.runtime import supervisor as supervisor_module
 from quartet.runtime.supervisor import Supervisor
 
@@ -38,3 +38,11 @@ def test_it_ends_when_the_server_stays_away(supervisor, monkeypatch):
     monkeypatch.setattr(supervisor_module, "LEDGER_PATIENCE_SECONDS", 0.0)
     with pytest.raises(LedgerUnreachableError):
         supervisor.run_until(away_for(3))
+
+
+def test_a_module_that_refuses_its_recipe_is_not_started_again(supervisor):
+    """Nothing has written its `config.toml`."""
+    with supervisor, pytest.raises(ConfigError, match="module 'manager' cannot run: no recipe at"):
+        supervisor.start("manager")
+        supervisor.run_until(lambda: None)
+    assert [event.fields["code"] for event in supervisor._ledger.events()] == [2]
