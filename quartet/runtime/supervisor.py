@@ -37,6 +37,7 @@ class Supervisor:
     def __init__(self, recipe: Recipe, run_dir: Path, ledger: Ledger) -> None:
         self._recipe, self._run_dir, self._ledger = recipe, run_dir, ledger
         self._processes: dict[str, ModuleProcess] = {}
+        self._untold: dict[str, int] = {}  # exit codes of modules that died, until the ledger has them
         self._interrupted = False
         self._old_handlers: dict[int, signal.Handlers | Callable[[int, FrameType | None], object] | int | None] = {}
 
@@ -105,11 +106,10 @@ class Supervisor:
     def _watch(self, process: ModuleProcess) -> None:
         code = process.poll()
         if code is not None:
-            words = process.last_words()
-            log.warning("module %s died with code %s: %s", process.module, code, words)
-            self._ledger.event("module_died", module=process.module, code=code, last_words=words)
-            if error := _FINAL.get(code):
-                raise error(f"module {process.module!r} cannot run: {words}", "then go on with --resume")
+            log.warning("module %s died with code %s: %s", process.module, code, process.last_words())
+            self._untold[process.module] = code
+        if process.module in self._untold:
+            self._tell_death(process, self._untold[process.module])
         if process.exhausted:
             raise ModuleDiedError(
                 f"module {process.module!r} died {process.restarts} times; last words: {process.last_words()}",
@@ -121,6 +121,13 @@ class Supervisor:
             self._ledger.event("module_silent", module=process.module)
             log.error("module %s was silent for too long and is killed", process.module)
             process.kill()
+
+    def _tell_death(self, process: ModuleProcess, code: int) -> None:
+        words = process.last_words()
+        self._ledger.event("module_died", module=process.module, code=code, last_words=words)
+        del self._untold[process.module]
+        if error := _FINAL.get(code):
+            raise error(f"module {process.module!r} cannot run: {words}", "then go on with --resume")
 
     def _silent_seconds(self, process: ModuleProcess) -> float:
         beats = [row.beat_at for row in self._ledger.modules() if row.module == process.module]

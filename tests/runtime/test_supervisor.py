@@ -46,3 +46,18 @@ def test_a_module_that_refuses_its_recipe_is_not_started_again(supervisor):
         supervisor.start("manager")
         supervisor.run_until(lambda: None)
     assert [event.fields["code"] for event in supervisor._ledger.events()] == [2]
+
+
+def test_a_death_while_the_ledger_is_away_is_told_when_it_is_back(supervisor, monkeypatch):
+    event, away = Ledger.event, iter([True])
+
+    def reached_the_second_time(ledger: Ledger, kind: str, **fields: object) -> None:
+        if next(away, False):
+            raise LedgerUnreachableError("cannot reach the ledger")
+        event(ledger, kind, **fields)
+
+    monkeypatch.setattr(Ledger, "event", reached_the_second_time)
+    with supervisor, pytest.raises(ConfigError, match="no recipe at"):
+        supervisor.start("manager")
+        supervisor.run_until(lambda: None)
+    assert [event.fields["code"] for event in supervisor._ledger.events()] == [2]
