@@ -80,16 +80,18 @@ class Supervisor:
     def run_until(self, condition: Callable[[], str | None], on_tick: Callable[[], None] = lambda: None) -> str:
         """Watch over the modules until `condition` returns a reason. Raises when the user or a module ends the run, and
         `LedgerUnreachableError` when the ledger's server stays away."""
-        reached_at = time.monotonic()
+        reached_at, told = time.monotonic(), ""
         while True:
             if self._interrupted:
                 raise InterruptedByUser("stopped by the user", "go on with --resume")
             try:
                 if reason := self._tick(condition, on_tick):
                     return reason
-                reached_at = time.monotonic()
+                reached_at, told = time.monotonic(), ""
             except LedgerUnreachableError as error:
-                log.warning("%s", error.what)
+                if error.what != told:
+                    log.warning("%s", error.what)
+                told = error.what
                 if time.monotonic() - reached_at > LEDGER_PATIENCE_SECONDS:
                     raise
             time.sleep(TICK_SECONDS)

@@ -30,8 +30,9 @@ def away_for(looks: int):
     return condition
 
 
-def test_it_outlasts_a_server_that_comes_back(supervisor):
+def test_it_outlasts_a_server_that_comes_back_and_says_once_that_it_is_away(supervisor, caplog):
     assert supervisor.run_until(away_for(3)) == "back"
+    assert caplog.messages == ["cannot reach the ledger"]
 
 
 def test_it_ends_when_the_server_stays_away(supervisor, monkeypatch):
