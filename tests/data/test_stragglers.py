@@ -33,17 +33,28 @@ def test_it_waits_just_when_the_others_would_be_too_old(slacks, unfinished, grou
     unfinished = sorted(version for position, version in enumerate(line) if position in unfinished)
     assume(len(trainable) >= groups_per_batch)
     rest = trainable[groups_per_batch:] + unfinished
-    count = stragglers(trainable, unfinished, next_version=start_version + 1, **rule)
-    assert (count == 0) == (late(rest, next_version=start_version + 1, **rule) == 0)
+    late_later = late(rest, next_version=start_version + 1, **rule)
+    rule |= {"start_version": start_version, "next_version": start_version + 1}
+    count = stragglers(trainable, unfinished, **rule)
+    assert (count == 0) == (late_later == 0)
     assert 0 <= count <= len(unfinished)
     ended = sorted(trainable + unfinished[:count])
-    assert stragglers(ended, unfinished[count:], next_version=start_version + 1, **rule) == 0
+    assert stragglers(ended, unfinished[count:], **rule) == 0
 
 
 def test_what_is_too_old_in_any_case_is_not_waited_for():
-    rule = {"groups_per_batch": 1, "next_version": 6, "max_lag": 0}
-    assert stragglers([5], [5], **rule) == 0  # both may only be in this step, and one of them is
-    assert stragglers([5], [4], **rule) == 1
+    rule = {"groups_per_batch": 1, "start_version": 5, "next_version": 6}
+    assert stragglers([5], [5], **rule, max_lag=0) == 0  # both may only be in this step, and one of them is
+    assert stragglers([5], [4], **rule, max_lag=0) == 0
+    assert stragglers([5], [4], **rule, max_lag=1) == 1
+    assert stragglers([5], [3, 4], **rule, max_lag=1) == 1
+
+
+def test_after_a_roll_back_the_next_policy_is_not_the_next_number():
+    """Version 4 may be in the step that starts from 5; the one after it starts from 9."""
+    rule = {"groups_per_batch": 1, "start_version": 5, "next_version": 9}
+    assert stragglers([5], [4], **rule, max_lag=1) == 1
+    assert stragglers([5], [4], **rule, max_lag=5) == 0
 
 
 def claim(ledger):

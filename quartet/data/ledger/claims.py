@@ -142,6 +142,7 @@ class Claims(Batches):
             versions[True],
             versions[False],
             groups_per_batch=count,
+            start_version=self._latest_policy(connection).version,
             next_version=self._next_version(connection),
             max_lag=max_lag,
         )
