@@ -1,5 +1,6 @@
 """`on_late = "wait"`: the next policy is held back for exactly the groups that it would make too old."""
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from samples import finish, manager_of, plan, recipe, trainable_group
@@ -97,10 +98,11 @@ def test_the_wait_ends_at_the_deadline_of_the_group(ledger, clock):
         assert claim(ledger) is not None
 
 
-def test_a_group_is_as_old_as_what_the_engine_serves(ledger):
-    """Admitted between a commit and the engine's load, its first tokens are of the version before."""
+@pytest.mark.parametrize("settled", [0, 1], ids=["not yet loaded", "refused"])
+def test_a_group_is_as_old_as_what_the_engine_serves(ledger, settled):
+    """Admitted while the engine serves the version before the newest, its first tokens are of that."""
     committed(ledger, 1)
-    ledger.mark_settled(0)
+    ledger.mark_settled(settled, serving=0)
     ledger.admit(plan(rollouts=1))
     trainable_group(ledger, versions=(1,))
     assert ledger.stragglers(1, 1) == 1
@@ -113,7 +115,7 @@ def test_admission_waits_for_the_engine(ledger, clock):
         assert ledger.groups_ahead() == 0
         manager._presence.beat(force=True)
         assert (ledger.modules()[0].waiting_for, ledger.modules()[0].state) == ("the engine", "waiting")
-        ledger.mark_settled(0)
+        ledger.mark_settled(0, serving=0)
         while manager.tick():
             pass
         assert ledger.groups_ahead() == 4
