@@ -6,7 +6,7 @@ step. So all come in time just when, for every version, the groups as old as it 
 may still be in: the demand bound of earliest-deadline-first scheduling, for jobs of one size.
 
 Liveness: only unfinished groups are waited for; each ends by its deadline at the latest, and no new one becomes as old
-as they are, since a group is admitted at the version that the engine serves.
+as they are, since a group is admitted at the version that the engine serves, which only a roll-back lowers.
 """
 
 from collections.abc import Sequence

@@ -109,6 +109,17 @@ def test_a_group_is_as_old_as_what_the_engine_serves(ledger, settled):
     assert ledger.stragglers(1, 2) == 0
 
 
+def test_a_roll_back_makes_an_open_group_as_old_as_the_policy_that_is_left(ledger):
+    committed(ledger, 2)
+    ledger.admit(plan(rollouts=1))
+    ledger.claim_rollouts("slow", 1, 60)
+    trainable_group(ledger, versions=(2,))
+    assert ledger.stragglers(1, 1) == 0
+    ledger.roll_back(1)  # the second step's group, of version 1, is back
+    assert ledger.stragglers(2, 1) == 1
+    assert ledger.stragglers(2, 2) == 0
+
+
 def test_admission_waits_for_the_engine(ledger, clock):
     with manager_of(recipe(admission={"on_late": "wait"}), ledger, clock) as manager:
         manager.tick()
