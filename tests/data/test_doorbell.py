@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from samples import finish, plan, trainable_group
+from samples import finish, plan, spoil, trainable_group
 
 from quartet.data.doorbell import Doorbells
 from quartet.types import Status
@@ -146,6 +146,18 @@ def trained(ledger):
     return ledger.commit_batch(claimed(ledger), "policies/v000001", {})
 
 
+def over_lag(ledger):
+    """One version later with a bound of 0, a group that waits is dropped."""
+    batch = claimed(ledger)
+    trainable_group(ledger)
+    ledger.commit_batch(batch, "policies/v000001", {})
+
+
+def damaged(ledger):
+    trainable_group(ledger)
+    spoil(ledger, 1)
+
+
 @pytest.mark.parametrize(
     ("given", "deed", "role"),
     [
@@ -158,6 +170,8 @@ def trained(ledger):
         (closed, lambda ledger, lease: ledger.make_trainable(lease.group_id, [lease.rollout_id], 1), "trainer"),
         (claimed, lambda ledger, batch: ledger.commit_batch(batch, "policies/v000001", {}), "manager"),
         (claimed, lambda ledger, batch: ledger.commit_batch(batch, "policies/v000001", {}), "engine"),
+        (over_lag, lambda ledger, _: ledger.claim_batch("t", 1, 0, "mask", 60), "manager"),
+        (damaged, lambda ledger, _: ledger.claim_batch("t", 1, 8, "mask", 60), "manager"),
         (trained, lambda ledger, _: ledger.roll_back(0), "manager"),
         (trained, lambda ledger, _: ledger.roll_back(0), "engine"),
     ],
