@@ -28,6 +28,15 @@ Key = tuple[str, str, int]
 """Condition, variant, seed."""
 
 
+class KeptRun(msgspec.Struct, frozen=True, array_like=True):
+    """One line of the file of finished runs."""
+
+    key: Key
+    result: Result
+    options: list[str] = []
+    """Of `--set`."""
+
+
 @click.command()
 @click.option("--condition", "conditions", multiple=True, type=click.Choice(list(CONDITIONS)), help="All by default.")
 @click.option(
@@ -58,16 +67,14 @@ def main(
     numbers = list(range(int(first), int(last or first) + 1))
     # Seed by seed: whoever stops half-way has whole pairs.
     keys = [(condition, name, seed) for condition in names for seed in numbers for name in names[condition]]
-    results = _read(runs)
-    if any(result.tokens != budget_tokens for result in results.values()):
-        raise click.UsageError(f"{runs} holds runs of another budget: name another file, or give their --budget-tokens")
+    results = _read(runs, budget_tokens, list(options))
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         missing = [key for key in keys if key not in results]
         suites = dict.fromkeys(CONDITIONS[condition].suite for condition, _, _ in missing)
         starts = make_starts(Path(folder), suites) if missing else {}
         for key, result in _run_all(missing, starts, Path(folder), budget_tokens, list(options), jobs):
             results[key] = result
-            _append(runs, key, result)
+            _append(runs, KeptRun(key, result, list(options)))
             click.echo(f"{' '.join(map(str, key))}: {_line(result)}", err=True)
     reports = {
         condition: make_report({key[1:]: results[key] for key in keys if key[0] == condition}, of_condition, numbers)
@@ -107,17 +114,22 @@ def _line(result: Result) -> str:
     return f"{success}; {result.rollouts} rollouts, {result.train_steps} train steps, {result.cpu_seconds:.0f} s"
 
 
-def _read(runs: Path | None) -> dict[Key, Result]:
+def _read(runs: Path | None, budget_tokens: int, options: list[str]) -> dict[Key, Result]:
+    """The finished runs. Raises `click.UsageError` when some were made otherwise."""
     if runs is None or not runs.exists():
         return {}
-    lines = [msgspec.json.decode(line, type=tuple[Key, Result]) for line in runs.read_bytes().splitlines()]
-    return dict(lines)
+    kept = [msgspec.json.decode(line, type=KeptRun) for line in runs.read_bytes().splitlines()]
+    if any(one.result.tokens != budget_tokens for one in kept):
+        raise click.UsageError(f"{runs} holds runs of another budget: name another file, or give their --budget-tokens")
+    if any(one.options != options for one in kept):
+        raise click.UsageError(f"{runs} holds runs with other knobs: name another file, or give their --set")
+    return {one.key: one.result for one in kept}
 
 
-def _append(runs: Path | None, key: Key, result: Result) -> None:
+def _append(runs: Path | None, run: KeptRun) -> None:
     if runs is not None:
         with runs.open("ab") as file:
-            file.write(msgspec.json.encode((key, result)) + b"\n")
+            file.write(msgspec.json.encode(run) + b"\n")
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def measure(folder: Path, seconds: float, url: str) -> dict[str, float]:
     recipe = _recipe(folder, url)
     prepare(recipe, folder / "run", resume=False, fresh=False)
     ledger = open_or_create(recipe, folder / "run")
-    ledger.set_value("phase", NO_PHASE)
+    ledger.enter_phase(NO_PHASE)
     with Supervisor(recipe, folder / "run", ledger) as supervisor:
         supervisor.start(*MODULES)
         supervisor.run_until(lambda: "all wait" if _all_wait(ledger) else None)

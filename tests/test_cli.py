@@ -1,9 +1,11 @@
 """The command line: bad input ends with a clear error that says what to do, and nothing is touched."""
 
 import json
+import re
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from benchmarks.bandit import bandit_recipe
 from quartet.data.disk import STOPPED_BY_DISK
 from quartet.data.ledger import Ledger
-from quartet.errors import SetupError
+from quartet.errors import QuartetError, SetupError
 from quartet.observe.presence import Presence
 from quartet.recipe_file import to_toml
 from quartet.types import RolloutPlan, Task
@@ -35,6 +37,18 @@ def test_help_lists_every_command():
     assert shown.returncode == 0
     for command in ("train", "sft", "eval", "status", "stop"):
         assert command in shown.stdout
+
+
+def errors(kind: type[QuartetError] = QuartetError) -> Iterator[type[QuartetError]]:
+    yield kind
+    for special in kind.__subclasses__():
+        yield from errors(special)
+
+
+def test_help_explains_every_exit_code():
+    _, _, explained = quartet("--help").stdout.partition("Exit codes: ")
+    codes = re.findall(r"\d+", explained.partition(".")[0])
+    assert set(map(int, codes)) == {0} | {error.exit_code for error in errors()}
 
 
 def test_a_misspelt_command_gets_a_hint():

@@ -121,7 +121,7 @@ class House:
     async def evaluate(self) -> dict[str, float]:
         """Held-out episodes of every family at the training temperature: share of successes by difficulty."""
         names = families(self._recipe.env.suite)
-        self._ledger.set_value("phase", "evaluating")
+        self._ledger.enter_phase("evaluating")
         admit_evaluation(
             self._ledger,
             self._recipe,

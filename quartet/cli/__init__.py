@@ -48,7 +48,8 @@ def cli() -> None:
     """Quartet trains language and GUI agents with reinforcement learning.
 
     Exit codes: 0 done, 1 failed (the message says what to do), 2 wrong usage (of the command or in the recipe),
-    3 starved (nothing to train), 4 the machine lacks something, 130 stopped by the user.
+    3 starved (nothing to train), 4 the machine lacks something, 5 the ledger's server does not answer, 130 stopped by
+    the user.
     """
 
 

@@ -5,8 +5,8 @@ group admitted at version v has at most that many groups before it and with it i
 its turn comes the policy has moved on by at most `max_lag` versions, on average. The queue of rollouts is kept short
 as well: a rollout that waits in the queue holds a slot and produces nothing.
 
-With `on_late = "wait"` a group starts only when the engine serves the newest policy, so that the version of its
-admission is a lower bound of all its tokens.
+With `on_late = "wait"` a group starts only when the engine has taken the newest policy, or refused it. The version that
+the engine serves then is a lower bound of all its tokens; a roll-back lowers that of open groups.
 
 Liveness: while the trainer waits, fewer than `groups_per_batch` groups are trainable, or it waits for unfinished ones.
 Then a slot is free, or a group is open or closed; an open group has a rollout queued or running, or is about to close.
@@ -55,7 +55,7 @@ class Admission:
     def capacity(self) -> Capacity:
         """What may start now."""
         if self._recipe.admission.on_late == "wait" and not self._ledger.latest_is_settled():
-            return Capacity(groups=0, waiting_for="the engine", ends_when="it serves the newest policy")
+            return Capacity(groups=0, waiting_for="the engine", ends_when="it takes, or refuses, the newest policy")
         sizes = self._ledger.queue_sizes()
         return capacity(
             ahead=sum(sizes.groups.values()),

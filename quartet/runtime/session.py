@@ -70,8 +70,7 @@ class Session:
             self.display.note(f"success {tag}: {100 * (success_rate(results) or 0.0):.1f} % of {episodes} episodes")
 
     def _enter_phase(self, phase: str) -> None:
-        self.ledger.set_value("phase", phase)
-        self.ledger.doorbells.ring("manager")
+        self.ledger.enter_phase(phase)
         self._supervisor.start(*SERVING)
 
 

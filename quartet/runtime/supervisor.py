@@ -13,7 +13,7 @@ from types import FrameType, TracebackType
 
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
-from quartet.errors import InterruptedByUser, LedgerUnreachableError, QuartetError, SetupError
+from quartet.errors import ConfigError, InterruptedByUser, LedgerUnreachableError, QuartetError, SetupError
 from quartet.runtime.process import ModuleProcess
 
 log = logging.getLogger(__name__)
@@ -23,6 +23,8 @@ STOP_SECONDS = 8.0
 TICK_SECONDS = 0.2
 LEDGER_PATIENCE_SECONDS = 60.0
 """How long the ledger's server may be away before the run ends; modules that it leaves behind end, and start again."""
+_FINAL = {error.exit_code: error for error in (ConfigError, SetupError)}
+"""What a module says by its exit code that another start would only say again."""
 
 
 class ModuleDiedError(QuartetError):
@@ -35,6 +37,7 @@ class Supervisor:
     def __init__(self, recipe: Recipe, run_dir: Path, ledger: Ledger) -> None:
         self._recipe, self._run_dir, self._ledger = recipe, run_dir, ledger
         self._processes: dict[str, ModuleProcess] = {}
+        self._untold: dict[str, int] = {}  # exit codes of modules that died, until the ledger has them
         self._interrupted = False
         self._old_handlers: dict[int, signal.Handlers | Callable[[int, FrameType | None], object] | int | None] = {}
 
@@ -77,16 +80,18 @@ class Supervisor:
     def run_until(self, condition: Callable[[], str | None], on_tick: Callable[[], None] = lambda: None) -> str:
         """Watch over the modules until `condition` returns a reason. Raises when the user or a module ends the run, and
         `LedgerUnreachableError` when the ledger's server stays away."""
-        reached_at = time.monotonic()
+        reached_at, told = time.monotonic(), ""
         while True:
             if self._interrupted:
                 raise InterruptedByUser("stopped by the user", "go on with --resume")
             try:
                 if reason := self._tick(condition, on_tick):
                     return reason
-                reached_at = time.monotonic()
+                reached_at, told = time.monotonic(), ""
             except LedgerUnreachableError as error:
-                log.warning("%s", error.what)
+                if error.what != told:
+                    log.warning("%s", error.what)
+                told = error.what
                 if time.monotonic() - reached_at > LEDGER_PATIENCE_SECONDS:
                     raise
             time.sleep(TICK_SECONDS)
@@ -103,11 +108,10 @@ class Supervisor:
     def _watch(self, process: ModuleProcess) -> None:
         code = process.poll()
         if code is not None:
-            words = process.last_words()
-            log.warning("module %s died with code %s: %s", process.module, code, words)
-            self._ledger.event("module_died", module=process.module, code=code, last_words=words)
-            if code == SetupError.exit_code:
-                raise SetupError(f"module {process.module!r} cannot run: {words}", "then go on with --resume")
+            log.warning("module %s died with code %s: %s", process.module, code, process.last_words())
+            self._untold[process.module] = code
+        if process.module in self._untold:
+            self._tell_death(process, self._untold[process.module])
         if process.exhausted:
             raise ModuleDiedError(
                 f"module {process.module!r} died {process.restarts} times; last words: {process.last_words()}",
@@ -119,6 +123,13 @@ class Supervisor:
             self._ledger.event("module_silent", module=process.module)
             log.error("module %s was silent for too long and is killed", process.module)
             process.kill()
+
+    def _tell_death(self, process: ModuleProcess, code: int) -> None:
+        words = process.last_words()
+        self._ledger.event("module_died", module=process.module, code=code, last_words=words)
+        del self._untold[process.module]
+        if error := _FINAL.get(code):
+            raise error(f"module {process.module!r} cannot run: {words}", "then go on with --resume")
 
     def _silent_seconds(self, process: ModuleProcess) -> float:
         beats = [row.beat_at for row in self._ledger.modules() if row.module == process.module]

@@ -73,15 +73,16 @@ class _House:
 
     async def evaluate(self, when: str) -> None:
         """Held-out episodes, one after the other."""
-        self._ledger.set_value("phase", f"evaluating {when}")
+        self._ledger.enter_phase(f"evaluating {when}")
         admit_missing_evaluations(self._recipe, self._ledger, when)
         while await self._worker.run_queued():
             self._manager.tick()
 
     async def train(self) -> None:
         """Admit, roll out, train, load the new weights; until the data manager says why to stop."""
-        self._ledger.set_value("phase", "training")
-        self._ledger.mark_settled(self._ledger.latest_policy().version)
+        self._ledger.enter_phase("training")
+        version = self._ledger.latest_policy().version
+        self._ledger.mark_settled(version, serving=version)
         last_trained = time.monotonic()
         while not self._ledger.stop_reason():
             self._manager.tick()
@@ -91,7 +92,7 @@ class _House:
                 last_trained = time.monotonic()
                 policy = self._ledger.latest_policy()
                 await self._engine.load_policy(policy.path, policy.version)
-                self._ledger.mark_settled(policy.version)
+                self._ledger.mark_settled(policy.version, serving=policy.version)
             elif time.monotonic() - last_trained > self._recipe.train.starved_timeout_seconds:
                 self._ledger.request_stop("starved: no group had contrast for too long")
 

@@ -221,6 +221,7 @@ class Trainer:
         """With `on_late` "wait": whether there is a batch, which waits for stragglers. That is not starving."""
         admission = self.recipe.admission
         if admission.on_late != "wait" or not (count := self.ledger.stragglers(groups, admission.max_lag)):
+            self._held_back_at = None
             return False
         self._fed_at = time.monotonic()
         self._held_back_at = self._held_back_at or self._fed_at

@@ -8,7 +8,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from benchmarks.curation import main
+from benchmarks.curation import KeptRun, main
 from benchmarks.locks.demonstrations import SEEDS_PER_FAMILY, tasks
 from benchmarks.locks.measure import TASKS_PER_FAMILY, Measure, solution_turns
 from benchmarks.locks.report import Goal
@@ -166,3 +166,13 @@ def test_runs_of_another_budget_are_not_mixed_in(tmp_path):
     outcome = CliRunner().invoke(main, ["--condition", "locks", "--seeds", "0-1", "--runs", str(runs)])
     assert outcome.exit_code == 2
     assert "another budget" in outcome.output
+
+
+@pytest.mark.parametrize(("kept", "asked"), [([], ["loss.clip=0.3"]), (["loss.clip=0.3"], []), (["a=1"], ["a=2"])])
+def test_runs_with_other_knobs_are_not_mixed_in(tmp_path, kept, asked):
+    runs = tmp_path / "runs.jsonl"
+    runs.write_bytes(msgspec.json.encode(KeptRun(("locks", "grpo", 0), result(0.2), kept)) + b"\n")
+    arguments = ["--condition", "locks", "--seeds", "0", "--budget-tokens", "100", "--runs", str(runs)]
+    outcome = CliRunner().invoke(main, [*arguments, *(part for option in asked for part in ("--set", option))])
+    assert outcome.exit_code == 2
+    assert "other knobs" in outcome.output

@@ -122,7 +122,7 @@ class Run:
     def work(self) -> None:
         if self.draw.random() < 0.5:
             self.served = self.ledger.latest_policy().version
-            self.ledger.mark_settled(self.served)
+            self.ledger.mark_settled(self.served, serving=self.served)
         if self.draw.random() < 0.03:
             self.clock.now += self.draw.choice([31, 200])  # leases end; groups reach their deadline
         leases = self.ledger.claim_rollouts("w", self.draw.randint(1, 4), 30.0)

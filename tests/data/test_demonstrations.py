@@ -175,7 +175,7 @@ def test_a_bound_on_age_leaves_them_alone(run, tmp_path):
     ("line", "message"),
     [
         (chat("click left [1]", seed=1_000_000), "held out"),
-        ('{"messages": []}\n', r"demos\.jsonl:1.*`family`"),
+        ('{"messages": []}\n', r"demos\.jsonl:1 is no chat that names its task: .*`family`"),
         (chat("click left [1]") + "{\n", r"demos\.jsonl:2"),
         (chat("click left [1]", turn=1), "turn 1 does not follow"),
         (chat("click left [1]") + chat("click left [1]", turn=1, seed=2), "turn 1 does not follow turn 0"),

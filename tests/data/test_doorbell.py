@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from samples import finish, plan, trainable_group
+from samples import finish, plan, spoil, trainable_group
 
 from quartet.data.doorbell import Doorbells
 from quartet.types import Status
@@ -72,6 +72,20 @@ def test_ringing_where_nobody_listens(bells):
     bells.ring("worker")
 
 
+def test_a_bell_that_cannot_be_rung_is_told_and_no_error(bells, tmp_path, caplog):
+    (tmp_path / "bells" / "worker").mkdir(parents=True)
+    bells.ring("worker")
+    assert "cannot ring" in caplog.text
+
+
+async def test_where_no_pipe_can_be_who_waits_looks_by_itself(bells, tmp_path, caplog):
+    (tmp_path / "bells" / "worker").mkdir(parents=True)
+    with bells.hang("worker") as bell:
+        await bell.wait()
+        await bell.wait()
+    assert len(caplog.records) == 1
+
+
 async def test_more_rings_than_a_pipe_holds(bells):
     with bells.hang("worker") as bell:
         for _ in range(70_000):
@@ -99,6 +113,14 @@ async def test_a_killed_listener_leaves_a_bell_that_its_successor_hears(bells, t
         await wait
 
 
+async def test_who_stops_listening_takes_nobody_elses_bell_away(bells):
+    with bells.hang("worker") as bell:
+        with bells.hang("worker"):
+            pass
+        bells.ring("worker")
+        await bell.wait()
+
+
 def nothing(ledger):
     return None
 
@@ -124,6 +146,18 @@ def trained(ledger):
     return ledger.commit_batch(claimed(ledger), "policies/v000001", {})
 
 
+def over_lag(ledger):
+    """One version later with a bound of 0, a group that waits is dropped."""
+    batch = claimed(ledger)
+    trainable_group(ledger)
+    ledger.commit_batch(batch, "policies/v000001", {})
+
+
+def damaged(ledger):
+    trainable_group(ledger)
+    spoil(ledger, 1)
+
+
 @pytest.mark.parametrize(
     ("given", "deed", "role"),
     [
@@ -134,8 +168,13 @@ def trained(ledger):
         (leased, lambda ledger, _: ledger.end_leases(), "worker"),
         (leased, finish, "manager"),
         (closed, lambda ledger, lease: ledger.make_trainable(lease.group_id, [lease.rollout_id], 1), "trainer"),
+        (closed, lambda ledger, lease: ledger.drop_group(lease.group_id, "broken"), "trainer"),
+        (nothing, lambda ledger, _: ledger.mark_settled(0, serving=0), "manager"),
+        (nothing, lambda ledger, _: ledger.enter_phase("training"), "manager"),
         (claimed, lambda ledger, batch: ledger.commit_batch(batch, "policies/v000001", {}), "manager"),
         (claimed, lambda ledger, batch: ledger.commit_batch(batch, "policies/v000001", {}), "engine"),
+        (over_lag, lambda ledger, _: ledger.claim_batch("t", 1, 0, "mask", 60), "manager"),
+        (damaged, lambda ledger, _: ledger.claim_batch("t", 1, 8, "mask", 60), "manager"),
         (trained, lambda ledger, _: ledger.roll_back(0), "manager"),
         (trained, lambda ledger, _: ledger.roll_back(0), "engine"),
     ],

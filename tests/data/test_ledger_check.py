@@ -7,18 +7,19 @@ import sys
 
 import pytest
 from click.testing import CliRunner
-from samples import on_sqlite, spoil, tamper, trainable_group, unguard
+from samples import on_sqlite, recipe, spoil, tamper, trainable_group, unguard
 from test_ledger_file import as_version_1
 
 from quartet.cli import cli
 from quartet.data.ledger import Ledger
 from quartet.errors import LedgerError, SetupError
+from quartet.recipe_file import to_toml
 from quartet.runtime.run import _forget_stop
 
 
 def run(*arguments: str) -> tuple[int, str]:
     done = CliRunner().invoke(cli, ["ledger", *arguments])
-    return done.exit_code, done.output
+    return done.exit_code, done.stdout
 
 
 def kinds(ledger: Ledger) -> list[str]:
@@ -31,7 +32,18 @@ def test_a_sound_ledger(ledger):
     batch = ledger.claim_batch("t", 2, 1, "mask", 60)
     assert batch is not None
     ledger.commit_batch(batch, "policies/v000001", {})
+    (ledger.run_dir / "config.toml").write_text(to_toml(recipe()))
     assert run("check", str(ledger.run_dir)) == (0, "6 trajectories, 3 blobs, 0 findings\n")
+
+
+@pytest.mark.parametrize("text", ["[admission]\nmax_lagg = 1\n", "[admission", None])
+def test_without_a_recipe_that_can_be_read_the_rest_is_checked(ledger, text):
+    trainable_group(ledger)
+    if text is not None:
+        (ledger.run_dir / "config.toml").write_text(text)
+    done = CliRunner().invoke(cli, ["ledger", "check", str(ledger.run_dir)], catch_exceptions=False)
+    assert (done.exit_code, done.stdout) == (0, "2 trajectories, 2 blobs, 0 findings\n")
+    assert "not checked" in done.stderr
 
 
 def test_damaged_and_missing_blobs_are_named(ledger):

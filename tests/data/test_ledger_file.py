@@ -24,9 +24,9 @@ def test_a_missing_ledger(tmp_path):
 
 def test_the_newest_policy_is_served_once_the_engine_says_so(ledger):
     assert not ledger.latest_is_settled()
-    ledger.mark_settled(ledger.latest_policy().version)
+    ledger.mark_settled(0, serving=0)
     assert ledger.latest_is_settled()
-    ledger.mark_settled(ledger.latest_policy().version + 1)
+    ledger.mark_settled(1, serving=1)
     assert not ledger.latest_is_settled()
 
 

@@ -1,5 +1,6 @@
 """A ledger on a server: where it lies, who waits for whom, and what a person reads when it cannot be reached."""
 
+import socket
 import threading
 
 import pytest
@@ -8,10 +9,10 @@ from pydantic import ValidationError
 from samples import finish, plan, recipe, trainable_group
 
 from quartet.config import Recipe
-from quartet.data.database import drop_database, find_database, has_database
+from quartet.data.database import drop_database, find_database, has_database, postgresql
 from quartet.data.database.prepared import Prepared
 from quartet.data.ledger import Ledger
-from quartet.errors import LedgerError
+from quartet.errors import LedgerError, LedgerUnreachableError
 from tests.postgresql import needs_postgresql, server_url
 
 pytestmark = needs_postgresql
@@ -85,6 +86,13 @@ def test_a_server_that_is_gone(tmp_path):
     with pytest.raises(LedgerError, match="cannot reach the ledger") as error:
         Ledger.create(tmp_path / "run", url=f"postgresql://quartet@/postgres?host={tmp_path}")
     assert "ledger.url" in str(error.value)
+
+
+def test_a_server_that_does_not_answer(tmp_path, monkeypatch):
+    """It takes the connection and says nothing, as one behind a broken network."""
+    monkeypatch.setattr(postgresql, "CONNECT_SECONDS", 2)
+    with socket.create_server(("127.0.0.1", 0)) as mute, pytest.raises(LedgerUnreachableError, match="timeout"):
+        Ledger.create(tmp_path / "run", url=f"postgresql://quartet@127.0.0.1:{mute.getsockname()[1]}/postgres")
 
 
 def test_a_connection_that_the_server_ends(ledger):

@@ -1,5 +1,6 @@
 """`on_late = "wait"`: the next policy is held back for exactly the groups that it would make too old."""
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from samples import finish, manager_of, plan, recipe, trainable_group
@@ -33,17 +34,28 @@ def test_it_waits_just_when_the_others_would_be_too_old(slacks, unfinished, grou
     unfinished = sorted(version for position, version in enumerate(line) if position in unfinished)
     assume(len(trainable) >= groups_per_batch)
     rest = trainable[groups_per_batch:] + unfinished
-    count = stragglers(trainable, unfinished, next_version=start_version + 1, **rule)
-    assert (count == 0) == (late(rest, next_version=start_version + 1, **rule) == 0)
+    late_later = late(rest, next_version=start_version + 1, **rule)
+    rule |= {"start_version": start_version, "next_version": start_version + 1}
+    count = stragglers(trainable, unfinished, **rule)
+    assert (count == 0) == (late_later == 0)
     assert 0 <= count <= len(unfinished)
     ended = sorted(trainable + unfinished[:count])
-    assert stragglers(ended, unfinished[count:], next_version=start_version + 1, **rule) == 0
+    assert stragglers(ended, unfinished[count:], **rule) == 0
 
 
 def test_what_is_too_old_in_any_case_is_not_waited_for():
-    rule = {"groups_per_batch": 1, "next_version": 6, "max_lag": 0}
-    assert stragglers([5], [5], **rule) == 0  # both may only be in this step, and one of them is
-    assert stragglers([5], [4], **rule) == 1
+    rule = {"groups_per_batch": 1, "start_version": 5, "next_version": 6}
+    assert stragglers([5], [5], **rule, max_lag=0) == 0  # both may only be in this step, and one of them is
+    assert stragglers([5], [4], **rule, max_lag=0) == 0
+    assert stragglers([5], [4], **rule, max_lag=1) == 1
+    assert stragglers([5], [3, 4], **rule, max_lag=1) == 1
+
+
+def test_after_a_roll_back_the_next_policy_is_not_the_next_number():
+    """Version 4 may be in the step that starts from 5; the one after it starts from 9."""
+    rule = {"groups_per_batch": 1, "start_version": 5, "next_version": 9}
+    assert stragglers([5], [4], **rule, max_lag=1) == 1
+    assert stragglers([5], [4], **rule, max_lag=5) == 0
 
 
 def claim(ledger):
@@ -86,14 +98,26 @@ def test_the_wait_ends_at_the_deadline_of_the_group(ledger, clock):
         assert claim(ledger) is not None
 
 
-def test_a_group_is_as_old_as_what_the_engine_serves(ledger):
-    """Admitted between a commit and the engine's load, its first tokens are of the version before."""
+@pytest.mark.parametrize("settled", [0, 1], ids=["not yet loaded", "refused"])
+def test_a_group_is_as_old_as_what_the_engine_serves(ledger, settled):
+    """Admitted while the engine serves the version before the newest, its first tokens are of that."""
     committed(ledger, 1)
-    ledger.mark_settled(0)
+    ledger.mark_settled(settled, serving=0)
     ledger.admit(plan(rollouts=1))
     trainable_group(ledger, versions=(1,))
     assert ledger.stragglers(1, 1) == 1
     assert ledger.stragglers(1, 2) == 0
+
+
+def test_a_roll_back_makes_an_open_group_as_old_as_the_policy_that_is_left(ledger):
+    committed(ledger, 2)
+    ledger.admit(plan(rollouts=1))
+    ledger.claim_rollouts("slow", 1, 60)
+    trainable_group(ledger, versions=(2,))
+    assert ledger.stragglers(1, 1) == 0
+    ledger.roll_back(1)  # the second step's group, of version 1, is back
+    assert ledger.stragglers(2, 1) == 1
+    assert ledger.stragglers(2, 2) == 0
 
 
 def test_admission_waits_for_the_engine(ledger, clock):
@@ -102,7 +126,7 @@ def test_admission_waits_for_the_engine(ledger, clock):
         assert ledger.groups_ahead() == 0
         manager._presence.beat(force=True)
         assert (ledger.modules()[0].waiting_for, ledger.modules()[0].state) == ("the engine", "waiting")
-        ledger.mark_settled(0)
+        ledger.mark_settled(0, serving=0)
         while manager.tick():
             pass
         assert ledger.groups_ahead() == 4

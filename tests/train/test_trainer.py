@@ -87,7 +87,7 @@ def test_without_enough_groups_it_says_what_it_waits_for(run: Run) -> None:
 
 
 def test_a_held_back_policy_says_what_it_waits_for_and_is_not_starving(tmp_path: Path, recipe: RecipeBuilder) -> None:
-    admission = {"on_late": "wait", "max_lag": 0}
+    admission = {"on_late": "wait", "max_lag": 1}
     run = Run(tmp_path / "run", recipe(train=TRAIN | {"starved_timeout_seconds": 1e-6}, admission=admission))
     trainer = run.trainer()
     run.feed(group(10), group(20))
@@ -96,7 +96,7 @@ def test_a_held_back_policy_says_what_it_waits_for_and_is_not_starving(tmp_path:
     (lease,) = run.ledger.claim_rollouts("worker", 1, 60)
     for version in (1, 2):
         run.feed(group(10, version=version), group(20, version=version))
-    assert trainer.train_one()  # as old as it
+    assert trainer.train_one()  # as old as it, which may be in the next one too
     assert not trainer.train_one()
     trainer._explain_wait()
     (row,) = run.ledger.modules()
@@ -106,6 +106,25 @@ def test_a_held_back_policy_says_what_it_waits_for_and_is_not_starving(tmp_path:
     run.ledger.drop_group(lease.group_id, "too_few_countable")
     assert trainer.train_one()
     assert run.ledger.totals().held_back_seconds > 0
+
+
+def test_time_without_a_batch_to_hold_back_is_not_counted(tmp_path: Path, recipe: RecipeBuilder) -> None:
+    """Another trainer takes the groups for a while: when they are back, nothing holds them back any more."""
+    run = Run(tmp_path / "run", recipe(train=TRAIN, admission={"on_late": "wait", "max_lag": 0}))
+    trainer = run.trainer()
+    straggler = run.ledger.admit(RolloutPlan(task=group(10)[0].task, num_rollouts=1, max_turns=3))
+    run.ledger.claim_rollouts("worker", 1, 60)
+    run.feed(group(10, version=1), group(20, version=1))
+    assert not trainer.train_one()
+    trainer._explain_wait()
+    batch = run.ledger.claim_batch("another", 2, 1, "wait", 60)
+    assert batch is not None
+    trainer._explain_wait()
+    run.ledger.close_group(straggler)
+    run.ledger.drop_group(straggler, "too_few_countable")
+    run.ledger.release_batch(batch)
+    assert trainer.train_one()
+    assert run.ledger.totals().held_back_seconds == 0
 
 
 def test_a_train_step_publishes_then_commits(run: Run) -> None:

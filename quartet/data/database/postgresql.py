@@ -13,6 +13,8 @@ from quartet.errors import LedgerError, LedgerUnreachableError, SetupError
 
 _FULL, _GONE = "53100", ("08", "57P")
 """SQLSTATE of a full disk, and how those of a lost or refused connection begin."""
+CONNECT_SECONDS = 5
+"""How long to wait for a server that does not answer at all, when `ledger.url` names no `connect_timeout`."""
 
 
 class PostgresqlDatabase(Database):
@@ -85,7 +87,11 @@ def _engine(url: str, schema: str) -> sa.Engine:
     """A connection looks into the run's schema only, and tells the server its process. Raises `SetupError` without the
     driver."""
     driver = sa.make_url(url).set(drivername="postgresql+psycopg")
-    options = {"options": f"-csearch_path={schema}", "application_name": f"quartet-{os.getpid()}"}
+    options = {
+        "options": f"-csearch_path={schema}",
+        "application_name": f"quartet-{os.getpid()}",
+        "connect_timeout": driver.query.get("connect_timeout", CONNECT_SECONDS),
+    }
     try:
         return sa.create_engine(driver, connect_args=options, pool_pre_ping=False)
     except ModuleNotFoundError as error:

@@ -70,7 +70,7 @@ def read_chat_trajectories(path: Path, env: str, renderer: Renderer) -> Iterator
     they have neither log-probs nor versions. Raises `ConfigError` that names the line.
     """
     open_lines: list[tuple[int, ChatLine]] = []
-    for number, line in read_lines(path, ChatLine, _ADVICE):
+    for number, line in read_lines(path, ChatLine, "chat that names its task", _ADVICE):
         if line.turn == 0:
             yield from _joined(path, open_lines, env, renderer)
             open_lines = []

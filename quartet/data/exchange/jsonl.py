@@ -35,7 +35,7 @@ class JsonlWriter:
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, TrajectoryRecord]]:
     """Line numbers, from 1, and records. Raises `ConfigError` that names the line that is none."""
-    return read_lines(path, TrajectoryRecord, "docs/exchange.md shows the format")
+    return read_lines(path, TrajectoryRecord, "trajectory", "docs/exchange.md shows the format")
 
 
 def _numbers(record: TrajectoryRecord) -> Iterator[float]:

@@ -11,9 +11,9 @@ from quartet.errors import ConfigError
 T = TypeVar("T")
 
 
-def read_lines(path: Path, kind: type[T], advice: str) -> Iterator[tuple[int, T]]:
+def read_lines(path: Path, kind: type[T], name: str, advice: str) -> Iterator[tuple[int, T]]:
     """Line numbers, from 1, and what stands there; empty lines are skipped. Raises `ConfigError` that names the line
-    that is no `kind`, with `advice`."""
+    that is no `kind`, a `name` to users, with `advice`."""
     decoder = msgspec.json.Decoder(kind)
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
@@ -21,4 +21,4 @@ def read_lines(path: Path, kind: type[T], advice: str) -> Iterator[tuple[int, T]
                 try:
                     yield number, decoder.decode(line)
                 except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                    raise ConfigError(f"{path}:{number}: no {kind.__name__}: {error}", advice) from error
+                    raise ConfigError(f"{path}:{number} is no {name}: {error}", advice) from error

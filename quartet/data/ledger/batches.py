@@ -93,6 +93,7 @@ class Batches(Members, Policies):
         """Undo the train steps after `train_step`, whose optimizer state a crash has lost; returns how many.
 
         Their groups are trainable again and their policies are marked rolled back; version numbers are not reused.
+        What is open gets its next tokens from the policy that is left.
         """
         undone = sa.and_(batches.c.state == BatchState.COMMITTED, batches.c.train_step > train_step)
         with self._database.write() as connection:
@@ -100,6 +101,7 @@ class Batches(Members, Policies):
             self._return_groups(connection, ids)
             connection.execute(sa.update(batches).where(undone).values(state=BatchState.RELEASED))
             connection.execute(sa.update(policies).where(policies.c.train_step > train_step).values(rolled_back=True))
+            self._lower_open_groups(connection, self._latest_policy(connection).version)
             if ids:  # what another trainer is training starts from what is undone
                 self._release(connection, CLAIMED)
                 self._event(connection, "rolled_back", to_train_step=train_step, train_steps=len(ids))
@@ -121,6 +123,11 @@ class Batches(Members, Policies):
         connection.execute(sa.update(uses).where(uses.c.batch_id.in_(batch_ids)).values(voided=True))
         back = {"state": GroupState.TRAINABLE, "batch_id": None}
         connection.execute(sa.update(groups).where(groups.c.batch_id.in_(batch_ids)).values(back))
+
+    def _lower_open_groups(self, connection: Connection, version: int) -> None:
+        """The oldest version of an open group stays a lower bound of its tokens."""
+        younger = (groups.c.state == GroupState.OPEN, groups.c.oldest_version > version)
+        connection.execute(sa.update(groups).where(*younger).values(oldest_version=version))
 
     def _train_step(self, connection: Connection) -> int:
         committed = batches.c.state == BatchState.COMMITTED

@@ -60,7 +60,15 @@ class Claims(Batches):
     ) -> BatchClaim | None:
         """The first half of `claim_batch`: the transaction. No trajectory is read yet."""
         with self._database.write() as connection:
-            return self._claim(connection, trainer, groups, max_lag, on_late, lease_seconds)
+            train_step = self._next_train_step(connection, trainer)
+            if train_step is None:
+                return None
+            dropped = self._drop_over_lag(connection, max_lag, on_late)
+            group_ids = self._next_groups(connection, groups, max_lag, on_late)
+            claim = self._claim(connection, trainer, train_step, group_ids, lease_seconds) if group_ids else None
+        if dropped:
+            self.doorbells.ring("manager")
+        return claim
 
     def load_batch(self, claim: BatchClaim) -> Batch | None:
         """The second half: read the trajectories. None when one is damaged: it is marked so, and the batch released."""
@@ -99,27 +107,35 @@ class Claims(Batches):
             self._mark_damaged(connection, damaged)
             self._release(connection, batches.c.id == claim.batch_id)
             self._drop_too_small(connection)  # while it was claimed it was not among the waiting
+        self.doorbells.ring("manager")
 
-    def _claim(
-        self, connection: Connection, trainer: str, count: int, max_lag: int, on_late: OnLate, lease_seconds: float
-    ) -> BatchClaim | None:
+    def _next_train_step(self, connection: Connection, trainer: str) -> int | None:
+        """Number of the train step that `trainer` may begin now, or None."""
         mine_or_overdue = sa.or_(batches.c.trainer == trainer, batches.c.deadline < self._clock())
         self._release(connection, sa.and_(CLAIMED, mine_or_overdue))
         step, last = self._train_step(connection), self._value(connection, "last_train_step", None)
         if connection.execute(sa.select(batches.c.id).where(CLAIMED)).first() or (last is not None and step >= last):
             return None
-        start_version = self._latest_policy(connection).version
-        self._drop_over_lag(connection, start_version - max_lag, on_late)
+        return step + 1
+
+    def _next_groups(self, connection: Connection, count: int, max_lag: int, on_late: OnLate) -> list[int]:
+        """The oldest `count` trainable groups; none when there are fewer, or when others have to end first."""
         oldest = sa.select(groups.c.id).where(*WAITING).order_by(*_OLDEST).limit(count)
         group_ids = list(connection.execute(oldest).scalars())
         if len(group_ids) < count or (on_late == "wait" and self._stragglers(connection, count, max_lag)):
-            return None
+            return []
+        return group_ids
+
+    def _claim(
+        self, connection: Connection, trainer: str, train_step: int, group_ids: list[int], lease_seconds: float
+    ) -> BatchClaim:
+        start_version = self._latest_policy(connection).version
         batch = {
             "state": BatchState.CLAIMED,
             "attempt": 1,
             "trainer": trainer,
             "deadline": self._clock() + lease_seconds,
-            "train_step": step + 1,
+            "train_step": train_step,
             "start_version": start_version,
             "created_at": self._clock(),
         }
@@ -130,7 +146,7 @@ class Claims(Batches):
             used = members.with_only_columns(trajectories.c.id, _BATCH, sa.literal(role), sa.false()).order_by(None)
             names = ["trajectory_id", "batch_id", "role", "voided"]
             connection.execute(sa.insert(uses).from_select(names, used), {"batch_id": batch_id})
-        return BatchClaim(batch_id=batch_id, attempt=1, train_step=step + 1, start_version=start_version)
+        return BatchClaim(batch_id=batch_id, attempt=1, train_step=train_step, start_version=start_version)
 
     def _stragglers(self, connection: Connection, count: int, max_lag: int) -> int:
         versions: dict[bool, list[int]] = {True: [], False: []}
@@ -142,13 +158,16 @@ class Claims(Batches):
             versions[True],
             versions[False],
             groups_per_batch=count,
+            start_version=self._latest_policy(connection).version,
             next_version=self._next_version(connection),
             max_lag=max_lag,
         )
 
-    def _drop_over_lag(self, connection: Connection, oldest_allowed: int, on_late: OnLate) -> None:
-        """Drop groups with a token (`drop`) or only tokens (`mask`, `wait`) of a version below `oldest_allowed`."""
+    def _drop_over_lag(self, connection: Connection, max_lag: int, on_late: OnLate) -> int:
+        """Drop groups with a token (`drop`) or only tokens (`mask`, `wait`) that are too old; returns how many."""
         version = groups.c.oldest_version if on_late == "drop" else groups.c.newest_version
+        oldest_allowed = self._latest_policy(connection).version - max_lag
         query = sa.select(groups.c.id).where(*WAITING, version < oldest_allowed)
         if late := list(connection.execute(query).scalars()):
             self._drop(connection, late, "over_lag")
+        return len(late)

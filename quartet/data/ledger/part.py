@@ -53,6 +53,11 @@ class LedgerPart:
         with self._database.write() as connection:
             self._set_value(connection, key, value)
 
+    def enter_phase(self, phase: str) -> None:
+        """The run goes on to "training" or to an evaluation; outside of training the data manager admits nothing."""
+        self.set_value("phase", phase)
+        self.doorbells.ring("manager")
+
     def request_stop(self, reason: str) -> None:
         """Ask everyone to stop; the first reason stays. The supervisor acts on `stop_reason`."""
         with self._database.write() as connection:

@@ -10,7 +10,7 @@ from quartet.data.schema import policies
 from quartet.errors import LedgerError
 from quartet.types import Policy
 
-_SETTLED = "settled_version"
+_SETTLED, _SERVED = "settled_version", "served_version"
 
 
 class Policies(LedgerPart):
@@ -26,8 +26,12 @@ class Policies(LedgerPart):
         with self._database.read() as connection:
             return self._latest_policy(connection)
 
-    def mark_settled(self, version: int) -> None:
-        """The engine took this version or, its checks failing, refused it; it will not change before the next one."""
+    def mark_settled(self, version: int, *, serving: int) -> None:
+        """The engine took this version or, its checks failing, refused it; it will not change before the next one.
+
+        `serving` is the version that it samples from: the same, or the one before that it goes on with.
+        """
+        self.set_value(_SERVED, serving)
         self.set_value(_SETTLED, version)
         self.doorbells.ring("manager")
 
@@ -77,9 +81,10 @@ class Policies(LedgerPart):
         return _policy(row)
 
     def _served_version(self, connection: Connection) -> int:
-        """What the engine samples from: the newest version, or an older one that it has not yet replaced."""
+        """What the engine samples from: the newest version, or an older one that it has not yet, or not at all,
+        replaced."""
         newest = self._latest_policy(connection).version
-        return min(newest, self._value(connection, _SETTLED, newest))
+        return min(newest, self._value(connection, _SERVED, newest))
 
     def _next_version(self, connection: Connection) -> int:
         newest = connection.execute(sa.select(sa.func.max(policies.c.version))).scalar()

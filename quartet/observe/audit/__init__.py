@@ -1,7 +1,8 @@
 """Does a run keep its promises? An audit from receipts, policies and trajectories; the ledger is asked, not believed.
 
 The hashes of the weights chain the train steps from the newest policy back to the initial one, so which batches were
-trained follows from them alone. The ledger's word counts only for why something was not trained.
+trained follows from them alone. The ledger's word counts only for why something was not trained, and for which replayed
+members are demonstrations, whose import leaves no receipt.
 """
 
 from collections import Counter
@@ -101,8 +102,8 @@ def _trained_twice(chain: Sequence[Committing]) -> Iterator[Finding]:
 
 
 def _invented(testimony: Testimony, chain: Sequence[Committing], ledger: Ledger) -> Iterator[Finding]:
-    """Every trained trajectory is, token for token, one that a worker offered and nobody refused, or a demonstration
-    that was replayed."""
+    """Every trained trajectory is, token for token, one that a worker offered and nobody refused, or a replayed one of
+    which the ledger says that it is a demonstration."""
     offered, demonstrations = testimony.offered(), ledger.demonstrations()
     for step in chain:
         for member in (member for group in step.groups for member in group.members):

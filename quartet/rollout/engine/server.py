@@ -92,7 +92,7 @@ class EngineService:
             await self._load(policy)
         if policy.version != self._settled_version:
             self._settled_version = policy.version
-            self._ledger.mark_settled(policy.version)
+            self._ledger.mark_settled(policy.version, serving=await self._engine.version())
         if self._engine.active_requests:
             self._presence.working("serving")
         else:

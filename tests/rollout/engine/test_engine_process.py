@@ -77,8 +77,10 @@ async def test_a_policy_that_fails_its_canary_is_recorded_and_not_served(tmp_pat
     await engine.version()
     commit(ledger, publish(tmp_path / "p1", seed=1, canary_seed=2))
     async with asyncio.timeout(30):
-        while "policy_refused" not in [event.kind for event in ledger.events()]:  # noqa: ASYNC110
+        while not ledger.latest_is_settled():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
+    assert "policy_refused" in [event.kind for event in ledger.events()]
+    assert ledger.value("served_version") == 0
     assert set((await engine.generate(make_requests(1)[0])).versions) == {0}
     stop.set()
     await process
