@@ -56,6 +56,7 @@ class TorchEngine:
         self.vocab_size = forward.vocab_size
         self._model = model
         self._scheduler = Scheduler(forward, config.max_slots, version, config.prefix_cache_megabytes * 2**20)
+        self._forward = forward
         self._in_flight: set[str] = set()
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._closing = self._ended = False
@@ -118,7 +119,7 @@ class TorchEngine:
         def swap() -> None:
             swap_started = time.perf_counter()
             try:
-                gap = replace_weights(self._model, weights, Path(path))
+                gap = replace_weights(self._model, self._forward, weights, Path(path))
             except CheckpointError as error:
                 done.set_exception(error)
                 return
