@@ -22,6 +22,8 @@ from quartet.types import FinishReason
 
 MAX_PREFILL_TOKENS = 512
 """Prompt tokens of one step: bounds how long running requests wait for newcomers."""
+MIXED = -1
+"""`first_version` of a row that weights of several versions computed; no policy has it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -100,6 +102,8 @@ class Scheduler:
         """The weights are those of `version` now. Prefixes of other weights are forgotten."""
         self.version = version
         self._prefixes.clear()
+        for entry in self.running:
+            entry.first_version = MIXED
 
     def add(self, entry: Running) -> None:
         self.waiting.append(entry)

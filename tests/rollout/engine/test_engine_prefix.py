@@ -119,6 +119,24 @@ async def test_new_weights_forget_what_the_old_ones_computed(engine_of: Builder,
         assert_faithful("qwen3", asked, await engine.generate(asked), seed=1)
 
 
+async def test_a_roll_back_does_not_revive_what_was_computed_in_between(engine_of: Builder, tmp_path: Path) -> None:
+    engine = engine_of(make_model(seed=0), max_context_tokens=4096)
+    for seed in (0, 1):
+        make_model(seed=seed).save_pretrained(tmp_path / str(seed))
+    prompt_ids = fixed_sequence(VOCAB_SIZE, 50)
+    long = msgspec.structs.replace(request("mixed", prompt_ids), sampling=Sampling(max_tokens=4000))
+    mixed = asyncio.create_task(engine.generate(long))
+    for version in (1, 0):
+        sampled = engine.counters.generated_tokens
+        await until(lambda sampled=sampled: engine.counters.generated_tokens > sampled + 20)
+        await engine.load_policy(tmp_path / str(version), version)
+    await engine.abort("mixed")
+    partial = await mixed
+    assert set(partial.versions) >= {0, 1}
+    asked = request("goes on", [*prompt_ids, *partial.token_ids])
+    assert_faithful("qwen3", asked, await engine.generate(asked))
+
+
 async def test_no_memory_keeps_nothing(engine_of: Builder) -> None:
     none = engine_of(make_model(), prefix_cache_megabytes=0)
     for _ in range(2):
