@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import torch
 from engine_models import VOCAB_SIZE, make_model, make_requests, reference_logprobs, until
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from quartet.policy.canary import fixed_sequence, write_canary
@@ -146,6 +146,7 @@ async def test_no_memory_keeps_nothing(engine_of: Builder) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=60), max_size=30), st.integers(1, 40))
+@example([[0] * 16, [0] * 17, [1] * 16, [1] * 24], 40)
 def test_the_tree_gives_back_what_was_kept_within_its_memory(sequences: list[list[int]], room_tokens: int) -> None:
     """A row stands for its tokens: position i holds a number made of the tokens up to i."""
     states = torch.zeros(1, 1, 1, 1)
