@@ -43,6 +43,11 @@ class PrefixCache:
         self._root = Node([], None, None)
         self.num_bytes = 0
 
+    def num_known(self, token_ids: list[int]) -> int:
+        """Length of the longest known prefix of `token_ids`; 0 for one that is too short to be of use."""
+        length = sum(shared for _, shared in self._path(token_ids))
+        return length if length >= MIN_TOKENS else 0
+
     def copy_into(self, row: int, token_ids: list[int]) -> int:
         """Fill the row with the longest known prefix of `token_ids`; the number of its tokens, which may be 0."""
         path = self._path(token_ids)

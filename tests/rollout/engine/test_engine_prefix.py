@@ -18,6 +18,7 @@ from quartet.rollout.engine.dense_forward import DenseForward
 from quartet.rollout.engine.forward import Span, make_forward
 from quartet.rollout.engine.prefix_cache import MIN_TOKENS, PrefixCache
 from quartet.rollout.engine.rows import Rows
+from quartet.rollout.engine.scheduler import MAX_PREFILL_TOKENS
 from quartet.rollout.engine.torch_engine import TorchEngine
 from quartet.types import Sampling
 
@@ -90,6 +91,14 @@ async def test_a_group_computes_its_prompt_once(architecture: str, engine_of: Bu
     assert len({tuple(result.token_ids) for result in results}) == 8
     for asked, result in zip(sampled, results, strict=True):
         assert_faithful(architecture, asked, result)
+
+
+async def test_a_group_whose_prompt_ends_just_after_a_chunk_computes_it_once(engine_of: Builder) -> None:
+    engine = engine_of(make_model(), max_context_tokens=1024)
+    prompt_ids = fixed_sequence(VOCAB_SIZE, MAX_PREFILL_TOKENS + 8)
+    sampled = [msgspec.structs.replace(request(str(i), prompt_ids), sampling=Sampling(seed=i)) for i in range(4)]
+    await asyncio.gather(*map(engine.generate, sampled))
+    assert engine.counters.prompt_tokens - engine.counters.reused_tokens == len(prompt_ids) + 3
 
 
 async def test_prompts_longer_than_a_step_go_in_chunks(engine_of: Builder, monkeypatch: pytest.MonkeyPatch) -> None:
