@@ -63,11 +63,11 @@ def with_head_bias(seed: int, std: float) -> Any:
 async def test_weights_that_only_the_model_itself_knows_are_refused_whatever_the_canary_says(
     engine_of: Builder, tmp_path: Path
 ) -> None:
-    engine, quiet = engine_of(with_head_bias(0, 0.0)), engine_of(with_head_bias(0, 0.0))
+    engine, quiet = (engine_of(with_head_bias(0, 0.0), max_context_tokens=1024) for _ in range(2))
     new = with_head_bias(1, 1.0)
     new.save_pretrained(tmp_path)
     write_canary(tmp_path, new, [fixed_sequence(VOCAB_SIZE, 64)])
-    request = msgspec.structs.replace(make_requests(1)[0], sampling=Sampling(temperature=0.0, max_tokens=150))
+    request = msgspec.structs.replace(make_requests(1)[0], sampling=Sampling(temperature=0.0, max_tokens=600))
     running = asyncio.create_task(engine.generate(request))
     await until(lambda: engine.counters.generated_tokens > 3)
     with pytest.raises(CheckpointError, match="nats apart"):
