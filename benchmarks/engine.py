@@ -105,17 +105,22 @@ def compare(
 ) -> dict[str, float]:
     """Median tokens per second of each contender and the median ratio of ours to each, over fresh requests."""
     seconds: dict[str, list[float]] = {contender.name: [] for contender in everybody}
-    workload = requests(name, count, new_tokens, seed=0)
+    ours = next(contender for contender in everybody if isinstance(contender, Ours))
+    reused_tokens = ours.engine.counters.reused_tokens
+    # Nobody has seen a prompt before: prefix caches live as long as their contender.
+    warm_up = requests(name, min(count, GROUP), min(new_tokens, 4), seed=f"{name}/{count}/warm-up")
     for contender in everybody:
-        contender.run(requests(name, min(count, GROUP), min(new_tokens, 4), seed=-1), seed=0)  # warm-up
-    for repetition in range(repetitions):
-        workload = requests(name, count, new_tokens, seed=1 + repetition)
+        contender.run(warm_up, seed=0)
+    workloads = [requests(name, count, new_tokens, seed=f"{name}/{count}/{index}") for index in range(repetitions)]
+    for repetition, workload in enumerate(workloads):
         for turn in range(len(everybody)):  # each goes first in some repetition
             contender = everybody[(turn + repetition) % len(everybody)]
             began = clock()
             contender.run(workload, seed=repetition)
             seconds[contender.name].append(clock() - began)
-    figures = {name: workload.generated_tokens / statistics.median(values) for name, values in seconds.items()}
+    assert name != "distinct" or ours.engine.counters.reused_tokens == reused_tokens, "a prompt was known already"
+    generated_tokens = workloads[0].generated_tokens
+    figures = {who: generated_tokens / statistics.median(values) for who, values in seconds.items()}
     for other, values in seconds.items():
         if other != Ours.name:
             paired = [theirs / ours for theirs, ours in zip(values, seconds[Ours.name], strict=True)]
@@ -123,7 +128,7 @@ def compare(
     return {key: round(value, 3) for key, value in figures.items()}
 
 
-def requests(name: str, count: int, new_tokens: int, seed: int) -> Workload:
+def requests(name: str, count: int, new_tokens: int, seed: str) -> Workload:
     """A workload by its name."""
     if name == "distinct":
         return base.distinct(count, 256, new_tokens, seed)

@@ -51,13 +51,13 @@ def tiny_model(dtype: torch.dtype) -> PreTrainedModel:
     return model.to(dtype)
 
 
-def distinct(concurrent: int, prompt_tokens: int, new_tokens: int, seed: int) -> Workload:
+def distinct(concurrent: int, prompt_tokens: int, new_tokens: int, seed: str) -> Workload:
     """Prompts that share nothing."""
     rng = random.Random(seed)
     return Workload([_ids(rng, prompt_tokens) for _ in range(concurrent)], [[]] * concurrent, new_tokens)
 
 
-def shared(concurrent: int, group: int, prompt_tokens: int, new_tokens: int, seed: int) -> Workload:
+def shared(concurrent: int, group: int, prompt_tokens: int, new_tokens: int, seed: str) -> Workload:
     """Groups that share a prompt, as the rollouts of one task do."""
     rng = random.Random(seed)
     prompts = [_ids(rng, prompt_tokens) for _ in range(concurrent // group)]

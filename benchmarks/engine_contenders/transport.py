@@ -19,7 +19,7 @@ def transport_ms_p50(ours: Ours, calls: int) -> float:
 
 
 async def _measure(ours: Ours, calls: int) -> float:
-    prompts = distinct(calls, 256, 1, seed=99).prompts
+    prompts = distinct(calls, 256, 1, seed="transport").prompts
     seconds: dict[str, list[float]] = {"direct": [], "http": []}
     async with serve(ours.engine) as url:
         client = HttpEngine(lambda: url)

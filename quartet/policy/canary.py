@@ -56,7 +56,8 @@ def has_canary(folder: str | Path) -> bool:
 def check_canary(folder: str | Path, model: PreTrainedModel) -> float:
     """Largest |log-prob difference| in nats between the stored canary and `model`.
 
-    Raises `CheckpointError` when the canary is missing, damaged, or does not fit the model's vocabulary.
+    Raises `CheckpointError` when the canary is missing, damaged, or does not fit the model's vocabulary: never another
+    error, whatever the file holds.
     """
     file = Path(folder) / CANARY_FILE
     try:
@@ -64,9 +65,24 @@ def check_canary(folder: str | Path, model: PreTrainedModel) -> float:
         lengths, token_ids, stored = (tensors[name] for name in ("lengths", "token_ids", "logprobs"))
     except (SafetensorError, OSError, KeyError) as error:
         raise CheckpointError(f"{file} is missing or damaged: {error}", "publish the policy again") from error
+    if not _is_whole(lengths, token_ids, stored):
+        shapes = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in tensors.items())
+        raise CheckpointError(
+            f"{file} is damaged: its tensors do not belong together ({shapes})", "publish the policy again"
+        )
     if int(token_ids.max()) >= model.config.vocab_size:
         raise CheckpointError(f"{file} belongs to a model with a larger vocabulary", "publish the policy again")
     return float((_score(model, lengths, token_ids) - stored).abs().max())
+
+
+def _is_whole(lengths: torch.Tensor, token_ids: torch.Tensor, logprobs: torch.Tensor) -> bool:
+    """Whether every sequence has its tokens, and every token but the first its log-prob."""
+    if lengths.dtype != torch.int64 or token_ids.dtype != torch.int64 or not logprobs.is_floating_point():
+        return False
+    if lengths.dim() != 1 or token_ids.dim() != 1 or not len(lengths) or int(lengths.min()) < 2:
+        return False
+    num_scored = len(token_ids) - len(lengths)
+    return int(lengths.sum()) == len(token_ids) and logprobs.shape == (num_scored,) and int(token_ids.min()) >= 0
 
 
 @torch.inference_mode()

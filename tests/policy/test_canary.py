@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from quartet.errors import CheckpointError
 from quartet.policy.canary import CANARY_FILE, check_canary, fixed_sequence, has_canary, write_canary
@@ -28,8 +29,6 @@ def test_the_same_weights_have_no_gap_and_others_do(policy: LoadedPolicy, policy
 
 
 def test_stored_numbers_are_log_probs(policy: LoadedPolicy, tmp_path: Path):
-    from safetensors.torch import load_file
-
     ids = [4, 8, 15, 16]
     write_canary(tmp_path, policy.model, [ids])
     with torch.no_grad():
@@ -41,6 +40,29 @@ def test_stored_numbers_are_log_probs(policy: LoadedPolicy, tmp_path: Path):
 def test_it_stays_small(policy: LoadedPolicy, tmp_path: Path):
     with pytest.raises(ValueError, match="512"):
         write_canary(tmp_path, policy.model, [[1] * 513])
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {"lengths": torch.tensor([4])},
+        {"lengths": torch.tensor([3, 0])},
+        {"lengths": torch.tensor([], dtype=torch.int64)},
+        {"lengths": torch.tensor([[3]])},
+        {"token_ids": torch.tensor([4, 5])},
+        {"token_ids": torch.tensor([4, -1, 5])},
+        {"token_ids": torch.tensor([4.0, 5.0, 6.0])},
+        {"logprobs": torch.zeros(3)},
+        {"logprobs": torch.zeros(1)},
+    ],
+)
+def test_tensors_that_do_not_belong_together_are_damage(
+    damaged: dict[str, torch.Tensor], policy: LoadedPolicy, tmp_path: Path
+):
+    write_canary(tmp_path, policy.model, [[4, 5, 6]])
+    save_file(load_file(tmp_path / CANARY_FILE) | damaged, tmp_path / CANARY_FILE)
+    with pytest.raises(CheckpointError, match="belong together"):
+        check_canary(tmp_path, policy.model)
 
 
 def test_damage_is_named(policy: LoadedPolicy, tmp_path: Path):

@@ -1,9 +1,11 @@
 """The forward pass as the scheduler sees it: some rows grow by some tokens, and each says what comes next.
 
 Two implementations: `DenseForward` runs the architectures it knows by hand, `CacheForward` any causal language model of
-`transformers` through its cache interface. Which one follows from the model alone.
+`transformers` through its cache interface. Which one follows from the model alone. Neither serves before it has agreed
+with the model's own pass.
 """
 
+import logging
 from typing import NamedTuple, Protocol
 
 import torch
@@ -11,6 +13,8 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from quartet.errors import ConfigError
 from quartet.rollout.engine.rows import Rows
+
+log = logging.getLogger(__name__)
 
 
 class Span(NamedTuple):
@@ -35,12 +39,35 @@ class Forward(Protocol):
 
 def make_forward(model: PreTrainedModel, max_slots: int, max_context_tokens: int) -> Forward:
     """The fastest forward pass for `model`. Raises `ConfigError` for a model that neither can run."""
-    from quartet.rollout.engine.cache_forward import CacheForward
+    refuse_unsupported(model.config.get_text_config(), max_context_tokens)
+    model.eval()
+    return _by_hand(model, max_slots, max_context_tokens) or _through_cache(model, max_slots, max_context_tokens)
+
+
+def _by_hand(model: PreTrainedModel, max_slots: int, max_context_tokens: int) -> Forward | None:
+    from quartet.rollout.engine.agreement import disagreement
     from quartet.rollout.engine.dense_forward import DenseForward, is_dense
 
-    refuse_unsupported(model.config.get_text_config(), max_context_tokens)
-    kind = DenseForward if is_dense(model) else CacheForward
-    return kind(model.eval(), max_slots, max_context_tokens)
+    if not is_dense(model):
+        return None
+    forward = DenseForward(model, max_slots, max_context_tokens)
+    if what := disagreement(forward, model):
+        log.warning("%s; the slower pass through the cache of transformers serves instead", what)
+        return None
+    return forward
+
+
+def _through_cache(model: PreTrainedModel, max_slots: int, max_context_tokens: int) -> Forward:
+    from quartet.rollout.engine.agreement import disagreement
+    from quartet.rollout.engine.cache_forward import CacheForward
+
+    forward = CacheForward(model, max_slots, max_context_tokens)
+    if what := disagreement(forward, model):
+        raise ConfigError(
+            f"the torch engine cannot run {model.config.model_type}: {what}",
+            "a gap of nan means damaged weights; otherwise use a model class of transformers itself, or another engine",
+        )
+    return forward
 
 
 @torch.inference_mode()

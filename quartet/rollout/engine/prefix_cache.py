@@ -7,6 +7,7 @@ first when memory runs out.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from itertools import count
 
 from quartet.rollout.engine.rows import Rows, Segment
@@ -42,6 +43,11 @@ class PrefixCache:
         self._root = Node([], None, None)
         self.num_bytes = 0
 
+    def num_known(self, token_ids: list[int]) -> int:
+        """Length of the longest known prefix of `token_ids`; 0 for one that is too short to be of use."""
+        length = sum(shared for _, shared in self._path(token_ids))
+        return length if length >= MIN_TOKENS else 0
+
     def copy_into(self, row: int, token_ids: list[int]) -> int:
         """Fill the row with the longest known prefix of `token_ids`; the number of its tokens, which may be 0."""
         path = self._path(token_ids)
@@ -62,16 +68,18 @@ class PrefixCache:
         if len(token_ids) < MIN_TOKENS or not self.max_bytes:
             return
         path = self._path(token_ids)
-        known, parent = sum(shared for _, shared in path), self._root
+        known, node = sum(shared for _, shared in path), self._root
         if path:
-            parent, shared = path[-1]
-            if shared < len(parent.token_ids):
-                parent = self._split(parent, shared)
+            node, shared = path[-1]
+            if shared < len(node.token_ids):
+                node = self._split(node, shared)
         if known < len(token_ids):
             segment = self._rows.read(row, known, len(token_ids))
-            parent.children[token_ids[known]] = parent = Node(token_ids[known:], segment, parent)
+            end = Node(token_ids[known:], segment, node)
+            node.children[token_ids[known]] = end
             self.num_bytes += segment.num_bytes
-        used, node = next(self._clock), parent
+            node = end
+        used = next(self._clock)
         while node.parent is not None:
             node.used, node = used, node.parent
         if self.num_bytes > self.max_bytes:
@@ -99,16 +107,17 @@ class PrefixCache:
         return upper
 
     def _evict(self) -> None:
-        """Drop ends of the tree, the longest unused first; an edge is never younger than what follows it."""
-        target = SPARED_SHARE * self.max_bytes
-        while self.num_bytes > target:
-            leaves = sorted((node for node in self._nodes(self._root) if not node.children), key=lambda node: node.used)
-            for leaf in leaves:
-                if self.num_bytes <= target:
-                    return
-                assert leaf.parent is not None and leaf.segment is not None
-                del leaf.parent.children[leaf.token_ids[0]]
-                self.num_bytes -= leaf.segment.num_bytes
+        """Drop ends of the tree, the longest unused first; an edge was used no longer ago than what follows it."""
+        ends = [(node.used, id(node), node) for node in self._nodes(self._root) if not node.children]
+        heapify(ends)
+        while self.num_bytes > SPARED_SHARE * self.max_bytes:
+            _, _, end = heappop(ends)
+            parent = end.parent
+            assert parent is not None and end.segment is not None
+            del parent.children[end.token_ids[0]]
+            self.num_bytes -= end.segment.num_bytes
+            if parent is not self._root and not parent.children:
+                heappush(ends, (parent.used, id(parent), parent))
 
     def _nodes(self, node: Node) -> Iterator[Node]:
         pending = list(node.children.values())

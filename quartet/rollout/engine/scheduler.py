@@ -22,6 +22,8 @@ from quartet.types import FinishReason
 
 MAX_PREFILL_TOKENS = 512
 """Prompt tokens of one step: bounds how long running requests wait for newcomers."""
+MIXED = -1
+"""`first_version` of a row that weights of several versions computed; no policy has it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -100,6 +102,8 @@ class Scheduler:
         """The weights are those of `version` now. Prefixes of other weights are forgotten."""
         self.version = version
         self._prefixes.clear()
+        for entry in self.running:
+            entry.first_version = MIXED
 
     def add(self, entry: Running) -> None:
         self.waiting.append(entry)
@@ -145,7 +149,7 @@ class Scheduler:
             if len(self.running) >= self._max_slots or budget <= 0:
                 return
             prompt_ids = entry.request.prompt_ids
-            if self._prefixes.max_bytes and any(_shares_more(other, prompt_ids) for other in prefilling):
+            if self._prefixes.max_bytes and self._more_is_computed_now(prompt_ids, prefilling):
                 continue
             self.waiting.remove(entry)
             # The last token is always computed: its logits are what is wanted.
@@ -156,6 +160,11 @@ class Scheduler:
             self.counters.prompt_tokens += len(prompt_ids)
             self.counters.reused_tokens += entry.held
             budget -= len(prompt_ids) - entry.held
+
+    def _more_is_computed_now(self, prompt_ids: list[int], prefilling: list[Running]) -> bool:
+        """Whether a prompt has more in common with one in prefill than is known of it."""
+        end = self._prefixes.num_known(prompt_ids) + MIN_TOKENS
+        return len(prompt_ids) > end and any(other.request.prompt_ids[:end] == prompt_ids[:end] for other in prefilling)
 
     def _extend(self, entries: list[Running], logits_NV: torch.Tensor) -> None:
         """Sample one token for each entry and let the finished ones leave."""
@@ -211,12 +220,6 @@ class Scheduler:
         if last is not entry:
             self.running[row] = last
             self._forward.rows.move(len(self.running), row, last.held)
-
-
-def _shares_more(prefilling: Running, prompt_ids: list[int]) -> bool:
-    """Whether a prompt has more in common with one in prefill than that one's row started from."""
-    end = prefilling.held + MIN_TOKENS
-    return len(prompt_ids) > end and prefilling.request.prompt_ids[:end] == prompt_ids[:end]
 
 
 def _finish_reason(entry: Running) -> FinishReason | None:

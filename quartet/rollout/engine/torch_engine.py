@@ -7,6 +7,7 @@ weights, as most RL systems do; the trainer's importance weights account for it,
 """
 
 import asyncio
+import logging
 import sys
 import time
 from collections.abc import Callable
@@ -56,6 +57,7 @@ class TorchEngine:
         self.vocab_size = forward.vocab_size
         self._model = model
         self._scheduler = Scheduler(forward, config.max_slots, version, config.prefix_cache_megabytes * 2**20)
+        self._forward = forward
         self._in_flight: set[str] = set()
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._closing = self._ended = False
@@ -107,7 +109,7 @@ class TorchEngine:
         """Serve the weights in folder `path` as `version`, from the next decode step on.
 
         Raises `CheckpointError` when they are damaged, do not fit the model or fail the canary; the engine goes on
-        with the weights it had.
+        with the weights it had. Any other error ends the engine: nobody knows which weights are in the model.
         """
         started = time.perf_counter()
         weights = await asyncio.to_thread(read_weights, Path(path))
@@ -118,10 +120,13 @@ class TorchEngine:
         def swap() -> None:
             swap_started = time.perf_counter()
             try:
-                gap = replace_weights(self._model, weights, Path(path))
+                gap = replace_weights(self._model, self._forward, weights, Path(path))
             except CheckpointError as error:
                 done.set_exception(error)
                 return
+            except BaseException as error:
+                done.set_exception(error)
+                raise
             self._scheduler.serve(version)
             seconds = time.perf_counter() - swap_started
             done.set_result(
@@ -193,7 +198,11 @@ class TorchEngine:
     def _end(self) -> None:
         self._cause = sys.exception()
         self._ended = True
-        self._carry_out(wait=False)
+        while not self._commands.empty():
+            try:
+                self._commands.get_nowait()()
+            except Exception:
+                logging.getLogger(__name__).exception("a command that waited when the engine stopped failed too")
         self._scheduler.fail_all(self._stopped())
 
     def _stopped(self) -> EngineError:

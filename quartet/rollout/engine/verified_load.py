@@ -1,4 +1,4 @@
-"""New weights are proven before they serve: swap in place, score the canary, go back if it differs."""
+"""New weights are proven before they serve: swap in place, score the canary, probe the pass, or go back."""
 
 from pathlib import Path
 
@@ -8,6 +8,8 @@ from transformers import PreTrainedModel
 from quartet.errors import CheckpointError
 from quartet.policy.canary import check_canary, has_canary
 from quartet.policy.load import swap_weights
+from quartet.rollout.engine.agreement import disagreement
+from quartet.rollout.engine.forward import Forward
 
 MAX_CANARY_GAP_NATS = 1e-3
 """Engine and trainer score the same tokens with the same float32 weights."""
@@ -33,15 +35,21 @@ def verify(model: PreTrainedModel, folder: Path) -> float | None:
 
 
 @torch.no_grad()
-def replace_weights(model: PreTrainedModel, weights: dict[str, torch.Tensor], folder: Path) -> float | None:
+def replace_weights(
+    model: PreTrainedModel, forward: Forward, weights: dict[str, torch.Tensor], folder: Path
+) -> float | None:
     """Put `weights`, read from `folder`, into `model` and verify them; returns the canary gap in nats.
 
-    Raises `CheckpointError` and leaves the model as it was when they do not fit or fail the canary.
+    Raises `CheckpointError` and leaves the model as it was when they do not fit, fail the canary, or hold something
+    that `forward`, which samples from the model, does not compute.
     """
     previous = {name: parameter.clone() for name, parameter in model.named_parameters()}
     try:
         swap_weights(model, weights)
-        return verify(model, folder)
+        gap = verify(model, folder)
+        if what := disagreement(forward, model):
+            raise CheckpointError(what, "the weights hold NaN, or something that the engine's pass does not know")
+        return gap
     except CheckpointError as error:
         swap_weights(model, previous)
         raise CheckpointError(f"the policy in {folder} is refused: {error.what}", error.advice) from error

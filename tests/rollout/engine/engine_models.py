@@ -11,6 +11,8 @@ from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
 )
@@ -35,17 +37,32 @@ _SHAPE = {
 }
 
 
+_TIED = _SHAPE | {"tie_word_embeddings": True}
+_WINDOW = {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 0}
+_GPT2 = {"vocab_size": VOCAB_SIZE, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": MAX_CONTEXT_TOKENS}
+_GPT2 |= {"initializer_range": 0.15, "eos_token_id": None, "bos_token_id": None}
+
+_MAKERS: dict[str, Callable[[], PreTrainedModel]] = {
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**_SHAPE, head_dim=16)),
+    "qwen3_tied_biased": lambda: Qwen3ForCausalLM(Qwen3Config(**_TIED, head_dim=16, attention_bias=True)),
+    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**_SHAPE)),
+    "qwen2_sliding": lambda: Qwen2ForCausalLM(Qwen2Config(**_SHAPE, **_WINDOW)),
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**_SHAPE)),
+    "llama_biased": lambda: LlamaForCausalLM(LlamaConfig(**_SHAPE, attention_bias=True)),
+    "llama_mlp_biased": lambda: LlamaForCausalLM(LlamaConfig(**_SHAPE, mlp_bias=True)),
+    "gpt2": lambda: GPT2LMHeadModel(GPT2Config(**_GPT2)),
+}
+
+
 def make_model(architecture: str = "qwen3", seed: int = 0) -> PreTrainedModel:
-    """A random model of two layers in float32."""
+    """A random model of two layers in float32; its biases are not zero."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        if architecture == "qwen3":
-            return Qwen3ForCausalLM(Qwen3Config(**_SHAPE, head_dim=16)).eval()
-        if architecture == "llama":
-            return LlamaForCausalLM(LlamaConfig(**_SHAPE)).eval()
-        config = GPT2Config(vocab_size=VOCAB_SIZE, n_embd=64, n_layer=2, n_head=4, n_positions=MAX_CONTEXT_TOKENS)
-        config.initializer_range, config.eos_token_id, config.bos_token_id = 0.15, None, None
-        return GPT2LMHeadModel(config).eval()
+        model = _MAKERS[architecture]().eval()
+        for name, parameter in model.named_parameters():
+            if name.endswith(".bias"):
+                torch.nn.init.normal_(parameter, std=0.3)
+        return model
 
 
 def make_requests(count: int, *, seed: int = 0, max_prompt: int = 60, **sampling: float) -> list[GenerateRequest]:

@@ -4,7 +4,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from engine_models import make_model, make_requests
+import torch
+from engine_models import make_model, make_requests, reference_logprobs
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
@@ -35,9 +36,10 @@ def commit(ledger: Ledger, path: str) -> None:
         ledger._insert_policy(connection, path, train_step=1)
 
 
-def tiny_recipe() -> Recipe:
+def tiny_recipe(dtype: str = "float32") -> Recipe:
+    engine = {"max_slots": 4, "dtype": dtype}
     return parse_recipe(
-        {"name": "engine", "model": {"path": "unused"}, "env": {"name": "bandit"}, "engine": {"max_slots": 4}}, "test"
+        {"name": "engine", "model": {"path": "unused"}, "env": {"name": "bandit"}, "engine": engine}, "test"
     )
 
 
@@ -47,18 +49,26 @@ async def until_version(engine: HttpEngine, version: int) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_the_engine_process_follows_the_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+async def test_the_engine_process_follows_the_ledger(
+    dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server, "METRICS_SECONDS", 0.0)
     ledger = Ledger.create(tmp_path)
     ledger.register_initial_policy(publish(tmp_path / "p0", seed=0))
     stop = asyncio.Event()
-    process = asyncio.create_task(run_engine(tiny_recipe(), tmp_path, stop))
+    process = asyncio.create_task(run_engine(tiny_recipe(dtype), tmp_path, stop))
     engine = HttpEngine(lambda: ledger.module_url("engine"))
     request = make_requests(1)[0]
     assert set((await engine.generate(request)).versions) == {0}
     commit(ledger, publish(tmp_path / "p1", seed=1))
     await until_version(engine, 1)
-    assert set((await engine.generate(request)).versions) == {1}
+    result = await engine.generate(request)
+    assert set(result.versions) == {1}
+    expected = reference_logprobs(make_model(seed=1), request, result.token_ids)
+    drawn = expected.gather(-1, torch.tensor(result.token_ids)[:, None])[:, 0]
+    gap = (torch.tensor(result.logprobs) - drawn).abs().max()
+    assert gap < 1e-4 if dtype == "float32" else 1e-4 < gap < 0.15
     stop.set()
     await process
     await engine.close()

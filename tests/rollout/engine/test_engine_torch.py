@@ -33,7 +33,7 @@ def with_sampling(request: GenerateRequest, **changes: float) -> GenerateRequest
     return msgspec.structs.replace(request, sampling=msgspec.structs.replace(request.sampling, **changes))
 
 
-@pytest.mark.parametrize("architecture", ["qwen3", "llama", "gpt2"])
+@pytest.mark.parametrize("architecture", ["qwen3", "qwen3_tied_biased", "qwen2", "llama", "llama_biased", "gpt2"])
 async def test_greedy_equals_transformers_token_by_token(architecture: str, engine_of: Builder) -> None:
     model = make_model(architecture)
     requests = make_requests(40, temperature=0.0)

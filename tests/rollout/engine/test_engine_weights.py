@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from engine_models import MAX_CONTEXT_TOKENS, make_model, make_requests, until
 from safetensors.torch import load_file, save_file
 from transformers import DynamicCache, PreTrainedModel
 
-from quartet.errors import CheckpointError
+from quartet.errors import CheckpointError, EngineError
 from quartet.policy.canary import fixed_sequence, write_canary
 from quartet.rollout.engine.base import GenerateRequest
 from quartet.rollout.engine.torch_engine import TorchEngine
@@ -127,3 +128,45 @@ async def test_loads_while_busy_lose_nothing(engine_of: Builder, tmp_path: Path)
     for request, result in zip(requests, await asyncio.gather(*tasks), strict=True):
         assert len(result.token_ids) == min(request.sampling.max_tokens, MAX_CONTEXT_TOKENS - len(request.prompt_ids))
         assert result.versions == sorted(result.versions)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_load_that_breaks_the_engine_says_so(engine_of: Builder, tmp_path: Path) -> None:
+    """Not a bad policy but a failing machine: nobody waits for ever, and the process can end and start again."""
+    folder, model = publish(make_model("gpt2", seed=1), tmp_path / "policy"), make_model("gpt2")
+    engine = engine_of(model)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    model.register_forward_pre_hook(fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        async with asyncio.timeout(30):
+            await engine.load_policy(folder, 1)
+    await engine.close()
+    with pytest.raises(EngineError, match="out of memory"):
+        await engine.version()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_at_the_end_a_failing_command_does_not_silence_the_others(engine_of: Builder, tmp_path: Path) -> None:
+    folder, model = publish(make_model("gpt2", seed=1), tmp_path / "policy"), make_model("gpt2")
+    engine, reached, go_on = engine_of(model), Event(), Event()
+
+    def fail(*_: object) -> None:
+        reached.set()
+        go_on.wait(30)
+        raise RuntimeError("out of memory")
+
+    model.register_forward_pre_hook(fail)
+    running, waiting = make_requests(2)
+    tasks: list[asyncio.Task[object]] = [asyncio.create_task(engine.generate(running))]
+    await until(reached.is_set)
+    tasks.append(asyncio.create_task(engine.load_policy(folder, 1)))
+    await until(lambda: engine._commands.qsize() == 1)
+    tasks.append(asyncio.create_task(engine.generate(waiting)))
+    await until(lambda: engine._commands.qsize() == 2)
+    go_on.set()
+    async with asyncio.timeout(30):
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [EngineError, RuntimeError, EngineError]
