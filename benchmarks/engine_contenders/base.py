@@ -65,7 +65,7 @@ def shared(concurrent: int, group: int, prompt_tokens: int, new_tokens: int, see
 
 
 def conversations(
-    concurrent: int, turns: int, prompt_tokens: int, observation_tokens: int, new_tokens: int, seed: int
+    concurrent: int, turns: int, prompt_tokens: int, observation_tokens: int, new_tokens: int, seed: str
 ) -> Workload:
     """Conversations that grow by an observation and a response per turn."""
     rng = random.Random(seed)
