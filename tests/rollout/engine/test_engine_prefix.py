@@ -56,7 +56,7 @@ def test_spans_of_any_shape_grow_their_rows_alike_in_both_passes(
     sequences = [fixed_sequence(VOCAB_SIZE, length + 3 * row)[3 * row :] for row, length in enumerate(lengths)]
     cuts = [sorted(data.draw(st.sets(st.integers(1, length), max_size=3)) | {length}) for length in lengths]
     exact, model = make_model(architecture), make_model(architecture).to(dtype)
-    atol, rtol = (1e-3, 1e-3) if dtype == torch.float32 else (0.15, 0.0)
+    atol, rtol = (1e-3, 1e-3) if dtype == torch.float32 else (0.3, 0.0)
     with torch.inference_mode():
         expected = [exact(input_ids=torch.tensor([ids])).logits[0] for ids in sequences]
         for forward in (DenseForward(model, 5, 64), CacheForward(model, 5, 64)):
