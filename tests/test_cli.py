@@ -200,7 +200,7 @@ def test_a_wrong_demonstration_ends_the_run_before_it_begins(recipe_path, tmp_pa
     knobs = ("--set", f"replay.demonstrations={file}", "--set", "replay.name=success_pool")
     refused = quartet("train", recipe_path, "--run-dir", tmp_path / "run", *knobs)
     assert refused.returncode == 2
-    assert f"{file}:1: " in refused.stderr and "Traceback" not in refused.stderr
+    assert f"{file}:1 is no chat that names its task: " in refused.stderr and "Traceback" not in refused.stderr
     assert not (tmp_path / "run" / "logs" / "trainer.jsonl").exists()
 
 
