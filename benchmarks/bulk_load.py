@@ -29,14 +29,16 @@ _POLICIES = (
     " {series} SELECT i, 'main', 'p', i, i, true, false FROM s"
 )
 _GROUPS = (
-    "INSERT INTO groups (id, purpose, tag, env, family, task_seed, params, num_rollouts, max_turns, temperature, state,"
-    " reason, min_countable, countable, successes, mixed, judged_at_step, oldest_version, newest_version, batch_id,"
-    " created_at, closed_at) {series} SELECT i, 'train', '', 'e', 'family-' || (i % 24), i % 200, '{{}}', 8, 16, 1.0,"
-    " 'trained', '', 2, 8, 4, true, i / 64, (i - 1) / 64, (i - 1) / 64, (i - 1) / 64 + 1, i, i FROM s"
+    "INSERT INTO groups (id, purpose, tag, env, family, task_seed, params, num_rollouts, enough, max_turns,"
+    " temperature, state, reason, min_countable, countable, successes, mixed, judged_at_step, oldest_version,"
+    " newest_version, batch_id, created_at, closed_at) {series} SELECT i, 'train', '', 'e', 'family-' || (i % 24),"
+    " i % 200, '{{}}', 8, 8, 16, 1.0, 'trained', '', 2, 8, 4, true, i / 64, (i - 1) / 64, (i - 1) / 64,"
+    " (i - 1) / 64 + 1, i, i FROM s"
 )
 _ROLLOUTS = (
-    'INSERT INTO rollouts (id, group_id, "index", purpose, state, status, attempt, worker, finished_at)'
-    " {series} SELECT i, (i - 1) / 8 + 1, (i - 1) % 8, 'train', 'finished', 'completed', 1, 'w', i FROM s"
+    'INSERT INTO rollouts (id, group_id, "index", purpose, state, status, attempt, recycled, partial, worker,'
+    " finished_at) {series} SELECT i, (i - 1) / 8 + 1, (i - 1) % 8, 'train', 'finished', 'completed', 1, 0, '', 'w',"
+    " i FROM s"
 )
 _BLOBS = "INSERT INTO blobs (id, digest, data) {series} SELECT i, {digest}, {data} FROM s"
 _TRAJECTORIES = (

@@ -20,7 +20,8 @@ import click
 
 from benchmarks.bandit import make_bandit_policy
 from benchmarks.crashes.campaign import ALL_AT_WORK, Campaign, both
-from benchmarks.crashes.crash_run import CrashRun, crash_recipe
+from benchmarks.crashes.crash_run import CrashRun
+from benchmarks.crashes.recipe import crash_recipe
 from benchmarks.postgresql_server import server_url
 from quartet.crash_points import NAMES
 from quartet.observe.audit import AuditReport, audit

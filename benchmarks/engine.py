@@ -1,13 +1,15 @@
 """How near is the embedded engine to the machine's limit?
 
-The same model (Qwen3, 3.4 M parameters), the same requests and the same threads for every contender: our engine,
+The same model (Qwen3, 3.4 M parameters), requests, cores and number of threads for every contender: our engine,
 `transformers` generate, vLLM where it is installed, and a bare hand-written decode loop as the limit. The contenders
 take turns within every repetition, so that a neighbour's noise meets all of them; ratios are medians over the
-repetitions. One call is prefill and decode of the whole workload, all of it submitted at once.
+repetitions. One call is prefill and decode of the whole workload, all of it submitted at once. At the end weights
+change while 32 requests decode.
 """
 
 import importlib.util
 import json
+import os
 import statistics
 import tempfile
 import time
@@ -24,6 +26,7 @@ from benchmarks.engine_contenders.bare_loop import BareLoop
 from benchmarks.engine_contenders.base import Contender, Workload
 from benchmarks.engine_contenders.generate import Generate
 from benchmarks.engine_contenders.ours import Ours
+from benchmarks.engine_contenders.swap import swap_costs
 from benchmarks.engine_contenders.transport import transport_ms_p50
 from benchmarks.engine_contenders.vllm import Vllm
 
@@ -64,21 +67,27 @@ def main(
     if quick:
         concurrent, dtypes, threads, repetitions, new_tokens = "8", "float32", "1", 1, 8
     cells: Cells = {}
-    transport = 0.0
+    transport, cores = 0.0, os.sched_getaffinity(0)
     for dtype, thread_count in product(dtypes.split(","), map(int, threads.split(","))):
         torch.set_num_threads(thread_count)
+        os.sched_setaffinity(0, range(thread_count))  # threads and processes that start from here on inherit it
         with contenders(DTYPES[dtype], thread_count, max(map(int, concurrent.split(",")))) as all_of_them:
-            for name, count in product(workloads.split(","), map(int, concurrent.split(","))):
-                if name == "shared" and count % GROUP:
-                    continue
+            for name, count in cases(workloads.split(","), list(map(int, concurrent.split(",")))):
                 cell = compare(all_of_them, name, count, new_tokens, repetitions, CLOCKS[clock])
                 cells[f"{name}/{count}/{dtype}/{thread_count}"] = cell
                 figures = "  ".join(f"{key} {value:,.2f}" for key, value in cell.items())
                 click.echo(f"{name:13} {count:3} {dtype:8} {thread_count}  {figures}")
             transport = transport_ms_p50(next(c for c in all_of_them if isinstance(c, Ours)), 10 if quick else 200)
-    result = summary(cells) | {"transport_ms_p50": round(transport, 3), "clock": clock, "cells": cells}
+    os.sched_setaffinity(0, cores)
+    swap = swap_costs(DTYPES[dtypes.split(",")[0]], 1, 8 if quick else 32, 1 if quick else 3)
+    result = summary(cells) | swap | {"transport_ms_p50": round(transport, 3), "clock": clock, "cells": cells}
     result["load_average_1min"] = round(psutil.getloadavg()[0], 2)
     click.echo(json.dumps(result) if as_json else "\n".join(f"{k:32} {v}" for k, v in result.items() if k != "cells"))
+
+
+def cases(workloads: list[str], concurrent: list[int]) -> list[tuple[str, int]]:
+    """Workload and concurrent requests of every cell; prompts are shared by whole groups only."""
+    return [case for case in product(workloads, concurrent) if case[0] != "shared" or case[1] % GROUP == 0]
 
 
 @contextmanager

@@ -5,18 +5,17 @@ each module (its children included: the browser belongs to `env`), and each modu
 """
 
 import json
-import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import click
 import psutil
 
-from quartet.data.database import has_database
+from benchmarks.watched_run import train
 from quartet.data.ledger import Ledger
+
+LOOK_SECONDS = 1.0
 
 
 @click.command()
@@ -43,22 +42,14 @@ def measure(recipe: str, seconds: float, overrides: tuple[str, ...], run_dir: Pa
         "evaluation.control=false",
         *overrides,
     ]
-    command = [sys.executable, "-m", "quartet", "train", recipe, "--run-dir", str(run_dir), "--json"]
-    process = subprocess.Popen(
-        [*command, *(part for knob in knobs for part in ("--set", knob))], stdout=subprocess.PIPE, text=True
-    )
     processor_seconds: dict[str, float] = {}
-    ledger: Ledger | None = None
-    while process.poll() is None:
-        time.sleep(1.0)
-        if ledger is None and has_database(run_dir):
-            ledger = Ledger.open(run_dir)
-        if ledger is not None:
-            processor_seconds |= _processor_seconds(ledger)
-    if process.returncode:
-        raise SystemExit("the run failed; its message stands above")
-    output = process.stdout.read() if process.stdout else ""
-    summary = json.loads(output.strip().splitlines()[-1])
+    summary = train(
+        recipe,
+        run_dir,
+        knobs=knobs,
+        look=lambda ledger: processor_seconds.update(_processor_seconds(ledger)),
+        look_seconds=LOOK_SECONDS,
+    )
     keys = (
         *("rollouts_per_second", "turns_per_second", "mean_turns", "prompt_tokens_per_rollout"),
         *("generated_tokens_per_second", "trained_tokens_per_second", "train_steps", "train_seconds", "share_waiting"),

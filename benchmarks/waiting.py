@@ -19,10 +19,10 @@ from quartet.data.ledger import Ledger
 from quartet.policy.make import make_policy
 from quartet.recipe_file import parse_recipe
 from quartet.runtime.run_dir import prepare
-from quartet.runtime.session import SERVING, open_or_create
+from quartet.runtime.session import open_or_create
 from quartet.runtime.supervisor import Supervisor
 
-MODULES = (*SERVING, "trainer")
+MODULES = ("env", "engine", "worker", "manager", "trainer")
 NO_PHASE = "waiting"
 SETTLE_SECONDS = 5.0
 """After the last module has reported: imports are over, first looks done."""

@@ -8,7 +8,7 @@ Four modules run at the same time and never wait for each other:
     train/    trainer: advantage -> loss -> step -> commit
 
 They share three things only: rows in the ledger, files those rows point to, and HTTP.
-Read `types.py` first, then `data/manager.py`, `rollout/worker.py` and `train/trainer.py`: one loop each.
+Read `types/` first, then `data/manager.py`, `rollout/worker.py` and `train/trainer.py`: one loop each.
 """
 
 __version__ = "0.1.0"

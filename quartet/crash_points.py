@@ -22,9 +22,10 @@ FILES = {
     "policy": "the weights of a train step, by the trainer",
     "canary": "the proof of those weights, by the trainer",
     "checkpoint": "optimizer and random state, by the trainer",
+    "weights": "new weights in the memory of an engine, with requests in flight",
     "config": "the resolved recipe, by the supervisor",
 }
-"""What appears whole or not at all: `NAME.before` is the moment before it gets its name, `NAME.after` the one after."""
+"""What appears whole or not at all: `NAME.before` is the moment before it is there, `NAME.after` the one after."""
 TRANSACTIONS = {
     "claim_rollouts": "worker",
     "renew": "worker",
@@ -56,8 +57,8 @@ TRANSACTIONS = {
 }
 """Writing methods of the ledger: `NAME.before` is the moment before the commit, `NAME.after` the one after.
 
-The rare ones (a damaged blob, a full disk budget, an upgrade, the end by the clock, very long train steps) have points
-too; no campaign comes by them.
+The rare ones (a recalled rollout, a damaged blob, a full disk budget, an upgrade, the end by the clock, very long train
+steps) have points too; no campaign comes by them.
 """
 NAMES = tuple(f"{name}.{moment}" for name in (*FILES, *TRANSACTIONS) for moment in ("before", "after"))
 

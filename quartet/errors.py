@@ -30,8 +30,20 @@ class EngineError(QuartetError):
     """An engine failed or answered nonsense: infrastructure, never the policy's doing."""
 
 
+class EngineUnreachableError(EngineError):
+    """No engine answers at its address, or it has none yet: the request itself may be fine."""
+
+
 class PromptTooLongError(EngineError):
     """The prompt does not fit the model's context."""
+
+
+class RefusedRequestError(EngineError):
+    """A request to an engine makes no sense: no retry will help."""
+
+
+class RecalledError(QuartetError):
+    """A rollout was told to stop: it rests, or nobody waits for it any more. What it has sampled is kept."""
 
 
 class LedgerError(QuartetError):
@@ -46,6 +58,10 @@ class LedgerUnreachableError(LedgerError):
 
 class LeaseLostError(LedgerError):
     """The lease expired and was given to somebody else; the late work is recorded as `superseded`."""
+
+
+class RecordsError(QuartetError):
+    """A run's metrics or spans cannot be read."""
 
 
 class CheckpointError(QuartetError):
@@ -75,3 +91,15 @@ def nearest(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     close = get_close_matches(name, names, n=1, cutoff=0.5)
     return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(names)}."
+
+
+EXIT_CODES = {
+    0: "done",
+    1: "failed, or a check found something; the message says what to do",
+    2: "wrong usage, of the command or in the recipe",
+    3: "starved: there was nothing to train",
+    4: "the machine lacks something",
+    5: "the ledger's server does not answer",
+    130: "stopped by the user",
+}
+"""What a command ends with, and what that means."""

@@ -14,6 +14,7 @@ from quartet.errors import ConfigError
 from quartet.recipe_file import apply_override, changed_knobs, load_recipe, parse_recipe, refuse_changes, to_toml
 
 MINIMAL = {"name": "x", "model": {"path": "m"}, "env": {"name": "bandit"}}
+APRIL = {"stragglers": {"rule": "april"}}
 
 
 def test_resolved_recipe_reads_back_unchanged():
@@ -53,12 +54,59 @@ def test_training_seeds_must_not_reach_the_held_out_ones():
         ({"control": {"allocator": "dynamic"}, "admission": {"min_rollouts_per_group": 5}}, "must lie between"),
         ({"control": {"allocator": "dynamic", "rollouts_per_group": 3}}, "must lie between"),
         ({"control": {"allocator": "dynamic", "rollouts_per_group": 64}}, "statistics_window_rollouts"),
+        ({"engine": {"replicas": 2}, "runtime": {"engine_port": 8000}}, "each engine takes a free port"),
+        ({"engine": {"replicas": 2}, "runtime": {"kind": "synchronous"}}, "needs runtime.kind processes"),
+        (
+            {"rollout": {"max_tokens": 64}, "engine": {"max_context_tokens": 64}},
+            "max_tokens = 64 leaves no room .* = 64",
+        ),
+        ({"control": {"rollouts_per_group": 1}}, "rollouts_per_group = 1 is smaller than .*min_rollouts_per_group = "),
+        ({"admission": {"schedule": "one_step_off", "max_lag": 0}}, "one version old"),
+        ({"stragglers": {"rule": "april"}}, "batch_synchronous"),
+        (APRIL | {"admission": {"schedule": "batch_synchronous", "max_lag": 0}}, "max_lag >= 1"),
+        (APRIL | {"admission": {"schedule": "batch_synchronous", "on_late": "wait"}}, "wait for each other"),
         ({"filter": {"accuracy_band": {"min_success": 0.5, "max_success": 0.4}}}, "every group would be dropped"),
     ],
 )
 def test_knobs_that_would_starve_a_run_are_refused(sections, message):
     with pytest.raises(ConfigError, match=message):
         parse_recipe(MINIMAL | sections, "test")
+
+
+@pytest.mark.parametrize("knob", ["top_p = 0.9", "top_k = 50", "min_tokens = 2"])
+def test_training_on_truncated_sampling_is_refused_when_the_recipe_is_read(knob, tmp_path):
+    path, name = tmp_path / "recipe.toml", knob.partition(" ")[0]
+    path.write_text(to_toml(parse_recipe(MINIMAL, "test")))
+    setting = knob.replace(" ", "")
+    with pytest.raises(ConfigError, match=rf"--set rollout\.{setting}: .*samples from a part .*evaluation\.{name}"):
+        load_recipe(path, [f"rollout.{setting}"])
+    assert f"{name} = {knob.rpartition(' ')[2]}" in to_toml(load_recipe(path, [f"evaluation.{setting}"]))
+
+
+def test_recipes_of_runs_that_began_with_whole_sampling_are_read():
+    assert parse_recipe(MINIMAL | {"rollout": {"top_p": 1.0}}, "test") == parse_recipe(MINIMAL, "test")
+    with pytest.raises(ConfigError, match="rollout: Input should be a valid dictionary"):
+        parse_recipe(MINIMAL | {"rollout": 3}, "test")
+
+
+def test_a_response_can_be_as_long_as_it_must_be():
+    with pytest.raises(ConfigError, match="min_tokens is larger"):
+        parse_recipe(MINIMAL | {"evaluation": {"min_tokens": 33}}, "test")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "groups"), [("rollout_wise", 12), ("task_wise", 12), ("one_step_off", 8), ("batch_synchronous", 4)]
+)
+def test_the_schedule_says_how_many_groups_are_on_their_way(schedule, groups):
+    sections = {"admission": {"schedule": schedule, "max_lag": 2}, "train": {"groups_per_batch": 4}}
+    assert parse_recipe(MINIMAL | sections, "test").max_groups_ahead == groups
+
+
+def test_what_is_recycled_becomes_no_older_than_the_bound_unless_told():
+    sections = APRIL | {"admission": {"schedule": "batch_synchronous", "max_lag": 3}}
+    assert parse_recipe(MINIMAL | sections, "test").max_recycles == 3
+    sections = sections | {"stragglers": {"rule": "april", "april": {"max_recycles": 0}}}
+    assert parse_recipe(MINIMAL | sections, "test").max_recycles == 0
 
 
 def test_overrides_are_read_as_toml_or_text():
@@ -84,6 +132,12 @@ def test_override_of_an_unknown_key_is_refused(tmp_path):
         load_recipe(path, ["filter.name=broken"])
     with pytest.raises(ConfigError, match=r"^--set control\.staged\.max_turns=\[4, 8\]: .*ascend from 0"):
         load_recipe(path, ["control.staged.max_turns=[4, 8]"])
+    with pytest.raises(ConfigError) as refused:
+        load_recipe(path, ["train.epochs=1", "control.rollouts_per_group=1"])
+    assert str(refused.value) == (
+        "--set control.rollouts_per_group=1: control.rollouts_per_group = 1 is smaller than "
+        "admission.min_rollouts_per_group = 2\n  -> raise the first, or lower the second"
+    )
     with pytest.raises(ConfigError, match=r"^--set train.epochs=0: train\.epochs: .*greater than 0"):
         load_recipe(path, ["train.epochs=0"])
 

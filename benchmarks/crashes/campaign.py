@@ -6,7 +6,9 @@ import time
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
 
-from benchmarks.crashes.crash_run import LEASE_SECONDS, MODULES, POLL_SECONDS, CrashRun, StuckError, has_ended
+from benchmarks.crashes.crash_run import MODULES, POLL_SECONDS, CrashRun, StuckError
+from benchmarks.crashes.processes import has_ended
+from benchmarks.crashes.recipe import LEASE_SECONDS
 
 ROUND_SECONDS = 12.0
 """A point that nobody reached for so long makes room for others; its turn comes again."""
@@ -33,6 +35,7 @@ AT_WORK = {
         *("restored", "roll_back", "lease_batch", "policy", "canary", "checkpoint"),
         *("committing", "commit_batch", "committed"),
     ),
+    "engine": ("weights",),
     "everybody": ("report", "event", "set_value", "end_leases"),
 }
 """The other writes, by who mostly does them: one point of each row is armed at a time."""

@@ -11,7 +11,7 @@ from types import TracebackType
 
 import psutil
 
-from benchmarks.bandit import bandit_recipe
+from benchmarks.crashes.processes import everybody, module_processes
 from benchmarks.postgresql_server import crash_server, end_connections
 from quartet.config import Recipe
 from quartet.crash_points import VARIABLE
@@ -21,43 +21,9 @@ from quartet.recipe_file import to_toml
 
 MODULES = ("worker", "engine", "env", "manager", "trainer")
 POLL_SECONDS = 0.05
-LEASE_SECONDS, HEARTBEAT_TIMEOUT_SECONDS = 1.5, 20.0
 PATIENCE_SECONDS = 240.0
 """A run that does not get on for so long has failed: it is not slow, it is stuck. A start takes a minute on a busy
 machine."""
-
-
-def crash_recipe(policy: Path, *, train_steps_per_checkpoint: int = 1, ledger_url: str = "") -> Recipe:
-    """A run that would go on for ever, forgives every death, and keeps receipts."""
-    return bandit_recipe(
-        policy,
-        rollout={"lease_seconds": LEASE_SECONDS, "max_attempts": 20},
-        control={"rollouts_per_group": 4},
-        train={
-            "learning_rate": 1e-5,
-            "max_train_steps": 1_000_000,
-            "max_seconds": 36_000.0,
-            "train_steps_per_checkpoint": train_steps_per_checkpoint,
-        },
-        evaluation={"before_and_after": False, "train_steps_per_evaluation": 3, "episodes_per_family_during": 2},
-        replay={"name": "success_pool"},
-        disk={"keep_policies": 6, "keep_checkpoints": 1},
-        ledger={"url": ledger_url},
-        runtime={
-            "receipts": True,
-            "max_restarts_per_module": 1_000_000,
-            "max_restart_delay_seconds": 0.25,
-            "heartbeat_timeout_seconds": HEARTBEAT_TIMEOUT_SECONDS,
-        },
-    )
-
-
-def has_ended(process: psutil.Process) -> bool:
-    """Whether a process is gone, or waits only to be buried."""
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 class StuckError(AssertionError):
@@ -85,7 +51,7 @@ class CrashRun:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._kill(self._everybody())
+        self._kill(everybody(self.run_dir))
         if self._ledger:
             self._ledger.close()
 
@@ -136,15 +102,7 @@ class CrashRun:
 
     def modules(self) -> dict[str, psutil.Process]:
         """Living module processes of the present supervisor, by name."""
-        found: dict[str, psutil.Process] = {}
-        for process in self._children():
-            try:
-                words = process.cmdline()
-            except (psutil.NoSuchProcess, psutil.ZombieProcess):
-                continue
-            if "quartet.runtime.module" in words:
-                found[words[words.index("quartet.runtime.module") + 1]] = process
-        return found
+        return module_processes(self._supervisor.pid) if self._supervisor else {}
 
     def train_step(self) -> int:
         """Last committed train step; 0 while there is no second policy yet."""
@@ -220,7 +178,7 @@ class CrashRun:
 
     def kill_everybody(self, *, counts: bool = True) -> None:
         """SIGKILL for all processes of the run at once: one kill."""
-        self._kill(self._everybody())
+        self._kill(everybody(self.run_dir))
         self.kills += counts
 
     def end_connections(self, module: str) -> bool:
@@ -258,23 +216,6 @@ class CrashRun:
     def _is_stopped(self, module: str) -> bool:
         process = self.modules().get(module)
         return process is not None and process.status() == psutil.STATUS_STOPPED
-
-    def _children(self) -> list[psutil.Process]:
-        try:
-            return psutil.Process(self._supervisor.pid).children() if self._supervisor else []
-        except psutil.NoSuchProcess:
-            return []
-
-    def _everybody(self) -> list[psutil.Process]:
-        """The supervisor and all modules of this run, those of dead supervisors too."""
-        found: list[psutil.Process] = []
-        for process in psutil.process_iter():
-            try:
-                if str(self.run_dir) in process.cmdline():
-                    found.append(process)
-            except (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
-                continue
-        return found
 
     def _kill(self, victims: list[psutil.Process]) -> None:
         for victim in victims:

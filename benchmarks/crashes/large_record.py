@@ -6,8 +6,8 @@ from pathlib import Path
 
 from msgspec import structs
 
-from benchmarks.crashes.crash_run import LEASE_SECONDS
 from benchmarks.crashes.made_up import made_up
+from benchmarks.crashes.recipe import LEASE_SECONDS
 from quartet.data.blobs import LARGEST_IN_DATABASE_BYTES
 from quartet.data.ledger import Ledger
 from quartet.errors import LeaseLostError

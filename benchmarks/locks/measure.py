@@ -1,6 +1,7 @@
 """How likely a policy opens held-out locks at the first try: exact, from its own probabilities, without a rollout."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from itertools import count, islice
 from statistics import fmean
 
@@ -8,7 +9,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from quartet.env.locks import LOCKS, families, observe, row, solution
+from quartet.env.locks import LOCKS, observe, row, solution
 from quartet.policy.examples import Example, pad
 from quartet.rollout.prompt import turn_text
 from quartet.rollout.renderer import Renderer
@@ -23,12 +24,12 @@ class Measure:
     """Scores the solutions of held-out tasks: at temperature 1 a policy gives each press its probability, and a lock
     opens at the first try with the product of them. Means are over tasks, `all` over all families."""
 
-    def __init__(self, suite: str, first_seed: int, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, families: Sequence[str], first_seed: int, tokenizer: PreTrainedTokenizerBase) -> None:
         renderer = Renderer(tokenizer)
         self._difficulties: list[str] = []  # of each task
         self._task_of_row: list[int] = []
         examples: list[Example] = []
-        for family in families(suite):
+        for family in families:
             for seed in islice(count(first_seed), TASKS_PER_FAMILY):
                 turns = solution_turns(Task(env="locks", family=family, seed=seed), renderer, tokenizer)
                 self._task_of_row += [len(self._difficulties)] * len(turns)

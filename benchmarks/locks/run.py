@@ -13,7 +13,7 @@ from quartet.config import Recipe
 from quartet.data.evaluation import admit_evaluation
 from quartet.data.ledger import Ledger
 from quartet.data.manager import DataManager
-from quartet.env import make_pool
+from quartet.env import make_pool, suite_families
 from quartet.env.locks import LOCKS, families
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
@@ -88,12 +88,13 @@ class House:
     def __init__(self, recipe: Recipe, run_dir: Path, ledger: Ledger) -> None:
         self._recipe, self._ledger, self._recorder = recipe, ledger, Recorder(run_dir, "benchmark")
         model, self._tokenizer = load_policy(recipe.model.path)
-        self._engine, self._pool = TorchEngine(model, 0, recipe.engine), make_pool(recipe.env)
+        self._engine = TorchEngine(model, 0, recipe.engine, self._tokenizer)
+        self._pool = make_pool(recipe.env)
         self._manager = DataManager(recipe, ledger, self._recorder, Presence(ledger, "manager"))
         renderer, presence = Renderer(self._tokenizer), Presence(ledger, "worker")
         self._worker = RolloutWorker(recipe, ledger, self._engine, self._pool, renderer, self._recorder, presence)
         self._trainer = Trainer(recipe, ledger, run_dir, self._recorder, Presence(ledger, "trainer"))
-        self._measure = Measure(recipe.env.suite, recipe.evaluation.first_seed, self._tokenizer)
+        self._measure = Measure(suite_families(recipe.env), recipe.evaluation.first_seed, self._tokenizer)
 
     async def fill_pool(self) -> None:
         """Store the expert's successes."""

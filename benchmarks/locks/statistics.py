@@ -2,23 +2,20 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from math import sqrt
-from statistics import fmean, stdev
 
 from benchmarks.locks.run import Result
+from quartet.observe.comparison import intervals
 
 Interval = tuple[float, float, float]
 """Mean, lower and upper bound."""
-_T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
-"""Student's t at 97.5 % for 1, 2, ... degrees of freedom."""
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Mean of 2 to 16 values, one per seed, with its 95 % interval. Raises `ValueError` for another number."""
-    if not 2 <= len(values) <= len(_T_975) + 1:
-        raise ValueError(f"an interval needs 2 to {len(_T_975) + 1} values, not {len(values)}")
-    mean, half = fmean(values), _T_975[len(values) - 2] * stdev(values) / sqrt(len(values))
-    return mean, mean - half, mean + half
+    """Of one value per seed. Raises `ValueError` for fewer than two: one seed says nothing about others."""
+    found = intervals.interval(values)
+    if found.low is None or found.high is None:
+        raise ValueError(f"an interval needs 2 values or more, not {found.n}")
+    return found.mean, found.low, found.high
 
 
 def area(result: Result, difficulty: str = "all") -> float:

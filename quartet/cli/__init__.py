@@ -1,70 +1,87 @@
 """The `quartet` command. Sub-commands live in files of their own and are imported when called: `--help` is instant."""
 
-import importlib
 import sys
+from difflib import get_close_matches
 from typing import NoReturn
 
 import click
 
 from quartet import __version__
-from quartet.errors import QuartetError, nearest
+from quartet.cli.group import LazyGroup
+from quartet.errors import ConfigError, InterruptedByUser, QuartetError
 
 COMMANDS = {
     "train": "Train a policy with reinforcement learning.",
     "sft": "Fine-tune a policy on demonstrations (the cold start).",
     "eval": "Evaluate a run or a policy on held-out tasks.",
     "status": "Show what a run is doing and what it waits for.",
+    "view": "Show runs in a browser, live or finished.",
+    "trace": "Write a run's timeline: a Chrome trace or a picture.",
+    "sink": "Show a run in TensorBoard, W&B, Prometheus or OpenTelemetry.",
     "stop": "Stop a run cleanly.",
-    "ledger": "Verify, audit or upgrade a run's ledger, export from it, import into it.",
+    "compare": "Compare runs: success, cost, time to a target.",
+    "report": "Write a page and pictures about runs.",
+    "ledger": "Verify, audit, upgrade or tidy a run's ledger, export from it, import into it.",
+    "recipes": "List and describe the recipes that ship.",
+    "init": "Write a commented recipe for an environment and a model.",
+    "doctor": "Check what this machine has and lacks.",
+    "completion": "Print the completion script of a shell.",
 }
 
-
-class LazyGroup(click.Group):
-    """Imports `quartet.cli.NAME` only when NAME is called."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        return importlib.import_module(f"quartet.cli.{cmd_name}").command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"No such command {args[0]!r}. {nearest(args[0], COMMANDS)}")
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+NEAR = 0.75
+"""How much of an unknown option is to be as in the one that is suggested."""
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    package="quartet.cli",
+    described=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="quartet")
 def cli() -> None:
     """Quartet trains language and GUI agents with reinforcement learning.
 
-    Exit codes: 0 done, 1 failed (the message says what to do), 2 wrong usage (of the command or in the recipe),
-    3 starved (nothing to train), 4 the machine lacks something, 5 the ledger's server does not answer, 130 stopped by
-    the user.
+    New here? `quartet doctor` looks at the machine, `quartet recipes` at what can be trained.
     """
 
 
 def main() -> None:
-    """Entry point: shows a `QuartetError` as one screen, without a traceback."""
+    """Entry point: every error people are meant to read is one screen, with the next step and without a traceback."""
     try:
-        cli()
+        sys.exit(cli.main(prog_name="quartet", standalone_mode=False) or 0)
     except QuartetError as error:
         _fail(error)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        _fail(_wrong_usage(error))
+    except click.Abort:
+        _fail(InterruptedByUser("stopped by the user"))
     except OSError as error:
-        from quartet.data.disk import full_disk_error
+        from quartet.data.disk import disk_error
 
-        if (full := full_disk_error(error)) is None:
+        if (told := disk_error(error)) is None:
             raise
-        _fail(full)
+        _fail(told)
+
+
+def _wrong_usage(error: click.ClickException) -> ConfigError:
+    """What the command line's parser found, in the words of every other error."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    message = _unknown_option(error) if isinstance(error, click.NoSuchOption) else error.format_message()
+    advice = f"`{context.command_path if context else 'quartet'} --help` shows how"
+    unknown = isinstance(error, click.NoSuchOption) or type(error) is click.UsageError  # or an argument too many
+    if unknown and context and any(param.name == "overrides" for param in context.command.params):
+        advice += "; a knob of the recipe is set by --set, for instance --set train.learning_rate=1e-5"
+    return ConfigError(message, advice)
+
+
+def _unknown_option(error: click.NoSuchOption) -> str:
+    """With the options that are close; to the parser `--help` is close to every short one."""
+    close = get_close_matches(error.option_name, error.possibilities or (), cutoff=NEAR)
+    return error.message + (f" Did you mean {' or '.join(map(repr, close))}?" if close else "")
 
 
 def _fail(error: QuartetError) -> NoReturn:

@@ -5,16 +5,20 @@ from pathlib import Path
 
 import click
 
+from quartet.cli.parameters import JSON, SET, RecipeName
+
 
 @click.command(name="eval")
 @click.argument("run_or_policy", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--recipe", type=click.Path(path_type=Path), help="Needed for a policy folder: the tasks to evaluate on.")
+@click.option("--recipe", type=RecipeName(), help="Needed for a policy folder: the tasks to evaluate on.")
 @click.option(
     "--policy", "which", type=click.Choice(["best", "latest"]), default="latest", help="Which policy of a run."
 )
-@click.option("--set", "overrides", multiple=True, metavar="A.B=C", help="Override one knob; may be repeated.")
-@click.option("--output", type=click.Path(path_type=Path), help="Folder of the evaluation; inside the run by default.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object, and nothing else.")
+@SET
+@click.option(
+    "--output", "-o", type=click.Path(path_type=Path), help="Folder of the evaluation; inside the run by default."
+)
+@JSON
 def command(
     run_or_policy: Path,
     recipe: Path | None,
@@ -35,7 +39,8 @@ def command(
         output = output or run_or_policy / "evaluations" / policy.name
     elif recipe is None:
         raise ConfigError(
-            f"{run_or_policy} is no run: as a policy it needs tasks", "add --recipe recipes/NAME/recipe.toml"
+            f"{run_or_policy} is no run: as a policy it needs tasks",
+            "add --recipe: a file or a name of `quartet recipes`",
         )
     else:
         policy = run_or_policy
@@ -57,7 +62,9 @@ def command(
 def _policy_of_run(run: Path, which: str) -> Path:
     from quartet.data.ledger import Ledger
 
-    ledger = Ledger.open(run)
-    policy = ledger.best_policy() if which == "best" else ledger.latest_policy()
-    ledger.close()
-    return Path((policy or ledger.latest_policy()).path)
+    ledger = Ledger.view(run)
+    try:
+        best = ledger.best_policy() if which == "best" else None
+        return Path((best or ledger.latest_policy()).path)
+    finally:
+        ledger.close()

@@ -5,15 +5,29 @@ from pathlib import Path
 
 import click
 
+from quartet.cli.parameters import JSON, RECIPE, SET
+
 
 @click.command(name="sft")
-@click.argument("recipe", type=click.Path(path_type=Path))
-@click.option("--set", "overrides", multiple=True, metavar="A.B=C", help="Override one knob; may be repeated.")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object, and nothing else.")
+@RECIPE
+@SET
+@JSON
 def command(recipe: Path, overrides: tuple[str, ...], as_json: bool) -> None:
     """Fine-tune `model.path` on `sft.data` and write the policy to `sft.output`."""
+    from quartet.observe.progress import Watched
     from quartet.recipe_file import load_recipe
     from quartet.train.sft import run_sft
+    from quartet.train.sft_progress import step_watcher
 
-    summary = run_sft(load_recipe(recipe, list(overrides)))
-    click.echo(json.dumps(summary) if as_json else f"wrote {summary['output']}: {json.dumps(summary)}")
+    resolved = load_recipe(recipe, list(overrides))
+    with Watched("fine-tuning", quiet=as_json) as watched:
+        summary = run_sft(resolved, on_step=step_watcher(watched, resolved.sft))
+    if as_json:
+        click.echo(json.dumps(summary))
+        return
+    click.echo(
+        f"wrote {summary['output']}\n"
+        f"{summary['copy_steps']:,} steps of copying and {summary['demonstration_steps']:,} of demonstrations "
+        f"in {summary['train_seconds']:.0f} s, ended by {summary['stopped_by']}; "
+        f"loss {summary['loss']:.3f}, accuracy {summary['accuracy']:.3f}"
+    )

@@ -1,29 +1,67 @@
 """`quartet status`: what a run is doing, and what it waits for."""
 
 import json
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from quartet.cli.parameters import JSON, RUN
+
+if TYPE_CHECKING:
+    from quartet.observe.looker import Looker
+
+WATCH_SECONDS = 1.0
+
 
 @click.command(name="status")
-@click.argument("run", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(run: Path, as_json: bool) -> None:
-    """Show the state of RUN: learning, speed, queues, and each module's work or wait."""
-    from rich.console import Console
+@RUN
+@click.option(
+    "--watch", is_flag=True, help="Go on showing it until the run ends, or Ctrl-C; with --json one line each."
+)
+@JSON
+def command(run: Path, watch: bool, as_json: bool) -> None:
+    """Show the state of RUN: learning, speed, queues, and each module's work or wait: for what, since when, and what
+    would end it. Of a run at work also what looks wrong, and what to try.
 
-    from quartet.data.ledger import Ledger
-    from quartet.observe.panel import panel, resting_panel
-    from quartet.observe.status import StatusReader
-    from quartet.runtime.run_dir import supervisor_pid
+    Writes nothing, so it may look at a copy or a read-only disk.
+    """
+    from quartet.observe.looker import Looker
 
-    ledger = Ledger.open(run)
-    status = StatusReader(run, ledger).read()
-    running = supervisor_pid(run) is not None
-    ledger.close()
-    status = status if running else status.at_rest()
-    if as_json:
-        click.echo(json.dumps(status.to_dict() | {"running": running}))
+    with Looker(run) as looker:
+        if looker.note:
+            click.secho(looker.note, fg="yellow", err=True)
+        if watch:
+            _watch(looker, as_json)
+            return
+        snapshot = looker.look()
+        if as_json:
+            click.echo(json.dumps(snapshot.to_dict()))
+            return
+        from rich.console import Console
+
+        Console().print(snapshot.panel())
+
+
+def _watch(looker: "Looker", as_json: bool) -> None:
+    """Until the run ends or the user has seen enough; neither is a failure."""
+    try:
+        _follow(looker, as_json)
+    except KeyboardInterrupt:
         return
-    Console().print(panel(status) if running else resting_panel(status))
+
+
+def _follow(looker: "Looker", as_json: bool) -> None:
+    from rich.live import Live
+
+    with Live(auto_refresh=False) as live:
+        while True:
+            snapshot = looker.look()
+            if as_json:
+                click.echo(json.dumps(snapshot.to_dict()))
+            else:
+                live.update(snapshot.panel(), refresh=True)
+            if not snapshot.running:
+                return
+            time.sleep(WATCH_SECONDS)

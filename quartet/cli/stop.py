@@ -8,14 +8,15 @@ from pathlib import Path
 
 import click
 
+from quartet.cli.parameters import JSON, RUN
 from quartet.errors import SetupError
 
 PATIENCE_SECONDS = 20.0
 
 
 @click.command(name="stop")
-@click.argument("run", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@RUN
+@JSON
 def command(run: Path, as_json: bool) -> None:
     """Stop the supervisor of RUN; it ends its modules and browsers. Go on later with `quartet train … --resume`."""
     from quartet.runtime.run_dir import supervisor_pid

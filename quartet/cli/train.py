@@ -2,22 +2,27 @@
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from quartet.cli.parameters import JSON, RECIPE, SET
 from quartet.config import Recipe
 from quartet.errors import ConfigError
 from quartet.recipe_file import load_recipe
 
+if TYPE_CHECKING:
+    from quartet.observe.summary import Summary
+
 
 @click.command(name="train")
-@click.argument("recipe", type=click.Path(path_type=Path))
-@click.option("--set", "overrides", multiple=True, metavar="A.B=C", help="Override one knob; may be repeated.")
+@RECIPE
+@SET
 @click.option("--run-dir", type=click.Path(path_type=Path), help="Folder of the run; runs/NAME by default.")
 @click.option("--resume", is_flag=True, help="Go on where the run stopped.")
-@click.option("--fresh", is_flag=True, help="Delete a run that is there and start over.")
+@click.option("--fresh", is_flag=True, help="Delete the run that is there and start over.")
 @click.option("--dry-run", is_flag=True, help="Validate everything, print the batch arithmetic, load nothing heavy.")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object, and nothing else.")
+@JSON
 def command(
     recipe: Path,
     overrides: tuple[str, ...],
@@ -27,16 +32,20 @@ def command(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Train the policy of RECIPE (a TOML file)."""
+    """Train the policy of RECIPE: a TOML file, or the name of a recipe that ships."""
     resolved = load_recipe(recipe, list(overrides))
     run_dir = run_dir or Path("runs") / resolved.name
     if dry_run:
         _show_plan(resolved, as_json)
         _note_run_dir(resolved, run_dir, resume, fresh)
         return
-    from quartet.runtime.run import run_recipe
+    if fresh:
+        _note_kept(resolved, run_dir, resume)
+    summary = _finished(resolved, run_dir) if resume else None
+    if summary is None:
+        from quartet.runtime.run import run_recipe
 
-    summary = run_recipe(resolved, run_dir, resume=resume, fresh=fresh, quiet=as_json)
+        summary = run_recipe(resolved, run_dir, resume=resume, fresh=fresh, quiet=as_json)
     if as_json:
         click.echo(json.dumps(summary))
         return
@@ -48,6 +57,23 @@ def command(
     console = Console()
     console.print(summary_table(summary))
     console.print(f"summary  {run_dir / 'summary.json'}\npicture  {draw_run(run_dir, summary)}")
+    console.print(f"next     quartet view {run_dir}", highlight=False, soft_wrap=True)
+
+
+def _finished(recipe: Recipe, run_dir: Path) -> "Summary | None":
+    """The summary of a run that has nothing left to do, and a word on how it goes on; None for any other run."""
+    from quartet.data.stop import higher_limit
+    from quartet.observe.summary import read_summary
+    from quartet.runtime.finished import finished_by
+
+    limit = finished_by(recipe, run_dir)
+    if limit is None:
+        return None
+    click.secho(f"{run_dir} is finished, nothing is started: {limit} is reached", fg="yellow", err=True)
+    summary = read_summary(run_dir)
+    higher = higher_limit(limit, summary["train_steps"], summary["train_seconds"]) if summary else higher_limit(limit)
+    click.secho(f"  -> it goes on with a higher limit, for instance {higher}", fg="yellow", err=True)
+    return summary
 
 
 def _note_run_dir(recipe: Recipe, run_dir: Path, resume: bool, fresh: bool) -> None:
@@ -58,6 +84,16 @@ def _note_run_dir(recipe: Recipe, run_dir: Path, resume: bool, fresh: bool) -> N
         check_run_dir(recipe, run_dir, resume=resume, fresh=fresh)
     except ConfigError as error:
         click.secho(f"note: without --dry-run this would be refused: {error}", fg="yellow", err=True)
+
+
+def _note_kept(recipe: Recipe, run_dir: Path, resume: bool) -> None:
+    """Name what lies in the run and is not deleted with it. Raises `ConfigError` as the run itself would."""
+    from quartet.runtime.run_dir import check_run_dir
+    from quartet.runtime.run_files import foreign_names
+
+    check_run_dir(recipe, run_dir, resume=resume, fresh=True)
+    if kept := foreign_names(run_dir):
+        click.secho(f"note: not of the run, and kept in {run_dir}: {', '.join(kept)}", fg="yellow", err=True)
 
 
 def _show_plan(recipe: Recipe, as_json: bool) -> None:
@@ -78,6 +114,7 @@ def _show_plan(recipe: Recipe, as_json: bool) -> None:
         f"at most {train.max_tokens_per_microbatch} tokens per microbatch\n"
         f"staleness: no fresh token older than {recipe.admission.max_lag} versions is trained; at most "
         f"{numbers['max_groups_ahead']} groups = {numbers['max_rollouts_ahead']} rollouts ahead of the trainer\n"
+        f"schedule {recipe.admission.schedule}, stragglers {recipe.stragglers.rule}\n"
         f"sampler {control.sampler}, allocator {control.allocator}, horizon {' + '.join(control.horizon)}, "
         f"filters {' + '.join(recipe.filter.names) or 'none'}, replay {recipe.replay.name}\n"
         f"{numbers['families']} task families, {numbers['train_tasks']} training tasks, "

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from quartet.config.section import Fraction, Names, Positive, PositiveFloat, Section
-from quartet.types import OnLate
+from quartet.types import OnLate, ScheduleName
 
 
 class Vade(Section):
@@ -87,11 +87,17 @@ class Control(Section):
 
 
 class Admission(Section):
-    """Bounded staleness."""
+    """When work starts, and bounded staleness."""
 
+    schedule: ScheduleName = "rollout_wise"
+    """When a group may start and when engines take new weights. `rollout_wise`: a rollout starts as soon as a session
+    is free, weights change with requests in flight. `task_wise`: the same, but a group starts only when there are
+    sessions for all its rollouts. `one_step_off`: one batch is generated while the one before it is trained, weights
+    change between batches. `batch_synchronous`: generate a batch, train it, load its policy, one after the other."""
     max_lag: Annotated[int, Field(ge=0)] = 2
     """No fresh token more than this many versions old is trained on; `replay.max_lag` is the bound of replayed ones. 0
-    is synchronous training."""
+    is synchronous training. With `rollout_wise` and `task_wise` it is the pace too: max_lag + 1 batches on their
+    way."""
     on_late: OnLate = "mask"
     """What becomes of a group that outlives its pace: `mask` leaves its too old tokens out of loss and denominator;
     `wait` holds the next policy back until it has ended (at `group_deadline_seconds` at the latest) and masks what is

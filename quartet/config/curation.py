@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from quartet.config.section import Fraction, Names, Positive, Section
+from quartet.config.section import Fraction, LocalPath, Names, Positive, Section
 from quartet.types import ReplayRule
 
 
@@ -58,7 +58,7 @@ class Replay(Section):
     """`none`, or `success_pool`: a stored success joins a group of the same task in which all rollouts failed."""
     rule: ReplayRule = ReplayRule.STORED
     """What its importance weight is taken from: `stored` the recorded log-probs, `recompute` nothing (weight 1)."""
-    demonstrations: str = ""
+    demonstrations: LocalPath = ""
     """File of successes that are in the pool from the start: chat-format JSONL whose lines name their task, or what
     `quartet ledger export` writes. Format and checks: docs/exchange.md."""
     demonstration_rule: ReplayRule = ReplayRule.RECOMPUTE

@@ -7,8 +7,9 @@ from pydantic import model_validator
 from quartet.config.control import Admission, Control
 from quartet.config.curation import Filter, Replay
 from quartet.config.rollouts import Engine, Env, Model, Rollout
-from quartet.config.running import Disk, Evaluation, Ledger, Runtime
+from quartet.config.running import Disk, Evaluation, Ledger, Observe, Runtime
 from quartet.config.section import Section
+from quartet.config.stragglers import Stragglers
 from quartet.config.training import Advantage, Loss, Sft, Train
 
 
@@ -16,20 +17,25 @@ class Recipe(Section):
     """One run, whole."""
 
     config_version: Literal[1] = 1
+    """Of the form of this file."""
     name: str
+    """Of the run; its folder is `runs/NAME` unless told otherwise."""
     seed: int = 0
+    """Of everything that is drawn: tasks, samples, weights that are made anew."""
     model: Model
     env: Env
     rollout: Rollout = Rollout()
     engine: Engine = Engine()
     control: Control = Control()
     admission: Admission = Admission()
+    stragglers: Stragglers = Stragglers()
     filter: Filter = Filter()
     train: Train = Train()
     advantage: Advantage = Advantage()
     loss: Loss = Loss()
     replay: Replay = Replay()
     evaluation: Evaluation = Evaluation()
+    observe: Observe = Observe()
     disk: Disk = Disk()
     ledger: Ledger = Ledger()
     runtime: Runtime = Runtime()
@@ -38,9 +44,25 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _consistent(self) -> "Recipe":
         if self.control.rollouts_per_group < self.admission.min_rollouts_per_group:
-            raise ValueError("control.rollouts_per_group is smaller than admission.min_rollouts_per_group")
+            raise ValueError(
+                f"control.rollouts_per_group = {self.control.rollouts_per_group} is smaller than "
+                f"admission.min_rollouts_per_group = {self.admission.min_rollouts_per_group}"
+                " -> raise the first, or lower the second"
+            )
         if self.control.train_seeds_per_family > self.evaluation.first_seed:
             raise ValueError("training seeds reach into the held-out seeds: raise evaluation.first_seed")
+        if self.observe.sinks and self.runtime.kind == "synchronous":
+            raise ValueError("observe.sinks need runtime.kind = 'processes'; `quartet sink` shows a run that is over")
+        if self.evaluation.min_tokens > self.rollout.max_tokens:
+            raise ValueError("evaluation.min_tokens is larger than rollout.max_tokens")
+        if self.rollout.stop_strings and self.engine.kind != "torch":
+            raise ValueError("rollout.stop_strings needs engine.kind = 'torch': servers end a text, and not its tokens")
+        if self.runtime.kind == "synchronous" and self.engine.kind != "torch":
+            raise ValueError(
+                "runtime.kind = 'synchronous' runs the engine 'torch' only: it needs the model in its process"
+            )
+        if self.engine.kind == "openai" and not self.engine.openai.url:
+            raise ValueError("engine.kind = 'openai' needs engine.openai.url")
         if self.control.allocator == "dynamic":
             least, most = self.control.dynamic_rollouts.min_rollouts, self.control.rollouts_per_group
             if not self.admission.min_rollouts_per_group <= least <= most:
@@ -52,6 +74,43 @@ class Recipe(Section):
                 raise ValueError("control.statistics_window_rollouts is smaller than control.rollouts_per_group")
         return self
 
+    @model_validator(mode="after")
+    def _a_response_leaves_room_for_its_prompt(self) -> "Recipe":
+        response, context = self.rollout.max_tokens, self.engine.max_context_tokens
+        if response >= context:
+            raise ValueError(
+                f"rollout.max_tokens = {response} leaves no room for a prompt in engine.max_context_tokens = {context}"
+                " -> lower the first, or raise the second as far as the model goes"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _old_tokens_are_allowed(self) -> "Recipe":
+        admission = self.admission
+        if admission.schedule == "one_step_off" and admission.max_lag < 1:
+            raise ValueError(
+                "admission.schedule one_step_off trains tokens one version old: set admission.max_lag >= 1"
+            )
+        if self.stragglers.rule == "april":
+            if admission.schedule != "batch_synchronous" or admission.max_lag < 1:
+                raise ValueError(
+                    "stragglers.rule april needs admission.schedule batch_synchronous and, because recycled tokens are "
+                    "older, admission.max_lag >= 1"
+                )
+            if admission.on_late == "wait":
+                raise ValueError("stragglers.rule april and admission.on_late wait would wait for each other")
+        return self
+
+    @model_validator(mode="after")
+    def _engines_can_be_placed(self) -> "Recipe":
+        if self.engine.replicas > 1 and self.runtime.kind == "synchronous":
+            raise ValueError("engine.replicas above 1 needs runtime.kind processes")
+        if self.engine.replicas > 1 and self.runtime.engine_port:
+            raise ValueError("engine.replicas above 1 needs runtime.engine_port = 0: each engine takes a free port")
+        if self.engine.replicas > 1 and (self.engine.kind == "openai" or self.engine.vllm.url):
+            raise ValueError("engine.replicas above 1 needs engines that Quartet starts: a URL names one server only")
+        return self
+
     @property
     def rollouts_per_batch(self) -> int:
         """R = G groups x N rollouts."""
@@ -59,8 +118,30 @@ class Recipe(Section):
 
     @property
     def max_groups_ahead(self) -> int:
-        """Groups that may be open, waiting or in training at once: (max_lag + 1) x groups per batch."""
-        return (self.admission.max_lag + 1) * self.train.groups_per_batch
+        """Groups that the schedule lets be open, waiting or in training at once: batches x groups per batch.
+
+        One batch where generating and training take turns, two where one is generated while another one is trained,
+        otherwise max_lag + 1.
+        """
+        batches = {"batch_synchronous": 1, "one_step_off": 2}.get(self.admission.schedule, self.admission.max_lag + 1)
+        return batches * self.train.groups_per_batch
+
+    @property
+    def engine_modules(self) -> list[str]:
+        """Names of the engine processes: `engine`, `engine-2`, ..."""
+        return ["engine", *(f"engine-{number}" for number in range(2, self.engine.replicas + 1))]
+
+    @property
+    def modules(self) -> list[str]:
+        """Names of all module processes that training starts."""
+        sinks = [f"sink-{name}" for name in self.observe.sinks]
+        return ["env", *self.engine_modules, "worker", "manager", "trainer", *sinks]
+
+    @property
+    def max_recycles(self) -> int:
+        """How often a rollout goes back to the queue with what it has."""
+        knob = self.stragglers.april.max_recycles
+        return self.admission.max_lag if knob is None else knob
 
 
 RESUMABLE_KNOBS = (
@@ -76,6 +157,7 @@ RESUMABLE_KNOBS = (
     "evaluation.episodes_per_family_during",
     "evaluation.control",
     "replay.demonstrations",
+    "observe",
     "disk",
     "runtime",
     "engine",

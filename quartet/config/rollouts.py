@@ -1,16 +1,16 @@
 """Knobs of what makes rollouts: policy, environments, agent loop, engine."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from quartet.config.section import Positive, PositiveFloat, Section
+from quartet.config.section import LocalPath, Positive, PositiveFloat, Section
 
 
 class Model(Section):
     """The policy's weights and tokenizer."""
 
-    path: str
+    path: LocalPath
     """Folder of a causal language model in Hugging Face format (config.json, *.safetensors, tokenizer)."""
     trust_remote_code: bool = False
     """Run Python code that came with the model. Off unless you ask for it."""
@@ -20,9 +20,9 @@ class Env(Section):
     """Environment cluster."""
 
     name: str
-    """Registered environment: `miniwob`, `bandit`, `locks`."""
+    """Registered environment: `miniwob`, `bandit`, `locks`, `desk`."""
     suite: str = ""
-    """Named suite of task families of that environment, for example `miniwob-24`."""
+    """Named suite of task families of that environment, for example `miniwob-24`; of `desk` the path of a workload."""
     families: list[str] = []
     """Task families to use; empty means all families of the suite."""
     sessions: Positive = 8
@@ -45,23 +45,75 @@ class Rollout(Section):
     """Longest response of one turn, in tokens."""
     temperature: Annotated[float, Field(ge=0)] = 1.0
     """Sampling temperature of training rollouts; 0 is greedy."""
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Nucleus sampling; 1 samples from the whole distribution."""
+    stop_strings: list[Annotated[str, Field(min_length=1)]] = []
+    """A response also ends with the token that completes one of these; special tokens count as text."""
     episode_timeout_seconds: PositiveFloat = 120.0
-    """A rollout that takes longer ends as `truncated_time`."""
+    """A rollout that takes longer ends as `truncated_time`. It is the only limit of a response's time: models that need
+    minutes for one need more."""
     lease_seconds: PositiveFloat = 30.0
-    """A rollout without progress for this long goes back to the queue."""
+    """A rollout without progress for this long goes back to the queue: more than the longest environment step. A
+    response may take longer: an engine that is well says so meanwhile, and that is progress. One that is silent or
+    stays away for four fifths of it is an `error_engine`."""
     max_attempts: Positive = 3
     """How often an infrastructure error is retried, first attempt included."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_truncated_sampling(cls, knobs: Any) -> Any:
+        """What changes nothing is taken away: recipes of runs that began earlier say `top_p = 1`."""
+        if not isinstance(knobs, dict):
+            return knobs
+        whole = {"top_p": 1, "top_k": 0, "min_tokens": 0}
+        for name in sorted(whole.keys() & knobs.keys()):
+            if knobs[name] != whole[name]:
+                raise ValueError(
+                    f"{name} = {knobs[name]} samples from a part of the distribution; the trainer computes log-probs "
+                    "of the whole, and every importance ratio would be wrong by the mass of that part: evaluation "
+                    f"may do it, with evaluation.{name}"
+                )
+        return {name: value for name, value in knobs.items() if name not in whole}
+
+
+class Vllm(Section):
+    """The engine `vllm`."""
+
+    url: str = ""
+    """A server that is up already, started as docs/engines.md says; empty starts one on this machine and watches it."""
+    python: str = ""
+    """Python interpreter of an environment that has vLLM; empty is the one that runs Quartet."""
+    arguments: list[str] = []
+    """More arguments for the server that is started, for example `["--tensor-parallel-size", "2"]`."""
+    start_timeout_seconds: PositiveFloat = 900.0
+    """A server that does not answer by then is ended, and the run with it."""
+
+
+class OpenAI(Section):
+    """The engine `openai`."""
+
+    url: str = ""
+    """Where the server listens, without `/v1`."""
+    model: str = ""
+    """The server's name for the policy; empty is the first one that it lists."""
+    api_key_variable: str = ""
+    """Environment variable that holds the server's key; the key itself would be written into the run."""
+    reload: Literal["none", "update_weights_from_disk"] = "none"
+    """How the server takes new weights: `update_weights_from_disk` is SGLang's route. A server that takes none serves
+    evaluation only."""
 
 
 class Engine(Section):
     """Inference engine."""
 
-    kind: Literal["torch"] = "torch"
-    """`torch`: embedded, any causal language model of `transformers`."""
+    kind: Literal["torch", "vllm", "openai"] = "torch"
+    """`torch`: embedded, any causal language model of `transformers`. `vllm`: a vLLM server (`engine.vllm`).
+    `openai`: any server with OpenAI's completion API and token ids (`engine.openai`)."""
+    replicas: Positive = 1
+    """Engine processes, each with all the weights. A request goes to the one with the least work, or to the one that
+    had its conversation; one that dies loses no request."""
     max_slots: Positive = 32
-    """Requests decoded together."""
+    """Requests that one engine decodes together. The engine `torch` keeps room for all of them up to the length of the
+    longest one in flight, and nothing bounds that but this: at most max_slots x max_context_tokens tokens, each of
+    2 x layers x kv_heads x head_dim numbers."""
     max_context_tokens: Positive = 1024
     """Prompt and response together; a longer prompt is refused, never cut."""
     threads: Positive = 1
@@ -71,3 +123,16 @@ class Engine(Section):
     One token takes 2 x layers x kv_heads x head_dim numbers."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of weights, keys and values. bfloat16 is faster and no longer agrees with the trainer to 1e-4 nats."""
+    old_cache: Literal["recompute", "keep"] = "recompute"
+    """What requests in flight have computed when new weights come: `recompute` computes it again, so that each token is
+    of its own version alone; `keep` goes on with it. The engine `openai` always recomputes."""
+    step_timeout_seconds: PositiveFloat = 60.0
+    """A step of the engine `torch`, or its exchange of weights, that takes longer is a hang: the process ends and is
+    started again. Below `rollout.episode_timeout_seconds`, so that rollouts outlast that."""
+    load_timeout_seconds: PositiveFloat = 900.0
+    """Reading and proving a policy may take the engine `torch` this long; then its process ends and is started
+    again."""
+    vllm: Vllm = Vllm()
+    """Of kind `vllm`."""
+    openai: OpenAI = OpenAI()
+    """Of kind `openai`."""

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
-from quartet.config.section import Positive, PositiveFloat, Section
+from quartet.config.section import Names, Positive, PositiveFloat, Section
 
 
 class Evaluation(Section):
@@ -21,6 +21,12 @@ class Evaluation(Section):
     """Held-out seeds start here; a recipe whose training seeds reach it is refused."""
     before_and_after: bool = True
     """Evaluate before and after training."""
+    top_k: Annotated[int, Field(ge=0)] = 0
+    """Sampled evaluation draws from this many most likely tokens; 0 is all. Training always draws from all."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Sampled evaluation draws from the fewest most likely tokens whose mass reaches this; 1 is all."""
+    min_tokens: Annotated[int, Field(ge=0)] = 0
+    """In evaluation no response ends with one of its first this many tokens."""
     control: bool = False
     """After training, train the initial policy on `sft.data` for the same wall time and evaluate it as well."""
 
@@ -34,6 +40,9 @@ class Disk(Section):
     """Newest trainer checkpoints kept on disk."""
     max_blob_megabytes: Positive = 2000
     """When blobs outgrow this, screenshots of trained or dropped rollouts go first; then the run stops, explained."""
+    max_token_values_megabytes: Annotated[int, Field(ge=0)] = 100
+    """What the trainer computed for each trained token (its log-prob, its entropy; 4 bytes a token) is kept for the
+    viewer. The oldest train steps' go first; 0 keeps none."""
     max_record_age_seconds: Annotated[float, Field(gt=0)] | None = None
     """Records of rollouts whose groups are over are deleted at this age; their rows stay. Unset, they are kept. It must
     be longer than the time between two checkpoints: after a crash the batches since the last one are trained again. An
@@ -63,6 +72,18 @@ class Runtime(Section):
     receipts: bool = False
     """Worker and trainer write hashes of what they append and train into `receipts/`, for an audit that does not trust
     the ledger. All weights are hashed at every train step."""
+
+
+class Observe(Section):
+    """What is recorded of a run, and where else it is shown."""
+
+    sinks: Names = []
+    """Where metrics or spans are shown besides the run's folder: `tensorboard`, `wandb`, `prometheus`,
+    `opentelemetry`; each a process of its own, which can fail without harm."""
+    rollouts_per_span: Positive = 1
+    """Spans of one rollout in this many are recorded; the metrics count every rollout."""
+    prometheus_port: Annotated[int, Field(ge=0, le=65535)] = 9464
+    """Port on this machine at which `prometheus` answers; 0 picks a free one, which the log names."""
 
 
 class Ledger(Section):

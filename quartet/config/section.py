@@ -1,8 +1,9 @@
 """What the sections of a recipe are made of."""
 
+from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 Positive = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
@@ -16,6 +17,18 @@ def _as_list(value: object) -> object:
 
 Names = Annotated[list[str], BeforeValidator(_as_list)]
 """One name or several."""
+
+
+class PathMark:
+    """Marks a knob whose value is a path: in a recipe's file a relative one begins at that file's folder."""
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).resolve()) if path else path
+
+
+LocalPath = Annotated[str, AfterValidator(_absolute), PathMark()]
+"""A file or folder; empty where there is none. Absolute once it is in a recipe, so a run means the same everywhere."""
 
 
 class Section(BaseModel):

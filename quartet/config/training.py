@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from quartet.config.section import Fraction, Positive, PositiveFloat, Section
+from quartet.config.section import Fraction, LocalPath, Positive, PositiveFloat, Section
 
 
 class Train(Section):
@@ -17,7 +17,8 @@ class Train(Section):
     epochs: Positive = 1
     """Passes over one batch."""
     max_tokens_per_microbatch: Positive = 4096
-    """Prompt and response tokens of one forward pass, padding included."""
+    """Prompt and response tokens of one forward pass; a prompt that branches share counts once. Attention, where each
+    branch has its prompt to itself and is padded to the longest, sees at most 4 times as many positions."""
     learning_rate: PositiveFloat = 3e-4
     """Peak learning rate of AdamW."""
     warmup_steps: Annotated[int, Field(ge=0)] = 0
@@ -37,7 +38,8 @@ class Train(Section):
     max_train_steps: Positive = 1000
     """Training ends after this many train steps."""
     max_seconds: PositiveFloat = 36000.0
-    """Wall time of training; the step in progress is finished."""
+    """Wall time of training, over all resumes, from the moment when all modules are up; the step in progress is
+    finished."""
     min_turn_entropy_percentile: Annotated[int, Field(ge=0, lt=100)] = 0
     """Only turns whose mean token entropy is at or above this percentile of their group's turns are trained: DART uses
     20. 0 trains all and saves a forward pass."""
@@ -90,10 +92,10 @@ class Loss(Section):
 class Sft(Section):
     """Supervised fine-tuning (`quartet sft`), the cold start."""
 
-    data: str = ""
+    data: LocalPath = ""
     """Chat-format JSONL: {"messages": [{"role", "content"}, ...]} per line; only assistant tokens are trained. Empty,
     with `steps` 0: copying alone."""
-    output: str = ""
+    output: LocalPath = ""
     """Folder the policy is written to."""
     copy_steps: Annotated[int, Field(ge=0)] = 0
     """Warm-up: this many steps of copying random sequences before the first demonstration."""

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, free space, and the error of a full disk."""
+"""Files that are whole or not there, free space, and the errors of a disk that is full or refuses."""
 
 import errno
 import shutil
@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from quartet.errors import SetupError
+from quartet.errors import ConfigError, SetupError
 
 STOPPED_BY_DISK = "disk: "
 """How the reason of a stop for lack of space begins; the run then ends with the exit code of `SetupError`."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @contextmanager
@@ -19,6 +20,15 @@ def whole_file(path: Path) -> Iterator[Path]:
     fresh = path.with_name(path.name + ".writing")
     yield fresh
     fresh.replace(path)
+
+
+@contextmanager
+def usable_output(path: Path) -> Iterator[None]:
+    """Around what makes or writes `path`, which the user named. Raises `ConfigError` where no such place can be."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError, FileExistsError, IsADirectoryError) as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}", "name another place") from error
 
 
 def free_megabytes(folder: Path) -> float:
@@ -35,8 +45,11 @@ def raise_if_full(error: OSError, path: Path) -> None:
         ) from error
 
 
-def full_disk_error(error: OSError) -> SetupError | None:
-    """What to tell the user when `error`, from anywhere, means a lack of space; None when it means something else."""
+def disk_error(error: OSError) -> SetupError | None:
+    """What to tell the user when `error`, from anywhere, means a lack of space or of the right to a file; None when it
+    means something else."""
+    if error.errno in _REFUSED and error.filename:
+        return SetupError(f"no right to {error.filename}: {error.strerror}", "name another place, or change its rights")
     if error.errno not in _FULL:
         return None
     what = f"cannot write {error.filename}" if error.filename else "cannot write"

@@ -1,6 +1,7 @@
 """Held-out evaluation: greedy rollouts on seeds that training never draws."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
@@ -8,7 +9,14 @@ from quartet.env import turn_limit
 from quartet.observe.record import Recorder
 from quartet.types import Purpose, RolloutPlan, Task
 
+EVALUATION_MARKER = "evaluation"
+"""An empty file that tells an evaluation's folder, which may be overwritten, from a training run's."""
 _DURING = "during/"
+
+
+def is_evaluation(run_dir: Path) -> bool:
+    """Whether a run's folder belongs to `quartet eval`: nothing is trained there."""
+    return (run_dir / EVALUATION_MARKER).exists()
 
 
 def admit_evaluation(

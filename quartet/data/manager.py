@@ -5,6 +5,7 @@ when training ends. It holds no state of its own that matters: killed and starte
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from quartet.config import Recipe
@@ -17,9 +18,11 @@ from quartet.data.evaluation import PeriodicEvaluation
 from quartet.data.filter import FILTERS
 from quartet.data.filter.judge import Judge
 from quartet.data.ledger import Ledger
+from quartet.data.phase import TRAINING, wait_in
 from quartet.data.replay import REPLAYS
 from quartet.data.retention import Retention
 from quartet.data.stop import StopRule
+from quartet.data.straggler import make_straggler_rule
 from quartet.env import suite_families
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
@@ -28,7 +31,6 @@ from quartet.types import GroupState, RolloutPlan
 
 SWEEP_SECONDS = 10.0
 """Pause between looks at the disk."""
-TRAINING = "training"
 
 
 class DataManager:
@@ -66,11 +68,12 @@ class DataManager:
         filters = {name: lookup("filter", name, FILTERS)(recipe.filter) for name in recipe.filter.names}
         self._judge = Judge(ledger, filters, recipe.admission.min_rollouts_per_group)
         self._replay = lookup("replay", recipe.replay.name, REPLAYS)(recipe, ledger)
-        self._admission = Admission(recipe, ledger)
+        self._stragglers = make_straggler_rule(recipe)
+        self._admission = Admission(recipe, ledger, self._stragglers)
         self._evaluation = PeriodicEvaluation(recipe, ledger, recorder, families)
         self._retention = Retention(recipe.disk, ledger, ledger.run_dir, clock=clock)
         self._swept_at = 0.0
-        self._training_clock = TrainingClock(ledger, clock())
+        self._training_clock = TrainingClock(ledger, clock(), counts=self._trains())
         self._stop_rule = StopRule(recipe.train, ledger)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -83,15 +86,22 @@ class DataManager:
     def tick(self) -> bool:
         """One round of everything; True when anything changed. Outside the training phase nothing new is started."""
         self._presence.beat()
-        training = self._ledger.value("phase", TRAINING) == TRAINING
-        self._training_clock.tick(self._time(), counts=training)
+        self._count_time()
         changed = self._expire() | self._close_groups() | self._evaluation.record_finished()
-        if training:
+        phase = self._ledger.value("phase", TRAINING)
+        if phase == TRAINING:
             changed |= self._train()
         else:
-            self._presence.waits("the training phase", "the evaluation is done")
+            self._presence.waits(*wait_in(phase, "the training phase", "it begins"))
         self._sweep()
+        self._count_time()  # it ends with the request to stop, which may be ours
         return changed
+
+    def _count_time(self) -> None:
+        self._training_clock.tick(self._time(), counts=self._trains())
+
+    def _trains(self) -> bool:
+        return self._ledger.value("phase", TRAINING) == TRAINING and self._ledger.stop_reason() is None
 
     def _train(self) -> bool:
         """Evaluate, stop, or admit, whichever is due."""
@@ -116,6 +126,10 @@ class DataManager:
         return bool(closable or closed)
 
     def _decide(self, group_id: int) -> None:
+        with self._recorder.span("judge", trace=f"group {group_id}"):
+            self._judge_group(group_id)
+
+    def _judge_group(self, group_id: int) -> None:
         group = self._ledger.load_group(group_id)
         composed = self._replay.compose(group)
         # Stored before the verdict: killed in between, the group is judged again and the success is not forgotten.
@@ -124,16 +138,16 @@ class DataManager:
         self._sampler.observe(group)
         members = [member.trajectory for member in group.members]
         self._recorder.metric(
-            "group",
+            "data",
             group_id=group_id,
             family=group.task.family,
             seed=group.task.seed,
-            trainable=state is GroupState.TRAINABLE,
+            group_trainable=state is GroupState.TRAINABLE,
             dropped=reason,
-            members=len(members),
-            replayed=sum(member.replay is not None for member in composed.members),
-            successes=sum(member.success for member in members),
-            reward_mean=sum(member.reward for member in members) / len(members) if members else None,
+            group_members=len(members),
+            group_replayed=sum(member.replay is not None for member in composed.members),
+            group_successes=sum(member.success for member in members),
+            group_reward_mean=sum(member.reward for member in members) / len(members) if members else None,
         )
 
     def _admit(self) -> bool:
@@ -142,15 +156,18 @@ class DataManager:
             self._presence.waits(capacity.waiting_for, capacity.ends_when)
             return False
         self._presence.working("admitting groups")
-        for task in self._sampler.pick(capacity.groups):
-            self._ledger.admit(
-                RolloutPlan(
-                    task=task,
-                    num_rollouts=self._allocator.plan(task),
-                    max_turns=self._horizon.max_turns(task),
-                    temperature=self._recipe.rollout.temperature,
+        with self._recorder.span("admit", groups=capacity.groups):
+            for task in self._sampler.pick(capacity.groups):
+                quorum = self._stragglers.quorum(self._allocator.plan(task))
+                self._ledger.admit(
+                    RolloutPlan(
+                        task=task,
+                        num_rollouts=quorum.queued,
+                        enough=quorum.enough,
+                        max_turns=self._horizon.max_turns(task),
+                        temperature=self._recipe.rollout.temperature,
+                    )
                 )
-            )
         return True
 
     def _sweep(self) -> None:
@@ -164,9 +181,5 @@ class DataManager:
 
 async def run_manager(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None:
     """The data manager as a process: work until `stop`."""
-    ledger, recorder = Ledger.open(run_dir), Recorder(run_dir, "manager")
-    try:
-        await DataManager(recipe, ledger, recorder, Presence(ledger, "manager")).run(stop)
-    finally:
-        recorder.close()
-        ledger.close()
+    with closing(Ledger.open(run_dir)) as ledger, Recorder(run_dir, "manager") as recorder:
+        await DataManager(recipe, ledger, recorder, Presence(ledger, "manager", recorder=recorder)).run(stop)

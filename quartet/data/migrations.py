@@ -1,6 +1,6 @@
 """Steps from one schema version to the next, run inside the transaction that opens an older ledger.
 
-Ledgers of versions 1 and 2 are SQLite files; PostgreSQL begins with version 3.
+Ledgers of versions 1 and 2 are SQLite files. PostgreSQL begins with version 3, so from there on a step is for both.
 """
 
 import sqlalchemy as sa
@@ -45,6 +45,12 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         " WHERE screenshots_blob IS NOT NULL",
         "CREATE INDEX policies_on_disk ON policies (version) WHERE deleted = 0",
         "CREATE INDEX policies_by_success ON policies (success) WHERE success IS NOT NULL",
+    ),
+    3: (
+        "ALTER TABLE groups ADD COLUMN enough INTEGER NOT NULL DEFAULT 0",
+        "UPDATE groups SET enough = num_rollouts",
+        "ALTER TABLE rollouts ADD COLUMN recycled INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE rollouts ADD COLUMN partial TEXT NOT NULL DEFAULT ''",
     ),
 }
 """SQL that turns a ledger of this version into the next one."""

@@ -14,6 +14,10 @@ class AppendOutcome(StrEnum):
     """It ended in an infrastructure error and the rollout gets another attempt."""
     LATE = "late"
     """Its group had closed already: stored, never added."""
+    RECYCLED = "recycled"
+    """It is unfinished and goes on in another attempt."""
+    EVICTED = "evicted"
+    """It is unfinished and was recycled too often: cancelled."""
 
 
 class ModuleRow(Struct, frozen=True, kw_only=True):
@@ -123,16 +127,32 @@ class Totals(Struct, frozen=True, kw_only=True):
     masked_tokens: int
     """Response tokens of committed batches that were left out because they were too old, as the trainer reported it."""
     held_back_seconds: float
-    """How long committed batches waited for stragglers (`admission.on_late` "wait"), as the trainer reported it."""
+    """How long committed batches waited for due groups (`admission.on_late` "wait"), as the trainer reported it."""
     groups: dict[str, int]
     """Training groups by state."""
     dropped_by_reason: dict[str, int]
     """Dropped training groups by reason."""
     attempts: dict[str, int]
-    """Stored trajectories by kind: final, retried, late, superseded."""
+    """Stored trajectories by `TrajectoryKind`."""
     replayed: int
     """Uses of role `replay` in committed batches."""
     lost: int
     """Appended trajectories that were neither trained on nor dropped with a reason, nor can still be. Must be 0."""
     trained_twice: int
     """Rollouts that two committed uses of role `fresh` trained on. Must be 0."""
+
+
+class Cost(Struct, frozen=True, kw_only=True):
+    """Training rollouts and their tokens."""
+
+    rollouts: int
+    prompt_tokens: int
+    response_tokens: int
+
+
+class EvaluationTime(Struct, frozen=True, kw_only=True):
+    """One held-out evaluation: its tag, the newest policy version when it was admitted, and when (Unix seconds)."""
+
+    tag: str
+    version: int
+    created_at: float

@@ -24,7 +24,7 @@ from sqlalchemy import (
     text,
 )
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Raised whenever a table changes, together with a step in `migrations.py`; a ledger of a newer version is refused."""
 
 
@@ -38,6 +38,10 @@ class TrajectoryKind(StrEnum):
     """Its group had already closed: stored, never added."""
     SUPERSEDED = "superseded"
     """Its lease was lost to a later attempt."""
+    PARTIAL = "partial"
+    """It was recalled; the rollout went back to the queue, and the next attempt goes on from here."""
+    EVICTED = "evicted"
+    """It was recalled once too often; the rollout was cancelled."""
 
 
 metadata = MetaData()
@@ -92,6 +96,7 @@ groups = Table(
     Column("task_seed", BigInteger().with_variant(Integer, "sqlite"), nullable=False),
     Column("params", JSON, nullable=False),
     Column("num_rollouts", Integer, nullable=False),
+    Column("enough", Integer, nullable=False),  # countable members with which it closes
     Column("max_turns", Integer, nullable=False),
     Column("temperature", Float, nullable=False),
     Column("state", Text, nullable=False),
@@ -130,6 +135,8 @@ rollouts = Table(
     Column("state", Text, nullable=False),
     Column("status", Text, nullable=False, default=""),
     Column("attempt", Integer, nullable=False, default=0),  # the fence: grows at every claim
+    Column("recycled", Integer, nullable=False, default=0),  # how many of the attempts were recalled
+    Column("partial", Text, nullable=False, default=""),  # blob of what the last of these had sampled
     Column("worker", Text, nullable=False, default=""),
     Column("deadline", Float),
     Column("finished_at", Float),

@@ -15,12 +15,12 @@ from quartet.types import BatchState, GroupState, RolloutState
 TRANSITIONS: dict[str, dict[tuple[StrEnum, StrEnum], str]] = {
     "rollouts": {
         (RolloutState.QUEUED, RolloutState.LEASED): "a worker claims it",
-        (RolloutState.LEASED, RolloutState.QUEUED): "lease expired or given back, or a retry",
-        (RolloutState.LEASED, RolloutState.FINISHED): "appended, or its group closed",
+        (RolloutState.LEASED, RolloutState.QUEUED): "lease expired or given back, a retry, or recycled",
+        (RolloutState.LEASED, RolloutState.FINISHED): "appended, evicted, or its group closed",
         (RolloutState.QUEUED, RolloutState.FINISHED): "its group closed",
     },
     "groups": {
-        (GroupState.OPEN, GroupState.CLOSED): "all members finished, or the deadline",
+        (GroupState.OPEN, GroupState.CLOSED): "all or enough members finished, or the deadline",
         (GroupState.OPEN, GroupState.DROPPED): "training ended",
         (GroupState.CLOSED, GroupState.TRAINABLE): "the filters let it pass",
         (GroupState.CLOSED, GroupState.DROPPED): "a filter's reason",

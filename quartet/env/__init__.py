@@ -3,7 +3,8 @@
 An adapter is registered by name here and imported only when a recipe names it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from quartet import config
@@ -24,6 +25,8 @@ class Adapter(NamedTuple):
     """Turns that the hardest task of a family needs, and a few to spare; None where nobody said."""
     observation_format: int = 1
     """Raised by who changes the texts of goals and pages: what was recorded before then reads differently."""
+    first_knobs: Mapping[str, Mapping[str, object]] = MappingProxyType({})
+    """What a first recipe sets besides its defaults, by section: `quartet init` writes it."""
 
 
 def make_pool(env: config.Env) -> EnvPool:
@@ -59,22 +62,40 @@ def _miniwob() -> Adapter:
     from quartet.env.miniwob.env import MiniWobPool
     from quartet.env.miniwob.suite import families, max_turns, undemonstrated
 
-    return Adapter(MiniWobPool, families, undemonstrated, max_turns)
+    knobs = {
+        "env": {"suite": "miniwob-24"},
+        "rollout": {"max_turns": 16, "max_tokens": 40},
+        "control": {"horizon": ["suite"]},
+    }
+    return Adapter(MiniWobPool, families, undemonstrated, max_turns, first_knobs=knobs)
 
 
 def _bandit() -> Adapter:
     from quartet.env.bandit import BanditPool, families
 
-    return Adapter(BanditPool, families)
+    knobs = {"env": {"families": ["fixed"], "screenshots": False}, "rollout": {"max_turns": 1, "max_tokens": 8}}
+    return Adapter(BanditPool, families, first_knobs=knobs)
 
 
 def _locks() -> Adapter:
     from quartet.env.locks import LocksPool, families
 
-    return Adapter(LocksPool, families)
+    knobs = {"env": {"suite": "locks", "screenshots": False}, "rollout": {"max_turns": 8, "max_tokens": 8}}
+    return Adapter(LocksPool, families, first_knobs=knobs)
 
 
-ENVS: dict[str, Callable[[], Adapter]] = {"miniwob": _miniwob, "bandit": _bandit, "locks": _locks}
+def _desk() -> Adapter:
+    from quartet.env.desk import DeskPool, families
+
+    return Adapter(DeskPool, families, first_knobs={"env": {"screenshots": False}, "rollout": {"max_turns": 8}})
+
+
+ENVS: dict[str, Callable[[], Adapter]] = {"miniwob": _miniwob, "bandit": _bandit, "locks": _locks, "desk": _desk}
+
+
+def first_knobs(name: str) -> Mapping[str, Mapping[str, object]]:
+    """What a first recipe for this environment sets besides its defaults. Raises `ConfigError` with the nearest."""
+    return _adapter(name).first_knobs
 
 
 def _adapter(name: str) -> Adapter:

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from quartet.env.cdp import Connection
@@ -150,7 +151,7 @@ class Browser:
         """End the browser with all its processes and remove its profile; safe to call twice."""
         self._connection.close()
         await asyncio.to_thread(_reap, self.pid)
-        await asyncio.to_thread(shutil.rmtree, self._profile, ignore_errors=True)
+        await asyncio.to_thread(_remove, self._profile)
 
 
 def _spawn(program: str, flags: list[str], log: Path) -> tuple[int, int, int]:
@@ -176,6 +177,19 @@ def _spawn(program: str, flags: list[str], log: Path) -> tuple[int, int, int]:
         for fd in (their_read, their_write, high_read, high_write):
             os.close(fd)
     return pid, our_read, our_write
+
+
+def _remove(profile: Path) -> None:
+    """The profile, and what it points to: Chromium with windows keeps a socket in a folder of its own among the
+    machine's temporary files (the path of a socket must be short), and leaves it there when it is killed."""
+    socket = profile / "SingletonSocket"
+    if socket.is_symlink():
+        folder = socket.readlink().parent
+        for name in ("SingletonSocket", "SingletonCookie"):
+            (folder / name).unlink(missing_ok=True)
+        with suppress(OSError):  # gone already, or somebody put something else there
+            folder.rmdir()
+    shutil.rmtree(profile, ignore_errors=True)
 
 
 def _reap(pid: int) -> None:

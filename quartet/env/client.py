@@ -24,6 +24,7 @@ from msgspec import Struct
 from quartet.env.base import Env
 from quartet.env.protocol import ErrorData, Message, ObservationData, ResetData, StateData, StepData, encode
 from quartet.errors import EnvError
+from quartet.observe.trace import current_trace
 from quartet.types import Observation, StepResult, Task
 
 T = TypeVar("T", bound=Struct)
@@ -99,7 +100,14 @@ class RemoteEnv:
 
     async def reset(self, task: Task) -> Observation:
         """Start an episode, on a new connection if the old one is gone."""
-        data = ResetData(env=task.env, family=task.family, seed=task.seed, params=task.params, episode_id=task.key)
+        data = ResetData(
+            env=task.env,
+            family=task.family,
+            seed=task.seed,
+            params=task.params,
+            episode_id=task.key,
+            trace=current_trace(),
+        )
         await self.connect()
         try:
             answer = await self._request("reset", data)

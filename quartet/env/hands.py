@@ -27,9 +27,18 @@ class Hands:
 
     def __init__(self, page: Page) -> None:
         self._page = page
+        self._points: list[tuple[float, float]] = []
 
-    async def perform(self, action: Action) -> None:
-        """Do one action. Raises `ActionFailedError` when the page does not allow it, `EnvError` when the page fails."""
+    async def perform(self, action: Action) -> list[tuple[float, float]]:
+        """Do one action; returns where it pointed, in pixels: one place, both ends of a drag, none for keys.
+
+        Raises `ActionFailedError` when the page does not allow it, `EnvError` when the page fails.
+        """
+        self._points = []
+        await self._perform(action)
+        return self._points
+
+    async def _perform(self, action: Action) -> None:
         match action:
             case Click(target):
                 await self._click(target)
@@ -47,18 +56,18 @@ class Hands:
                 # Looking for one end may scroll the page, so the other is looked up last and the first once more.
                 await self._point(start)
                 there = await self._point(end)
-                await self._page.drag(await self._point(start), there)
+                await self._page.drag(self._pointed(await self._point(start)), self._pointed(there))
             case Done():
                 return
 
     async def _click(self, target: Target) -> None:
-        x, y = await self._point(target)
+        x, y = self._pointed(await self._point(target))
         adds = isinstance(target, Element) and await self._ask("adds", target.ref)
         await self._page.click(x, y, modifiers=MODIFIER_BITS["Control"] if adds else 0)
 
     async def _type(self, ref: int, text: str) -> None:
         place = await self._locate("locateField", ref)
-        await self._page.click(place["x"], place["y"])
+        await self._page.click(*self._pointed((place["x"], place["y"])))
         field = await self._ask("field", ref)
         if not field["ready"]:
             return  # The click changed the page, as a popup does: the observation shows it.
@@ -68,13 +77,18 @@ class Hands:
 
     async def _select(self, ref: int, option: str) -> None:
         place = await self._locate("locateOption", ref, option)
+        here = place["x"], place["y"]
         if "keys" in place:
-            await self._page.click(place["x"], place["y"])
+            await self._page.click(*self._pointed(here))
             await self._page.press(*place["keys"])
         elif not place["chosen"]:
-            await self._page.click(place["x"], place["y"], modifiers=MODIFIER_BITS["Control"] if place["adds"] else 0)
+            await self._page.click(*self._pointed(here), modifiers=MODIFIER_BITS["Control"] if place["adds"] else 0)
         if not await self._ask("chose", ref, option):
             raise ActionFailedError(f"could not select in [{ref}]")
+
+    def _pointed(self, point: tuple[float, float]) -> tuple[float, float]:
+        self._points.append(point)
+        return point
 
     async def _point(self, target: Target) -> tuple[float, float]:
         if isinstance(target, Point):

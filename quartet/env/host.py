@@ -7,7 +7,7 @@ worker that was killed never leaks an environment.
 
 import asyncio
 import logging
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from aiohttp import WSMsgType, web
@@ -19,7 +19,9 @@ from quartet.env.base import EnvPool
 from quartet.env.protocol import ErrorCode, ErrorData, encode
 from quartet.env.session import HostedSession
 from quartet.errors import SetupError
+from quartet.observe.lanes import Lanes
 from quartet.observe.presence import Presence
+from quartet.observe.record import Recorder
 
 LOG = logging.getLogger(__name__)
 REPORT_SECONDS = 0.5
@@ -38,10 +40,12 @@ class EnvHost:
         capacity: int,
         step_timeout_seconds: float,
         idle_timeout_seconds: float = 600.0,
+        recorder: Recorder | None = None,
     ) -> None:
         self._pool, self._name, self._capacity = pool, name, capacity
         self._step_timeout_seconds = step_timeout_seconds
         self._idle_timeout_seconds = idle_timeout_seconds
+        self._recorder, self._lanes = recorder, Lanes("session")
         self._runner: web.AppRunner | None = None
         self._handlers: set[asyncio.Task[object]] = set()
         self.url = ""
@@ -90,13 +94,14 @@ class EnvHost:
             return socket
         handler = asyncio.current_task()
         assert handler is not None
-        session = HostedSession(self._pool, self._step_timeout_seconds)
-        self._handlers.add(handler)
-        try:
-            await self._converse(socket, session)
-        finally:
-            await session.close()
-            self._handlers.discard(handler)
+        with self._lanes.take() as lane:
+            session = HostedSession(self._pool, self._step_timeout_seconds, self._recorder, lane)
+            self._handlers.add(handler)
+            try:
+                await self._converse(socket, session)
+            finally:
+                await session.close()
+                self._handlers.discard(handler)
         await socket.close()
         return socket
 
@@ -118,29 +123,33 @@ class EnvHost:
 
 async def run_env_host(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None:
     """The environment module as a process: serve until `stop`. Raises `SetupError` when it cannot start."""
-    ledger = Ledger.open(run_dir)
-    pool = make_pool(recipe.env)
-    host = EnvHost(
-        pool,
-        name=recipe.env.name,
-        capacity=recipe.env.sessions,
-        step_timeout_seconds=recipe.env.step_timeout_seconds,
-        # A client that was silent for as long as an episode may take has no episode.
-        idle_timeout_seconds=recipe.rollout.episode_timeout_seconds,
-    )
-    try:
-        # What cannot run at all (no browser) ends this process with advice, before any rollout fails for it.
-        await pool.release(await pool.acquire(), healthy=True)
-        await host.start(recipe.runtime.env_port)
-        presence = Presence(ledger, "env", url=host.url)
-        while not stop.is_set():
-            if host.sessions:
-                presence.working(f"serving {host.sessions} of {recipe.env.sessions} sessions")
-            else:
-                presence.waits("clients", "a rollout worker connects")
-            presence.beat()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), REPORT_SECONDS)
-    finally:
-        await host.stop()
-        ledger.close()
+    with closing(Ledger.open(run_dir)) as ledger, Recorder(run_dir, "env") as recorder:
+        pool = make_pool(recipe.env)
+        host = EnvHost(
+            pool,
+            name=recipe.env.name,
+            capacity=recipe.env.sessions,
+            step_timeout_seconds=recipe.env.step_timeout_seconds,
+            # A client that was silent for as long as an episode may take has no episode.
+            idle_timeout_seconds=recipe.rollout.episode_timeout_seconds,
+            recorder=recorder,
+        )
+        try:
+            # What cannot run at all (no browser) ends this process with advice, before any rollout fails for it.
+            await pool.release(await pool.acquire(), healthy=True)
+            await host.start(recipe.runtime.env_port)
+            await _report(host, recipe.env.sessions, Presence(ledger, "env", url=host.url, recorder=recorder), stop)
+        finally:
+            await host.stop()
+
+
+async def _report(host: EnvHost, sessions: int, presence: Presence, stop: asyncio.Event) -> None:
+    """Tell the others what the host does, until `stop`."""
+    while not stop.is_set():
+        if host.sessions:
+            presence.working(f"serving {host.sessions} of {sessions} sessions")
+        else:
+            presence.waits("clients", "a rollout worker connects")
+        presence.beat()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), REPORT_SECONDS)

@@ -42,6 +42,8 @@ class ResetData(Struct, kw_only=True):
     seed: int = 0
     params: dict[str, Any] = field(default_factory=dict)
     episode_id: str = ""
+    trace: str = ""
+    """Of the spans that the host records of the episode; empty: of none."""
 
     def task(self) -> Task:
         return Task(env=self.env, family=self.family, seed=self.seed, params=self.params)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from quartet.env.base import Env, EnvPool
 from quartet.env.protocol import ErrorCode, ErrorData, Message, ObservationData, ResetData, StateData, StepData, encode
 from quartet.errors import ConfigError, EnvError, QuartetError
+from quartet.observe.record import Recorder
 from quartet.types import Observation, Task
 
 T = TypeVar("T")
@@ -25,8 +27,10 @@ class RefusedError(Exception):
 class HostedSession:
     """Takes its environment at the first reset; after a failure the next reset takes a fresh one."""
 
-    def __init__(self, pool: EnvPool, timeout_seconds: float) -> None:
+    def __init__(self, pool: EnvPool, timeout_seconds: float, recorder: Recorder | None = None, lane: str = "") -> None:
+        """With a recorder every request is a span, in the row `lane`."""
         self._pool, self._timeout_seconds = pool, timeout_seconds
+        self._recorder, self._lane, self._trace = recorder, lane, ""
         self._env: Env | None = None
         self._busy = False
         self._in_episode = False
@@ -65,8 +69,8 @@ class HostedSession:
                 raise RefusedError(ErrorCode.UNKNOWN_TYPE, f"unknown message type {unknown!r}, expected {known}")
 
     async def _reset(self, data: ResetData) -> ObservationData:
-        self._in_episode = False
-        observation = await self._call(self._start(data.task()))
+        self._in_episode, self._trace = False, data.trace
+        observation = await self._call("reset", self._start(data.task()), task=data.episode_id)
         self._in_episode = True
         self._state = StateData(episode_id=data.episode_id, step_count=0)
         return ObservationData(observation=observation)
@@ -84,17 +88,18 @@ class HostedSession:
     async def _step(self, data: StepData) -> ObservationData:
         if self._env is None or not self._in_episode:
             raise RefusedError(ErrorCode.SESSION_ERROR, "no episode is running: send reset first")
-        result = await self._call(self._env.step(data.action))
+        result = await self._call("step", self._env.step(data.action), task=self._state.episode_id)
         self._state.step_count += 1
         self._in_episode = not (result.terminated or result.truncated)
         return ObservationData.of_step(result)
 
-    async def _call(self, call: Awaitable[T]) -> T:
+    async def _call(self, activity: str, call: Awaitable[T], *, task: str) -> T:
         """Await the environment within the time limit; a failure costs the session its environment."""
         self._busy = True
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                result = await call
+                with self._span(activity, task):
+                    result = await call
         except ConfigError as error:
             # The client asked for a task that does not exist: nothing broke.
             self._busy = False
@@ -106,3 +111,8 @@ class HostedSession:
             raise RefusedError(ErrorCode.EXECUTION_ERROR, what) from error
         self._busy = False
         return result
+
+    def _span(self, activity: str, task: str) -> AbstractContextManager[None]:
+        if self._recorder is None:
+            return nullcontext()
+        return self._recorder.span(activity, lane=self._lane, trace=self._trace, task=task)

@@ -6,8 +6,9 @@ from types import TracebackType
 from rich.console import Console
 from rich.live import Live
 
+from quartet.observe.alarms import Alarm, read_alarms
 from quartet.observe.panel import panel, plain_line
-from quartet.observe.status import StatusReader
+from quartet.observe.status import RunStatus, StatusReader
 
 PANEL_SECONDS = 1.0
 LINE_SECONDS = 5.0
@@ -40,7 +41,7 @@ class LiveDisplay:
         self._next = now + (PANEL_SECONDS if self._panel else LINE_SECONDS)
         status = self._reader.read()
         if self._panel:
-            self._live.update(panel(status), refresh=True)
+            self._live.update(panel(status, self._alarms(status)), refresh=True)
         else:
             self._console.print(plain_line(status), soft_wrap=True, highlight=False)
 
@@ -48,6 +49,10 @@ class LiveDisplay:
         """A line that stays, above the panel."""
         if not self._quiet:
             self._console.print(text, highlight=False)
+
+    def _alarms(self, status: RunStatus) -> list[Alarm]:
+        reader = self._reader
+        return read_alarms(reader.run_dir, reader.ledger, reader.recipe, status) if reader.recipe else []
 
     @property
     def _panel(self) -> bool:

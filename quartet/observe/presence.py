@@ -5,6 +5,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from quartet.data.phase import STARTING
+from quartet.observe.activities import WAIT
+from quartet.observe.record import Recorder
+
+METRIC_SECONDS = 5.0
+TRAINABLE_GROUPS = "trainable groups"
+"""What a trainer waits for that has nothing to train, after their number; with other waits it is not starving."""
+
 
 class ReportSink(Protocol):
     """The ledger's side of a presence: one row per module."""
@@ -23,14 +31,28 @@ class ReportSink(Protocol):
 
 
 class Presence:
-    """Heartbeat and explanation of one module; every call to `beat` is cheap (written at most once a second)."""
+    """Heartbeat and explanation of one module; every call to `beat` is cheap (written at most once a second).
 
-    def __init__(self, sink: ReportSink, module: str, *, url: str = "", interval_seconds: float = 1.0) -> None:
-        self._sink, self._module, self._url = sink, module, url
+    With a recorder, waits are spans of the module, and their share of the time is a metric.
+    """
+
+    def __init__(
+        self,
+        sink: ReportSink,
+        module: str,
+        *,
+        url: str = "",
+        interval_seconds: float = 1.0,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self._recorder, self._wait = recorder, None
+        self.module = module
+        self._sink, self._url = sink, url
         self._interval_seconds = interval_seconds
-        self._state, self._waiting_for, self._ends_when = "starting", "", ""
+        self._state, self._waiting_for, self._ends_when = STARTING, "", ""
         self._since = time.time()
         self._last_write = 0.0
+        self._measured_at, self._measured_waiting_seconds = self._since, 0.0
         self.waiting_seconds = 0.0
         """Wall seconds spent waiting since the module started."""
         self.beat(force=True)
@@ -59,8 +81,9 @@ class Presence:
             return
         self._last_write = now
         pending = now - self._since if self._waiting_for else 0.0
+        self._measure(now, self.waiting_seconds + pending)
         self._sink.report(
-            self._module,
+            self.module,
             state=self._state,
             waiting_for=self._waiting_for,
             ends_when=self._ends_when,
@@ -75,5 +98,18 @@ class Presence:
             if self._waiting_for:
                 self.waiting_seconds += now - self._since
             self._since = now
+            self._record_wait(waiting_for)
         self._state, self._waiting_for, self._ends_when = state, waiting_for, ends_when
         self.beat()
+
+    def _record_wait(self, waiting_for: str) -> None:
+        """End the span of the wait before, begin that of the next, if there is one."""
+        if self._wait:
+            self._wait.end()
+        self._wait = self._recorder.begin(WAIT, reason=waiting_for) if self._recorder and waiting_for else None
+
+    def _measure(self, now: float, waiting_seconds: float) -> None:
+        if self._recorder and now - self._measured_at >= METRIC_SECONDS:
+            share = (waiting_seconds - self._measured_waiting_seconds) / (now - self._measured_at)
+            self._recorder.metric("module", waiting_fraction=min(1.0, max(0.0, share)))
+            self._measured_at, self._measured_waiting_seconds = now, waiting_seconds

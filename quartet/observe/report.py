@@ -4,11 +4,17 @@ from typing import Any
 
 from rich.table import Table
 
+from quartet.observe.show import decimal
+
+CAPTION_COLUMNS = 48
+"""The table is so wide at least: its caption is wrapped to its width, and no line of it is longer."""
+
 
 def summary_table(summary: dict[str, Any]) -> Table:
     """Success per task before, after and of the control, then the totals."""
     control = summary.get("success_control") is not None
     table = Table(title=f"{summary['name']}: success on held-out seeds", title_style="bold", header_style="dim")
+    table.min_width, table.caption_justify = CAPTION_COLUMNS, "left"
     table.add_column("task")
     for heading in ("before", "after", *(["control"] if control else [])):
         table.add_column(heading, justify="right")
@@ -21,10 +27,12 @@ def summary_table(summary: dict[str, Any]) -> Table:
             if suffix is None
             else (f"success_before{suffix}", f"success_after{suffix}", f"success_control{suffix}")
         )
+        if suffix is None and all(summary.get(key) is None for key in keys):
+            continue  # every task was demonstrated, or none
         table.add_row(name, *(_percent(summary.get(key)) for key in keys[: 2 + control]), style="bold")
     table.caption = (
-        f"{summary['rollouts_finished']:,} rollouts in {summary['train_seconds']:.0f} s of training = "
-        f"{summary['rollouts_per_second']} per second, {summary['train_steps']} train steps; "
+        f"{summary['rollouts_finished']:,} training rollouts in {summary['train_seconds']:,.0f} s of training\n"
+        f"{decimal(summary['rollouts_per_second'], 1)} per second, {summary['train_steps']:,} train steps\n"
         f"lost {summary['lost']}, trained twice {summary['trained_twice']}"
     )
     return table

@@ -64,6 +64,7 @@ def build_summary(recipe: Recipe, ledger: Ledger, *, wall_seconds: float, contro
         "masked_tokens": totals.masked_tokens,
         "held_back_seconds": round(totals.held_back_seconds, 1),
         "statuses": ledger.status_counts(),
+        "attempts": totals.attempts,
         "dropped_groups": totals.dropped_by_reason,
         "selection_bias": to_builtins(ledger.selection_bias()),
         "replayed": totals.replayed,
@@ -86,6 +87,12 @@ def save_summary(run_dir: Path, summary: Summary) -> None:
     """Write `summary.json`, whole or not at all."""
     with whole_file(run_dir / "summary.json") as fresh:
         fresh.write_text(json.dumps(summary, indent=2) + "\n")
+
+
+def read_summary(run_dir: Path) -> Summary | None:
+    """What `save_summary` wrote; None before that."""
+    path = run_dir / "summary.json"
+    return json.loads(path.read_text()) if path.exists() else None
 
 
 def evaluation_summary(recipe: Recipe, ledger: Ledger, policy: Path) -> Summary:

@@ -5,6 +5,7 @@ engine, and at the same time the proof that the right weights are loaded.
 """
 
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -15,7 +16,8 @@ from quartet.crash_points import crash_point
 from quartet.errors import CheckpointError
 from quartet.policy.load import raising_os_errors
 
-CANARY_FILE = "canary.safetensors"
+CANARY_FILE = "canary.tensors"
+"""In safetensors' format, but not with its ending: vLLM and others take every file of that ending for weights."""
 MAX_TOKENS = 512
 
 
@@ -40,12 +42,29 @@ def write_canary(folder: str | Path, model: PreTrainedModel, sequences: list[lis
         raise ValueError(f"a canary holds 2 to {MAX_TOKENS} tokens, these sequences hold {total}")
     lengths = torch.tensor([len(ids) for ids in sequences])
     token_ids = torch.tensor([token for ids in sequences for token in ids])
-    tensors = {"lengths": lengths, "token_ids": token_ids, "logprobs": _score(model, lengths, token_ids)}
+    logprobs = torch.cat([_score(model, ids) for ids in sequences])
+    tensors = {"lengths": lengths, "token_ids": token_ids, "logprobs": logprobs}
     file = Path(folder) / CANARY_FILE
     crash_point("canary.before")
     with raising_os_errors(file):
         save_file(tensors, file)
     crash_point("canary.after")
+
+
+class Canary(NamedTuple):
+    """What a policy folder says about its own weights."""
+
+    sequences: list[list[int]]
+    logprobs: list[torch.Tensor]
+    """Of every token after the first of its sequence, `[num_tokens - 1]`, float32, in nats."""
+
+    def gap(self, scores: list[torch.Tensor]) -> float:
+        """Largest |log-prob difference| in nats to `scores`; NaN where one of them is NaN.
+
+        Scores may end before their sequence does: a server's context may be shorter.
+        """
+        pairs = zip(self.logprobs, scores, strict=True)
+        return float(torch.cat([stored[: len(scored)] - scored for stored, scored in pairs]).abs().max())
 
 
 def has_canary(folder: str | Path) -> bool:
@@ -59,6 +78,12 @@ def check_canary(folder: str | Path, model: PreTrainedModel) -> float:
     Raises `CheckpointError` when the canary is missing, damaged, or does not fit the model's vocabulary: never another
     error, whatever the file holds.
     """
+    canary = read_canary(folder, model.config.vocab_size)
+    return canary.gap([_score(model, ids) for ids in canary.sequences])
+
+
+def read_canary(folder: str | Path, vocab_size: int) -> Canary:
+    """The stored canary. Raises `CheckpointError` like `check_canary`."""
     file = Path(folder) / CANARY_FILE
     try:
         tensors = load_file(file)
@@ -70,9 +95,10 @@ def check_canary(folder: str | Path, model: PreTrainedModel) -> float:
         raise CheckpointError(
             f"{file} is damaged: its tensors do not belong together ({shapes})", "publish the policy again"
         )
-    if int(token_ids.max()) >= model.config.vocab_size:
+    if int(token_ids.max()) >= vocab_size:
         raise CheckpointError(f"{file} belongs to a model with a larger vocabulary", "publish the policy again")
-    return float((_score(model, lengths, token_ids) - stored).abs().max())
+    sequences = [part.tolist() for part in token_ids.split(lengths.tolist())]
+    return Canary(sequences, list(stored.split((lengths - 1).tolist())))
 
 
 def _is_whole(lengths: torch.Tensor, token_ids: torch.Tensor, logprobs: torch.Tensor) -> bool:
@@ -86,10 +112,8 @@ def _is_whole(lengths: torch.Tensor, token_ids: torch.Tensor, logprobs: torch.Te
 
 
 @torch.inference_mode()
-def _score(model: PreTrainedModel, lengths: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
-    """Log-probs [num_tokens - num_sequences], float32: every token after the first of its sequence."""
-    scores: list[torch.Tensor] = []
-    for ids in token_ids.split(lengths.tolist()):
-        logits = model(input_ids=ids[None, :-1].to(model.device), use_cache=False).logits[0].float()
-        scores.append(logits.log_softmax(-1).gather(-1, ids[1:, None].to(model.device))[:, 0].cpu())
-    return torch.cat(scores)
+def _score(model: PreTrainedModel, token_ids: list[int]) -> torch.Tensor:
+    """Log-probs `[num_tokens - 1]`, float32, of every token after the first."""
+    ids = torch.tensor(token_ids, device=model.device)
+    logits = model(input_ids=ids[None, :-1], use_cache=False).logits[0].float()
+    return logits.log_softmax(-1).gather(-1, ids[1:, None])[:, 0].cpu()

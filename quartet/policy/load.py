@@ -3,16 +3,18 @@
 Weights are read from safetensors only; a pickle is never opened. A folder appears complete or not at all.
 """
 
+import copy
 import os
 import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
@@ -20,6 +22,9 @@ from transformers.utils import logging as transformers_logging
 from quartet.crash_points import crash_point
 from quartet.errors import CheckpointError
 
+_LOADING = Lock()
+"""`transformers` patches its own classes while it loads a model: of two threads that load at once, one would leave them
+patched, and tied weights untied, for as long as the process lives."""
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 
 
@@ -47,15 +52,16 @@ def load_model(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedMo
         raise CheckpointError(f"{folder} has no config.json", "it is no model in Hugging Face format, or a damaged one")
     transformers_logging.disable_progress_bar()
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            str(folder),
-            dtype=torch.float32,
-            attn_implementation="sdpa",
-            use_safetensors=True,
-            local_files_only=True,
-            trust_remote_code=trust_remote_code,
-            output_loading_info=True,
-        )
+        with _LOADING:
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                str(folder),
+                dtype=torch.float32,
+                attn_implementation="sdpa",
+                use_safetensors=True,
+                local_files_only=True,
+                trust_remote_code=trust_remote_code,
+                output_loading_info=True,
+            )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise CheckpointError(f"cannot load the model in {folder}: {error}", _advice(error)) from error
     model, report = loaded
@@ -136,24 +142,57 @@ def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
     return weights
 
 
+def weight_shapes(path: str | Path) -> dict[str, list[int]]:
+    """Shape of every tensor of a policy folder by name; reads the files' headers alone, which also hold their lengths.
+
+    Raises `CheckpointError` that names the damaged or missing file.
+    """
+    shapes: dict[str, list[int]] = {}
+    for file in weight_files(Path(path)):
+        try:
+            with safe_open(file, framework="pt") as opened:
+                shapes |= {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(f"{file} is damaged: {error}", _advice(error)) from error
+    return shapes
+
+
 @torch.no_grad()
 def swap_weights(model: PreTrainedModel, weights: dict[str, torch.Tensor]) -> None:
     """Copy `weights` into the parameters of `model`, in place; everything is checked before the first copy.
 
     Raises `CheckpointError` for a missing tensor or another shape; the model is unchanged then.
     """
+    for parameter, stored in _matched(model, weights):
+        parameter.copy_(stored)
+
+
+def with_weights(model: PreTrainedModel, weights: dict[str, torch.Tensor]) -> PreTrainedModel:
+    """A copy of `model` that holds `weights`, in the model's type and on its device, and none of its parameters.
+
+    Raises `CheckpointError` like `swap_weights`.
+    """
+    # What the copy is made of where the model has this parameter, under all its names.
+    instead = {
+        id(parameter): torch.nn.Parameter(stored.to(parameter), requires_grad=False)
+        for parameter, stored in _matched(model, weights)
+    }
+    return copy.deepcopy(model, instead)
+
+
+def _matched(model: PreTrainedModel, weights: dict[str, torch.Tensor]) -> list[tuple[torch.nn.Parameter, torch.Tensor]]:
+    """Each parameter of the model with its tensor. Tied parameters are one, stored under one of their names."""
     names_of: dict[torch.nn.Parameter, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names_of.setdefault(parameter, []).append(name)
-    copies: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
+    pairs: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
     for parameter, names in names_of.items():
         stored = next((weights[name] for name in names if name in weights), None)
         if stored is None or stored.shape != parameter.shape:
             found = "missing" if stored is None else f"of shape {tuple(stored.shape)}"
             raise CheckpointError(f"{names[0]} is {found}, the model wants {tuple(parameter.shape)}")
-        copies.append((parameter, stored))
-    for parameter, stored in copies:
-        parameter.copy_(stored)
+        pairs.append((parameter, stored))
+    return pairs
 
 
 def weight_files(folder: Path) -> list[Path]:

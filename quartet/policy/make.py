@@ -17,11 +17,13 @@ def make_policy(
     hidden_size: int = 128,
     num_layers: int = 4,
     num_heads: int = 4,
+    num_kv_heads: int | None = None,
+    intermediate_size: int | None = None,
 ) -> LoadedPolicy:
     """Write an untrained policy to `folder`, the start of `quartet sft`; returns it too.
 
     The tokenizer learns its words from `texts` (prompts and responses); a small collection fills less than
-    `vocab_size` entries. The same texts and seed give the same files.
+    `vocab_size` entries; the model's shape is that of `make_model`. The same texts and seed give the same files.
     """
     tokenizer = train_tokenizer(texts, vocab_size)
     vocabulary = tokenizer.get_vocab()
@@ -30,6 +32,8 @@ def make_policy(
         hidden_size=hidden_size,
         num_layers=num_layers,
         num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        intermediate_size=intermediate_size,
         eos_token_id=vocabulary[END],
         pad_token_id=vocabulary[PAD],
         seed=seed,

@@ -1,29 +1,46 @@
 """Watches one rollout from outside its loop: where its time goes, and that it moves.
 
 The loop gets its environment and engine wrapped. Each answer of either is progress and renews the rollout's lease: a
-rollout that hangs loses it, however alive the process is.
+rollout that hangs loses it, however alive the process is. Waiting for an engine's answer is progress, too, since a call
+to an engine that is not at work ends by itself: silence is an `EngineError` (`engine/http.py`).
 """
 
+import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, TypeVar
 
 from quartet.env.base import Env
 from quartet.observe.record import Recorder
 from quartet.rollout.engine.base import Engine, GenerateRequest, GenerateResult
 from quartet.types import Observation, StepResult, Task
 
+T = TypeVar("T")
+
 
 class Watch:
     """Times of one rollout by activity: `reset`, `generate`, `step`."""
 
-    def __init__(self, on_progress: Callable[[], None], spans: Recorder | None, rollout: int) -> None:
-        """`on_progress` is called after every answer; `spans` is None where this rollout's spans are not recorded."""
+    def __init__(
+        self,
+        on_progress: Callable[[], None],
+        spans: Recorder | None = None,
+        *,
+        look_seconds: float,
+        lane: str = "",
+        trace: str = "",
+    ) -> None:
+        """`on_progress` is called after every answer, and every `look_seconds` while an engine is at work at one; what
+        it raises ends the call. `spans` is None where this rollout's spans are not recorded."""
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.activity = ""
         self._since = time.monotonic()
-        self._on_progress, self._spans, self._rollout = on_progress, spans, rollout
+        self._on_progress, self._spans, self._lane = on_progress, spans, lane
+        self._look_seconds = look_seconds
+        self.trace = trace if spans else ""
+        """Of which its spans are; empty when they are not recorded."""
 
     def stuck_in(self, activity: str, seconds: float) -> bool:
         """Has it been doing that for this long?"""
@@ -34,12 +51,30 @@ class Watch:
         """Time the block; progress is told only when it succeeds."""
         self.activity, self._since = activity, time.monotonic()
         try:
-            with self._spans.span(activity, rollout=self._rollout) if self._spans else nullcontext():
+            with self.span(activity):
                 yield
         finally:
             self.seconds[activity] += time.monotonic() - self._since
             self.activity = ""
         self._on_progress()
+
+    async def at_work(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for `work` while telling progress; cancelled, it ends the work."""
+        task = asyncio.create_task(work)
+        try:
+            while not (await asyncio.wait({task}, timeout=self._look_seconds))[0]:
+                self._on_progress()
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+        return task.result()
+
+    def span(self, activity: str, **fields: Any) -> AbstractContextManager[None]:
+        """A span of this rollout."""
+        if self._spans is None:
+            return nullcontext()
+        return self._spans.span(activity, lane=self._lane, trace=self.trace, **fields)
 
 
 class WatchedEnv:
@@ -68,7 +103,7 @@ class WatchedEngine:
 
     async def generate(self, request: GenerateRequest) -> GenerateResult:
         with self._watch.doing("generate"):
-            return await self._engine.generate(request)
+            return await self._watch.at_work(self._engine.generate(request))
 
     async def abort(self, request_id: str) -> None:
         await self._engine.abort(request_id)

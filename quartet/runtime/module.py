@@ -5,19 +5,18 @@ stops on SIGTERM, and dies with its supervisor. So it can also be started by han
 """
 
 import asyncio
-import ctypes
 import importlib
 import logging
-import os
 import signal
 import sys
 from pathlib import Path
 
 from quartet.config import Recipe
-from quartet.data.disk import full_disk_error
+from quartet.data.disk import disk_error
 from quartet.errors import QuartetError
 from quartet.observe.log import log_to_file
 from quartet.recipe_file import load_recipe
+from quartet.runtime.die_with import die_with
 
 ENTRIES = {
     "env": "quartet.env.host:run_env_host",
@@ -25,10 +24,10 @@ ENTRIES = {
     "worker": "quartet.rollout.worker:run_worker",
     "manager": "quartet.data.manager:run_manager",
     "trainer": "quartet.train.trainer:run_trainer",
+    "sink": "quartet.observe.sinks.run:run_sink",
 }
-"""Each entry is `async def run(recipe, run_dir, stop: asyncio.Event) -> None`."""
-
-_PR_SET_PDEATHSIG = 1
+"""Each entry is `async def run(recipe, run_dir, stop: asyncio.Event) -> None`. One that runs several times is told its
+`module` as well: `engine-2`."""
 
 
 def run_module(module: str, run_dir: Path) -> int:
@@ -48,7 +47,7 @@ def explained(error: BaseException) -> QuartetError | None:
     if isinstance(error, QuartetError):
         return error
     if isinstance(error, OSError):
-        return full_disk_error(error)
+        return disk_error(error)
     if isinstance(error, BaseExceptionGroup):
         return next((known for inner in error.exceptions if (known := explained(inner))), None)
     return None
@@ -65,18 +64,10 @@ async def _run(module: str, recipe: Recipe, run_dir: Path) -> None:
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
-    module_name, _, function = ENTRIES[module].partition(":")
+    role, _, number = module.partition("-")
+    module_name, _, function = ENTRIES[role].partition(":")
     entry = getattr(importlib.import_module(module_name), function)
-    await entry(recipe, run_dir, stop)
-
-
-def die_with(supervisor: int) -> None:
-    """Ask the kernel for SIGTERM when the supervisor (a process id) dies, even by SIGKILL (Linux)."""
-    if sys.platform != "linux":
-        return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != supervisor:  # it died before we asked
-        sys.exit(1)
+    await entry(recipe, run_dir, stop, **({"module": module} if number else {}))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ def check_recipe(recipe: Recipe) -> None:
     from quartet.data.control import ALLOCATORS, HORIZONS, SAMPLERS
     from quartet.data.filter import FILTERS
     from quartet.data.replay import REPLAYS
+    from quartet.data.straggler import make_straggler_rule
+    from quartet.observe.sinks import check_sinks
     from quartet.registry import lookup
     from quartet.rollout.loop import LOOPS
     from quartet.train.advantage import ADVANTAGES
@@ -22,12 +24,14 @@ def check_recipe(recipe: Recipe) -> None:
     lookup("rollout allocator", recipe.control.allocator, ALLOCATORS)
     for name in recipe.control.horizon:
         lookup("horizon", name, HORIZONS)
+    make_straggler_rule(recipe)
     lookup("replay", recipe.replay.name, REPLAYS)
     lookup("agent loop", recipe.rollout.loop, LOOPS)
     lookup("advantage", recipe.advantage.name, ADVANTAGES)
     lookup("loss", recipe.loss.name, LOSSES)
     for name in recipe.filter.names:
         lookup("filter", name, FILTERS)
+    check_sinks(recipe.observe.sinks)
     check_model_folder(Path(recipe.model.path))
     _check_demonstrations(recipe)
     if recipe.evaluation.control and not Path(recipe.sft.data).is_file():
@@ -50,14 +54,18 @@ def check_model_folder(path: Path) -> None:
     if not (path / "config.json").is_file():
         raise ConfigError(
             f"model.path: no model at {path} (there is no {path.resolve() / 'config.json'})",
-            "give the folder of a causal language model in Hugging Face format; a relative one begins at the current "
-            "folder, not at the recipe's",
+            "give the folder of a causal language model in Hugging Face format; a relative one begins at the recipe's "
+            "folder, with --set at the current one. A model of the Hugging Face Hub is downloaded first: "
+            "`hf download NAME --local-dir FOLDER`",
         )
 
 
 def plan(recipe: Recipe) -> dict[str, int]:
     """The batch arithmetic as numbers."""
-    families = len(suite_families(recipe.env))
+    from quartet.data.straggler import make_straggler_rule
+
+    families, stragglers = len(suite_families(recipe.env)), make_straggler_rule(recipe)
+    max_groups_ahead = stragglers.groups_ahead(recipe.max_groups_ahead)
     return {
         "groups_per_train_step": recipe.train.groups_per_batch,
         "rollouts_per_group": recipe.control.rollouts_per_group,
@@ -65,8 +73,8 @@ def plan(recipe: Recipe) -> dict[str, int]:
         "optimizer_steps_per_train_step": recipe.train.minibatches * recipe.train.epochs,
         "max_tokens_per_microbatch": recipe.train.max_tokens_per_microbatch,
         "max_lag": recipe.admission.max_lag,
-        "max_groups_ahead": recipe.max_groups_ahead,
-        "max_rollouts_ahead": recipe.max_groups_ahead * recipe.control.rollouts_per_group,
+        "max_groups_ahead": max_groups_ahead,
+        "max_rollouts_ahead": max_groups_ahead * stragglers.quorum(recipe.control.rollouts_per_group).queued,
         "families": families,
         "train_tasks": families * recipe.control.train_seeds_per_family,
         "evaluation_episodes": families * recipe.evaluation.episodes_per_family,

@@ -37,6 +37,7 @@ class ModuleProcess:
         log_path = self._run_dir / "logs" / f"{self.module}.stderr"
         log_path.parent.mkdir(parents=True, exist_ok=True)
         environment = os.environ | {"OMP_NUM_THREADS": str(self._threads), "TOKENIZERS_PARALLELISM": "false"}
+        self.started_at = time.time()  # before the process can say anything
         with log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "quartet.runtime.module", self.module, str(self._run_dir), str(os.getpid())],
@@ -47,7 +48,6 @@ class ModuleProcess:
                 start_new_session=True,
             )
         self._stopping = False
-        self.started_at = time.time()
 
     def poll(self) -> int | None:
         """Exit code of a process that just died, once; a restart is planned. None while it lives or is stopping."""

@@ -9,17 +9,16 @@ from types import FrameType
 
 from quartet.config import Recipe
 from quartet.data.disk import STOPPED_BY_DISK
+from quartet.data.evaluation import EVALUATION_MARKER, is_evaluation
 from quartet.data.exchange.demonstrations import settle
 from quartet.data.ledger import Ledger
 from quartet.errors import ConfigError, InterruptedByUser, QuartetError, SetupError, StarvedError
 from quartet.observe.log import log_to_file
 from quartet.observe.summary import Results, Summary, after_tag, evaluation_summary, save_summary, write_summary
+from quartet.runtime.finished import mark_finished
 from quartet.runtime.plan import check_recipe
 from quartet.runtime.run_dir import RunLock, prepare
 from quartet.runtime.session import Session
-
-EVALUATION_MARKER = "evaluation"
-"""An empty file that tells an evaluation's folder, which may be overwritten, from a training run's."""
 
 
 def run_recipe(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quiet: bool) -> Summary:
@@ -46,6 +45,7 @@ def run_recipe(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quie
         with RunLock(run_dir):
             control = train_control(recipe, run_dir, quiet=quiet)
         summary = _summarise(recipe, run_dir, started, control=control)
+    mark_finished(run_dir)
     return summary
 
 
@@ -79,21 +79,23 @@ def _train_in_processes(recipe: Recipe, run_dir: Path, *, quiet: bool) -> None:
         session.train()
         if recipe.evaluation.before_and_after:
             session.evaluate(after_tag(session.ledger))
+        session.end()
 
 
 def evaluate_policy(recipe: Recipe, policy: Path, run_dir: Path, *, quiet: bool) -> Summary:
     """Evaluate one policy on the held-out tasks of `recipe`, in a run directory of its own."""
-    model = recipe.model.model_copy(update={"path": str(policy)})
+    model = recipe.model.model_copy(update={"path": str(policy.resolve())})
     evaluation = recipe.evaluation.model_copy(update={"control": False})
-    recipe = recipe.model_copy(update={"model": model, "evaluation": evaluation})
+    observe = recipe.observe.model_copy(update={"sinks": []})  # they show the run, and this is another one
+    recipe = recipe.model_copy(update={"model": model, "evaluation": evaluation, "observe": observe})
     check_recipe(recipe)
-    marker = run_dir / EVALUATION_MARKER
-    if run_dir.exists() and any(run_dir.iterdir()) and not marker.exists():
+    if run_dir.exists() and any(run_dir.iterdir()) and not is_evaluation(run_dir):
         raise ConfigError(f"{run_dir} holds something else than an evaluation", "give another --output")
     prepare(recipe, run_dir, resume=False, fresh=True)
-    marker.touch()
+    (run_dir / EVALUATION_MARKER).touch()
     with Session(recipe, run_dir, quiet=quiet) as session:
         session.evaluate("eval")
+        session.end()
         summary = evaluation_summary(recipe, session.ledger, policy)
     save_summary(run_dir, summary)
     return summary

@@ -2,24 +2,25 @@
 
 import fcntl
 import os
-import shutil
 from pathlib import Path
 from types import TracebackType
 
 from quartet.config import Recipe
 from quartet.crash_points import crash_point
-from quartet.data.database import drop_database
-from quartet.data.disk import whole_file
+from quartet.data.disk import usable_output, whole_file
 from quartet.errors import ConfigError, SetupError
 from quartet.recipe_file import load_recipe, refuse_changes, to_toml
+from quartet.runtime.run_files import LOCK, clear_run, is_run
 
 CONFIG = "config.toml"
 """The resolved recipe of a run."""
+MOST_NAMES = 4
+"""So many of a foreign folder's files are named."""
 
 
 def check_run_dir(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = False) -> None:
     """Raise `ConfigError` when the run exists and neither `resume` nor `fresh` (start over) was asked for, when there
-    is nothing to resume, or when the recipe no longer fits the run to resume."""
+    is nothing to resume, when the recipe no longer fits the run to resume, or when the folder holds something else."""
     if resume and fresh:
         raise ConfigError("--resume and --fresh contradict each other", "give one of them")
     config_path = run_dir / CONFIG
@@ -31,16 +32,18 @@ def check_run_dir(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = 
         raise ConfigError(
             f"{run_dir} holds a run already", "go on with --resume, start over with --fresh, or name another folder"
         )
+    else:
+        _refuse_foreign_folder(run_dir)
 
 
 def prepare(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = False) -> None:
     """Make the folder and write the resolved recipe. Raises `ConfigError` as `check_run_dir` does."""
     check_run_dir(recipe, run_dir, resume=resume, fresh=fresh)
-    run_dir.mkdir(parents=True, exist_ok=True)
+    with usable_output(run_dir):
+        run_dir.mkdir(parents=True, exist_ok=True)
     with RunLock(run_dir):  # a run that goes on keeps its files
         if fresh:
-            drop_database(run_dir)
-            _clear(run_dir)
+            clear_run(run_dir)
         _write_config(run_dir / CONFIG, recipe)
 
 
@@ -52,18 +55,20 @@ def _write_config(path: Path, recipe: Recipe) -> None:
     crash_point("config.after")
 
 
-def _clear(run_dir: Path) -> None:
-    for entry in run_dir.iterdir():
-        if entry.is_dir():
-            shutil.rmtree(entry)
-        elif entry.name != RunLock.FILE:
-            entry.unlink()
+def _refuse_foreign_folder(folder: Path) -> None:
+    """Nothing is mixed into a folder of somebody else's, and nothing in it deleted. Raises `ConfigError`."""
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file, and no folder", "name another folder for the run")
+    if not folder.is_dir() or is_run(folder) or not (found := sorted(entry.name for entry in folder.iterdir())):
+        return
+    named = ", ".join(found[:MOST_NAMES]) + (", …" if len(found) > MOST_NAMES else "")
+    raise ConfigError(f"{folder} is no run, and not empty: it holds {named}", "name a new folder, or an empty one")
 
 
 class RunLock:
     """Held by the process that supervises a run; its file holds the process id for `quartet stop`."""
 
-    FILE = "supervisor.pid"
+    FILE = LOCK
 
     def __init__(self, run_dir: Path) -> None:
         self._path = run_dir / self.FILE
@@ -94,11 +99,11 @@ class RunLock:
 def supervisor_pid(run_dir: Path) -> int | None:
     """Process id of the live supervisor of a run, or None: the lock tells, not the file's content."""
     path = run_dir / RunLock.FILE
-    if not path.exists():
+    if not path.exists() or not path.read_text():  # without need nobody tries a lock that a supervisor may want
         return None
-    descriptor = os.open(path, os.O_RDWR)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return int(path.read_text())
     finally:

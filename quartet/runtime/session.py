@@ -1,6 +1,6 @@
-"""The phases of a run: evaluate, train, evaluate again.
+"""The phases of a run (`quartet.data.phase`): evaluate, train, evaluate again.
 
-Which phase a run is in stands in the ledger, so a resumed run goes on where it stopped.
+Which phase a run is in stands in the ledger. What a resumed run has yet to do follows from what it has done.
 """
 
 from contextlib import ExitStack
@@ -11,15 +11,18 @@ from quartet.config import Recipe
 from quartet.data.database import drop_database
 from quartet.data.evaluation import admit_evaluation
 from quartet.data.ledger import Ledger
+from quartet.data.phase import ENDED, EVALUATING, STARTING, STOPPING, TRAINING
 from quartet.env import suite_families
 from quartet.observe.display import LiveDisplay
 from quartet.observe.status import StatusReader
 from quartet.observe.summary import success_rate
 from quartet.runtime.run_dir import RunLock
-from quartet.runtime.supervisor import Supervisor
+from quartet.runtime.supervisor import SINK, Supervisor
 
-SERVING = ("env", "engine", "worker", "manager")
-"""The modules that finish rollouts; training adds the trainer."""
+
+def serving(recipe: Recipe) -> list[str]:
+    """The modules that finish rollouts; training adds the trainer."""
+    return ["env", *recipe.engine_modules, "worker", "manager"]
 
 
 class Session:
@@ -33,8 +36,9 @@ class Session:
             stack.enter_context(RunLock(self.run_dir))  # first: two starts must not make two ledgers
             self.ledger = open_or_create(self.recipe, self.run_dir)
             stack.callback(self.ledger.close)
+            self.ledger.expect_engines(self.recipe.engine_modules)
             self._supervisor = stack.enter_context(Supervisor(self.recipe, self.run_dir, self.ledger))
-            self.display = LiveDisplay(StatusReader(self.run_dir, self.ledger), quiet=self._quiet)
+            self.display = LiveDisplay(StatusReader(self.run_dir, self.ledger, self.recipe), quiet=self._quiet)
             stack.enter_context(self.display)
             self._leave = stack.pop_all()
         return self
@@ -48,16 +52,16 @@ class Session:
         """Train until the data manager says why to stop; nothing to do when it said so before."""
         if self.ledger.stop_reason():
             return
-        self._enter_phase("training")
-        self._supervisor.start("trainer")
+        self._enter_phase(TRAINING, *serving(self.recipe), "trainer")
         reason = self._supervisor.run_until(lambda: self.ledger.stop_reason(), self.display.tick)
+        self.ledger.enter_phase(STOPPING)
         self._supervisor.stop("trainer")
         self.ledger.cancel_unfinished()
         self.display.note(f"training ended: {reason}")
 
     def evaluate(self, when: str) -> None:
         """Held-out episodes of every family, greedy and at the training temperature; done only once per `when`."""
-        self._enter_phase(f"evaluating {when}")
+        self._enter_phase(f"{EVALUATING}{when}", *serving(self.recipe))
         self._supervisor.run_until(lambda: "settled" if self.ledger.latest_is_settled() else None, self.display.tick)
         tags = admit_missing_evaluations(self.recipe, self.ledger, when)
         self._supervisor.run_until(
@@ -69,9 +73,19 @@ class Session:
             episodes = sum(count for _, count in results.values())
             self.display.note(f"success {tag}: {100 * (success_rate(results) or 0.0):.1f} % of {episodes} episodes")
 
-    def _enter_phase(self, phase: str) -> None:
+    def end(self) -> None:
+        """Nothing is left to do."""
+        self.ledger.enter_phase(ENDED)
+
+    def _enter_phase(self, phase: str, *modules: str) -> None:
+        """Go on to a phase as soon as its modules are up: until then the run starts, and no time of training passes."""
+        if not self._supervisor.are_up(*modules):
+            self.ledger.enter_phase(STARTING)
+            self._supervisor.start(*modules, *(f"{SINK}{name}" for name in self.recipe.observe.sinks))
+            self._supervisor.run_until(
+                lambda: "up" if self._supervisor.are_up(*modules) else self.ledger.stop_reason(), self.display.tick
+            )
         self.ledger.enter_phase(phase)
-        self._supervisor.start(*SERVING)
 
 
 def admit_missing_evaluations(recipe: Recipe, ledger: Ledger, when: str) -> list[str]:

@@ -13,13 +13,20 @@ from types import FrameType, TracebackType
 
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
+from quartet.data.phase import STARTING
+from quartet.data.rows import ModuleRow
 from quartet.errors import ConfigError, InterruptedByUser, LedgerUnreachableError, QuartetError, SetupError
+from quartet.observe.status import GIVEN_UP
 from quartet.runtime.process import ModuleProcess
 
 log = logging.getLogger(__name__)
 
 STOP_SECONDS = 8.0
 """Modules get this long to stop cleanly before they are killed: Ctrl-C promises ten seconds in all."""
+SINK = "sink-"
+"""Modules of these names only show the run: it goes on without them."""
+SINK_STOP_SECONDS = 1.5
+"""Sinks stop last, and get at least this long to show what the others did last."""
 TICK_SECONDS = 0.2
 LEDGER_PATIENCE_SECONDS = 60.0
 """How long the ledger's server may be away before the run ends; modules that it leaves behind end, and start again."""
@@ -38,10 +45,12 @@ class Supervisor:
         self._recipe, self._run_dir, self._ledger = recipe, run_dir, ledger
         self._processes: dict[str, ModuleProcess] = {}
         self._untold: dict[str, int] = {}  # exit codes of modules that died, until the ledger has them
+        self._given_up: set[str] = set()
         self._interrupted = False
         self._old_handlers: dict[int, signal.Handlers | Callable[[int, FrameType | None], object] | int | None] = {}
 
     def __enter__(self) -> "Supervisor":
+        self._ledger.set_value(GIVEN_UP, [])
         for name in (signal.SIGINT, signal.SIGTERM):
             self._old_handlers[name] = signal.signal(name, self._on_signal)
         return self
@@ -54,10 +63,12 @@ class Supervisor:
             signal.signal(name, handler)
 
     def start(self, *modules: str) -> None:
-        """Start modules that do not run yet."""
+        """Start modules that do not run yet, and that were not given up."""
         for module in modules:
-            if module not in self._processes:
-                threads = {"engine": self._recipe.engine.threads, "trainer": self._recipe.train.threads}.get(module, 1)
+            if module not in self._processes and module not in self._given_up:
+                threads = {"engine": self._recipe.engine.threads, "trainer": self._recipe.train.threads}.get(
+                    module.partition("-")[0], 1
+                )
                 process = ModuleProcess(
                     module,
                     self._run_dir,
@@ -69,13 +80,20 @@ class Supervisor:
                 process.start()
 
     def stop(self, *modules: str) -> None:
-        """Stop modules together: first all are asked, then all are waited for, then what is left is killed."""
+        """Stop modules together, sinks last: all are asked, then waited for, then what is left is killed."""
         leaving = [self._processes.pop(module) for module in list(modules) if module in self._processes]
-        for process in leaving:
-            process.terminate()
+        sinks = [process for process in leaving if process.module.startswith(SINK)]
         deadline = time.time() + STOP_SECONDS
-        for process in leaving:
-            process.join(deadline)
+        _stop([process for process in leaving if process not in sinks], deadline)
+        _stop(sinks, max(deadline, time.time() + SINK_STOP_SECONDS))
+
+    def are_up(self, *modules: str) -> bool:
+        """Has the process of each of them said that it is past its start?"""
+        said = {row.module: row for row in self._ledger.modules() if row.state != STARTING}
+        return all(
+            module in self._processes and module in said and _is_of(said[module], self._processes[module])
+            for module in modules
+        )
 
     def run_until(self, condition: Callable[[], str | None], on_tick: Callable[[], None] = lambda: None) -> str:
         """Watch over the modules until `condition` returns a reason. Raises when the user or a module ends the run, and
@@ -100,7 +118,7 @@ class Supervisor:
         """One look at everything. The ledger is asked first: while it is away, nothing is started again."""
         if reason := condition():
             return reason
-        for process in self._processes.values():
+        for process in list(self._processes.values()):
             self._watch(process)
         on_tick()
         return None
@@ -112,6 +130,8 @@ class Supervisor:
             self._untold[process.module] = code
         if process.module in self._untold:
             self._tell_death(process, self._untold[process.module])
+        if process.module not in self._processes:  # given up
+            return
         if process.exhausted:
             raise ModuleDiedError(
                 f"module {process.module!r} died {process.restarts} times; last words: {process.last_words()}",
@@ -128,8 +148,17 @@ class Supervisor:
         words = process.last_words()
         self._ledger.event("module_died", module=process.module, code=code, last_words=words)
         del self._untold[process.module]
-        if error := _FINAL.get(code):
+        if process.module.startswith(SINK) and (code in _FINAL or process.exhausted):
+            self._give_up(process, words)
+        elif error := _FINAL.get(code):
             raise error(f"module {process.module!r} cannot run: {words}", "then go on with --resume")
+
+    def _give_up(self, process: ModuleProcess, words: str) -> None:
+        del self._processes[process.module]
+        self._given_up.add(process.module)
+        self._ledger.set_value(GIVEN_UP, sorted(self._given_up))
+        self._ledger.event("sink_given_up", module=process.module, last_words=words)
+        log.error("module %s is given up, the run goes on without it: %s", process.module, words)
 
     def _silent_seconds(self, process: ModuleProcess) -> float:
         beats = [row.beat_at for row in self._ledger.modules() if row.module == process.module]
@@ -137,3 +166,15 @@ class Supervisor:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._interrupted = True
+
+
+def _is_of(row: ModuleRow, process: ModuleProcess) -> bool:
+    """Whether this process wrote the row: in a container, that of the run before often had the same id."""
+    return row.pid == process.pid and row.beat_at >= process.started_at
+
+
+def _stop(processes: list[ModuleProcess], deadline: float) -> None:
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join(deadline)

@@ -6,6 +6,7 @@ one after the other, since the numbers a model computes for a request may depend
 
 import asyncio
 import time
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import torch
@@ -14,12 +15,13 @@ from quartet.config import Recipe
 from quartet.data.exchange.demonstrations import settle
 from quartet.data.ledger import Ledger
 from quartet.data.manager import DataManager
+from quartet.data.phase import ENDED, EVALUATING, STARTING, TRAINING
 from quartet.env import make_pool
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
 from quartet.observe.summary import after_tag
-from quartet.policy.load import load_policy
-from quartet.rollout.engine.torch_engine import TorchEngine
+from quartet.policy.load import load_tokenizer
+from quartet.rollout.engine.torch_engine import open_torch
 from quartet.rollout.renderer import Renderer
 from quartet.rollout.worker import RolloutWorker
 from quartet.runtime.run_dir import RunLock
@@ -35,18 +37,19 @@ def train_synchronously(recipe: Recipe, run_dir: Path) -> None:
 
 
 async def _run(recipe: Recipe, run_dir: Path) -> None:
-    ledger = open_or_create(recipe, run_dir)
-    settle(recipe, ledger)
-    house = _House(recipe, run_dir, ledger)
-    try:
-        if recipe.evaluation.before_and_after:
-            await house.evaluate("before")
-        await house.train()
-        if recipe.evaluation.before_and_after:
-            await house.evaluate(after_tag(ledger))
-    finally:
-        await house.close()
-        ledger.close()
+    with closing(open_or_create(recipe, run_dir)) as ledger:
+        settle(recipe, ledger)
+        ledger.enter_phase(STARTING)
+        house = _House(recipe, run_dir, ledger)
+        try:
+            if recipe.evaluation.before_and_after:
+                await house.evaluate("before")
+            await house.train()
+            if recipe.evaluation.before_and_after:
+                await house.evaluate(after_tag(ledger))
+            ledger.enter_phase(ENDED)
+        finally:
+            await house.close()
 
 
 class _House:
@@ -54,33 +57,36 @@ class _House:
 
     def __init__(self, recipe: Recipe, run_dir: Path, ledger: Ledger) -> None:
         self._recipe, self._ledger = recipe, ledger
-        self._recorder = Recorder(run_dir, "synchronous")
+        self._recorders = {module: Recorder(run_dir, module) for module in ("manager", "worker", "trainer")}
         policy = ledger.latest_policy()
-        loaded = load_policy(run_dir / policy.path, trust_remote_code=recipe.model.trust_remote_code)
-        self._engine = TorchEngine(loaded.model, policy.version, recipe.engine)
+        tokenizer = load_tokenizer(Path(policy.path), trust_remote_code=recipe.model.trust_remote_code)
+        self._engine = open_torch(recipe, policy)
         self._pool = make_pool(recipe.env)
-        self._manager = DataManager(recipe, ledger, self._recorder, Presence(ledger, "manager"))
+        self._manager = DataManager(recipe, ledger, *self._observed("manager"))
         self._worker = RolloutWorker(
             recipe,
             ledger,
             self._engine,
             self._pool,
-            Renderer(loaded.tokenizer),
-            self._recorder,
-            Presence(ledger, "worker"),
+            Renderer(tokenizer),
+            *self._observed("worker"),
         )
-        self._trainer = Trainer(recipe, ledger, run_dir, self._recorder, Presence(ledger, "trainer"))
+        self._trainer = Trainer(recipe, ledger, run_dir, *self._observed("trainer"))
+
+    def _observed(self, module: str) -> tuple[Recorder, Presence]:
+        recorder = self._recorders[module]
+        return recorder, Presence(self._ledger, module, recorder=recorder)
 
     async def evaluate(self, when: str) -> None:
         """Held-out episodes, one after the other."""
-        self._ledger.enter_phase(f"evaluating {when}")
+        self._ledger.enter_phase(f"{EVALUATING}{when}")
         admit_missing_evaluations(self._recipe, self._ledger, when)
         while await self._worker.run_queued():
             self._manager.tick()
 
     async def train(self) -> None:
         """Admit, roll out, train, load the new weights; until the data manager says why to stop."""
-        self._ledger.enter_phase("training")
+        self._ledger.enter_phase(TRAINING)
         version = self._ledger.latest_policy().version
         self._ledger.mark_settled(version, serving=version)
         last_trained = time.monotonic()
@@ -95,8 +101,11 @@ class _House:
                 self._ledger.mark_settled(policy.version, serving=policy.version)
             elif time.monotonic() - last_trained > self._recipe.train.starved_timeout_seconds:
                 self._ledger.request_stop("starved: no group had contrast for too long")
+        self._manager.tick()  # the training clock ends with the request to stop
 
     async def close(self) -> None:
-        await self._pool.close()
-        await self._engine.close()
-        self._recorder.close()
+        with ExitStack() as recorders:
+            for recorder in self._recorders.values():
+                recorders.callback(recorder.close)
+            await self._pool.close()
+            await self._engine.close()

@@ -10,6 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from quartet.errors import ConfigError
+from quartet.train.branch_attention import attending_by_branch
 from quartet.train.microbatch import Microbatch
 
 
@@ -23,14 +24,15 @@ class Scores(NamedTuple):
 def score(model: PreTrainedModel, microbatch: Microbatch, *, entropy_gradient: bool = False) -> Scores:
     """One forward pass over the microbatch's T trained tokens.
 
-    Padding is on the right, so causal attention alone keeps it from real tokens: no mask unless rows are shared.
+    Padding is on the right, so causal attention alone keeps it from real tokens.
     """
-    hidden_BLD = _decoder(model)(
-        input_ids=microbatch.ids_BL,
-        position_ids=microbatch.position_ids_BL,
-        attention_mask=_additive(microbatch.visible_B1LL, model.dtype),
-        use_cache=False,
-    ).last_hidden_state
+    with attending_by_branch(model, microbatch) as mask_and_branches:
+        hidden_BLD = _decoder(model)(
+            input_ids=microbatch.ids_BL,
+            position_ids=microbatch.position_ids_BL,
+            use_cache=False,
+            **mask_and_branches,
+        ).last_hidden_state
     hidden_TD = hidden_BLD.flatten(0, 1).index_select(0, microbatch.sources_T)
     logits_TV = _head(model)(hidden_TD).float()
     scaled_TV = (logits_TV / microbatch.temperatures_T.unsqueeze(1)).log_softmax(dim=-1)
@@ -55,12 +57,6 @@ def require_plain_head(model: PreTrainedModel) -> None:
         )
 
 
-def attends_everywhere(model: PreTrainedModel) -> bool:
-    """Whether every layer is full attention, so that rows may be shared: a window or a recurrence would look across."""
-    layer_types = getattr(model.config, "layer_types", None)
-    return layer_types is not None and all(kind == "full_attention" for kind in layer_types)
-
-
 def _decoder(model: PreTrainedModel) -> torch.nn.Module:
     return getattr(model, model.base_model_prefix)
 
@@ -70,12 +66,3 @@ def _head(model: PreTrainedModel) -> torch.nn.Module:
     if head is None:
         raise ConfigError(f"{type(model).__name__} has no output matrix", "model.path must be a causal language model")
     return head
-
-
-def _additive(visible_B1LL: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
-    """The form of mask that every attention implementation of transformers understands."""
-    if visible_B1LL is None:
-        return None
-    return torch.zeros(visible_B1LL.shape, dtype=dtype, device=visible_B1LL.device).masked_fill(
-        ~visible_B1LL, torch.finfo(dtype).min
-    )

@@ -19,7 +19,7 @@ def gap_sums(microbatch: Microbatch, old_logprobs_T: torch.Tensor) -> dict[str, 
     fresh_T = ~microbatch.replayed_T & (microbatch.rollout_logprobs_T != RECOMPUTED)
     weights_T = microbatch.weights_T[fresh_T]
     log_rho_T = (old_logprobs_T - microbatch.rollout_logprobs_T)[fresh_T]
-    estimates_T = {"gap_k1": -log_rho_T, "gap_k3": bounded_exp(log_rho_T) - log_rho_T - 1}
+    estimates_T = {"gap_k1_nats": -log_rho_T, "gap_k3_nats": bounded_exp(log_rho_T) - log_rho_T - 1}
     sums = {name: float((weights_T * value_T).sum()) for name, value_T in estimates_T.items()}
     return {**sums, _WEIGHT: float(weights_T.sum())}
 
@@ -27,5 +27,5 @@ def gap_sums(microbatch: Microbatch, old_logprobs_T: torch.Tensor) -> dict[str, 
 def gap_means(totals: Counter[str]) -> dict[str, float]:
     """Take the sums of `gap_sums` out of `totals`; the means over fresh tokens, none when there was no such token."""
     weight = totals.pop(_WEIGHT, 0.0)
-    sums = {name: totals.pop(name, 0.0) for name in ("gap_k1", "gap_k3")}
+    sums = {name: totals.pop(name, 0.0) for name in ("gap_k1_nats", "gap_k3_nats")}
     return {name: value / weight for name, value in sums.items()} if weight else {}

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from quartet.observe.record import Recorder
+from quartet.observe.spans import Span
 from quartet.train.packing import PackedBatch
 from quartet.types import Batch
 
@@ -14,15 +15,21 @@ class PhaseTimer:
     """`with timer("update"):` records a span and fills `seconds["update_seconds"]`."""
 
     def __init__(self, recorder: Recorder, train_step: int) -> None:
-        self._recorder, self._train_step = recorder, train_step
+        self._recorder = recorder
+        self.trace = f"train_step {train_step}"
         self.seconds: dict[str, float] = {}
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
         start = time.perf_counter()
-        with self._recorder.span(f"train/{phase}", train_step=self._train_step):
+        with self._recorder.span(phase, trace=self.trace):
             yield
         self.seconds[f"{phase}_seconds"] = time.perf_counter() - start
+
+    def passed(self, phase: str, start: float) -> None:
+        """A phase that began at `start` (Unix seconds), before anybody knew of which train step it is, ends now."""
+        seconds = self.seconds[f"{phase}_seconds"] = time.time() - start
+        self._recorder.finished(Span(start=start, seconds=seconds, name=phase, trace=self.trace))
 
 
 def batch_metrics(batch: Batch, packed: PackedBatch) -> dict[str, Any]:
@@ -34,11 +41,11 @@ def batch_metrics(batch: Batch, packed: PackedBatch) -> dict[str, Any]:
     lags = [lag for lag, count in packed.lag_histogram.items() for _ in range(count)]
     return {
         "trajectories": packed.num_trajectories,
-        "replayed": packed.num_trajectories - len(members),
+        "replayed_trajectories": packed.num_trajectories - len(members),
         "groups": len(batch.groups),
         "branches_per_trajectory": packed.num_branches / max(1, packed.num_trajectories),
-        "lag_mean": sum(lags) / max(1, len(lags)),
-        "lag_max": max(lags, default=0),
+        "lag_mean_versions": sum(lags) / max(1, len(lags)),
+        "lag_max_versions": max(lags, default=0),
         "lag_histogram": {str(lag): count for lag, count in packed.lag_histogram.items()},
         "reward_mean": sum(trajectory.reward for trajectory in members) / max(1, len(members)),
         "success_mean": sum(trajectory.success for trajectory in members) / max(1, len(members)),

@@ -85,7 +85,7 @@ def pack_batch(batch: Batch, advantage: Advantage, max_lag: int) -> PackedBatch:
     """
     branches: list[Branch] = []
     members: list[GroupMember] = []
-    for group_index, member, value in _advantages(batch, advantage):
+    for group_index, member, value in advantages(batch, advantage):
         oldest_allowed = batch.start_version - max_lag if member.replay is None else ANY_VERSION
         for draft in _draft_branches(member.trajectory.calls):
             branch = draft.freeze(len(members), group_index, value, oldest_allowed, replayed=member.replay is not None)
@@ -104,7 +104,7 @@ def pack_batch(batch: Batch, advantage: Advantage, max_lag: int) -> PackedBatch:
     )
 
 
-def _advantages(batch: Batch, advantage: Advantage) -> Iterator[tuple[int, GroupMember, float]]:
+def advantages(batch: Batch, advantage: Advantage) -> Iterator[tuple[int, GroupMember, float]]:
     """Group index, countable member, advantage; statistics are over one group, its stored members too."""
     for group_index, group in enumerate(batch.groups):
         members = [member for member in group.members if member.trajectory.status.countable]
@@ -167,10 +167,11 @@ def _draft_branches(calls: Sequence[Call]) -> list[_Draft]:
     for number, call in enumerate(calls):
         if not call.response_ids:
             continue
-        if not call.prompt_ids or call.sampling.temperature == 0:
+        if not call.prompt_ids or not call.sampling.whole:
             raise QuartetError(
-                "a call with an empty prompt or sampled greedily (temperature 0) has no log-probs to train on",
-                "set rollout.temperature above 0; greedy rollouts are for evaluation",
+                "a call with an empty prompt, or sampled greedily or from a part of the distribution "
+                f"({call.sampling}), has no log-probs to train on",
+                "set rollout.temperature above 0; greedy and truncated sampling are for evaluation",
             )
         fitting = [draft for draft in drafts if draft.extended_by(call)]
         draft = max(fitting, key=lambda fit: len(fit.ids), default=None)

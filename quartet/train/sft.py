@@ -18,6 +18,7 @@ from quartet.errors import ConfigError
 from quartet.policy.copying import CopyingExercises
 from quartet.policy.examples import TokenBatch, batches, read_chats
 from quartet.policy.load import load_policy, save_policy
+from quartet.train.linear import train_by_the_faster_library
 
 WARMUP_STEPS = 30
 """The learning rate rises linearly at the start, and falls linearly to its final share in each of the two phases."""
@@ -134,6 +135,7 @@ class SftTrainer:
     """Model, optimizer and learning rate of one fine-tuning."""
 
     def __init__(self, model: PreTrainedModel, recipe: Recipe) -> None:
+        train_by_the_faster_library(model)
         self._model, self._sft = model.train(), recipe.sft
         # Dropout, where a model has it, draws from torch's global generator.
         torch.manual_seed(recipe.seed)

@@ -14,9 +14,12 @@ from transformers import PreTrainedModel
 
 from quartet.config import Recipe
 from quartet.errors import ConfigError, QuartetError
+from quartet.policy.rope import refuse_length_dependent_rope
 from quartet.train.aggregation import AGGREGATIONS
-from quartet.train.forward import attends_everywhere, require_plain_head, score
+from quartet.train.branch_attention import attends_everywhere
+from quartet.train.forward import require_plain_head, score
 from quartet.train.gap import gap_means, gap_sums
+from quartet.train.linear import train_by_the_faster_library
 from quartet.train.loss import make_loss
 from quartet.train.loss.base import LossInput
 from quartet.train.microbatch import Microbatch, Row, collate, in_chunks, share_prompts
@@ -25,6 +28,8 @@ from quartet.train.packing import RECOMPUTED, Branch
 FINAL_LEARNING_RATE_SHARE = 0.1
 Plan = list[list[Microbatch]]
 """One list of microbatches per minibatch, in the order of training."""
+Witness = Callable[[Microbatch, torch.Tensor, torch.Tensor], None]
+"""Is shown each microbatch of the first epoch with its tokens' old log-probs and entropies, both [T], in nats."""
 
 
 class NonFiniteError(QuartetError):
@@ -39,18 +44,15 @@ class Learner:
             raise ConfigError(
                 "loss.kl_coefficient > 0 needs a reference policy", "pass the policy the run started from"
             )
-        if recipe.rollout.top_p < 1:
-            raise ConfigError(
-                f"rollout.top_p = {recipe.rollout.top_p:g} samples from a part of the distribution; the trainer "
-                "computes log-probs of the whole, and every importance ratio would be wrong by the mass of that part",
-                "train with rollout.top_p = 1; evaluation may use less",
-            )
         require_plain_head(model)
+        refuse_length_dependent_rope(model.config.get_text_config(), recipe.engine.max_context_tokens)
+        for trained in filter(None, (model, reference)):
+            train_by_the_faster_library(trained)
         self.model, self.recipe, self.reference = model.eval(), recipe, reference  # eval: dropout would be noise in r
         self.optimizer_step = 0
         self.optimizer = _make_optimizer(model, recipe)
         self._loss = make_loss(recipe.loss)
-        self._share_prompts = attends_everywhere(model)
+        self._packed = attends_everywhere(model)
 
     def reset(self) -> None:
         """Forget the optimizer's moments, as before the first step."""
@@ -76,9 +78,9 @@ class Learner:
             plan = self._scored(plan, self.reference, "reference_logprobs_T", progress)
         return plan
 
-    def update(self, plan: Plan, progress: Callable[[], None]) -> dict[str, float]:
-        """All optimizer steps of one train step. Returns metrics averaged over them, weighted like the loss; `gap_k1`
-        and `gap_k3`, between engine and trainer, over fresh tokens only.
+    def update(self, plan: Plan, progress: Callable[[], None], witness: Witness | None = None) -> dict[str, float]:
+        """All optimizer steps of one train step. Returns metrics averaged over them, weighted like the loss;
+        `gap_k1_nats` and `gap_k3_nats`, between engine and trainer, over fresh tokens only.
 
         `computed_tokens` counts the positions of one epoch: padding included, shared prompts once. An empty plan (every
         token too old) leaves the weights as they are.
@@ -87,9 +89,9 @@ class Learner:
         """
         totals: Counter[str] = Counter()
         steps = 0
-        for _ in range(self.recipe.train.epochs):
+        for epoch in range(self.recipe.train.epochs):
             for minibatch in plan:
-                totals.update(self._optimizer_step(minibatch, progress))
+                totals.update(self._optimizer_step(minibatch, progress, witness if epoch == 0 else None))
                 steps += 1
         gap = gap_means(totals)
         metrics = {name: total / steps for name, total in totals.items()} | gap
@@ -103,7 +105,7 @@ class Learner:
         """Per branch the entropy of each of its trained tokens, in nats, under the weights before the train step."""
         found: dict[int, np.ndarray] = {}
         for rows in self._chunks(branches):
-            values_T = score(self.model, collate(rows).to(self.model.device)).entropies_T.cpu().numpy()
+            values_T = score(self.model, self._collated(rows)).entropies_T.cpu().numpy()
             in_order = [branch for row in rows for branch in row.branches]
             ends = np.cumsum([branch.num_trained_tokens for branch in in_order])
             found |= dict(zip(map(id, in_order), np.split(values_T, ends[:-1]), strict=True))
@@ -112,12 +114,16 @@ class Learner:
 
     def _chunks(self, branches: Sequence[Branch]) -> Iterator[list[Row]]:
         weights = AGGREGATIONS[self.recipe.loss.aggregation](branches)
-        rows = share_prompts(branches, weights, share=self._share_prompts)
-        return in_chunks(rows, self.recipe.train.max_tokens_per_microbatch)
+        most = self.recipe.train.max_tokens_per_microbatch
+        rows = share_prompts(branches, weights, share=self._packed, max_tokens_per_microbatch=most)
+        return in_chunks(rows, most, packed=self._packed)
 
     def _microbatches(self, branches: Sequence[Branch]) -> Iterator[Microbatch]:
         for rows in self._chunks(branches):
-            yield collate(rows).to(self.model.device)
+            yield self._collated(rows)
+
+    def _collated(self, rows: Sequence[Row]) -> Microbatch:
+        return collate(rows, packed=self._packed).to(self.model.device)
 
     @torch.no_grad()
     def _scored(self, plan: Plan, model: PreTrainedModel, name: str, progress: Callable[[], None]) -> Plan:
@@ -130,11 +136,13 @@ class Learner:
                 progress()
         return scored
 
-    def _optimizer_step(self, minibatch: Sequence[Microbatch], progress: Callable[[], None]) -> dict[str, float]:
+    def _optimizer_step(
+        self, minibatch: Sequence[Microbatch], progress: Callable[[], None], witness: Witness | None
+    ) -> dict[str, float]:
         self.optimizer.zero_grad(set_to_none=True)
         totals: Counter[str] = Counter()
         for microbatch in minibatch:
-            totals.update(self._backward(microbatch))
+            totals.update(self._backward(microbatch, witness))
             progress()
         grad_norm = float(
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.train.max_grad_norm, foreach=True)
@@ -148,13 +156,15 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = self._learning_rate()
         self.optimizer.step()
-        return {**totals, "grad_norm": grad_norm, "learning_rate": self._learning_rate()}
+        return {**totals, "gradient_norm": grad_norm, "learning_rate": self._learning_rate()}
 
-    def _backward(self, microbatch: Microbatch) -> dict[str, float]:
+    def _backward(self, microbatch: Microbatch, witness: Witness | None = None) -> dict[str, float]:
         """Add one microbatch's gradient; its loss and metrics are parts of the minibatch's sums."""
         section = self.recipe.loss
         logprobs_T, entropies_T = score(self.model, microbatch, entropy_gradient=section.entropy_coefficient != 0)
         old_logprobs_T = microbatch.old_logprobs_T if microbatch.old_logprobs_T is not None else logprobs_T.detach()
+        if witness is not None:
+            witness(microbatch, old_logprobs_T, entropies_T)
         weights_T, recorded_T = microbatch.weights_T, microbatch.rollout_logprobs_T
         rollout_logprobs_T = torch.where(recorded_T == RECOMPUTED, old_logprobs_T, recorded_T)
         tokens = LossInput(
@@ -164,11 +174,11 @@ class Learner:
         metrics |= gap_sums(microbatch, old_logprobs_T)
         entropy = (weights_T * entropies_T).sum()
         loss = loss - section.entropy_coefficient * entropy
-        metrics["entropy"] = entropy.item()
+        metrics["entropy_nats"] = entropy.item()
         if microbatch.reference_logprobs_T is not None:
             kl = (weights_T * k3(logprobs_T, microbatch.reference_logprobs_T)).sum()
             loss = loss + section.kl_coefficient * kl
-            metrics["reference_kl"] = kl.item()
+            metrics["reference_kl_nats"] = kl.item()
         torch.autograd.backward(loss)
         return {"loss": loss.item(), **metrics}
 

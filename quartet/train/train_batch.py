@@ -11,7 +11,7 @@ from dataclasses import replace
 from quartet.config import Recipe
 from quartet.train.advantage.base import Advantage
 from quartet.train.packing import PackedBatch, pack_batch
-from quartet.train.step import Learner
+from quartet.train.step import Learner, Witness
 from quartet.train.turn_selection import high_entropy_turns
 from quartet.types import Batch
 
@@ -24,10 +24,12 @@ def train_batch(
     *,
     progress: Callable[[], None],
     phases: Callable[[str], AbstractContextManager[None]],
+    witness: Witness | None = None,
 ) -> tuple[PackedBatch, dict[str, float]]:
     """Train the learner on a batch; returns what was trained and the metrics of `Learner.update`.
 
-    `progress` is called between microbatches; `phases` wraps each phase by its name. Raises `NonFiniteError`.
+    `progress` is called between microbatches; `phases` wraps each phase by its name; `witness` sees the values of the
+    tokens. Raises `NonFiniteError`.
     """
     with phases("pack"):
         packed = pack_batch(batch, advantage, recipe.admission.max_lag)
@@ -40,5 +42,5 @@ def train_batch(
     with phases("old_logprobs"):
         plan = learner.plan(packed.branches, batch.train_step, progress)
     with phases("update"):
-        metrics = learner.update(plan, progress)
+        metrics = learner.update(plan, progress, witness)
     return packed, metrics

@@ -6,19 +6,22 @@ So a trainer that dies anywhere leaves a batch that goes back to trainable, and 
 
 import asyncio
 import time
+from contextlib import closing
 from pathlib import Path
 
 import torch
 
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
-from quartet.errors import LeaseLostError, LedgerError, QuartetError, StarvedError
+from quartet.errors import LeaseLostError, LedgerError, QuartetError
 from quartet.observe.presence import Presence
 from quartet.observe.receipts import TrainerReceipts
 from quartet.observe.record import Recorder
+from quartet.observe.token_values import write_token_values
 from quartet.policy.digest import weights_digest
 from quartet.policy.load import load_policy, read_weights, swap_weights
 from quartet.train.advantage import make_advantage
+from quartet.train.batch_wait import BatchWait
 from quartet.train.checkpoint import (
     checkpoint_folder,
     find_checkpoint,
@@ -31,6 +34,7 @@ from quartet.train.metrics import PhaseTimer, batch_metrics
 from quartet.train.packing import PackedBatch
 from quartet.train.publish import policy_folder, prune_attempts, publish_policy
 from quartet.train.step import Learner, NonFiniteError
+from quartet.train.token_record import TokenRecord
 from quartet.train.train_batch import train_batch
 from quartet.types import Batch, Policy
 
@@ -56,8 +60,8 @@ class Trainer:
         self._receipts = TrainerReceipts(
             run_dir, lambda: weights_digest(dict(self.model.named_parameters())), enabled=recipe.runtime.receipts
         )
-        self._lease_renewed = self._fed_at = time.monotonic()
-        self._held_back_at: float | None = None
+        self._lease_renewed = time.monotonic()
+        self.wait = BatchWait(recipe, ledger, presence)
         self._restore_optimizer(policy)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -67,7 +71,7 @@ class Trainer:
                 if self.train_one():
                     await asyncio.sleep(0)
                 else:
-                    self._explain_wait()
+                    self.wait.explain()
                     await bell.wait(stop)
         if not stop.is_set():
             self.ledger.request_stop(f"train.max_train_steps = {self.recipe.train.max_train_steps} reached")
@@ -77,24 +81,24 @@ class Trainer:
 
         Raises `NonFiniteError` with the batch released and the weights restored.
         """
-        start = time.perf_counter()
+        start = time.time()
         batch = self._claim()
         if batch is None:
             return False
         phases = PhaseTimer(self.recorder, batch.train_step)
-        phases.seconds["claim_seconds"] = time.perf_counter() - start
-        phases.seconds["held_back_seconds"] = time.monotonic() - self._held_back_at if self._held_back_at else 0.0
-        self._held_back_at = None
+        phases.passed("claim", start)
+        phases.seconds["held_back_seconds"] = self.wait.end()
         self.presence.working("training")
         try:
-            self._train(batch, phases)
+            with self.recorder.span("train_step", trace=phases.trace):
+                self._train(batch, phases)
         except NonFiniteError as error:
             self._give_up(batch, error)
             where = f"train step {batch.train_step}, batch {batch.batch_id}, policy version {batch.start_version}"
             raise NonFiniteError(f"{where}, {error.what}", error.advice) from error
         except LeaseLostError as error:  # we were stopped for too long; the batch is somebody else's now
             self._give_up(batch, error)
-        self._fed_at = time.monotonic()
+        self.wait.begin()
         return True
 
     def restore(self) -> None:
@@ -161,8 +165,15 @@ class Trainer:
         def progress() -> None:
             self._progress(batch)
 
+        budget, tokens = self.recipe.disk.max_token_values_megabytes, TokenRecord(batch)
         packed, metrics = train_batch(
-            batch, self.learner, self.recipe, self._advantage, progress=progress, phases=phases
+            batch,
+            self.learner,
+            self.recipe,
+            self._advantage,
+            progress=progress,
+            phases=phases,
+            witness=tokens.see if budget else None,
         )
         with phases("publish"):
             try:
@@ -173,12 +184,15 @@ class Trainer:
             progress()
         report = metrics | batch_metrics(batch, packed) | phases.seconds
         self._receipts.committing(batch)
-        policy = self.ledger.commit_batch(batch, str(path), report)
+        with phases("commit"):
+            policy = self.ledger.commit_batch(batch, str(path), report)
         self._receipts.committed(batch, policy)
         self.version = policy.version
         prune_checkpoints(self._checkpoints, self.recipe.disk.keep_checkpoints, batch.train_step)
         prune_attempts(path)
-        self.recorder.metric("train_step", train_step=batch.train_step, version=policy.version, **report)
+        if budget:
+            write_token_values(self.run_dir, batch.train_step, batch.batch_id, tokens.calls(), budget)
+        self.recorder.metric("train", step=batch.train_step, version=policy.version, **(report | phases.seconds))
 
     def _publish(self, batch: Batch, packed: PackedBatch) -> Path:
         """Policy with canary, then the checkpoint. Both are final on disk when this returns."""
@@ -199,47 +213,10 @@ class Trainer:
             raise self._succeeded(newest)
         self.restore()
 
-    def _explain_wait(self) -> None:
-        groups, timeout_seconds = self.recipe.train.groups_per_batch, self.recipe.train.starved_timeout_seconds
-        if self._held_back(groups):
-            return
-        self.presence.waits(f"{groups} trainable groups", "rollouts of enough groups finish and pass the filters")
-        waited_seconds = time.monotonic() - self._fed_at
-        if waited_seconds > timeout_seconds:
-            reason = (
-                f"starved: fewer than {groups} trainable groups for {waited_seconds:.0f} s "
-                f"(train.starved_timeout_seconds = {timeout_seconds:g})"
-            )
-            self.ledger.request_stop(reason)
-            raise StarvedError(
-                reason,
-                "`quartet status` shows what the others wait for, the `group` records of metrics.jsonl why groups were "
-                "dropped; if it is always for equal rewards, the tasks are too easy or too hard",
-            )
-
-    def _held_back(self, groups: int) -> bool:
-        """With `on_late` "wait": whether there is a batch, which waits for stragglers. That is not starving."""
-        admission = self.recipe.admission
-        if admission.on_late != "wait" or not (count := self.ledger.stragglers(groups, admission.max_lag)):
-            self._held_back_at = None
-            return False
-        self._fed_at = time.monotonic()
-        self._held_back_at = self._held_back_at or self._fed_at
-        self.presence.waits(
-            "unfinished groups that the next policy would make too old",
-            f"{count} of them end, at {admission.group_deadline_seconds:g} s (admission.group_deadline_seconds) at the "
-            "latest",
-        )
-        return True
-
 
 async def run_trainer(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None:
     """The trainer module: everything it needs from the run directory, until `stop`."""
     torch.set_num_threads(recipe.train.threads)
-    ledger, recorder = Ledger.open(run_dir), Recorder(run_dir, "trainer")
-    presence = Presence(ledger, "trainer")
-    try:
+    with closing(Ledger.open(run_dir)) as ledger, Recorder(run_dir, "trainer") as recorder:
+        presence = Presence(ledger, "trainer", recorder=recorder)
         await Trainer(recipe, ledger, run_dir, recorder, presence).run(stop)
-    finally:
-        recorder.close()
-        ledger.close()

@@ -16,14 +16,15 @@ from typing import Any
 import click
 
 from quartet.env.miniwob.demonstrate import GROUPS, make_demonstrations, report, write_texts
+from quartet.observe.progress import Watched
 from quartet.policy.make import make_policy
 from quartet.recipe_file import load_recipe
-from quartet.train.sft import SftStep, run_sft
+from quartet.train.sft import run_sft
+from quartet.train.sft_progress import step_watcher
 
 HERE = Path(__file__).parent
 DEMONSTRATION_SEEDS, TEXT_SEEDS = range(60), range(100)
 VOCABULARY, MODEL_SEED = 2048, 2
-PROGRESS_STEPS = 50
 # Two runs of supervised fine-tuning: what differs from the recipe.
 COPY = {
     "seed": 2,
@@ -54,9 +55,13 @@ def main(output: Path, reuse: bool) -> None:
     """Demonstrate, make, fine-tune."""
     demonstrations, start, pages = HERE / "demonstrations.jsonl", HERE / "start.jsonl", HERE / "pages.jsonl"
     if not reuse:
-        attempts = asyncio.run(make_demonstrations(GROUPS["demonstrated"], DEMONSTRATION_SEEDS, demonstrations))
+        with Watched("demonstrating") as watched:
+            attempts = asyncio.run(
+                make_demonstrations(GROUPS["demonstrated"], DEMONSTRATION_SEEDS, demonstrations, on_progress=watched)
+            )
         click.echo("\n".join(report(attempts)))
-        asyncio.run(write_texts(GROUPS["all"], TEXT_SEEDS, pages))
+        with Watched("reading first pages") as watched:
+            asyncio.run(write_texts(GROUPS["all"], TEXT_SEEDS, pages, on_progress=watched))
     start.write_text("".join(line for line in demonstrations.open() if _starts(json.loads(line))))
     with tempfile.TemporaryDirectory() as folder:
         policy = Path(folder) / "new"
@@ -75,7 +80,10 @@ def _starts(demonstration: dict[str, Any]) -> bool:
 def _run(policy: Path, output: Path, knobs: Mapping[str, object]) -> None:
     paths = {"model.path": json.dumps(str(policy)), "sft.output": json.dumps(str(output))}
     overrides = [f"{key}={value}" for key, value in {**paths, **knobs}.items()]
-    click.echo(json.dumps(run_sft(load_recipe(HERE / "recipe.toml", overrides), on_step=_show)))
+    recipe = load_recipe(HERE / "recipe.toml", overrides)
+    with Watched(f"training {output.name}") as watched:
+        summary = run_sft(recipe, on_step=step_watcher(watched, recipe.sft))
+    click.echo(json.dumps(summary))
 
 
 def _words(demonstrations: Path, pages: Path) -> list[str]:
@@ -83,14 +91,6 @@ def _words(demonstrations: Path, pages: Path) -> list[str]:
     chats = [json.loads(line) for line in demonstrations.read_text().splitlines()]
     texts = [json.loads(line)["text"] for line in pages.read_text().splitlines()]
     return texts + [message["content"] for chat in chats for message in chat["messages"]]
-
-
-def _show(step: SftStep) -> None:
-    if step.step % PROGRESS_STEPS == 0:
-        click.echo(
-            f"{step.phase:14} {step.step:5}/{step.total_steps}  loss {step.loss:.3f}  accuracy {step.accuracy:.3f}  "
-            f"{step.seconds:.0f} s"
-        )
 
 
 if __name__ == "__main__":

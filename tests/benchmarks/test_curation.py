@@ -45,9 +45,8 @@ def test_an_interval_is_that_of_students_t():
     """Mean 3, standard deviation sqrt(2.5), t(4) = 2.776: half = 2.776 * sqrt(2.5 / 5) = 1.963."""
     assert interval([1, 2, 3, 4, 5]) == pytest.approx((3, 3 - 1.963, 3 + 1.963), abs=1e-3)
     assert interval([0.5] * 10) == (0.5, 0.5, 0.5)
-    for count in (1, 17):
-        with pytest.raises(ValueError, match="2 to 16 values"):
-            interval([1.0] * count)
+    with pytest.raises(ValueError, match="2 values"):
+        interval([1.0])
 
 
 def test_the_area_is_the_mean_height_of_the_curve():
@@ -88,7 +87,7 @@ def test_a_condition_is_the_same_for_all_its_variants(name):
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_variant_is_a_valid_recipe_that_differs_in_its_options_only(name):
     recipe = recipe_of(VARIANTS[name].options, suite="locks", policy="policy", seed=3)
-    assert (recipe.seed, recipe.env.suite, recipe.model.path) == (3, "locks", "policy")
+    assert (recipe.seed, recipe.env.suite, recipe.model.path) == (3, "locks", str(Path("policy").resolve()))
     assert recipe.train.learning_rate == GRPO["train"]["learning_rate"]
 
 
@@ -122,7 +121,7 @@ def test_a_measure_is_the_product_of_the_presses_probabilities(untrained):
                 assert tokenizer.decode([example.token_ids[i] for i in learned]).startswith("click [")
                 total += sum(logprobs[i - 1, example.token_ids[i]].item() for i in learned)
             chances.append(torch.tensor(total).exp().item())
-    measured = Measure("locks", first_seed, tokenizer)(model)
+    measured = Measure(families("locks"), first_seed, tokenizer)(model)
     assert measured["all"] == pytest.approx(sum(chances) / len(chances), rel=1e-3)
 
 

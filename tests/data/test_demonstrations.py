@@ -270,11 +270,13 @@ def test_trajectories_that_mean_something_else(run, other, tmp_path):
         store_into(run, pool_recipe(), path)
 
 
-def test_greedy_trajectories_are_refused(run, other, tmp_path):
+@pytest.mark.parametrize("change", [('"temperature":1.0', '"temperature":0.0'), ('"top_k":0', '"top_k":3')])
+def test_greedy_and_truncated_trajectories_are_refused(change, run, other, tmp_path):
     path = tmp_path / "x.jsonl"
     export(other, pool_recipe(), "jsonl", path, Selection(successes_only=True))
-    path.write_text(path.read_text().replace('"temperature":1.0', '"temperature":0.0'))
-    with pytest.raises(ConfigError, match="greedily"):
+    assert change[0] in path.read_text()
+    path.write_text(path.read_text().replace(*change))
+    with pytest.raises(ConfigError, match="greedily or from a part"):
         store_into(run, pool_recipe(), path)
 
 

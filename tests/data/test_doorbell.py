@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from samples import finish, plan, spoil, trainable_group
+from samples import finish, plan, spoil, trainable_group, trajectory
 
 from quartet.data.doorbell import Doorbells
 from quartet.types import Status
@@ -157,6 +157,10 @@ def over_lag(ledger):
     ledger.commit_batch(batch, "policies/v000001", {})
 
 
+def recalled(ledger, lease):
+    ledger.recycle(lease, trajectory(lease.task, status=Status.CANCELLED), 1)
+
+
 def damaged(ledger):
     trainable_group(ledger)
     spoil(ledger, 1)
@@ -173,7 +177,15 @@ def damaged(ledger):
         (leased, finish, "manager"),
         (closed, lambda ledger, lease: ledger.make_trainable(lease.group_id, [lease.rollout_id], 1), "trainer"),
         (closed, lambda ledger, lease: ledger.drop_group(lease.group_id, "broken"), "trainer"),
+        (closed, lambda ledger, lease: ledger.make_trainable(lease.group_id, [lease.rollout_id], 1), "worker"),
+        (closed, lambda ledger, lease: ledger.make_trainable(lease.group_id, [lease.rollout_id], 1), "engine"),
+        (closed, lambda ledger, lease: ledger.drop_group(lease.group_id, "broken"), "engine"),
+        (leased, lambda ledger, lease: ledger.close_group(lease.group_id), "worker"),
+        (leased, recalled, "worker"),
+        (leased, recalled, "manager"),
+        (leased, recalled, "engine"),
         (nothing, lambda ledger, _: ledger.mark_settled(0, serving=0), "manager"),
+        (nothing, lambda ledger, _: ledger.mark_settled(0, serving=0), "worker"),
         (nothing, lambda ledger, _: ledger.enter_phase("training"), "manager"),
         (claimed, lambda ledger, batch: ledger.commit_batch(batch, "policies/v000001", {}), "manager"),
         (claimed, lambda ledger, batch: ledger.commit_batch(batch, "policies/v000001", {}), "engine"),

@@ -8,6 +8,8 @@ import tempfile
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
@@ -32,6 +34,18 @@ whole = st.integers(-(2**53), 2**53)
 params = st.dictionaries(texts, st.none() | st.booleans() | whole | numbers | texts | st.lists(whole, max_size=2))
 
 
+counts = st.integers(0, 2**31)
+samplings = st.builds(
+    Sampling,
+    temperature=numbers,
+    top_k=counts,
+    top_p=numbers,
+    min_tokens=counts,
+    max_tokens=counts,
+    seed=st.integers(0, 2**63 - 1),
+)
+
+
 @st.composite
 def calls(draw) -> Call:
     response = draw(st.lists(token_ids, max_size=4))
@@ -42,7 +56,9 @@ def calls(draw) -> Call:
         response_ids=response,
         logprobs=draw(st.lists(numbers, min_size=count, max_size=count)),
         versions=draw(st.lists(st.integers(0, 2**40), min_size=count, max_size=count)),
-        sampling=draw(st.builds(Sampling, temperature=numbers, top_p=numbers, seed=st.integers(0, 2**63 - 1))),
+        entropies=draw(st.just([]) | st.lists(numbers, min_size=count, max_size=count)),
+        cache_versions=draw(st.just([]) | st.lists(st.integers(0, 9), min_size=count, max_size=count)),
+        sampling=draw(samplings),
         finish_reason=draw(st.sampled_from(FinishReason)),
     )
 
@@ -112,6 +128,51 @@ def test_round_trip(writer, read, suffix, data):
 
 def bits(value) -> bytes:
     return msgspec.msgpack.encode(value, order="deterministic")
+
+
+NEWER = {"entropies", "cache_versions", "top_k", "min_tokens"}
+"""Fields that records written earlier do not have."""
+
+
+def without_newer(value):
+    """What an earlier Quartet would have written."""
+    if isinstance(value, dict):
+        return {name: without_newer(one) for name, one in value.items() if name not in NEWER}
+    return [without_newer(one) for one in value] if isinstance(value, list) else value
+
+
+def test_records_from_before_there_were_entropies_are_read(tmp_path):
+    one = trajectory(plan().task, versions=(1, 2))
+    stored = msgspec.msgpack.encode(without_newer(msgspec.msgpack.decode(bits(one))))
+    assert msgspec.msgpack.decode(stored, type=Trajectory) == one
+    where = Provenance(run="r", purpose=Purpose.TRAIN, rollout_id=7, group_id=1, attempt=1, created_at=0.0)
+    path = tmp_path / "x.jsonl"
+    line = msgspec.json.encode(TrajectoryRecord.of(one, where, None))
+    path.write_bytes(msgspec.json.encode(without_newer(msgspec.json.decode(line))) + b"\n")
+    assert [record.trajectory() for _, record in read_jsonl(path)] == [one]
+    with (tmp_path / "x.parquet").open("wb") as file:
+        writer = ParquetWriter(file, recipe())
+        writer.write(TrajectoryRecord.of(one, where, None))
+        writer.finish()
+    table = pq.read_table(tmp_path / "x.parquet")
+    rows = [without_newer(row) for row in table.to_pylist()]
+    for row in rows:
+        row["rewards"] = [tuple(pair) for pair in row["rewards"]]
+    pq.write_table(pa.Table.from_pylist(rows, older_schema(table.schema)), tmp_path / "x.parquet")
+    assert [record.trajectory() for _, record in read_parquet(tmp_path / "x.parquet")] == [one]
+
+
+def older_schema(kind):
+    """A Parquet schema, or a type in it, without the newer fields."""
+    if isinstance(kind, pa.Schema):
+        return pa.schema([older_schema(field) for field in kind])
+    if isinstance(kind, pa.Field):
+        return kind.with_type(older_schema(kind.type))
+    if pa.types.is_list(kind):
+        return pa.list_(older_schema(kind.value_field))
+    if pa.types.is_struct(kind):
+        return pa.struct([older_schema(field) for field in kind if field.name not in NEWER])
+    return kind
 
 
 def test_more_rows_than_one_row_group(tmp_path, ledger):

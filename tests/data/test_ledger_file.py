@@ -10,8 +10,9 @@ import pytest
 from samples import on_sqlite, plan, trainable_group
 
 from quartet.data.blob_files import LocalBlobFiles
+from quartet.data.database.sqlite import SqliteDatabase
 from quartet.data.ledger import Ledger
-from quartet.errors import LedgerError
+from quartet.errors import LedgerError, SetupError
 
 VERSION_1 = Path(__file__).parent / "fixtures" / "ledger_v1.sql"
 
@@ -28,6 +29,17 @@ def test_the_newest_policy_is_served_once_the_engine_says_so(ledger):
     assert ledger.latest_is_settled()
     ledger.mark_settled(1, serving=1)
     assert not ledger.latest_is_settled()
+
+
+def test_the_newest_policy_is_settled_once_all_engines_say_so(ledger):
+    ledger.expect_engines(["engine", "engine-2"])
+    ledger.mark_settled(0, serving=0)
+    assert not ledger.latest_is_settled()
+    ledger.mark_settled(0, serving=0, engine="engine-2")
+    assert ledger.latest_is_settled()
+    ledger.expect_engines(["engine"])  # the run was resumed with one
+    ledger.mark_settled(1, serving=0, engine="engine-2")
+    assert ledger.latest_is_settled()
 
 
 def test_a_second_run_in_the_same_folder_is_refused(ledger):
@@ -119,6 +131,7 @@ def test_durability_holds_for_every_opening(tmp_path, durability, synchronous):
 FULL_DISK = """
 import resource, sys
 from pathlib import Path
+from quartet.data.database.sqlite import SqliteDatabase
 from quartet.data.ledger import Ledger
 from quartet.errors import SetupError
 
@@ -143,3 +156,14 @@ def test_a_full_disk_is_explained_and_what_was_committed_stays(ledger):
     reopened = Ledger.open(ledger.run_dir)
     assert len(reopened.events(2000)) == int(number)
     reopened.close()
+
+
+def test_a_database_that_may_not_be_written_is_explained(tmp_path):
+    Ledger.create(tmp_path).close()
+    path = tmp_path / "ledger.sqlite"
+    reader = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+    with pytest.raises(sqlite3.OperationalError) as refused:
+        reader.execute("DELETE FROM run")
+    reader.close()
+    with pytest.raises(SetupError, match="no right to write"):
+        SqliteDatabase(path, "process")._explain(refused.value)

@@ -19,7 +19,7 @@ from quartet.errors import LeaseLostError
 from quartet.types import Batch, ReplayRule, RolloutLease, Status
 from tests.postgresql import needs_postgresql, server_url
 
-LEASE_SECONDS, DEADLINE_SECONDS, MAX_ATTEMPTS, MAX_LAG, MAX_REPLAYS = 10.0, 40.0, 3, 1, 2
+LEASE_SECONDS, DEADLINE_SECONDS, MAX_ATTEMPTS, MAX_LAG, MAX_REPLAYS, MAX_RECYCLES = 10.0, 40.0, 3, 1, 2, 2
 statuses = st.sampled_from([Status.COMPLETED, Status.COMPLETED, Status.TRUNCATED_TURNS, Status.ERROR_ENV])
 
 
@@ -39,6 +39,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.holder: dict[int, int] = {}
         self.attempts: dict[int, int] = {}
         self.appended: set[int] = set()
+        self.partials: dict[int, int] = {}
+        self.recycled: Counter[int] = Counter()
         self.trained: list[int] = []
         self.replayed: list[int] = []
         self.demonstrated: set[int] = set()
@@ -58,15 +60,18 @@ class LedgerMachine(RuleBasedStateMachine):
             drop_database(self.folder / "run")
         shutil.rmtree(self.folder)
 
-    @rule(rollouts=st.integers(1, 3))
-    def admit(self, rollouts: int) -> None:
-        self.ledger.admit(plan(rollouts=rollouts))
+    @rule(rollouts=st.integers(1, 3), spare=st.integers(0, 1))
+    def admit(self, rollouts: int, spare: int = 0) -> None:
+        self.ledger.admit(replace(plan(rollouts=rollouts + spare), enough=rollouts))
 
     @rule(count=st.integers(1, 4))
     def claim(self, count: int) -> None:
         for lease in self.ledger.claim_rollouts("w", count, LEASE_SECONDS):
             assert lease.rollout_id not in self.holder and lease.rollout_id not in self.appended
             assert lease.attempt > self.attempts.get(lease.rollout_id, 0)
+            assert lease.recycled == self.recycled[lease.rollout_id] <= MAX_RECYCLES
+            sampled = [len(call.response_ids) for call in self.ledger.load_partial(lease)]
+            assert sum(sampled) == self.partials.get(lease.rollout_id, 0), "what was sampled is kept"
             self.holder[lease.rollout_id] = self.attempts[lease.rollout_id] = lease.attempt
             self.leases.append(lease)
 
@@ -86,10 +91,33 @@ class LedgerMachine(RuleBasedStateMachine):
         assert held or outcome is AppendOutcome.LATE
         if held:
             del self.holder[lease.rollout_id]
-            retry = status.retried and lease.attempt < MAX_ATTEMPTS
+            retry = status.retried and lease.attempt - lease.recycled < MAX_ATTEMPTS
             assert outcome is (AppendOutcome.REQUEUED if retry else AppendOutcome.APPENDED)
             if not retry:
                 self.appended.add(lease.rollout_id)
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data())
+    def recycle(self, data: st.DataObject) -> None:
+        lease = data.draw(st.sampled_from(self.leases))
+        held = self.holder.get(lease.rollout_id) == lease.attempt
+        assert held == bool(self.ledger.held([lease]))
+        tokens = self.partials.get(lease.rollout_id, 0) + 1
+        partial = trajectory(lease.task, status=Status.CANCELLED, versions=(0,) * tokens)
+        try:
+            outcome = self.ledger.recycle(lease, partial, MAX_RECYCLES)
+        except LeaseLostError:
+            assert not held
+            return
+        assert held or outcome is AppendOutcome.LATE
+        if not held:
+            return
+        del self.holder[lease.rollout_id]
+        once_too_often = self.recycled[lease.rollout_id] == MAX_RECYCLES
+        assert outcome is (AppendOutcome.EVICTED if once_too_often else AppendOutcome.RECYCLED)
+        if not once_too_often:
+            self.recycled[lease.rollout_id] += 1
+            self.partials[lease.rollout_id] = tokens
 
     @precondition(lambda self: self.leases)
     @rule(data=st.data())
@@ -202,6 +230,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert all(count <= MAX_REPLAYS for count in Counter(self.replayed).values())
         assert self.ledger.check().findings == []
         assert totals.attempts.get("final", 0) == len(self.appended)
+        assert totals.attempts.get("partial", 0) == self.recycled.total()
         assert sum(self.ledger.lag_histogram().values()) == len(self.trained)
         assert sum(self.ledger.queue_sizes().groups.values()) == self.ledger.groups_ahead()
 

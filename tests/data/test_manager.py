@@ -2,11 +2,13 @@
 
 import asyncio
 
+import pytest
 from samples import finish, manager_of, recipe
 
 from quartet.data.evaluation import admit_evaluation
 from quartet.data.manager import run_manager
-from quartet.observe.record import read_records
+from quartet.data.stop import higher_limit, resume_command
+from quartet.observe.records import read_records
 from quartet.types import Purpose
 
 
@@ -51,8 +53,8 @@ def test_groups_without_contrast_are_dropped_and_their_slots_come_back(ledger, c
         settle(manager)
     assert ledger.totals().dropped_by_reason == {"equal_rewards": 4}
     assert ledger.queue_sizes().groups["open"] == 4
-    records = [record for record in read_records(ledger.run_dir / "metrics.jsonl") if record["kind"] == "group"]
-    assert [(record["dropped"], record["successes"]) for record in records] == [("equal_rewards", 2)] * 4
+    records = list(read_records(ledger.run_dir, "data"))
+    assert [(record["dropped"], record["group_successes"]) for record in records] == [("equal_rewards", 2)] * 4
 
 
 def test_a_group_with_too_few_members_is_dropped_at_its_deadline(ledger, clock):
@@ -73,10 +75,30 @@ def test_nothing_new_starts_outside_the_training_phase(ledger, clock):
         settle(manager)
         assert ledger.groups_ahead() == 0
         ledger.set_value("phase", "training")
-        clock.now += 5
         settle(manager)
         assert ledger.groups_ahead() == 4
-        assert ledger.value("training_seconds") == 5
+
+
+def test_the_training_clock_counts_from_when_all_modules_are_up_to_the_stop(ledger, clock):
+    """Neither a start counts nor the end, and a resume goes on with what was spent."""
+    for start, spent in ((1, 5), (2, 10)):
+        ledger.enter_phase("starting")
+        with manager_of(recipe(), ledger, clock) as manager:
+            settle(manager)
+            clock.now += 30
+            settle(manager)
+            assert ledger.groups_ahead() == (0 if start == 1 else 4), "before the start nothing is admitted"
+            ledger.enter_phase("training")
+            settle(manager)
+            clock.now += 5
+            settle(manager)
+            assert ledger.value("training_seconds") == spent
+            ledger.request_stop("enough")
+            settle(manager)
+            clock.now += 30
+            settle(manager)
+            assert ledger.value("training_seconds") == spent
+        ledger.clear_stop()
 
 
 def test_periodic_evaluation_finds_the_best_policy(ledger, clock):
@@ -100,7 +122,7 @@ def test_periodic_evaluation_finds_the_best_policy(ledger, clock):
     best = ledger.best_policy()
     assert best is not None and best.version == 1
     assert ledger.evaluation_results("during/1") == {"fixed": (2, 2), "named": (2, 2)}
-    records = [record for record in read_records(ledger.run_dir / "metrics.jsonl") if record["kind"] == "evaluation"]
+    records = list(read_records(ledger.run_dir, "evaluation"))
     assert [(record["version"], record["success"]) for record in records] == [(1, 1.0), (2, 0.0)]
 
 
@@ -134,12 +156,80 @@ def test_training_ends_in_time_and_finishes_its_step(ledger, clock):
 def test_the_training_clock_survives_a_restart_and_does_not_count_the_pause(ledger, clock):
     knobs = recipe(train={"max_seconds": 60})
     for _ in range(2):
+        ledger.enter_phase("starting")
         with manager_of(knobs, ledger, clock) as manager:
+            settle(manager)
+            ledger.enter_phase("training")
+            settle(manager)
             clock.now += 20
             settle(manager)
         clock.now += 1000
     assert ledger.value("training_seconds") == 40
     assert ledger.stop_reason() is None
+
+
+def test_a_data_manager_that_dies_in_training_costs_training_time(ledger, clock):
+    knobs = recipe(train={"max_seconds": 60})
+    for seconds in (20, 50):
+        with manager_of(knobs, ledger, clock) as manager:
+            settle(manager)
+            assert ledger.value("training_seconds", 0.0) == seconds - 20
+            clock.now += 20
+            settle(manager)
+            assert ledger.value("training_seconds") == seconds
+        clock.now += 10
+    with manager_of(knobs, ledger, clock) as manager:
+        settle(manager)
+    assert ledger.stop_reason() == "train.max_seconds = 60 reached"
+
+
+def test_the_pause_of_a_killed_run_does_not_count_whenever_its_next_data_manager_dies(ledger, clock):
+    with manager_of(recipe(), ledger, clock) as manager:
+        settle(manager)
+        clock.now += 20
+        settle(manager)
+    clock.now += 1000
+    ledger.enter_phase("starting")
+    with manager_of(recipe(), ledger, clock):  # dies before the training begins
+        pass
+    ledger.enter_phase("training")
+    with manager_of(recipe(), ledger, clock) as manager:
+        settle(manager)
+        assert ledger.value("training_seconds") == 20
+
+
+def test_the_training_clock_ends_with_the_manager_s_own_request_to_stop(ledger, clock):
+    """The end is written in the same tick: a synchronous run may have no other, and the next comes later."""
+    with manager_of(recipe(train={"max_train_steps": 1}), ledger, clock) as manager:
+        settle(manager)
+        work(ledger)
+        settle(manager)
+        clock.now += 0.25
+        assert train(ledger)
+        manager.tick()
+        assert ledger.stop_reason() is not None
+        assert ledger.value("training_seconds") == 0.25
+        clock.now += 30
+        manager.tick()
+        assert ledger.value("training_seconds") == 0.25
+
+
+@pytest.mark.parametrize(
+    ("reason", "trained", "option"),
+    [
+        ("train.max_train_steps = 10 reached", (10, 50.0), "--set train.max_train_steps=20"),
+        ("train.max_train_steps = 2 reached", (100, 50.0), "--set train.max_train_steps=200"),
+        ("train.max_train_steps = 1234567 reached", (7, 5.0), "--set train.max_train_steps=2469134"),
+        ("train.max_seconds = 60 reached", (10, 60.0), "--set train.max_seconds=120"),
+        ("train.max_seconds = 0.2 reached", (10, 0.2), "--set train.max_seconds=0.4"),
+        ("train.max_seconds = 1e-05 reached", (0, 0.0), "--set train.max_seconds=2e-05"),
+        ("train.max_seconds = 1e-05", (3, 50.0), "--set train.max_seconds=100"),
+        ("starved: fewer than 2 trainable groups", (3, 50.0), ""),
+    ],
+)
+def test_a_higher_limit_lets_the_run_go_on(reason, trained, option):
+    assert higher_limit(reason, *trained) == option
+    assert resume_command("runs/a", reason, *trained).endswith(f"--resume {option}".rstrip())
 
 
 def test_evaluation_counts_by_family(ledger):

@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import shutil
 import signal
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -10,7 +12,7 @@ import pytest
 from desk import Desk
 
 from quartet.env.action import parse_action
-from quartet.env.browser import Browser
+from quartet.env.browser import Browser, find_chromium
 from quartet.env.hands import ActionFailedError
 from quartet.errors import EnvError, SetupError
 
@@ -140,6 +142,16 @@ async def test_drag(desk: Desk) -> None:
     assert await logged(desk, "drop") == [("target", "")]
 
 
+async def test_an_action_tells_where_it_pointed(desk: Desk) -> None:
+    await desk.open("actions.html")
+    assert await desk.hands.perform(parse_action("click (10,10)")) == [(10, 10)]
+    assert await desk.hands.perform(parse_action("key Tab")) == []
+    source, target = await desk.ref("text from"), await desk.ref("text into")
+    ends = await desk.hands.perform(parse_action(f"drag from [{source}] to into [{target}]"))
+    under = [await desk.page.evaluate(f"document.elementFromPoint({x}, {y}).id") for x, y in ends]
+    assert under == ["source", "target"]
+
+
 async def test_a_far_element_is_scrolled_to(desk: Desk) -> None:
     await desk.open("actions.html")
     await do(desk, f"click [{await desk.ref('button Far')}]")
@@ -215,6 +227,20 @@ async def test_close_leaves_nothing_behind() -> None:
     _, alive = psutil.wait_procs(family, timeout=10)
     assert not alive
     assert not profile.exists()
+
+
+async def test_a_killed_browser_leaves_nothing_among_the_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chromium with windows keeps a socket there; the headless shell does not, and is tried where there is no other."""
+    monkeypatch.setenv("QUARTET_CHROMIUM", shutil.which("chromium") or find_chromium())
+    with tempfile.TemporaryDirectory(prefix="q-") as folder:  # short: the path of a socket has a hundred characters
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        monkeypatch.setenv("TMPDIR", folder)
+        browser = await Browser.start()
+        await browser.new_page(BLANK, width=100, height=100)
+        os.killpg(browser.pid, signal.SIGKILL)
+        assert len(list(Path(folder).iterdir())) == (2 if shutil.which("chromium") else 1)
+        await browser.close()
+        assert list(Path(folder).iterdir()) == []
 
 
 async def test_a_missing_browser_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:

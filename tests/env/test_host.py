@@ -17,6 +17,9 @@ from quartet.env.base import Env
 from quartet.env.client import RemoteEnvPool
 from quartet.env.host import EnvHost
 from quartet.errors import EnvError, SetupError
+from quartet.observe.record import Recorder
+from quartet.observe.slices import run_extent
+from quartet.observe.spans import read_spans
 from quartet.types import Observation, Task
 
 PAGE = "button left [1]\nbutton right [2]"
@@ -302,3 +305,19 @@ async def test_a_killed_host_costs_the_running_episodes_and_its_successor_is_fou
         playing = await pool.acquire()
         assert (await playing.reset(task())).text == PAGE
         await pool.close()
+
+
+async def test_every_request_is_a_span_of_its_session(tmp_path):
+    recorder = Recorder(tmp_path, "env")
+    async with hosting(recorder=recorder) as (host, _), connected(host) as first, connected(host) as second:
+        for ws in (first, second):
+            await ask(
+                ws, {"type": "reset", "data": {"env": "bandit", "family": "fixed", "episode_id": "bandit/fixed/0"}}
+            )
+            await ask(ws, {"type": "step", "data": {"action": "click left [1]"}})
+    recorder.close()
+    spans = read_spans(tmp_path, *run_extent(tmp_path)).spans
+    assert sorted((span.lane, span.name) for span in spans) == [
+        ("session 0", "reset"), ("session 0", "step"), ("session 1", "reset"), ("session 1", "step"),
+    ]  # fmt: skip
+    assert {span.fields["task"] for span in spans} == {"bandit/fixed/0"}

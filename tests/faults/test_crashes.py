@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks.crashes.campaign import ALL_AT_WORK, BEGINNING, ENDING, LARGE, LATE, Campaign, both
-from benchmarks.crashes.crash_run import MODULES, CrashRun, crash_recipe
+from benchmarks.crashes.crash_run import MODULES, PATIENCE_SECONDS, CrashRun
+from benchmarks.crashes.recipe import crash_recipe
+from quartet.config import Recipe
 from quartet.crash_points import NAMES
 from quartet.data.ledger import Ledger
 from quartet.errors import LedgerUnreachableError
-from quartet.observe.audit import audit
+from quartet.observe.audit import AuditReport, audit
 from tests.postgresql import needs_postgresql, server_url
 
 
@@ -20,25 +22,55 @@ def test_the_campaign_knows_every_point() -> None:
     assert {*ALL_AT_WORK, *both(*BEGINNING, *LARGE, *LATE, *ENDING)} == set(NAMES)
 
 
+def kept_promises(run: CrashRun) -> AuditReport:
+    """The audit of a run that trained something, and in which nothing is wrong."""
+    report = audit(run.run_dir)
+    assert not report.findings
+    assert (report.lost, report.trained_twice, report.over_lag, report.replay_identical) == (0, 0, 0, True)
+    assert report.trained > report.train_steps > 0
+    return report
+
+
 @pytest.mark.slow
 def test_a_run_that_is_killed_and_stopped_keeps_its_promises(tmp_path: Path, bandit_policy: Path) -> None:
     with CrashRun(tmp_path, crash_recipe(bandit_policy, train_steps_per_checkpoint=2)) as run:
         campaign = Campaign(run, seed=0)
         campaign.begin()
-        campaign.attack(both("append", "commit_batch"))
+        campaign.attack(both("append", "commit_batch", "weights"))
         campaign.late_worker()
         campaign.late_trainer("committing.after")
         run.kill_everybody()
         run.finish()
-        assert run.kills >= 12
-    report = audit(run.run_dir)
-    assert not report.findings
-    assert (report.lost, report.trained_twice, report.over_lag, report.replay_identical) == (0, 0, 0, True)
-    assert report.trained > report.train_steps > 0
-    assert report.superseded >= 1  # what the late worker appended
+        assert run.kills >= 14
+    assert kept_promises(run).superseded >= 1  # what the late worker appended
     ledger = Ledger.open(run.run_dir)
     assert "batch_superseded" in [event.kind for event in ledger.events(10_000)]  # what the late trainer committed
     ledger.close()
+
+
+@pytest.mark.slow
+def test_a_worker_may_die_while_a_recalled_rollout_goes_back_to_the_queue(tmp_path: Path, bandit_policy: Path) -> None:
+    """Before the transaction the rollout is still leased and begins again, after it the next attempt goes on with what
+    there is: either way every token is trained once, with the version that sampled it."""
+    with CrashRun(tmp_path, recalling(crash_recipe(bandit_policy))) as run:
+        run.start()
+        for point in both("recycle"):
+            run.until_trained()
+            assert run.hit(point, PATIENCE_SECONDS), f"nobody came by {point}"
+        run.until_trained(2)
+        run.finish()
+    kept_promises(run)
+    ledger = Ledger.open(run.run_dir)
+    assert ledger.totals().attempts["partial"] >= 1
+    assert ledger.check().findings == []
+    ledger.close()
+
+
+def recalling(recipe: Recipe) -> Recipe:
+    """The same run with partial rollouts: when a batch is full, what still runs is recalled and recycled."""
+    admission = recipe.admission.model_copy(update={"schedule": "batch_synchronous"})
+    stragglers = recipe.stragglers.model_copy(update={"rule": "april"})
+    return recipe.model_copy(update={"admission": admission, "stragglers": stragglers})
 
 
 @pytest.mark.slow
@@ -54,10 +86,7 @@ def test_on_postgresql_the_server_may_end_connections_and_die(tmp_path: Path, ba
         run.kill_everybody()
         run.finish()
         assert run.kills >= 11
-    report = audit(run.run_dir)
-    assert not report.findings
-    assert (report.lost, report.trained_twice, report.over_lag, report.replay_identical) == (0, 0, 0, True)
-    assert report.trained > report.train_steps > 0
+    kept_promises(run)
     ledger = Ledger.open(run.run_dir)
     deaths = [event.fields for event in ledger.events(10_000) if event.kind == "module_died"]
     ledger.close()

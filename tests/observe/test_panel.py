@@ -35,8 +35,9 @@ def test_a_run_at_rest_says_why_it_ended_and_shows_no_module(tmp_path):
         console.print(resting_panel(StatusReader(tmp_path, ledger).read()))
         return console.export_text()
 
-    assert "interrupted" in shown() and "go on with `quartet train RUN/config.toml" in shown()
+    assert "interrupted" in shown() and "quartet train RUN/config.toml --run-dir RUN --resume" in shown()
     ledger.request_stop("train.max_seconds = 5 reached")
     assert "ended: train.max_seconds = 5 reached" in shown()
+    assert "--run-dir RUN --resume --set train.max_seconds=10" in shown()
     assert "serving" not in shown()
     ledger.close()

@@ -63,6 +63,7 @@ class ScriptedEngine:
         return GenerateResult(
             token_ids=ids,
             logprobs=[-0.5] * len(ids),
+            entropies=[0.7] * len(ids),
             versions=[version] * len(ids),
             finish_reason=FinishReason.STOP if ended else FinishReason.LENGTH,
         )

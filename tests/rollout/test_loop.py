@@ -15,7 +15,7 @@ from quartet.rollout.loop import make_loop
 from quartet.rollout.loop.base import Limits
 from quartet.rollout.loop.episode import canonical_action
 from quartet.rollout.renderer import Renderer
-from quartet.types import FinishReason, Status, StepResult, Task, Trajectory
+from quartet.types import FinishReason, Sampling, Status, StepResult, Task, Trajectory
 
 TOKENIZER = make_tokenizer()
 RENDERER = Renderer(TOKENIZER)
@@ -28,7 +28,7 @@ async def play(
 ) -> tuple[Trajectory, ScriptedEngine]:
     """One rollout; `script` is a list of responses or a function of (request, index)."""
     engine = ScriptedEngine(TOKENIZER, script if callable(script) else lambda request, index: script[index])
-    model = ModelClient(engine, RENDERER, sampling_seed=5, conversation="w/1.1")
+    model = ModelClient(engine, RENDERER, sampling=Sampling(seed=5), conversation="w/1.1")
     env = env or await BanditPool(config.Env(name="bandit")).acquire()
     task = Task(env="bandit", family="fixed", seed=0, params=params)
     return await make_loop(loop).run(task, env, model, limits), engine
@@ -119,10 +119,11 @@ async def test_an_episode_out_of_time_keeps_what_was_done():
                 await asyncio.Event().wait()
             return await super().generate(request)
 
-    model = ModelClient(Sleepy(TOKENIZER, lambda *_: "click left [1]"), RENDERER, sampling_seed=0, conversation="c")
+    engine = Sleepy(TOKENIZER, lambda *_: "click left [1]")
+    model = ModelClient(engine, RENDERER, sampling=Sampling(), conversation="c")
     env = await BanditPool(config.Env(name="bandit")).acquire()
     task = Task(env="bandit", family="fixed", seed=0, params={"turns": 3})
-    limits = Limits(max_turns=4, max_tokens=40, timeout_seconds=0.2)
+    limits = Limits(max_turns=4, max_tokens=40, timeout_seconds=2.0)
     trajectory = await make_loop("latest").run(task, env, model, limits)
     assert (trajectory.status, len(trajectory.turns)) == (Status.TRUNCATED_TIME, 1)
 

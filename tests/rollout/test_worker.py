@@ -1,86 +1,26 @@
 """The rollout worker on a real ledger: every ending becomes the right status, and every wait is explained."""
 
 import asyncio
-from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from scripted_engine import ScriptedEngine, make_tokenizer
+from scripted_engine import ScriptedEngine
+from worker_bench import TOKENIZER, Bench, until
 
-from quartet.config import Recipe
-from quartet.data.ledger import AppendOutcome, Ledger
-from quartet.env.bandit import BanditPool
+from quartet.data.ledger import AppendOutcome
 from quartet.errors import EngineError
 from quartet.observe.presence import Presence
-from quartet.observe.record import Recorder, read_records
-from quartet.recipe_file import parse_recipe
+from quartet.observe.records import read_records
+from quartet.observe.slices import run_extent
+from quartet.observe.spans import read_spans
 from quartet.rollout.renderer import Renderer
 from quartet.rollout.worker import RolloutWorker
-from quartet.types import RolloutPlan, Task
-
-TOKENIZER = make_tokenizer()
-
-
-class Bench:
-    """A worker with everything around it."""
-
-    def __init__(self, folder: Path, script, **rollout) -> None:
-        data = {
-            "name": "bench",
-            "model": {"path": "none"},
-            "env": {"name": "bandit", "sessions": 3},
-            "rollout": {"max_turns": 4, "max_attempts": 3, **rollout},
-        }
-        self.recipe: Recipe = parse_recipe(data, "test")
-        self.now = 1000.0
-        self.ledger = Ledger.create(folder / "run", clock=lambda: self.now)
-        self.ledger.register_initial_policy("none")
-        self.folder = folder / "run"
-        self.recorder = Recorder(self.folder, "worker")
-        self.engine = ScriptedEngine(TOKENIZER, script)
-        self.pool = BanditPool(self.recipe.env)
-        self.worker = RolloutWorker(
-            self.recipe,
-            self.ledger,
-            self.engine,
-            self.pool,
-            Renderer(TOKENIZER),
-            self.recorder,
-            Presence(self.ledger, "worker", interval_seconds=0.0),
-        )
-
-    def admit(self, rollouts: int = 1, family="fixed", seed=0, max_turns=4, **params) -> int:
-        task = Task(env="bandit", family=family, seed=seed, params=params)
-        return self.ledger.admit(RolloutPlan(task=task, num_rollouts=rollouts, max_turns=max_turns))
-
-    def waits_for(self) -> tuple[str, str]:
-        (row,) = self.ledger.modules()
-        return row.state, row.waiting_for
-
-    def kinds(self) -> list[str]:
-        return [event.kind for event in self.ledger.events()]
-
-    @asynccontextmanager
-    async def running(self):
-        stop = asyncio.Event()
-        task = asyncio.create_task(self.worker.run(stop))
-        try:
-            yield
-        finally:
-            stop.set()
-            await asyncio.wait_for(task, 10)
+from quartet.types import Purpose, RolloutPlan, Task
 
 
 def left(request, index):
     return "click left [1]"
-
-
-async def until(condition) -> None:
-    async with asyncio.timeout(20):
-        while True:
-            if condition():
-                return
-            await asyncio.sleep(0.01)
 
 
 async def test_queued_rollouts_are_run_at_once_and_appended(tmp_path):
@@ -94,10 +34,30 @@ async def test_queued_rollouts_are_run_at_once_and_appended(tmp_path):
     assert [member.trajectory.reward for member in members] == [1.0] * 7
     seeds = {call.sampling.seed for member in members for call in member.trajectory.calls}
     assert len(seeds) == 14, "every call of every rollout draws its own random numbers"
-    metrics = [record for record in read_records(bench.folder / "metrics.jsonl") if record["kind"] == "rollout"]
+    bench.recorder.close()
+    metrics = list(read_records(bench.folder, "rollout"))
     assert len(metrics) == 7
     assert {"reset_seconds", "generate_seconds", "step_seconds"} <= metrics[0].keys()
     assert (metrics[0]["status"], metrics[0]["turns"], metrics[0]["family"]) == ("completed", 2, "fixed")
+
+
+async def test_every_moment_of_a_session_is_a_span(tmp_path):
+    bench = Bench(tmp_path, left)
+    bench.admit(rollouts=7, turns=2)
+    async with bench.running():
+        await until(lambda: bench.ledger.status_counts().get("completed") == 7)
+    bench.recorder.close()
+    spans = read_spans(bench.folder, *run_extent(bench.folder)).spans
+    for rollout_id in range(1, 8):
+        (whole, *parts) = [span for span in spans if span.trace == f"rollout {rollout_id}.1"]
+        names = [span.name for span in parts]
+        assert [whole.name, *names] == ["rollout", "reset", "generate", "step", "generate", "step", "append"]
+        assert {span.lane for span in parts} == {whole.lane}
+        assert all(whole.start <= span.start and span.end <= whole.end + 1e-5 for span in parts)
+    for lane in ("session 0", "session 1", "session 2"):
+        mine = [span for span in spans if span.lane == lane and span.name in ("wait", "rollout")]
+        assert {span.reason for span in mine if span.name == "wait"} == {"an environment session", "a queued rollout"}
+        assert all(after.start >= before.end - 1e-5 for before, after in pairwise(mine)), "one thing at a time"
 
 
 async def test_one_after_the_other_is_the_same_every_time(tmp_path):
@@ -110,6 +70,22 @@ async def test_one_after_the_other_is_the_same_every_time(tmp_path):
     assert await first.worker.run_queued() == await second.worker.run_queued() == 3
     assert first.engine.requests == second.engine.requests
     assert await first.worker.run_queued() == 0
+
+
+async def test_evaluation_may_draw_from_a_part_of_the_distribution_and_training_never_does(tmp_path):
+    truncated = {"top_k": 5, "top_p": 0.9, "min_tokens": 1}
+    bench = Bench(tmp_path, left, sections={"evaluation": truncated}, stop_strings=["]"])
+    bench.admit()
+    held_out = Task(env="bandit", family="fixed", seed=2_000_000)
+    plan = RolloutPlan(
+        task=held_out, num_rollouts=1, max_turns=1, purpose=Purpose.EVAL, temperature=0.5, tag="before/sampled"
+    )
+    bench.ledger.admit_evaluation(plan.tag, iter([plan]))
+    assert await bench.worker.run_queued() == 2
+    evaluated, trained = sorted((one.sampling for one in bench.engine.requests), key=lambda one: one.temperature)
+    assert trained.whole and trained.temperature == 1.0
+    assert {name: getattr(evaluated, name) for name in truncated} == truncated
+    assert [request.stop_strings for request in bench.engine.requests] == [["]"]] * 2
 
 
 async def test_environment_failures_are_retried_and_never_a_reward(tmp_path):

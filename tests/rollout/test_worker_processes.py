@@ -1,19 +1,25 @@
 """The worker's entry point with the real engine and the real environment host, found through the ledger."""
 
 import asyncio
+import shutil
 from contextlib import asynccontextmanager
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 
 import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
 from quartet.env.host import run_env_host
+from quartet.errors import EngineError
+from quartet.observe.follow import Follower
+from quartet.observe.sinks.opentelemetry import OpenTelemetrySink
 from quartet.policy.load import save_policy
 from quartet.policy.model import make_model
 from quartet.policy.tokenizer import train_tokenizer
 from quartet.recipe_file import parse_recipe
+from quartet.rollout.engine.scheduler import Scheduler
 from quartet.rollout.engine.server import run_engine
 from quartet.rollout.worker import run_worker
 from quartet.types import RolloutPlan, Task
@@ -28,21 +34,21 @@ def policy(tmp_path_factory) -> Path:
     return folder
 
 
-def recipe_of(policy: Path, loop: str) -> Recipe:
+def recipe_of(policy: Path, loop: str, **engine: int) -> Recipe:
     data = {
         "name": "rollouts",
         "model": {"path": str(policy)},
         "env": {"name": "bandit", "sessions": 4},
         "rollout": {"loop": loop, "max_turns": 3, "max_tokens": 6},
-        "engine": {"max_context_tokens": 256},
+        "engine": {"max_context_tokens": 256, **engine},
     }
     return parse_recipe(data, "test")
 
 
 @asynccontextmanager
-async def running(module, recipe: Recipe, folder: Path):
+async def running(entry, recipe: Recipe, folder: Path, **options: str):
     stop = asyncio.Event()
-    task = asyncio.create_task(module(recipe, folder, stop))
+    task = asyncio.create_task(entry(recipe, folder, stop, **options))
     try:
         yield task
     finally:
@@ -101,3 +107,97 @@ async def test_a_host_that_comes_back_on_another_port_is_found(policy, tmp_path)
             assert ledger.module_url("env") != first_url
     counts = ledger.status_counts()
     assert set(counts) <= {"completed", "truncated_turns"}, ledger.events()
+
+
+async def test_what_three_modules_did_for_a_rollout_is_one_trace(policy, tmp_path):
+    recipe = recipe_of(policy, "append")
+    ledger = Ledger.create(tmp_path / "run")
+    ledger.register_initial_policy(str(policy))
+    task = Task(env="bandit", family="named", seed=1, params={"turns": 2})
+    ledger.admit(RolloutPlan(task=task, num_rollouts=6, max_turns=3))
+    async with (
+        running(run_engine, recipe, tmp_path / "run") as engine,
+        running(run_env_host, recipe, tmp_path / "run") as host,
+        running(run_worker, recipe, tmp_path / "run") as worker,
+    ):
+        await until(lambda: sum(ledger.status_counts().values()) == 6, worker, engine, host)
+    ledger.close()
+    exporter = InMemorySpanExporter()
+    OpenTelemetrySink(recipe, tmp_path / "run", exporter).write(Follower(tmp_path / "run").read())
+    spans = exporter.get_finished_spans()
+    roots = {span.context.trace_id: span for span in spans if span.name == "rollout"}
+    assert len(roots) == 6
+    for trace_id, root in roots.items():
+        parts = [span for span in spans if span.context.trace_id == trace_id and span is not root]
+        assert root.parent is None and all(span.parent == root.context for span in parts)
+        did = {(span.attributes["quartet.role"], span.name) for span in parts}
+        assert did >= {("worker", "generate"), ("engine", "answer"), ("env", "reset"), ("env", "step")}
+        asked = sum(span.name == "generate" for span in parts)
+        assert sum(span.name == "answer" for span in parts) == asked >= 1
+        assert all(root.start_time <= span.start_time < span.end_time <= root.end_time + 1e6 for span in parts)
+
+
+async def test_a_damaged_newest_policy_costs_neither_engine_nor_worker(policy, tmp_path):
+    """Both start with the newest whole one."""
+    recipe, run = recipe_of(policy, "append"), tmp_path / "run"
+    ledger = Ledger.create(run)
+    ledger.register_initial_policy(str(policy))
+    newest = shutil.copytree(policy, run / "policies" / "v000001")
+    (newest / "tokenizer.json").write_text("{")
+    (newest / "model.safetensors").write_bytes(b"half")
+    with ledger._database.write() as connection:
+        ledger._insert_policy(connection, str(newest), train_step=1)
+    ledger.admit(RolloutPlan(task=Task(env="bandit", family="named", seed=1), num_rollouts=2, max_turns=3))
+    async with (
+        running(run_engine, recipe, run) as engine,
+        running(run_env_host, recipe, run) as host,
+        running(run_worker, recipe, run) as worker,
+    ):
+        await until(lambda: sum(ledger.status_counts().values()) == 2, engine, host, worker)
+    assert not {"error_env", "error_engine"} & ledger.status_counts().keys()
+
+
+async def test_an_engine_that_is_told_to_end_costs_no_rollout(policy, tmp_path):
+    """It is drained: what it was sampling goes on at the other one, and when it is back it is used again."""
+    recipe, run = recipe_of(policy, "append", replicas=2), tmp_path / "run"
+    ledger = Ledger.create(run)
+    ledger.register_initial_policy(str(policy))
+    task = Task(env="bandit", family="named", seed=1, params={"turns": 3})
+    second = "engine-2"
+    async with running(run_engine, recipe, run), running(run_env_host, recipe, run), running(run_worker, recipe, run):
+        async with running(run_engine, recipe, run, module=second):
+            await until(lambda: ledger.module_url(second))
+            group = ledger.admit(RolloutPlan(task=task, num_rollouts=40, max_turns=3))
+            await until(lambda: sum(ledger.status_counts().values()) >= 4)
+            first_url = ledger.module_url(second)
+        async with running(run_engine, recipe, run, module=second):
+            await until(lambda: sum(ledger.status_counts().values()) == 40)
+            assert ledger.module_url(second) != first_url
+    assert not [event for event in ledger.events() if event.kind in ("rollout_retried", "lease_lost")]
+    assert not {"error_env", "error_engine"} & ledger.status_counts().keys()
+    ledger.close_group(group)
+    assert len(ledger.load_group(group).members) == 40
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_pass_that_fails_ends_the_engine_and_costs_no_attempt(policy, tmp_path, monkeypatch):
+    """The rollouts wait for the next engine, also while the one that has ended still answers."""
+    recipe, run = recipe_of(policy, "latest"), tmp_path / "run"
+    ledger = Ledger.create(run)
+    ledger.register_initial_policy(str(policy))
+    step, passes = Scheduler.step, count()
+
+    def fails_once(scheduler: Scheduler) -> None:
+        if next(passes) == 20:
+            raise RuntimeError("out of memory")
+        step(scheduler)
+
+    monkeypatch.setattr(Scheduler, "step", fails_once)
+    async with running(run_env_host, recipe, run), running(run_worker, recipe, run):
+        ledger.admit(RolloutPlan(task=Task(env="bandit", family="fixed", seed=1), num_rollouts=16, max_turns=3))
+        with pytest.raises(EngineError, match="out of memory"):
+            await run_engine(recipe, run, asyncio.Event())
+        async with running(run_engine, recipe, run):
+            await until(lambda: sum(ledger.status_counts().values()) == 16)
+    assert not [event for event in ledger.events() if event.kind == "rollout_retried"]
+    assert "error_engine" not in ledger.status_counts()

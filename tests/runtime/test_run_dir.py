@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from quartet.errors import ConfigError, SetupError
 from quartet.recipe_file import parse_recipe
 from quartet.runtime.run_dir import RunLock, prepare, supervisor_pid
+from quartet.runtime.run_files import foreign_names
 
 RECIPE = parse_recipe({"name": "x", "model": {"path": "m"}, "env": {"name": "bandit"}}, "test")
 
@@ -23,6 +25,36 @@ def test_a_run_is_not_overwritten_by_accident(tmp_path):
     prepare(RECIPE, run, resume=True)
     prepare(RECIPE, run, resume=False, fresh=True)
     assert not (run / "ledger.sqlite").exists()
+
+
+def test_a_fresh_start_deletes_what_the_run_wrote_and_nothing_else(tmp_path):
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    prepare(RECIPE, run, resume=False)
+    for folder in (run / "policies", run / "thesis", elsewhere):
+        folder.mkdir()
+        (folder / "file").write_text("text")
+    (run / "blobs").symlink_to(elsewhere)
+    (run / "notes.txt").write_text("precious")
+    assert foreign_names(run) == ["notes.txt", "thesis"]
+    prepare(RECIPE, run, resume=False, fresh=True)
+    assert sorted(entry.name for entry in run.iterdir()) == ["config.toml", "notes.txt", "supervisor.pid", "thesis"]
+    assert (run / "thesis" / "file").exists() and (elsewhere / "file").exists()
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize("name", ["thesis.tex", "config.toml", "logs", "policies"])
+def test_a_folder_that_is_no_run_is_left_alone(tmp_path, fresh, name):
+    (tmp_path / name).write_text("precious")
+    with pytest.raises(ConfigError, match="no run, and not empty" if name != "config.toml" or fresh else "holds a run"):
+        prepare(RECIPE, tmp_path, resume=False, fresh=fresh)
+    assert [entry.name for entry in tmp_path.iterdir()] == [name] and (tmp_path / name).read_text() == "precious"
+
+
+def test_a_place_where_no_folder_can_be_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file", tmp_path / "file" / "run", Path("/proc/run")):
+        with pytest.raises(ConfigError, match=r"name another (place|folder)"):
+            prepare(RECIPE, place, resume=False, fresh=True)
 
 
 def test_resume_needs_a_run_and_the_same_recipe(tmp_path):

@@ -1,11 +1,16 @@
 """The synchronous runtime: the same seed gives the same run, bit for bit."""
 
 import hashlib
+import shutil
 
 import pytest
+import torch
 
 from benchmarks.bandit import bandit_recipe
 from quartet.data.ledger import Ledger
+from quartet.errors import CheckpointError
+from quartet.policy.canary import fixed_sequence, write_canary
+from quartet.policy.load import load_model
 from quartet.runtime.run import run_recipe
 
 pytestmark = pytest.mark.slow
@@ -40,3 +45,17 @@ def test_one_seed_gives_one_run_and_another_seed_another(tmp_path, bandit_policy
     assert {key: first[key] for key in timeless} == {key: second[key] for key in timeless}
     assert first["lag_histogram"] == {"0": sum(first["lag_histogram"].values())}
     assert first["lost"] == first["trained_twice"] == 0
+
+
+def test_the_policy_is_proved_in_the_engines_type_before_it_serves(tmp_path, bandit_policy):
+    """As the engine's process does it: this canary is passed in bfloat16 and fails in float32."""
+    folder = tmp_path / "policy"
+    shutil.copytree(bandit_policy, folder)
+    model = load_model(folder)
+    write_canary(folder, model.to(torch.bfloat16), [fixed_sequence(model.config.vocab_size, 64)])
+    runtime, new = {"kind": "synchronous"}, {"resume": False, "fresh": False}
+    once = {"train": {"max_train_steps": 1}, "evaluation": {"before_and_after": False}, "admission": {"max_lag": 0}}
+    with pytest.raises(CheckpointError, match="does not score its canary"):
+        run_recipe(bandit_recipe(folder, runtime=runtime, **once), tmp_path / "float32", quiet=True, **new)
+    bfloat16 = bandit_recipe(folder, runtime=runtime, engine={"dtype": "bfloat16"}, **once)
+    run_recipe(bfloat16, tmp_path / "bfloat16", quiet=True, **new)

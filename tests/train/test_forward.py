@@ -18,8 +18,9 @@ from transformers import (
 from quartet.config import Advantage
 from quartet.errors import ConfigError
 from quartet.train.advantage import make_advantage
-from quartet.train.forward import attends_everywhere, require_plain_head, score
-from quartet.train.microbatch import Microbatch, collate, in_chunks, share_prompts
+from quartet.train.branch_attention import attends_everywhere
+from quartet.train.forward import require_plain_head, score
+from quartet.train.microbatch import ATTENTION_FACTOR, Microbatch, collate, in_chunks, share_prompts
 from quartet.train.packing import Branch, pack_batch
 
 Token = tuple[int, float, float, float]
@@ -50,12 +51,20 @@ def ours(model: PreTrainedModel, batches: Sequence[Microbatch]) -> list[Token]:
 
 
 def cut(branches: Sequence[Branch], *, share: bool, max_tokens: int = 200) -> list[Microbatch]:
-    rows = share_prompts(branches, [1.0] * len(branches), share=share)
-    return [collate(chunk) for chunk in in_chunks(rows, max_tokens)]
+    rows = share_prompts(branches, [1.0] * len(branches), share=share, max_tokens_per_microbatch=max_tokens)
+    return [collate(chunk, packed=share) for chunk in in_chunks(rows, max_tokens, packed=share)]
 
 
 def assert_same(left: list[Token], right: list[Token]) -> None:
     np.testing.assert_allclose(sorted(left), sorted(right), atol=2e-5)
+
+
+def attention_positions(batch: Microbatch) -> int:
+    return (batch.ids_BL if batch.columns_SM is None else batch.columns_SM).numel()
+
+
+LONGEST = 30 + 6 + 3 + 4
+"""Tokens that a branch of `branch_lists` may have."""
 
 
 @st.composite
@@ -91,18 +100,52 @@ def test_shared_prompts_are_computed_once() -> None:
     assert sum(batch.ids_BL.numel() for batch in cut(branches, share=False)) == 8 * 42
 
 
-def test_long_tails_are_not_shared() -> None:
+def test_long_tails_share_their_prompt_too() -> None:
     members = [make_trajectory([make_call([1, 2, 3], range(10))], float(arm == 0)) for arm in range(4)]
     branches = pack_batch(make_batch([members]), make_advantage(Advantage()), max_lag=0).branches
-    assert all(batch.visible_B1LL is None for batch in cut(branches, share=True))
+    assert [batch.ids_BL.shape for batch in cut(branches, share=True)] == [(1, 3 + 4 * 10)]
+
+
+def test_a_row_as_long_as_a_microbatch_is_followed_by_another() -> None:
+    members = [make_trajectory([make_call([1, 2, 3], range(10))], float(arm == 0)) for arm in range(4)]
+    branches = pack_batch(make_batch([members]), make_advantage(Advantage()), max_lag=0).branches
+    assert [batch.ids_BL.shape[1] for batch in cut(branches, share=True, max_tokens=23)] == [3 + 2 * 10] * 2
+
+
+def test_a_long_branch_does_not_make_padding_of_short_ones() -> None:
+    lengths = (40, 4, 4, 4)
+    members = [make_trajectory([make_call([arm], range(n))], float(arm == 0)) for arm, n in enumerate(lengths)]
+    branches = pack_batch(make_batch([members]), make_advantage(Advantage()), max_lag=0).branches
+    batches = cut(branches, share=True, max_tokens=60)
+    shapes = [batch.columns_SM.shape for batch in batches if batch.columns_SM is not None]
+    assert shapes == [(1, 41), (3, 5)]
 
 
 @settings(max_examples=25, deadline=None)
-@given(branches=branch_lists(), max_tokens=st.integers(80, 300))
-def test_microbatches_hold_their_bound_and_lose_nothing(branches: list[Branch], max_tokens: int) -> None:
-    batches = cut(branches, share=True, max_tokens=max_tokens)
+@given(branches=branch_lists(), share=st.booleans(), max_tokens=st.integers(LONGEST, 300))
+def test_microbatches_hold_their_bound_and_lose_nothing(branches: list[Branch], share: bool, max_tokens: int) -> None:
+    batches = cut(branches, share=share, max_tokens=max_tokens)
     assert all(batch.ids_BL.numel() <= max_tokens for batch in batches)
+    assert all(attention_positions(batch) <= ATTENTION_FACTOR * max_tokens for batch in batches)
     assert sum(len(batch.targets_T) for batch in batches) == sum(branch.num_trained_tokens for branch in branches)
+
+
+@pytest.mark.parametrize(
+    ("prompt_tokens", "tails", "shapes"),
+    [
+        (200, [3800] + [60] * 63, [(2, 4000), (62, 260)]),
+        (900, [20] * 256, [(35, 920)] * 7 + [(11, 920)]),
+    ],
+)
+def test_a_shared_prompt_does_not_make_attention_boundless(
+    prompt_tokens: int, tails: list[int], shapes: list[tuple[int, int]]
+) -> None:
+    """One long branch among short ones: beyond the bound only branches of like length go together. Alike, but many: at
+    most 4 * 8192 positions."""
+    members = [make_trajectory([make_call([1] * prompt_tokens, [2] * tail)], float(tail == 20)) for tail in tails]
+    branches = pack_batch(make_batch([members]), make_advantage(Advantage()), max_lag=0).branches
+    batches = cut(branches[::-1], share=True, max_tokens=8192)
+    assert [tuple(batch.columns_SM.shape) for batch in batches if batch.columns_SM is not None] == shapes
 
 
 def test_a_sequence_too_long_for_a_microbatch_is_refused() -> None:

@@ -28,14 +28,19 @@ def batch_with(replay: ReplayRule | None, logprob: float) -> Batch:
 def gap(replay: ReplayRule | None, logprob: float) -> dict[str, float]:
     """Under a trainer that gives each token the log-prob -1 + ln 2: rho is 2 at tokens that were sampled with -1."""
     branches = pack_batch(batch_with(replay, logprob), make_advantage(Advantage()), max_lag=0).branches
-    microbatch = collate(share_prompts(branches, [0.2] * len(branches), share=False))
+    microbatch = collate(
+        share_prompts(branches, [0.2] * len(branches), share=False, max_tokens_per_microbatch=100), packed=False
+    )
     old_logprobs_T = torch.full_like(microbatch.weights_T, -1.0 + 0.693147)
     return gap_means(Counter(gap_sums(microbatch, old_logprobs_T)))
 
 
 def test_by_hand():
     """k1 = -log rho and k3 = rho - log rho - 1."""
-    expected = {"gap_k1": pytest.approx(-0.693147, rel=1e-5), "gap_k3": pytest.approx(2 - 0.693147 - 1, rel=1e-5)}
+    expected = {
+        "gap_k1_nats": pytest.approx(-0.693147, rel=1e-5),
+        "gap_k3_nats": pytest.approx(2 - 0.693147 - 1, rel=1e-5),
+    }
     assert gap(None, -1.0) == expected
     assert gap(None, -9.0) != expected
     for rule in ReplayRule:
@@ -45,5 +50,5 @@ def test_by_hand():
 def test_without_a_fresh_token_there_is_no_gap(recipe):
     learner = Learner(make_model(), recipe())
     branches = pack_batch(batch_with(ReplayRule.STORED, -9.0), make_advantage(Advantage()), max_lag=0).branches
-    assert "gap_k1" in learner.update(learner.plan(branches, 1, lambda: None), lambda: None)
-    assert "gap_k1" not in learner.update(learner.plan(branches[1:], 1, lambda: None), lambda: None)
+    assert "gap_k1_nats" in learner.update(learner.plan(branches, 1, lambda: None), lambda: None)
+    assert "gap_k1_nats" not in learner.update(learner.plan(branches[1:], 1, lambda: None), lambda: None)

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from tiny_batches import make_batch, make_call, make_trajectory
 
 from quartet.config import Advantage
 from quartet.errors import QuartetError
 from quartet.train.advantage import make_advantage
 from quartet.train.packing import PackedBatch, pack_batch
-from quartet.types import Status, Trajectory
+from quartet.types import Sampling, Status, Trajectory
 
 GRPO = make_advantage(Advantage())
 
@@ -87,6 +88,8 @@ def test_tokens_older_than_max_lag_are_masked_and_counted() -> None:
     assert packed.lag_histogram == {3: 1}
 
 
-def test_greedy_calls_cannot_be_trained() -> None:
-    with pytest.raises(QuartetError, match="greedily"):
-        pack([make_trajectory([make_call([1], [2], temperature=0.0)], 1.0)])
+@pytest.mark.parametrize("sampling", [{"temperature": 0.0}, {"top_p": 0.9}, {"top_k": 5}, {"min_tokens": 1}])
+def test_calls_whose_log_probs_are_not_the_trainers_cannot_be_trained(sampling: dict[str, float]) -> None:
+    call = replace(make_call([1], [2]), sampling=Sampling(**sampling))  # type: ignore[arg-type]
+    with pytest.raises(QuartetError, match="from a part of the distribution"):
+        pack([make_trajectory([call], 1.0)])

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from tiny_batches import make_batch, make_call, make_model, make_trajectory
-from transformers import Qwen3ForCausalLM
+from tiny_batches import VOCAB, make_batch, make_call, make_model, make_trajectory
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3ForCausalLM
 
 from quartet.config import Recipe
 from quartet.errors import ConfigError
@@ -46,7 +46,7 @@ def branches_of(groups: list[list[Trajectory]], recipe: Recipe) -> list[Branch]:
 def gradient(recipe: Recipe, branches: list[Branch], *, share_prompts: bool = True) -> torch.Tensor:
     """Flat gradient of the first minibatch, before clipping."""
     learner = Learner(make_model(), recipe, make_model(seed=1))
-    learner._share_prompts = share_prompts
+    learner._packed = share_prompts
     for microbatch in learner.plan(branches, train_step=1, progress=nothing)[0]:
         learner._backward(microbatch)
     return torch.cat([p.grad.flatten() for p in learner.model.parameters() if p.grad is not None])
@@ -109,8 +109,8 @@ def test_untrained_tokens_have_exactly_zero_gradient(recipe: RecipeBuilder, tiny
     learner._backward(microbatch)
     (hidden_grad_BLD,) = seen
     predicting = hidden_grad_BLD.abs().sum(-1).nonzero().tolist()
-    assert predicting == [[0, 2], [0, 5], [1, 0]]
-    assert microbatch.ids_BL[1].tolist() == [1, 8, 0, 0, 0, 0, 0]
+    assert microbatch.ids_BL.tolist() == [[1, 2, 3, 4, 5, 6, 7, 1, 8]]
+    assert predicting == [[0, 2], [0, 5], [0, 7]]
     embedding_grad_VD = tiny_model.model.embed_tokens.weight.grad
     assert embedding_grad_VD is not None
     assert embedding_grad_VD.abs().sum(-1).nonzero().flatten().tolist() == [1, 2, 3, 4, 5, 6]
@@ -203,11 +203,6 @@ def test_kl_without_a_reference_is_refused(recipe: RecipeBuilder) -> None:
         Learner(make_model(), recipe(loss={"kl_coefficient": 0.1}))
 
 
-def test_truncated_sampling_is_refused(recipe: RecipeBuilder) -> None:
-    with pytest.raises(ConfigError, match=r"rollout\.top_p = 0\.9 samples from a part"):
-        Learner(make_model(), recipe(rollout={"top_p": 0.9}))
-
-
 def test_a_rewarded_token_becomes_likely(recipe: RecipeBuilder) -> None:
     """A bandit whose arm 7 pays: on-policy samples, twenty train steps."""
     setting = recipe(train={"learning_rate": 0.01})
@@ -228,7 +223,19 @@ def test_a_rewarded_token_becomes_likely(recipe: RecipeBuilder) -> None:
         ]
         plan = learner.plan(branches_of([group], setting), train_step, nothing)
         metrics = learner.update(plan, nothing)
-        assert abs(metrics["gap_k1"]) < 1e-5
+        assert abs(metrics["gap_k1_nats"]) < 1e-5
     after = float(next_logprobs()[7].exp())
     assert before < 0.2
     assert after > 0.9
+
+
+def test_a_rope_that_changes_with_the_longest_sequence_is_refused(recipe: RecipeBuilder) -> None:
+    """Branches of different lengths share a call."""
+    config = LlamaConfig(
+        vocab_size=VOCAB, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+        max_position_embeddings=128, rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0},
+    )  # fmt: skip
+    model = LlamaForCausalLM(config)
+    Learner(model, recipe(engine={"max_context_tokens": 128}))
+    with pytest.raises(ConfigError, match="max_context_tokens to at most 128"):
+        Learner(model, recipe(engine={"max_context_tokens": 129}))

@@ -8,10 +8,19 @@ from pathlib import Path
 from quartet.data.database.base import Database, Durability
 from quartet.data.database.file_system import refuse_network_file_system
 from quartet.data.database.postgresql import PostgresqlDatabase
+from quartet.data.database.read_only import ReadOnlyPostgresql, ReadOnlySqlite
 from quartet.data.database.sqlite import FILE, SqliteDatabase
 from quartet.errors import LedgerError
 
-__all__ = ["Database", "Durability", "create_database", "drop_database", "find_database", "has_database"]
+__all__ = [
+    "Database",
+    "Durability",
+    "create_database",
+    "drop_database",
+    "find_database",
+    "has_database",
+    "view_database",
+]
 
 _LOCATION = "ledger.json"
 """Written by `create_database` for a ledger on a server: {"url", "schema"}."""
@@ -41,11 +50,14 @@ def create_database(run_dir: Path, durability: Durability, url: str) -> Database
 
 def find_database(run_dir: Path, durability: Durability = "process") -> Database:
     """The database of a run; `check` tells whether it is intact."""
-    location = run_dir / _LOCATION
-    if not location.is_file():
-        return SqliteDatabase(run_dir / FILE, durability)
-    where = json.loads(location.read_text())
-    return PostgresqlDatabase(where["url"], where["schema"])
+    where = _location(run_dir)
+    return PostgresqlDatabase(**where) if where else SqliteDatabase(run_dir / FILE, durability)
+
+
+def view_database(run_dir: Path) -> Database:
+    """The database of a run for reading only, at work or not; nothing is written, not even beside it."""
+    where = _location(run_dir)
+    return ReadOnlyPostgresql(**where) if where else ReadOnlySqlite(run_dir / FILE)
 
 
 def drop_database(run_dir: Path) -> None:
@@ -53,3 +65,9 @@ def drop_database(run_dir: Path) -> None:
     if has_database(run_dir):
         find_database(run_dir).drop()
         (run_dir / _LOCATION).unlink(missing_ok=True)
+
+
+def _location(run_dir: Path) -> dict[str, str] | None:
+    """`url` and `schema` of a ledger on a server; None for a SQLite file."""
+    path = run_dir / _LOCATION
+    return json.loads(path.read_text()) if path.is_file() else None

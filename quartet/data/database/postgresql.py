@@ -100,6 +100,17 @@ def _engine(url: str, schema: str) -> sa.Engine:
         ) from error
 
 
+def server_version(url: str) -> str:
+    """What the server says of itself. Raises `LedgerUnreachableError` when it does not answer, `SetupError` without
+    the driver."""
+    database = PostgresqlDatabase(url, "public")
+    try:
+        with database.read() as connection:
+            return connection.execute(sa.text("SHOW server_version")).scalar_one()
+    finally:
+        database.close()
+
+
 def _exists(connection: sa.Connection, schema: str) -> Any:
     query = sa.text("SELECT 1 FROM pg_namespace WHERE nspname = :schema")
     return connection.execute(query, {"schema": schema}).first()

@@ -36,14 +36,7 @@ class SqliteDatabase(Database):
         event.listen(self._engine, "connect", self._prepare)
 
     def check(self) -> None:
-        if not self.path.is_file():
-            raise LedgerError(
-                f"no ledger at {self.path}", "check the run's name; `quartet train RECIPE` makes a new run"
-            )
-        with self.path.open("rb") as file:
-            header = file.read(len(_HEADER))
-        if header != _HEADER:
-            self._damaged("it does not begin like an SQLite database")
+        self._check_header()
         with self.read() as connection:
             findings = connection.exec_driver_sql("PRAGMA quick_check(3)").scalars().all()
         if findings != ["ok"]:
@@ -70,6 +63,16 @@ class SqliteDatabase(Database):
         self.close()
         for suffix in ("", "-wal", "-shm"):
             self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+
+    def _check_header(self) -> None:
+        if not self.path.is_file():
+            raise LedgerError(
+                f"no ledger at {self.path}", "check the run's name; `quartet train RECIPE` makes a new run"
+            )
+        with self.path.open("rb") as file:
+            header = file.read(len(_HEADER))
+        if header != _HEADER:
+            self._damaged("it does not begin like an SQLite database")
 
     @contextmanager
     def _transaction(self, access: Access) -> Iterator[sa.Connection]:
@@ -100,6 +103,16 @@ class SqliteDatabase(Database):
             raise SetupError(
                 f"cannot write {self.path}: {error} ({free_megabytes(self.path.parent):.0f} MB free)",
                 "free some space and go on with --resume; everything committed before is intact",
+            ) from error
+        if code.startswith("SQLITE_CANTOPEN"):
+            raise SetupError(
+                f"cannot open {self.path}: {error}",
+                "check that its folder is there and that you may make files in it; looking and exporting make none",
+            ) from error
+        if code.startswith(("SQLITE_READONLY", "SQLITE_PERM")):
+            raise SetupError(
+                f"no right to write {self.path}: {error}",
+                "copy the run to where you may write; looking and exporting need no such right",
             ) from error
         if code.startswith("SQLITE_BUSY"):
             raise LedgerError(

@@ -139,9 +139,10 @@ def _refuse_forbidden(where: str, trajectory: Trajectory, recipe: Recipe) -> Non
         raise ConfigError(
             f"{where}: {task.family} may not be demonstrated: it shows what is learnt without", "leave its lines out"
         )
-    if any(call.has_logprobs and call.sampling.temperature == 0 for call in trajectory.calls):
+    if any(call.has_logprobs and not call.sampling.whole for call in trajectory.calls):
         raise ConfigError(
-            f"{where} was sampled greedily, so it has no log-probs to train on", "export rollouts of purpose train"
+            f"{where} was sampled greedily or from a part of the distribution, so it has no log-probs to train on",
+            "export rollouts of purpose train",
         )
     stored = recipe.replay.demonstration_rule is ReplayRule.STORED
     if stored and not all(call.has_logprobs for call in trajectory.calls):

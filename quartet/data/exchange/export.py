@@ -13,6 +13,8 @@ from quartet.data.exchange.fingerprint import run_fingerprint
 from quartet.data.exchange.record import Provenance, TrajectoryRecord
 from quartet.data.ledger import Ledger
 from quartet.data.ledger.export import Selection
+from quartet.errors import ConfigError, nearest
+from quartet.on_progress import OnProgress, nobody_watches
 from quartet.registry import lookup
 
 
@@ -30,13 +32,27 @@ class ExportSummary(Struct, frozen=True, kw_only=True):
 
 
 def export(
-    ledger: Ledger, recipe: Recipe, kind: str, output: Path, selection: Selection, limit: int | None = None
+    ledger: Ledger,
+    recipe: Recipe,
+    kind: str,
+    output: Path,
+    selection: Selection,
+    limit: int | None = None,
+    on_progress: OnProgress = nobody_watches,
 ) -> ExportSummary:
     """Write the selected trajectories, oldest first, as `kind`: `jsonl`, `parquet` or `chat`.
 
-    The file appears when it is whole; one of that name is replaced. Raises `ConfigError` for an unknown kind.
+    The file appears when it is whole; one of that name is replaced. Raises `ConfigError` for an unknown kind, or
+    for a family of which the run has nothing.
     """
     writer_class = lookup("export format", kind, WRITERS)
+    known = ledger.stored_families()
+    for family in selection.families:
+        if family not in known:
+            raise ConfigError(
+                f"{ledger.run_dir} has no trajectory of a family {family!r}",
+                nearest(family, known) if known else "it has none at all yet",
+            )
     sums: Counter[str] = Counter()
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = output.with_name(output.name + ".partial")
@@ -46,6 +62,7 @@ def export(
             for record in islice(_records(ledger, selection, sums), limit):
                 writer.write(record)
                 sums["trajectories"] += 1
+                on_progress(sums["trajectories"], limit or 0)
                 sums["turns"] += len(record.turns)
                 sums["response_tokens"] += sum(sum(call.response_mask) for call in record.calls)
             writer.finish()

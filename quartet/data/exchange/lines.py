@@ -17,8 +17,9 @@ def read_lines(path: Path, kind: type[T], name: str, advice: str) -> Iterator[tu
     decoder = msgspec.json.Decoder(kind)
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
-            if line.strip():
-                try:
-                    yield number, decoder.decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                    raise ConfigError(f"{path}:{number} is no {name}: {error}", advice) from error
+            if not line.strip():
+                continue
+            try:
+                yield number, decoder.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise ConfigError(f"{path}:{number} is no {name}: {error}", advice) from error

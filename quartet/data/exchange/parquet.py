@@ -92,13 +92,16 @@ def _pyarrow() -> ModuleType:
 def _schema(pa: Any) -> Any:
     """Named and typed as in `record.py`; numbers as wide as Python's where they must come back the same."""
     text, whole, number = pa.string(), pa.int64(), pa.float64()
-    sampling = {"temperature": number, "top_p": number, "max_tokens": whole, "seed": pa.int64()}
+    sampling = {"temperature": number, "top_k": whole, "top_p": number, "min_tokens": whole, "max_tokens": whole}
+    sampling |= {"seed": whole}
     call = {
         "policy": text,
         "token_ids": pa.list_(pa.int32()),
         "response_mask": pa.list_(pa.int8()),
         "logprobs": pa.list_(number),
         "versions": pa.list_(whole),
+        "entropies": pa.list_(number),
+        "cache_versions": pa.list_(whole),
         "sampling": _struct(pa, sampling),
         "finish_reason": text,
     }
@@ -111,6 +114,7 @@ def _schema(pa: Any) -> Any:
         "error": text,
         "reward": number,
         "role": text,
+        "points": pa.list_(pa.list_(number)),
     }
     columns = {
         "format": text,

@@ -16,6 +16,8 @@ class CallRecord(Struct, frozen=True, kw_only=True):
     response_mask: list[int]  # [num_tokens], 1 at the response: only these tokens are ever trained
     logprobs: list[float]  # [num_response_tokens], in nats; [] for a demonstration
     versions: list[int]  # [num_response_tokens], policy version that sampled each token; [] for a demonstration
+    entropies: list[float] = []  # [num_response_tokens], in nats; [] where nobody noted them
+    cache_versions: list[int] = []  # [num_response_tokens], oldest version in each token's cache; [] where its own
     sampling: Sampling
     finish_reason: FinishReason
 
@@ -70,6 +72,8 @@ def _call_record(call: Call) -> CallRecord:
         response_mask=[0] * len(call.prompt_ids) + [1] * len(call.response_ids),
         logprobs=call.logprobs,
         versions=call.versions,
+        entropies=call.entropies,
+        cache_versions=call.cache_versions,
         sampling=call.sampling,
         finish_reason=call.finish_reason,
     )
@@ -86,6 +90,8 @@ def _call(record: CallRecord) -> Call:
         response_ids=record.token_ids[prompts:],
         logprobs=record.logprobs,
         versions=record.versions,
+        entropies=record.entropies,
+        cache_versions=record.cache_versions,
         sampling=record.sampling,
         finish_reason=record.finish_reason,
     )

@@ -12,16 +12,20 @@ import sqlalchemy as sa
 
 from quartet.data.blob_files import LocalBlobFiles, ObjectBlobFiles
 from quartet.data.blobs import BlobStore
-from quartet.data.database import Database, Durability, create_database, find_database, has_database
+from quartet.data.database import Database, Durability, create_database, find_database, has_database, view_database
 from quartet.data.ledger.bias import Bias
 from quartet.data.ledger.check import Check
 from quartet.data.ledger.claims import Claims
+from quartet.data.ledger.costs import Costs
 from quartet.data.ledger.demonstrations import Demonstrations
 from quartet.data.ledger.disk_space import DiskSpace
-from quartet.data.ledger.evaluations import Evaluations
 from quartet.data.ledger.export import Export
 from quartet.data.ledger.fates import Fates
+from quartet.data.ledger.held_out import HeldOut
 from quartet.data.ledger.modules import Modules
+from quartet.data.ledger.overview import CurrentState
+from quartet.data.ledger.recent import Recent
+from quartet.data.ledger.recycling import Recycling
 from quartet.data.ledger.statistics import Statistics
 from quartet.data.migrations import MIGRATIONS, migrate
 from quartet.data.rows import AppendOutcome
@@ -33,7 +37,22 @@ from quartet.errors import LedgerError
 __all__ = ["AppendOutcome", "Ledger"]
 
 
-class Ledger(Demonstrations, Evaluations, Claims, Modules, Statistics, Check, Bias, Fates, DiskSpace, Export):
+class Ledger(
+    Demonstrations,
+    Recycling,
+    HeldOut,
+    Claims,
+    Modules,
+    CurrentState,
+    Statistics,
+    Recent,
+    Costs,
+    Check,
+    Bias,
+    Fates,
+    DiskSpace,
+    Export,
+):
     """The ledger of one run. Safe to share between threads; every process opens its own.
 
     Any method raises `SetupError` on a full disk and `LedgerError` when the file turns out to be damaged.
@@ -91,6 +110,17 @@ class Ledger(Demonstrations, Evaluations, Claims, Modules, Statistics, Check, Bi
         finally:
             probe.close()
         return cls._on(run_dir, find_database(run_dir, values["durability"]), values, clock)
+
+    @classmethod
+    def view(cls, run_dir: Path) -> "Ledger":
+        """Open the ledger of a run for looking only, however large it is, whether the run is at work, finished, copied
+        or on a read-only disk. Raises `LedgerError` when it is missing, too old or too new, and at any write."""
+        database = view_database(run_dir)
+        probe = cls._on(run_dir, database, {}, time.time)
+        database.check()
+        probe._check_version(upgrade=False)
+        values = {key: probe.value(key, default) for key, default in _DEFAULTS.items()}
+        return cls._on(run_dir, database, values, time.time)
 
     def _check_version(self, upgrade: bool) -> None:
         with self._database.read() as connection:

@@ -2,7 +2,8 @@
 
 Rollouts are lost on the way for reasons that have to do with what they are: long ones miss the deadline of their group
 (first to finish, first to train), some tasks fail more often for reasons of infrastructure, filters keep what has
-contrast. Each gate is compared with what was sampled, by task family and by length.
+contrast. Each gate is compared with what was sampled, by task family and by length. A rollout that
+was recalled and did not go on counts with the tokens it had, so the lengths of what was lost are lower bounds.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from quartet.types import BatchState, Purpose
 
 _SAMPLED = sa.and_(
     trajectories.c.purpose == Purpose.TRAIN,
-    trajectories.c.kind.in_([TrajectoryKind.FINAL, TrajectoryKind.LATE]),
+    trajectories.c.kind.in_([TrajectoryKind.FINAL, TrajectoryKind.LATE, TrajectoryKind.EVICTED]),
     trajectories.c.response_tokens > 0,
 )
 _TRAINED = (

@@ -11,6 +11,7 @@ from quartet.data.ledger.batches import REPLAY
 from quartet.data.ledger.staleness import Staleness
 from quartet.data.ledger.totals import RunTotals
 from quartet.data.schema import batches, groups, replays, rollouts, trajectories, uses
+from quartet.on_progress import OnProgress, nobody_watches
 from quartet.types import BatchState, GroupState, RolloutState, Status
 
 _PAGE_ROWS = 1000
@@ -44,7 +45,7 @@ class CheckReport(Struct, frozen=True, kw_only=True):
 
 
 class Check(RunTotals, Staleness):
-    def check(self, max_lag: int | None = None) -> CheckReport:
+    def check(self, max_lag: int | None = None, on_progress: OnProgress = nobody_watches) -> CheckReport:
         """Read the whole ledger and every blob it refers to: the cost of reading the run once.
 
         `max_lag` is the run's lag bound; without it the age of trained tokens is not looked at. A blob that was known
@@ -54,15 +55,20 @@ class Check(RunTotals, Staleness):
         if max_lag is not None:
             findings += [Finding(kind="over_lag", what=what) for what in self.over_lag(max_lag)]
         seen: set[tuple[str, str | None]] = set()
-        count = 0
+        count, total = 0, self._newest_trajectory()
         for row in self._all_trajectories():
             count += 1
+            on_progress(row.id, total)
             blobs = (row.blob, row.screenshots_blob)
             damage = [] if blobs in seen else self._damage(row.id, *blobs)
             findings += damage if damage and self._still_named(row.id, row.screenshots_blob) else []
             seen.add(blobs)
         different = {blob for pair in seen for blob in pair if blob}
         return CheckReport(trajectories=count, blobs=len(different), findings=findings)
+
+    def _newest_trajectory(self) -> int:
+        with self._database.read() as connection:
+            return connection.execute(sa.select(sa.func.max(trajectories.c.id))).scalar() or 0
 
     def _all_trajectories(self) -> Iterator[Any]:
         """Page by page, so that a run at work is not held up."""

@@ -6,11 +6,11 @@ import sqlalchemy as sa
 from msgspec import Struct
 from sqlalchemy import Connection
 
+from quartet.data.due import due_groups
 from quartet.data.ledger.batches import CLAIMED, FRESH, REPLAY, Batches
 from quartet.data.ledger.members import MEMBERS, WAITING, task_of
 from quartet.data.ledger.pool import REPLAYED
 from quartet.data.schema import batches, groups, replays, trajectories, uses
-from quartet.data.stragglers import stragglers
 from quartet.types import Batch, BatchState, Group, GroupState, OnLate, Purpose
 
 _OLDEST = (groups.c.oldest_version.nulls_first(), groups.c.id)
@@ -44,7 +44,7 @@ class Claims(Batches):
         self, trainer: str, groups: int, max_lag: int, on_late: OnLate, lease_seconds: float
     ) -> Batch | None:
         """Lease the oldest `groups` trainable groups, or return None when there are not that many, or, with `on_late`
-        "wait", when others have to end first (`stragglers`).
+        "wait", when others have to end first (`due_groups`).
 
         One batch is in training at a time: None too while another trainer holds one, and after the last train step
         that `limit_train_steps` allows. What this trainer held before is released: it was started again.
@@ -96,11 +96,11 @@ class Claims(Batches):
             ],
         )
 
-    def stragglers(self, groups: int, max_lag: int) -> int:
+    def due_groups(self, groups: int, max_lag: int) -> int:
         """How many unfinished groups the next policy is held back for (`on_late` "wait"); 0 when there are not even
         `groups` trainable ones."""
         with self._database.read() as connection:
-            return self._stragglers(connection, groups, max_lag)
+            return self._due_groups(connection, groups, max_lag)
 
     def _give_up(self, claim: BatchClaim, damaged: dict[int, str]) -> None:
         with self._database.write() as connection:
@@ -122,7 +122,7 @@ class Claims(Batches):
         """The oldest `count` trainable groups; none when there are fewer, or when others have to end first."""
         oldest = sa.select(groups.c.id).where(*WAITING).order_by(*_OLDEST).limit(count)
         group_ids = list(connection.execute(oldest).scalars())
-        if len(group_ids) < count or (on_late == "wait" and self._stragglers(connection, count, max_lag)):
+        if len(group_ids) < count or (on_late == "wait" and self._due_groups(connection, count, max_lag)):
             return []
         return group_ids
 
@@ -148,13 +148,13 @@ class Claims(Batches):
             connection.execute(sa.insert(uses).from_select(names, used), {"batch_id": batch_id})
         return BatchClaim(batch_id=batch_id, attempt=1, train_step=train_step, start_version=start_version)
 
-    def _stragglers(self, connection: Connection, count: int, max_lag: int) -> int:
+    def _due_groups(self, connection: Connection, count: int, max_lag: int) -> int:
         versions: dict[bool, list[int]] = {True: [], False: []}
         for state, oldest_version in connection.execute(_LINE):
             versions[state == GroupState.TRAINABLE].append(oldest_version)
         if len(versions[True]) < count:
             return 0
-        return stragglers(
+        return due_groups(
             versions[True],
             versions[False],
             groups_per_batch=count,

@@ -45,6 +45,7 @@ class Demonstrations(Rollouts, Pool):
             "task_seed": first.task.seed,
             "params": first.task.params,
             "num_rollouts": len(entries),
+            "enough": len(entries),
             "max_turns": max(len(trajectory.turns) for trajectory, _ in entries),
             "temperature": 1.0,
             "state": GroupState.CLOSED,

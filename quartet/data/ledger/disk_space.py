@@ -5,6 +5,7 @@ from sqlalchemy import Connection
 
 from quartet.data.ledger.part import LedgerPart
 from quartet.data.schema import blobs, groups, pool, replays, trajectories
+from quartet.on_progress import OnProgress, nobody_watches
 from quartet.types import GroupState, Purpose
 
 _IS_OVER = sa.or_(
@@ -45,7 +46,7 @@ class DiskSpace(LedgerPart):
         self.event("log_held", advice="a program has been reading the ledger in one transaction: close it")
         return False
 
-    def collect_garbage(self) -> int:
+    def collect_garbage(self, on_progress: OnProgress = nobody_watches) -> int:
         """Delete the blobs that no trajectory names; returns how many. Only for a run at rest.
 
         Large blobs are written before their row is committed: those of a worker at work would go too.
@@ -57,7 +58,9 @@ class DiskSpace(LedgerPart):
             stored = {row.digest for row in connection.execute(sa.select(blobs.c.digest))}
             unused = [digest.hex() for digest in stored - used]
             unused += [name for name in self._store.blobs.files.digests() if bytes.fromhex(name) not in used]
-            self._store.blobs.delete(connection, unused)
+            for done, name in enumerate(unused, start=1):
+                self._store.blobs.delete(connection, [name])
+                on_progress(done, len(unused))
         return len(unused)
 
     def drop_records(

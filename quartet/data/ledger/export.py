@@ -51,6 +51,11 @@ class StoredTrajectory(Struct, frozen=True, kw_only=True):
 
 
 class Export(LedgerPart):
+    def stored_families(self) -> list[str]:
+        """Of all stored trajectories, by name."""
+        with self._database.read() as connection:
+            return sorted(connection.execute(sa.select(trajectories.c.family).distinct()).scalars())
+
     def stored_trajectories(self, selection: Selection) -> Iterator[StoredTrajectory]:
         """The wanted trajectories, oldest first, of those that were there when the reading began."""
         with self._database.read() as connection:

@@ -24,7 +24,7 @@ class Fates(LedgerPart):
             .where(trajectories.c.kind == TrajectoryKind.FINAL, trajectories.c.purpose == Purpose.TRAIN)
         )
         with self._database.read() as connection:
-            return {row.rollout_id: _fate(row) for row in connection.execute(query)}
+            return {row.rollout_id: fate(row, row) for row in connection.execute(query)}
 
     def demonstrations(self) -> frozenset[int]:
         """Rollouts that no worker made: they were read from a file."""
@@ -41,13 +41,15 @@ class Fates(LedgerPart):
         return None if blob is None else self._store.load(blob)
 
 
-def _fate(row: Any) -> str:
-    if not row.counted:
-        return Status(row.status) if not Status(row.status).countable else ""
-    if row.excluded:
-        return f"left out: {row.excluded}"
-    if row.state == GroupState.DROPPED:
-        return f"dropped: {row.reason}" if row.reason else ""
-    if row.state == GroupState.TRAINED:
+def fate(trajectory: Any, group: Any) -> str:
+    """What became of a training rollout, from the row of its final trajectory and that of its group."""
+    if not trajectory.counted:
+        status = Status(trajectory.status)
+        return "" if status.countable else status
+    if trajectory.excluded:
+        return f"left out: {trajectory.excluded}"
+    if group.state == GroupState.DROPPED:
+        return f"dropped: {group.reason}" if group.reason else ""
+    if group.state == GroupState.TRAINED:
         return "trained"
-    return "waiting" if row.state in _WAITING else ""
+    return "waiting" if group.state in _WAITING else ""

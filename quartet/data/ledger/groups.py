@@ -18,6 +18,10 @@ ADMITTED_STATES = (GroupState.OPEN, GroupState.CLOSED, GroupState.TRAINABLE, Gro
 """Training groups in these states hold an admission slot."""
 
 _OWN = sa.and_(trajectories.c.group_id == groups.c.id, trajectories.c.counted)
+_HAS_ENOUGH = sa.and_(
+    groups.c.enough < groups.c.num_rollouts,
+    sa.select(sa.func.count()).where(_OWN).scalar_subquery() >= groups.c.enough,
+)
 _STEPS = sa.select(sa.func.coalesce(sa.func.max(batches.c.train_step), 0))
 _OUTCOME = {
     "countable": sa.select(sa.func.count()).where(_OWN).scalar_subquery(),
@@ -50,10 +54,11 @@ class Groups(Pool, Policies):
             return connection.execute(query).scalar_one()
 
     def closable(self, deadline_seconds: float) -> list[int]:
-        """Open groups whose members are all finished, and training groups older than `deadline_seconds`."""
+        """Open groups whose members are all finished, or enough of them countable; and training groups older than
+        `deadline_seconds`."""
         unfinished = sa.exists().where(rollouts.c.group_id == groups.c.id, rollouts.c.state != RolloutState.FINISHED)
         overdue = sa.and_(groups.c.purpose == Purpose.TRAIN, groups.c.created_at <= self._clock() - deadline_seconds)
-        return self._group_ids(list(Purpose), GroupState.OPEN, sa.or_(~unfinished, overdue))
+        return self._group_ids(list(Purpose), GroupState.OPEN, sa.or_(~unfinished, _HAS_ENOUGH, overdue))
 
     def close_group(self, group_id: int) -> None:
         """Close an open group: members that are not finished are cancelled; what they append later is `late`.
@@ -65,8 +70,11 @@ class Groups(Pool, Policies):
             self._move(connection, group_id, GroupState.OPEN, GroupState.CLOSED, closed_at=self._clock())
             unfinished = (rollouts.c.group_id == group_id, rollouts.c.state != RolloutState.FINISHED)
             count = connection.execute(sa.update(rollouts).where(*unfinished).values(cancelled)).rowcount
-            if count:
+            has_enough = sa.select(groups.c.id).where(groups.c.id == group_id, _HAS_ENOUGH)
+            if count and not connection.execute(has_enough).first():
                 self._event(connection, "group_deadline", group_id=group_id, cancelled=count)
+        if count:
+            self.doorbells.ring("worker")
 
     def closed_groups(self) -> list[int]:
         """Training groups that wait for the filters' verdict, oldest first."""
@@ -103,13 +111,13 @@ class Groups(Pool, Policies):
                 newest_version=newest,
             )
             self._join(connection, group_id, replayed or {})
-        self.doorbells.ring("trainer")
+        self.doorbells.ring("trainer", "worker", "engine")
 
     def drop_group(self, group_id: int, reason: str) -> None:
         """The filters refuse a closed group."""
         with self._database.write() as connection:
             self._move(connection, group_id, GroupState.CLOSED, GroupState.DROPPED, **_OUTCOME, reason=reason)
-        self.doorbells.ring("trainer")  # it may have been a straggler
+        self.doorbells.ring("trainer", "engine")  # a batch may have waited for it
 
     def cancel_unfinished(self) -> int:
         """Training has ended: drop what is open, evaluations too, reason `training_ended`; returns how many groups.
@@ -146,6 +154,7 @@ class Groups(Pool, Policies):
             "task_seed": task.seed,
             "params": task.params,
             "num_rollouts": plan.num_rollouts,
+            "enough": plan.num_rollouts if plan.enough is None else plan.enough,
             "max_turns": plan.max_turns,
             "temperature": plan.temperature,
             "state": GroupState.OPEN,

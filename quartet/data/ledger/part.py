@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,15 @@ class LedgerPart:
         """Close this process's connections."""
         self._database.close()
 
+    def read(self) -> AbstractContextManager[Connection]:
+        """One consistent snapshot, for who only looks and has questions of its own: `quartet.web.queries`."""
+        return self._database.read()
+
+    @property
+    def store(self) -> TrajectoryStore:
+        """Trajectories by the blobs that rows name."""
+        return self._store
+
     def event(self, kind: str, **fields: Any) -> None:
         """Record something worth telling a person; `fields` must be JSON."""
         with self._database.write_beside() as connection:
@@ -54,7 +64,7 @@ class LedgerPart:
             self._set_value(connection, key, value)
 
     def enter_phase(self, phase: str) -> None:
-        """The run goes on to "training" or to an evaluation; outside of training the data manager admits nothing."""
+        """The run goes on to one of the phases of `quartet.data.phase`."""
         self.set_value("phase", phase)
         self.doorbells.ring("manager")
 

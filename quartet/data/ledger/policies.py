@@ -1,16 +1,20 @@
 """Committed weights. A version number is never used twice, not even after a roll-back."""
 
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from quartet.data.ledger.part import LedgerPart
-from quartet.data.schema import policies
+from quartet.data.schema import policies, run_values
 from quartet.errors import LedgerError
 from quartet.types import Policy
 
-_SETTLED, _SERVED = "settled_version", "served_version"
+_SETTLED, _SERVED, _ENGINES = "settled_version", "served_version", "engines"
+_FIRST_ENGINE = "engine"
+POLICIES = "policies"
+"""The folder of a run that holds what it trained."""
 
 
 class Policies(LedgerPart):
@@ -26,30 +30,42 @@ class Policies(LedgerPart):
         with self._database.read() as connection:
             return self._latest_policy(connection)
 
-    def mark_settled(self, version: int, *, serving: int) -> None:
+    def expect_engines(self, names: list[str]) -> None:
+        """These engines serve the run from now on: the newest policy is settled when all of them say so."""
+        self.set_value(_ENGINES, names)
+
+    def mark_settled(self, version: int, *, serving: int, engine: str = _FIRST_ENGINE) -> None:
         """The engine took this version or, its checks failing, refused it; it will not change before the next one.
 
         `serving` is the version that it samples from: the same, or the one before that it goes on with.
         """
-        self.set_value(_SERVED, serving)
-        self.set_value(_SETTLED, version)
-        self.doorbells.ring("manager")
+        self.set_value(_of(engine, _SERVED), serving)
+        self.set_value(_of(engine, _SETTLED), version)
+        self.doorbells.ring("manager", "worker")
 
     def latest_is_settled(self) -> bool:
-        """Whether the engine has taken, or refused, the newest policy: it then serves the best it can."""
-        return self.value(_SETTLED) == self.latest_policy().version
+        """Whether every engine has taken, or refused, the newest policy: it then serves the best it can."""
+        with self._database.read() as connection:
+            newest = self._latest_policy(connection).version
+            return set(self._by_engine(connection, _SETTLED)) == {newest}
 
     def policies(self) -> list[Policy]:
         """All committed policies, oldest first; the disk budget may have taken the folders of some."""
         query = sa.select(policies).where(~policies.c.rolled_back).order_by(policies.c.version)
         with self._database.read() as connection:
-            return [_policy(row) for row in connection.execute(query)]
+            return [self._policy(row) for row in connection.execute(query)]
+
+    def loadable_policies(self) -> list[Policy]:
+        """Committed policies that may be served, newest first: neither rolled back nor deleted."""
+        query = sa.select(policies).where(~policies.c.rolled_back, ~policies.c.deleted)
+        with self._database.read() as connection:
+            return [self._policy(row) for row in connection.execute(query.order_by(policies.c.version.desc()))]
 
     def policies_on_disk(self) -> list[Policy]:
         """Policies whose folders were not deleted, rolled back ones included, oldest first."""
         query = sa.select(policies).where(~policies.c.deleted).order_by(policies.c.version)
         with self._database.read() as connection:
-            return [_policy(row) for row in connection.execute(query)]
+            return [self._policy(row) for row in connection.execute(query)]
 
     def mark_deleted(self, version: int) -> None:
         """The policy's folder is about to be deleted: nobody may load it any more."""
@@ -71,20 +87,24 @@ class Policies(LedgerPart):
         )
         with self._database.read() as connection:
             row = connection.execute(query).one_or_none()
-        return None if row is None else _policy(row)
+        return None if row is None else self._policy(row)
 
     def _latest_policy(self, connection: Connection) -> Policy:
         query = sa.select(policies).where(~policies.c.rolled_back).order_by(policies.c.version.desc()).limit(1)
         row = connection.execute(query).one_or_none()
         if row is None:
             raise LedgerError("this run has no policy yet", "register the initial policy first")
-        return _policy(row)
+        return self._policy(row)
 
     def _served_version(self, connection: Connection) -> int:
-        """What the engine samples from: the newest version, or an older one that it has not yet, or not at all,
-        replaced."""
-        newest = self._latest_policy(connection).version
-        return min(newest, self._value(connection, _SERVED, newest))
+        """What engines sample from at least: the newest version, or an older one that some have not yet, or not at
+        all, replaced."""
+        served = [version for version in self._by_engine(connection, _SERVED) if version is not None]
+        return min([self._latest_policy(connection).version, *served])
+
+    def _by_engine(self, connection: Connection, name: str) -> list[int | None]:
+        engines = self._value(connection, _ENGINES, [_FIRST_ENGINE])
+        return [self._value(connection, _of(engine, name), None) for engine in engines]
 
     def _next_version(self, connection: Connection) -> int:
         newest = connection.execute(sa.select(sa.func.max(policies.c.version))).scalar()
@@ -99,6 +119,23 @@ class Policies(LedgerPart):
         )
         return policy
 
+    def _policy(self, row: Any) -> Policy:
+        return Policy(version=row.version, path=self._own(row), train_step=row.train_step, name=row.name)
 
-def _policy(row: Any) -> Policy:
-    return Policy(version=row.version, path=row.path, train_step=row.train_step, name=row.name)
+    def _own(self, row: Any) -> str:
+        """A trained policy is found in the run's folder, wherever that was moved or copied to since."""
+        path = Path(row.path)
+        trained_here = row.version > 0 and path.is_absolute() and path.parent.name == POLICIES
+        return str(self.run_dir.resolve() / POLICIES / path.name) if trained_here else row.path
+
+
+def _of(engine: str, name: str) -> str:
+    """Under which name the run keeps a value of one engine."""
+    return name if engine == _FIRST_ENGINE else f"{name}/{engine}"
+
+
+def served_versions(connection: Connection) -> dict[str, int]:
+    """By engine: the policy version it samples from. An engine that never said so is left out."""
+    key = run_values.c.key
+    query = sa.select(run_values).where(sa.or_(key == _SERVED, key.startswith(f"{_SERVED}/")))
+    return {row.key.partition("/")[2] or _FIRST_ENGINE: row.value for row in connection.execute(query)}

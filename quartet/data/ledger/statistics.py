@@ -81,6 +81,14 @@ class Statistics(LedgerPart):
             groups={state.value: group_sizes.get(state, 0) for state in ADMITTED_STATES},
         )
 
+    def unfinished_rollouts(self, purpose: Purpose) -> dict[str, int]:
+        """How many rollouts of one purpose are queued and leased."""
+        waiting = (RolloutState.QUEUED, RolloutState.LEASED)
+        of_purpose = _sizes(rollouts.c.state).where(rollouts.c.state.in_(waiting), rollouts.c.purpose == purpose)
+        with self._database.read() as connection:
+            sizes = {row.state: row.size for row in connection.execute(of_purpose)}
+        return {state.value: sizes.get(state, 0) for state in waiting}
+
 
 def _sizes(state: sa.Column[Any]) -> sa.Select[Any, int]:
     return sa.select(state, sa.func.count().label("size")).group_by(state)

@@ -22,6 +22,7 @@ from quartet.env.miniwob.experts import EXPERTS
 from quartet.env.miniwob.experts.attempt import SUITE, Attempt, attempt_all, in_browser
 from quartet.env.miniwob.suite import SUITES
 from quartet.errors import ConfigError, QuartetError
+from quartet.on_progress import OnProgress, nobody_watches
 from quartet.registry import lookup
 from quartet.rollout.prompt import turn_text
 from quartet.types import Task
@@ -32,7 +33,9 @@ UNDEMONSTRATED = [family.name for family in SUITES[SUITE] if not family.demonstr
 GROUPS = {"all": DEMONSTRATED + UNDEMONSTRATED, "demonstrated": DEMONSTRATED, "undemonstrated": UNDEMONSTRATED}
 
 
-async def make_demonstrations(families: list[str], seeds: range, output: Path, sessions: int = 4) -> list[Attempt]:
+async def make_demonstrations(
+    families: list[str], seeds: range, output: Path, sessions: int = 4, on_progress: OnProgress = nobody_watches
+) -> list[Attempt]:
     """Write one JSONL line per turn of every successful attempt; returns all attempts, failed ones too.
 
     Raises `ConfigError` when a family is kept undemonstrated or a seed is held out, `EnvError` when the browser fails.
@@ -43,15 +46,17 @@ async def make_demonstrations(families: list[str], seeds: range, output: Path, s
             f"no demonstrations of {', '.join(kept_back)}: these families show what is learnt without any",
             f"use --families demonstrated, that is {','.join(DEMONSTRATED)}",
         )
-    attempts = await attempt_all(make_tasks(families, seeds), sessions)
+    attempts = await attempt_all(make_tasks(families, seeds), sessions, on_progress)
     _write_lines(output, (line for attempt in attempts if attempt.success for line in chat_lines(attempt)))
     return attempts
 
 
-async def write_texts(families: list[str], seeds: range, output: Path, sessions: int = 4) -> list[str]:
+async def write_texts(
+    families: list[str], seeds: range, output: Path, sessions: int = 4, on_progress: OnProgress = nobody_watches
+) -> list[str]:
     """Write the first turn's text of every task, one {"text", "family", "seed"} per line, and return the texts."""
     tasks = make_tasks(families, seeds)
-    texts = await in_browser(tasks, sessions, _first_text)
+    texts = await in_browser(tasks, sessions, _first_text, on_progress)
     pairs = zip(tasks, texts, strict=True)
     _write_lines(output, ({"text": text, "family": task.family, "seed": task.seed} for task, text in pairs))
     return texts

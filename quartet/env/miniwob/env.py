@@ -53,20 +53,22 @@ class MiniWobSession:
         return self._last
 
     async def step(self, action: str) -> StepResult:
-        """Apply one action. `info` holds `success`, `raw_reward` (-1..1) and the page's `reason`."""
+        """Apply one action. `info` holds `success`, `raw_reward` (-1..1), the page's `reason`, and `points` on it where
+        the action went, in pixels."""
         if self._over:
             raise RuntimeError("step after the end of the episode: call reset first")
         async with _deadline(f"step {action[:40]!r}", self._settings.step_timeout_seconds):
-            error, gave_up = await self._act(action)
+            error, gave_up, points = await self._act(action)
             state = await self.page.evaluate("quartet.state()")
             self._last = await self._observe(state, error)
         self._over = gave_up or state["done"]
         raw = float(state["reward"])
+        reason = "gave up" if gave_up else str(state["reason"])
         return StepResult(
             observation=self._last,
             reward=min(max(raw, 0.0), 1.0),
             terminated=self._over,
-            info={"success": raw == 1.0, "raw_reward": raw, "reason": "gave up" if gave_up else str(state["reason"])},
+            info={"success": raw == 1.0, "raw_reward": raw, "reason": reason, "points": points},
         )
 
     async def close(self) -> None:
@@ -79,14 +81,14 @@ class MiniWobSession:
             await self.page.evaluate(f"quartet.define({json.dumps(new)})")
             self._sent |= new.keys()
 
-    async def _act(self, text: str) -> tuple[str, bool]:
-        """Returns what the policy did wrong ("" if nothing), and whether it declared the task done."""
+    async def _act(self, text: str) -> tuple[str, bool, list[tuple[float, float]]]:
+        """Returns what the policy did wrong ("" if nothing), whether it declared the task done, where it pointed."""
         try:
             action = parse_action(text)
-            await self._hands.perform(action)
+            points = await self._hands.perform(action)
         except (ActionError, ActionFailedError) as error:
-            return str(error), False
-        return "", isinstance(action, Done)
+            return str(error), False, []
+        return "", isinstance(action, Done), points
 
     async def _observe(self, state: dict[str, Any], error: str) -> Observation:
         picture = self._last.screenshot

@@ -20,6 +20,7 @@ from quartet.errors import CheckpointError, LedgerError
 from quartet.observe.audit.retrace import Retrace
 from quartet.observe.audit.testimony import Testimony, UnexplainedWeightsError
 from quartet.observe.receipts import Committing, read_receipts
+from quartet.on_progress import OnProgress, nobody_watches
 from quartet.policy.digest import weights_digest
 from quartet.policy.load import read_weights
 from quartet.recipe_file import load_recipe
@@ -54,7 +55,7 @@ class AuditReport(Struct, frozen=True, kw_only=True):
         return to_builtins(self)
 
 
-def audit(run_dir: Path) -> AuditReport:
+def audit(run_dir: Path, on_progress: OnProgress = nobody_watches) -> AuditReport:
     """Audit a run that kept receipts (`runtime.receipts`) and is not at work. Trains all its steps again."""
     recipe, ledger = load_recipe(run_dir / "config.toml"), Ledger.open(run_dir)
     testimony = Testimony(read_receipts(run_dir))
@@ -64,7 +65,11 @@ def audit(run_dir: Path) -> AuditReport:
         initial, newest = _policy(ledger, 0), ledger.latest_policy()
         chain = testimony.chain(_digest(run_dir, initial), _digest(run_dir, newest), newest.train_step)
         retrace = Retrace(recipe, ledger, run_dir / initial.path)
-        findings += [*_vanished(testimony, chain), *_other_versions(testimony, chain), *_replay(retrace, chain)]
+        findings += [
+            *_vanished(testimony, chain),
+            *_other_versions(testimony, chain),
+            *_replay(retrace, chain, on_progress),
+        ]
         findings += [*_other_files(ledger, run_dir, chain), *_other_optimizer(retrace, recipe, run_dir, chain)]
         over_lag = retrace.over_lag
     except (UnexplainedWeightsError, CheckpointError, LedgerError) as error:
@@ -135,10 +140,11 @@ def _other_versions(testimony: Testimony, chain: Sequence[Committing]) -> Iterat
             yield Finding(kind="other_version", what=what)
 
 
-def _replay(retrace: Retrace, chain: Sequence[Committing]) -> Iterator[Finding]:
+def _replay(retrace: Retrace, chain: Sequence[Committing], on_progress: OnProgress) -> Iterator[Finding]:
     """Stops at the first step that differs: all later ones would."""
-    for step in chain:
+    for done, step in enumerate(chain, start=1):
         retrace.step(step)
+        on_progress(done, len(chain))
         if retrace.weights != step.weights:
             yield Finding(kind=REPLAY, what=f"training step {step.train_step} again gives other weights")
             return

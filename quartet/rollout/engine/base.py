@@ -1,5 +1,6 @@
 """The engine protocol: tokens in, tokens out."""
 
+from pathlib import Path
 from typing import Protocol
 
 from msgspec import Struct
@@ -14,18 +15,36 @@ class GenerateRequest(Struct, frozen=True, kw_only=True):
     prompt_ids: list[int]  # [num_prompt_tokens]
     sampling: Sampling
     stop_token_ids: list[int]
+    stop_strings: list[str] = []
+    """The response also ends with the token that completes one of these in its text; special tokens count as text."""
+    begun_tokens: int = 0
+    """This many tokens at the end of `prompt_ids` are the response's beginning, sampled earlier. `sampling` limits the
+    rest; a stop string may begin in them."""
     conversation: str = ""
     """Requests of one conversation share it, so that an engine may keep their cache."""
 
+    @property
+    def begun_ids(self) -> list[int]:
+        """The tokens of the response that stand in the prompt."""
+        return self.prompt_ids[len(self.prompt_ids) - self.begun_tokens :]
+
 
 class GenerateResult(Struct, frozen=True, kw_only=True):
-    """What was sampled. A stop token is part of `token_ids`."""
+    """What was sampled. A stop token is part of `token_ids`, and so is the whole token that completed a stop string.
+
+    A server that tells no log-probs serves evaluation only: `logprobs` and `versions` are both empty then.
+    """
 
     token_ids: list[int]  # [num_response_tokens]
-    logprobs: list[float]  # [num_response_tokens], after temperature and top-p
+    logprobs: list[float]  # [num_response_tokens], of the distribution drawn from, in nats
     entropies: list[float] = []  # [num_response_tokens], of the whole distribution at temperature 1, in nats; or empty
     versions: list[int]  # [num_response_tokens]
+    cache_versions: list[int] = []
+    """Oldest policy version that computed keys and values each token was sampled from, `[num_response_tokens]`; empty
+    where it is the token's own version."""
     finish_reason: FinishReason
+    stop_string: str = ""
+    """The stop string that ended the response; "" when a stop token or something else did."""
 
 
 class Engine(Protocol):
@@ -42,3 +61,58 @@ class Engine(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class Counters(Struct):
+    """Totals since the engine started, for metrics."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    """Prompt tokens that were not computed, because their prefix was known."""
+    recomputed_tokens: int = 0
+    """Tokens of requests in flight that were computed again because the weights changed."""
+    recompute_ms: float = 0.0
+    """Decode time that was lost to them: of each pass, their share of its tokens. 0 where a server does not tell."""
+    generated_tokens: int = 0
+    steps: int = 0
+
+
+class PolicyLoad(Struct, frozen=True, kw_only=True):
+    """How a new policy was picked up."""
+
+    version: int
+    prove_seconds: float
+    """Reading the weights and proving them, while the engine went on decoding."""
+    swap_ms: float
+    """Exchanging them, while nobody decoded."""
+    canary_gap: float | None
+    """Largest log-prob difference to the trainer in nats; None without a canary."""
+
+
+class ServedEngine(Engine, Protocol):
+    """What the engine's process needs besides: it serves the engine and keeps its policy up to date."""
+
+    max_context_tokens: int
+    """Prompt and response together."""
+    vocab_size: int
+
+    @property
+    def counters(self) -> Counters: ...
+
+    @property
+    def active_requests(self) -> int:
+        """Requests waiting or running."""
+        ...
+
+    def so_far(self, request_id: str) -> GenerateResult:
+        """What a request in flight has sampled by now, with `FinishReason.ABORT`; no token where it cannot tell."""
+        ...
+
+    async def load_policy(self, path: str | Path, version: int) -> PolicyLoad:
+        """Serve the weights in folder `path` as `version`, with requests in flight.
+
+        Raises `CheckpointError` when they are damaged, do not fit the model or fail the canary; the engine then goes on
+        with the weights it had, and no token of the refused ones is ever answered.
+        """
+        ...

@@ -26,6 +26,7 @@ class CacheForward:
         self._cache = RowCache(self.rows)
 
     def extend(self, spans: list[Span]) -> torch.Tensor:
+        self.rows.reserve(max(span.start + len(span.token_ids) for span in spans))
         logits_SV: torch.Tensor | None = None
         single = [index for index, span in enumerate(spans) if len(span.token_ids) == 1]
         longer = [index for index, span in enumerate(spans) if len(span.token_ids) > 1]
@@ -88,7 +89,7 @@ class RowLayer(CacheLayerMixin):
 
     def __init__(self, rows: Rows, layer: int, view: RowView) -> None:
         super().__init__()
-        self.keys, self.values, self._view = rows.keys[layer], rows.values[layer], view
+        self._rows, self._layer, self._view = rows, layer, view
         self.is_initialized = True
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None: ...
@@ -99,8 +100,8 @@ class RowLayer(CacheLayerMixin):
         """Store the new states `[N, kv_heads, T, head_dim]` and return those to attend to."""
         view = self._view
         read = []
-        for buffer, states in ((self.keys, key_states), (self.values, value_states)):
-            assert buffer is not None
+        for buffers, states in ((self._rows.keys, key_states), (self._rows.values, value_states)):
+            buffer = buffers[self._layer]
             buffer[view.rows_R, :, view.positions_R] = states.transpose(1, 2)[view.real_NT]
             read.append(buffer[view.read, :, : view.length])
         return read[0], read[1]
@@ -113,8 +114,7 @@ class RowLayer(CacheLayerMixin):
         return query_length, 0
 
     def get_max_length(self) -> int:
-        assert self.keys is not None
-        return self.keys.shape[2]
+        return self._rows.max_context_tokens
 
 
 class RowCache(Cache):

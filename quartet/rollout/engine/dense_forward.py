@@ -12,9 +12,11 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import PreTrainedModel
 
+from quartet.policy.linear import add_linear, linear
 from quartet.rollout.engine.agreement import MAX_GAP_NATS
 from quartet.rollout.engine.forward import Span, make_rows
 from quartet.rollout.engine.row_attention import Pass, attend, plan_pass
+from quartet.rollout.engine.row_kernel import row_kernel
 
 ARCHITECTURES = {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 
@@ -41,11 +43,11 @@ class Layer(NamedTuple):
     qkv_bias: torch.Tensor | None
     q_norm: torch.Tensor | None  # [d]
     k_norm: torch.Tensor | None  # [d]
-    out: torch.Tensor  # [H d, D]
+    out: torch.Tensor  # [D, H d]
     out_bias: torch.Tensor | None
     norm_mid: torch.Tensor  # [D]
     gate_up: torch.Tensor  # [2M, D]
-    down: torch.Tensor  # [M, D]
+    down: torch.Tensor  # [D, M]
 
 
 class DenseForward:
@@ -59,6 +61,7 @@ class DenseForward:
         self.rows = make_rows(model, max_slots, max_context_tokens)
         self._embedding, self._norm, self._head = embedding.weight, decoder.norm.weight, head.weight
         self._heads: int = config.num_attention_heads
+        self._kernel = row_kernel(self.rows.keys, self._heads)
         self._eps: float = config.rms_norm_eps
         self._layers = [_fuse(layer) for layer in decoder.layers]
         positions_1L = torch.arange(max_context_tokens, device=model.device).unsqueeze(0)
@@ -67,14 +70,15 @@ class DenseForward:
         self._cos_Ld, self._sin_Lh = cos_1Ld[0], sin_1Ld[0, :, : sin_1Ld.shape[-1] // 2].contiguous()
 
     def extend(self, spans: list[Span]) -> torch.Tensor:
-        plan = plan_pass(spans, self.rows.keys)
+        self.rows.reserve(max(span.start + len(span.token_ids) for span in spans))
+        plan = plan_pass(spans, self.rows.keys, self._kernel)
         x_TD = F.embedding(plan.ids_T, self._embedding)
         cos_T1d = self._cos_Ld[plan.positions_T].unsqueeze(1)
         sin_T1h = self._sin_Lh[plan.positions_T].unsqueeze(1)
         for number, layer in enumerate(self._layers):
             x_TD = self._layer(x_TD, layer, number, plan, cos_T1d, sin_T1h)
         last_SD = self._normed(x_TD[plan.last_S], self._norm)
-        return F.linear(last_SD, self._head)
+        return linear(last_SD, self._head)
 
     def _layer(
         self,
@@ -87,8 +91,8 @@ class DenseForward:
     ) -> torch.Tensor:
         keys, values = self.rows.keys[number], self.rows.values[number]
         heads, kv_heads, head_dim = self._heads, keys.shape[1], keys.shape[3]
-        projected_THd = F.linear(self._normed(x_TD, layer.norm_in), layer.qkv, layer.qkv_bias).view(
-            len(x_TD), -1, head_dim
+        projected_THd = linear(self._normed(x_TD, layer.norm_in), layer.qkv, layer.qkv_bias).unflatten(
+            -1, (-1, head_dim)
         )
         qk_THd = projected_THd[:, : heads + kv_heads]
         if layer.q_norm is not None and layer.k_norm is not None:
@@ -99,11 +103,9 @@ class DenseForward:
         keys[plan.rows_T, :, plan.positions_T] = qk_THd[:, heads:]
         values[plan.rows_T, :, plan.positions_T] = projected_THd[:, heads + kv_heads :]
         attended_TD = attend(qk_THd[:, :heads], keys, values, plan)
-        x_TD = torch.addmm(x_TD, attended_TD, layer.out)
-        if layer.out_bias is not None:
-            x_TD += layer.out_bias
-        gate_TM, up_TM = F.linear(self._normed(x_TD, layer.norm_mid), layer.gate_up).chunk(2, dim=-1)
-        return torch.addmm(x_TD, F.silu(gate_TM).mul_(up_TM), layer.down)
+        x_TD = add_linear(x_TD, attended_TD, layer.out, layer.out_bias)
+        gate_TM, up_TM = linear(self._normed(x_TD, layer.norm_mid), layer.gate_up).chunk(2, dim=-1)
+        return add_linear(x_TD, F.silu(gate_TM).mul_(up_TM), layer.down)
 
     def _normed(self, x_TD: torch.Tensor, weight_D: torch.Tensor) -> torch.Tensor:
         return F.rms_norm(x_TD, weight_D.shape, weight_D, self._eps)
@@ -129,11 +131,11 @@ def _fuse(layer: Any) -> Layer:
         qkv_bias=_joined([linear.bias for linear in projections]) if biased else None,
         q_norm=q_norm and q_norm.weight,
         k_norm=k_norm and k_norm.weight,
-        out=attention.o_proj.weight.t(),
+        out=attention.o_proj.weight,
         out_bias=attention.o_proj.bias,
         norm_mid=layer.post_attention_layernorm.weight,
         gate_up=_joined([mlp.gate_proj.weight, mlp.up_proj.weight]),
-        down=mlp.down_proj.weight.t(),
+        down=mlp.down_proj.weight,
     )
 
 

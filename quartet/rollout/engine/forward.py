@@ -10,11 +10,15 @@ from typing import NamedTuple, Protocol
 
 import torch
 from transformers import PretrainedConfig, PreTrainedModel
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from quartet.errors import ConfigError
+from quartet.errors import ConfigError, QuartetError, SetupError
+from quartet.policy.rope import refuse_length_dependent_rope
 from quartet.rollout.engine.rows import Rows
 
 log = logging.getLogger(__name__)
+PLAIN_LAYERS = {DynamicLayer, DynamicSlidingWindowLayer}
+"""Cache layers that hold keys and values and nothing else; what derives from them may hold more."""
 
 
 class Span(NamedTuple):
@@ -38,31 +42,41 @@ class Forward(Protocol):
 
 
 def make_forward(model: PreTrainedModel, max_slots: int, max_context_tokens: int) -> Forward:
-    """The fastest forward pass for `model`. Raises `ConfigError` for a model that neither can run."""
+    """The fastest forward pass for `model`. Raises `ConfigError` or `SetupError` for one that neither can run."""
     refuse_unsupported(model.config.get_text_config(), max_context_tokens)
     model.eval()
     return _by_hand(model, max_slots, max_context_tokens) or _through_cache(model, max_slots, max_context_tokens)
 
 
 def _by_hand(model: PreTrainedModel, max_slots: int, max_context_tokens: int) -> Forward | None:
-    from quartet.rollout.engine.agreement import disagreement
+    from quartet.rollout.engine.agreement import START_PROBE_TOKENS, disagreement, own_pass
     from quartet.rollout.engine.dense_forward import DenseForward, is_dense
 
     if not is_dense(model):
         return None
     forward = DenseForward(model, max_slots, max_context_tokens)
-    if what := disagreement(forward, model):
+    if what := disagreement(forward, own_pass(model, forward, START_PROBE_TOKENS)):
         log.warning("%s; the slower pass through the cache of transformers serves instead", what)
         return None
     return forward
 
 
 def _through_cache(model: PreTrainedModel, max_slots: int, max_context_tokens: int) -> Forward:
-    from quartet.rollout.engine.agreement import disagreement
+    from quartet.rollout.engine.agreement import START_PROBE_TOKENS, disagreement, own_pass
     from quartet.rollout.engine.cache_forward import CacheForward
 
     forward = CacheForward(model, max_slots, max_context_tokens)
-    if what := disagreement(forward, model):
+    try:
+        what = disagreement(forward, own_pass(model, forward, START_PROBE_TOKENS))
+    except QuartetError:
+        raise
+    except Exception as error:  # whatever code a model brings along
+        raise SetupError(
+            f"the torch engine cannot run {model.config.model_type}: its code fails with our masks and positions "
+            f"({type(error).__name__}: {error})",
+            "use another model or another engine",
+        ) from error
+    if what:
         raise ConfigError(
             f"the torch engine cannot run {model.config.model_type}: {what}",
             "a gap of nan means damaged weights; otherwise use a model class of transformers itself, or another engine",
@@ -72,10 +86,22 @@ def _through_cache(model: PreTrainedModel, max_slots: int, max_context_tokens: i
 
 @torch.inference_mode()
 def make_rows(model: PreTrainedModel, max_slots: int, max_context_tokens: int) -> Rows:
-    """Rows in the shapes that the model itself uses. Raises `ConfigError` when its layers differ."""
+    """Rows in the shapes that the model itself uses.
+
+    Raises `SetupError` when it keeps something else than keys and values, `ConfigError` when its layers differ.
+    """
     ids_11 = torch.zeros(1, 1, dtype=torch.long, device=model.device)
-    cache = model(input_ids=ids_11, use_cache=True).past_key_values
-    like = [(layer.keys, layer.values) for layer in cache.layers]
+    cache = getattr(model(input_ids=ids_11, use_cache=True), "past_key_values", None)
+    layers = getattr(cache, "layers", [])
+    kinds = {type(layer) for layer in layers}
+    if not layers or kinds - PLAIN_LAYERS or not all(layer.is_initialized for layer in layers):
+        found = ", ".join(sorted(kind.__name__ for kind in kinds)) or "none with layers"
+        raise SetupError(
+            f"the torch engine cannot run {model.config.model_type}: between tokens it keeps something else than the "
+            f"keys and values of every layer (its cache: {found})",
+            "use a model with plain attention in every layer, or another engine",
+        )
+    like = [(layer.keys, layer.values) for layer in layers]
     if len({(keys.shape, values.shape) for keys, values in like}) > 1:
         raise ConfigError(
             f"the torch engine cannot run {model.config.model_type}: its layers keep keys of different shapes",
@@ -86,7 +112,9 @@ def make_rows(model: PreTrainedModel, max_slots: int, max_context_tokens: int) -
 
 
 def refuse_unsupported(config: PretrainedConfig, max_context_tokens: int) -> None:
-    """Raise `ConfigError` for a model whose layers keep something other than all keys and values."""
+    """Raise `ConfigError` for a model whose layers keep something other than all keys and values, or whose
+    log-probs depend on what else is computed."""
+    refuse_length_dependent_rope(config, max_context_tokens)
     layer_types = set(getattr(config, "layer_types", None) or ["sliding_attention"])
     if unknown := layer_types - {"full_attention", "sliding_attention"}:
         raise ConfigError(

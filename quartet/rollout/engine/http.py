@@ -3,30 +3,36 @@
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import aiohttp
 import msgspec
 
-from quartet.errors import EngineError, PromptTooLongError
+from quartet.errors import EngineError, EngineUnreachableError, PromptTooLongError
+from quartet.observe.trace import HEADER, current_trace
 from quartet.rollout.engine.base import GenerateRequest, GenerateResult
+from quartet.rollout.engine.completion import checked_result, lines_of, to_completion_request
 from quartet.rollout.engine.wire import (
     AbortRequest,
-    CompletionRequest,
-    CompletionResponse,
+    AnswerLine,
+    ErrorBody,
     ErrorResponse,
     Health,
     ModelCard,
     ModelList,
-    from_spans,
 )
-from quartet.types import FinishReason
 
 FIRST_BACKOFF_SECONDS = 0.05
 MAX_BACKOFF_SECONDS = 1.0
-MAX_LOGPROB_ROUNDING = 1e-3
-"""A log-prob is at most 0; this much above is rounding."""
+PART_SECONDS = 0.25
+"""So often an engine tells what it has sampled; what it samples between two times dies with it."""
+SIGNS_PER_SILENCE = 4
+"""An engine that is well says so this many times before its silence is an error."""
+SMALL_SECONDS = 5.0
+"""An answer to anything but a generation, a health check for instance, takes no longer: a frozen process holds nobody
+up for as long as a generation may be silent."""
 
 T = TypeVar("T")
 
@@ -34,56 +40,68 @@ T = TypeVar("T")
 class HttpEngine:
     """Implements `Engine`. `url` is asked again after every failure, so a restarted engine is found again.
 
+    While an engine samples it tells what it has. When it dies then, `generate` returns that, with `FinishReason.ABORT`.
+
     An engine that cannot be reached is tried again until `deadline_seconds` after the first failure, then the call
-    raises `EngineError`; so does an answer that takes longer than `timeout_seconds`. Repeating a request is safe: its
-    seed makes it draw the same.
+    raises `EngineUnreachableError`. An answer may take any time, as long as its engine tells that it is well; one that
+    is silent for `silence_seconds` is an `EngineError`. Repeating a request is safe: its seed makes it draw the same.
     """
 
     def __init__(
-        self, url: Callable[[], str | None], *, deadline_seconds: float = 30.0, timeout_seconds: float = 120.0
+        self,
+        url: Callable[[], str | None],
+        *,
+        deadline_seconds: float = 30.0,
+        silence_seconds: float = 120.0,
+        part_seconds: float = PART_SECONDS,
     ) -> None:
+        """An engine tells what it has every `part_seconds`; 0: only at the end."""
         self._find_url = url
-        self._deadline_seconds = deadline_seconds
-        self._timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=5.0)
+        self._deadline_seconds, self._part_seconds = deadline_seconds, part_seconds
+        self._silence_seconds, self._small_seconds = silence_seconds, min(SMALL_SECONDS, silence_seconds)
         self._session: aiohttp.ClientSession | None = None
         self._url = ""
         self._card: ModelCard | None = None
 
     async def generate(self, request: GenerateRequest) -> GenerateResult:
-        body = msgspec.json.encode(_to_completion_request(request))
-        answer = await self._call("POST", "/v1/completions", body, CompletionResponse)
-        return _checked_result(answer, request, self._card)
+        sign_seconds = self._silence_seconds / SIGNS_PER_SILENCE
+        body = msgspec.json.encode(to_completion_request(request, self._part_seconds, sign_seconds))
+        parts = await self._call(lambda url: self._sample(f"{url}/v1/completions", body))
+        return checked_result(parts, request, self._card.vocab_size if self._card else math.inf)
 
     async def abort(self, request_id: str) -> None:
-        await self._call("POST", "/abort_requests", msgspec.json.encode(AbortRequest([request_id])), dict)
+        body = msgspec.json.encode(AbortRequest([request_id]))
+        await self._call(lambda url: self._exchange("POST", f"{url}/abort_requests", body, dict))
 
     async def version(self) -> int:
-        return (await self._call("GET", "/health", None, Health)).version
+        return (await self._call(lambda url: self._exchange("GET", f"{url}/health", None, Health))).version
 
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
 
-    async def _call(self, method: str, path: str, body: bytes | None, answer: type[T]) -> T:
-        """One call; connection failures are tried again with growing pauses until the deadline."""
+    async def _call(self, exchange: Callable[[str], Awaitable[T]]) -> T:
+        """One exchange; where no engine answers, it is tried again with growing pauses until the deadline."""
         deadline, backoff = None, FIRST_BACKOFF_SECONDS
         while True:
             url = ""
             try:
                 url = await self._connect()
-                return await self._exchange(url, method, path, body, answer)
-            except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
+                return await exchange(url)
+            except aiohttp.SocketTimeoutError as error:  # it took the request; a ClientError, too
+                raise EngineError(f"{url} was silent for {self._silence_seconds:g} s") from error
+            except (aiohttp.ClientError, EngineUnreachableError) as error:
                 where = url or "an engine"
                 if self._url == url:  # another call may have found the restarted engine meanwhile
                     self._url = ""
                 deadline = deadline or time.monotonic() + self._deadline_seconds
                 if time.monotonic() + backoff > deadline:
-                    raise EngineError(
+                    raise EngineUnreachableError(
                         f"cannot reach {where} for {self._deadline_seconds:g} s: {error}",
                         "see `quartet status`; the engine's log says why it stopped",
                     ) from error
             except TimeoutError as error:
-                raise EngineError(f"{url}{path} did not answer within {self._timeout.total:g} s") from error
+                raise EngineError(f"{url} did not answer within {self._small_seconds:g} s") from error
             await asyncio.sleep(backoff)
             backoff = min(2 * backoff, MAX_BACKOFF_SECONDS)
 
@@ -93,78 +111,58 @@ class HttpEngine:
             return self._url
         url = self._find_url()
         if not url:
-            raise aiohttp.ClientConnectionError("no engine has reported its address yet")
-        self._card = (await self._exchange(url, "GET", "/v1/models", None, ModelList)).data[0]
+            raise EngineUnreachableError("no engine has reported its address yet")
+        self._card = (await self._exchange("GET", f"{url}/v1/models", None, ModelList)).data[0]
         self._url = url
         return url
 
-    async def _exchange(self, url: str, method: str, path: str, body: bytes | None, answer: type[T]) -> T:
+    async def _sample(self, url: str, body: bytes) -> list[AnswerLine]:
+        """The parts of an answer; of one that breaks off, those that came, if any did."""
+        lines: list[AnswerLine] = []
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=self._silence_seconds)
+        try:
+            async with self._open("POST", url, body, timeout) as response:
+                async for line in lines_of(response):
+                    lines.append(_decode(url, line, AnswerLine))
+        except aiohttp.ClientError:
+            if not lines:
+                raise
+        if len(lines) == 1 and (error := lines[0].error):
+            raise _refusal(url, error)
+        return [line for line in lines if line.error is None]
+
+    async def _exchange(self, method: str, url: str, body: bytes | None, answer: type[T]) -> T:
+        async with self._open(method, url, body, aiohttp.ClientTimeout(total=self._small_seconds)) as response:
+            return _decode(url, await response.read(), answer)
+
+    @asynccontextmanager
+    async def _open(
+        self, method: str, url: str, body: bytes | None, timeout: aiohttp.ClientTimeout
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """An answer that is no refusal."""
         if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=self._timeout)
-        async with self._session.request(method, url + path, data=body) as response:
-            content = await response.read()
+            # As many requests at once as there are rollouts; health and aborts must not queue behind them.
+            connector = aiohttp.TCPConnector(limit=0)
+            self._session = aiohttp.ClientSession(connector=connector)
+        headers = {HEADER: trace} if (trace := current_trace()) else None
+        async with self._session.request(method, url, data=body, headers=headers, timeout=timeout) as response:
             if response.status != 200:
-                raise _refusal(f"{url}{path}", response.status, content)
-            return _decode(f"{url}{path}", content, answer)
-
-
-def _to_completion_request(request: GenerateRequest) -> CompletionRequest:
-    sampling = request.sampling
-    return CompletionRequest(
-        prompt=request.prompt_ids,
-        request_id=request.request_id,
-        max_tokens=sampling.max_tokens,
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        seed=sampling.seed,
-        stop_token_ids=request.stop_token_ids,
-        conversation=request.conversation,
-    )
+                raise _refusal(url, _decode(url, await response.read(), ErrorResponse).error)
+            yield response
 
 
 def _decode(where: str, content: bytes, answer: type[T]) -> T:
     try:
         return msgspec.json.decode(content, type=answer)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise EngineError(
             f"{where} gave an answer that is none: {error}", "is another server listening there?"
         ) from error
 
 
-def _refusal(where: str, status: int, content: bytes) -> EngineError:
+def _refusal(where: str, error: ErrorBody) -> EngineError:
     """The server's own words, as the error type they stand for."""
-    error = _decode(where, content, ErrorResponse).error
     if error.type == "prompt_too_long":
         return PromptTooLongError(error.message)
-    return EngineError(f"{where} answered {status} ({error.type}): {error.message}")
-
-
-def _checked_result(answer: CompletionResponse, request: GenerateRequest, card: ModelCard | None) -> GenerateResult:
-    """Raises `EngineError` unless lengths and ranges are what training relies on."""
-    try:
-        choice = answer.choices[0]
-        result = GenerateResult(
-            token_ids=choice.token_ids,
-            logprobs=choice.logprobs.token_logprobs,
-            versions=from_spans(choice.weight_versions),
-            finish_reason=choice.finish_reason,
-        )
-        _check(result, request, card.vocab_size if card else math.inf)
-    except (ValueError, IndexError) as error:
-        raise EngineError(f"the engine's answer to {request.request_id!r} is wrong: {error}") from error
-    return result
-
-
-def _check(result: GenerateResult, request: GenerateRequest, vocab_size: float) -> None:
-    """Raises `ValueError` that says what is wrong."""
-    ids, num_tokens = result.token_ids, len(result.token_ids)
-    if not num_tokens == len(result.logprobs) == len(result.versions):
-        raise ValueError(f"{num_tokens} ids, {len(result.logprobs)} logprobs, {len(result.versions)} versions")
-    if num_tokens > request.sampling.max_tokens:
-        raise ValueError(f"{num_tokens} tokens where at most {request.sampling.max_tokens} were asked for")
-    if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
-        raise ValueError(f"token ids from {min(ids)} to {max(ids)}, the vocabulary has {vocab_size}")
-    if not all(math.isfinite(logprob) and logprob <= MAX_LOGPROB_ROUNDING for logprob in result.logprobs):
-        raise ValueError("a log-prob is not a finite number of at most 0")
-    if result.finish_reason == FinishReason.STOP and (not ids or ids[-1] not in request.stop_token_ids):
-        raise ValueError("it stopped without a stop token")
+    kind = EngineUnreachableError if error.type == "engine_ended" else EngineError
+    return kind(f"{where} answered {error.code} ({error.type}): {error.message}")

@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 import torch
 
+STEP_TOKENS = 256
+"""Room grows by this much at a time: all rows are copied then."""
+
 
 class Segment(NamedTuple):
     """Keys and values of some consecutive tokens, each `[layers, kv_heads, tokens, head_dim]`."""
@@ -25,15 +28,29 @@ class Segment(NamedTuple):
 
 
 class Rows:
-    """Two buffers `[layers, rows, kv_heads, max_context, head_dim]`. A head's tokens lie together: attention reads them
-    a third faster in bfloat16 than tokens whose heads lie together."""
+    """Two buffers `[layers, rows, kv_heads, capacity, head_dim]`. A head's tokens lie together: attention reads them
+    a third faster in bfloat16 than tokens whose heads lie together.
+
+    All rows have the same room, which follows the longest of them in steps.
+    """
 
     def __init__(self, like: list[tuple[torch.Tensor, torch.Tensor]], rows: int, max_context_tokens: int) -> None:
         """`like`: the keys and values `[1, kv_heads, tokens, head_dim]` of each layer, for shape, type and device."""
+        self.max_rows, self.max_context_tokens = rows, max_context_tokens
         keys, values = like[0]
         # Zeros, not empty: masked positions are multiplied by 0, and 0 x NaN would spread.
-        self.keys = keys.new_zeros(len(like), rows, keys.shape[1], max_context_tokens, keys.shape[3])
-        self.values = values.new_zeros(len(like), rows, values.shape[1], max_context_tokens, values.shape[3])
+        self.keys = keys.new_zeros(len(like), rows, keys.shape[1], 0, keys.shape[3])
+        self.values = values.new_zeros(len(like), rows, values.shape[1], 0, values.shape[3])
+
+    def reserve(self, length: int) -> None:
+        """Make room for `length` tokens in every row."""
+        if length > self.keys.shape[3]:
+            self._resize(length)
+
+    def release(self, length: int) -> None:
+        """Give memory back when no row holds more than `length` tokens and that is less than half of the room."""
+        if self._capacity(2 * length) < self.keys.shape[3]:
+            self._resize(length)
 
     def move(self, source: int, target: int, length: int) -> None:
         """Copy the first `length` tokens of row `source` over row `target`."""
@@ -52,5 +69,21 @@ class Rows:
     def write(self, row: int, start: int, segment: Segment) -> None:
         """Put a segment into a row, from token `start` on."""
         end = start + segment.keys.shape[2]
+        self.reserve(end)
         self.keys[:, row, :, start:end] = segment.keys
         self.values[:, row, :, start:end] = segment.values
+
+    def _resize(self, length: int) -> None:
+        capacity = self._capacity(length)
+        kept = min(capacity, self.keys.shape[3])
+        self.keys, self.values = (_resized(buffer, capacity, kept) for buffer in (self.keys, self.values))
+
+    def _capacity(self, length: int) -> int:
+        return min(-(-length // STEP_TOKENS) * STEP_TOKENS, self.max_context_tokens)
+
+
+def _resized(buffer: torch.Tensor, capacity: int, kept: int) -> torch.Tensor:
+    layers, rows, kv_heads, _, head_dim = buffer.shape
+    resized = buffer.new_zeros(layers, rows, kv_heads, capacity, head_dim)
+    resized[:, :, :, :kept] = buffer[:, :, :, :kept]
+    return resized

@@ -5,12 +5,14 @@ from a counter-based generator, and the token from the inverse of the cumulative
 request samples the same tokens alone or among others.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
+from quartet.rollout.engine.truncation import shape, without
 from quartet.types import Sampling
 
 BLOCK_TOKENS = 64
@@ -28,25 +30,32 @@ class Sampled(NamedTuple):
     """False where the logits held NaN or infinity: that row's token means nothing."""
 
 
-def sample(logits_NV: torch.Tensor, samplings: list[Sampling], positions_N: list[int]) -> Sampled:
-    """Draw one token per row. `positions_N` are the positions in the sequence that the new tokens will take."""
+def sample(
+    logits_NV: torch.Tensor,
+    samplings: list[Sampling],
+    positions_N: list[int],
+    forbidden: Mapping[int, list[int]] = {},
+) -> Sampled:
+    """Draw one token per row. `positions_N` are the positions in the sequence that the new tokens will take.
+
+    `forbidden` has, by row, the tokens that cannot be drawn now.
+    """
     shifted_NV, weights_NV, entropies_N = _weights(logits_NV.float())
     finite = entropies_N.isfinite().tolist()
-    greedy = [sampling.temperature == 0 for sampling in samplings]
-    if any(s.temperature not in (0, 1) for s in samplings):
-        temperatures_N1 = weights_NV.new_tensor([[s.temperature or 1.0] for s in samplings])
-        weights_NV = (shifted_NV / temperatures_N1).exp_()
+    if forbidden:
+        shifted_NV, weights_NV, _ = _weights(without(logits_NV.float(), forbidden))
+    special = [row for row, s in enumerate(samplings) if s.temperature != 1 or s.top_p < 1 or s.top_k]
     # A greedy row keeps its whole distribution: its log-prob is the one at temperature 1.
-    if any(s.top_p < 1 and not is_greedy for s, is_greedy in zip(samplings, greedy, strict=True)):
-        top_p_N = [1.0 if is_greedy else s.top_p for s, is_greedy in zip(samplings, greedy, strict=True)]
-        weights_NV = keep_top_p(weights_NV, weights_NV.new_tensor(top_p_N))
-    uniforms_N = torch.from_numpy(uniform([s.seed for s in samplings], positions_N)).to(weights_NV.device)
-    tokens_N = None if all(greedy) else inverse_cdf(weights_NV, uniforms_N)
-    if any(greedy):
-        best_N = weights_NV.argmax(dim=-1)
-        is_greedy_N = torch.tensor(greedy, device=weights_NV.device)
-        tokens_N = best_N if tokens_N is None else torch.where(is_greedy_N, best_N, tokens_N)
-    assert tokens_N is not None
+    greedy = [row for row in special if samplings[row].temperature == 0]
+    if shaped := [row for row in special if samplings[row].temperature != 0]:
+        weights_NV[shaped] = shape(shifted_NV[shaped], [samplings[row] for row in shaped])
+    if len(greedy) == len(samplings):
+        tokens_N = weights_NV.argmax(dim=-1)
+    else:
+        uniforms_N = torch.from_numpy(uniform([s.seed for s in samplings], positions_N)).to(weights_NV.device)
+        tokens_N = inverse_cdf(weights_NV, uniforms_N)
+        if greedy:
+            tokens_N[greedy] = weights_NV[greedy].argmax(dim=-1)
     logprobs_N = (weights_NV.gather(-1, tokens_N.unsqueeze(-1)).squeeze(-1) / weights_NV.sum(dim=-1)).log_()
     return Sampled(tokens_N.tolist(), logprobs_N.tolist(), entropies_N.tolist(), finite)
 
@@ -62,20 +71,6 @@ def _weights(logits_NV: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch
     total_N = weights_NV.sum(dim=-1)
     entropies_N = total_N.log() - torch.linalg.vecdot(weights_NV, shifted_NV) / total_N
     return shifted_NV, weights_NV, entropies_N
-
-
-def keep_top_p(weights_NV: torch.Tensor, top_p_N: torch.Tensor) -> torch.Tensor:
-    """Keep the smallest set of most likely tokens whose mass reaches `top_p`; the weights of others become 0.
-
-    A token is kept when the mass of the more likely ones is below `top_p` (Holtzman et al. 2020, nucleus sampling), so
-    the most likely token always stays.
-    """
-    sorted_NV, order_NV = weights_NV.sort(dim=-1, descending=True)
-    mass_NV = sorted_NV.cumsum(dim=-1)
-    dropped_NV = mass_NV - sorted_NV >= top_p_N.unsqueeze(-1) * mass_NV[:, -1:]
-    dropped_NV &= top_p_N.unsqueeze(-1) < 1.0
-    dropped_NV[:, 0] = False
-    return torch.empty_like(weights_NV).scatter_(-1, order_NV, sorted_NV.masked_fill_(dropped_NV, 0))
 
 
 def inverse_cdf(weights_NV: torch.Tensor, uniforms_N: torch.Tensor) -> torch.Tensor:

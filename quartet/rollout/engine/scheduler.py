@@ -1,4 +1,4 @@
-"""Continuous batching: which requests run in the next step, and what each has so far. Knows no threads.
+"""Continuous batching: which requests run in the next step. Knows no threads.
 
 Every step is one forward pass: a token for each request that decodes, and chunks of prompts, so that a long prompt
 stalls nobody. A request joins and leaves at any step. Request i owns row i. What a row holds is kept when its prompt is
@@ -6,17 +6,16 @@ complete and when it leaves; a newcomer starts from the longest prefix that is k
 just being computed.
 """
 
+import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import torch
-from msgspec import Struct
 
 from quartet.errors import EngineError
-from quartet.rollout.engine.base import GenerateRequest, GenerateResult
+from quartet.rollout.engine.base import Counters
 from quartet.rollout.engine.forward import Forward, Span
 from quartet.rollout.engine.prefix_cache import MIN_TOKENS, PrefixCache
+from quartet.rollout.engine.running import Running
 from quartet.rollout.engine.sampling import sample
 from quartet.types import FinishReason
 
@@ -24,62 +23,6 @@ MAX_PREFILL_TOKENS = 512
 """Prompt tokens of one step: bounds how long running requests wait for newcomers."""
 MIXED = -1
 """`first_version` of a row that weights of several versions computed; no policy has it."""
-
-
-@dataclass(slots=True, eq=False)
-class Running:
-    """One request in the engine."""
-
-    request: GenerateRequest
-    max_tokens: int
-    """At least 1; already limited by the room the context leaves."""
-    finish: Callable[[GenerateResult | EngineError], None]
-    """Called once, in the step thread."""
-    token_ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    entropies: list[float] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
-
-    held: int = 0
-    """Tokens whose keys and values its row holds."""
-    first_version: int = 0
-    """Of the weights that computed them, from this version on."""
-
-    @property
-    def length(self) -> int:
-        """Prompt and response tokens so far = position of the next token."""
-        return len(self.request.prompt_ids) + len(self.token_ids)
-
-    def next_span(self, budget: int) -> Span:
-        """The token sampled last, or a chunk of the prompt of at most `budget` tokens."""
-        prompt_ids = self.request.prompt_ids
-        if self.held >= len(prompt_ids):
-            return Span(self.held, self.token_ids[-1:])
-        return Span(self.held, prompt_ids[self.held : self.held + max(budget, 1)])
-
-    def held_ids(self) -> list[int]:
-        """The tokens that the row holds."""
-        return [*self.request.prompt_ids, *self.token_ids][: self.held]
-
-    def result(self, reason: FinishReason) -> GenerateResult:
-        return GenerateResult(
-            token_ids=self.token_ids,
-            logprobs=self.logprobs,
-            entropies=self.entropies,
-            versions=self.versions,
-            finish_reason=reason,
-        )
-
-
-class Counters(Struct):
-    """Totals since the engine started, for metrics."""
-
-    requests: int = 0
-    prompt_tokens: int = 0
-    reused_tokens: int = 0
-    """Prompt tokens that were not computed, because their prefix was known."""
-    generated_tokens: int = 0
-    steps: int = 0
 
 
 class Scheduler:
@@ -98,12 +41,24 @@ class Scheduler:
     def busy(self) -> bool:
         return bool(self.waiting or self.running)
 
-    def serve(self, version: int) -> None:
-        """The weights are those of `version` now. Prefixes of other weights are forgotten."""
+    def serve(self, version: int, *, recompute: bool) -> None:
+        """The weights are those of `version` now. Prefixes of other weights are forgotten.
+
+        With `recompute` the rows of running requests are computed again, in chunks beside whoever decodes; otherwise
+        they keep what other weights computed, and their tokens say so. After a roll-back, when `version` is lower, they
+        begin again: versions only grow along a response, and what they have is of a policy that is no more.
+        """
+        rolled_back = version < self.version
         self.version = version
         self._prefixes.clear()
         for entry in self.running:
-            entry.first_version = MIXED
+            if rolled_back:
+                entry.begin_again()
+            if recompute or rolled_back:
+                entry.recompute_until = max(entry.recompute_until, entry.held)
+                entry.held, entry.first_version, entry.oldest_version = 0, version, version
+            else:
+                entry.first_version = MIXED
 
     def add(self, entry: Running) -> None:
         self.waiting.append(entry)
@@ -124,13 +79,14 @@ class Scheduler:
 
     def step(self) -> None:
         """One forward pass, and a token for every request whose prompt is complete."""
-        self.counters.steps += 1
+        started = time.perf_counter()
         self._admit()
         budget, spans = MAX_PREFILL_TOKENS, []
         for entry in self.running:
             spans.append(entry.next_span(budget))
-            if not entry.token_ids:
+            if not entry.decodes:
                 budget -= len(spans[-1].token_ids)
+        self._forward.rows.release(max(span.start + len(span.token_ids) for span in spans))
         logits_NV = self._forward.extend(spans)
         ready: list[int] = []
         for row, (entry, span) in enumerate(zip(self.running, spans, strict=True)):
@@ -139,22 +95,35 @@ class Scheduler:
                 ready.append(row)
         if len(ready) < len(spans):
             logits_NV = logits_NV[ready]
+        self._count(spans, started)
         self._extend([self.running[row] for row in ready], logits_NV)
+
+    def _count(self, spans: list[Span], started: float) -> None:
+        again = sum(
+            max(min(span.start + len(span.token_ids), entry.recompute_until) - span.start, 0)
+            for entry, span in zip(self.running, spans, strict=True)
+        )
+        self.counters.steps += 1
+        if again:
+            share = again / sum(len(span.token_ids) for span in spans)
+            self.counters.recomputed_tokens += again
+            self.counters.recompute_ms += share * 1e3 * (time.perf_counter() - started)
 
     def _admit(self) -> None:
         """Give rows to the oldest waiting requests, as long as this step has room for their prompts."""
-        prefilling = [entry for entry in self.running if entry.held < len(entry.request.prompt_ids)]
-        budget = MAX_PREFILL_TOKENS - sum(len(e.request.prompt_ids) - e.held for e in prefilling)
+        prefilling = [entry for entry in self.running if not entry.decodes]
+        budget = MAX_PREFILL_TOKENS - sum(entry.length - entry.held for entry in prefilling)
         for entry in list(self.waiting):
             if len(self.running) >= self._max_slots or budget <= 0:
                 return
             prompt_ids = entry.request.prompt_ids
-            if self._prefixes.max_bytes and self._more_is_computed_now(prompt_ids, prefilling):
+            fresh = [other for other in prefilling if not other.token_ids]
+            if self._prefixes.max_bytes and self._more_is_computed_now(prompt_ids, fresh):
                 continue
             self.waiting.remove(entry)
             # The last token is always computed: its logits are what is wanted.
             entry.held = self._prefixes.copy_into(len(self.running), prompt_ids[:-1])
-            entry.first_version = self.version
+            entry.first_version = entry.oldest_version = self.version
             self.running.append(entry)
             prefilling.append(entry)
             self.counters.prompt_tokens += len(prompt_ids)
@@ -170,19 +139,16 @@ class Scheduler:
         """Sample one token for each entry and let the finished ones leave."""
         if not entries:
             return
-        sampled = sample(logits_NV, [e.request.sampling for e in entries], [e.length for e in entries])
+        samplings, positions = [entry.request.sampling for entry in entries], [entry.length for entry in entries]
+        sampled = sample(logits_NV, samplings, positions, _forbidden(entries))
         self._fail_not_finite([entry for entry, finite in zip(entries, sampled.finite, strict=True) if not finite])
         for entry, token, logprob, entropy, finite in zip(entries, *sampled, strict=True):
             if not finite:
                 continue
             if not entry.token_ids:
                 self._keep(entry)
-            entry.token_ids.append(token)
-            entry.logprobs.append(logprob)
-            entry.entropies.append(entropy)
-            entry.versions.append(self.version)
             self.counters.generated_tokens += 1
-            if reason := _finish_reason(entry):
+            if reason := entry.take(token, logprob, entropy, self.version):
                 self._leave(entry)
                 entry.finish(entry.result(reason))
 
@@ -201,7 +167,7 @@ class Scheduler:
             entry.finish(
                 EngineError(
                     f"the model's logits are NaN or infinite at position {entry.length} ({what})",
-                    "the weights are damaged or training diverged: look at grad_norm, start from an earlier policy",
+                    "the weights are damaged or training diverged: look at train/gradient_norm, go back a policy",
                 )
             )
 
@@ -222,7 +188,7 @@ class Scheduler:
             self._forward.rows.move(len(self.running), row, last.held)
 
 
-def _finish_reason(entry: Running) -> FinishReason | None:
-    if entry.token_ids[-1] in entry.request.stop_token_ids:
-        return FinishReason.STOP
-    return FinishReason.LENGTH if len(entry.token_ids) == entry.max_tokens else None
+def _forbidden(entries: list[Running]) -> dict[int, list[int]]:
+    """By index, the stop tokens of those whose response is too short to end."""
+    short = [row for row, e in enumerate(entries) if len(e.token_ids) < e.request.sampling.min_tokens]
+    return {row: entries[row].request.stop_token_ids for row in short}

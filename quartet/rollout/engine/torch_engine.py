@@ -2,8 +2,9 @@
 
 The asyncio side puts commands (a request, an abort, new weights) into a queue and awaits their futures; the step
 thread carries them out between two decode steps. So new weights arrive with requests in flight: tokens before carry
-the old version, tokens after the new one. Requests in flight keep the keys and values they computed under the old
-weights, as most RL systems do; the trainer's importance weights account for it, and nothing is computed twice.
+the old version, tokens after the new one. What requests in flight computed under the old weights is computed again, so
+that each token is of its version alone, or kept (`engine.old_cache`), as many RL systems do; the trainer's importance
+weights then account for it, and nothing is computed twice.
 """
 
 import asyncio
@@ -15,50 +16,60 @@ from concurrent.futures import Future
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
+from typing import Any
 
 import torch
-from msgspec import Struct
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from quartet import config
 from quartet.allocator import keep_freed_memory
-from quartet.errors import CheckpointError, EngineError, PromptTooLongError
-from quartet.policy.load import read_weights
-from quartet.rollout.engine.base import GenerateRequest, GenerateResult
+from quartet.errors import CheckpointError, EngineError
+from quartet.policy.load import load_policy
+from quartet.rollout.engine.base import Counters, GenerateRequest, GenerateResult, PolicyLoad
 from quartet.rollout.engine.forward import make_forward
-from quartet.rollout.engine.scheduler import Counters, Running, Scheduler
-from quartet.rollout.engine.verified_load import replace_weights
+from quartet.rollout.engine.loading import loaded
+from quartet.rollout.engine.partial import NOTHING
+from quartet.rollout.engine.request_check import fitted
+from quartet.rollout.engine.running import Running
+from quartet.rollout.engine.scheduler import Scheduler
+from quartet.rollout.engine.step_watch import StepWatch
+from quartet.rollout.engine.stop_strings import StopStrings
+from quartet.rollout.engine.verified_load import prove_weights, replace_weights, verify
+from quartet.types import Policy
 
 
-class RefusedRequestError(EngineError):
-    """The request makes no sense: no retry will help."""
-
-
-class PolicyLoad(Struct, frozen=True, kw_only=True):
-    """How a new policy was picked up."""
-
-    version: int
-    read_seconds: float
-    """Reading the files, while the engine went on decoding."""
-    swap_seconds: float
-    """Between two decode steps: copying the weights and scoring the canary."""
-    canary_gap: float | None
-    """Largest log-prob difference to the trainer in nats; None without a canary."""
+def open_torch(recipe: config.Recipe, policy: Policy) -> "TorchEngine":
+    """The embedded engine with `policy`. Raises `CheckpointError` when it is damaged or fails its canary."""
+    loaded = load_policy(policy.path, trust_remote_code=recipe.model.trust_remote_code)
+    model: Any = loaded.model
+    model.to(getattr(torch, recipe.engine.dtype))
+    verify(model, Path(policy.path))
+    return TorchEngine(model, policy.version, recipe.engine, loaded.tokenizer)
 
 
 class TorchEngine:
-    """Implements `Engine` for any causal language model with full attention."""
+    """Implements `ServedEngine` for any causal language model with full attention."""
 
-    def __init__(self, model: PreTrainedModel, version: int, config: config.Engine) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        version: int,
+        config: config.Engine,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+    ) -> None:
+        """The tokenizer is for stop strings; without one they are refused."""
         positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self.max_context_tokens = min(config.max_context_tokens, positions or config.max_context_tokens)
         keep_freed_memory()
         forward = make_forward(model, config.max_slots, self.max_context_tokens)
         self.vocab_size = forward.vocab_size
-        self._model = model
+        self._model, self._tokenizer = model, tokenizer
+        self._recompute = config.old_cache == "recompute"
         self._scheduler = Scheduler(forward, config.max_slots, version, config.prefix_cache_megabytes * 2**20)
         self._forward = forward
-        self._in_flight: set[str] = set()
+        self._in_flight: dict[str, Running] = {}
+        self._load_timeout_seconds = config.load_timeout_seconds
+        self._watch = StepWatch(config.step_timeout_seconds)
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._closing = self._ended = False
         self._cause: BaseException | None = None
@@ -81,12 +92,11 @@ class TorchEngine:
 
         Raises `PromptTooLongError`, `RefusedRequestError`, or `EngineError` when the engine failed or has stopped.
         """
-        max_tokens = self._checked_max_tokens(request)
         done: Future[GenerateResult] = Future()
         # From here on a cancelled waiter cannot cancel the future under the step thread's feet.
         done.set_running_or_notify_cancel()
-        entry = Running(request=request, max_tokens=max_tokens, finish=lambda outcome: _settle(done, outcome))
-        self._in_flight.add(request.request_id)
+        entry = self._running(request, done)
+        self._in_flight[request.request_id] = entry
         try:
             self._send(lambda: self._scheduler.add(entry))
             return await asyncio.wrap_future(done)
@@ -94,72 +104,73 @@ class TorchEngine:
             self._commands.put(lambda: self._scheduler.abort(request.request_id))
             raise
         finally:
-            self._in_flight.discard(request.request_id)
+            del self._in_flight[request.request_id]
+
+    def so_far(self, request_id: str) -> GenerateResult:
+        """What a request in flight has sampled by now; the step thread goes on meanwhile."""
+        entry = self._in_flight.get(request_id)
+        return entry.so_far() if entry else NOTHING
 
     async def abort(self, request_id: str) -> None:
         """End a request early; unknown ids are ignored."""
         self._send(lambda: self._scheduler.abort(request_id))
 
     async def version(self) -> int:
-        """Version of the next sampled token. Raises `EngineError` when the step thread has ended."""
+        """Version of the next sampled token. Raises `EngineError` when the step thread has ended, or hangs."""
         self._raise_if_ended()
+        self._watch.raise_if_hung()
         return self._scheduler.version
 
     async def load_policy(self, path: str | Path, version: int) -> PolicyLoad:
         """Serve the weights in folder `path` as `version`, from the next decode step on.
 
         Raises `CheckpointError` when they are damaged, do not fit the model or fail the canary; the engine goes on
-        with the weights it had. Any other error ends the engine: nobody knows which weights are in the model.
+        with the weights it had. Raises `EngineError` when reading them takes too long or a step hangs. Any other error
+        between two steps ends the engine: nobody knows which weights are in the model.
         """
         started = time.perf_counter()
-        weights = await asyncio.to_thread(read_weights, Path(path))
-        read_seconds = time.perf_counter() - started
+        proved = await loaded(
+            lambda: prove_weights(self._model, self._forward, Path(path)), timeout_seconds=self._load_timeout_seconds
+        )
+        prove_seconds = time.perf_counter() - started
         done: Future[PolicyLoad] = Future()
         done.set_running_or_notify_cancel()
 
         def swap() -> None:
             swap_started = time.perf_counter()
             try:
-                gap = replace_weights(self._model, self._forward, weights, Path(path))
+                replace_weights(self._model, self._forward, proved)
             except CheckpointError as error:
                 done.set_exception(error)
                 return
             except BaseException as error:
                 done.set_exception(error)
                 raise
-            self._scheduler.serve(version)
-            seconds = time.perf_counter() - swap_started
-            done.set_result(
-                PolicyLoad(version=version, read_seconds=read_seconds, swap_seconds=seconds, canary_gap=gap)
-            )
+            self._scheduler.serve(version, recompute=self._recompute)
+            swap_ms = 1e3 * (time.perf_counter() - swap_started)
+            gap = proved.canary_gap
+            done.set_result(PolicyLoad(version=version, prove_seconds=prove_seconds, swap_ms=swap_ms, canary_gap=gap))
 
         self._send(swap)
-        return await asyncio.wrap_future(done)
+        return await self._watch.result_of(done)
 
     async def close(self) -> None:
-        """End the step thread; requests in flight fail with `EngineError`."""
+        """End the step thread; requests in flight fail with `EngineError`. A thread that hangs is left behind."""
         self._commands.put(self._begin_close)
-        await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self._thread.join, max(self._watch.seconds_left, 0.0))
 
-    def _checked_max_tokens(self, request: GenerateRequest) -> int:
-        """Tokens this request may sample: what it asks for, limited by the room its prompt leaves."""
-        prompt, room = request.prompt_ids, self.max_context_tokens - len(request.prompt_ids)
-        name = f"request {request.request_id!r}"
-        if not prompt or request.sampling.max_tokens < 1:
-            raise RefusedRequestError(f"{name} has an empty prompt or max_tokens < 1", "both must be at least 1")
-        if min(prompt) < 0 or max(prompt) >= self.vocab_size:
-            raise RefusedRequestError(
-                f"{name} has token ids from {min(prompt)} to {max(prompt)}, the vocabulary ends at {self.vocab_size}",
-                "the prompt was made with another tokenizer than the policy's",
-            )
-        if room < 1:
-            raise PromptTooLongError(
-                f"{name} has {len(prompt)} prompt tokens, which leaves no room in {self.max_context_tokens} tokens",
-                "raise engine.max_context_tokens (the model's own limit bounds it), or show the policy less",
-            )
-        if request.request_id in self._in_flight:
-            raise RefusedRequestError(f"{name} is already in flight", "request ids are unique per engine")
-        return min(request.sampling.max_tokens, room)
+    def _running(self, request: GenerateRequest, done: "Future[GenerateResult]") -> Running:
+        request = fitted(
+            request,
+            self._in_flight.keys(),
+            vocab_size=self.vocab_size,
+            max_context_tokens=self.max_context_tokens,
+            has_tokenizer=self._tokenizer is not None,
+        )
+        entry = Running(request=request, finish=lambda outcome: _settle(done, outcome))
+        if request.stop_strings and self._tokenizer is not None:
+            entry.stop_strings = StopStrings(request.stop_strings, self._tokenizer, request.begun_ids)
+        return entry
 
     def _send(self, command: Callable[[], None]) -> None:
         self._commands.put(command)
@@ -178,6 +189,7 @@ class TorchEngine:
             while not self._closing:
                 self._carry_out(wait=not self._scheduler.busy)
                 if self._scheduler.busy and not self._closing:
+                    self._watch.begins()
                     self._scheduler.step()
         finally:
             self._end()
@@ -185,10 +197,13 @@ class TorchEngine:
     def _carry_out(self, *, wait: bool) -> None:
         """Carry out what was asked for; sleep until something is when `wait`."""
         if wait:
-            self._commands.get()()
+            self._watch.sleeps()
         try:
             while True:
-                self._commands.get_nowait()()
+                command = self._commands.get(block=wait)
+                self._watch.begins()
+                command()
+                wait = False
         except Empty:
             return
 

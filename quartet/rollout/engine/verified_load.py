@@ -1,14 +1,19 @@
-"""New weights are proven before they serve: swap in place, score the canary, probe the pass, or go back."""
+"""New weights are proved before they serve: a copy scores the canary, then they are swapped in place and the engine's
+pass is probed, or they go back."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from transformers import PreTrainedModel
 
+from quartet.crash_points import crash_point
 from quartet.errors import CheckpointError
 from quartet.policy.canary import check_canary, has_canary
-from quartet.policy.load import swap_weights
-from quartet.rollout.engine.agreement import disagreement
+from quartet.policy.load import read_weights, swap_weights, with_weights
+from quartet.rollout.engine.agreement import OwnPass, disagreement, own_pass
 from quartet.rollout.engine.forward import Forward
 
 MAX_CANARY_GAP_NATS = 1e-3
@@ -25,31 +30,66 @@ def verify(model: PreTrainedModel, folder: Path) -> float | None:
     if not has_canary(folder):
         return None
     gap = check_canary(folder, model)
-    limit = MAX_CANARY_GAP_NATS if model.dtype == torch.float32 else MAX_CANARY_GAP_NATS_REDUCED
+    refuse_gap(gap, folder, reduced=model.dtype != torch.float32)
+    return gap
+
+
+def refuse_gap(gap: float, folder: Path, *, reduced: bool) -> None:
+    """Raise `CheckpointError` for a gap in nats that says that other weights are loaded than those in `folder`.
+
+    `reduced`: the engine computes in a shorter type than the trainer.
+    """
+    limit = MAX_CANARY_GAP_NATS_REDUCED if reduced else MAX_CANARY_GAP_NATS
     if not gap <= limit:  # NaN fails too
         raise CheckpointError(
             f"{folder} does not score its canary as its trainer did: {gap:.3g} nats apart, at most {limit} allowed",
             "the weights are damaged or of another version, or this engine computes differently; it serves no token",
         )
-    return gap
+
+
+class ProvedWeights(NamedTuple):
+    """Weights that their trainer's canary speaks for, and what the engine's own pass must agree with."""
+
+    folder: Path
+    tensors: dict[str, torch.Tensor]
+    canary_gap: float | None
+    """In nats; None without a canary."""
+    own: OwnPass
 
 
 @torch.no_grad()
-def replace_weights(
-    model: PreTrainedModel, forward: Forward, weights: dict[str, torch.Tensor], folder: Path
-) -> float | None:
-    """Put `weights`, read from `folder`, into `model` and verify them; returns the canary gap in nats.
+def prove_weights(model: PreTrainedModel, forward: Forward, folder: Path) -> ProvedWeights:
+    """Read the policy in `folder` and prove it in a copy of `model`, which goes on serving meanwhile.
 
-    Raises `CheckpointError` and leaves the model as it was when they do not fit, fail the canary, or hold something
-    that `forward`, which samples from the model, does not compute.
+    Raises `CheckpointError` when the weights are damaged, do not fit or fail their canary.
+    """
+    with refusing(folder):
+        tensors = read_weights(folder)
+        copy = with_weights(model, tensors)
+        return ProvedWeights(folder, tensors, verify(copy, folder), own_pass(copy, forward))
+
+
+@torch.no_grad()
+def replace_weights(model: PreTrainedModel, forward: Forward, proved: ProvedWeights) -> None:
+    """Put the weights into `model`, in place: all that has to happen between two steps.
+
+    Raises `CheckpointError` and leaves the model as it was when they hold something that `forward`, which samples from
+    the model, does not compute.
     """
     previous = {name: parameter.clone() for name, parameter in model.named_parameters()}
-    try:
-        swap_weights(model, weights)
-        gap = verify(model, folder)
-        if what := disagreement(forward, model):
-            raise CheckpointError(what, "the weights hold NaN, or something that the engine's pass does not know")
-        return gap
-    except CheckpointError as error:
+    crash_point("weights.before")
+    swap_weights(model, proved.tensors)
+    crash_point("weights.after")
+    if what := disagreement(forward, proved.own):
         swap_weights(model, previous)
+        with refusing(proved.folder):
+            raise CheckpointError(what, "the weights hold NaN, or something that the engine's pass does not know")
+
+
+@contextmanager
+def refusing(folder: Path) -> Iterator[None]:
+    """Says in every `CheckpointError` which policy it refuses."""
+    try:
+        yield
+    except CheckpointError as error:
         raise CheckpointError(f"the policy in {folder} is refused: {error.what}", error.advice) from error

@@ -24,9 +24,19 @@ class CompletionRequest(Struct, frozen=True, kw_only=True):
     model: str = MODEL_NAME
     max_tokens: Annotated[int, Meta(ge=1)] = 16
     temperature: Annotated[float, Meta(ge=0)] = 1.0
+    top_k: Annotated[int, Meta(ge=0)] = 0
     top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    min_tokens: Annotated[int, Meta(ge=0)] = 0
     seed: int = 0
     stop_token_ids: list[TokenId] = []
+    stop: list[Annotated[str, Meta(min_length=1)]] = []
+    """Stop strings."""
+    begun_tokens: Annotated[int, Meta(ge=0)] = 0
+    """Ours: so many of the prompt's last tokens are the response's beginning."""
+    part_seconds: Annotated[float, Meta(ge=0)] = 0.0
+    """Ours: while it samples, what is new comes as a line of its own this often; 0: all comes at once."""
+    sign_seconds: Annotated[float, Meta(ge=0)] = 0.0
+    """Ours: when nothing came for this long and the engine is well, an empty line says so; 0: none does."""
     logprobs: int = 0
     """0: the sampled token's alone, always given."""
     return_token_ids: bool = True
@@ -51,8 +61,14 @@ class Choice(Struct, frozen=True, kw_only=True):
     """Always empty: nothing is detokenized."""
     token_ids: list[int]
     logprobs: Logprobs
+    entropies: list[float] = []
+    """Ours: one per token, of the whole softmax at temperature 1, in nats; a server may send none."""
     finish_reason: FinishReason
+    stop_reason: int | str | None = None
+    """The stop token or stop string that ended the response."""
     weight_versions: list[VersionSpan]
+    cache_versions: list[VersionSpan] = []
+    """Of the oldest weights whose keys and values a token was sampled from; empty where they are its own."""
 
 
 class Usage(Struct, frozen=True, kw_only=True):
@@ -62,7 +78,9 @@ class Usage(Struct, frozen=True, kw_only=True):
 
 
 class CompletionResponse(Struct, frozen=True, kw_only=True):
-    """Answer of `POST /v1/completions`."""
+    """Answer of `POST /v1/completions`, or a line of it: then it has what was sampled since the line before, and its
+    finish reason is `abort` but in the last line. So an answer that breaks off is an abort. Where the engine could say
+    why, the last line is an `ErrorResponse`."""
 
     id: str
     object: str = "text_completion"
@@ -95,19 +113,26 @@ class ModelCard(Struct, frozen=True, kw_only=True):
 class ModelList(Struct, frozen=True):
     """Answer of `GET /v1/models`."""
 
-    data: list[ModelCard]
+    data: Annotated[list[ModelCard], Meta(min_length=1)]
     object: str = "list"
 
 
 class ErrorBody(Struct, frozen=True):
     message: str
     type: str
-    """`prompt_too_long`, `bad_request`, `model_not_found`, or `engine_error`."""
+    """`prompt_too_long`, `bad_request`, `model_not_found`, `engine_error`, or `engine_ended`."""
     code: int
 
 
 class ErrorResponse(Struct, frozen=True):
     error: ErrorBody
+
+
+class AnswerLine(Struct, frozen=True, kw_only=True):
+    """What the client reads of a line: a `CompletionResponse` or an `ErrorResponse`."""
+
+    choices: list[Choice] = []
+    error: ErrorBody | None = None
 
 
 def to_spans(versions: list[int]) -> list[VersionSpan]:

@@ -67,6 +67,7 @@ class Episode:
             action=canonical_action(response),
             error=result.observation.error,
             reward=result.reward,
+            points=[(x, y) for x, y in result.info.get("points", [])],
         )
         self.turns.append(turn)
         self._success = result.info.get("success")

@@ -9,12 +9,20 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from engine_models import VOCAB_SIZE, make_model, make_requests, reference_logprobs, until
+from engine_models import (
+    MAX_CONTEXT_TOKENS,
+    VOCAB_SIZE,
+    make_longrope,
+    make_model,
+    make_requests,
+    reference_logprobs,
+    until,
+)
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from quartet.errors import CheckpointError, ConfigError
 from quartet.policy.canary import fixed_sequence, write_canary
-from quartet.rollout.engine.agreement import gap_nats
+from quartet.rollout.engine.agreement import START_PROBE_TOKENS, disagreement, gap_nats, own_pass
 from quartet.rollout.engine.cache_forward import CacheForward
 from quartet.rollout.engine.dense_forward import DenseForward
 from quartet.rollout.engine.forward import make_forward
@@ -80,11 +88,19 @@ async def test_weights_that_only_the_model_itself_knows_are_refused_whatever_the
 def test_rows_keep_what_they_hold(kind: type[DenseForward | CacheForward]) -> None:
     model = make_model()
     forward = kind(model, 3, 64)
+    forward.rows.reserve(64)
     forward.rows.keys.normal_()
     forward.rows.values.normal_()
     keys, values = forward.rows.keys.clone(), forward.rows.values.clone()
-    assert gap_nats(forward, model) < 1e-4
+    assert gap_nats(forward, own_pass(model, forward)) < 1e-4
     assert torch.equal(forward.rows.keys, keys) and torch.equal(forward.rows.values, values)
+
+
+def test_the_probe_at_the_start_sees_a_row_that_depends_on_its_neighbour() -> None:
+    """As the code of a policy's folder may compute it, of whose config nothing is known."""
+    model = make_longrope(original_tokens=64)
+    forward = CacheForward(model, 2, MAX_CONTEXT_TOKENS)
+    assert "nats apart" in disagreement(forward, own_pass(model, forward, START_PROBE_TOKENS))
 
 
 class OldSlicing(GPT2LMHeadModel):

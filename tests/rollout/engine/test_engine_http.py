@@ -2,29 +2,59 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from threading import Event
 from typing import Any
 
 import aiohttp
-import msgspec
 import pytest
 from aiohttp import web
-from engine_models import MAX_CONTEXT_TOKENS, VOCAB_SIZE, make_model, make_requests, until
+from engine_models import (
+    MAX_CONTEXT_TOKENS,
+    VOCAB_SIZE,
+    Gate,
+    make_model,
+    make_requests,
+    make_tokenizer,
+    publish,
+    until,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from quartet.errors import EngineError, PromptTooLongError, SetupError
-from quartet.rollout.engine.base import GenerateRequest
+from quartet.errors import EngineError, EngineUnreachableError, PromptTooLongError, SetupError
+from quartet.rollout.engine.api import make_app
+from quartet.rollout.engine.base import GenerateRequest, GenerateResult
 from quartet.rollout.engine.http import HttpEngine
+from quartet.rollout.engine.router import Router
 from quartet.rollout.engine.server import serve
 from quartet.rollout.engine.torch_engine import TorchEngine
 from quartet.rollout.engine.wire import VersionSpan, from_spans, to_spans
 from quartet.types import FinishReason, Sampling
+from tests.rollout.serving import serving
 
 Builder = Callable[..., TorchEngine]
 LONG = GenerateRequest(
     request_id="long", prompt_ids=[1], sampling=Sampling(max_tokens=MAX_CONTEXT_TOKENS), stop_token_ids=[]
 )
+
+
+def standing_in(completions: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.Application:
+    """A server for an engine that ours cannot be made to be."""
+
+    async def models(_: web.Request) -> web.Response:
+        return web.json_response({"data": [{"max_model_len": 256, "vocab_size": VOCAB_SIZE}]})
+
+    async def health(_: web.Request) -> web.Response:
+        return web.json_response({"version": 0, "active_requests": 0})
+
+    app = web.Application()
+    app.router.add_get("/v1/models", models)
+    app.router.add_get("/health", health)
+    app.router.add_post("/v1/completions", completions)
+    return app
 
 
 @pytest.fixture
@@ -41,20 +71,116 @@ async def client_of() -> AsyncIterator[Callable[..., HttpEngine]]:
 
 
 async def test_round_trip_equals_the_engine_itself(engine_of: Builder, client_of: Callable[..., HttpEngine]) -> None:
-    engine = engine_of(make_model(), version=3)
-    requests = make_requests(20, temperature=0.9, top_p=0.95)
+    engine = engine_of(make_model(), version=3, tokenizer=make_tokenizer())
+    requests = make_requests(20, temperature=0.9, top_p=0.95, top_k=40, min_tokens=1)
+    requests = [replace(r, stop_strings=["e", "a"], stop_token_ids=[7, r.prompt_ids[0]]) for r in requests]
     async with serve(engine) as url:
         client = client_of(url)
         assert await client.version() == 3
         over_http = await asyncio.gather(*map(client.generate, requests))
     for request, result in zip(requests, over_http, strict=True):
         direct = await engine.generate(request)
-        assert (result.token_ids, result.versions, result.finish_reason) == (
-            direct.token_ids,
-            direct.versions,
-            direct.finish_reason,
-        )
+        assert (result.token_ids, result.versions) == (direct.token_ids, direct.versions)
+        assert (result.finish_reason, result.stop_string) == (direct.finish_reason, direct.stop_string)
         assert result.logprobs == pytest.approx(direct.logprobs, abs=1e-4)
+        assert result.entropies == pytest.approx(direct.entropies, abs=1e-4)
+        assert len(result.entropies) == len(result.token_ids)
+    assert {result.stop_string for result in over_http} == {"", "e", "a"}
+
+
+async def test_an_answer_in_parts_is_the_whole_answer(engine_of: Builder, client_of: Callable[..., HttpEngine]) -> None:
+    engine = engine_of(make_model())
+    direct = await engine.generate(LONG)
+    async with serve(engine) as url:
+        result = await client_of(url, part_seconds=0.001).generate(LONG)
+        body = {"prompt": LONG.prompt_ids, "max_tokens": 200, "seed": LONG.sampling.seed, "part_seconds": 0.001}
+        async with aiohttp.ClientSession() as session, session.post(f"{url}/v1/completions", json=body) as response:
+            lines = [json.loads(line)["choices"][0] for line in (await response.text()).splitlines()]
+    assert (result.token_ids, result.versions, result.finish_reason) == (
+        direct.token_ids,
+        direct.versions,
+        direct.finish_reason,
+    )
+    assert result.logprobs == pytest.approx(direct.logprobs, abs=1e-4)
+    assert result.entropies == pytest.approx(direct.entropies, abs=1e-4)
+    assert len(lines) > 1
+    assert [line["finish_reason"] for line in lines] == ["abort"] * (len(lines) - 1) + ["length"]
+    assert [token for line in lines for token in line["token_ids"]] == direct.token_ids[:200]
+
+
+async def test_a_request_that_waits_for_a_slot_is_no_silence(
+    engine_of: Builder, client_of: Callable[..., HttpEngine]
+) -> None:
+    """Nor is one that is told only at its end: the engine is held until signs of life have come several times."""
+    engine = engine_of(make_model(), max_slots=1)
+    gate, signs, version = Gate(engine, tokens=3), 0, engine.version
+
+    async def counted() -> int:
+        nonlocal signs
+        signs += 1
+        return await version()
+
+    engine.version = counted  # type: ignore[method-assign]
+    async with serve(engine) as url:
+        client = client_of(url, silence_seconds=2.0, part_seconds=0.0)
+        tasks = [asyncio.create_task(client.generate(replace(LONG, request_id=f"r{n}"))) for n in range(2)]
+        await gate.reached()
+        await until(lambda: signs > 10)
+        await gate.open()
+        results = await asyncio.gather(*tasks)
+    assert results[0].token_ids == results[1].token_ids == (await engine.generate(LONG)).token_ids
+
+
+async def test_an_engine_that_is_not_well_breaks_off_and_says_why(
+    engine_of: Builder, client_of: Callable[..., HttpEngine]
+) -> None:
+    engine = engine_of(make_model())
+    gate, signs = Gate(engine, tokens=3), 0
+
+    async def well_twice() -> int:
+        nonlocal signs
+        signs += 1
+        if signs > 2:
+            raise EngineError("the server does not answer /health")
+        return 0
+
+    engine.version = well_twice  # type: ignore[method-assign]
+    async with serve(engine) as url:
+        client = client_of(url, silence_seconds=2.0, part_seconds=0.0, deadline_seconds=0.1)
+        with pytest.raises(EngineUnreachableError, match=r"engine_ended.*/health"):
+            await client.generate(LONG)
+        await gate.open()
+
+
+@pytest.mark.parametrize("tokens", [20, 100])
+async def test_an_answer_in_parts_does_not_mix_what_was_told_before_a_roll_back(
+    tokens: int, engine_of: Builder, tmp_path: Path
+) -> None:
+    """What was told of version 5 is thrown away, and the response begins again as version 3 samples it."""
+    engine, quiet = engine_of(make_model(), version=5), engine_of(make_model(seed=1), version=3)
+    folder, gate, told = publish(make_model(seed=1), tmp_path / "policy"), Gate(engine, tokens), Event()
+    so_far = engine.so_far
+
+    def telling(request_id: str) -> GenerateResult:
+        result = so_far(request_id)
+        if len(result.token_ids) > 1:
+            told.set()
+        return result
+
+    engine.so_far = telling  # type: ignore[method-assign]
+    async with serve(engine) as url:
+        router = Router({"a": HttpEngine(lambda: url, part_seconds=0.01)}, probe_seconds=0.01)
+        task = asyncio.create_task(router.generate(LONG))
+        await gate.reached()
+        await until(told.is_set)
+        loading = asyncio.create_task(engine.load_policy(folder, 3))
+        await gate.open(commands=1)
+        await loading
+        result = await task
+        await router.close()
+    expected = await quiet.generate(LONG)
+    assert (result.token_ids, set(result.versions)) == (expected.token_ids, {3})
+    assert result.finish_reason is expected.finish_reason
 
 
 async def test_the_answer_has_the_shape_of_vllm(engine_of: Builder) -> None:
@@ -67,7 +193,7 @@ async def test_the_answer_has_the_shape_of_vllm(engine_of: Builder) -> None:
             models = await response.json()
     choice = answer["choices"][0]
     assert len(choice["token_ids"]) == len(choice["logprobs"]["token_logprobs"]) == 4
-    assert choice["finish_reason"] == "length"
+    assert (choice["finish_reason"], choice["stop_reason"]) == ("length", None)
     assert choice["weight_versions"] == [{"version": 2, "start": 0, "end": 4}]
     assert answer["usage"] == {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
     assert models["data"][0]["max_model_len"] == MAX_CONTEXT_TOKENS
@@ -82,6 +208,10 @@ async def test_the_answer_has_the_shape_of_vllm(engine_of: Builder) -> None:
         ({"prompt": []}, 400, "bad_request", "prompt"),
         ({"prompt": [1], "temperature": -1}, 400, "bad_request", "temperature"),
         ({"prompt": [1], "max_tokens": 0}, 400, "bad_request", "max_tokens"),
+        ({"prompt": [1], "top_k": -1}, 400, "bad_request", "top_k"),
+        ({"prompt": [1], "min_tokens": 17}, 400, "bad_request", "min_tokens"),
+        ({"prompt": [1], "stop": [""]}, 400, "bad_request", "stop"),
+        ({"prompt": [1], "stop": ["x"]}, 400, "bad_request", "without a tokenizer"),
         ({"prompt": [VOCAB_SIZE]}, 400, "bad_request", "vocabulary"),
         ({"prompt": [1] * MAX_CONTEXT_TOKENS}, 400, "prompt_too_long", "no room"),
         ({"prompt": [1], "model": "other"}, 404, "model_not_found", "other"),
@@ -108,9 +238,9 @@ async def test_refusals_reach_the_client_as_their_errors(
     async with serve(engine_of(make_model())) as url:
         client = client_of(url)
         with pytest.raises(PromptTooLongError):
-            await client.generate(msgspec.structs.replace(LONG, prompt_ids=[1] * MAX_CONTEXT_TOKENS))
+            await client.generate(replace(LONG, prompt_ids=[1] * MAX_CONTEXT_TOKENS))
         with pytest.raises(EngineError, match="vocabulary"):
-            await client.generate(msgspec.structs.replace(LONG, prompt_ids=[VOCAB_SIZE]))
+            await client.generate(replace(LONG, prompt_ids=[VOCAB_SIZE]))
 
 
 async def test_a_client_that_hangs_up_aborts_its_request(
@@ -136,7 +266,45 @@ async def test_abort_over_http_returns_what_there_is(engine_of: Builder, client_
         await client.abort("long")
         result = await task
     assert result.finish_reason is FinishReason.ABORT
-    assert 3 < len(result.token_ids) < MAX_CONTEXT_TOKENS - 1
+    count = len(result.token_ids)
+    assert 3 < count < MAX_CONTEXT_TOKENS - 1
+    assert count == len(result.logprobs) == len(result.entropies) == len(result.versions)
+    whole = await engine.generate(LONG)
+    assert result.token_ids == whole.token_ids[:count]
+
+
+async def test_a_request_whose_id_came_twice_is_handed_over_too(
+    engine_of: Builder, client_of: Callable[..., HttpEngine]
+) -> None:
+    engine = engine_of(make_model())
+    async with serve(engine) as url:
+        client, gate = client_of(url), Gate(engine, tokens=5)
+        task = asyncio.create_task(client.generate(LONG))
+        await gate.reached()
+        with pytest.raises(EngineError, match="in flight"):
+            await client.generate(LONG)
+        opening = asyncio.create_task(gate.open(commands=1))
+    await opening
+    result = await task
+    assert result.finish_reason is FinishReason.ABORT
+    assert 5 <= len(result.token_ids) < MAX_CONTEXT_TOKENS - 1
+
+
+async def test_abort_over_http_of_a_request_that_waits_returns_nothing(
+    engine_of: Builder, client_of: Callable[..., HttpEngine]
+) -> None:
+    engine = engine_of(make_model(), max_slots=1)
+    async with serve(engine) as url:
+        client = client_of(url)
+        first = asyncio.create_task(client.generate(LONG))
+        await until(lambda: engine.counters.generated_tokens > 3)
+        waiting = asyncio.create_task(client.generate(replace(LONG, request_id="waiting")))
+        await until(lambda: engine.active_requests == 2)
+        await client.abort("waiting")
+        result = await waiting
+        await client.abort("long")
+        await first
+    assert (result.finish_reason, result.token_ids, result.logprobs) == (FinishReason.ABORT, [], [])
 
 
 async def test_a_dead_engine_is_an_engine_error_after_the_deadline(
@@ -172,12 +340,80 @@ async def test_a_request_in_flight_when_the_server_dies_is_asked_again(
     engine_of: Builder, client_of: Callable[..., HttpEngine]
 ) -> None:
     engine, address = engine_of(make_model()), {"url": ""}
-    client = client_of(lambda: address["url"])
-    async with serve(engine) as address["url"]:
+    client, app = client_of(lambda: address["url"], part_seconds=0.0), make_app(engine)
+    app.on_shutdown.clear()  # it has no time to hand anything over
+    async with serving(app) as address["url"]:
         task = asyncio.create_task(client.generate(LONG))
         await until(lambda: engine.counters.generated_tokens > 3)
     async with serve(engine) as address["url"]:
         assert len((await task).token_ids) == MAX_CONTEXT_TOKENS - 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_an_engine_that_has_ended_behind_its_server_is_waited_for(
+    engine_of: Builder, client_of: Callable[..., HttpEngine]
+) -> None:
+    """Its process ends only at its next look; until then every request would be refused at once."""
+    ended, restarted, address = engine_of(make_model()), engine_of(make_model()), {"url": ""}
+    client, requests = client_of(lambda: address["url"]), make_requests(4)
+    ended._scheduler.step = lambda: 1 / 0  # type: ignore[method-assign]
+    async with serve(ended) as address["url"]:
+        tasks = [asyncio.create_task(client.generate(request)) for request in requests]
+        await until(lambda: ended._ended)
+        with pytest.raises(EngineError, match=r"503 \(engine_ended\)"):
+            await client_of(address["url"], deadline_seconds=0.1).version()
+        assert not any(task.done() for task in tasks)
+        async with serve(restarted) as address["url"]:
+            results = await asyncio.gather(*tasks)
+    for request, result in zip(requests, results, strict=True):
+        assert len(result.token_ids) == request.sampling.max_tokens
+
+
+async def test_any_number_of_requests_reaches_the_engine_at_once(client_of: Callable[..., HttpEngine]) -> None:
+    """A server that never answers stands in for an engine with many slots. More than aiohttp's own limit of 100."""
+    arrived = 0
+
+    async def completions(_: web.Request) -> web.Response:
+        nonlocal arrived
+        arrived += 1
+        await asyncio.Event().wait()
+        return web.Response()
+
+    async with serving(standing_in(completions)) as url:
+        client = client_of(url)
+        tasks = [asyncio.create_task(client.generate(replace(LONG, request_id=f"r{n}"))) for n in range(130)]
+        await until(lambda: arrived == 130)
+        assert await client.version() == 0, "nor does its health wait for them"
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_port_of_something_else_is_an_engine_error(client_of: Callable[..., HttpEngine]) -> None:
+    """Whatever listens at an old address: an exception of the HTTP library would end the worker as a bug of ours."""
+
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"SSH-2.0-OpenSSH\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(EngineUnreachableError, match="cannot reach"):
+            await client_of(f"http://127.0.0.1:{port}", deadline_seconds=0.1).version()
+    with pytest.raises(EngineUnreachableError, match="cannot reach"):
+        await client_of("no address", deadline_seconds=0.1).version()
+
+
+@pytest.mark.parametrize("body", [b'{"data": []}', b'{"data": "\xff"}', b"<html>", b""])
+async def test_a_server_of_something_else_is_an_engine_error(body: bytes, client_of: Callable[..., HttpEngine]) -> None:
+    async def models(_: web.Request) -> web.Response:
+        return web.Response(body=body)
+
+    app = web.Application()
+    app.router.add_get("/v1/models", models)
+    async with serving(app) as url:
+        with pytest.raises(EngineError, match="an answer that is none"):
+            await client_of(url).version()
 
 
 async def test_a_port_in_use_is_told(engine_of: Builder) -> None:
@@ -208,29 +444,23 @@ GOOD_CHOICE = {
         {"weight_versions": [{"version": 1, "start": 0, "end": 1}]},
         {"weight_versions": [{"version": 1, "start": 1, "end": 2}]},
         {"finish_reason": "stop"},
+        {"finish_reason": "stop", "stop_reason": "never asked for"},
+        {"entropies": [1.0]},
+        {"entropies": [1.0, -1.0]},
         {"finish_reason": "tired"},
     ],
 )
 async def test_no_answer_is_believed_unchecked(wrong: dict[str, Any], client_of: Callable[..., HttpEngine]) -> None:
     """A server that answers nonsense stands in for a broken engine: ours cannot be made to."""
 
-    async def models(_: web.Request) -> web.Response:
-        return web.json_response({"data": [{"max_model_len": 256, "vocab_size": VOCAB_SIZE}]})
-
     async def completions(_: web.Request) -> web.Response:
         usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
         return web.json_response({"id": "a", "choices": [GOOD_CHOICE | wrong], "usage": usage})
 
-    app = web.Application()
-    app.router.add_get("/v1/models", models)
-    app.router.add_post("/v1/completions", completions)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    request = msgspec.structs.replace(LONG, sampling=Sampling(max_tokens=2))
-    with pytest.raises(EngineError, match="answer"):
-        await client_of(f"http://127.0.0.1:{runner.addresses[0][1]}").generate(request)
-    await runner.cleanup()
+    request = replace(LONG, sampling=Sampling(max_tokens=2))
+    async with serving(standing_in(completions)) as url:
+        with pytest.raises(EngineError, match="answer"):
+            await client_of(url).generate(request)
 
 
 @settings(deadline=None)

@@ -51,15 +51,18 @@ def test_known_architectures_are_run_by_hand() -> None:
 def test_spans_of_any_shape_grow_their_rows_alike_in_both_passes(
     architecture: str, dtype: torch.dtype, data: st.DataObject
 ) -> None:
-    """The hand-written pass, and the one through the cache interface, equal one pass over the whole sequence."""
+    """The hand-written pass with and without the compiled kernel, and the one through the cache interface, equal one
+    pass over the whole sequence."""
     lengths = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=5))
     sequences = [fixed_sequence(VOCAB_SIZE, length + 3 * row)[3 * row :] for row, length in enumerate(lengths)]
     cuts = [sorted(data.draw(st.sets(st.integers(1, length), max_size=3)) | {length}) for length in lengths]
     exact, model = make_model(architecture), make_model(architecture).to(dtype)
     atol, rtol = (1e-3, 1e-3) if dtype == torch.float32 else (0.3, 0.0)
+    without_kernel = DenseForward(model, 5, 64)
+    without_kernel._kernel = None
     with torch.inference_mode():
         expected = [exact(input_ids=torch.tensor([ids])).logits[0] for ids in sequences]
-        for forward in (DenseForward(model, 5, 64), CacheForward(model, 5, 64)):
+        for forward in (DenseForward(model, 5, 64), without_kernel, CacheForward(model, 5, 64)):
             held = [0] * len(lengths)
             for step in range(max(map(len, cuts))):
                 ends = [row[min(step, len(row) - 1)] for row in cuts]
@@ -115,8 +118,11 @@ async def test_prompts_longer_than_a_step_go_in_chunks(engine_of: Builder, monke
         assert_faithful("qwen3", one, result)
 
 
-async def test_new_weights_forget_what_the_old_ones_computed(engine_of: Builder, tmp_path: Path) -> None:
-    engine, new = engine_of(make_model(seed=0), max_context_tokens=4096), make_model(seed=1)
+@pytest.mark.parametrize("old_cache", ["recompute", "keep"])
+async def test_new_weights_forget_what_the_old_ones_computed(
+    old_cache: str, engine_of: Builder, tmp_path: Path
+) -> None:
+    engine, new = engine_of(make_model(seed=0), max_context_tokens=4096, old_cache=old_cache), make_model(seed=1)
     new.save_pretrained(tmp_path)
     write_canary(tmp_path, new, [fixed_sequence(VOCAB_SIZE, 64)])
     prompt_ids = fixed_sequence(VOCAB_SIZE, 50)
@@ -134,8 +140,11 @@ async def test_new_weights_forget_what_the_old_ones_computed(engine_of: Builder,
         assert_faithful("qwen3", asked, await engine.generate(asked), seed=1)
 
 
-async def test_a_roll_back_does_not_revive_what_was_computed_in_between(engine_of: Builder, tmp_path: Path) -> None:
-    engine = engine_of(make_model(seed=0), max_context_tokens=4096)
+@pytest.mark.parametrize("old_cache", ["recompute", "keep"])
+async def test_a_roll_back_does_not_revive_what_was_computed_in_between(
+    old_cache: str, engine_of: Builder, tmp_path: Path
+) -> None:
+    engine = engine_of(make_model(seed=0), max_context_tokens=4096, old_cache=old_cache)
     for seed in (0, 1):
         make_model(seed=seed).save_pretrained(tmp_path / str(seed))
     prompt_ids = fixed_sequence(VOCAB_SIZE, 50)
@@ -147,7 +156,7 @@ async def test_a_roll_back_does_not_revive_what_was_computed_in_between(engine_o
         await engine.load_policy(tmp_path / str(version), version)
     await engine.abort("mixed")
     partial = await mixed
-    assert set(partial.versions) >= {0, 1}
+    assert set(partial.versions) <= {0}, "it began again"
     asked = request("goes on", [*prompt_ids, *partial.token_ids])
     assert_faithful("qwen3", asked, await engine.generate(asked))
 
@@ -166,6 +175,7 @@ def test_the_tree_gives_back_what_was_kept_within_its_memory(sequences: list[lis
     """A row stands for its tokens: position i holds a number made of the tokens up to i."""
     states = torch.zeros(1, 1, 1, 1)
     rows = Rows([(states, states)], rows=2, max_context_tokens=64)
+    rows.reserve(64)
     cache = PrefixCache(rows, max_bytes=room_tokens * 8)
 
     def mark(token_ids: list[int]) -> torch.Tensor:

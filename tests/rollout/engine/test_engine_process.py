@@ -1,33 +1,26 @@
 """The engine process follows the ledger: address, newer policies, refusals, metrics, a clean stop."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from engine_models import make_model, make_requests, reference_logprobs
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from transformers import PreTrainedTokenizerFast
+from engine_models import DAMAGES, make_model, make_requests, publish, reference_logprobs
 
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
-from quartet.observe.record import read_records
-from quartet.policy.canary import fixed_sequence, write_canary
-from quartet.policy.load import save_policy
+from quartet.errors import CheckpointError
+from quartet.observe.records import read_records
 from quartet.recipe_file import parse_recipe
-from quartet.rollout.engine import server
+from quartet.rollout.engine import service
 from quartet.rollout.engine.http import HttpEngine
 from quartet.rollout.engine.server import run_engine
+from quartet.types import RolloutPlan, Task
 
 
-def publish(folder: Path, *, seed: int, canary_seed: int | None = None) -> str:
-    """A policy whose canary is that of `canary_seed`: of itself unless told otherwise."""
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"a": 0}, unk_token="a")))
-    save_policy(make_model(seed=seed), tokenizer, folder)
-    scored_by = make_model(seed=seed if canary_seed is None else canary_seed)
-    write_canary(folder, scored_by, [fixed_sequence(512, 64)])
-    return str(folder)
+def published(folder: Path, *, seed: int) -> str:
+    return str(publish(make_model(seed=seed), folder))
 
 
 def commit(ledger: Ledger, path: str) -> None:
@@ -36,11 +29,10 @@ def commit(ledger: Ledger, path: str) -> None:
         ledger._insert_policy(connection, path, train_step=1)
 
 
-def tiny_recipe(dtype: str = "float32") -> Recipe:
+def tiny_recipe(dtype: str = "float32", schedule: str = "rollout_wise") -> Recipe:
     engine = {"max_slots": 4, "dtype": dtype}
-    return parse_recipe(
-        {"name": "engine", "model": {"path": "unused"}, "env": {"name": "bandit"}, "engine": engine}, "test"
-    )
+    data = {"name": "engine", "model": {"path": "unused"}, "env": {"name": "bandit"}, "engine": engine}
+    return parse_recipe(data | {"admission": {"schedule": schedule}}, "test")
 
 
 async def until_version(engine: HttpEngine, version: int) -> None:
@@ -53,15 +45,15 @@ async def until_version(engine: HttpEngine, version: int) -> None:
 async def test_the_engine_process_follows_the_ledger(
     dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "METRICS_SECONDS", 0.0)
+    monkeypatch.setattr(service, "METRICS_SECONDS", 0.0)
     ledger = Ledger.create(tmp_path)
-    ledger.register_initial_policy(publish(tmp_path / "p0", seed=0))
+    ledger.register_initial_policy(published(tmp_path / "p0", seed=0))
     stop = asyncio.Event()
     process = asyncio.create_task(run_engine(tiny_recipe(dtype), tmp_path, stop))
     engine = HttpEngine(lambda: ledger.module_url("engine"))
     request = make_requests(1)[0]
     assert set((await engine.generate(request)).versions) == {0}
-    commit(ledger, publish(tmp_path / "p1", seed=1))
+    commit(ledger, published(tmp_path / "p1", seed=1))
     await until_version(engine, 1)
     result = await engine.generate(request)
     assert set(result.versions) == {1}
@@ -72,26 +64,94 @@ async def test_the_engine_process_follows_the_ledger(
     stop.set()
     await process
     await engine.close()
-    records = read_records(tmp_path / "metrics.jsonl")
-    assert {record["kind"] for record in records} == {"engine", "policy_load"}
-    assert [record["version"] for record in records if record["kind"] == "policy_load"] == [1]
+    records = list(read_records(tmp_path, "engine"))
+    assert [record["loaded_version"] for record in records if "loaded_version" in record] == [1]
+    assert any("generated_tokens_per_second" in record for record in records)
     ledger.close()
 
 
-async def test_a_policy_that_fails_its_canary_is_recorded_and_not_served(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_damaged_policy_is_recorded_and_not_served(damage: Callable[[Path], None], tmp_path: Path) -> None:
     ledger = Ledger.create(tmp_path)
-    ledger.register_initial_policy(publish(tmp_path / "p0", seed=0))
+    ledger.register_initial_policy(published(tmp_path / "p0", seed=0))
     stop = asyncio.Event()
     process = asyncio.create_task(run_engine(tiny_recipe(), tmp_path, stop))
     engine = HttpEngine(lambda: ledger.module_url("engine"))
     await engine.version()
-    commit(ledger, publish(tmp_path / "p1", seed=1, canary_seed=2))
+    folder = published(tmp_path / "p1", seed=1)
+    damage(Path(folder))
+    commit(ledger, folder)
     async with asyncio.timeout(30):
         while not ledger.latest_is_settled():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
-    assert "policy_refused" in [event.kind for event in ledger.events()]
+    (refused,) = [event.fields for event in ledger.events() if event.kind == "policy_refused"]
+    assert (refused["version"], refused["module"]) == (1, "engine") and folder in str(refused["error"])
     assert ledger.value("served_version") == 0
     assert set((await engine.generate(make_requests(1)[0])).versions) == {0}
+    stop.set()
+    await process
+    await engine.close()
+    ledger.close()
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_an_engine_that_finds_a_damaged_policy_starts_with_the_one_before(
+    damage: Callable[[Path], None], tmp_path: Path
+) -> None:
+    ledger = Ledger.create(tmp_path)
+    ledger.register_initial_policy(published(tmp_path / "p0", seed=0))
+    folder = published(tmp_path / "p1", seed=1)
+    damage(Path(folder))
+    commit(ledger, folder)
+    stop = asyncio.Event()
+    process = asyncio.create_task(run_engine(tiny_recipe(), tmp_path, stop))
+    engine = HttpEngine(lambda: ledger.module_url("engine"))
+    assert set((await engine.generate(make_requests(1)[0])).versions) == {0}
+    async with asyncio.timeout(30):
+        while ledger.modules()[0].state != "serving version 0, 1 is refused":  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    (refused,) = [event.fields for event in ledger.events() if event.kind == "policy_refused"]
+    assert (refused["version"], refused["module"]) == (1, "engine") and folder in str(refused["error"])
+    assert ledger.latest_is_settled() and ledger.value("served_version") == 0
+    commit(ledger, published(tmp_path / "p2", seed=2))
+    await until_version(engine, 2)
+    stop.set()
+    await process
+    await engine.close()
+    ledger.close()
+
+
+async def test_an_engine_without_any_undamaged_policy_does_not_start(tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path)
+    for number in range(2):
+        folder = published(tmp_path / f"p{number}", seed=number)
+        DAMAGES[0](Path(folder))
+        commit(ledger, folder)
+    with pytest.raises(CheckpointError, match="p1 does not score its canary"):
+        await run_engine(tiny_recipe(), tmp_path, asyncio.Event())
+    assert [event.fields["version"] for event in ledger.events() if event.kind == "policy_refused"] == [0, 1]
+    ledger.close()
+
+
+async def test_between_batches_new_weights_wait_for_the_last_training_rollout(tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path)
+    ledger.register_initial_policy(published(tmp_path / "p0", seed=0))
+    group_id = ledger.admit(RolloutPlan(task=Task(env="bandit", family="fixed", seed=0), num_rollouts=1, max_turns=1))
+    stop = asyncio.Event()
+    process = asyncio.create_task(run_engine(tiny_recipe(schedule="one_step_off"), tmp_path, stop))
+    engine = HttpEngine(lambda: ledger.module_url("engine"))
+    assert await engine.version() == 0
+    commit(ledger, published(tmp_path / "p1", seed=1))
+    for _ in range(3):  # looks
+        ledger.doorbells.ring("engine")
+        await asyncio.sleep(0.05)
+    assert (await engine.version(), ledger.latest_is_settled()) == (0, False)
+    ledger.close_group(group_id)
+    ledger.drop_group(group_id, "too_few_countable")
+    await until_version(engine, 1)
+    async with asyncio.timeout(30):
+        while not ledger.latest_is_settled():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
     stop.set()
     await process
     await engine.close()

@@ -13,6 +13,7 @@ from quartet.env.miniwob.env import MiniWobPool
 from quartet.env.miniwob.experts import ExpertError, expert_action
 from quartet.env.miniwob.suite import family
 from quartet.errors import EnvError, QuartetError
+from quartet.on_progress import OnProgress, nobody_watches
 from quartet.rollout.prompt import turn_text
 from quartet.types import Task
 
@@ -61,16 +62,22 @@ async def attempt(env: Env, task: Task) -> Attempt:
     return Attempt(task=task, turns=turns, success=False, error=observation.error or "out of turns")
 
 
-async def attempt_all(tasks: Iterable[Task], sessions: int) -> list[Attempt]:
+async def attempt_all(tasks: Iterable[Task], sessions: int, on_progress: OnProgress = nobody_watches) -> list[Attempt]:
     """One attempt at every task, in the order of `tasks`. Raises as `in_browser` does."""
-    return await in_browser(tasks, sessions, attempt)
+    return await in_browser(tasks, sessions, attempt, on_progress)
 
 
-async def in_browser(tasks: Iterable[Task], sessions: int, play: Callable[[Env, Task], Awaitable[T]]) -> list[T]:
+async def in_browser(
+    tasks: Iterable[Task],
+    sessions: int,
+    play: Callable[[Env, Task], Awaitable[T]],
+    on_progress: OnProgress = nobody_watches,
+) -> list[T]:
     """`play` every task in one of `sessions` pages of one browser; results in the order of `tasks`.
 
     Raises `EnvError` when a task fails `MAX_ATTEMPTS` times, `SetupError` when there is no browser.
     """
+    tasks = list(tasks)
     queue = iter(enumerate(tasks))
     results: dict[int, T] = {}
     pool = MiniWobPool(config.Env(name="miniwob", suite=SUITE, sessions=sessions, screenshots=False))
@@ -78,6 +85,7 @@ async def in_browser(tasks: Iterable[Task], sessions: int, play: Callable[[Env, 
     async def work() -> None:
         for index, task in queue:
             results[index] = await _play_with_retries(pool, task, play)
+            on_progress(len(results), len(tasks))
 
     try:
         async with asyncio.TaskGroup() as group:

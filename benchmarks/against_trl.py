@@ -1,0 +1,142 @@
+"""What would a user pick instead? Quartet against TRL's GRPOTrainer, in rollouts finished and trained per second.
+
+The same policy (Qwen3, 3.4 M parameters, float32), the same multi-turn text environment with 0, 50 and 200 ms per
+step, groups of 8, 16 rollouts per train step, 32 tokens per turn, the same optimizer, and the same processor cores.
+TRL's two ways are `environment_factory`, which its documentation recommends, and a `rollout_func` written by hand that
+steps all environments of a batch in threads. The contenders take turns at each latency.
+"""
+
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import click
+import psutil
+
+from benchmarks.trl_contenders.base import Contender, Job, Run
+from benchmarks.trl_contenders.ours import Ours
+from benchmarks.trl_contenders.start import make_start
+from benchmarks.trl_contenders.theirs import THEIRS, Trl, TrlProcess
+
+WORKLOADS = Path(__file__).parent / "workloads"
+LAST_STEPS = 4
+"""Train steps whose mean reward is compared."""
+
+
+@click.command()
+@click.option("--delays", default="0,50,200", show_default=True, help="Milliseconds per step.")
+@click.option("--train-steps", default=6, show_default=True, help="Of TRL's runs with a delay.")
+@click.option("--learning-steps", default=16, show_default=True, help="Of all other runs: learning shows in them.")
+@click.option("--warm-up-steps", default=2, show_default=True, help="First train steps, which are not timed.")
+@click.option("--repetitions", default=1, show_default=True)
+@click.option("--cores", default=2, show_default=True, help="That each contender may use.")
+@click.option("--policy", default="runs/benchmarks/desk", show_default=True, help="Made there when it is missing.")
+@click.option("--trl-python", default=sys.executable, help="The Python that TRL is installed for; default: this one.")
+@click.option("--json", "as_json", is_flag=True)
+def main(
+    delays: str,
+    train_steps: int,
+    learning_steps: int,
+    warm_up_steps: int,
+    repetitions: int,
+    cores: int,
+    policy: str,
+    trl_python: str,
+    as_json: bool,
+) -> None:
+    """Measure against TRL."""
+    start = make_start(Path(policy).resolve())
+    milliseconds = [int(delay) for delay in delays.split(",")]
+    _take_cores(cores)
+    runs: dict[tuple[str, int], list[Run]] = {}
+    with contenders(trl_python, cores) as everybody:
+        for repetition, delay, contender in in_turns(everybody, milliseconds, repetitions):
+            job = Job(
+                contender=contender.name,
+                policy=str(start),
+                workload=str(WORKLOADS / f"step_{delay}_ms.json"),
+                train_steps=train_steps if delay and contender.name in THEIRS else learning_steps,
+                seed=repetition,
+                threads=cores,
+            )
+            run = measure(contender, job)
+            runs.setdefault((contender.name, delay), []).append(run)
+            click.echo(line(contender.name, delay, run, warm_up_steps))
+    result = summary(runs, milliseconds, warm_up_steps)
+    click.echo(json.dumps(result) if as_json else "\n".join(f"{key:32} {value}" for key, value in result.items()))
+
+
+@contextmanager
+def contenders(trl_python: str, threads: int) -> Iterator[list[Contender]]:
+    """TRL's two ways and ours."""
+    with closing(TrlProcess(trl_python, threads)) as process:
+        yield [*(Trl(name, process) for name in THEIRS), Ours()]
+
+
+def in_turns(
+    everybody: Sequence[Contender], delays: Sequence[int], repetitions: int
+) -> Iterator[tuple[int, int, Contender]]:
+    """Repetition, milliseconds per step and contender of every run; each contender goes first in some repetition."""
+    for repetition, delay, turn in product(range(repetitions), delays, range(len(everybody))):
+        yield repetition, delay, everybody[(turn + repetition) % len(everybody)]
+
+
+def measure(contender: Contender, job: Job) -> Run:
+    """One run, whose files are gone afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        return contender.run(job, Path(folder))
+
+
+def line(name: str, delay: int, run: Run, warm_up_steps: int) -> str:
+    """One run for people."""
+    seconds = statistics.median(run.step_seconds(warm_up_steps))
+    return (
+        f"{name:20} {delay:3} ms  {run.rollouts_per_second(warm_up_steps):6.2f} rollouts/s  "
+        f"{seconds:6.2f} s/step  reward {run.reward(len(run.steps)):.2f} -> {run.reward(LAST_STEPS):.2f}  "
+        f"{run.steps[-1].generated_tokens:.0f} tokens"
+    )
+
+
+def summary(runs: dict[tuple[str, int], list[Run]], delays: list[int], warm_up_steps: int) -> dict[str, Any]:
+    """Medians over the repetitions; the ratio of each repetition is taken within it."""
+    rates = {key: [run.rollouts_per_second(warm_up_steps) for run in of_key] for key, of_key in runs.items()}
+    result: dict[str, Any] = {}
+    for name in THEIRS:
+        result[f"ratio_to_{name}"] = {
+            str(delay): round(_median_ratio(rates[Ours.name, delay], rates[name, delay]), 3) for delay in delays
+        }
+    names = (*THEIRS, Ours.name)
+    result["rollouts_per_second"] = {
+        name: {str(delay): round(statistics.median(rates[name, delay]), 3) for delay in delays} for name in names
+    }
+    longest = min(delays)  # the run in which learning shows
+    curves = {name: [[round(step.reward, 3) for step in run.steps] for run in runs[name, longest]] for name in names}
+    last = {name: statistics.mean(run.reward(LAST_STEPS) for run in runs[name, longest]) for name in names}
+    result["reward_of_last_steps"] = {name: round(reward, 3) for name, reward in last.items()}
+    result["reward_by_train_step"] = curves
+    result["generated_tokens_per_rollout"] = {
+        name: round(statistics.mean(step.generated_tokens for run in runs[name, longest] for step in run.steps), 1)
+        for name in names
+    }
+    return result | {"load_average_1min": round(psutil.getloadavg()[0], 2)}
+
+
+def _median_ratio(ours: list[float], theirs: list[float]) -> float:
+    return statistics.median(mine / other for mine, other in zip(ours, theirs, strict=True))
+
+
+def _take_cores(count: int) -> None:
+    """This process and all that it starts share the first `count` cores."""
+    if sys.platform == "linux":
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Policies for benchmarks on the pretended desktop: they have imitated a player who presses any button equally often.
+
+How the player speaks differs between benchmarks; when to say `done`, and that a button is named with its reference, are
+all that such a policy knows of the task. Which button is right is left to learn.
+"""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+from quartet.env.action import Click, Element
+from quartet.env.desk import BUTTONS, Desk
+from quartet.env.workload import Workload
+from quartet.recipe_file import parse_recipe
+from quartet.types import Task
+
+Messages = list[dict[str, str]]
+
+
+def episode(seed: int, max_presses: int) -> tuple[Desk, random.Random]:
+    """A desk of 1 to `max_presses` presses, and random numbers for its player."""
+    presses = list(range(1, max_presses + 1))
+    workload = Workload(source="practice", reset_seconds=[0.0], step_seconds=[0.0], presses=presses)
+    return Desk(Task(env="desk", family="press", seed=seed), workload), random.Random(seed)
+
+
+def choose(desk: Desk, draw: random.Random) -> str:
+    """What the player means: any button, or `done` on a finished page."""
+    return "done" if desk.finished else draw.choice(BUTTONS)
+
+
+def press(desk: Desk, meant: str) -> None:
+    """Do what the player means."""
+    if meant != "done":
+        desk.press(Click(Element(BUTTONS.index(meant) + 1)))
+
+
+def action_line(meant: str) -> str:
+    """The line of a response that the environment reads."""
+    return "done" if meant == "done" else f"click {meant} [{BUTTONS.index(meant) + 1}]"
+
+
+def imitate(
+    folder: Path, chats: list[Messages], shape: dict[str, int], *, vocab_size: int, texts: list[str], **sft: Any
+) -> Path:
+    """Train a new policy of this shape on the chats; returns its folder, `folder/policy`. `texts` are further words of
+    the tokenizer, `sft` knobs of that section. What is there already is used again."""
+    from quartet.policy.make import make_policy
+    from quartet.train.sft import run_sft
+
+    policy, untrained, data = folder / "policy", folder / "untrained", folder / "chats.jsonl"
+    if policy.is_dir():
+        return policy
+    folder.mkdir(parents=True, exist_ok=True)
+    data.write_text("".join(json.dumps({"messages": chat}) + "\n" for chat in chats))
+    words = [*(message["content"] for chat in chats for message in chat), *texts]
+    make_policy(words, untrained, vocab_size=vocab_size, **shape)
+    section = {"data": str(data), "output": str(policy), **sft}
+    recipe = {"name": "player", "model": {"path": str(untrained)}, "env": {"name": "desk"}, "sft": section}
+    run_sft(parse_recipe(recipe, "benchmarks.desk_player"))
+    return policy

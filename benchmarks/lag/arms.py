@@ -1,0 +1,54 @@
+"""What is compared: how old the trajectories are that a run learns from, and by which objective it does."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from benchmarks.locks.variants import recipe_of
+from quartet.config import Recipe
+
+SYNCHRONOUS = "synchronous"
+FAMILIES = ["latch", "hook", "knob", "chain"]
+"""Three easy locks, which are learned within a run, and one of medium difficulty, which is only begun."""
+SETTING = [
+    f"env.families={FAMILIES}",
+    "rollout.max_turns=3",
+    "filter.names=[]",
+    "train.groups_per_batch=8",
+    "train.minibatches=2",
+    "train.epochs=1",
+    "train.max_train_steps=90",
+    "train.learning_rate=1e-3",
+    "train.decay_steps=400",
+    "loss.entropy_coefficient=0.01",
+    "disk.max_token_values_megabytes=0",
+]
+"""Of every arm, over plain GRPO of `benchmarks/curation.py`; chosen on seeds 0 to 4. No group is dropped, so that every
+arm samples and trains the same number of trajectories."""
+OBJECTIVES = {
+    "decoupled": ["loss.importance=mask", "loss.importance_cap=5.0"],
+    "naive PPO": ["loss.name=naive_ppo"],
+}
+"""Objective -> its knobs. The decoupled one is AReaL's; without lag its weights are 1."""
+
+
+class Arm(Struct, frozen=True, kw_only=True):
+    """One way of learning."""
+
+    objective: str
+    max_lag: int
+
+    def recipe(self, policy: str, seed: int, options: Sequence[str] = ()) -> Recipe:
+        """Of one run; `options` come last."""
+        lag = f"admission.max_lag={self.max_lag}"
+        return recipe_of([*SETTING, *OBJECTIVES[self.objective], lag, *options], suite="", policy=policy, seed=seed)
+
+
+def arms(max_lags: Sequence[int]) -> dict[str, Arm]:
+    """Name -> arm: the synchronous one, then every objective at every bound."""
+    lagging = {
+        f"{objective}, max_lag {max_lag}": Arm(objective=objective, max_lag=max_lag)
+        for max_lag in max_lags
+        for objective in OBJECTIVES
+    }
+    return {SYNCHRONOUS: Arm(objective="decoupled", max_lag=0), **lagging}

@@ -1,0 +1,49 @@
+"""All runs of the part `learning`, side by side in processes of their own."""
+
+import multiprocessing
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from msgspec import to_builtins
+
+from benchmarks.lag.arms import Arm, arms
+from benchmarks.lag.report import make_report, success, table
+from benchmarks.lag.run import Learned, learn
+from benchmarks.locks.start import make_start
+
+RUNS_PER_PROCESS = 8
+"""A run leaves about 100 MB to its process."""
+
+
+def compare_learning(
+    max_lags: Sequence[int], seeds: Sequence[int], options: Sequence[str], say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Every arm with every seed, as many at a time as there are cores. A run's result depends on its arm and seed only,
+    so it may have neighbours. `options` are knobs over those of the setting, KNOB=VALUE."""
+    compared = arms(max_lags)
+    keys = [(name, seed) for seed in seeds for name in compared]
+    runs: dict[str, list[Learned]] = {name: [] for name in compared}
+    context = multiprocessing.get_context("spawn")  # a forked torch may hang
+    with (
+        tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder,
+        ProcessPoolExecutor(os.cpu_count(), mp_context=context, max_tasks_per_child=RUNS_PER_PROCESS) as pool,
+    ):
+        policy = pool.submit(make_start, Path(folder) / "start").result()
+        waiting = [pool.submit(_run, compared[name], str(policy), seed, options, folder) for name, seed in keys]
+        for (name, seed), future in zip(keys, waiting, strict=True):
+            run = future.result()
+            runs[name].append(run)
+            say(f"{name:22} seed {seed:3}  success {success(run):6.1%}  {run.cpu_seconds:4.0f} s of a core")
+    report = make_report(runs, compared)
+    say(table(report))
+    lines = {name: to_builtins(line) for name, line in report.items()}
+    return {"learning": lines, "learning_seeds": list(seeds), "learning_options": list(options)}
+
+
+def _run(arm: Arm, policy: str, seed: int, options: Sequence[str], folder: str) -> Learned:
+    with tempfile.TemporaryDirectory(dir=folder) as run_dir:
+        return learn(arm.recipe(policy, seed, options), Path(run_dir) / "run")

@@ -1,0 +1,73 @@
+"""One run at the largest lag that its bound allows: the real modules in one process, with the line always full.
+
+Everything that admission lets start is rolled out, then one batch is trained and its policy loaded, and so on. A group
+waits in the line until `max_lag` batches before it are trained, as it would where environments and engine are far
+faster than the trainer. Nothing depends on how fast the machine is.
+"""
+
+import asyncio
+import time
+from pathlib import Path
+
+import torch
+from msgspec import Struct
+
+from benchmarks.lag.naive_ppo import NaivePpo
+from benchmarks.locks.measure import ALL
+from benchmarks.locks.run import House
+from quartet.config import Recipe
+from quartet.data.ledger import Ledger
+from quartet.train.loss import LOSSES
+
+LOSSES["naive_ppo"] = NaivePpo
+
+
+class Learned(Struct, frozen=True, kw_only=True):
+    """What one run gave."""
+
+    curve: list[float]
+    """Success on held-out tasks after 0, 1, ... train steps: the chance to open a lock at the first try, sampled at
+    temperature 1, exact."""
+    lag_histogram: dict[int, int]
+    """Lag -> trained trajectories."""
+    cpu_seconds: float
+
+
+class FullLineHouse(House):
+    """The four modules, with as many groups on their way as admission allows before every train step. The recipe drops
+    no group, so that the line does get full."""
+
+    async def learn(self) -> list[float]:
+        """Train `train.max_train_steps` steps; returns the curve of success."""
+        curve = [self._success()]
+        while self._ledger.train_step() < self._recipe.train.max_train_steps:
+            while self._manager.tick():
+                await self._roll_out()
+            self._trainer.train_one()
+            policy = self._ledger.latest_policy()
+            await self._engine.load_policy(policy.path, policy.version)
+            curve.append(self._success())
+        return curve
+
+    def _success(self) -> float:
+        return self._measure(self._trainer.model)[ALL]
+
+
+def learn(recipe: Recipe, run_dir: Path) -> Learned:
+    """Train in `run_dir`. Raises what the modules raise."""
+    torch.set_num_threads(1)
+    return asyncio.run(_learn(recipe, run_dir))
+
+
+async def _learn(recipe: Recipe, run_dir: Path) -> Learned:
+    started = time.process_time()
+    ledger = Ledger.create(run_dir, seed=recipe.seed)
+    ledger.register_initial_policy(recipe.model.path)
+    house = FullLineHouse(recipe, run_dir, ledger)
+    try:
+        curve = await house.learn()
+        seconds = time.process_time() - started
+        return Learned(curve=curve, lag_histogram=ledger.lag_histogram(), cpu_seconds=seconds)
+    finally:
+        await house.close()
+        ledger.close()

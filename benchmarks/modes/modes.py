@@ -1,0 +1,59 @@
+"""The modes that are compared, each a few knobs of the recipe; everything else is the same for all of them."""
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks.modes.start import ACTING, REASONING
+from quartet.config import Recipe
+from quartet.recipe_file import parse_recipe
+
+COUPLED, DECOUPLED, APRIL = "batch_synchronous", "rollout_wise", "april"
+ROLLOUTS_PER_GROUP = 8
+MAX_TURNS = 20
+
+Overrides = dict[str, dict[str, Any]]
+"""Section -> knob -> value."""
+
+
+def modes(max_lag: int) -> dict[str, Overrides]:
+    """Mode -> its knobs."""
+    return {
+        COUPLED: {"admission": {"schedule": "batch_synchronous", "max_lag": 0}},
+        "one_step_off": {"admission": {"schedule": "one_step_off", "max_lag": 1}},
+        "task_wise": {"admission": {"schedule": "task_wise", "max_lag": max_lag}},
+        APRIL: {
+            "admission": {"schedule": "batch_synchronous", "max_lag": max_lag},
+            "stragglers": {"rule": "april"},
+        },
+        DECOUPLED: {"admission": {"schedule": "rollout_wise", "max_lag": max_lag}},
+    }
+
+
+def recipe(policy: Path, workload: Path, *overrides: Overrides, groups: int, sessions: int, seed: int) -> Recipe:
+    """A run on the desk. Nothing is filtered, so that every finished rollout is trained on."""
+    data: dict[str, Any] = {
+        "name": "decoupling",
+        "seed": seed,
+        "model": {"path": str(policy)},
+        "env": {"name": "desk", "suite": str(workload), "sessions": sessions, "screenshots": False},
+        "rollout": {"loop": "latest", "max_turns": MAX_TURNS, "max_tokens": ACTING.max_tokens},
+        "engine": {"max_slots": 128, "max_context_tokens": 1024},
+        "control": {"sampler": "uniform", "rollouts_per_group": ROLLOUTS_PER_GROUP},
+        "admission": {},
+        "filter": {"names": []},
+        "train": {"groups_per_batch": groups, "learning_rate": 1e-5, "train_steps_per_checkpoint": 10},
+        "evaluation": {"before_and_after": False},
+    }
+    for override in overrides:
+        for section, knobs in override.items():
+            data[section] = data.get(section, {}) | knobs
+    return parse_recipe(data, "benchmarks.modes.modes")
+
+
+def single_turn(policy: Path) -> Overrides:
+    """Knobs of APRIL's load: one long response per rollout and nothing else."""
+    return {
+        "rollout": {"max_turns": 1, "max_tokens": REASONING.max_tokens},
+        "engine": {"max_context_tokens": 2 * REASONING.max_tokens},
+        "model": {"path": str(policy)},
+    }

@@ -1,0 +1,44 @@
+"""One run of a mode, and what its engines use meanwhile."""
+
+import time
+from pathlib import Path
+
+import psutil
+
+from benchmarks.modes.figures import CpuSample, Figures, figures
+from benchmarks.watched_run import train
+from quartet.config import Recipe
+from quartet.data.ledger import Ledger
+from quartet.observe.records import read_records
+from quartet.recipe_file import to_toml
+
+SAMPLE_SECONDS = 0.2
+
+
+def run(recipe: Recipe, folder: Path, *, train_steps: int) -> Figures:
+    """Train in `folder` for `train_steps` steps, and some more, without which the last ones would have the machine
+    alone: nothing is started any more when the end is near. Raises `SystemExit` when the run fails."""
+    more = recipe.admission.max_lag + 1
+    recipe = recipe.model_copy(
+        update={"train": recipe.train.model_copy(update={"max_train_steps": train_steps + more})}
+    )
+    file, run_dir = folder / "recipe.toml", folder / "run"
+    file.write_text(to_toml(recipe))
+    cpu: list[CpuSample] = []
+    summary = train(file, run_dir, look=lambda ledger: cpu.extend(_sample(ledger, recipe)), look_seconds=SAMPLE_SECONDS)
+    bias = summary["selection_bias"]
+    rollouts, steps = list(read_records(run_dir, "rollout")), list(read_records(run_dir, "train"))
+    ratio = bias["trained"]["response_tokens_ratio"] if bias["trained"] else 0.0
+    return figures(recipe, rollouts, steps, cpu, ratio, train_steps=train_steps)
+
+
+def _sample(ledger: Ledger, recipe: Recipe) -> list[CpuSample]:
+    """What the engines have used; none while one of them is not there."""
+    pids = {row.module: row.pid for row in ledger.modules() if row.module in recipe.engine_modules}
+    if len(pids) < len(recipe.engine_modules):
+        return []
+    try:
+        used = sum(sum(psutil.Process(pid).cpu_times()[:2]) for pid in pids.values())
+    except psutil.NoSuchProcess:
+        return []
+    return [CpuSample(time.time(), used)]

@@ -1,0 +1,70 @@
+"""A policy whose responses have a long tail: most are short, some go on and on.
+
+One response in seven opens with `hmm` and goes on for a geometric number of dots; the others open with `so` and have
+fewer. Two tokens decide, so that even a tiny policy speaks so after a minute of imitation.
+"""
+
+import math
+import random
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.desk_player import Messages, action_line, choose, episode, imitate, press
+from quartet.rollout.prompt import turn_text
+
+SHAPE = {"hidden_size": 64, "num_layers": 2, "num_heads": 2}
+MAX_PRESSES = 16
+EPISODES = 300
+STEPS = 400
+LONG_SHARE = 1 / 7
+
+
+class Tail(NamedTuple):
+    """Lengths of responses, in tokens."""
+
+    long_dots: int
+    """Mean of the long ones."""
+    short_dots: int
+    """Mean of the others."""
+    max_tokens: int
+    """What is longer is cut."""
+
+
+ACTING = Tail(long_dots=64, short_dots=8, max_tokens=256)
+"""Of an agent that acts turn by turn: 16 in the mean."""
+REASONING = Tail(long_dots=512, short_dots=64, max_tokens=1024)
+"""Of single turns with reasoning, a load of APRIL: about 120 in the mean."""
+
+
+def make_start(folder: Path, tail: Tail, *, steps: int = STEPS, shape: dict[str, int] = SHAPE) -> Path:
+    """Make the policy in `folder` unless it is there; returns the policy's folder. Takes a minute or two."""
+    chats = [chat for seed in range(EPISODES) for chat in turns(seed, tail)]
+    sft = {"steps": steps, "tokens_per_batch": 2048, "learning_rate": 3e-3}
+    return imitate(folder, chats, shape, vocab_size=800, texts=[], **sft)
+
+
+def turns(seed: int, tail: Tail) -> list[Messages]:
+    """An episode as one chat per turn, as the loop `latest` would have recorded it."""
+    desk, draw = episode(seed, MAX_PRESSES)
+    chats: list[Messages] = []
+    done: list[str] = []
+    meant = ""
+    while meant != "done":
+        meant = choose(desk, draw)
+        question, answer = turn_text(desk.observe(), done), speak(meant, tail, draw)
+        chats.append([{"role": "user", "content": question}, {"role": "assistant", "content": answer}])
+        done.append(action_line(meant))
+        press(desk, meant)
+    return chats
+
+
+def speak(meant: str, tail: Tail, draw: random.Random) -> str:
+    """A response of the player, dots first."""
+    long = draw.random() < LONG_SHARE
+    dots = _geometric(tail.long_dots if long else tail.short_dots, draw)
+    return f"{'hmm' if long else 'so'}{'.' * min(dots, tail.max_tokens)} {meant}\n{action_line(meant)}"
+
+
+def _geometric(mean: float, draw: random.Random) -> int:
+    """At least 1."""
+    return math.ceil(math.log(1 - draw.random()) / math.log(1 - 1 / mean)) or 1

@@ -1,0 +1,39 @@
+"""The desk as TRL's `environment_factory` wants it: methods that are tools, and a sleep for every step."""
+
+import random
+import time
+from typing import Any
+
+from benchmarks.trl_contenders.conversation import page
+from quartet.env.action import ActionError, parse_action
+from quartet.env.desk import Desk
+from quartet.env.workload import Workload
+from quartet.types import Task
+
+
+class DeskTools:
+    """One episode after the other."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload, self._draw = workload, random.Random(0)
+
+    def reset(self, seed: int, **columns: Any) -> str:
+        """Start the episode of this seed; returns the first page."""
+        self._desk = Desk(Task(env="desk", family="press", seed=seed), self._workload)
+        return page(self._desk)
+
+    def click(self, element: str) -> str:
+        """Press a button.
+
+        Args:
+            element: The button with its reference.
+        """
+        time.sleep(self._workload.step_delay(self._draw))
+        try:
+            error = self._desk.press(parse_action(f"click {element}"))
+        except ActionError as problem:
+            error = str(problem)
+        return page(self._desk, error)
+
+    def get_reward(self) -> float:
+        return self._desk.reward

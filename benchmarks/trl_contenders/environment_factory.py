@@ -1,0 +1,16 @@
+"""TRL with `environment_factory`: what its documentation tells a user to write."""
+
+from pathlib import Path
+
+from benchmarks.trl_contenders import base
+from benchmarks.trl_contenders.base import Job, Run
+from benchmarks.trl_contenders.environment import DeskTools
+from benchmarks.trl_contenders.trainer import train
+from quartet.env.workload import read_workload
+
+
+def run(job: Job, folder: Path) -> Run:
+    """TRL calls the tools of a batch one after the other, and generates for all rollouts that go on."""
+    workload = read_workload(job.workload)
+    rows = [{"prompt": [{"role": "user", "content": ""}], "seed": seed} for seed in range(base.TASKS)]
+    return train(job, folder, rows, environment_factory=lambda: DeskTools(workload))

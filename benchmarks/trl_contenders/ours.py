@@ -1,0 +1,76 @@
+"""Quartet: the supervisor, all four modules, ledger, engine and HTTP, as `quartet train` starts them."""
+
+from pathlib import Path
+
+from benchmarks.trl_contenders import base
+from benchmarks.trl_contenders.base import Job, Run, TrainStep
+from quartet.config import Recipe
+from quartet.observe.records import read_records
+from quartet.recipe_file import parse_recipe
+from quartet.runtime.run import run_recipe
+
+MAX_LAG = 2
+SESSIONS = base.ROLLOUTS_PER_STEP
+"""As many environments as TRL steps at once."""
+
+
+class Ours:
+    name = "quartet"
+
+    def run(self, job: Job, folder: Path) -> Run:
+        """Some steps more than asked for: admission ends before the last ones, which then have the machine alone."""
+        recipe = recipe_of(job, train_steps=job.train_steps + MAX_LAG + 1)
+        run_recipe(recipe, folder / "run", resume=False, fresh=False, quiet=True)
+        return _read(folder / "run", job.train_steps)
+
+    def close(self) -> None:
+        """Every run ends its own processes."""
+
+
+def recipe_of(job: Job, *, train_steps: int) -> Recipe:
+    """The settings that all contenders share, and Quartet's way: rollout-wise with bounded lag."""
+    threads = max(1, job.threads // 2)  # engine and trainer work at the same time
+    return parse_recipe(
+        {
+            "name": "against-trl",
+            "seed": job.seed,
+            "model": {"path": job.policy},
+            "env": {"name": "desk", "suite": job.workload, "sessions": SESSIONS, "screenshots": False},
+            "rollout": {"loop": "append", "max_turns": base.MAX_PRESSES + 1, "max_tokens": base.TURN_TOKENS},
+            "engine": {"max_context_tokens": base.MAX_CONTEXT_TOKENS, "max_slots": SESSIONS, "threads": threads},
+            "control": {
+                "sampler": "uniform",
+                "rollouts_per_group": base.ROLLOUTS_PER_GROUP,
+                "train_seeds_per_family": base.TASKS,
+            },
+            "admission": {"max_lag": MAX_LAG},
+            "filter": {"names": []},
+            "train": {
+                "groups_per_batch": base.GROUPS_PER_STEP,
+                "learning_rate": base.LEARNING_RATE,
+                "adam_beta1": base.ADAM_BETAS[0],
+                "adam_beta2": base.ADAM_BETAS[1],
+                "max_grad_norm": base.MAX_GRAD_NORM,
+                "max_train_steps": train_steps,
+                "train_steps_per_checkpoint": 10,
+                "threads": threads,
+            },
+            "loss": {"clip_low": base.CLIP_LOW, "clip_high": base.CLIP_HIGH},
+            "evaluation": {"before_and_after": False},
+        },
+        "benchmarks.trl_contenders.ours",
+    )
+
+
+def _read(run_dir: Path, train_steps: int) -> Run:
+    records = list(read_records(run_dir, "train"))
+    return Run(
+        [
+            TrainStep(
+                ended=record["time"],
+                reward=record["reward_mean"],
+                generated_tokens=(record["trained_tokens"] + record["masked_tokens"]) / base.ROLLOUTS_PER_STEP,
+            )
+            for record in records[:train_steps]
+        ]
+    )

@@ -1,0 +1,57 @@
+"""The policy that every contender starts from: 32 tokens per turn, 3.4 M parameters, a vocabulary of 4,096.
+
+It has the shape of the model of `benchmarks/engine.py`. Half of its vocabulary it never meets.
+"""
+
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+from benchmarks.desk_player import Messages, action_line, choose, episode, imitate, press
+from benchmarks.engine_contenders.base import VOCAB_SIZE
+from benchmarks.trl_contenders.base import MAX_PRESSES
+from quartet.rollout.prompt import turn_text
+
+SHAPE = {"hidden_size": 256, "num_layers": 4, "num_heads": 4, "num_kv_heads": 2, "intermediate_size": 512}
+THOUGHT = "the page is open and it has some buttons and text, now"
+"""With a button and the end of the turn 32 tokens."""
+CONVERSATIONS = 400
+STEPS = 60
+
+
+def make_start(folder: Path, *, steps: int = STEPS, shape: dict[str, int] = SHAPE) -> Path:
+    """Make the policy in `folder` unless it is there; returns the policy's folder. Takes minutes."""
+    return imitate(
+        folder,
+        [conversation(seed) for seed in range(CONVERSATIONS)],
+        shape,
+        vocab_size=VOCAB_SIZE,
+        texts=[" ".join(_filler_words())],
+        steps=steps,
+        tokens_per_batch=3072,
+        learning_rate=2e-3,
+    )
+
+
+def speak(meant: str) -> str:
+    """A response of the player."""
+    return f"{THOUGHT} {meant}\n{action_line(meant)}"
+
+
+def conversation(seed: int) -> Messages:
+    """An episode as chat messages, as the loop `append` would have recorded it."""
+    desk, draw = episode(seed, MAX_PRESSES)
+    messages: Messages = []
+    meant = ""
+    while meant != "done":
+        meant = choose(desk, draw)
+        messages.append({"role": "user", "content": turn_text(desk.observe(), [])})
+        messages.append({"role": "assistant", "content": speak(meant)})
+        press(desk, meant)
+    return messages
+
+
+def _filler_words() -> Iterator[str]:
+    """Made-up words, each twice, that fill the vocabulary and stand in no text."""
+    for letters in product("bdfgklmnprst", "aeiou", "bdfgklmnprst", "aeiou"):
+        yield from ["x" + "".join(letters)] * 2

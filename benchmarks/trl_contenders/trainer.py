@@ -1,0 +1,86 @@
+"""TRL's GRPOTrainer with the settings of the comparison, on one processor core or several."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from transformers import AutoTokenizer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
+
+from benchmarks.trl_contenders import base
+from benchmarks.trl_contenders.base import Job, Run, TrainStep
+from benchmarks.trl_contenders.conversation import speak_tools
+
+PRESS_TOKENS = 80
+"""Of a page and a response; the room that a rollout has for each press."""
+
+
+def train(job: Job, folder: Path, rows: list[dict[str, Any]], **how: Any) -> Run:
+    """Train on `rows`, the dataset. `how` goes to GRPOTrainer: the environment, or the rollout function."""
+    torch.set_num_threads(job.threads)
+    steps = Steps()
+    trainer = GRPOTrainer(
+        model=job.policy,
+        args=_arguments(job, folder),
+        train_dataset=Dataset.from_list(rows),
+        processing_class=speak_tools(AutoTokenizer.from_pretrained(job.policy)),
+        callbacks=[steps],
+        **how,
+    )
+    trainer.train()
+    return Run(steps.ended)
+
+
+def _arguments(job: Job, folder: Path) -> GRPOConfig:
+    return GRPOConfig(
+        output_dir=str(folder),
+        max_steps=job.train_steps,
+        num_generations=base.ROLLOUTS_PER_GROUP,
+        per_device_train_batch_size=base.ROLLOUTS_PER_STEP,
+        max_completion_length=base.MAX_PRESSES * PRESS_TOKENS + base.TURN_TOKENS,
+        generation_kwargs={"max_new_tokens": base.TURN_TOKENS},
+        temperature=1.0,
+        learning_rate=base.LEARNING_RATE,
+        lr_scheduler_type="constant",
+        adam_beta1=base.ADAM_BETAS[0],
+        adam_beta2=base.ADAM_BETAS[1],
+        weight_decay=0.0,
+        max_grad_norm=base.MAX_GRAD_NORM,
+        epsilon=base.CLIP_LOW,
+        epsilon_high=base.CLIP_HIGH,
+        beta=0.0,
+        bf16=False,
+        gradient_checkpointing=False,  # would compute the forward pass twice
+        model_init_kwargs={"dtype": torch.float32},
+        use_cpu=True,
+        seed=job.seed,
+        logging_steps=1,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+    )
+
+
+class Steps(TrainerCallback):
+    """When each train step ended, and what TRL logs of it."""
+
+    def __init__(self) -> None:
+        self.ended: list[TrainStep] = []
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._now = time.time()
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if logs and "reward" in logs:
+            tokens = float(logs["completions/mean_length"])
+            self.ended.append(TrainStep(ended=self._now, reward=float(logs["reward"]), generated_tokens=tokens))

@@ -1,0 +1,40 @@
+"""`quartet train` in processes of its own, watched from outside."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from quartet.data.ledger import Ledger
+
+
+def train(
+    recipe: Path | str, run_dir: Path, *, look: Callable[[Ledger], None], look_seconds: float, knobs: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Train `recipe` in `run_dir` and return the run's summary; every `look_seconds` somebody may look at its ledger.
+
+    Raises `SystemExit` when the run fails.
+    """
+    command = [sys.executable, "-m", "quartet", "train", str(recipe), "--run-dir", str(run_dir), "--json"]
+    for knob in knobs:
+        command += ["--set", knob]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    while process.poll() is None and not Ledger.exists(run_dir):
+        time.sleep(look_seconds)
+    if process.poll() is None:
+        _watch(process, run_dir, look, look_seconds)
+    output, _ = process.communicate()
+    if process.returncode:
+        raise SystemExit("the run failed; its message stands above")
+    return json.loads(output.strip().splitlines()[-1])
+
+
+def _watch(process: subprocess.Popen[str], run_dir: Path, look: Callable[[Ledger], None], look_seconds: float) -> None:
+    with closing(Ledger.open(run_dir)) as ledger:
+        while process.poll() is None:
+            look(ledger)
+            time.sleep(look_seconds)

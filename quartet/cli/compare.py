@@ -1,0 +1,46 @@
+"""`quartet compare`: runs beside each other, with intervals over seeds."""
+
+import json
+from pathlib import Path
+
+import click
+
+from quartet.cli.parameters import JSON, RUNS
+
+
+@click.command(name="compare")
+@RUNS
+@click.option(
+    "--target",
+    type=click.FloatRange(0, 1),
+    metavar="SHARE",
+    help="Success rate whose price is asked for; by default the highest multiple of 0.05 that every run reached.",
+)
+@JSON
+def command(runs: tuple[Path, ...], target: float | None, as_json: bool) -> None:
+    """Compare RUNS: success on held-out tasks, what it cost, and what a target took.
+
+    Runs that differ in their seed only are one column: the mean, and in brackets its 95 % interval over seeds. Further
+    columns subtract the first one, seed by seed. Runs may be at work or finished.
+    """
+    from quartet.observe.comparison.cautions import cautions, refuse_copies
+    from quartet.observe.comparison.groups import common_target, group_runs, target_note
+    from quartet.observe.comparison.results import read_result
+    from quartet.observe.comparison.table import comparison_data, comparison_table, knobs_table
+
+    results = [read_result(run) for run in runs]
+    groups = group_runs(results)
+    refuse_copies(groups)
+    named, target = target is not None, common_target(results) if target is None else target
+    if as_json:
+        click.echo(json.dumps(comparison_data(groups, target)))
+        return
+    from rich.console import Console
+
+    console = Console()
+    for caution in cautions(groups):
+        console.print(f"{caution}\n", style="bold yellow", markup=False, highlight=False, soft_wrap=True)
+    console.print(comparison_table(groups, target))
+    if (knobs := knobs_table(groups)) is not None:
+        console.print("", knobs)
+    console.print(f"\n{target_note(target, named=named)}", style="dim", markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,23 @@
+"""`quartet completion`: the script that makes a shell complete commands, options, runs and recipes."""
+
+import click
+from click.shell_completion import get_completion_class
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command(name="completion")
+@click.argument("shell", type=click.Choice(SHELLS))
+def command(shell: str) -> None:
+    """Print the completion script of SHELL.
+
+    \b
+    bash:  quartet completion bash > ~/.local/share/bash-completion/completions/quartet
+    zsh:   quartet completion zsh > ~/.zfunc/_quartet     (a folder of $fpath)
+    fish:  quartet completion fish > ~/.config/fish/completions/quartet.fish
+    """
+    from quartet.cli import cli
+
+    completion = get_completion_class(shell)
+    assert completion is not None
+    click.echo(completion(cli, {}, "quartet", "_QUARTET_COMPLETE").source())

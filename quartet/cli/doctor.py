@@ -1,0 +1,54 @@
+"""`quartet doctor`: what this machine has and lacks, and how to mend it."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from quartet.cli.parameters import JSON, RUNS_FOLDER, SET, RecipeName
+from quartet.errors import SetupError
+
+if TYPE_CHECKING:
+    from quartet.doctor import Finding
+
+
+@click.command(name="doctor")
+@click.option("--recipe", type=RecipeName(), help="What this recipe needs, instead of what any may need.")
+@SET
+@click.option("--runs", type=click.Path(path_type=Path), default=RUNS_FOLDER, show_default=True, help="Where runs lie.")
+@JSON
+def command(recipe: Path | None, overrides: tuple[str, ...], runs: Path, as_json: bool) -> None:
+    """Check Python and its packages, browser, fonts, processors, memory, disk, GPU, database and ports.
+
+    Ends with exit code 4 when something is lacking without which a run cannot work. Changes nothing.
+    """
+    from msgspec import to_builtins
+
+    from quartet.doctor import Place, examine
+    from quartet.doctor.base import Grade
+    from quartet.recipe_file import load_recipe
+
+    place = Place(runs=runs, recipe=load_recipe(recipe, list(overrides)) if recipe else None)
+    found = {}
+    for name, findings in examine(place):
+        found[name] = findings
+        if not as_json:
+            _show(name, findings)
+    lacking = sum(finding.grade is Grade.LACKS for findings in found.values() for finding in findings)
+    if as_json:
+        click.echo(json.dumps({"lacking": lacking, "checks": to_builtins(found)}))
+    elif not lacking:
+        click.echo("\nnothing is lacking")
+    if lacking:
+        if not as_json:
+            click.secho(f"\n{lacking} lacking: what to do stands behind the arrows", fg="red")
+        raise SystemExit(SetupError.exit_code)
+
+
+def _show(name: str, findings: "list[Finding]") -> None:
+    styles = {"ok": {"fg": "green"}, "note": {"fg": "yellow"}, "lacks": {"fg": "red", "bold": True}}
+    for finding in findings:
+        click.echo(f"{name:11}" + click.style(f"{finding.grade:6}", **styles[finding.grade]) + finding.what)
+        if finding.advice:
+            click.echo(f"{'':17}-> {finding.advice}")

@@ -1,0 +1,102 @@
+"""`quartet init`: a commented recipe for an environment and a model."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from quartet.cli.parameters import JSON, SET
+from quartet.errors import ConfigError
+
+LONGEST_CONTEXT_TOKENS = 4096
+"""What is written at most; longer ones take memory that a first run does not need."""
+
+
+@click.command(name="init")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=".")
+@click.option("--env", "env", help="Environment: what is not given is asked for.")
+@click.option("--model", type=click.Path(path_type=Path), help="Folder of a model in Hugging Face format.")
+@click.option("--every-knob", is_flag=True, help="All other knobs too, commented out.")
+@click.option("--force", is_flag=True, help="Replace a recipe that is there.")
+@SET
+@JSON
+def command(
+    folder: Path,
+    env: str | None,
+    model: Path | None,
+    every_knob: bool,
+    force: bool,
+    overrides: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Write FOLDER/recipe.toml (by default in the current folder): the knobs of a first run with what they mean."""
+    from quartet.data.disk import usable_output, whole_file
+    from quartet.env import ENVS
+    from quartet.recipe_file import load_recipe
+    from quartet.recipe_template import commented_recipe
+    from quartet.runtime.plan import check_recipe
+    from quartet.shipped import RECIPE_FILE
+
+    file = folder / RECIPE_FILE
+    if file.exists() and not force:
+        raise ConfigError(f"{file} is there already", "name another folder, or replace it with --force")
+    env_name: str = env or _ask("--env", "Environment", type=click.Choice(list(ENVS)), quiet=as_json)
+    known, folder_type = _known_model(env_name), click.Path(path_type=Path)
+    model_path: Path = model or _ask("--model", "Model folder", default=known, type=folder_type, quiet=as_json)
+    text = commented_recipe(_chosen(folder, env_name, model_path, overrides), every_knob=every_knob)
+    with usable_output(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with usable_output(file), whole_file(file) as fresh:
+        fresh.write_text(text)
+        try:
+            check_recipe(load_recipe(fresh))
+        except ConfigError:
+            fresh.unlink()
+            raise
+    if as_json:
+        click.echo(json.dumps({"recipe": str(file), "env": env_name, "model": str(model_path)}))
+        return
+    click.echo(
+        f"wrote {file}\n\nquartet train {file} --dry-run   prints what it comes to\n"
+        f"quartet train {file}             trains"
+    )
+
+
+def _ask(option: str, question: str, *, quiet: bool, **how: Any) -> Any:
+    """What an option did not say. Raises `ConfigError` where nobody can be asked."""
+    if quiet or not sys.stdin.isatty():
+        choices = getattr(how["type"], "choices", ())
+        raise ConfigError(
+            f"{option} is missing", f"one of {', '.join(choices)}" if choices else f"give {option} FOLDER"
+        )
+    return click.prompt(question, **how)
+
+
+def _known_model(env: str) -> str | None:
+    """The model of a shipped recipe for this environment, as a suggestion."""
+    from quartet.recipe_file import load_recipe
+    from quartet.shipped import shipped_recipes
+
+    recipes = (load_recipe(path) for path in shipped_recipes().values())
+    return next((recipe.model.path for recipe in recipes if recipe.env.name == env), None)
+
+
+def _chosen(folder: Path, env: str, model: Path, overrides: tuple[str, ...]) -> dict[str, Any]:
+    """What differs from the defaults: the environment's first knobs, the model and what it can read, the overrides."""
+    from quartet.env import first_knobs
+    from quartet.recipe_file import apply_override
+    from quartet.recipe_template import model_value
+    from quartet.runtime.plan import check_model_folder
+
+    check_model_folder(model)
+    longest = json.loads((model / "config.json").read_text()).get("max_position_embeddings", LONGEST_CONTEXT_TOKENS)
+    chosen: dict[str, Any] = {section: dict(knobs) for section, knobs in first_knobs(env).items()}
+    chosen["name"] = folder.resolve().name
+    chosen["model"] = {"path": model_value(model, folder)}
+    chosen["env"] = {"name": env} | chosen.get("env", {})
+    chosen["engine"] = {"max_context_tokens": min(longest, LONGEST_CONTEXT_TOKENS)}
+    for override in overrides:
+        apply_override(chosen, override)
+    return chosen

@@ -1,0 +1,40 @@
+"""`quartet ledger audit`: prove a run's promises."""
+
+import json
+from pathlib import Path
+
+import click
+
+from quartet.cli.parameters import JSON, RUN
+
+
+@click.command(short_help="Prove a run's promises from its receipts.")
+@RUN
+@JSON
+def audit(run: Path, as_json: bool) -> None:
+    """Train all steps of RUN, which must not be at work, again, and compare; needs `runtime.receipts`.
+
+    Exits with 1 when a promise is broken.
+    """
+    from quartet.errors import ConfigError
+    from quartet.observe.audit import audit as audit_run
+    from quartet.observe.progress import Watched
+    from quartet.recipe_file import load_recipe
+    from quartet.runtime.run_dir import CONFIG, RunLock
+
+    if not load_recipe(run / CONFIG).runtime.receipts:
+        raise ConfigError(f"{run} kept no receipts, so nothing can be audited", "train with runtime.receipts = true")
+    with RunLock(run), Watched("train steps trained again", quiet=as_json) as watched:
+        report = audit_run(run, watched)
+    if as_json:
+        click.echo(json.dumps(report.to_dict()))
+    else:
+        for finding in report.findings:
+            click.secho(f"{finding.kind}: {finding.what}", fg="red")
+        click.echo(
+            f"{report.appended} rollouts appended, {report.trained} trained in {report.train_steps} train steps; "
+            f"lost {report.lost}, trained twice {report.trained_twice}, tokens over the bound {report.over_lag}; "
+            f"trained again: {'the same bits' if report.replay_identical else 'other weights'}"
+        )
+    if report.findings:
+        raise SystemExit(1)

@@ -1,0 +1,76 @@
+"""`quartet ledger export`: a run's trajectories in a file."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import click
+
+from quartet.cli.parameters import JSON, RUN
+
+
+@click.command(short_help="Write a run's trajectories to a file.")
+@RUN
+@click.option(
+    "--format",
+    "kind",
+    required=True,
+    metavar="[jsonl|parquet|chat]",
+    help="Complete, a table, or conversations for `quartet sft`.",
+)
+@click.option(
+    "--output", "-o", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The file to write."
+)
+@click.option("--family", "families", multiple=True, help="Only this task family; may be repeated.")
+@click.option(
+    "--success/--any-outcome", "successes", default=None, help="Only successes: the default of chat, and only of chat."
+)
+@click.option("--purpose", type=click.Choice(["train", "eval"]), default="train", show_default=True)
+@click.option("--limit", type=click.IntRange(min=1), help="The oldest so many.")
+@click.option("--screenshots", is_flag=True, help="With screenshots (jsonl, parquet).")
+@JSON
+def export(
+    run: Path,
+    kind: str,
+    output: Path,
+    families: tuple[str, ...],
+    successes: bool | None,
+    purpose: str,
+    limit: int | None,
+    screenshots: bool,
+    as_json: bool,
+) -> None:
+    """Write the trajectories of RUN, which may be at work, to one file: the last attempt of every rollout."""
+    from msgspec import to_builtins
+
+    from quartet.data.disk import usable_output
+    from quartet.data.exchange.export import export as export_to
+    from quartet.data.ledger import Ledger
+    from quartet.data.ledger.export import Selection
+    from quartet.observe.progress import Watched
+    from quartet.observe.show import size
+    from quartet.recipe_file import load_recipe
+    from quartet.types import Purpose
+
+    selection = Selection(
+        purpose=Purpose(purpose),
+        families=families,
+        successes_only=kind == "chat" if successes is None else successes,
+        screenshots=screenshots,
+    )
+    recipe = load_recipe(run / "config.toml")
+    with (
+        closing(Ledger.view(run)) as ledger,
+        Watched("trajectories written", quiet=as_json) as watched,
+        usable_output(output),
+    ):
+        summary = export_to(ledger, recipe, kind, output, selection, limit, watched)
+    if as_json:
+        click.echo(json.dumps(to_builtins(summary)))
+        return
+    click.echo(
+        f"{summary.trajectories} trajectories, {summary.turns} turns, {summary.response_tokens} response tokens, "
+        f"{size(summary.bytes)} in {output}"
+    )
+    if summary.damaged:
+        click.secho(f"left out: {summary.damaged} that are damaged, see `quartet ledger check {run}`", fg="yellow")

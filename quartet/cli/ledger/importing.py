@@ -1,0 +1,34 @@
+"""`quartet ledger import`: successes from a file into a run's pool."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import click
+
+from quartet.cli.parameters import JSON, RUN
+
+
+@click.command(name="import", short_help="Put successes from a file into a run's success pool.")
+@RUN
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@JSON
+def import_(run: Path, file: Path, as_json: bool) -> None:
+    """Put the successes in FILE (chats that name their task, or an export) into the success pool of RUN.
+
+    What `replay.demonstrations` does at the start of a run, for one that has begun; it may be at work.
+    """
+    from msgspec import to_builtins
+
+    from quartet.data.exchange.demonstrations import store_into
+    from quartet.data.ledger import Ledger
+    from quartet.recipe_file import load_recipe
+
+    with closing(Ledger.open(run)) as ledger:
+        summary = store_into(ledger, load_recipe(run / "config.toml"), file)
+    left_out = "".join(f", {count} left out ({reason})" for reason, count in summary.left_out.items())
+    click.echo(
+        json.dumps(to_builtins(summary))
+        if as_json
+        else f"{summary.stored} demonstrations stored, {summary.known} were there already{left_out}"
+    )

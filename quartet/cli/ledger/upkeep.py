@@ -1,0 +1,47 @@
+"""`quartet ledger upgrade` and `gc`: what keeps an old or a long run in order."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import click
+
+from quartet.cli.parameters import JSON, RUN
+
+
+@click.command(short_help="Bring an older ledger up to date.")
+@RUN
+@JSON
+def upgrade(run: Path, as_json: bool) -> None:
+    """Bring the ledger of RUN, which must not be at work, to the schema of this Quartet.
+
+    There is no way back: an older Quartet will refuse the run.
+    """
+    from quartet.data.database import find_database
+    from quartet.data.ledger import Ledger
+    from quartet.data.schema import SCHEMA_VERSION
+    from quartet.runtime.run_dir import RunLock
+
+    find_database(run).check()
+    with RunLock(run):
+        Ledger.open(run, upgrade=True).close()
+    version = {"run": str(run), "schema_version": SCHEMA_VERSION}
+    click.echo(json.dumps(version) if as_json else f"{run} has schema version {SCHEMA_VERSION}")
+
+
+@click.command(short_help="Delete blobs that nothing refers to.")
+@RUN
+@JSON
+def gc(run: Path, as_json: bool) -> None:
+    """Delete the blobs of RUN, which must not be at work, that no trajectory refers to.
+
+    Crashes and disk budgets leave some; every other blob stays. The file of a SQLite ledger keeps its size: what is
+    free in it is used again.
+    """
+    from quartet.data.ledger import Ledger
+    from quartet.observe.progress import Watched
+    from quartet.runtime.run_dir import RunLock
+
+    with RunLock(run), closing(Ledger.open(run)) as ledger, Watched("blobs deleted", quiet=as_json) as watched:
+        deleted = ledger.collect_garbage(watched)
+    click.echo(json.dumps({"deleted": deleted}) if as_json else f"{deleted} blobs deleted")

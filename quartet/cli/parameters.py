@@ -1,0 +1,69 @@
+"""Arguments and options that several commands share: one name, one meaning, one help text, and their completion."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem
+
+from quartet.errors import ConfigError, nearest
+
+RUNS_FOLDER = Path("runs")
+"""Where `quartet train` puts runs unless told otherwise."""
+
+
+class RunFolder(click.ParamType):
+    """An existing folder of a run. Raises `ConfigError` that suggests the nearest run, or names those in it."""
+
+    name = "run"
+
+    def convert(self, value: str | Path, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = Path(value)
+        if path.is_dir():
+            _refuse_folder_of_runs(path)
+            return path
+        known = [str(run) for run in _runs()]
+        raise ConfigError(
+            f"no run at {path}", nearest(str(path), known) if known else "a run is the folder that `quartet train` made"
+        )
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        runs = [CompletionItem(str(run)) for run in _runs() if str(run).startswith(incomplete)]
+        return runs or [CompletionItem(incomplete, type="dir")]
+
+
+class RecipeName(click.ParamType):
+    """A recipe's file, or the name of one that ships; `load_recipe` tells them apart."""
+
+    name = "recipe"
+
+    def convert(self, value: str | Path, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        return Path(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from quartet.shipped import shipped_recipes
+
+        names = [CompletionItem(name) for name in shipped_recipes() if name.startswith(incomplete)]
+        return [*names, CompletionItem(incomplete, type="file")]
+
+
+def _runs() -> Iterator[Path]:
+    return (file.parent for file in sorted(RUNS_FOLDER.glob("*/config.toml")))
+
+
+def _refuse_folder_of_runs(folder: Path) -> None:
+    """Without a file of a run, but with runs inside. Raises `ConfigError` that names them."""
+    inside = [] if (folder / "config.toml").is_file() else sorted(folder.glob("*/config.toml"))
+    if not inside:
+        return
+    from quartet.data.database import has_database
+
+    if not has_database(folder):
+        raise ConfigError(f"{folder} is no run", f"it holds: {', '.join(file.parent.name for file in inside)}")
+
+
+RUN = click.argument("run", type=RunFolder())
+RUNS = click.argument("runs", type=RunFolder(), nargs=-1, required=True)
+RECIPE = click.argument("recipe", type=RecipeName())
+SET = click.option("--set", "overrides", multiple=True, metavar="A.B=C", help="Override one knob; may be repeated.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object, and nothing else.")

@@ -1,0 +1,76 @@
+"""`quartet recipes`: what ships, and what a recipe does."""
+
+import json
+from pathlib import Path
+
+import click
+
+from quartet.cli.group import CommandGroup
+from quartet.cli.parameters import JSON, RECIPE
+
+
+@click.group(name="recipes", cls=CommandGroup, invoke_without_command=True)
+@click.pass_context
+def command(context: click.Context) -> None:
+    """List and describe the recipes that ship. `quartet train NAME` trains one."""
+    if context.invoked_subcommand is None:
+        context.invoke(list_, as_json=False)
+
+
+@command.command(name="list", short_help="List the recipes that ship.")
+@JSON
+def list_(as_json: bool) -> None:
+    """List the recipes that ship."""
+    from quartet.recipe_description import describe
+    from quartet.shipped import shipped_recipes
+
+    described = [describe(path) for path in shipped_recipes().values()]
+    if as_json:
+        click.echo(json.dumps([one.to_dict() for one in described]))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    for heading in ("recipe", "environment", "what it is"):
+        table.add_column(heading)
+    for one in described:
+        table.add_row(
+            Text(one.name, style="bold"), Text(one.environment), Text(one.summary.partition(". ")[0].rstrip(".") + ".")
+        )
+    Console().print(table)
+    click.echo("\nquartet recipes describe NAME tells more, quartet train NAME trains it")
+
+
+@command.command(name="describe", short_help="Say what a recipe claims, changes, and takes.")
+@RECIPE
+@JSON
+def describe_(recipe: Path, as_json: bool) -> None:
+    """Say what RECIPE (a name or a file) claims, which knobs it changes, and what one train step takes."""
+    from quartet.recipe_description import describe
+    from quartet.recipe_file import find_recipe
+
+    description = describe(find_recipe(recipe))
+    if as_json:
+        click.echo(json.dumps(description.to_dict()))
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    console.print(Text(description.name, style="bold"), Text(f"(environment: {description.environment})", style="dim"))
+    console.print(Text(f"\n{description.summary}\n"))
+    if description.claim:
+        console.print(Markdown(f"{description.claim}\n\n{description.result}"))
+    knobs = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    knobs.add_column("knob", no_wrap=True)
+    for heading in ("here", "default"):
+        knobs.add_column(heading, overflow="fold")
+    for knob in description.knobs:
+        knobs.add_row(Text(knob.name), Text(knob.value, style="bold"), Text(knob.default or "needed"))
+    console.print("", knobs, "")
+    console.print(Text(f"{description.file}\n{description.readme or 'no README.md beside it'}", style="dim"))
+    click.echo(f"\nquartet train {recipe} --dry-run prints its arithmetic, without --dry-run it trains")

@@ -1,0 +1,32 @@
+"""`quartet report`: a page and pictures about runs."""
+
+import json
+from pathlib import Path
+
+import click
+
+from quartet.cli.parameters import JSON, RUNS
+
+
+@click.command(name="report")
+@RUNS
+@click.option("--output", "-o", type=click.Path(path_type=Path, file_okay=False), default="report", show_default=True)
+@click.option("--target", type=click.FloatRange(0, 1), metavar="SHARE", help="As in `quartet compare`.")
+@JSON
+def command(runs: tuple[Path, ...], output: Path, target: float | None, as_json: bool) -> None:
+    """Write OUTPUT/report.html about RUNS, one file that needs nothing else, and its figures as PNG (300 dpi).
+
+    Runs may be at work or finished; nothing is written into them.
+    """
+    from quartet.data.disk import usable_output
+    from quartet.observe.paper.page import write_report
+    from quartet.observe.paper.reported_run import read_run
+    from quartet.observe.progress import Watched
+
+    read = [read_run(run) for run in runs]
+    with Watched("figures", quiet=as_json) as watched, usable_output(output):
+        files = write_report(read, output, target, watched)
+    if as_json:
+        click.echo(json.dumps({"files": [str(file) for file in files]}))
+        return
+    click.echo("\n".join(f"wrote {file}" for file in files))

@@ -1,0 +1,57 @@
+"""`quartet sink`: show a run in one of the sinks, also when it is over."""
+
+import json
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from quartet.cli.parameters import JSON, RUN
+from quartet.errors import ConfigError
+from quartet.observe.sinks import SINKS, sink_class
+
+if TYPE_CHECKING:
+    from quartet.observe.sinks.base import Sink
+    from quartet.observe.sinks.run import FollowedRun
+
+LOOK_SECONDS = 2.0
+
+
+@click.command(name="sink")
+@RUN
+@click.argument("name", type=click.Choice(list(SINKS)))
+@click.option("--follow", is_flag=True, help="Go on until Ctrl-C, as the run goes on.")
+@JSON
+def command(run: Path, name: str, follow: bool, as_json: bool) -> None:
+    """Show what RUN has recorded in the sink NAME: what it has not been shown before.
+
+    A run with NAME in its recipe's `observe.sinks` does so by itself. A sink that only answers while it runs
+    (prometheus) needs --follow.
+    """
+    if SINKS[name].serves and not follow:
+        raise ConfigError(
+            f"the sink {name!r} answers only while it runs: it would end at once, and count all records as shown",
+            f"quartet sink {run} {name} --follow",
+        )
+    from quartet.observe.sinks.run import following
+    from quartet.recipe_file import load_recipe
+
+    recipe = load_recipe(run / "config.toml")
+    with following(run, name) as followed, closing(sink_class(name)(recipe, run)) as sink:
+        shown = _show(followed, sink, follow=follow)
+    click.echo(json.dumps({"sink": name, "shown": shown}) if as_json else f"{shown} records and spans to {name}")
+
+
+def _show(followed: "FollowedRun", sink: "Sink", *, follow: bool) -> int:
+    """Hand over what is new, once or until Ctrl-C; returns how many records and spans."""
+    shown = 0
+    try:
+        shown += followed.show(sink)
+        while follow:
+            time.sleep(LOOK_SECONDS)
+            shown += followed.show(sink)
+    except KeyboardInterrupt:
+        click.echo("stopped", err=True)
+    return shown

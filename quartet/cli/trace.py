@@ -1,0 +1,83 @@
+"""`quartet trace`: a stretch of a run, as a trace to open or a picture to look at."""
+
+import json
+from pathlib import Path
+
+import click
+
+from quartet.cli.parameters import JSON, RUNS
+from quartet.data.disk import usable_output
+from quartet.errors import ConfigError
+from quartet.observe.opening import opening_window
+from quartet.observe.slices import run_extent
+from quartet.observe.spans import read_spans
+
+PICTURES = (".png", ".svg", ".pdf")
+
+
+@click.command(name="trace")
+@RUNS
+@click.option(
+    "--from",
+    "start",
+    type=click.FloatRange(min=0),
+    help="Seconds since the run began. Default: so that the window ends with training.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="Length of the window; it ends with the run at the latest.",
+)
+@click.option(
+    "--output", "-o", type=click.Path(path_type=Path), required=True, help="A .json, .png, .svg or .pdf file."
+)
+@JSON
+def command(runs: tuple[Path, ...], start: float | None, seconds: float, output: Path, as_json: bool) -> None:
+    """Write what every module of RUNS did, and waited for.
+
+    A .json file is a Chrome trace: open it at ui.perfetto.dev or chrome://tracing. A picture has one row per module
+    and session, and shows several runs below each other.
+    """
+    from quartet.observe.chrome_trace import chrome_trace
+    from quartet.observe.timeline import Panel, draw_timeline
+
+    if output.suffix not in (".json", *PICTURES) or (output.suffix == ".json" and len(runs) > 1):
+        raise ConfigError(
+            f"cannot write {len(runs)} run(s) to {output}",
+            "a .json file holds one run, a .png, .svg or .pdf picture one or several",
+        )
+    windows = [_window(run, start, seconds) for run in runs]
+    seconds = max(length for _, length in windows)
+    panels = [
+        Panel(run.resolve().name, read_spans(run, begin, begin + seconds).spans, begin)
+        for run, (begin, _) in zip(runs, windows, strict=True)
+    ]
+    with usable_output(output):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        if output.suffix == ".json":
+            output.write_text(json.dumps(chrome_trace(panels[0].spans, panels[0].start)))
+        else:
+            draw_timeline(panels, seconds, output)
+    count = sum(len(panel.spans) for panel in panels)
+    if as_json:
+        click.echo(json.dumps({"output": str(output), "spans": count}))
+    else:
+        click.echo(f"{count} spans in {output}")
+
+
+def _window(run: Path, start: float | None, seconds: float) -> tuple[float, float]:
+    """Its beginning in Unix seconds, and its length. Raises `ConfigError` when nothing was recorded, or not then."""
+    extent, opening = run_extent(run), opening_window(run, seconds)
+    if extent is None or opening is None:
+        raise ConfigError(f"{run} has no records", "give the folder of a run that has started")
+    if start is None:
+        return opening
+    recorded = extent[1] - extent[0]
+    if start >= recorded:
+        raise ConfigError(
+            f"--from {start:g} is beyond the end of {run}, which was recorded for {recorded:.1f} s",
+            f"give --from 0 to {recorded:.1f}, or leave it out to see the end of training",
+        )
+    return extent[0] + start, min(seconds, recorded - start)

@@ -1,0 +1,57 @@
+"""`quartet view`: a web page that shows runs, live or finished."""
+
+from pathlib import Path
+
+import click
+
+from quartet.cli.parameters import RUNS
+
+
+@click.command(name="view")
+@RUNS
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need a token.")
+@click.option("--port", type=click.IntRange(0, 65535), default=7842, show_default=True, help="0 takes a free one.")
+@click.option("--token", help="Ask everybody for this token; made up for hosts other than this machine.")
+@click.option("--terminal", is_flag=True, help="Show them here, without a browser: charts, modules, tasks.")
+def command(runs: tuple[Path, ...], host: str, port: int, token: str | None, terminal: bool) -> None:
+    """Show RUNS in a browser: learning curves, what happens now, tasks, rollouts. Nothing is ever written."""
+    if terminal:
+        _show_here(runs)
+        return
+    import secrets
+
+    from quartet.errors import ConfigError
+    from quartet.web.app import build_app
+    from quartet.web.security import is_loopback
+    from quartet.web.serve import listen, serve
+
+    if token == "":
+        raise ConfigError("--token is empty: it would let everybody in", "leave it out, and one is made up")
+    if token is None and not is_loopback(host):
+        token = secrets.token_urlsafe(32)
+    app = build_app(runs, token=token)
+    listener = listen(host, port)
+    click.echo(f"http://{_shown(host)}:{listener.getsockname()[1]}/" + (f"?token={token}" if token else ""))
+    click.echo("Ctrl-C ends it", err=True)
+    serve(app, listener)
+
+
+def _show_here(runs: tuple[Path, ...]) -> None:
+    """Until the runs end, or Ctrl-C, which is no failure."""
+    from rich.console import Console
+
+    from quartet.observe.screen import show_runs
+
+    try:
+        show_runs(runs, Console())
+    except KeyboardInterrupt:
+        return
+
+
+def _shown(host: str) -> str:
+    """The host as an address has it; a server on all addresses is reached by the machine's name."""
+    import socket
+
+    if host in ("0.0.0.0", "::"):
+        return socket.gethostname()
+    return f"[{host}]" if ":" in host else host

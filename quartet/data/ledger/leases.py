@@ -1,0 +1,138 @@
+"""The right to run a rollout: claimed, renewed by progress, given back, or over when its time is.
+
+Every write of a worker is conditional on the attempt number of its lease, which grows at every claim.
+"""
+
+import hashlib
+from typing import Any
+
+import sqlalchemy as sa
+
+from quartet.data.database.prepared import Prepared
+from quartet.data.ledger.part import LedgerPart
+from quartet.data.schema import groups, rollouts
+from quartet.errors import LeaseLostError
+from quartet.types import Purpose, RolloutLease, RolloutState, Status, Task
+
+
+class Leases(LedgerPart):
+    def claim_rollouts(
+        self, worker: str, count: int, lease_seconds: float, *, training: bool = True
+    ) -> list[RolloutLease]:
+        """Lease up to `count` queued rollouts: evaluation first, then the oldest. Workers never wait for each other.
+
+        Without `training` only those of evaluations.
+        """
+        with self._database.write_beside() as connection:
+            ids: list[int] = []
+            for purpose in (Purpose.EVAL, Purpose.TRAIN) if training else (Purpose.EVAL,):
+                ids += (
+                    connection.execute(_queued(purpose).limit(count - len(ids))).scalars() if len(ids) < count else []
+                )
+            if not ids:
+                return []
+            deadline = self._clock() + lease_seconds
+            connection.execute(
+                sa.update(rollouts)
+                .where(rollouts.c.id.in_(ids))
+                .values(state=RolloutState.LEASED, attempt=rollouts.c.attempt + 1, worker=worker, deadline=deadline)
+            )
+            seed = self._value(connection, "seed", 0)
+            rows = {row.id: row for row in connection.execute(_LEASES.where(rollouts.c.id.in_(ids)))}
+        return [_lease(rows[rollout_id], seed) for rollout_id in ids]
+
+    def renew(self, lease: RolloutLease, lease_seconds: float) -> None:
+        """Extend a lease, because the rollout made progress. Raises `LeaseLostError` when it is no longer held."""
+        with self._database.write_beside() as connection:
+            held = _RENEW(connection, **attempt_of(lease), until=self._clock() + lease_seconds).rowcount
+        if not held:
+            raise lease_lost(lease)
+
+    def give_back(self, lease: RolloutLease) -> None:
+        """Return an unfinished rollout to the queue; a lease that is already lost is fine."""
+        with self._database.write_beside() as connection:
+            QUEUE_AGAIN(connection, **attempt_of(lease))
+        self.doorbells.ring("worker")
+
+    def expire_leases(self, max_attempts: int | None = None) -> int:
+        """Queue the rollouts whose lease ended; returns how many.
+
+        One that has used up `max_attempts` is cancelled instead: it may be what kills its workers.
+        """
+        overdue = sa.and_(rollouts.c.state == RolloutState.LEASED, rollouts.c.deadline < self._clock())
+        with self._database.read() as connection:
+            if not connection.execute(sa.select(rollouts.c.id).where(overdue).limit(1)).first():
+                return 0
+        return self._end_leases(overdue, max_attempts)
+
+    def end_leases(self) -> int:
+        """Queue every leased rollout at once; for a resume, when no worker can be alive. Returns how many."""
+        return self._end_leases(rollouts.c.state == RolloutState.LEASED, None)
+
+    def _end_leases(self, condition: sa.ColumnElement[bool], max_attempts: int | None) -> int:
+        with self._database.write() as connection:
+            rows = connection.execute(sa.select(rollouts).where(condition)).all()
+            for row in rows:
+                spent = max_attempts is not None and row.attempt - row.recycled >= max_attempts
+                then = (
+                    {"state": RolloutState.FINISHED, "status": Status.CANCELLED, "finished_at": self._clock()}
+                    if spent
+                    else {"state": RolloutState.QUEUED, "worker": "", "deadline": None}
+                )
+                connection.execute(sa.update(rollouts).where(rollouts.c.id == row.id).values(then))
+                kind = "rollout_out_of_attempts" if spent else "lease_expired"
+                self._event(connection, kind, rollout_id=row.id, attempt=row.attempt, worker=row.worker)
+        self.doorbells.ring("worker")
+        return len(rows)
+
+
+MINE = sa.and_(rollouts.c.id == sa.bindparam("rollout_id"), rollouts.c.attempt == sa.bindparam("lease_attempt"))
+HELD = sa.update(rollouts).where(MINE, rollouts.c.state == sa.literal_column(f"'{RolloutState.LEASED}'"))
+"""An update that touches the rollout only while attempt `lease_attempt` of `rollout_id` holds it."""
+_RENEW = Prepared(HELD.values(deadline=sa.bindparam("until")))
+QUEUE_AGAIN = Prepared(
+    HELD.values(state=sa.literal_column(f"'{RolloutState.QUEUED}'"), worker=sa.literal_column("''"), deadline=sa.null())
+)
+
+_LEASES = sa.select(
+    rollouts,
+    *(groups.c[name] for name in ("env", "family", "task_seed", "params", "max_turns", "temperature")),
+).join(groups, rollouts.c.group_id == groups.c.id)
+
+
+def _queued(purpose: Purpose) -> sa.Select[Any]:
+    waiting = (rollouts.c.state == RolloutState.QUEUED, rollouts.c.purpose == purpose)
+    return sa.select(rollouts.c.id).where(*waiting).order_by(rollouts.c.id).with_for_update(skip_locked=True)
+
+
+def attempt_of(lease: RolloutLease) -> dict[str, int]:
+    """What `HELD` and those like it ask for."""
+    return {"rollout_id": lease.rollout_id, "lease_attempt": lease.attempt}
+
+
+def _lease(row: Any, run_seed: int) -> RolloutLease:
+    return RolloutLease(
+        rollout_id=row.id,
+        group_id=row.group_id,
+        attempt=row.attempt,
+        index=row.index,
+        task=Task(env=row.env, family=row.family, seed=row.task_seed, params=row.params),
+        max_turns=row.max_turns,
+        sampling_seed=sampling_seed(run_seed, row.group_id, row.index),
+        temperature=row.temperature,
+        purpose=Purpose(row.purpose),
+        deadline=row.deadline,
+        recycled=row.recycled,
+        partial=row.partial,
+    )
+
+
+def sampling_seed(run_seed: int, group_id: int, index: int) -> int:
+    """63 bits, the same for every attempt of a rollout and different for every rollout."""
+    digest = hashlib.blake2b(f"{run_seed}/{group_id}/{index}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def lease_lost(lease: RolloutLease) -> LeaseLostError:
+    """What a worker is told whose lease has ended."""
+    return LeaseLostError(f"attempt {lease.attempt} of rollout {lease.rollout_id} no longer holds its lease")

@@ -1,0 +1,78 @@
+"""What is on its way between the modules right now, for people who look; its cost does not grow with the run."""
+
+import sqlalchemy as sa
+from msgspec import Struct
+from sqlalchemy import Connection
+
+from quartet.data.ledger.part import LedgerPart
+from quartet.data.ledger.policies import served_versions
+from quartet.data.schema import batches, groups, policies, rollouts
+from quartet.types import BatchState, GroupState, Purpose, RolloutState
+
+
+class BatchInWork(Struct, frozen=True, kw_only=True):
+    """A batch that a trainer has claimed and not committed. Times are Unix seconds."""
+
+    train_step: int
+    start_version: int
+    claimed_at: float
+    deadline: float
+
+
+class Overview(Struct, frozen=True, kw_only=True):
+    """One moment of the run. Times are Unix seconds, None for what is not there."""
+
+    next_lease_end: float | None
+    """When the first of the running rollouts loses its lease, unless it makes progress."""
+    oldest_open_group_at: float | None
+    """When the oldest unfinished training group was admitted."""
+    batch: BatchInWork | None
+    last_commit_at: float | None
+    newest_version: int
+    newest_version_at: float | None
+    served_versions: dict[str, int]
+    """By engine: the policy version it samples from. An engine that never said so is left out."""
+
+
+class CurrentState(LedgerPart):
+    def overview(self) -> Overview:
+        """All of it in one snapshot."""
+        with self._database.read() as connection:
+            newest = connection.execute(_NEWEST_POLICY).one_or_none()
+            return Overview(
+                next_lease_end=connection.execute(_NEXT_LEASE_END).scalar(),
+                oldest_open_group_at=connection.execute(_OLDEST_OPEN_GROUP).scalar(),
+                batch=_batch_in_work(connection),
+                last_commit_at=connection.execute(_LAST_COMMIT).scalar(),
+                newest_version=newest.version if newest else 0,
+                newest_version_at=newest.created_at if newest else None,
+                served_versions=served_versions(connection),
+            )
+
+
+_NEXT_LEASE_END = sa.select(sa.func.min(rollouts.c.deadline)).where(rollouts.c.state == RolloutState.LEASED)
+_OLDEST_OPEN_GROUP = sa.select(sa.func.min(groups.c.created_at)).where(
+    groups.c.purpose == Purpose.TRAIN, groups.c.state == GroupState.OPEN
+)
+_LAST_COMMIT = (
+    sa.select(batches.c.committed_at)
+    .where(batches.c.state == BatchState.COMMITTED)
+    .order_by(batches.c.train_step.desc())
+    .limit(1)
+)
+_NEWEST_POLICY = (
+    sa.select(policies.c.version, policies.c.created_at)
+    .where(~policies.c.rolled_back)
+    .order_by(policies.c.version.desc())
+    .limit(1)
+)
+
+
+def _batch_in_work(connection: Connection) -> BatchInWork | None:
+    claimed = sa.select(batches).where(batches.c.state == BatchState.CLAIMED).order_by(batches.c.id.desc()).limit(1)
+    row = connection.execute(claimed).one_or_none()
+    if row is None:
+        return None
+    return BatchInWork(
+        train_step=row.train_step, start_version=row.start_version, claimed_at=row.created_at, deadline=row.deadline
+    )

@@ -1,0 +1,18 @@
+"""The C++ compiler: on a CPU the engine compiles its kernel with it, which is tried here."""
+
+from collections.abc import Iterator
+
+from quartet.doctor.base import Finding, Place, note, ok
+
+
+def check(place: Place) -> Iterator[Finding]:
+    if place.recipe is not None and place.recipe.engine.kind != "torch":
+        return
+    import torch
+
+    from quartet.rollout.engine.row_kernel import row_kernel
+
+    if row_kernel(torch.zeros(1, 1, 1, 1, 64), 1) is not None:
+        yield ok("the engine's kernel compiles")
+    else:
+        yield note("the engine's kernel does not compile: on a CPU it takes up to twice as long", "install g++")

@@ -1,0 +1,139 @@
+"""A pretended desktop, for measuring: a text environment in which time passes as a workload file says.
+
+The page shows a row of buttons, always the same, and lines of text that mean nothing. An episode needs as many presses
+as its seed draws; `next` is the right button each time, and the reward is the share of right presses. Then the page
+says that it is finished, and the policy ends the episode with `done`, which takes no time.
+"""
+
+import asyncio
+import random
+from collections import Counter
+
+from quartet import config
+from quartet.env.action import Action, ActionError, Click, Done, Element, parse_action
+from quartet.env.base import Env
+from quartet.env.workload import Workload, read_workload
+from quartet.errors import ConfigError, EnvError, nearest
+from quartet.types import Observation, StepResult, Task
+
+FAMILIES = ["press"]
+BUTTONS = ["back", "next", "open", "close"]
+RIGHT = "next"
+GOAL = "Finish the page."
+INSTRUCTIONS = (
+    "You see a page of a program as text, one line per element, and work on it until it is finished. "
+    "In each turn say what you see, and then name one button of the page with its reference in a line of its own. "
+    "One of the buttons goes on, the others lead nowhere, and nobody tells which. "
+    "When the page says that it is finished, answer done instead of a button."
+)
+"""Stands in the first observation of an episode."""
+FINISHED = "text finished"
+_WORDS = [first + second for first in ("ba", "de", "fi", "go", "lu") for second in ("ka", "mo", "ne", "ri", "su")]
+
+
+def families(suite: str = "") -> list[str]:
+    """Families of a workload; there is one. Raises `ConfigError` for a file that is no workload."""
+    read_workload(suite)
+    return FAMILIES
+
+
+class Desk:
+    """One episode without its delays."""
+
+    def __init__(self, task: Task, workload: Workload) -> None:
+        """Raises `ConfigError` for an unknown family."""
+        if task.family not in FAMILIES:
+            raise ConfigError(f"unknown desk family {task.family!r}", nearest(task.family, FAMILIES))
+        self._task = task
+        self._presses = random.Random(f"presses/{task.key}").choice(workload.presses)
+        self._pressed: list[bool] = []
+
+    @property
+    def finished(self) -> bool:
+        return len(self._pressed) == self._presses
+
+    @property
+    def reward(self) -> float:
+        """Share of right presses."""
+        return sum(self._pressed) / self._presses
+
+    @property
+    def success(self) -> bool:
+        return self.finished and all(self._pressed)
+
+    def observe(self, error: str = "") -> Observation:
+        """The page as it is now."""
+        draw = random.Random(f"{self._task.key}/{len(self._pressed)}")
+        noise = [f"text {' '.join(draw.choices(_WORDS, k=8))}" for _ in range(2)]
+        row = [FINISHED] if self.finished else [f"button {label} [{ref}]" for ref, label in enumerate(BUTTONS, 1)]
+        first = [] if self._pressed else [INSTRUCTIONS]
+        return Observation(goal=GOAL, text="\n".join([*first, *noise, *row]), error=error)
+
+    def press(self, action: Action) -> str:
+        """Press what a click names; returns why it cannot be done, or ""."""
+        match action:
+            case Click(Element(ref)) if 1 <= ref <= len(BUTTONS) and not self.finished:
+                self._pressed.append(BUTTONS[ref - 1] == RIGHT)
+                return ""
+            case Click(Element(ref)):
+                return f"no element [{ref}]"
+            case _:
+                return "only click and done work here"
+
+
+class DeskPool:
+    """Sessions in process; as many as the recipe allows."""
+
+    def __init__(self, env: config.Env) -> None:
+        self._workload = read_workload(env.suite)
+        self._free = asyncio.Semaphore(env.sessions)
+        self._episodes: Counter[str] = Counter()
+
+    async def acquire(self) -> Env:
+        await self._free.acquire()
+        return DeskEnv(self._workload, self._episodes)
+
+    async def release(self, env: Env, *, healthy: bool) -> None:
+        await env.close()
+        self._free.release()
+
+    async def close(self) -> None:
+        """Nothing to give back."""
+
+
+class DeskEnv:
+    """One session. The n-th episode of a task takes the same time in every run."""
+
+    def __init__(self, workload: Workload, episodes: Counter[str]) -> None:
+        self._workload, self._episodes = workload, episodes
+        self._desk: Desk | None = None
+
+    async def reset(self, task: Task) -> Observation:
+        """Start an episode. Raises `ConfigError` for an unknown family."""
+        self._desk = Desk(task, self._workload)
+        self._episodes[task.key] += 1
+        self._draw = random.Random(f"{task.key} {self._episodes[task.key]}")
+        await asyncio.sleep(self._workload.reset_delay(self._draw))
+        return self._desk.observe()
+
+    async def step(self, action: str) -> StepResult:
+        """Press the button that `click LABEL [ref]` names, or end the episode with `done`."""
+        if self._desk is None:
+            raise EnvError("a desk was stepped before its first reset", "call reset(task) first")
+        before = self._desk.reward
+        try:
+            parsed = parse_action(action)
+            error = "" if isinstance(parsed, Done) else self._desk.press(parsed)
+        except ActionError as problem:
+            parsed, error = None, str(problem)
+        if not isinstance(parsed, Done):
+            await asyncio.sleep(self._workload.step_delay(self._draw))
+        return StepResult(
+            observation=self._desk.observe(error),
+            reward=self._desk.reward - before,
+            terminated=isinstance(parsed, Done),
+            info={"success": self._desk.success},
+        )
+
+    async def close(self) -> None:
+        self._desk = None

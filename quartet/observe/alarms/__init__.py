@@ -1,0 +1,32 @@
+"""What looks wrong in a run at work, and what to try. A rule is one function; add yours to `RULES`."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from quartet.config import Recipe
+from quartet.data.ledger import Ledger
+from quartet.observe.alarms.facts import Alarm, Facts, read_facts
+from quartet.observe.alarms.modules import died, refused, silent, starving
+from quartet.observe.alarms.numbers import disk, numerics
+from quartet.observe.alarms.rollouts import cut_off, dropped, infrastructure
+from quartet.observe.status import RunStatus
+
+__all__ = ["RULES", "Alarm", "Facts", "read_alarms"]
+
+RULES: tuple[Callable[[Facts], Iterator[Alarm]], ...] = (
+    silent,
+    died,
+    refused,
+    starving,
+    infrastructure,
+    cut_off,
+    dropped,
+    numerics,
+    disk,
+)
+
+
+def read_alarms(run_dir: Path, ledger: Ledger, recipe: Recipe, status: RunStatus) -> list[Alarm]:
+    """All alarms of a run at work; the cost does not grow with the run."""
+    facts = read_facts(run_dir, ledger, recipe, status)
+    return [alarm for rule in RULES for alarm in rule(facts)]

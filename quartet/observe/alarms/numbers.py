@@ -1,0 +1,39 @@
+"""Alarms about numbers that leave their bounds: of learning, and of the disk."""
+
+from collections.abc import Iterator
+
+from quartet.observe.alarms.facts import Alarm, Facts
+
+LARGEST_GAP_NATS, LOWEST_ENTROPY_NATS = 0.05, 0.01
+
+
+def numerics(facts: Facts) -> Iterator[Alarm]:
+    """Engine and trainer disagree, or the policy explores no more."""
+    # Not `gap_k1_nats`: between sampling and training the policy itself moves, by `admission.max_lag` versions.
+    gap, entropy = facts.canary_gap_nats, facts.metrics.get("entropy_nats")
+    if gap is not None and gap > LARGEST_GAP_NATS:
+        precise = facts.recipe.engine.dtype == "float32"
+        yield Alarm(
+            kind="gap",
+            what=f"engine and trainer, with the same weights, differ by up to {gap:.3f} nats per token",
+            advice="see 'Engine and trainer disagree' in docs/troubleshooting.md"
+            if precise
+            else "set engine.dtype = 'float32', which may change at --resume",
+        )
+    if entropy is not None and entropy < LOWEST_ENTROPY_NATS:
+        yield Alarm(
+            kind="entropy",
+            what=f"the policy hardly explores: {entropy:.4f} nats per token",
+            advice="lower train.learning_rate, or set loss.entropy_coefficient",
+        )
+
+
+def disk(facts: Facts) -> Iterator[Alarm]:
+    """Nothing will be started soon."""
+    least = facts.recipe.disk.min_free_megabytes
+    if facts.free_megabytes < 2 * least:
+        yield Alarm(
+            kind="disk",
+            what=f"{facts.free_megabytes:.0f} MB are free; with less than {least} nothing new is started",
+            advice="free some space, or lower disk.max_blob_megabytes and disk.keep_policies",
+        )

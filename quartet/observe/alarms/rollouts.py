@@ -1,0 +1,74 @@
+"""Alarms about what becomes of rollouts and groups."""
+
+from collections.abc import Iterator
+
+from quartet.data.filter.base import EQUAL_REWARDS
+from quartet.observe.alarms.facts import Alarm, Facts
+
+MANY = 20
+"""Shares are not judged by fewer rollouts or groups than this."""
+
+
+def infrastructure(facts: Facts) -> Iterator[Alarm]:
+    """Attempts fail, and not by the policy's doing."""
+    total = sum(facts.statuses.values())
+    for status, count in facts.statuses.items():
+        if total >= MANY and status.startswith("error_") and count > total / 20:
+            yield Alarm(
+                kind=status,
+                what=f"{count} of the newest {total} attempts ended as {status}",
+                advice=_CURES.get(status, "see logs/worker.jsonl"),
+            )
+
+
+_CURES = {
+    "error_env": "see logs/env.jsonl; fewer env.sessions or a longer env.step_timeout_seconds help a slow machine",
+    "error_engine": "see logs/engine.jsonl; an engine died, was silent or answered nonsense",
+    "error_reward": "see logs/worker.jsonl: the environment's reward failed",
+    "error_agent": "a fault in the agent loop: its traceback stands in logs/worker.jsonl",
+}
+
+
+def cut_off(facts: Facts) -> Iterator[Alarm]:
+    """Most rollouts end at a limit."""
+    total = sum(facts.statuses.values())
+    for status, knob in _LIMITS.items():
+        if total >= MANY and facts.statuses.get(status, 0) > total / 2:
+            yield Alarm(
+                kind=status, what=f"more than half of the newest rollouts ended as {status}", advice=f"raise {knob}"
+            )
+
+
+_LIMITS = {
+    "truncated_turns": "rollout.max_turns, or choose another control.horizon",
+    "truncated_tokens": "rollout.max_tokens or engine.max_context_tokens",
+    "truncated_time": "rollout.episode_timeout_seconds, or lower env.sessions: the machine is too slow",
+}
+
+
+def dropped(facts: Facts) -> Iterator[Alarm]:
+    """Most groups are dropped, all for one reason."""
+    total = sum(facts.verdicts.values())
+    for reason, count in facts.verdicts.items():
+        if total >= MANY and reason and count > 0.9 * total:
+            yield Alarm(
+                kind="groups_dropped",
+                what=f"{count} of the newest {total} groups were dropped: {reason}",
+                advice=_REMEDIES.get(reason, "see which of filter.names drops them, and loosen it"),
+            )
+
+
+_OTHER_TASKS = "take control.sampler = 'contrast', other env.families"
+_REMEDIES = {
+    EQUAL_REWARDS: f"tasks are too easy or too hard for the policy: {_OTHER_TASKS}, more control.rollouts_per_group, "
+    "or a better start by `quartet sft`",
+    "too_hard": f"{_OTHER_TASKS}, a lower filter.accuracy_band.min_success, or a better start by `quartet sft`",
+    "too_easy": f"{_OTHER_TASKS}, or a higher filter.accuracy_band.max_success",
+    "broken": "the policy hardly says an action that can be done: look at some of its turns; a better start by "
+    "`quartet sft`, or a higher filter.broken.max_error_share",
+    "overlong": "raise rollout.max_turns, rollout.max_tokens or filter.overlong.max_response_tokens",
+    "too_few_countable": "see how rollouts end, or lower admission.min_rollouts_per_group",
+    "over_lag": "raise admission.max_lag, or let admission run less far ahead of the trainer",
+    "damaged": "stored records cannot be read: `quartet ledger check` names them; look at the disk",
+}
+"""By the reason of a drop."""

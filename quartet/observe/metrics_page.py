@@ -1,0 +1,47 @@
+"""`docs/metrics.md`, made from the declarations: `python -m quartet.observe.metrics_page > docs/metrics.md`."""
+
+from quartet.observe.activities import ACTIVITIES
+from quartet.observe.metrics import METRICS
+
+_HEAD = """# Metrics and spans
+
+Made from `quartet/observe/metrics.py` and `quartet/observe/activities.py` by
+`python -m quartet.observe.metrics_page`; a test keeps them equal. A recorder refuses what is not declared there.
+
+A record is one line in `metrics/ROLE/PROCESS/MINUTE.jsonl` of the run: when (`time`, Unix seconds), its `area`, and
+values: metrics of one area that belong together. What has the unit `label` stands in the records only; everything
+else is a number, and also a series: `quartet.observe.series.read_series`. A unit of `1` is a plain number or a share.
+
+## Metrics
+"""
+_SPANS = """
+## Activities of spans
+
+A span is one line in `spans/ROLE/PROCESS/MINUTE.jsonl`: `start` (Unix seconds), `seconds`, `name`, and where they apply
+`lane` (a row of its own, `session 3`), `trace` (`rollout 12.1`, `train_step 7`, `policy 3`, `group 5`), `reason` (of a
+wait) and `fields`. What lasts longer than 30 s stands in pieces, each written while it goes on; all but the last say
+`continues`.
+"""
+
+
+def metrics_page() -> str:
+    """The whole file."""
+    metrics = [f"| `{m.name}` | {m.unit} | {m.meaning} | {m.module} |" for m in METRICS.values()]
+    spans = [f"| `{a.name}` | {a.meaning} | {a.colour} |" for a in ACTIVITIES.values()]
+    return "\n".join(
+        [
+            _HEAD,
+            "| metric | unit | what it means | recorded by |",
+            "|---|---|---|---|",
+            *metrics,
+            _SPANS,
+            "| activity | what is done | colour |",
+            "|---|---|---|",
+            *spans,
+            "",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    print(metrics_page(), end="")  # noqa: T201

@@ -1,0 +1,54 @@
+"""Progress of work that takes longer than people like to wait without a word."""
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+LINE_SECONDS = 10.0
+
+
+class Watched:
+    """Context manager, and an `OnProgress`: a bar on stderr in a terminal, a line every ten seconds where there is
+    none, nothing when quiet. The bar is gone at the end."""
+
+    def __init__(self, what: str, *, quiet: bool = False) -> None:
+        self._what, self._quiet = what, quiet
+        self._console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=self._console,
+            transient=True,
+        )
+        self._task = self._bar.add_task(escape(what), total=None, note="")
+        self._next_line = time.monotonic() + LINE_SECONDS
+
+    def __enter__(self) -> "Watched":
+        if self._draws:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._draws:
+            self._bar.stop()
+
+    def __call__(self, done: int, total: int, note: str = "") -> None:
+        if self._draws:
+            self._bar.update(self._task, completed=done, total=total or None, note=escape(note))
+        elif not self._quiet and time.monotonic() >= self._next_line:
+            self._next_line = time.monotonic() + LINE_SECONDS
+            of = f" of {total:,}" if total else ""
+            self._console.print(f"{self._what}  {done:,}{of}  {note}".rstrip(), highlight=False, markup=False)
+
+    @property
+    def _draws(self) -> bool:
+        return self._console.is_terminal and not self._quiet

@@ -1,0 +1,54 @@
+"""Numbers as people read them. Each takes None, for what is not known, and shows a dash."""
+
+import time
+
+UNKNOWN = "–"
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+def count(value: float | None) -> str:
+    """12345 -> 12,345"""
+    return UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def percent(value: float | None) -> str:
+    """0.856 -> 86 %"""
+    return UNKNOWN if value is None else f"{100 * value:.0f} %"
+
+
+def decimal(value: float | None, places: int = 2) -> str:
+    """0.8562 -> 0.86"""
+    return UNKNOWN if value is None else f"{value:,.{places}f}"
+
+
+def duration(seconds: float | None) -> str:
+    """90 -> 1 min 30 s; what another clock places in the future is 0"""
+    if seconds is None:
+        return UNKNOWN
+    seconds = max(seconds, 0.0)
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < _MINUTE:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    if seconds < _HOUR:
+        return f"{seconds // _MINUTE:.0f} min {seconds % _MINUTE:.0f} s"
+    if seconds < _DAY:
+        return f"{seconds // _HOUR:.0f} h {seconds % _HOUR // _MINUTE:.0f} min"
+    return f"{seconds // _DAY:.0f} d {seconds % _DAY // _HOUR:.0f} h"
+
+
+def size(num_bytes: float | None) -> str:
+    """1234567 -> 1.2 MB (10^6 bytes)"""
+    if num_bytes is None:
+        return UNKNOWN
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if num_bytes >= scale:
+            return f"{num_bytes / scale:.1f} {unit}"
+    return f"{num_bytes:.0f} B"
+
+
+def moment(unix_seconds: float | None) -> str:
+    """Unix seconds -> 2026-11-21 10:39:20, in the server's time zone"""
+    if unix_seconds is None:
+        return UNKNOWN
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(unix_seconds))

@@ -1,0 +1,39 @@
+"""Rotary embeddings that depend on how long the longest sequence of a call is.
+
+transformers picks their frequencies for a whole call, from its largest position: `longrope` (Phi-3) the long factors
+beyond the original length, `dynamic` (NTK) another base beyond the trained length. A row's log-probs then depend on who
+shares its call, and keys that were computed before the switch are of other frequencies than those after it.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from transformers import PretrainedConfig
+
+from quartet.errors import ConfigError
+
+
+def refuse_length_dependent_rope(config: PretrainedConfig, max_context_tokens: int) -> None:
+    """Raise `ConfigError` when sequences of `max_context_tokens` reach the length where the frequencies change."""
+    for kind, length in _changes(config):
+        if max_context_tokens > length:
+            raise ConfigError(
+                f"the rotary embedding {kind!r} of {config.model_type} changes all its frequencies for sequences "
+                f"longer than {length} tokens, and engine.max_context_tokens = {max_context_tokens}: log-probs would "
+                "depend on which sequences are computed together",
+                f"set engine.max_context_tokens to at most {length}, or use a model whose rope does not change",
+            )
+
+
+def _changes(config: Any) -> Iterator[tuple[str, int]]:
+    """Type of each rope that changes, and the longest sequence before it does."""
+    parameters = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    by_layer_type = [value for value in parameters.values() if isinstance(value, dict)]
+    for rope in by_layer_type or [parameters]:
+        kind = str(rope.get("rope_type", rope.get("type", "default")))
+        if "dynamic" in kind:
+            yield kind, config.max_position_embeddings
+        elif kind in ("longrope", "su"):
+            original = getattr(config, "original_max_position_embeddings", None)
+            original = original or rope.get("original_max_position_embeddings")
+            yield kind, original or config.max_position_embeddings

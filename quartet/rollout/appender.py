@@ -1,0 +1,63 @@
+"""The end of an attempt: what it came to goes into the ledger, with a receipt and a metric."""
+
+from quartet.config import Recipe
+from quartet.data.ledger import AppendOutcome, Ledger
+from quartet.errors import LeaseLostError
+from quartet.observe.receipts import WorkerReceipts
+from quartet.observe.record import Recorder
+from quartet.rollout.attempt import Attempt
+from quartet.types import Purpose, RolloutLease, Status, Trajectory
+
+
+class Appender:
+    """Hands attempts to the ledger."""
+
+    def __init__(self, recipe: Recipe, ledger: Ledger, recorder: Recorder) -> None:
+        self._ledger, self._recorder = ledger, recorder
+        self._max_attempts, self._max_recycles = recipe.rollout.max_attempts, recipe.max_recycles
+        self._receipts = WorkerReceipts(ledger.run_dir, enabled=recipe.runtime.receipts)
+
+    def append(self, attempt: Attempt, trajectory: Trajectory) -> AppendOutcome:
+        """Hand it in, finished or recalled. Raises `LeaseLostError` when the rollout is somebody else's by now."""
+        lease = attempt.lease
+        with attempt.watch.span("append"):
+            if trajectory.status is Status.CANCELLED:
+                outcome = self._ledger.recycle(lease, trajectory, self._max_recycles)
+            else:
+                outcome = self._finish(lease, trajectory)
+        self._recorder.metric(
+            "rollout",
+            rollout_id=lease.rollout_id,
+            attempt=lease.attempt,
+            purpose=lease.purpose,
+            family=lease.task.family,
+            status=trajectory.status,
+            outcome=outcome,
+            **_score(lease, trajectory),
+            turns=len(trajectory.turns),
+            prompt_tokens=trajectory.num_prompt_tokens,
+            response_tokens=trajectory.num_response_tokens,
+            recycled=lease.recycled,
+            diverged=attempt.model.diverged,
+            wall_seconds=trajectory.wall_seconds,
+            **{f"{activity}_seconds": round(seconds, 6) for activity, seconds in attempt.watch.seconds.items()},
+        )
+        return outcome
+
+    def _finish(self, lease: RolloutLease, trajectory: Trajectory) -> AppendOutcome:
+        self._receipts.appending(lease, trajectory)
+        try:
+            outcome = self._ledger.append(lease, trajectory, self._max_attempts)
+        except LeaseLostError:
+            self._receipts.appended(lease, "superseded")
+            raise
+        self._receipts.appended(lease, outcome)
+        return outcome
+
+
+def _score(lease: RolloutLease, trajectory: Trajectory) -> dict[str, float]:
+    """Reward and success for the metrics: of what says something about the policy, evaluations apart."""
+    if not trajectory.status.countable:
+        return {}
+    which = "" if lease.purpose is Purpose.TRAIN else "evaluation_"
+    return {f"{which}reward": trajectory.reward, f"{which}success": float(trajectory.success)}

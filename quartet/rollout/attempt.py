@@ -1,0 +1,61 @@
+"""One attempt at a rollout while it is at work: its lease, its model, and where its time goes."""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from quartet.data.ledger import Ledger
+from quartet.errors import EngineError
+from quartet.rollout.client import ModelClient
+from quartet.rollout.watch import Watch
+from quartet.types import Purpose, RolloutLease, Status, Trajectory
+
+PATIENCE_SECONDS = 1.0
+
+
+@dataclass(eq=False)
+class Attempt:
+    """What the worker knows of a rollout that it runs."""
+
+    lease: RolloutLease
+    model: ModelClient
+    watch: Watch
+    started: float = field(default_factory=time.monotonic)
+
+    def unfinished(self, status: Status, error: Exception) -> Trajectory:
+        """The record of an attempt that did not come to its end; it keeps what was sampled, and has no reward."""
+        recalled = status is Status.CANCELLED
+        return Trajectory(
+            task=self.lease.task,
+            status=status,
+            calls=self.model.sampled if recalled else self.model.calls,
+            turns=[],
+            rewards={},
+            success=False,
+            error="" if recalled else f"{type(error).__name__}: {error}",
+            wall_seconds=time.monotonic() - self.started,
+        )
+
+
+async def recall_unwanted(attempts: Iterable[Attempt], ledger: Ledger, *, rests: bool) -> None:
+    """Recall those whose lease has ended, because their group closed or somebody else has it, and, when training
+    `rests`, all that are not of an evaluation."""
+    attempts = list(attempts)
+    held = ledger.held(attempt.lease for attempt in attempts)
+    unwanted = [
+        attempt
+        for attempt in attempts
+        if (attempt.lease.rollout_id, attempt.lease.attempt) not in held
+        or (rests and attempt.lease.purpose is Purpose.TRAIN)
+    ]
+    # An engine that does not answer is asked again at the next look; the others must not wait for it.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await asyncio.gather(*(_recall(attempt) for attempt in unwanted))
+
+
+async def _recall(attempt: Attempt) -> None:
+    with suppress(EngineError):  # the attempt's own generation meets it too, and says so
+        await attempt.model.recall()

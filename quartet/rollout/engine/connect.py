@@ -1,0 +1,24 @@
+"""The run's engines as one: found through the ledger, behind a router, also when there is only one to go back to."""
+
+from functools import partial
+
+from quartet.config import Recipe
+from quartet.data.ledger import Ledger
+from quartet.rollout.engine.http import HttpEngine
+from quartet.rollout.engine.router import Router
+
+PATIENCE_SECONDS = 1.0
+"""How long an engine may be out of reach before the router looks for another one, or for the same one come back."""
+LEASE_SHARE = 0.8
+"""Of `rollout.lease_seconds`: a lease is renewed when a fifth of it is over, so this much is left when a response is
+asked for. An engine that is silent or stays away for so long is noticed before the lease would be lost."""
+
+
+def connect(recipe: Recipe, ledger: Ledger) -> Router:
+    """A client of all engines of the run; close it."""
+    seconds = LEASE_SHARE * recipe.rollout.lease_seconds
+    engines = {
+        name: HttpEngine(partial(ledger.module_url, name), deadline_seconds=PATIENCE_SECONDS, silence_seconds=seconds)
+        for name in recipe.engine_modules
+    }
+    return Router(engines, deadline_seconds=seconds)

@@ -1,0 +1,151 @@
+"""HTTP calls to an inference server that somebody else wrote, and what all of them are asked."""
+
+from collections.abc import AsyncIterator
+from typing import Any, TypeVar
+
+import aiohttp
+import msgspec
+from msgspec import Struct
+
+from quartet.errors import EngineError
+
+MAX_ERROR_CHARACTERS = 500
+KEEP_ALIVE_SECONDS = 1.0
+"""An idle connection is not used for longer: the server closes it after five, perhaps just when a request is sent."""
+
+T = TypeVar("T")
+
+
+class ServerRefusedError(EngineError):
+    """The server answered, with an error status."""
+
+    def __init__(self, what: str, status: int) -> None:
+        super().__init__(what)
+        self.status = status
+
+
+class Card(Struct, frozen=True):
+    """One model that a server offers."""
+
+    id: str
+    max_model_len: int | None = None
+
+
+class Cards(Struct, frozen=True):
+    """Answer of `GET /v1/models`."""
+
+    data: list[Card]
+
+
+class EchoLogprobs(Struct, frozen=True):
+    token_logprobs: list[float | None]
+
+
+class EchoChoice(Struct, frozen=True):
+    logprobs: EchoLogprobs | None = None
+
+
+class Echo(Struct, frozen=True):
+    """Answer of `POST /v1/completions` with `echo`: log-probs of the prompt, then of what was sampled."""
+
+    choices: list[EchoChoice]
+
+
+class InferenceServer:
+    """One server. Every failure is an `EngineError` that names the route; nothing is tried again."""
+
+    def __init__(self, url: str, *, api_key: str = "", timeout_seconds: float = 600.0) -> None:
+        """Call it inside a running event loop."""
+        self.url, self.model = url.rstrip("/"), ""
+        self._session = aiohttp.ClientSession(
+            headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+            timeout=aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=5.0),
+            # As many requests at once as the engine is asked for.
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS),
+        )
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def is_up(self) -> bool:
+        """Whether `GET /health` is answered with 200."""
+        try:
+            async with self._session.get(f"{self.url}/health") as response:
+                return response.status == 200
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+
+    async def card(self, model: str = "") -> Card:
+        """What the server says about `model`, or about the first one it lists; requests then name it."""
+        cards = (await self.call("GET", "/v1/models", None, Cards)).data
+        found = next((card for card in cards if model in ("", card.id)), None)
+        if found is None:
+            raise EngineError(f"{self.url} serves no model {model!r}, only {', '.join(card.id for card in cards)}")
+        self.model = found.id
+        return found
+
+    async def score(self, token_ids: list[int]) -> list[float]:
+        """Log-probs `[num_tokens - 1]` of every token after the first, at temperature 1."""
+        body = {
+            "model": self.model,
+            "prompt": token_ids,
+            "echo": True,
+            "logprobs": 0,
+            "max_tokens": 1,
+            "temperature": 1.0,
+        }
+        choices = (await self.call("POST", "/v1/completions", body, Echo)).choices
+        echoed = choices[0].logprobs.token_logprobs[1 : len(token_ids)] if choices and choices[0].logprobs else []
+        scores = [score for score in echoed if score is not None]
+        if len(scores) != len(token_ids) - 1:
+            raise EngineError(f"{self.url}/v1/completions does not echo the log-probs of its prompt")
+        return scores
+
+    async def call(self, method: str, path: str, body: object, answer: type[T]) -> T:
+        """One call. Raises `ServerRefusedError` for an error status, `EngineError` for everything else."""
+        where = f"{self.url}{path}"
+        try:
+            async with self._session.request(method, where, **_json(body)) as response:
+                content = await response.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise EngineError(f"{where} does not answer: {type(error).__name__} {error}") from error
+        _refuse_status(where, response.status, content)
+        try:
+            return msgspec.json.decode(content, type=answer)
+        except msgspec.DecodeError as error:
+            raise EngineError(f"{where} gave an answer that is none: {error}") from error
+
+    async def events(self, path: str, body: object) -> AsyncIterator[bytes]:
+        """The data of each server-sent event until `[DONE]`. Leaving early hangs up, which ends the request there."""
+        where = f"{self.url}{path}"
+        try:
+            async with self._session.post(where, **_json(body)) as response:
+                if response.status != 200:
+                    _refuse_status(where, response.status, await response.read())
+                async for data in _data(where, response):
+                    yield data
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise EngineError(f"{where} broke off: {type(error).__name__} {error}") from error
+
+
+async def _data(where: str, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Of each event, until `[DONE]`."""
+    async for line in response.content:
+        data = line.removeprefix(b"data:").strip()
+        if data == b"[DONE]":
+            return
+        if data and data != line.strip():
+            yield data
+    raise EngineError(f"{where} ended its answer without [DONE]")
+
+
+def _json(body: object) -> dict[str, Any]:
+    if body is None:
+        return {}
+    return {"data": msgspec.json.encode(body), "headers": {"Content-Type": "application/json"}}
+
+
+def _refuse_status(where: str, status: int, content: bytes) -> None:
+    if status != 200:
+        said = content.decode(errors="replace").strip()[:MAX_ERROR_CHARACTERS]
+        raise ServerRefusedError(f"{where} answered {status}: {said}", status)

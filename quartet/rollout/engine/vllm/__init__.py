@@ -1,0 +1,1 @@
+"""The engine `vllm`: a vLLM server, started and watched here or given by URL."""

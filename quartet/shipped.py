@@ -1,0 +1,17 @@
+"""The recipes that ship with Quartet: inside the installed package, or beside it in a checkout."""
+
+from pathlib import Path
+
+RECIPE_FILE = "recipe.toml"
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def recipes_folder() -> Path:
+    """A wheel carries `recipes/` inside the package, a checkout has it at its root."""
+    inside = _PACKAGE / "recipes"
+    return inside if inside.is_dir() else _PACKAGE.parent / "recipes"
+
+
+def shipped_recipes() -> dict[str, Path]:
+    """Recipe file by name, sorted."""
+    return {file.parent.name: file for file in sorted(recipes_folder().glob(f"*/{RECIPE_FILE}"))}

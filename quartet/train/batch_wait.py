@@ -1,0 +1,68 @@
+"""What a trainer without a batch waits for, and for how long it may."""
+
+import time
+
+from quartet.config import Recipe
+from quartet.data.ledger import Ledger
+from quartet.data.phase import STOPPING, TRAINING, wait_in
+from quartet.errors import StarvedError
+from quartet.observe.presence import TRAINABLE_GROUPS, Presence
+
+
+class BatchWait:
+    """The wait between two batches."""
+
+    def __init__(self, recipe: Recipe, ledger: Ledger, presence: Presence) -> None:
+        self._train, self._admission = recipe.train, recipe.admission
+        self._ledger, self._presence = ledger, presence
+        self._fed_at = time.monotonic()
+        self._held_back_at: float | None = None
+
+    def end(self) -> float:
+        """There is a batch. Returns for how many seconds it was held back, which is 0 unless `on_late` is "wait"."""
+        held_back_at, self._held_back_at = self._held_back_at, None
+        return time.monotonic() - held_back_at if held_back_at else 0.0
+
+    def begin(self) -> None:
+        """The batch is trained, or given up."""
+        self._fed_at = time.monotonic()
+
+    def explain(self) -> None:
+        """Tell it. Raises `StarvedError`, and ends the run, after `train.starved_timeout_seconds` of training without a
+        batch."""
+        groups, timeout_seconds = self._train.groups_per_batch, self._train.starved_timeout_seconds
+        phase = STOPPING if self._ledger.stop_reason() is not None else self._ledger.value("phase", TRAINING)
+        if phase == TRAINING and self._held_back(groups):
+            return
+        food = (f"{groups} {TRAINABLE_GROUPS}", "rollouts of enough groups finish and pass the filters")
+        self._presence.waits(*wait_in(phase, *food))
+        if phase != TRAINING:  # nothing is admitted yet, or nothing comes any more: neither is starving
+            self._fed_at = time.monotonic()
+            return
+        waited_seconds = time.monotonic() - self._fed_at
+        if waited_seconds > timeout_seconds:
+            reason = (
+                f"starved: fewer than {groups} trainable groups for {waited_seconds:.0f} s "
+                f"(train.starved_timeout_seconds = {timeout_seconds:g})"
+            )
+            self._ledger.request_stop(reason)
+            raise StarvedError(
+                reason,
+                "`quartet status` shows what the others wait for, the records in metrics/manager of the run why groups "
+                "were dropped; if it is always for equal rewards, the tasks are too easy or too hard",
+            )
+
+    def _held_back(self, groups: int) -> bool:
+        """With `on_late` "wait": whether there is a batch, which waits for due groups. That is not starving."""
+        admission = self._admission
+        if admission.on_late != "wait" or not (count := self._ledger.due_groups(groups, admission.max_lag)):
+            self._held_back_at = None
+            return False
+        self._fed_at = time.monotonic()
+        self._held_back_at = self._held_back_at or self._fed_at
+        self._presence.waits(
+            "unfinished groups that the next policy would make too old",
+            f"{count} of them end, at {admission.group_deadline_seconds:g} s (admission.group_deadline_seconds) at the "
+            "latest",
+        )
+        return True

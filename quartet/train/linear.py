@@ -1,0 +1,61 @@
+"""Linear layers whose gradients, too, are computed by the faster library: see `quartet.policy.linear`."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.autograd.function import once_differentiable
+
+from quartet.policy.linear import by_one_dnn, linear
+
+
+class TrainedLinear(torch.nn.Linear):
+    """A linear layer that computes where oneDNN is faster what `torch.nn.Linear` does elsewhere."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        if by_one_dnn(input, self.weight):
+            return product(input, self.weight, self.bias)
+        return F.linear(input, self.weight, self.bias)
+
+
+def train_by_the_faster_library(model: torch.nn.Module) -> None:
+    """Make every plain linear layer of the model a `TrainedLinear`: parameters, names and ties stay as they are."""
+    for module in model.modules():
+        if type(module) is torch.nn.Linear:
+            module.__class__ = TrainedLinear
+
+
+def product(x: torch.Tensor, weight_ED: torch.Tensor, bias_E: torch.Tensor | None) -> torch.Tensor:
+    """`[..., E]`: x W^T + b. Shapes change outside of the function, since its own views may not be written in place."""
+    return Product.apply(x.reshape(-1, x.shape[-1]), weight_ED, bias_E).view(*x.shape[:-1], len(weight_ED))
+
+
+class Product(torch.autograd.Function):
+    """`[T, E]`: x W^T + b, with a gradient of products that `linear` computes."""
+
+    @staticmethod
+    def forward(ctx: Any, x_TD: torch.Tensor, weight_ED: torch.Tensor, bias_E: torch.Tensor | None) -> torch.Tensor:
+        ctx.save_for_backward(x_TD, weight_ED)
+        return linear(x_TD, weight_ED, bias_E)
+
+    @staticmethod
+    @once_differentiable
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, gradient: torch.Tensor
+    ) -> tuple[torch.Tensor | None, ...]:
+        x_TD, weight_ED = ctx.saved_tensors
+        wanted_x, wanted_weight, wanted_bias = ctx.needs_input_grad
+        # Without gaps: of a right factor that has some, oneDNN computes the product a thousand times slower.
+        gradient_TE, x_TD = gradient.contiguous(), x_TD.contiguous()
+        return (
+            linear(gradient_TE, weight_ED.t()) if wanted_x else None,
+            _weight_gradient(gradient_TE, x_TD) if wanted_weight else None,
+            gradient_TE.sum(0) if wanted_bias else None,
+        )
+
+
+def _weight_gradient(gradient_TE: torch.Tensor, x_TD: torch.Tensor) -> torch.Tensor:
+    """`[E, D]`: of two transposed factors oneDNN copies the left one first, so that is the narrower one."""
+    if gradient_TE.shape[1] < x_TD.shape[1]:
+        return linear(gradient_TE.t(), x_TD.t())
+    return linear(x_TD.t(), gradient_TE.t()).t()

@@ -1,0 +1,20 @@
+"""Progress of a fine-tuning: by steps, or by the clock where that alone ends it."""
+
+from collections.abc import Callable
+
+from quartet.config import Sft
+from quartet.observe.progress import Watched
+from quartet.train.sft import SftStep
+
+
+def step_watcher(watched: Watched, sft: Sft) -> Callable[[SftStep], None]:
+    """What `run_sft` takes as `on_step`."""
+
+    def on_step(step: SftStep) -> None:
+        note = f"{step.phase}  loss {step.loss:.3f}  accuracy {step.accuracy:.3f}"
+        if step.total_steps:
+            watched(step.step, step.total_steps, note)
+        else:
+            watched(round(step.seconds), round(sft.max_seconds), f"s  step {step.step}  {note}")
+
+    return on_step

@@ -1,0 +1,45 @@
+"""The vocabulary of Quartet as typed records. Read this package first, in this order.
+
+1. `task`: a **task** is attempted in an environment, which answers with observations.
+2. `call`: every response of the model comes from one **call**, recorded with its exact tokens.
+3. `trajectory`: one attempt is a **rollout**, a sequence of **turns** (observation, response, action); the record of it
+   is its **trajectory**.
+4. `plan`: the rollouts of one task that are compared with each other form a **group**; control plans it, a worker holds
+   a **lease** on each of its rollouts.
+5. `batch`: groups trained together are a **batch**; what comes of it is the next **policy**.
+6. `states`: the moves of rollouts, groups and batches.
+
+Shapes stand in comments.
+"""
+
+from quartet.types.batch import Batch, Group, GroupMember, Policy, ReplayRule
+from quartet.types.call import Call, FinishReason, Sampling
+from quartet.types.plan import Purpose, RolloutLease, RolloutPlan
+from quartet.types.states import BatchState, GroupState, OnLate, RolloutState, ScheduleName
+from quartet.types.task import Observation, StepResult, Task
+from quartet.types.trajectory import Status, Trajectory, Turn
+
+__all__ = [
+    "Batch",
+    "BatchState",
+    "Call",
+    "FinishReason",
+    "Group",
+    "GroupMember",
+    "GroupState",
+    "Observation",
+    "OnLate",
+    "Policy",
+    "Purpose",
+    "ReplayRule",
+    "RolloutLease",
+    "RolloutPlan",
+    "RolloutState",
+    "Sampling",
+    "ScheduleName",
+    "Status",
+    "StepResult",
+    "Task",
+    "Trajectory",
+    "Turn",
+]

@@ -1,0 +1,55 @@
+"""What is trained together, and what comes of it: groups, batches, policies."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from quartet.types.task import Task
+from quartet.types.trajectory import Trajectory
+
+
+class ReplayRule(StrEnum):
+    """What stands for the probability under which a replayed token was sampled."""
+
+    STORED = "stored"
+    """The recorded log-probs: off-policy, so the importance weight says how likely the token still is."""
+    RECOMPUTE = "recompute"
+    """The trainer's own old log-probs, weight 1: what is unlikely by now, or was never sampled, is learned in full."""
+
+
+class GroupMember(Struct, frozen=True, kw_only=True):
+    """One finished rollout of a claimed group."""
+
+    rollout_id: int
+    trajectory: Trajectory
+    replay: ReplayRule | None = None
+    """Set for a stored rollout that joined the group; None for one of its own."""
+
+
+class Group(Struct, frozen=True, kw_only=True):
+    """The rollouts of one task that are compared with each other."""
+
+    group_id: int
+    task: Task
+    members: list[GroupMember]
+
+
+class Batch(Struct, frozen=True, kw_only=True):
+    """What one claim takes: one train step, at most one new policy."""
+
+    batch_id: int
+    attempt: int
+    train_step: int
+    """The step this batch becomes when committed, from 1."""
+    start_version: int
+    """The policy version the train step starts from."""
+    groups: list[Group]
+
+
+class Policy(Struct, frozen=True, kw_only=True):
+    """A committed set of weights."""
+
+    version: int
+    path: str
+    train_step: int
+    name: str = "main"

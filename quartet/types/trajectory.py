@@ -1,0 +1,92 @@
+"""The record of a rollout: its turns, its calls, and how it ended."""
+
+from enum import StrEnum
+
+from msgspec import Struct, field
+
+from quartet.types.call import Call
+from quartet.types.task import Observation, Task
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """One observation, one response, one action applied."""
+
+    observation: Observation
+    call_index: int
+    """Index of the call in `Trajectory.calls` that produced this turn's response."""
+    response: str
+    """The response as text, for people; training reads the call."""
+    action: str
+    """The action in canonical form, or "" when the response held none."""
+    error: str = ""
+    """Why the response was no valid action, or could not be done."""
+    reward: float = 0.0
+    role: str = "agent"
+    points: list[tuple[float, float]] = field(default_factory=list)
+    """Where on the screenshot the action pointed, in pixels: one place for a click, two for a drag, none for keys."""
+
+
+class Status(StrEnum):
+    """How a rollout ended. A malformed action is a turn with an error observation, not an error status."""
+
+    COMPLETED = "completed"
+    TRUNCATED_TURNS = "truncated_turns"
+    TRUNCATED_TOKENS = "truncated_tokens"
+    TRUNCATED_TIME = "truncated_time"
+    """Says more about the machine than about the policy: neither in the baseline nor trained."""
+    ERROR_ENV = "error_env"
+    ERROR_ENGINE = "error_engine"
+    ERROR_REWARD = "error_reward"
+    ERROR_AGENT = "error_agent"
+    """A bug in our own loop: no retry, an alarm."""
+    CANCELLED = "cancelled"
+    DAMAGED = "damaged"
+    """A blob was lost or failed its checksum."""
+
+    @property
+    def retried(self) -> bool:
+        """An infrastructure failure: worth another attempt on a fresh environment, never a reward of 0."""
+        return self in (Status.ERROR_ENV, Status.ERROR_ENGINE, Status.ERROR_REWARD)
+
+    @property
+    def countable(self) -> bool:
+        """Counts in the group's baseline and is trained."""
+        return self in (Status.COMPLETED, Status.TRUNCATED_TURNS, Status.TRUNCATED_TOKENS)
+
+
+class Trajectory(Struct, frozen=True, kw_only=True):
+    """The record of one rollout."""
+
+    task: Task
+    status: Status
+    calls: list[Call]
+    turns: list[Turn]
+    rewards: dict[str, float]
+    """Named reward parts; `reward` is their sum."""
+    success: bool
+    error: str = ""
+    wall_seconds: float = 0.0
+    parent: str | None = None
+    """Rollout id this one branched from."""
+
+    @property
+    def reward(self) -> float:
+        return sum(self.rewards.values())
+
+    @property
+    def oldest_version(self) -> int | None:
+        """Lowest policy version among all sampled tokens; None when nothing was sampled."""
+        return min((min(call.versions) for call in self.calls if call.versions), default=None)
+
+    @property
+    def newest_version(self) -> int | None:
+        """Highest policy version among all sampled tokens; None when nothing was sampled."""
+        return max((max(call.versions) for call in self.calls if call.versions), default=None)
+
+    @property
+    def num_response_tokens(self) -> int:
+        return sum(len(call.response_ids) for call in self.calls)
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return sum(len(call.prompt_ids) for call in self.calls)

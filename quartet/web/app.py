@@ -1,0 +1,77 @@
+"""The web application over some runs: pages, static files, errors, security."""
+
+import importlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from quartet.errors import QuartetError
+from quartet.web.pages import MODULES
+from quartet.web.render import render
+from quartet.web.security import Guard
+from quartet.web.viewed_run import open_runs
+
+STATIC = Path(__file__).parent / "static"
+
+
+def build_app(run_dirs: Sequence[Path], *, token: str | None = None) -> Guard:
+    """Serve these runs, read only; with a token to anybody who has it, without one to this machine.
+
+    Raises `LedgerError` when a folder holds no run that this Quartet can read.
+    """
+    runs = open_runs(run_dirs)
+    pages = [route for name in MODULES for route in importlib.import_module(f"quartet.web.pages.{name}").routes()]
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        for run in runs.values():
+            run.close()
+
+    app = Starlette(
+        routes=[
+            Route("/", _home),
+            Route("/runs/{run}", _home),
+            *pages,
+            Mount("/static", StaticFiles(directory=STATIC), name="static"),
+        ],
+        exception_handlers={HTTPException: _explain_http, QuartetError: _explain_error, Exception: _explain_bug},
+        lifespan=lifespan,
+    )
+    app.state.runs = runs
+    return Guard(app, token)
+
+
+async def _home(request: Request) -> Response:
+    run = request.path_params.get("run") or next(iter(request.app.state.runs))
+    return RedirectResponse(request.url_for("run", run=run).path)
+
+
+async def _explain_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _explained(request, error.status_code, error.detail, "")
+
+
+async def _explain_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, QuartetError)
+    return _explained(request, 500, error.what, error.advice)
+
+
+async def _explain_bug(request: Request, error: Exception) -> Response:
+    """The server logs the error itself."""
+    what = f"this page failed: {type(error).__name__}"
+    return _explained(request, 500, what, "that is a bug; the terminal of `quartet view` shows where")
+
+
+def _explained(request: Request, status_code: int, what: str, advice: str) -> Response:
+    """As a page, or as JSON for a script of ours."""
+    if request.headers.get("accept") == "application/json":
+        return JSONResponse({"what": what, "advice": advice}, status_code)
+    return render(request, "error.html", status_code=status_code, what=what, advice=advice)

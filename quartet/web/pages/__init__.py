@@ -1,0 +1,13 @@
+"""The pages. Each is a file with a function `routes()`; its addresses begin with `/runs/{run}/`."""
+
+NAVIGATION = {
+    "run": "Run",
+    "now": "Now",
+    "tasks": "Tasks",
+    "rollouts": "Rollouts",
+    "timeline": "Timeline",
+}
+"""Pages that every page links to, by name: `/runs/{run}/NAME`, from left to right."""
+
+MODULES = (*NAVIGATION, "rollout")
+"""All pages: the files of this folder."""

@@ -1,0 +1,66 @@
+"""Now: the four modules as a living picture: who works, who waits for what, since when, and what would end it."""
+
+import time
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from quartet.data.stop import resume_command
+from quartet.data.straggler import make_straggler_rule
+from quartet.observe.alarms import read_alarms
+from quartet.observe.status import SILENT_AFTER_SECONDS, ModuleStatus, RunStatus
+from quartet.web.render import render
+from quartet.web.viewed_run import ViewedRun, viewed_run
+
+PARTS = {"manager": "data", "worker": "rollout", "engine": "rollout", "env": "env", "trainer": "train"}
+"""Process -> the module of the picture that it belongs to. `engine-2` is an `engine`."""
+RECENT_EVENTS, RECENT_GROUPS = 12, 200
+
+
+def routes() -> list[Route]:
+    return [Route("/runs/{run}/now", show_now, name="now")]
+
+
+def show_now(request: Request) -> Response:
+    run = viewed_run(request)
+    status, running = run.status(), run.running
+    return render(
+        request, "now.html", run=run, page="now", status=status, running=running, **_picture(run, status, running)
+    )
+
+
+def _picture(run: ViewedRun, status: RunStatus, running: bool) -> dict[str, Any]:
+    recipe, now = run.recipe, time.time()
+    return {
+        "now": now,
+        "resume_command": resume_command(str(run.run_dir), status.stop_reason or "", status.train_step),
+        "processes": _by_part(status.modules),
+        "health": {one.module: _health(one, status, running) for one in status.modules},
+        "alarms": read_alarms(run.run_dir, run.ledger, recipe, status) if running else [],
+        "overview": run.ledger.overview(),
+        "verdicts": run.ledger.recent_verdicts(RECENT_GROUPS),
+        "events": run.ledger.events(RECENT_EVENTS),
+        "sessions": recipe.env.sessions,
+        "groups_per_batch": recipe.train.groups_per_batch,
+        "max_groups_ahead": make_straggler_rule(recipe).groups_ahead(recipe.max_groups_ahead),
+        "groups_ahead": sum(status.groups.values()),
+    }
+
+
+def _health(process: ModuleStatus, status: RunStatus, running: bool) -> str:
+    """How a process is marked: good (works), wait, bad (says nothing though it should), off."""
+    if not running or status.absence(process):
+        return "off"
+    if process.silent_seconds > SILENT_AFTER_SECONDS:
+        return "bad"
+    return "wait" if process.waiting_for else "good"
+
+
+def _by_part(modules: list[ModuleStatus]) -> dict[str, list[ModuleStatus]]:
+    """The processes of each part of the picture; one that this Quartet does not know stands with the data manager."""
+    parts: dict[str, list[ModuleStatus]] = {part: [] for part in PARTS.values()}
+    for module in modules:
+        parts[PARTS.get(module.module.partition("-")[0], "data")].append(module)
+    return parts

@@ -1,0 +1,82 @@
+"""Rollouts: the list of what was stored, newest first, filtered; and what is running or queued."""
+
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from quartet.data.schema import TrajectoryKind, families
+from quartet.types import GroupState, Purpose, Status
+from quartet.web.numbers import Natural
+from quartet.web.queries.rollouts import MOST_EXAMINED, count_rollouts, list_rollouts, unfinished_rollouts
+from quartet.web.queries.selection import Selection
+from quartet.web.queries.tasks import why_dropped
+from quartet.web.render import render
+from quartet.web.viewed_run import viewed_run
+
+
+class Wanted(Selection, frozen=True, kw_only=True):
+    """The address's query: a selection, and where in the list to begin."""
+
+    older_than: Natural | None = None
+    rollout: Natural | None = None
+    """Go straight to this rollout."""
+
+
+def routes() -> list[Route]:
+    return [Route("/runs/{run}/rollouts", show_rollouts, name="rollouts")]
+
+
+def show_rollouts(request: Request) -> Response:
+    run, wanted = viewed_run(request), _wanted(request)
+    if wanted.rollout is not None:
+        return RedirectResponse(request.url_for("rollout", run=run.name, rollout=wanted.rollout).path)
+    first_page = wanted.older_than is None
+    with run.ledger.read() as connection:
+        page = list_rollouts(connection, wanted, wanted.older_than)
+        count = count_rollouts(connection, wanted) if first_page else None
+        known = connection.execute(sa.select(families.c.family).order_by(families.c.family)).scalars().all()
+        unfinished = unfinished_rollouts(connection) if first_page and not _filtered(request) else None
+    return render(
+        request,
+        "rollouts.html",
+        run=run,
+        page="rollouts",
+        wanted=wanted,
+        filtered=_filtered(request),
+        listed=page,
+        count=count,
+        unfinished=unfinished,
+        live=run.running and first_page,
+        older=str(request.url.include_query_params(older_than=page.older_than).query),
+        newest=str(request.url.remove_query_params("older_than").query),
+        families=known,
+        purposes=list(Purpose),
+        statuses=list(Status),
+        kinds=list(TrajectoryKind),
+        most_examined=MOST_EXAMINED,
+        why=_why,
+    )
+
+
+def _why(row: Any) -> str:
+    """Where the group of a training rollout stands, when it was not trained."""
+    if row.group_state == GroupState.DROPPED:
+        return f"dropped: {why_dropped(row)}"
+    return f"its group is {row.group_state}"
+
+
+def _wanted(request: Request) -> Wanted:
+    fields = {name: value for name, value in request.query_params.items() if value}
+    try:
+        return msgspec.convert(fields, Wanted, strict=False)
+    except msgspec.ValidationError as error:
+        raise HTTPException(400, f"the filter cannot be read: {error}") from error
+
+
+def _filtered(request: Request) -> bool:
+    return any(value for name, value in request.query_params.items() if name != "older_than")

@@ -1,0 +1,82 @@
+"""Run: how learning and speed went, as curves; other runs beside it."""
+
+from typing import Any, cast
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from quartet.errors import ConfigError
+from quartet.observe.series import Axis, run_extent
+from quartet.recipe_file import changed_knobs, flatten
+from quartet.runtime.run_dir import CONFIG
+from quartet.web.charts import CHARTS, curves_of
+from quartet.web.numbers import read_seconds
+from quartet.web.render import render
+from quartet.web.viewed_run import ViewedRun, viewed_run
+
+AXES: dict[Axis, str] = {"train_step": "train step", "version": "policy version", "time": "time"}
+
+
+def routes() -> list[Route]:
+    return [
+        Route("/runs/{run}/run", show_run, name="run"),
+        Route("/runs/{run}/curves.json", send_curves, name="curves"),
+    ]
+
+
+def show_run(request: Request) -> Response:
+    run = viewed_run(request)
+    shown = [run, *(other for name, other in request.app.state.runs.items() if name in _compared(request, run))]
+    return render(
+        request,
+        "run.html",
+        run=run,
+        page="run",
+        status=run.status(),
+        running=run.running,
+        summary=run.summary(),
+        held_out=_held_out(run),
+        charts=CHARTS,
+        axes=AXES,
+        shown=shown,
+        differences=_differences(shown),
+        config=(run.run_dir / CONFIG).read_text(),
+    )
+
+
+def send_curves(request: Request) -> Response:
+    run, query = viewed_run(request), request.query_params
+    axis = query.get("axis", "train_step")
+    if axis not in AXES:
+        raise HTTPException(400, f"axis={axis!r} is none of {', '.join(AXES)}")
+    start, end = (read_seconds(request, name) if name in query else None for name in ("start", "end"))
+    try:
+        curves = curves_of(run, cast(Axis, axis), cursor=query.get("cursor", ""), start=start, end=end)
+    except ConfigError as error:
+        raise HTTPException(400, error.what) from error
+    extent = run_extent(run.run_dir)
+    return JSONResponse({"running": run.running, "first": extent[0] if extent else None, **curves})
+
+
+def _held_out(run: ViewedRun) -> tuple[float | None, float | None]:
+    """Held-out success before training and as of late, with many episodes after training, with few during it."""
+    results = run.ledger.held_out_results()
+    before = results[0].success if results and results[0].version == 0 else None
+    after = results[-1].success if results and results[-1].version > 0 else run.ledger.newest_success()
+    return before, after
+
+
+def _compared(request: Request, run: ViewedRun) -> set[str]:
+    """Names of the runs to lay over this one; unknown ones are of an older address and left out."""
+    return set(request.query_params.getlist("with")) & request.app.state.runs.keys() - {run.name}
+
+
+def _differences(runs: list[ViewedRun]) -> dict[str, list[Any]]:
+    """Knobs in which the runs differ -> the value in each."""
+    if len(runs) < 2:
+        return {}
+    knobs = sorted({knob for other in runs[1:] for knob in changed_knobs(runs[0].recipe, other.recipe)})
+    values = [flatten(run.recipe.model_dump()) for run in runs]
+    return {knob: [value.get(knob) for value in values] for knob in knobs}

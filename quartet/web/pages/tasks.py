@@ -1,0 +1,64 @@
+"""Tasks: how every family is doing, what it gets, and what becomes of its groups; and one family, group by group."""
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from quartet.web.numbers import read_natural
+from quartet.web.queries.families import known_families, list_groups
+from quartet.web.queries.tasks import NEWEST_GROUPS, family_rows, shown_evaluations, why_dropped
+from quartet.web.render import render
+from quartet.web.sparkline import path_of
+from quartet.web.viewed_run import viewed_run
+
+
+def routes() -> list[Route]:
+    return [
+        Route("/runs/{run}/tasks", show_tasks, name="tasks"),
+        Route("/runs/{run}/family", show_family, name="family"),
+    ]
+
+
+def show_tasks(request: Request) -> Response:
+    run = viewed_run(request)
+    with run.ledger.read() as connection:
+        rows = family_rows(connection, run.recipe.env.name)
+        tags = shown_evaluations(connection)
+    return render(
+        request,
+        "tasks.html",
+        run=run,
+        page="tasks",
+        rows=rows,
+        tags=tags,
+        newest_groups=NEWEST_GROUPS,
+        train_step=run.ledger.train_step(),
+        path_of=path_of,
+        replays=run.recipe.replay.name != "none",
+    )
+
+
+def show_family(request: Request) -> Response:
+    """The family is in the query: a name may hold any sign, a slash too."""
+    run, family = viewed_run(request), request.query_params.get("name", "")
+    with run.ledger.read() as connection:
+        if family not in known_families(connection):
+            raise HTTPException(404, f"no group of the family {family!r} was ever admitted")
+        row = family_rows(connection, run.recipe.env.name, only=family, points=96)[0]
+        groups = list_groups(connection, family, read_natural(request, "older_than"))
+        tags = shown_evaluations(connection)
+    return render(
+        request,
+        "family.html",
+        run=run,
+        page="tasks",
+        row=row,
+        tags=tags,
+        groups=groups,
+        newest_groups=NEWEST_GROUPS,
+        train_step=run.ledger.train_step(),
+        path_of=path_of,
+        replays=run.recipe.replay.name != "none",
+        why=why_dropped,
+    )

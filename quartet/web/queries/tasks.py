@@ -1,0 +1,185 @@
+"""Task families: how each is doing, what it gets, what becomes of its groups; in windows of groups, never over all."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from msgspec import Struct, field
+from sqlalchemy import Connection
+
+from quartet.data.ledger.statistics import judged
+from quartet.data.schema import evaluations, families, groups, pool, replays, trajectories
+from quartet.types import GroupState, Purpose
+
+GROUPS_PER_POINT = 16
+"""A point of a curve is the success over so many groups of the family, the newest ones at that time."""
+POINTS = 32
+NEWEST_GROUPS = 2000
+"""What became of groups, is asked of the newest so many of the run."""
+MOST_POOLED = 1000
+
+
+class Point(Struct, frozen=True, kw_only=True):
+    """Success at one time of the run."""
+
+    train_step: int
+    """Steps that were trained when the newest of its groups was judged."""
+    success: float
+    rollouts: int
+    """Countable rollouts it is taken over."""
+
+
+class Fates(Struct, kw_only=True):
+    """What became of a family's groups, among the newest of the run."""
+
+    groups: int = 0
+    rollouts: int = 0
+    trained: int = 0
+    on_the_way: int = 0
+    """Open, closed, trainable or claimed."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    """By reason; equal rewards by what they were equal to: `all failed`, `all solved`, `all the same`."""
+    turn_limits: Counter[int] = field(default_factory=Counter)
+    group_sizes: Counter[int] = field(default_factory=Counter)
+    """Rollouts per group."""
+    replayed: int = 0
+    """Groups that a stored success joined."""
+
+
+class FamilyRow(Struct, frozen=True, kw_only=True):
+    """One family on the page of tasks."""
+
+    family: str
+    train_groups: int
+    """Admitted since the run began."""
+    curve: list[Point]
+    """Training success, oldest first."""
+    fates: Fates
+    pooled: int
+    """Stored successes in use, up to `MOST_POOLED`."""
+    held_out: dict[str, tuple[int, int]]
+    """(successes, episodes) of evaluations by tag."""
+
+    @property
+    def success(self) -> float | None:
+        """Over the newest groups; None before the first."""
+        return self.curve[-1].success if self.curve else None
+
+    @property
+    def gain(self) -> float:
+        """How much its success grew since its first groups."""
+        return self.curve[-1].success - self.curve[0].success if self.curve else 0.0
+
+    @property
+    def rollouts_text(self) -> str:
+        """Rollouts spent on training: exact where all its newest groups have one size, else estimated from them."""
+        if not self.fates.groups:
+            return "–"
+        spent = self.train_groups * self.fates.rollouts / self.fates.groups
+        return f"{spent:,.0f}" if len(self.fates.group_sizes) == 1 else f"≈ {spent:,.0f}"
+
+
+def family_rows(connection: Connection, env: str, *, only: str = "", points: int = POINTS) -> list[FamilyRow]:
+    """Every family that was admitted for training or evaluated, by name; or `only` one of them."""
+    admitted = {row.family: row.train_groups for row in connection.execute(sa.select(families))}
+    newest = connection.execute(sa.select(sa.func.max(groups.c.id))).scalar() or 0
+    held_out = _held_out(connection, shown_evaluations(connection))
+    fates = group_fates(connection)
+    return [
+        FamilyRow(
+            family=family,
+            train_groups=admitted.get(family, 0),
+            curve=family_curve(connection, family, newest, points),
+            fates=fates.get(family, Fates()),
+            pooled=_pooled(connection, env, family),
+            held_out=held_out.get(family, {}),
+        )
+        for family in sorted({*admitted, *held_out})
+        if only in ("", family)
+    ]
+
+
+def family_curve(connection: Connection, family: str, newest_group: int, points: int = POINTS) -> list[Point]:
+    """Success of a family over the run: at `points` places, over the newest `GROUPS_PER_POINT` groups there."""
+    edges = sorted({newest_group * n // points for n in range(1, points + 1)})
+    window = judged(family).where(groups.c.id <= sa.bindparam("edge")).limit(GROUPS_PER_POINT).subquery()
+    query = sa.select(
+        sa.func.max(window.c.judged_at_step).label("train_step"),
+        sa.func.sum(window.c.successes).label("successes"),
+        sa.func.sum(window.c.countable).label("countable"),
+    )
+    rows = [connection.execute(query, {"edge": edge}).one() for edge in edges]
+    found = [
+        Point(train_step=row.train_step, success=row.successes / row.countable, rollouts=row.countable)
+        for row in rows
+        if row.countable
+    ]
+    return [point for n, point in enumerate(found) if n == 0 or point != found[n - 1]]
+
+
+def group_fates(connection: Connection) -> dict[str, Fates]:
+    """What became of the newest `NEWEST_GROUPS` groups of the run, by family."""
+    columns = [groups.c[name] for name in ("id", "family", "state", "reason", "countable", "successes", "max_turns")]
+    joined = sa.select(replays.c.id).where(replays.c.group_id == groups.c.id).exists().label("replayed")
+    newest = sa.select(groups.c.purpose, groups.c.num_rollouts, *columns, joined).order_by(groups.c.id.desc())
+    fates: dict[str, Fates] = defaultdict(Fates)
+    for row in connection.execute(newest.limit(NEWEST_GROUPS)):
+        if row.purpose == Purpose.TRAIN:
+            _add(fates[row.family], row)
+    return dict(fates)
+
+
+def why_dropped(row: Any) -> str:
+    """The reason of a dropped group in words; rewards that are equal say whether the task was too easy or too hard."""
+    if row.reason != "equal_rewards":
+        return row.reason.replace("_", " ") or "no reason recorded"
+    if row.successes == 0:
+        return "all failed"
+    return "all solved" if row.successes == row.countable else "all the same reward"
+
+
+def _add(fates: Fates, row: Any) -> None:
+    fates.groups += 1
+    fates.rollouts += row.num_rollouts
+    fates.turn_limits[row.max_turns] += 1
+    fates.group_sizes[row.num_rollouts] += 1
+    fates.replayed += row.replayed
+    if row.state == GroupState.TRAINED:
+        fates.trained += 1
+    elif row.state == GroupState.DROPPED:
+        fates.dropped[why_dropped(row)] += 1
+    else:
+        fates.on_the_way += 1
+
+
+def shown_evaluations(connection: Connection) -> list[str]:
+    """Tags of the first greedy evaluation and of the newest one, of those that have ended."""
+    unfinished = sa.exists().where(groups.c.tag == evaluations.c.tag, groups.c.state == GroupState.OPEN)
+    greedy = sa.select(evaluations.c.tag).where(~unfinished, evaluations.c.tag.not_like("%/sampled"))
+    first = connection.execute(greedy.order_by(evaluations.c.created_at).limit(1)).scalars().all()
+    last = connection.execute(greedy.order_by(evaluations.c.created_at.desc()).limit(1)).scalars().all()
+    return list(dict.fromkeys([*first, *last]))
+
+
+def _held_out(connection: Connection, tags: Sequence[str]) -> dict[str, dict[str, tuple[int, int]]]:
+    results: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
+    successes = sa.func.sum(sa.cast(trajectories.c.success, sa.Integer))
+    for tag in tags:
+        query = (
+            sa.select(trajectories.c.family, successes, sa.func.count())
+            .join(groups, trajectories.c.group_id == groups.c.id)
+            .where(groups.c.tag == tag, trajectories.c.counted)
+            .group_by(trajectories.c.family)
+        )
+        for family, solved, episodes in connection.execute(query):
+            results[family][tag] = (solved, episodes)
+    return dict(results)
+
+
+def _pooled(connection: Connection, env: str, family: str) -> int:
+    # "0" comes right after "/": all keys that begin with "env/family/" lie between the two.
+    prefix = f"{env}/{family}"
+    of_family = (pool.c.task_key > f"{prefix}/", pool.c.task_key < f"{prefix}0", ~pool.c.outdated)
+    some = sa.select(pool.c.id).where(*of_family).limit(MOST_POOLED).subquery()
+    return connection.execute(sa.select(sa.func.count()).select_from(some)).scalar_one()

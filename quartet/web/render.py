@@ -1,0 +1,33 @@
+"""Templates to pages. Everything is escaped: what a model or a web page wrote is text, never markup."""
+
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from quartet.observe import show
+from quartet.web.pages import NAVIGATION
+
+_TEMPLATES = Environment(
+    loader=PackageLoader("quartet.web"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_TEMPLATES.filters |= {
+    "count": show.count,
+    "percent": show.percent,
+    "decimal": show.decimal,
+    "duration": show.duration,
+    "size": show.size,
+    "moment": show.moment,
+}
+
+
+def render(request: Request, template: str, *, status_code: int = 200, **context: Any) -> HTMLResponse:
+    """A page of `templates/`. A page about one run passes `run`, and `page`, its name in the navigation."""
+    context = {"run": None, "page": "", "runs": request.app.state.runs, "navigation": NAVIGATION} | context
+    html = _TEMPLATES.get_template(template).render(request=request, **context)
+    return HTMLResponse(html, status_code=status_code)

@@ -1,0 +1,201 @@
+"""What the page of a rollout shows, turn by turn, from the ledger's rows and the stored record."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+from sqlalchemy import Connection
+from starlette.requests import Request
+
+from quartet.data.blobs import DamagedBlobError
+from quartet.data.ledger.fates import fate
+from quartet.data.schema import TrajectoryKind
+from quartet.env.action import ActionError, Click, Drag, Point, parse_action
+from quartet.types import Call, Purpose, Trajectory, Turn
+from quartet.web.queries.rollout import RolloutFacts
+from quartet.web.queries.tasks import why_dropped
+from quartet.web.tokens import Token, Vocabulary, tokens_of
+from quartet.web.training import Training, training_of
+from quartet.web.viewed_run import ViewedRun
+
+MOST_TOKENS, MOST_TOKENS_OF_ALL, LEAST_TOKENS = 300, 4000, 20
+"""Tokens of one response on the page of the whole rollout, of all of them together, and of one in any case; the page of
+a turn has all of its own."""
+KINDS = {
+    TrajectoryKind.FINAL: "the one that counts",
+    TrajectoryKind.RETRIED: "an infrastructure error, so it was tried again",
+    TrajectoryKind.LATE: "came after its group had closed: stored, never added",
+    TrajectoryKind.SUPERSEDED: "its lease was lost to a later attempt",
+    TrajectoryKind.PARTIAL: "was recalled; the next attempt goes on from here",
+    TrajectoryKind.EVICTED: "was recalled once too often and given up",
+}
+"""What a stored attempt is."""
+_POINTING = ("click", "type", "select", "drag")
+_REFERENCE = re.compile(r"\[(\d+)\]")
+
+
+class Line(Struct, frozen=True, kw_only=True):
+    """One line of what the policy read."""
+
+    text: str
+    acted_on: bool
+    """The action names its element."""
+
+
+class CallView(Struct, frozen=True, kw_only=True):
+    """One generation."""
+
+    call: Call
+    index: int
+    tokens: list[Token]
+    hidden_tokens: int
+    prompt: str | None
+    """Text of the prompt, special tokens too; None where it is not shown."""
+
+
+class TurnView(Struct, frozen=True, kw_only=True):
+    """One turn; numbers begin at 1."""
+
+    number: int
+    turn: Turn
+    page: list[Line]
+    call: CallView | None
+    """None when a damaged or older record names a call that it does not hold."""
+
+    @property
+    def points(self) -> list[tuple[float, float]]:
+        """Where it pointed on the picture, in pixels."""
+        return self.turn.points or _coordinates(self.turn.action)
+
+    @property
+    def pointed(self) -> str:
+        """The same in words."""
+        places = [f"({x:.0f}, {y:.0f})" for x, y in self.points]
+        if len(places) == 2:
+            return f"dragged from {places[0]} to {places[1]}"
+        if places:
+            return f"clicked at {places[0]}"
+        if self.turn.action.startswith(_POINTING) and not self.turn.error:
+            return "where it pointed was not recorded"
+        return "as it was before the action"
+
+
+class RolloutView(Struct, frozen=True, kw_only=True):
+    """One attempt of a rollout, with everything around it."""
+
+    facts: RolloutFacts
+    attempt: Any | None
+    """Its row of `trajectories`; None while nothing is stored."""
+    trajectory: Trajectory | None
+    problem: str
+    """Why there is no record to show; empty when there is one."""
+    turns: list[TurnView]
+    loose_calls: list[CallView]
+    """Calls without a turn: an attempt that infrastructure ended keeps what was sampled."""
+    training: Training
+    fate: str
+
+    def picture(self, request: Request, turn: TurnView) -> str:
+        """Address of the picture a turn began with; empty when there is none."""
+        if self.attempt is None or not self.attempt.screenshots_blob:
+            return ""
+        names = {"run": request.path_params["run"], "trajectory": self.attempt.id, "turn": turn.number}
+        return request.url_for("screenshot", **names).path
+
+    @property
+    def neighbours(self) -> tuple[int | None, int | None]:
+        """The rollouts before and after it in its group."""
+        ids = [row.id for row in self.facts.siblings]
+        place = ids.index(self.facts.rollout.id)
+        return ids[place - 1] if place else None, ids[place + 1] if place + 1 < len(ids) else None
+
+
+def view_rollout(
+    run: ViewedRun, connection: Connection, facts: RolloutFacts, attempt: Any | None, *, turn_number: int | None = None
+) -> RolloutView:
+    """The first tokens of every response; with `turn_number` all tokens of that turn's, and its prompt."""
+    trajectory, problem = _load(run, attempt)
+    training = Training()
+    if attempt is not None and attempt.kind == TrajectoryKind.FINAL:
+        training = training_of(connection, run, facts)
+    vocabulary = Vocabulary(run.run_dir)
+    said, done = (trajectory.calls, trajectory.turns) if trajectory else ([], [])
+    whole = done[turn_number - 1].call_index if turn_number and turn_number <= len(done) else None
+    some = max(LEAST_TOKENS, min(MOST_TOKENS, MOST_TOKENS_OF_ALL // max(len(said), 1))) if whole is None else 0
+    calls = [
+        _call(index, call, training, vocabulary, None if index == whole else some) for index, call in enumerate(said)
+    ]
+    turns = [_turn(number, turn, calls) for number, turn in enumerate(done, start=1)]
+    shown = {view.turn.call_index for view in turns}
+    return RolloutView(
+        facts=facts,
+        attempt=attempt,
+        trajectory=trajectory,
+        problem=problem,
+        turns=turns,
+        loose_calls=[call for call in calls if call.index not in shown],
+        training=training,
+        fate=_fate(facts),
+    )
+
+
+def _load(run: ViewedRun, attempt: Any | None) -> tuple[Trajectory | None, str]:
+    if attempt is None:
+        return None, "Nothing of it is stored yet: its record stands here when it has ended. Load this page again then."
+    if not attempt.blob:
+        return None, "Its record was deleted because of its age (disk.max_record_age); its row stays."
+    try:
+        return run.ledger.store.load(attempt.blob), ""
+    except DamagedBlobError as error:
+        return None, f"Its record cannot be read: {error.what}. Everything below comes from the ledger's rows."
+
+
+def _call(index: int, call: Call, training: Training, vocabulary: Vocabulary, limit: int | None) -> CallView:
+    """With the first `limit` tokens, or with all and the prompt."""
+    tokens = tokens_of(call, index, training, vocabulary, limit)
+    return CallView(
+        call=call,
+        index=index,
+        tokens=tokens,
+        hidden_tokens=len(call.response_ids) - len(tokens),
+        prompt=vocabulary.text(call.prompt_ids) if limit is None else None,
+    )
+
+
+def _coordinates(action: str) -> list[tuple[float, float]]:
+    """The places that an action itself names, as in `click (80,120)`."""
+    try:
+        parsed = parse_action(action)
+    except ActionError:
+        return []
+    targets = {Click: ("target",), Drag: ("start", "end")}.get(type(parsed), ())
+    found = [getattr(parsed, name) for name in targets]
+    return [(point.x, point.y) for point in found if isinstance(point, Point)]
+
+
+def _turn(number: int, turn: Turn, calls: Sequence[CallView]) -> TurnView:
+    named = set(_REFERENCE.findall(turn.action))
+    page = [
+        Line(text=line, acted_on=bool(named & set(_REFERENCE.findall(line))))
+        for line in turn.observation.text.splitlines()
+    ]
+    call = calls[turn.call_index] if 0 <= turn.call_index < len(calls) else None
+    return TurnView(number=number, turn=turn, page=page, call=call)
+
+
+def _fate(facts: RolloutFacts) -> str:
+    """What became of it, in one sentence."""
+    final, group = facts.final, facts.group
+    if final is None:
+        return {"queued": "waits for a worker", "leased": "is running now"}.get(facts.rollout.state, "left no record")
+    if group.purpose == Purpose.EVAL:
+        return "belongs to an evaluation and is never trained on"
+    if group.purpose == Purpose.DEMONSTRATION:
+        return "is a demonstration: it waits in the pool to be replayed"
+    outcome = fate(final, group)
+    if outcome.startswith("dropped"):
+        return f"was not trained on: its group was dropped ({why_dropped(group)})"
+    return {"trained": "was trained on", "waiting": "waits to be trained on"}.get(
+        outcome, f"is not trained on: {outcome}"
+    )

@@ -1,0 +1,16 @@
+"""A curve small enough to stand in a table, as the path of an SVG element."""
+
+from collections.abc import Sequence
+
+from quartet.web.queries.tasks import Point
+
+WIDTH, HEIGHT = 160, 32
+
+
+def path_of(points: Sequence[Point], last_step: int) -> str:
+    """Success (0 to 1, upwards) over train steps (0 to `last_step`); one point is a short line."""
+    steps = max(last_step, 1)
+    places = [(WIDTH * point.train_step / steps, HEIGHT * (1 - point.success)) for point in points]
+    if len(places) == 1:
+        places.append((places[0][0] + 2, places[0][1]))
+    return "M" + "L".join(f"{x:.1f},{y:.1f}" for x, y in places) if places else ""

@@ -1,0 +1,192 @@
+// One picture: lines of one or more runs, a legend whose entries hide and show, zoom by mouse and keys.
+
+import { colour, nthDash, nthName } from "./colours.js";
+import { number, place } from "./format.js";
+import { look } from "./look.js";
+
+const KEY_STEP = 0.02;
+const STROKE = '<svg viewBox="0 0 22 8" aria-hidden="true"><path d="M0 4H22" fill="none" stroke-width="3"/></svg>';
+const ENTRY = `${STROKE}<span></span><output></output>`;
+
+export class Chart {
+  /** `zoom(low, high)` and `whole()` tell the page, which moves all pictures together. */
+  constructor(card, { zoom, whole }) {
+    this.card = card;
+    this.holder = card.querySelector(".plot");
+    this.legend = card.querySelector(".legend");
+    this.share = "share" in card.dataset;
+    this.title = card.dataset.title;
+    this.tell = { zoom, whole };
+    this.hidden = new Set();
+    this.lines = [];
+    this.log = false;
+    card.querySelector("[data-log]")?.addEventListener("click", (event) => {
+      this.log = !this.log;
+      event.currentTarget.setAttribute("aria-pressed", this.log);
+      this.draw();
+    });
+    this.holder.addEventListener("keydown", (event) => this.onKey(event));
+    new ResizeObserver(() => this.fit()).observe(this.holder);
+  }
+
+  /** lines: [{label, run, nthRun, nthCurve, marked, xs, raw, ys}] */
+  show(lines, { axis, range, runs }) {
+    Object.assign(this, { lines, axis, range, runs });
+    this.draw();
+  }
+
+  draw() {
+    if (!this.lines.length) return;
+    const shape = JSON.stringify([this.log, this.axis, this.theme(), this.lines.map((line) => [line.run, line.label])]);
+    if (shape !== this.shape) this.build(shape);
+    this.plot.setData(this.table(), false);
+    this.lines.forEach((line, index) =>
+      this.eachSeries(index, (series) => this.plot.setSeries(series, { show: !this.hidden.has(key(line)) })),
+    );
+    this.rescale();
+    this.tellValues(this.plot.cursor.idx ?? null);
+  }
+
+  theme() {
+    return [colour("--text"), getComputedStyle(document.documentElement).fontSize];
+  }
+
+  build(shape) {
+    this.shape = shape;
+    this.whereabouts = document.createElement("li");
+    this.whereabouts.className = "muted small whereabouts";
+    this.legend.replaceChildren(...this.lines.map((line) => this.entry(line)), this.whereabouts);
+    this.plot?.destroy();
+    this.plot = new uPlot({ ...look(this), ...this.size(), hooks: this.hooks() }, this.table(), this.holder);
+  }
+
+  /** Every line stands twice: as it was recorded, faint, and smoothed. */
+  table() {
+    const positive = (ys) => (this.log ? ys.map((y) => (y > 0 ? y : null)) : ys);
+    const noisy = this.runs === 1;
+    return uPlot.join(
+      this.lines.map((line) => [
+        line.xs,
+        noisy && !line.marked ? positive(line.raw) : line.xs.map(() => null),
+        positive(line.ys),
+      ]),
+    );
+  }
+
+  eachSeries(index, act) {
+    act(1 + 2 * index);
+    act(2 + 2 * index);
+  }
+
+  hooks() {
+    return {
+      setSelect: [(plot) => this.onSelect(plot)],
+      setCursor: [(plot) => this.plot === plot && this.tellValues(plot.cursor.idx)],
+    };
+  }
+
+  name(line) {
+    return nthName(this.runs > 1 ? line.nthRun : line.nthCurve);
+  }
+
+  dash(line) {
+    return nthDash(this.runs > 1 ? line.nthCurve : 0);
+  }
+
+  /** A share keeps its whole scale; others begin at zero unless that would hide them. */
+  heights(low, high) {
+    if (low === null) return [0, 1];
+    if (this.log) return [low / 1.2, high * 1.2];
+    if (this.share) return [0, 1];
+    const room = (high - low || Math.abs(high) || 1) * 0.08;
+    return [low >= 0 && low < 0.6 * high ? 0 : low - room, high + room];
+  }
+
+  rescale() {
+    const [low, high] = this.range;
+    this.plot.setScale("x", { min: low, max: high === low ? low + 1 : high });
+  }
+
+  size() {
+    return { width: Math.max(this.holder.clientWidth, 120), height: Math.max(this.holder.clientHeight, 80) };
+  }
+
+  fit() {
+    if (!this.plot) return;
+    this.draw();
+    this.plot.setSize(this.size());
+  }
+
+  entry(line) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.setAttribute("aria-pressed", !this.hidden.has(key(line)));
+    const label = this.runs > 1 ? `${line.run} · ${line.label}` : line.label;
+    const dash = this.dash(line).join(" ");
+    button.innerHTML = ENTRY;
+    button.querySelector("path").style.stroke = `var(${this.name(line)})`;
+    button.querySelector("path").style.strokeDasharray = dash;
+    button.querySelector("span").textContent = label;
+    button.addEventListener("click", () => {
+      if (!this.hidden.delete(key(line))) this.hidden.add(key(line));
+      button.setAttribute("aria-pressed", !this.hidden.has(key(line)));
+      this.draw();
+    });
+    const item = document.createElement("li");
+    item.append(button);
+    return item;
+  }
+
+  /** Values under the cursor, or the newest ones. */
+  tellValues(index) {
+    const outputs = this.legend.querySelectorAll("output");
+    const [xs, ...ys] = this.plot.data;
+    const at = index ?? xs.length - 1;
+    const told = this.lines.map((line, nth) => nearest(ys[2 * nth + 1], at));
+    told.forEach((value, nth) => (outputs[nth].textContent = number(value, this.share)));
+    this.whereabouts.textContent = index === null ? "" : `at ${place(xs[at], this.axis)}`;
+    if (index === null) {
+      const newest = this.lines.map((line, nth) => `${line.label} ${number(told[nth], this.share)}`).join(", ");
+      this.holder.setAttribute("aria-label", `${this.title}: ${newest} at ${place(xs.at(-1), this.axis)}`);
+    }
+  }
+
+  onSelect(plot) {
+    const { left, width } = plot.select;
+    if (width < 4) return;
+    const [low, high] = [plot.posToVal(left, "x"), plot.posToVal(left + width, "x")];
+    plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+    this.tell.zoom(low, high);
+  }
+
+  onKey(event) {
+    if (!this.plot) return;
+    const { min, max } = this.plot.scales.x;
+    const middle = this.plot.cursor.idx == null ? (min + max) / 2 : this.plot.data[0][this.plot.cursor.idx];
+    const acts = {
+      ArrowLeft: () => this.moveCursor(-KEY_STEP),
+      ArrowRight: () => this.moveCursor(KEY_STEP),
+      "+": () => this.tell.zoom(middle - (max - min) / 4, middle + (max - min) / 4),
+      "-": () => this.tell.zoom(min - (max - min) / 2, max + (max - min) / 2),
+      Escape: () => this.tell.whole(),
+    };
+    if (!(event.key in acts) || event.ctrlKey || event.metaKey || event.altKey) return;
+    acts[event.key]();
+    event.preventDefault();
+  }
+
+  moveCursor(share) {
+    const { width, height } = this.plot.bbox;
+    const [wide, high] = [width / devicePixelRatio, height / devicePixelRatio];
+    const left = this.plot.cursor.left < 0 ? wide / 2 : this.plot.cursor.left + share * wide;
+    this.plot.setCursor({ left: Math.min(Math.max(left, 0), wide - 1), top: high / 2 });
+  }
+}
+
+const key = (line) => `${line.run} ${line.label}`;
+
+/** The value at an index of a joined table, or the last one before it. */
+function nearest(ys, index) {
+  for (let at = index; at >= 0; at--) if (ys[at] !== null && ys[at] !== undefined) return ys[at];
+  return null;
+}

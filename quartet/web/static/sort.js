@@ -1,0 +1,37 @@
+// Tables that sort by the column whose head is pressed: by data-value, or by the text as a number, or as a word.
+"use strict";
+
+for (const table of document.querySelectorAll("table[data-sortable]")) {
+  const [heads, body] = [[...table.tHead.rows[0].cells], table.tBodies[0]];
+
+  const keyOf = (row, column) => {
+    const cell = row.cells[column];
+    const text = cell.dataset.value ?? cell.textContent.trim();
+    const number = Number.parseFloat(text.replace(/[,≈\s]/g, ""));
+    return Number.isNaN(number) ? text : number;
+  };
+
+  const compare = (a, b) => {
+    if (typeof a === typeof b) return typeof a === "number" ? a - b : a.localeCompare(b);
+    return typeof a === "number" ? 1 : -1; // what is not known comes first when rising
+  };
+
+  const sortBy = (column) => {
+    const before = heads[column].getAttribute("aria-sort");
+    const words = !heads[column].classList.contains("num");
+    const rising = before === "descending" || (words && before !== "ascending"); // numbers: the largest first
+    const rows = [...body.rows].sort((a, b) => compare(keyOf(a, column), keyOf(b, column)) * (rising ? 1 : -1));
+    body.append(...rows);
+    for (const head of heads) head.removeAttribute("aria-sort");
+    heads[column].setAttribute("aria-sort", rising ? "ascending" : "descending");
+  };
+
+  for (const [column, head] of heads.entries()) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "sort";
+    button.append(...head.childNodes);
+    button.addEventListener("click", () => sortBy(column));
+    head.append(button);
+  }
+}

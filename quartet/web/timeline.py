@@ -1,0 +1,84 @@
+"""A window of spans as the timeline draws it: rows of modules and lanes, and how each module's time was shared out."""
+
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from quartet.observe.activities import ACTIVITIES, WAIT
+from quartet.observe.spans import Span, longest_of_each_row, read_spans
+
+MOST_SECONDS = 600.0
+"""A window is never longer."""
+MOST_SPANS, MOST_COUNTED_SPANS = 6000, 200_000
+"""So many are drawn, and so many at most count in the shares of the time."""
+_ORDER = ("manager", "trainer", "engine", "worker", "env")
+"""Those with one row first: no number of requests and sessions moves them out of sight."""
+
+
+def window(run_dir: Path, start: float, seconds: float) -> dict[str, Any]:
+    """Rows of spans that overlap [start, start + seconds), as JSON. Raises `RecordsError` for an older run."""
+    page = read_spans(run_dir, start, start + seconds, max_spans=MOST_COUNTED_SPANS)
+    lanes, drawn = _by_lane(page.spans), _by_lane(longest_of_each_row(page.spans, MOST_SPANS))
+    return {
+        "start": start,
+        "seconds": seconds,
+        "truncated": len(page.spans) > MOST_SPANS,
+        "rows": [
+            {"role": role, "lane": lane, "spans": [_drawn(span, start) for span in drawn[role, lane]]}
+            for role, lane in sorted(drawn, key=_place)
+        ],
+        "shares": [
+            {"role": role, "lanes": len(_lanes(lanes, role)), "activities": shares_of(lanes, role, start, seconds)}
+            for role in sorted({role for role, _ in lanes}, key=lambda role: _place((role, "")))
+        ],
+    }
+
+
+def shares_of(
+    lanes: dict[tuple[str, str], list[Span]], role: str, start: float, seconds: float
+) -> list[dict[str, Any]]:
+    """What a module's lanes did with the window: share of it by activity, waits by their reason, most first.
+
+    Spans that only enclose others are left out, so that nothing counts twice.
+    """
+    sums: dict[tuple[str, str], float] = defaultdict(float)
+    counted = _lanes(lanes, role)
+    for lane in counted:
+        for span in lanes[role, lane]:
+            if not (span.name in ACTIVITIES and ACTIVITIES[span.name].encloses):
+                inside = min(span.end, start + seconds) - max(span.start, start)
+                sums[span.name, span.reason] += max(inside, 0.0)
+    whole = seconds * len(counted)
+    shares = sorted(sums.items(), key=lambda item: -item[1])
+    return [
+        {"name": name, "reason": reason, "share": spent / whole, "waits": name == WAIT}
+        for (name, reason), spent in shares
+    ]
+
+
+def _by_lane(spans: list[Span]) -> dict[tuple[str, str], list[Span]]:
+    """By role and lane, each by start: what encloses others comes before them."""
+    lanes: dict[tuple[str, str], list[Span]] = defaultdict(list)
+    for span in sorted(spans, key=lambda span: (span.start, -span.seconds)):
+        lanes[span.role, span.lane].append(span)
+    return lanes
+
+
+def _drawn(span: Span, start: float) -> list[Any]:
+    """[offset in seconds, seconds, name, reason, trace, other fields]; offsets keep their microseconds in JSON."""
+    return [round(span.start - start, 6), round(span.seconds, 6), span.name, span.reason, span.trace, span.fields]
+
+
+def _lanes(lanes: dict[tuple[str, str], list[Span]], role: str) -> list[str]:
+    """The rows whose time is shared out: a module's sessions, or itself when it has none."""
+    own = [lane for owner, lane in lanes if owner == role]
+    return [lane for lane in own if lane] or own
+
+
+def _place(row: tuple[str, str]) -> tuple[Any, ...]:
+    """By module, then by the numbers in the lane's name."""
+    role, lane = row
+    kind = role.partition("-")[0]
+    numbers = [int(number) for number in re.findall(r"\d+", lane)]
+    return (_ORDER.index(kind) if kind in _ORDER else len(_ORDER), role, numbers, lane)

@@ -1,0 +1,186 @@
+"""The token strip: every response token with what is known of it, as text and as one of a few classes of colour."""
+
+import math
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from quartet.observe.token_values import unpacked
+from quartet.types import Call
+from quartet.web.training import Training
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+UNKNOWN = "–"
+
+
+class Measure(Struct, frozen=True, kw_only=True):
+    """One way to colour a strip. A value belongs to the first class whose bound it does not exceed."""
+
+    name: str
+    title: str
+    bounds: tuple[float, ...]
+    labels: tuple[str, ...]
+    """One per class: one more than bounds."""
+    scale: str
+    """`rising`: the last class stands out; `two-sided`: the middle one is plain."""
+    note: str
+
+    def class_of(self, value: float | None) -> str:
+        """Number of the class, or "" for what is not known."""
+        if value is None or math.isnan(value):
+            return ""
+        return str(sum(value > bound for bound in self.bounds))
+
+
+MEASURES = (
+    Measure(
+        name="logprob",
+        title="log-prob",
+        bounds=(0.105, 0.693, 2.303, 4.605),
+        labels=("above 90 %", "50 to 90 %", "10 to 50 %", "1 to 10 %", "below 1 %"),
+        scale="rising",
+        note="How likely the token was when it was sampled, in nats; the legend gives the probability.",
+    ),
+    Measure(
+        name="entropy",
+        title="entropy",
+        bounds=(0.1, 0.5, 1.0, 2.0),
+        labels=("below 0.1", "to 0.5", "to 1", "to 2", "above 2 nats"),
+        scale="rising",
+        note="How undecided the policy was at this token, in nats: as the engine said, else as the trainer found it.",
+    ),
+    Measure(
+        name="mask",
+        title="mask",
+        bounds=(0.5,),
+        labels=("trained", "left out"),
+        scale="rising",
+        note="Tokens that are too old, or that a choice of turns left out, do not count in the loss.",
+    ),
+    Measure(
+        name="advantage",
+        title="advantage",
+        bounds=(-1.0, -0.05, 0.05, 1.0),
+        labels=("below −1", "to −0.05", "about 0", "to 1", "above 1"),
+        scale="two-sided",
+        note="What the loss multiplies the token with: its rollout against the rest of the group.",
+    ),
+    Measure(
+        name="importance",
+        title="importance weight",
+        bounds=(0.5, 0.9, 1.1, 2.0),
+        labels=("below 0.5", "to 0.9", "about 1", "to 2", "above 2"),
+        scale="two-sided",
+        note="How much likelier the trainer found the token than the engine that sampled it, before the cap.",
+    ),
+    Measure(
+        name="version",
+        title="policy version",
+        bounds=(0, 1, 2, 3),
+        labels=("newest here", "1 older", "2 older", "3 older", "more"),
+        scale="rising",
+        note="The policy that sampled the token; one response can hold several.",
+    ),
+)
+
+
+class Token(Struct, frozen=True, kw_only=True):
+    """One response token, ready to be shown."""
+
+    text: str
+    token_id: int
+    shown: dict[str, str]
+    """Value by measure."""
+    classes: dict[str, str]
+    """Class of colour by measure, "" where the value is not known."""
+
+    @property
+    def visible(self) -> str:
+        """The text, with signs for what could not be seen: a line's end, nothing but spaces."""
+        return self.text.replace("\n", "↵\n") if self.text.strip(" ") else "␣" * len(self.text)
+
+    @property
+    def hint(self) -> str:
+        """All that is known of it, in one line."""
+        values = ", ".join(f"{measure.title} {self.shown[measure.name]}" for measure in MEASURES)
+        return f"{self.text!r}, token {self.token_id}: {values}"
+
+
+class Vocabulary:
+    """Texts of token ids, by the run's own policies; before the first and without any, the ids themselves.
+
+    The recipe's model is not looked at: in a copied run it can name any folder of the viewer's machine.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        # All policies of a run share one tokenizer.
+        files = sorted((run_dir / "policies").glob("v*/tokenizer.json"))
+        self._tokenizer = _tokenizer(files[0], files[0].stat().st_mtime_ns) if files else None
+
+    def piece(self, token_id: int) -> str:
+        """The text of one token."""
+        if self._tokenizer is None:
+            return f"#{token_id}"
+        return self._tokenizer.decode([token_id], skip_special_tokens=False)
+
+    def text(self, token_ids: list[int]) -> str:
+        """The text of many tokens, special ones too."""
+        if self._tokenizer is None:
+            return " ".join(f"#{token_id}" for token_id in token_ids)
+        return self._tokenizer.decode(token_ids, skip_special_tokens=False)
+
+
+def tokens_of(
+    call: Call, call_index: int, training: Training, vocabulary: Vocabulary, limit: int | None
+) -> list[Token]:
+    """The first `limit` response tokens of a call."""
+    kept = training.values.get(call_index)
+    old_T = unpacked(kept.logprobs) if kept else None
+    entropies = call.entropies or (unpacked(kept.entropies).tolist() if kept else [])
+    mask = training.trained.get(call_index) if training.trained else None
+    newest = max(call.versions, default=0)
+    tokens = []
+    for n, token_id in enumerate(call.response_ids[:limit]):
+        logprob = call.logprobs[n] if call.has_logprobs else None
+        version = call.versions[n] if n < len(call.versions) else None
+        old = float(old_T[n]) if old_T is not None else None
+        trained = None if training.trained is None else mask is not None and bool(mask[n])
+        values = {
+            "logprob": (logprob, None if logprob is None else -logprob),
+            "entropy": (entropies[n] if entropies else None,) * 2,
+            "advantage": (training.advantage,) * 2,
+            "importance": (_importance(old, logprob),) * 2,
+        }
+        shown = {name: _number(value) for name, (value, _) in values.items()}
+        classes = {m.name: m.class_of(values[m.name][1]) for m in MEASURES if m.name in values}
+        shown |= {"mask": UNKNOWN if trained is None else "trained" if trained else "left out"}
+        shown |= {"version": UNKNOWN if version is None else f"v{version}"}
+        classes |= {"mask": "" if trained is None else str(int(not trained))}
+        classes |= {"version": "" if version is None else str(min(newest - version, 4))}
+        tokens.append(Token(text=vocabulary.piece(token_id), token_id=token_id, shown=shown, classes=classes))
+    return tokens
+
+
+def _importance(old: float | None, sampled: float | None) -> float | None:
+    if old is None or sampled is None or math.isnan(old):
+        return None
+    return math.exp(min(old - sampled, 20.0))
+
+
+def _number(value: float | None) -> str:
+    if value is None or math.isnan(value):
+        return UNKNOWN
+    text = f"{value:.2f}".removeprefix("-")
+    return f"−{text}" if value < 0 and float(text) else text
+
+
+@lru_cache(maxsize=8)
+def _tokenizer(file: Path, changed_at_ns: int) -> "Tokenizer":
+    """Read anew when the file has changed."""
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_file(str(file))

@@ -1,0 +1,71 @@
+"""One run directory as the pages see it: read only, whether the run is at work, finished, or a copy."""
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from quartet.config import Recipe
+from quartet.data.ledger import Ledger
+from quartet.errors import LedgerError
+from quartet.observe.status import RunStatus, StatusReader
+from quartet.recipe_file import load_recipe
+from quartet.runtime.run_dir import CONFIG, supervisor_pid
+
+
+class ViewedRun:
+    """Safe to share between threads. Raises `LedgerError` when there is no run, `ConfigError` for a broken recipe."""
+
+    def __init__(self, run_dir: Path, name: str) -> None:
+        self.run_dir, self.name = run_dir, name
+        """`name` stands in addresses; no other run of the server has it."""
+        if not run_dir.is_dir():
+            raise LedgerError(f"no run at {run_dir}", "check the name; `quartet train RECIPE` makes a new run")
+        self.ledger = Ledger.view(run_dir)
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """The resolved recipe."""
+        return load_recipe(self.run_dir / CONFIG)
+
+    @property
+    def running(self) -> bool:
+        """Whether a supervisor works on it now, on this machine."""
+        return supervisor_pid(self.run_dir) is not None
+
+    def status(self) -> RunStatus:
+        """What every module does; at rest when nobody works on the run."""
+        status = StatusReader(self.run_dir, self.ledger, self.recipe).read()
+        return status if self.running else status.at_rest()
+
+    def summary(self) -> dict[str, Any] | None:
+        """What the last command wrote at its end; None before that."""
+        path = self.run_dir / "summary.json"
+        return json.loads(path.read_text()) if path.is_file() else None
+
+    def close(self) -> None:
+        self.ledger.close()
+
+
+def open_runs(run_dirs: Sequence[Path]) -> dict[str, ViewedRun]:
+    """The runs by name, which is the folder's; a second folder of the same name becomes `NAME-2`."""
+    runs: dict[str, ViewedRun] = {}
+    for run_dir in run_dirs:
+        folder = run_dir.resolve().name
+        names = (folder, *(f"{folder}-{n}" for n in range(2, len(run_dirs) + 2)))
+        name = next(name for name in names if name not in runs)
+        runs[name] = ViewedRun(run_dir, name)
+    return runs
+
+
+def viewed_run(request: Request) -> ViewedRun:
+    """The run that the address names. Raises 404 for a name that was not given on the command line."""
+    runs: dict[str, ViewedRun] = request.app.state.runs
+    name = request.path_params["run"]
+    if name not in runs:
+        raise HTTPException(404, f"no run named {name!r} is open here: {', '.join(runs)}")
+    return runs[name]

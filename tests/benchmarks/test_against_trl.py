@@ -1,0 +1,98 @@
+"""The comparison with TRL: everybody has the same conversation, and every contender's way through the code works."""
+
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from benchmarks import against_trl
+from benchmarks.trl_contenders.base import ROLLOUTS_PER_STEP, TURN_TOKENS, Job, Run, TrainStep
+from benchmarks.trl_contenders.conversation import CHAT_TEMPLATE
+from benchmarks.trl_contenders.ours import Ours, recipe_of
+from benchmarks.trl_contenders.start import conversation, make_start, speak
+from benchmarks.trl_contenders.theirs import THEIRS, TrlProcess
+from quartet.env.desk import BUTTONS
+from quartet.policy.load import load_tokenizer
+from quartet.rollout.renderer import Renderer
+
+TINY = {"hidden_size": 16, "num_layers": 1, "num_heads": 1}
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory) -> Path:
+    """Speaks the vocabulary and nothing else."""
+    return make_start(tmp_path_factory.mktemp("start"), steps=1, shape=TINY)
+
+
+def job(start: Path, contender: str) -> Job:
+    workload = against_trl.WORKLOADS / "step_0_ms.json"
+    return Job(contender=contender, policy=str(start), workload=str(workload), train_steps=2, seed=0, threads=1)
+
+
+def test_a_turn_has_as_many_tokens_as_the_benchmark_says(start):
+    renderer = Renderer(load_tokenizer(start))
+    assert {len(renderer.response(speak(button))) for button in BUTTONS} == {TURN_TOKENS}
+
+
+def test_a_conversation_has_the_same_token_ids_in_quartet_and_in_trl(start):
+    tokenizer, chat = load_tokenizer(start), conversation(seed=5)
+    renderer = Renderer(tokenizer)
+    ours = renderer.start(chat[0]["content"])
+    for said, seen in zip(chat[1::2], chat[2::2], strict=False):
+        ours = renderer.extend(ours, renderer.response(said["content"]), seen["content"])
+    roles = ["user", *["assistant", "tool"] * len(chat)]
+    messages = [message | {"role": role} for message, role in zip(chat[:-1], roles, strict=False)]
+    theirs = tokenizer.apply_chat_template(
+        messages, chat_template=CHAT_TEMPLATE, add_generation_prompt=True, return_dict=False
+    )
+    assert len(chat) > 4
+    assert ours == theirs
+
+
+def test_settings_are_shared(start):
+    recipe = recipe_of(job(start, "quartet"), train_steps=1)
+    assert recipe.rollouts_per_batch == ROLLOUTS_PER_STEP == recipe.env.sessions
+    assert (recipe.engine.dtype, recipe.filter.names) == ("float32", [])
+
+
+def test_rates_begin_after_the_warm_up():
+    steps = [TrainStep(ended=moment, reward=moment, generated_tokens=1) for moment in (100.0, 102.0, 104.0, 112.0)]
+    run = Run(steps)
+    assert run.rollouts_per_second(2) == 2 * ROLLOUTS_PER_STEP / 10
+    assert run.step_seconds(2) == [2.0, 8.0]
+    assert run.reward(2) == 108.0
+
+
+def test_every_contender_runs_at_every_delay_and_goes_first_in_some_repetition():
+    everybody = [Ours(), Ours(), Ours()]
+    runs = list(against_trl.in_turns(everybody, [0, 50], repetitions=3))
+    assert len(set(runs)) == len(runs) == 3 * 2 * 3
+    assert [contender for _, _, contender in runs[::6]] == everybody
+
+
+def test_a_python_without_trl_is_refused_with_advice(tmp_path):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 'ModuleNotFoundError: trl' >&2\nexit 1\n")
+    python.chmod(0o755)
+    with pytest.raises(click.ClickException, match=r"no TRL: ModuleNotFoundError: trl\n-> pip install"):
+        TrlProcess(str(python), threads=1)
+
+
+@pytest.mark.slow
+def test_quartet_trains_as_many_steps_as_it_is_asked_for(start, tmp_path):
+    run = Ours().run(job(start, "quartet"), tmp_path)
+    assert [step.ended for step in run.steps] == sorted(step.ended for step in run.steps)
+    assert len(run.steps) == 2
+    assert all(step.generated_tokens > 0 for step in run.steps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", THEIRS)
+def test_trl_trains_both_ways(start, name):
+    pytest.importorskip("trl")
+    process = TrlProcess(sys.executable, threads=1)
+    run = process.run(job(start, name))
+    process.close()
+    assert len(run.steps) == 2
+    assert all(step.generated_tokens > 0 for step in run.steps)

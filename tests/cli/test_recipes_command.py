@@ -1,0 +1,138 @@
+"""Recipes: found by name from any folder, also when they lie inside an installed package; and written by `init`."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from quartet.cli import cli
+from quartet.config import Recipe
+from quartet.env import ENVS
+from quartet.errors import QuartetError
+from quartet.recipe_file import load_recipe
+from quartet.recipe_template import ESSENTIAL
+from quartet.shipped import shipped_recipes
+
+REPOSITORY = Path(__file__).parents[2]
+POLICY = REPOSITORY / "recipes" / "miniwob" / "policy"
+
+
+def invoke(*arguments: object) -> str:
+    result = CliRunner().invoke(cli, list(map(str, arguments)), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def refused(*arguments: object) -> QuartetError:
+    error = CliRunner().invoke(cli, list(map(str, arguments))).exception
+    assert isinstance(error, QuartetError)
+    return error
+
+
+def test_every_shipped_recipe_is_listed_and_described():
+    listed = json.loads(invoke("recipes", "list", "--json"))
+    assert [one["name"] for one in listed] == list(shipped_recipes())
+    for one in listed:
+        assert one["summary"] and one["claim"].startswith("**Claim to be tested.**")
+        assert one["result"].startswith("**")
+        assert one["name"] in invoke("recipes")
+    shown = invoke("recipes", "describe", "dart")
+    assert "control.allocator" in shown and '"dynamic"' in shown
+    assert "Measured: nearly, 84.4 %" in invoke("recipes", "describe", "miniwob")
+
+
+def test_a_recipe_means_the_same_wherever_it_is_called_from(monkeypatch, tmp_path):
+    here = load_recipe(Path("miniwob"))
+    monkeypatch.chdir(tmp_path)
+    assert load_recipe(Path("miniwob")) == here == load_recipe(shipped_recipes()["miniwob"])
+    assert here.model.path == str(POLICY)
+    assert here.sft.data == str(POLICY.parent / "start.jsonl")
+
+
+def test_paths_begin_at_the_file_and_overrides_at_the_current_folder(tmp_path, monkeypatch):
+    file = tmp_path / "recipe.toml"
+    file.write_text('name = "x"\nmodel.path = "../policy"\nenv.name = "bandit"\nsft.data = "/data.jsonl"\n')
+    monkeypatch.chdir("/")
+    recipe = load_recipe(file, ["sft.output=out"])
+    assert recipe.model.path == str(tmp_path.parent / "policy")
+    assert (recipe.sft.data, recipe.sft.output, recipe.replay.demonstrations) == ("/data.jsonl", "/out", "")
+
+
+def test_an_installed_package_finds_its_recipes(tmp_path):
+    """The wheel's layout, as pyproject.toml maps it: `recipes/` inside the package, and no checkout around it."""
+    build = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert build["only-include"] == ["quartet", "recipes"]
+    ignored = shutil.ignore_patterns("__pycache__", "*.jsonl")
+    for folder in build["only-include"]:
+        target = tmp_path / "site" / build["sources"].get(folder, folder)
+        shutil.copytree(REPOSITORY / folder, target, ignore=ignored, dirs_exist_ok=True)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "quartet", "train", "dart", "--dry-run"],
+        env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
+        cwd=elsewhere,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "24 task families" in done.stdout
+
+
+@pytest.mark.parametrize("env", ENVS)
+@pytest.mark.parametrize("flags", [(), ("--every-knob",)])
+def test_a_written_recipe_is_trained_without_a_change(tmp_path, env, flags):
+    file = tmp_path / "my-run" / "recipe.toml"
+    invoke("init", file.parent, "--env", env, "--model", POLICY, *flags, "--set", "train.max_seconds=60")
+    plan = json.loads(invoke("train", file, "--dry-run", "--json"))
+    assert plan["families"] > 0
+    recipe = load_recipe(file)
+    assert (recipe.name, recipe.env.name, recipe.train.max_seconds) == ("my-run", env, 60)
+    assert (
+        recipe.engine.max_context_tokens == json.loads((POLICY / "config.json").read_text())["max_position_embeddings"]
+    )
+
+
+def test_its_comments_are_the_docstrings_of_the_knobs(tmp_path):
+    invoke("init", tmp_path, "--env", "bandit", "--model", POLICY, "--every-knob")
+    text = " ".join(line.lstrip("# ") for line in (tmp_path / "recipe.toml").read_text().splitlines())
+    described = 0
+    for info in Recipe.model_fields.values():
+        for knob in getattr(info.annotation, "model_fields", {}).values():
+            if knob.description and not hasattr(knob.annotation, "model_fields"):
+                assert " ".join(knob.description.split()) in text
+                described += 1
+    assert described > 80
+    for dotted in ESSENTIAL:
+        section, _, knob = dotted.rpartition(".")
+        model = Recipe.model_fields[section].annotation if section else Recipe
+        assert knob in model.model_fields, f"{dotted} is no knob any more"  # type: ignore[union-attr]
+
+
+def test_init_asks_nobody_without_a_terminal_and_replaces_nothing(tmp_path):
+    assert refused("init", tmp_path, "--model", POLICY).what == "--env is missing"
+    assert refused("init", tmp_path, "--env", "bandit").what == "--model is missing"
+    assert "Did you mean 'bandit'" in str(refused("init", tmp_path, "--env", "bandid", "--model", POLICY))
+    assert "no model at" in refused("init", tmp_path, "--env", "bandit", "--model", tmp_path).what
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "recipe.toml").write_text("mine")
+    assert "is there already" in refused("init", tmp_path, "--env", "bandit", "--model", POLICY).what
+    wrong = refused("init", tmp_path, "--env", "bandit", "--model", POLICY, "--force", "--set", "loss.name=ppo_clib")
+    assert "Did you mean 'ppo_clip'" in str(wrong)
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("recipe.toml", "mine")]
+
+
+def test_many_mistakes_are_one_screen(tmp_path):
+    file = tmp_path / "recipe.toml"
+    file.write_text(
+        'name = "x"\nmodel.path = "."\nenv.name = "bandit"\n[train]\n' + "".join(f"a{n} = 1\n" for n in range(40))
+    )
+    message = refused("train", file, "--dry-run").what
+    assert message.endswith("and 30 more") and message.count("\n") == 10

@@ -1,0 +1,204 @@
+"""Schedules and straggler rules: a run ends, loses nothing, and keeps the pace that its schedule promises."""
+
+import random
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from samples import finish, manager_of, plan, recipe, trainable_group
+from whole_run import Run
+
+from quartet.data.database import drop_database
+from quartet.data.ledger import AppendOutcome
+from quartet.data.schedule import SCHEDULES
+from quartet.data.schema import TrajectoryKind, rollouts, trajectories
+from quartet.data.straggler import make_straggler_rule
+from tests.postgresql import needs_postgresql, server_url
+
+MODES = [
+    ("rollout_wise", "redundancy"),
+    ("rollout_wise", "early_stop"),
+    ("task_wise", "continue"),
+    ("one_step_off", "continue"),
+    ("one_step_off", "redundancy"),
+    ("batch_synchronous", "continue"),
+    ("batch_synchronous", "early_stop"),
+    ("batch_synchronous", "april"),
+]
+EXACT_LAG = {"batch_synchronous": 0, "one_step_off": 1}
+
+
+@pytest.mark.parametrize("where", ["sqlite", pytest.param("postgresql", marks=needs_postgresql)])
+@pytest.mark.parametrize(("schedule", "rule"), MODES)
+@settings(max_examples=2, deadline=None, phases=[Phase.generate])  # a shorter run is not a simpler one
+@given(
+    max_lag=st.integers(1, 2),
+    groups_per_batch=st.integers(1, 3),
+    size=st.integers(2, 4),
+    sessions=st.integers(1, 8),
+    max_recycles=st.sampled_from([None, 0, 1, 4]),
+    seed=st.integers(0, 2**32),
+)
+def test_a_run_reaches_its_end(where, schedule, rule, max_lag, groups_per_batch, size, sessions, max_recycles, seed):
+    knobs = recipe(
+        env={"sessions": sessions},
+        control={"rollouts_per_group": size},
+        admission={"max_lag": max_lag, "schedule": schedule},
+        stragglers={"rule": rule, "april": {"max_recycles": max_recycles}, "early_stop": {"min_share": 0.0}},
+        train={"groups_per_batch": groups_per_batch, "max_train_steps": 8},
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run(Path(folder), knobs, random.Random(seed), "" if where == "sqlite" else server_url())
+        run.straggler_pace = 0.1
+        run.go()
+        totals = run.ledger.totals()
+        assert run.ledger.train_step() == 8
+        assert (totals.lost, totals.trained_twice) == (0, 0)
+        assert all(totals.dropped_by_reason)
+        assert run.ledger.check().findings == []
+        nothing_is_recycled_for_ever_nor_lost(run, knobs.max_recycles)
+        assert rule == "april" or not totals.attempts.get("partial", 0)
+        if rule != "april" and schedule in EXACT_LAG and not run.rolled_back:
+            assert max(run.lags) <= EXACT_LAG[schedule]
+        run.ledger.close()
+        drop_database(Path(folder) / "run")
+
+
+def nothing_is_recycled_for_ever_nor_lost(run: Run, max_recycles: int) -> None:
+    kept = sa.select(trajectories).where(trajectories.c.kind.in_([TrajectoryKind.FINAL, TrajectoryKind.PARTIAL]))
+    with run.ledger._database.read() as connection:
+        recycled = dict(connection.execute(sa.select(rollouts.c.id, rollouts.c.recycled)).all())  # type: ignore[arg-type]
+        records = connection.execute(kept.order_by(trajectories.c.id)).all()
+    assert all(count <= max_recycles for count in recycled.values())
+    partials = Counter(record.rollout_id for record in records if record.kind == TrajectoryKind.PARTIAL)
+    assert all(recycled[rollout_id] == count for rollout_id, count in partials.items())
+    assert sum(partials.values()) == run.outcomes[AppendOutcome.RECYCLED]
+    tokens: Counter[int] = Counter()
+    for record in records:
+        if record.kind == TrajectoryKind.PARTIAL or record.counted:
+            assert record.response_tokens >= tokens[record.rollout_id], "the next attempt has all tokens of this one"
+            tokens[record.rollout_id] = record.response_tokens
+
+
+def settled(ledger) -> None:
+    version = ledger.latest_policy().version
+    ledger.mark_settled(version, serving=version)
+
+
+def tick(manager) -> None:
+    while manager.tick():
+        pass
+
+
+def claim_batch(ledger, groups=2):
+    return ledger.claim_batch("t", groups, 1, "mask", 60)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "groups"), [("rollout_wise", 4), ("task_wise", 2), ("one_step_off", 4), ("batch_synchronous", 2)]
+)
+def test_how_many_groups_start(ledger, clock, schedule, groups):
+    """Batches of two groups of two, four sessions, max_lag 1."""
+    settled(ledger)
+    with manager_of(recipe(admission={"schedule": schedule}), ledger, clock) as manager:
+        tick(manager)
+        assert ledger.groups_ahead() == groups
+
+
+def test_a_group_of_its_own_sessions_starts_when_another_one_has_ended(ledger, clock):
+    with manager_of(recipe(admission={"schedule": "task_wise"}), ledger, clock) as manager:
+        tick(manager)
+        first, _, third, _ = ledger.claim_rollouts("w", 4, 60)
+        finish(ledger, first)
+        finish(ledger, third)
+        tick(manager)
+        assert ledger.queue_sizes().rollouts == {"queued": 0, "leased": 2}, "two sessions are idle"
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_when_weights_change(ledger, schedule):
+    rule, modes = make_straggler_rule(recipe()), SCHEDULES[schedule]
+    assert modes.may_take_weights(ledger, rule)
+    ledger.admit(plan(rollouts=1))
+    assert modes.may_take_weights(ledger, rule) == (not modes.between_batches)
+    (lease,) = ledger.claim_rollouts("w", 1, 60)
+    assert modes.may_take_weights(ledger, rule) == (not modes.between_batches)
+    finish(ledger, lease)
+    assert modes.may_take_weights(ledger, rule)
+
+
+def test_rests_from_a_full_batch_until_its_policy_is_served(ledger):
+    knobs = recipe(admission={"schedule": "batch_synchronous"}, stragglers={"rule": "april"})
+    rule, schedule = make_straggler_rule(knobs), SCHEDULES["batch_synchronous"]
+    settled(ledger)
+    trainable_group(ledger)
+    assert not rule.rests(ledger)
+    trainable_group(ledger)
+    assert rule.rests(ledger), "two groups are a batch"
+    batch = claim_batch(ledger)
+    assert rule.rests(ledger)
+    ledger.admit(plan(rollouts=1))
+    assert ledger.claim_rollouts("w", 1, 60, training=False) == []
+    ledger.commit_batch(batch, "p1", {})
+    assert rule.rests(ledger)
+    assert schedule.may_take_weights(ledger, rule), "a rollout that rests in the queue is not in the way"
+    settled(ledger)
+    assert not rule.rests(ledger)
+    assert not schedule.may_take_weights(ledger, rule)
+
+
+def test_a_batch_that_is_gone_ends_the_rest(ledger, clock):
+    """Nobody stored that there was one."""
+    knobs = recipe(admission={"schedule": "batch_synchronous"}, stragglers={"rule": "april"})
+    rule = make_straggler_rule(knobs)
+    settled(ledger)
+    for _ in range(2):
+        trainable_group(ledger, versions=(0,))
+    assert rule.rests(ledger)
+    for version in (1, 2):
+        with ledger._database.write() as connection:
+            ledger._insert_policy(connection, f"p{version}", train_step=0)
+    settled(ledger)
+    assert claim_batch(ledger) is None, "both are over the lag"
+    assert not rule.rests(ledger)
+
+
+def test_april_starts_more_groups_than_a_batch_has(ledger, clock):
+    april = {"rule": "april", "april": {"over_provision": 1.5}}
+    settled(ledger)
+    with manager_of(recipe(admission={"schedule": "batch_synchronous"}, stragglers=april), ledger, clock) as manager:
+        tick(manager)
+        assert ledger.groups_ahead() == 3
+
+
+@pytest.mark.parametrize("look", ["queue_sizes", "latest_is_settled"])
+def test_a_train_step_that_ends_between_two_looks_lets_nothing_start(ledger, clock, monkeypatch, look):
+    """What started then would be sampled from the policy before, with two batches in front of it."""
+    knobs = recipe(admission={"schedule": "one_step_off"})
+    settled(ledger)
+    for _ in range(2):
+        trainable_group(ledger)
+    with manager_of(knobs, ledger, clock) as manager:
+        tick(manager)
+        assert ledger.groups_ahead() == 4
+        batch, asked = claim_batch(ledger), getattr(ledger, look)
+        assert batch is not None
+
+        def ask_and_commit() -> object:
+            answer = asked()
+            monkeypatch.undo()
+            ledger.commit_batch(batch, "p1", {})
+            return answer
+
+        monkeypatch.setattr(ledger, look, ask_and_commit)
+        manager.tick()
+        assert ledger.groups_ahead() == 2, "the policy is not served yet"
+        for lease in ledger.claim_rollouts("w", 4, 60):
+            finish(ledger, lease, reward=float(lease.index))
+        settled(ledger)
+        tick(manager)
+        assert ledger.groups_ahead() == 4

@@ -1,0 +1,58 @@
+"""Every block of code in every page does what the page says."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from blocks import ROOT, SHOWN, Block, blocks, pages, use
+
+BLOCK_SECONDS = 600
+"""Far more than a block takes: the machine may be busy."""
+FIRST = ROOT / "docs" / "get-started.md"
+USED = [page for page in pages() if any(not b.slow and b.language not in SHOWN for b in blocks(page))]
+
+
+@pytest.fixture(scope="session")
+def first_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a reader has who has read Get started: a folder with the run that other pages look at."""
+    folder = clone(tmp_path_factory.mktemp("first"))
+    for block in blocks(FIRST):
+        if not block.slow:
+            use(block, folder, timeout_seconds=BLOCK_SECONDS)
+    return folder
+
+
+def clone(folder: Path) -> Path:
+    """A folder that looks like the root of a fresh clone, in which nothing can be spoilt."""
+    for entry in ROOT.iterdir():
+        if entry.name not in ("runs", "site", ".git"):
+            (folder / entry.name).symlink_to(entry)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2 * BLOCK_SECONDS)
+def test_get_started(first_run: Path) -> None:
+    assert (first_run / "runs" / "first" / "summary.json").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2 * BLOCK_SECONDS)
+@pytest.mark.parametrize("page", [page for page in USED if page != FIRST], ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page(page: Path, first_run: Path, tmp_path: Path) -> None:
+    folder = clone(tmp_path)
+    shutil.copy(first_run / "first.toml", folder)
+    shutil.copytree(first_run / "runs", folder / "runs", ignore=shutil.ignore_patterns("bells"))
+    for block in blocks(page):
+        if not block.slow:
+            use(block, folder, timeout_seconds=BLOCK_SECONDS)
+
+
+def slow_blocks() -> Iterator[Block]:
+    return (block for page in pages() for block in blocks(page) if block.slow)
+
+
+def test_only_commands_are_left_to_the_release() -> None:
+    """Python and recipes on a page are always tried."""
+    assert all(block.language == "bash" for block in slow_blocks())

@@ -1,0 +1,213 @@
+"""Every alarm rings at what it is for, says what to try, and is silent in a healthy run."""
+
+import time
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from benchmarks.bandit import bandit_recipe
+from quartet.data.ledger import Ledger
+from quartet.data.rows import Event
+from quartet.observe.alarms import RULES, Facts, read_alarms
+from quartet.observe.presence import Presence
+from quartet.observe.record import Recorder
+from quartet.observe.run_progress import TRAINING, run_progress
+from quartet.observe.sinks.run import BEAT_SECONDS, LOOK_SECONDS
+from quartet.observe.status import GIVEN_UP, NOT_STARTED, SILENT_AFTER_SECONDS, ModuleStatus, StatusReader
+from quartet.types import Purpose, RolloutPlan, Task
+from tests.data.samples import trajectory
+
+RECIPE = bandit_recipe(Path("policy"), train={"max_train_steps": 10, "max_seconds": 100.0})
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    ledger = Ledger.create(tmp_path)
+    ledger.register_initial_policy("policy")
+    ledger.enter_phase(TRAINING)
+    yield ledger
+    ledger.close()
+
+
+def module(name: str, **changed: object) -> ModuleStatus:
+    healthy = ModuleStatus(
+        module=name, state="working", waiting_for="", ends_when="", since_seconds=1, silent_seconds=0
+    )
+    return structs.replace(healthy, **changed)
+
+
+@pytest.fixture
+def healthy(ledger, tmp_path) -> Facts:
+    status = StatusReader(tmp_path, ledger, RECIPE).read()
+    return Facts(
+        recipe=RECIPE,
+        status=structs.replace(status, modules=[module("trainer"), module("worker")]),
+        events=[],
+        statuses={"completed": 180, "truncated_turns": 15, "error_env": 5},
+        verdicts={"": 40, "equal_rewards": 60},
+        metrics={"gap_k1_nats": 0.68, "entropy_nats": 0.3},
+        canary_gap_nats=1e-5,
+        free_megabytes=10_000,
+    )
+
+
+def rung(facts: Facts) -> list[str]:
+    alarms = [alarm for rule in RULES for alarm in rule(facts)]
+    assert all(alarm.what and alarm.advice for alarm in alarms)
+    return [alarm.kind for alarm in alarms]
+
+
+def with_modules(facts: Facts, *modules: ModuleStatus, **changed: object) -> Facts:
+    return structs.replace(facts, status=structs.replace(facts.status, modules=list(modules), **changed))
+
+
+def test_a_healthy_run_has_none(healthy):
+    assert rung(healthy) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind"),
+    [
+        ({"statuses": {"completed": 90, "error_env": 10}}, "error_env"),
+        ({"statuses": {"completed": 10, "error_agent": 20}}, "error_agent"),
+        ({"statuses": {"completed": 40, "truncated_turns": 60}}, "truncated_turns"),
+        ({"verdicts": {"": 4, "equal_rewards": 96}}, "groups_dropped"),
+        ({"canary_gap_nats": 0.2}, "gap"),
+        ({"metrics": {"entropy_nats": 0.001}}, "entropy"),
+        ({"free_megabytes": 300.0}, "disk"),
+        ({"events": [Event(time=0.0, kind="policy_refused", fields={"version": 3, "error": "gap"})]}, "policy_refused"),
+        ({"events": [Event(time=0.0, kind="module_died", fields={"module": "env", "last_words": "x"})] * 2}, "died"),
+    ],
+)
+def test_what_is_wrong_rings_one_alarm(healthy, changed, kind):
+    assert rung(structs.replace(healthy, **changed)) == [kind]
+
+
+def test_the_gap_is_that_of_the_canary_and_its_advice_is_not_what_is_set_already(healthy, ledger, tmp_path):
+    recorder = Recorder(tmp_path, "engine")
+    recorder.metric("engine", loaded_version=1, canary_gap_nats=0.2)
+    recorder.close()
+    status = StatusReader(tmp_path, ledger, RECIPE).read()
+    (alarm,) = read_alarms(tmp_path, ledger, RECIPE, status)
+    assert alarm.kind == "gap" and "0.200 nats" in alarm.what and "float32" not in alarm.advice
+    reduced = RECIPE.model_copy(update={"engine": RECIPE.engine.model_copy(update={"dtype": "bfloat16"})})
+    (alarm,) = read_alarms(tmp_path, ledger, reduced, status)
+    assert "engine.dtype = 'float32'" in alarm.advice
+
+
+def test_few_rollouts_are_not_judged(healthy):
+    assert rung(structs.replace(healthy, statuses={"error_env": 3}, verdicts={"equal_rewards": 3})) == []
+
+
+def test_a_silent_module_and_a_starving_trainer(healthy):
+    assert rung(with_modules(healthy, module("worker", silent_seconds=30.0))) == ["silent"]
+    assert rung(with_modules(healthy, module("trainer", waiting_for="2 trainable groups", since_seconds=200.0))) == [
+        "starving"
+    ]
+    assert rung(with_modules(healthy, module("trainer", waiting_for="2 trainable groups", since_seconds=20.0))) == []
+
+
+def test_nobody_starves_once_training_is_over(healthy):
+    """What the trainer said last stays in its row while the last evaluation runs."""
+    told = module("trainer", waiting_for="2 trainable groups", since_seconds=200.0, silent_seconds=76.0)
+    assert rung(with_modules(healthy, told, phase="evaluating after 10")) == []
+
+
+def test_a_trainer_that_is_held_back_is_not_starving(healthy):
+    """With `admission.on_late` "wait" it has a batch, and no limit on that wait ends the run."""
+    waiting_for = "unfinished groups that the next policy would make too old"
+    assert rung(with_modules(healthy, module("trainer", waiting_for=waiting_for, since_seconds=900.0))) == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "knob", "other"),
+    [
+        ("equal_rewards", "control.sampler", "filter"),
+        ("overlong", "filter.overlong.max_response_tokens", "too easy"),
+        ("broken", "filter.broken.max_error_share", "too easy"),
+        ("over_lag", "admission.max_lag", "too easy"),
+        ("damaged", "quartet ledger check", "too easy"),
+        ("a_filter_of_ones_own", "filter.names", "too easy"),
+    ],
+)
+def test_what_to_try_depends_on_why_groups_are_dropped(healthy, reason, knob, other):
+    facts = structs.replace(healthy, verdicts={reason: 100})
+    (alarm,) = [alarm for rule in RULES for alarm in rule(facts)]
+    assert reason in alarm.what and knob in alarm.advice and other not in alarm.advice
+
+
+def test_the_trainer_is_not_missed_while_a_policy_is_evaluated(healthy):
+    gone = module("trainer", silent_seconds=500.0)
+    assert rung(with_modules(healthy, gone, phase="evaluating after 10")) == []
+    assert rung(with_modules(healthy, gone)) == ["silent"]
+
+
+def test_modules_that_nobody_expects_are_not_missed(ledger, tmp_path):
+    """An engine and a sink of a former start, and a sink that was given up."""
+    recipe = bandit_recipe(Path("policy"), observe={"sinks": ["tensorboard", "prometheus"]})
+    late = Ledger.open(tmp_path, clock=lambda: time.time() - 100)
+    for name in ("engine", "engine-2", "sink-wandb", "sink-tensorboard", "sink-prometheus"):
+        Presence(late, name)
+    late.close()
+    ledger.set_value(GIVEN_UP, ["sink-tensorboard"])
+    status = StatusReader(tmp_path, ledger, recipe).read()
+    silent = [alarm.what.split()[0] for alarm in read_alarms(tmp_path, ledger, recipe, status)]
+    assert silent == ["engine", "sink-prometheus"]
+    assert {one.module for one in status.modules if status.absence(one) not in ("", NOT_STARTED)} == {
+        "engine-2",
+        "sink-wandb",
+        "sink-tensorboard",
+    }
+
+
+def test_a_sink_at_work_is_never_taken_for_silent():
+    assert BEAT_SECONDS + LOOK_SECONDS < SILENT_AFTER_SECONDS
+
+
+def test_facts_come_from_the_newest_rows(ledger, tmp_path):
+    task = Task(env="bandit", family="fixed", seed=1)
+    ledger.admit(RolloutPlan(task=task, num_rollouts=2, max_turns=1))
+    for lease in ledger.claim_rollouts("w", 2, 60):
+        ledger.append(lease, trajectory(task, reward=1.0), 3)
+    assert ledger.recent_statuses(1) == {"completed": 1}
+    assert ledger.recent_statuses(9) == {"completed": 2}
+    assert ledger.recent_verdicts(9) == {}
+    (group_id,) = ledger.closable(180.0)
+    ledger.close_group(group_id)
+    ledger.drop_group(group_id, "equal_rewards")
+    assert ledger.recent_verdicts(9) == {"equal_rewards": 1}
+    assert ledger.newest_train_metrics() == {}
+    ledger.event("module_died", module="env", code=1, last_words="out of memory")
+    Presence(ledger, "worker")
+    alarms = read_alarms(tmp_path, ledger, RECIPE, StatusReader(tmp_path, ledger, RECIPE).read())
+    assert [(alarm.kind, "out of memory" in alarm.what) for alarm in alarms] == [("died", True)]
+
+
+def test_progress_is_towards_the_limit_that_comes_first(ledger):
+    ledger.set_value("training_seconds", 50.0)
+    by_time = run_progress(RECIPE, ledger, TRAINING, 2)
+    assert by_time is not None and (by_time.share, by_time.seconds_left) == (0.5, 50.0)
+    assert "train.max_seconds" in by_time.what
+    by_steps = run_progress(RECIPE, ledger, TRAINING, 8)
+    assert by_steps is not None and by_steps.share == 0.8 and by_steps.seconds_left == pytest.approx(12.5)
+    assert run_progress(RECIPE, ledger, "not started", 0) is None
+
+
+def test_progress_begins_with_the_time(ledger):
+    far = bandit_recipe(Path("policy"), train={"max_train_steps": 100_000, "max_seconds": 3600.0})
+    progress = run_progress(far, ledger, TRAINING, 0)
+    assert progress is not None and progress.what == "0 of 3,600 s (train.max_seconds)"
+
+
+def test_progress_of_an_evaluation_counts_its_episodes(ledger):
+    tasks = [Task(env="bandit", family="fixed", seed=seed) for seed in range(4)]
+    plans = [
+        RolloutPlan(task=task, num_rollouts=1, max_turns=1, purpose=Purpose.EVAL, tag="before/greedy") for task in tasks
+    ]
+    assert run_progress(RECIPE, ledger, "evaluating before", 0) is None
+    ledger.admit_evaluation("before/greedy", plans)
+    lease = ledger.claim_rollouts("w", 1, 60)[0]
+    ledger.append(lease, trajectory(lease.task, reward=1.0), 3)
+    progress = run_progress(RECIPE, ledger, "evaluating before", 0)
+    assert progress is not None and (progress.share, progress.what) == (0.25, "1 of 4 episodes")

@@ -1,0 +1,152 @@
+"""A vLLM server as a child: it starts, is watched, and leaves nothing behind."""
+
+import asyncio
+import importlib.util
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from engine_kinds import VLLM_ARGUMENTS, engine_recipe, needs_vllm
+from engine_models import make_model, make_requests, publish
+from test_engine_process import commit
+
+from quartet.config import Recipe
+from quartet.data.ledger import Ledger
+from quartet.errors import CheckpointError, EngineError, SetupError
+from quartet.rollout.engine.http import HttpEngine
+from quartet.rollout.engine.remote.server import ServerRefusedError
+from quartet.rollout.engine.server import run_engine
+from quartet.rollout.engine.vllm.engine import VllmEngine, open_vllm
+from quartet.types import Policy
+
+
+def first_policy(folder: Path) -> Policy:
+    return Policy(version=0, path=str(publish(make_model("qwen3_tied"), folder / "policy")), train_step=0)
+
+
+def interpreter(folder: Path, script: str) -> str:
+    """A program that stands where an interpreter would."""
+    file = folder / "python"
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+    return str(file)
+
+
+def recipe_with(python: str, **vllm: object) -> Recipe:
+    return engine_recipe("vllm", vllm={"python": python, **vllm})
+
+
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")
+async def test_without_vllm_the_run_ends_and_says_how_to_get_it(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match=r"quartet-rl\[vllm\]"):
+        await open_vllm(recipe_with(sys.executable), first_policy(tmp_path), tmp_path / "log")
+
+
+async def test_a_server_that_dies_at_once_is_not_waited_for(tmp_path: Path) -> None:
+    python = interpreter(tmp_path, "echo no memory left >&2; exit 7")
+    with pytest.raises(SetupError, match="vLLM ended with code 7: no memory left"):
+        await open_vllm(recipe_with(python), first_policy(tmp_path), tmp_path / "log")
+
+
+async def test_a_server_that_never_answers_is_ended(tmp_path: Path) -> None:
+    python = interpreter(tmp_path, f"echo $$ > {tmp_path}/pid; sleep 600 & wait")
+    with pytest.raises(SetupError, match="did not answer within"):
+        await open_vllm(recipe_with(python, start_timeout_seconds=1.0), first_policy(tmp_path), tmp_path / "log")
+    assert not alive_in_group(int((tmp_path / "pid").read_text()))
+
+
+@pytest.mark.vllm
+@needs_vllm
+@pytest.mark.timeout(600)
+async def test_the_engine_process_starts_it_follows_the_ledger_and_ends_it(tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path)
+    ledger.register_initial_policy(first_policy(tmp_path).path)
+    stop = asyncio.Event()
+    recipe = engine_recipe("vllm", vllm={"arguments": VLLM_ARGUMENTS})
+    process = asyncio.create_task(run_engine(recipe, tmp_path, stop))
+    await until(lambda: bool(ledger.module_url("engine")) or process.done())
+    engine = HttpEngine(lambda: ledger.module_url("engine"))
+    assert set((await engine.generate(make_requests(1)[0])).versions) == {0}
+    commit(ledger, str(publish(make_model("qwen3_tied", seed=1), tmp_path / "p1")))
+    async with asyncio.timeout(60):
+        while await engine.version() != 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    assert set((await engine.generate(make_requests(1)[0])).versions) == {1}
+    stop.set()
+    await process
+    await engine.close()
+    ledger.close()
+
+
+@pytest.mark.vllm
+@needs_vllm
+@pytest.mark.timeout(600)
+async def test_a_server_that_is_killed_fails_its_requests_and_the_health_check(tmp_path: Path) -> None:
+    recipe = engine_recipe("vllm", vllm={"arguments": VLLM_ARGUMENTS})
+    engine = await open_vllm(recipe, first_policy(tmp_path), tmp_path / "log")
+    requests = [asyncio.create_task(engine.generate(request)) for request in make_requests(4)]
+    await asyncio.sleep(0)
+    group = server_group(engine)
+    os.kill(group, signal.SIGKILL)
+    outcomes = await asyncio.gather(*requests, return_exceptions=True)
+    assert all(isinstance(outcome, EngineError) for outcome in outcomes)
+    await until(lambda: engine._process is not None and engine._process._process.poll() is not None)
+    with pytest.raises(EngineError, match="vLLM ended with code -9"):
+        await engine.version()
+    await engine.close()
+    assert not alive_in_group(group)
+
+
+@pytest.mark.vllm
+@needs_vllm
+@pytest.mark.timeout(600)
+async def test_a_policy_with_a_biased_output_projection_is_served_faithfully(vllm_url: str, tmp_path: Path) -> None:
+    """Policies that Quartet makes have it. vLLM's own Qwen drops it; the code of transformers, which it can use, does
+    not. A server by URL that drops it is found out, and told what it lacks."""
+    model = make_model("qwen3_tied_biased")
+    policy = Policy(version=0, path=str(publish(model, tmp_path / "p0")), train_step=0)
+    with pytest.raises(CheckpointError, match="model-impl"):
+        await open_vllm(engine_recipe("vllm", vllm={"url": vllm_url}), policy, tmp_path / "log")
+    engine = await open_vllm(engine_recipe("vllm", vllm={"arguments": VLLM_ARGUMENTS}), policy, tmp_path / "log")
+    try:
+        load = await engine.load_policy(publish(make_model("qwen3_tied_biased", seed=1), tmp_path / "p1"), 1)
+        assert load.canary_gap is not None and load.canary_gap < 1e-3
+        assert set((await engine.generate(make_requests(1)[0])).versions) == {1}
+    finally:
+        await engine.close()
+
+
+@pytest.mark.vllm
+@needs_vllm
+async def test_a_call_that_the_worker_refuses_leaves_it_alive(vllm_url: str, tmp_path: Path) -> None:
+    engine = await open_vllm(engine_recipe("vllm", vllm={"url": vllm_url}), first_policy(tmp_path), tmp_path / "log")
+    with pytest.raises(ServerRefusedError):
+        await engine._command("/collective_rpc", {"method": "no_such_method", "args": []})
+    assert (await engine.generate(make_requests(1)[0])).token_ids
+    await engine.close()
+
+
+def alive_in_group(group: int) -> list[int]:
+    """Process ids; who has died and waits to be reaped does not count."""
+    alive = []
+    for process in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess, ProcessLookupError):
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                alive.append(process.pid)
+    return alive
+
+
+def server_group(engine: VllmEngine) -> int:
+    assert engine._process is not None
+    return engine._process._process.pid
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(300):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.1)

@@ -1,0 +1,167 @@
+"""Recalls on a real worker and ledger: who is not wanted stops in mid-response, and goes on from there later."""
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+from scripted_engine import ScriptedEngine
+from worker_bench import TOKENIZER, Bench, until
+
+from quartet.data.schema import trajectories
+from quartet.types import FinishReason, Purpose
+
+WHOLE = TOKENIZER("click left [1]", add_special_tokens=False)["input_ids"] + [TOKENIZER.eos_token_id]
+APRIL = {
+    "admission": {"schedule": "batch_synchronous"},
+    "stragglers": {"rule": "april"},
+    "train": {"groups_per_batch": 1},
+    "control": {"rollouts_per_group": 2},
+}
+
+
+class SlowEngine(ScriptedEngine):
+    """Where the script says `slow`, it samples two tokens and then nothing until it is told to stop."""
+
+    version_served = 0
+
+    def __init__(self, tokenizer, script) -> None:
+        super().__init__(tokenizer, script)
+        self.slow: dict[str, asyncio.Event] = {}
+
+    async def generate(self, request):
+        self.requests.append(request)
+        known = max(k for k in range(len(WHOLE)) if request.prompt_ids[len(request.prompt_ids) - k :] == WHOLE[:k])
+        rest = self.result("click left [1]", version=self.version_served)
+        if self.script(request, len(self.requests) - 1) != "slow":
+            return cut(rest, known, len(WHOLE))
+        self.slow[request.request_id] = asyncio.Event()
+        await self.slow[request.request_id].wait()
+        return replace(cut(rest, known, known + 2), finish_reason=FinishReason.ABORT)
+
+    async def abort(self, request_id):
+        self.slow.pop(request_id, asyncio.Event()).set()
+
+
+def cut(result, start, end):
+    return replace(
+        result,
+        token_ids=result.token_ids[start:end],
+        logprobs=result.logprobs[start:end],
+        entropies=result.entropies[start:end],
+        versions=result.versions[start:end],
+    )
+
+
+class Script:
+    """`slow` where the test says so: by the request's place in its rollout's conversation."""
+
+    def __init__(self, *calls: str) -> None:
+        self.calls = set(calls)
+
+    def __call__(self, request, index):
+        return "slow" if request.request_id.split("/", 1)[1] in self.calls else ""
+
+
+def fill_a_batch(bench: Bench) -> None:
+    """What the data manager does when the other group has ended."""
+    (group_id,) = bench.ledger.closable(1e9)
+    bench.ledger.close_group(group_id)
+    members = [member.rollout_id for member in bench.ledger.load_group(group_id).members]
+    bench.ledger.make_trainable(group_id, members, 1)
+
+
+def train(bench: Bench) -> None:
+    batch = bench.ledger.claim_batch("t", 1, 2, "mask", 60)
+    assert batch is not None
+    bench.ledger.commit_batch(batch, "p", {})
+
+
+def served(bench: Bench, version: int) -> None:
+    bench.engine.version_served = version
+    bench.ledger.mark_settled(version, serving=version)
+
+
+def attempts(bench: Bench) -> dict[str, int]:
+    return bench.ledger.totals().attempts
+
+
+async def test_an_unfinished_rollout_rests_while_a_batch_is_trained_and_goes_on_in_mid_response(tmp_path):
+    """Rollout 2 takes three turns and is cut in the second one."""
+    bench = Bench(tmp_path, Script("2.1/1"), engine=SlowEngine, sections=APRIL)
+    served(bench, 0)
+    bench.admit()
+    group_id = bench.admit(turns=3)
+    async with bench.running():
+        await until(lambda: attempts(bench) == {"final": 1} and bench.engine.slow)
+        fill_a_batch(bench)
+        await until(lambda: attempts(bench) == {"final": 1, "partial": 1})
+        await until(lambda: bench.waits_for() == ("waiting", "the next policy"))
+        assert bench.ledger.queue_sizes().rollouts == {"queued": 1, "leased": 0}
+        train(bench)
+        await asyncio.sleep(0.05)
+        assert bench.ledger.queue_sizes().rollouts["queued"] == 1, "the engine does not serve it yet"
+        served(bench, 1)
+        await until(lambda: attempts(bench) == {"final": 2, "partial": 1})
+    (member,) = bench.ledger.load_group(group_id).members
+    calls = member.trajectory.calls
+    assert [call.response_ids for call in calls] == [WHOLE] * 3
+    old = len(WHOLE)
+    assert [call.versions for call in calls] == [[0] * old, [0] * 2 + [1] * (old - 2), [1] * old]
+    assert (member.trajectory.reward, len(member.trajectory.turns)) == (1.0, 3)
+    asked = [request.request_id.split("/", 1)[1] for request in bench.engine.requests]
+    assert sorted(asked) == ["1.1/0", "2.1/0", "2.1/1", "2.2/1", "2.2/2"], "the first turn was not sampled again"
+    assert bench.ledger.check(max_lag=2).findings == []
+
+
+async def test_a_rollout_that_is_recalled_too_often_is_evicted(tmp_path):
+    stragglers = {"stragglers": {"rule": "april", "april": {"max_recycles": 0}}}
+    bench = Bench(tmp_path, Script("2.1/0"), engine=SlowEngine, sections=APRIL | stragglers)
+    served(bench, 0)
+    bench.admit()
+    bench.admit()
+    async with bench.running():
+        await until(lambda: attempts(bench) == {"final": 1} and bench.engine.slow)
+        fill_a_batch(bench)
+        await until(lambda: attempts(bench) == {"final": 1, "evicted": 1})
+    assert bench.ledger.status_counts() == {"cancelled": 1, "completed": 1}
+
+
+async def test_an_evaluation_goes_on_while_training_rests(tmp_path):
+    bench = Bench(tmp_path, Script("1.1/0"), engine=SlowEngine, sections=APRIL)
+    served(bench, 0)
+    bench.admit(purpose=Purpose.EVAL)
+    bench.admit()
+    async with bench.running():
+        await until(lambda: attempts(bench) == {"final": 1} and bench.engine.slow)
+        fill_a_batch(bench)
+        bench.admit(purpose=Purpose.EVAL)
+        await until(lambda: bench.ledger.status_counts() == {"completed": 2})
+        assert set(bench.engine.slow) == {f"{bench.worker._runner.name}/1.1/0"}
+
+
+async def test_who_does_not_make_the_group_gives_its_session_to_the_next(tmp_path):
+    """Three sessions, two of them with rollouts that nobody waits for any more."""
+    bench = Bench(tmp_path, Script("2.1/0", "3.1/0"), engine=SlowEngine)
+    group_id = bench.admit(rollouts=3, enough=1)
+    async with bench.running():
+        await until(lambda: attempts(bench) == {"final": 1} and len(bench.engine.slow) == 2)
+        assert bench.ledger.closable(1e9) == [group_id]
+        bench.ledger.close_group(group_id)
+        await until(lambda: attempts(bench) == {"final": 1, "late": 2})
+        bench.admit(rollouts=3)
+        await until(lambda: attempts(bench).get("final") == 4)
+    with bench.ledger._database.read() as connection:
+        late = connection.execute(trajectories.select().where(trajectories.c.kind == "late")).all()
+    assert [(row.status, row.response_tokens, row.counted) for row in late] == [("cancelled", 2, False)] * 2
+
+
+@pytest.mark.parametrize("rule", ["continue", "redundancy", "early_stop"])
+async def test_only_april_rests(tmp_path, rule):
+    sections = APRIL | {"stragglers": {"rule": rule}}
+    bench = Bench(tmp_path, Script(), engine=SlowEngine, sections=sections)
+    bench.admit()
+    async with bench.running():
+        await until(lambda: attempts(bench) == {"final": 1})
+        fill_a_batch(bench)
+        bench.admit()
+        await until(lambda: attempts(bench) == {"final": 2})

@@ -1,0 +1,81 @@
+"""A rollout worker on a real ledger, with everything around it."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from scripted_engine import ScriptedEngine, make_tokenizer
+
+from quartet.config import Recipe
+from quartet.data.ledger import Ledger
+from quartet.env.bandit import BanditPool
+from quartet.observe.presence import Presence
+from quartet.observe.record import Recorder
+from quartet.recipe_file import parse_recipe
+from quartet.rollout.renderer import Renderer
+from quartet.rollout.worker import RolloutWorker
+from quartet.types import Purpose, RolloutPlan, Task
+
+TOKENIZER = make_tokenizer()
+
+
+class Bench:
+    """A worker with everything around it."""
+
+    def __init__(self, folder: Path, script, *, engine=ScriptedEngine, sections=None, **rollout) -> None:
+        data = {
+            "name": "bench",
+            "model": {"path": "none"},
+            "env": {"name": "bandit", "sessions": 3},
+            "rollout": {"max_turns": 4, "max_attempts": 3, **rollout},
+            **(sections or {}),
+        }
+        self.recipe: Recipe = parse_recipe(data, "test")
+        self.now = 1000.0
+        self.ledger = Ledger.create(folder / "run", clock=lambda: self.now)
+        self.ledger.register_initial_policy("none")
+        self.folder = folder / "run"
+        self.recorder = Recorder(self.folder, "worker")
+        self.engine = engine(TOKENIZER, script)
+        self.pool = BanditPool(self.recipe.env)
+        self.worker = RolloutWorker(
+            self.recipe,
+            self.ledger,
+            self.engine,
+            self.pool,
+            Renderer(TOKENIZER),
+            self.recorder,
+            Presence(self.ledger, "worker", interval_seconds=0.0),
+        )
+
+    def admit(
+        self, rollouts: int = 1, family="fixed", seed=0, max_turns=4, enough=None, purpose=Purpose.TRAIN, **params
+    ) -> int:
+        task = Task(env="bandit", family=family, seed=seed, params=params)
+        plan = RolloutPlan(task=task, num_rollouts=rollouts, max_turns=max_turns, enough=enough, purpose=purpose)
+        return self.ledger.admit(plan)
+
+    def waits_for(self) -> tuple[str, str]:
+        (row,) = self.ledger.modules()
+        return row.state, row.waiting_for
+
+    def kinds(self) -> list[str]:
+        return [event.kind for event in self.ledger.events()]
+
+    @asynccontextmanager
+    async def running(self):
+        stop = asyncio.Event()
+        task = asyncio.create_task(self.worker.run(stop))
+        try:
+            yield
+        finally:
+            stop.set()
+            await asyncio.wait_for(task, 10)
+
+
+async def until(condition) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            if condition():
+                return
+            await asyncio.sleep(0.01)

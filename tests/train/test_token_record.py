@@ -1,0 +1,70 @@
+"""What the trainer keeps of each token is what the model says of it, at the token it belongs to."""
+
+import numpy as np
+import pytest
+import torch
+from tiny_batches import make_batch, make_call, make_model, make_trajectory
+
+from quartet.observe.token_values import CallValues, unpacked
+from quartet.train.advantage import make_advantage
+from quartet.train.packing import pack_batch
+from quartet.train.step import Learner
+from quartet.train.token_record import TokenRecord
+from quartet.types import Batch, Call
+
+
+def nothing() -> None:
+    pass
+
+
+def groups_of_two() -> Batch:
+    """Two groups; prompts of the first are shared, and its second call was sampled by an older policy."""
+    first = [
+        make_trajectory([make_call([1, 2], [3, 4]), make_call([5], [pick, 7, 8], version=-9)], float(pick == 6))
+        for pick in (6, 9)
+    ]
+    second = [make_trajectory([make_call([11, 12, 13], [pick])], float(pick == 14)) for pick in (14, 15)]
+    return make_batch([first, second])
+
+
+def kept(batch: Batch, recipe, **train) -> dict[tuple[int, int], CallValues]:
+    setting = recipe(train={"minibatches": 2, "epochs": 2, "learning_rate": 0.01} | train)
+    learner = Learner(make_model(), setting)
+    branches = pack_batch(batch, make_advantage(setting.advantage), max_lag=3).branches
+    record = TokenRecord(batch)
+    learner.update(learner.plan(branches, 1, nothing), nothing, record.see)
+    return {(call.rollout_id, call.call_index): call for call in record.calls()}
+
+
+@torch.no_grad()
+def truth(call: Call) -> np.ndarray:
+    """[num_response_tokens] log-probs under the weights before the step, one plain forward pass."""
+    ids = torch.tensor([call.prompt_ids + call.response_ids])
+    logprobs_LV = make_model()(ids).logits[0].log_softmax(-1)
+    start = len(call.prompt_ids) - 1
+    return np.array([float(logprobs_LV[start + n, token]) for n, token in enumerate(call.response_ids)])
+
+
+@pytest.mark.parametrize("max_tokens", [8, 4096])
+def test_values_are_those_of_the_token_before_the_step(recipe, max_tokens):
+    batch = groups_of_two()
+    found = kept(batch, recipe, max_tokens_per_microbatch=max_tokens)
+    for group in batch.groups:
+        for member in group.members:
+            for index, call in enumerate(member.trajectory.calls):
+                if call.versions[0] == 0:
+                    logprobs = unpacked(found[member.rollout_id, index].logprobs)
+                    assert logprobs == pytest.approx(truth(call), abs=2e-3)  # kept in half precision
+    assert len(found) == 4  # the other two calls are too old
+
+
+def test_a_token_that_was_not_trained_has_no_values(recipe):
+    batch = groups_of_two()
+    calls = batch.groups[0].members[0].trajectory.calls
+    mixed = make_call([5], [6, 7, 8])
+    mixed.versions[1] = -9
+    calls[1] = mixed
+    found = kept(batch, recipe)[0, 1]
+    assert np.isnan(unpacked(found.logprobs)).tolist() == [False, True, False]
+    assert np.isnan(unpacked(found.entropies)).tolist() == [False, True, False]
+    assert (unpacked(found.entropies)[[0, 2]] > 0).all()

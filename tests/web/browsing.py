@@ -1,0 +1,44 @@
+"""A server, and pages of it in a real browser."""
+
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from playwright.async_api import Browser, Page
+
+from quartet.web.app import build_app
+from quartet.web.serve import listen
+
+
+@contextmanager
+def served(*run_dirs: Path) -> Iterator[str]:
+    """The address of a server that shows these runs."""
+    listener = listen("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(build_app(run_dirs), log_level="warning", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@asynccontextmanager
+async def opened(browser: Browser, url: str, **options: Any) -> AsyncIterator[Page]:
+    """A page, with everything its scripts have asked for; whatever it complained about fails the test."""
+    context = await browser.new_context(**options)
+    page, complaints = await context.new_page(), list[str]()
+    page.on(
+        "console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None
+    )
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("requestfailed", lambda request: complaints.append(f"{request.url} failed"))
+    await page.goto(url)
+    await page.wait_for_load_state("networkidle")
+    yield page
+    assert complaints == []
+    await context.close()

@@ -1,0 +1,155 @@
+"""The trajectory viewer and the timeline in a real browser."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Page, expect
+
+from quartet.observe.record import Recorder as SpanRecorder
+from quartet.observe.spans import Span
+from quartet.runtime.run_dir import RunLock
+from tests.web.browsing import opened, served
+from tests.web.recorded import record, trajectory
+
+FIRST_LANE = 57
+"""Pixels from the top of the canvas: the axis, the module's name, half a lane."""
+NOW = 1_800_000_000.0
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory) -> Iterator[str]:
+    folder: Path = tmp_path_factory.mktemp("viewer") / "run"
+    ledger = record(folder)
+    recorder = SpanRecorder(folder, "worker", clock=lambda: NOW + 1)
+    for number in range(3):
+        span = Span(start=NOW, seconds=1.0, name="generate", lane=f"session {number}", trace=f"rollout {number + 1}.1")
+        recorder.finished(span)
+    recorder.close()
+    with served(folder) as server:
+        yield f"{server}/runs/run"
+    ledger.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def rollout(address, browser) -> AsyncIterator[Page]:
+    async with opened(browser, f"{address}/rollouts/2") as page:
+        yield page
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("page_name", ["rollouts/2", "rollouts/7", "rollouts/2/turns/1", "family?name=left"])
+async def test_a_page_is_whole_on_a_phone_and_can_be_read_by_all(address, browser, page_name, theme):
+    options = {"color_scheme": theme, "viewport": {"width": 360, "height": 740}}
+    async with opened(browser, f"{address}/{page_name}", **options) as page:
+        too_wide = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        found = await Axe().run(page)
+    assert too_wide == 0
+    assert found.violations_count == 0, found.generate_report()
+
+
+async def test_the_click_is_drawn_where_it_went(rollout):
+    """The picture has 4 x 3 pixels, and the first turn clicked at (2, 1): in the middle, a third down."""
+    figure = rollout.locator("#turn-1 [data-picture]")
+    await expect(figure.locator(".dot")).to_have_count(1)
+    frame, dot = await figure.locator("img").bounding_box(), await figure.locator(".dot").bounding_box()
+    assert (dot["x"] + dot["width"] / 2 - frame["x"]) / frame["width"] == pytest.approx(1 / 2, abs=0.02)
+    assert (dot["y"] + dot["height"] / 2 - frame["y"]) / frame["height"] == pytest.approx(1 / 3, abs=0.02)
+
+
+async def test_tokens_are_coloured_by_what_is_chosen_with_their_values_as_text(rollout):
+    shown = "getComputedStyle(document.querySelectorAll('#turn-1 .token')[2], '::after').content"
+    colour = "getComputedStyle(document.querySelectorAll('#turn-1 .token')[2]).backgroundImage"
+    assert await rollout.evaluate(shown) == '"−5.00"'
+    await rollout.get_by_role("button", name="mask").press("Enter")
+    assert await rollout.evaluate(shown) == '"left out"'
+    assert "gradient" in await rollout.evaluate(colour)
+    await expect(rollout.get_by_role("list", name="mask: what the colours mean")).to_be_visible()
+    await expect(rollout.get_by_role("list", name="log-prob: what the colours mean")).to_be_hidden()
+    await rollout.reload()
+    assert await rollout.evaluate(shown) == '"left out"'
+
+
+async def test_a_turn_has_an_address(address, browser):
+    async with opened(browser, f"{address}/rollouts/2#turn-2") as page:
+        await expect(page.locator("article:target h2")).to_have_text("Turn 2")
+        await page.get_by_role("link", name="this turn with its raw call").nth(1).click()
+        await expect(page.get_by_role("heading", level=1)).to_contain_text("Turn 2")
+
+
+async def test_a_picture_that_is_none_is_explained_and_no_script_runs(address, browser):
+    page = await browser.new_page()  # not `opened`: a picture that is not served is an error of the console
+    await page.goto(f"{address}/rollouts/8")
+    await expect(page.get_by_text("its blob is missing or damaged").first).to_be_visible()
+    assert await page.title() == "Rollout 8 · run · Quartet"
+    assert await page.locator("img[src=x]").count() == 0
+    await page.close()
+
+
+async def test_the_timeline_is_moved_and_zoomed_by_keyboard(address, browser):
+    async with opened(browser, f"{address}/timeline#{NOW - 30},60") as page:
+        await expect(page.get_by_role("heading", name="worker, 3 lanes")).to_be_visible()
+        window = "location.hash.slice(1).split(',').map(Number)"
+        start, seconds = await page.evaluate(window)
+        assert seconds == 60
+        await page.locator("canvas").focus()
+        await page.keyboard.press("+")
+        await page.keyboard.press("ArrowLeft")
+        later, shorter = await page.evaluate(window)
+        assert shorter == 30 and later == pytest.approx(start + 15 - 3, abs=0.01)
+        await page.get_by_role("button", name="2 s").press("Enter")
+        await expect(page.get_by_role("button", name="2 s")).to_have_attribute("aria-pressed", "true")
+
+
+async def test_the_timeline_opens_on_training_and_not_on_what_came_after(tmp_path, browser):
+    ledger, now = record(tmp_path / "run"), [NOW]
+    with SpanRecorder(tmp_path / "run", "trainer", clock=lambda: now[0]) as recorder:
+        for second in range(300):
+            now[0] = NOW + second
+            name = "train_step" if second < 150 else "wait"
+            recorder.finished(
+                Span(start=NOW + second, seconds=1.0, name=name, reason="" if second < 150 else "its end")
+            )
+    with served(tmp_path / "run") as server:
+        async with opened(browser, f"{server}/runs/run/timeline") as page:
+            await expect(page.get_by_role("heading", name="trainer")).to_be_visible()
+            start, seconds = await page.evaluate("location.hash.slice(1).split(',').map(Number)")
+            await expect(page.get_by_role("button", name="1 min")).to_have_attribute("aria-pressed", "true")
+    ledger.close()
+    assert (start, seconds) == (pytest.approx(NOW + 150 - 60, abs=0.01), 60)
+
+
+async def test_a_span_leads_to_its_rollout(address, browser):
+    async with opened(browser, f"{address}/timeline#{NOW},1") as page:
+        await expect(page.get_by_role("heading", name="worker, 3 lanes")).to_be_visible()
+        board = await page.locator("canvas").bounding_box()
+        await page.locator("canvas").hover(position={"x": board["width"] / 2, "y": FIRST_LANE})
+        await expect(page.locator("[data-hint]")).to_contain_text("generate · 1.00 s")
+        await page.locator("canvas").click(position={"x": board["width"] / 2, "y": FIRST_LANE})
+        await page.get_by_role("link", name="open rollout 1").click()
+        await expect(page).to_have_url(f"{address}/rollouts/1")
+
+
+async def test_the_list_follows_a_run_at_work(tmp_path, browser):
+    ledger = record(tmp_path / "run")
+    with RunLock(tmp_path / "run"), served(tmp_path / "run") as server:
+        async with opened(browser, f"{server}/runs/run/rollouts") as page:
+            await expect(page.get_by_text("1 running, 1 queued")).to_be_visible()
+            (lease,) = ledger.claim_rollouts("w", 1, 60)
+            ledger.append(lease, trajectory(lease.task, 1.0), 3)
+            await expect(page.locator("table.rollouts tbody a").first).to_have_text("12")
+            await expect(page.get_by_text("1 running, 0 queued")).to_be_visible()
+    ledger.close()
+
+
+async def test_families_sort_by_what_is_pressed(address, browser):
+    async with opened(browser, f"{address}/tasks") as page:
+        names = page.locator("tbody th")
+        head = page.get_by_role("button", name="groups").first
+        await head.press("Enter")
+        await expect(names.first).to_have_text("left")  # it has most
+        await head.press("Enter")
+        await expect(names.last).to_have_text("left")

@@ -1,0 +1,163 @@
+"""What a rollout's page knows: attempts, group, lineage, and what training made of its tokens."""
+
+import math
+
+import pytest
+
+from quartet.data.ledger import Ledger
+from quartet.data.schema import TrajectoryKind
+from quartet.observe.token_values import read_token_values, unpacked, write_token_values
+from quartet.types import Status
+from quartet.web import rollout_view
+from quartet.web.queries.families import list_groups
+from quartet.web.queries.rollout import read_rollout
+from quartet.web.queries.tasks import family_rows
+from quartet.web.rollout_view import KINDS, RolloutView, view_rollout
+from quartet.web.tokens import MEASURES
+from quartet.web.viewed_run import ViewedRun
+from tests.data.samples import spoil
+from tests.postgresql import needs_postgresql, server_url
+from tests.web.recorded import Recorder, record, trajectory
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=needs_postgresql)])
+def ledger(request, tmp_path):
+    ledger = record(tmp_path / "run", "" if request.param == "sqlite" else server_url())
+    yield ledger
+    ledger.close()
+
+
+def viewed(ledger: Ledger, rollout_id: int, turn_number: int | None = None) -> RolloutView:
+    run = ViewedRun(ledger.run_dir, "run")
+    with run.ledger.read() as connection:
+        facts = read_rollout(connection, rollout_id)
+        assert facts is not None
+        view = view_rollout(run, connection, facts, facts.newest, turn_number=turn_number)
+    run.close()
+    return view
+
+
+def test_lineage_of_a_trained_rollout(ledger):
+    view = viewed(ledger, 2)
+    (use,) = view.facts.uses
+    assert (use.role, use.train_step, use.start_version, use.version, use.voided) == ("fresh", 1, 0, 1, False)
+    assert [row.id for row in view.facts.siblings] == [1, 2]
+    assert view.neighbours == (1, None)
+    assert [policy.version for policy in view.facts.policies] == [0]
+    assert view.fate == "was trained on"
+
+
+def test_a_retried_rollout_shows_both_attempts_and_the_one_that_counts(ledger):
+    view = viewed(ledger, 7)
+    assert [(row.attempt, row.kind) for row in view.facts.attempts] == [(1, "retried"), (2, "final")]
+    assert view.attempt.attempt == 2
+    assert view.fate == "waits to be trained on"
+
+
+@pytest.mark.parametrize(("rollout_id", "why"), [(3, "all failed"), (5, "all solved")])
+def test_a_dropped_rollout_says_why(ledger, rollout_id, why):
+    assert viewed(ledger, rollout_id).fate == f"was not trained on: its group was dropped ({why})"
+
+
+def test_one_that_runs_and_one_that_does_not_exist(ledger):
+    view = viewed(ledger, 11)
+    assert (view.attempt, view.turns, view.fate) == (None, [], "is running now")
+    with ledger.read() as connection:
+        assert read_rollout(connection, 999) is None
+
+
+def test_tokens_carry_what_the_trainer_computed(ledger):
+    tokens = viewed(ledger, 2).turns[0].call.tokens
+    assert [token.shown["logprob"] for token in tokens] == ["−0.01", "−1.00", "−5.00"]
+    assert [token.shown["mask"] for token in tokens] == ["trained", "trained", "left out"]
+    assert [token.shown["entropy"] for token in tokens] == ["0.00", "1.00", "–"]
+    assert tokens[1].shown["importance"] == f"{math.exp(0.5):.2f}"
+    assert tokens[2].shown["importance"] == "–"
+    assert {token.shown["version"] for token in tokens} == {"v0"}
+    advantages = [viewed(ledger, number).training.advantage for number in (1, 2)]
+    assert advantages == pytest.approx([-(0.5**0.5), 0.5**0.5], abs=1e-5)
+
+
+def test_without_the_trainers_values_the_mask_comes_from_the_trainers_own_packing(ledger):
+    for path in (ledger.run_dir / "tokens").iterdir():
+        path.unlink()
+    view = viewed(ledger, 2)
+    assert [token.shown["mask"] for turn in view.turns for token in turn.call.tokens] == ["trained"] * 6
+    assert {token.shown["entropy"] for token in view.turns[0].call.tokens} == {"–"}
+    assert "max_token_values_megabytes" in view.training.missing
+
+
+def test_every_kind_of_attempt_is_explained():
+    assert set(KINDS) == set(TrajectoryKind)
+
+
+def test_classes_are_as_many_as_labels():
+    for measure in MEASURES:
+        assert len(measure.labels) == len(measure.bounds) + 1
+        assert measure.class_of(-math.inf) == "0"
+        assert measure.class_of(math.inf) == str(len(measure.labels) - 1)
+        assert measure.class_of(math.nan) == measure.class_of(None) == ""
+
+
+def test_a_long_rollout_shows_the_first_tokens_and_a_turn_all_of_its_own(ledger, monkeypatch):
+    monkeypatch.setattr(rollout_view, "MOST_TOKENS_OF_ALL", 4)
+    monkeypatch.setattr(rollout_view, "LEAST_TOKENS", 1)
+    first, second = viewed(ledger, 2).turns
+    assert (len(first.call.tokens), first.call.hidden_tokens, first.call.prompt) == (2, 1, None)
+    assert len(second.call.tokens) == 2
+    turn = viewed(ledger, 2, turn_number=2).turns[1]
+    assert (len(turn.call.tokens), turn.call.hidden_tokens, turn.call.prompt) == (3, 0, "#7 #8")
+
+
+def test_a_lost_record_leaves_the_rows(ledger):
+    spoil(ledger, 2, missing=True)
+    view = viewed(ledger, 2)
+    assert "cannot be read" in view.problem and not view.turns
+    assert view.facts.uses[0].train_step == 1
+    assert "cannot be read" in viewed(ledger, 1).training.missing  # its advantage needs the other's reward
+
+
+def test_families_say_what_became_of_their_groups(ledger):
+    with ledger.read() as connection:
+        rows = {row.family: row for row in family_rows(connection, "bandit")}
+        groups = list_groups(connection, "left")
+    left = rows["left"]
+    assert (left.fates.trained, left.fates.on_the_way) == (1, 1)
+    assert left.fates.dropped == {"all failed": 1, "all solved": 1}
+    assert (left.train_groups, left.rollouts_text, left.held_out) == (4, "8", {"before/greedy": (1, 1)})
+    assert left.success == pytest.approx(3 / 6)
+    assert [(row.successes, row.countable) for row in groups.rows] == [(2, 2), (0, 2), (1, 2)]
+
+
+def test_a_released_claim_stays_in_the_lineage(tmp_path):
+    run = Recorder(tmp_path / "run")
+    run.trainable("left", [0.0, 1.0])
+    given_back = run.ledger.claim_batch("trainer", 1, 5, "mask", 60)
+    run.ledger.release_batch(given_back)
+    run.train()
+    uses = viewed(run.ledger, 1).facts.uses
+    assert [(use.state, use.voided, use.version) for use in uses] == [("released", True, None), ("committed", False, 1)]
+    run.ledger.close()
+
+
+def test_a_late_copy_is_kept_and_says_so(tmp_path):
+    run = Recorder(tmp_path / "run")
+    early, slow = run.open_group("left", 2)
+    run.ledger.append(early, trajectory(early.task, 1.0), 3)
+    run.ledger.close_group(early.group_id)
+    run.ledger.append(slow, trajectory(slow.task, 1.0), 3)
+    view = viewed(run.ledger, slow.rollout_id)
+    assert [row.kind for row in view.facts.attempts] == ["late"]
+    assert view.facts.final is None and view.facts.rollout.status == Status.CANCELLED
+    run.ledger.close()
+
+
+def test_token_values_stay_within_their_budget(tmp_path, ledger):
+    (calls,) = (read_token_values(ledger.run_dir, 1, 1, 2),)
+    assert unpacked(calls[0].entropies).tolist()[:2] == [0.0, 1.0]
+    for step in range(1, 5):
+        write_token_values(tmp_path, step, step, [calls[0]] * 5000, max_megabytes=1)
+    names = sorted(path.name for path in (tmp_path / "tokens").iterdir())
+    assert names and names[-1].startswith("step_000004")
+    assert sum(path.stat().st_size for path in (tmp_path / "tokens").iterdir()) <= 10**6
+    assert read_token_values(tmp_path, 1, 1, 2) == {}

@@ -1,0 +1,191 @@
+"""The pages of tasks, rollouts and spans, asked through the application itself."""
+
+import re
+from urllib.parse import quote
+
+import pytest
+
+from quartet.observe.record import Recorder as SpanRecorder
+from quartet.web.app import build_app
+from quartet.web.pictures import media_type
+from tests.data.samples import spoil
+from tests.web.conftest import ask
+from tests.web.recorded import SCRIPT, png, record
+
+PAGES = [
+    "tasks",
+    "family?name=left",
+    f"family?name={quote(SCRIPT)}",
+    "rollouts",
+    "rollouts?family=left&success=true&min_turns=1",
+    "rollouts/2",
+    "rollouts/7",
+    "rollouts/7?attempt=1",
+    "rollouts/8",
+    "rollouts/11",
+    "rollouts/2/turns/1",
+    "rollouts/8/turns/2",
+    "timeline",
+]
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    ledger = record(tmp_path / "run")
+    recorder = SpanRecorder(tmp_path / "run", "worker")
+    with recorder.span("generate", lane="session 0", trace="rollout 2.1"):
+        pass
+    recorder.close()
+    yield ledger
+    ledger.close()
+
+
+@pytest.fixture
+async def client(ledger):
+    async with ask(build_app([ledger.run_dir])) as client:
+        yield client
+
+
+@pytest.mark.parametrize("page", PAGES)
+async def test_what_a_model_or_a_page_wrote_is_text(client, page):
+    answer = await client.get(f"/runs/run/{page}")
+    assert answer.status_code == 200, answer.text
+    assert "<script>" not in answer.text and "<img src=x" not in answer.text
+    assert not re.search(r"\son\w+=", re.sub(r"&[^;]*;", "", answer.text.replace("onerror=&#34;", "")))
+    assert not re.search(r"<[^>]*\sstyle=", answer.text)
+    assert "script-src 'self'" in answer.headers["content-security-policy"]
+
+
+async def test_the_hostile_texts_are_there_to_be_read(client):
+    page = (await client.get("/runs/run/rollouts/8")).text
+    assert page.count("&lt;script&gt;") >= 4  # family, goal, page text, response
+
+
+@pytest.mark.parametrize(
+    ("page", "status"),
+    [
+        ("rollouts/999", 404),
+        ("rollouts/2/turns/9", 404),
+        ("rollouts/2?attempt=4", 404),
+        ("rollouts?status=nonsense", 400),
+        ("rollouts?min_turns=many", 400),
+        ("family?name=nowhere", 404),
+        ("family?name=left&older_than=x", 400),
+        ("trajectories/999/screenshots/1", 404),
+        ("trajectories/1/screenshots/9", 404),
+        ("trajectories/5/screenshots/1", 404),
+        ("timeline/window?start=0&seconds=1e9", 400),
+        ("timeline/window?start=nan&seconds=1", 400),
+    ],
+)
+async def test_what_is_not_there_is_explained(client, page, status):
+    answer = await client.get(f"/runs/run/{page}")
+    assert answer.status_code == status
+    assert "cannot be shown" in answer.text
+
+
+LONG = "9" * 25
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "curves.json?start=nan",
+        "curves.json?start=inf",
+        "curves.json?end=-inf",
+        "curves.json?end=soon",
+        "curves.json?cursor=²@²",
+        "curves.json?cursor=1@1~0@1",
+        f"curves.json?cursor={LONG}@{LONG}",
+        f"curves.json?cursor=1@{'9' * 5000}",
+        "timeline/window?start=inf&seconds=1",
+        "timeline/window?start=1",
+        f"family?name=left&older_than={LONG}",
+        "family?name=left&older_than=²",
+        "rollouts?rollout=-1",
+        *(
+            f"rollouts?{name}={LONG}"
+            for name in ("rollout", "older_than", "seed", "version", "min_turns", "train_step")
+        ),
+        f"rollouts/{LONG}",
+        f"rollouts/{2**63}",
+        f"rollouts/{2**63 - 1}",
+        f"rollouts/{'9' * 5000}",
+        "rollouts/-1",
+        f"rollouts/2/turns/{LONG}",
+        f"trajectories/{LONG}/screenshots/1",
+        f"trajectories/1/screenshots/{LONG}",
+    ],
+    ids=lambda page: page[:48],
+)
+async def test_no_number_in_an_address_is_too_odd(client, page):
+    answer = await client.get(f"/runs/run/{page}")
+    assert answer.status_code == (400 if "?" in page else 404), answer.text
+    assert "cannot be shown" in answer.text
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "curves.json?start=-1e300&end=1e300",
+        "curves.json?start=1e300",
+        "curves.json?cursor=1@999999999999999",
+        "timeline/window?start=1e300&seconds=1",
+        "timeline/window?start=-1e300&seconds=1",
+        f"rollouts?older_than={2**63 - 1}&version={2**63 - 1}",
+    ],
+)
+async def test_a_far_moment_or_a_high_number_is_only_empty(client, page):
+    assert (await client.get(f"/runs/run/{page}")).status_code == 200
+
+
+async def test_a_picture_is_served_as_what_it_is(client):
+    answer = await client.get("/runs/run/trajectories/1/screenshots/1")
+    assert (answer.status_code, answer.headers["content-type"], answer.content) == (200, "image/png", png())
+
+
+async def test_a_kept_picture_is_asked_for_again(client, ledger):
+    """`--fresh` begins another run at the same address, whose trajectories have the same numbers."""
+    address = "/runs/run/trajectories/1/screenshots/1"
+    first = await client.get(address)
+    assert "no-cache" in first.headers["cache-control"]
+    known = {"if-none-match": first.headers["etag"]}
+    assert (await client.get(address, headers=known)).status_code == 304
+    assert (await client.get(address.replace("/1/", "/2/"), headers=known)).status_code == 304, "the same pictures"
+    assert (await client.get(address[:-1] + "2", headers=known)).status_code == 200, "another turn"
+
+
+async def test_bytes_that_are_no_picture_are_not_served(client, ledger):
+    page = (await client.get("/runs/run/rollouts/8")).text
+    (address,) = set(re.findall(r"/runs/run/trajectories/\d+/screenshots/1", page))
+    answer = await client.get(address)
+    assert answer.status_code == 404 and SCRIPT not in answer.text
+    assert media_type(SCRIPT.encode()) is None
+
+
+async def test_a_missing_record_is_explained(client, ledger):
+    spoil(ledger, 2)
+    answer = await client.get("/runs/run/rollouts/2")
+    assert answer.status_code == 200 and "cannot be read" in answer.text and "train step 1" in answer.text
+    assert (await client.get("/runs/run/trajectories/2/screenshots/1")).status_code == 404
+
+
+async def test_a_number_leads_straight_to_its_rollout(client):
+    answer = await client.get("/runs/run/rollouts?rollout=7")
+    assert (answer.status_code, answer.headers["location"]) == (307, "/runs/run/rollouts/7")
+
+
+async def test_pages_follow_each_other(client):
+    first = (await client.get("/runs/run/rollouts?family=left")).text
+    assert 'rel="next"' not in first and first.count("/rollouts/") >= 7
+
+
+async def test_a_window_of_spans(client):
+    page = (await client.get("/runs/run/timeline")).text
+    first = float(re.search(r'data-first="([\d.]+)"', page)[1])
+    answer = (await client.get(f"/runs/run/timeline/window?start={first - 1}&seconds=10")).json()
+    (row,) = answer["rows"]
+    assert (row["role"], row["lane"], row["spans"][0][2]) == ("worker", "session 0", "generate")
+    assert answer["shares"][0]["activities"][0]["name"] == "generate"
+    empty = (await client.get(f"/runs/run/timeline/window?start={first - 1000}&seconds=10")).json()
+    assert empty["rows"] == []

@@ -1,0 +1,93 @@
+"""The Run page's curves: whole, what came since, and between two moments."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from quartet.observe.record import Recorder
+from quartet.web.app import build_app
+from tests.web.conftest import ask, make_run
+
+STEP_SECONDS, STEPS = 10, 20
+
+
+class Training:
+    """A trainer that has taken twenty steps, one every ten seconds, the last one ten seconds ago."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.began_at = self.now = time.time() - STEP_SECONDS * (STEPS + 1)
+        self.step = 0
+        self.recorder = Recorder(run_dir, "trainer", clock=lambda: self.now)
+        for _ in range(STEPS):
+            self.record(self.now + STEP_SECONDS)
+
+    def record(self, now: float) -> None:
+        """The next step, at this time."""
+        self.now, self.step = now, self.step + 1
+        self.recorder.metric(
+            "train", step=self.step, version=self.step, entropy_nats=1.0 / self.step, lag_max_versions=self.step % 3
+        )
+        self.recorder.flush()
+
+
+@pytest.fixture
+def training(tmp_path):
+    make_run(tmp_path / "run").close()
+    training = Training(tmp_path / "run")
+    yield training
+    training.recorder.close()
+
+
+@pytest.fixture
+def app(training, tmp_path):
+    return build_app([tmp_path / "run"])
+
+
+def points(answer, chart: str, label: str) -> list[list[float]]:
+    return [
+        p for curve in answer["curves"] if (curve["chart"], curve["label"]) == (chart, label) for p in curve["points"]
+    ]
+
+
+async def test_curves_by_every_axis(app, training):
+    async with ask(app) as client:
+        for axis in ("train_step", "version"):
+            answer = (await client.get("/runs/run/curves.json", params={"axis": axis})).json()
+            entropy = points(answer, "entropy", "trained tokens")
+            assert [point[0] for point in entropy] == list(range(1, 21))
+            assert [point[3] for point in entropy] == [float(f"{1 / step:.6g}") for step in range(1, 21)]
+        by_time = (await client.get("/runs/run/curves.json", params={"axis": "time"})).json()
+        assert [p[0] for p in points(by_time, "lag", "largest")] == [p[1] for p in points(by_time, "lag", "largest")]
+        assert by_time["first"] == pytest.approx(training.began_at, abs=1)
+        assert by_time["running"] is False
+
+
+async def test_with_a_cursor_only_what_came_since(app, training):
+    async with ask(app) as client:
+        first = (await client.get("/runs/run/curves.json")).json()
+        training.record(time.time())
+        more = (await client.get("/runs/run/curves.json", params={"cursor": first["cursor"]})).json()
+    assert [p[0] for p in points(first, "entropy", "trained tokens")] == list(range(1, 21))
+    # What was the newest slot may come again.
+    assert [p[0] for p in points(more, "entropy", "trained tokens")] in ([21], [20, 21])
+
+
+async def test_between_two_moments(app, training):
+    window = {"start": training.began_at + 50, "end": training.began_at + 75}
+    async with ask(app) as client:
+        answer = (await client.get("/runs/run/curves.json", params=window)).json()
+    assert [p[0] for p in points(answer, "entropy", "trained tokens")] == [5, 6, 7]
+
+
+@pytest.mark.parametrize("query", ["axis=colour", "start=yesterday", "cursor=nonsense"])
+async def test_a_wrong_question_is_answered_with_what_is_wrong(app, query):
+    async with ask(app) as client:
+        answer = await client.get(f"/runs/run/curves.json?{query}", headers={"accept": "application/json"})
+    assert answer.status_code >= 400
+    assert query.partition("=")[2] in answer.json()["what"]
+
+
+async def test_unknown_names_in_a_comparison_are_left_out(app):
+    async with ask(app) as client:
+        assert (await client.get("/runs/run/run?with=gone&with=run")).status_code == 200
