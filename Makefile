@@ -3,8 +3,8 @@ PYTHON ?= python3
 # The newest torch brings several GB of CUDA; this version also exists as a CPU build.
 TORCH  ?= torch==2.13.0
 BIN    := .venv/bin
-# A file of tests stays in one process; much of their time is waiting.
-PARALLEL ?= -n 2 --dist loadfile
+# Half of the tests each; who is done first takes some of the other half. Much of their time is waiting.
+PARALLEL ?= -n 2 --dist worksteal
 RUN    ?= runs/demo
 
 .PHONY: demo test test-vllm check docs docs-slow setup compiler browser postgresql policy clean

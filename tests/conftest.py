@@ -1,15 +1,19 @@
 """Shared fixtures."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from benchmarks.bandit import make_bandit_policy
 
-# How long an example takes says how busy the machine is, and nothing about the code.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
+# How long an example takes says how busy the machine is, and nothing about the code. The same examples in every run, as
+# hypothesis itself does in CI: a failure is of the change at hand. `--hypothesis-profile explore` draws new ones.
+untimed: Any = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("repeatable", derandomize=True, **untimed)
+settings.register_profile("explore", **untimed)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")

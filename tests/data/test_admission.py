@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import Phase, example, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from samples import recipe
 from whole_run import Run
@@ -76,30 +76,46 @@ def test_the_reference_model_never_deadlocks(lag, groups_per_batch, size, sessio
     assert trained > 0
 
 
-@pytest.mark.parametrize("where", ["sqlite", pytest.param("postgresql", marks=needs_postgresql)])
-@pytest.mark.parametrize("on_late", ["mask", "wait", "drop"])
-@settings(max_examples=5, deadline=None, phases=[Phase.explicit, Phase.generate])  # a shorter run is not a simpler one
-@given(
-    max_lag=st.integers(0, 2),
-    groups_per_batch=st.integers(1, 3),
-    size=st.integers(2, 4),
-    sessions=st.integers(1, 8),
-    seed=st.integers(0, 2**32),
-)
+KNOBS = {
+    "max_lag": st.integers(0, 2),
+    "groups_per_batch": st.integers(1, 3),
+    "size": st.integers(2, 4),
+    "sessions": st.integers(1, 8),
+    "seed": st.integers(0, 2**32),
+}
+NO_SHRINKING = [Phase.generate]
+"""A shorter run is not a simpler one."""
+
+
 @pytest.mark.slow
-@example(max_lag=0, groups_per_batch=3, size=4, sessions=1, seed=4595384)  # a claim drops one group of three
-def test_a_real_run_reaches_its_end(where, on_late, max_lag, groups_per_batch, size, sessions, seed):
+@pytest.mark.parametrize("on_late", ["mask", "wait", "drop"])
+@settings(max_examples=4, deadline=None, phases=NO_SHRINKING)
+@given(**KNOBS)
+def test_a_real_run_reaches_its_end(on_late, **knobs):
+    it_reaches_its_end("", 8, on_late, **knobs)
+
+
+@needs_postgresql
+@pytest.mark.slow
+@pytest.mark.parametrize("on_late", ["mask", "wait", "drop"])
+@settings(max_examples=2, deadline=None, phases=NO_SHRINKING)
+@given(**KNOBS)
+def test_a_real_run_on_postgresql_reaches_its_end(on_late, **knobs):
+    it_reaches_its_end(server_url(), 4, on_late, **knobs)
+
+
+def it_reaches_its_end(url, train_steps, on_late, max_lag, groups_per_batch, size, sessions, seed):
     knobs = recipe(
         env={"sessions": sessions},
         control={"rollouts_per_group": size},
         admission={"max_lag": max_lag, "on_late": on_late},
-        train={"groups_per_batch": groups_per_batch, "max_train_steps": 12},
+        train={"groups_per_batch": groups_per_batch, "max_train_steps": train_steps},
     )
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(Path(folder), knobs, random.Random(seed), "" if where == "sqlite" else server_url())
+        run = Run(Path(folder), knobs, random.Random(seed), url)
         run.go()
         totals = run.ledger.totals()
-        assert run.ledger.train_step() == 12
+        assert run.ledger.train_step() == train_steps
         assert (totals.lost, totals.trained_twice) == (0, 0)
         assert all(totals.dropped_by_reason)
         if on_late == "drop" or (on_late == "wait" and not run.rolled_back):

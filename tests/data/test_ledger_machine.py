@@ -259,5 +259,5 @@ class TestLedgerOnPostgresql(PostgresqlMachine.TestCase):
 @pytest.mark.slow
 class TestLedgerLong(LedgerMachine.TestCase):
     settings = settings(
-        max_examples=60, stateful_step_count=80, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        max_examples=25, stateful_step_count=80, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )

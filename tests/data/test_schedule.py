@@ -32,31 +32,48 @@ MODES = [
 EXACT_LAG = {"batch_synchronous": 0, "one_step_off": 1}
 
 
-@pytest.mark.parametrize("where", ["sqlite", pytest.param("postgresql", marks=needs_postgresql)])
+KNOBS = {
+    "max_lag": st.integers(1, 2),
+    "groups_per_batch": st.integers(1, 3),
+    "size": st.integers(2, 4),
+    "sessions": st.integers(1, 8),
+    "max_recycles": st.sampled_from([None, 0, 1, 4]),
+    "seed": st.integers(0, 2**32),
+}
+NO_SHRINKING = [Phase.generate]
+"""A shorter run is not a simpler one."""
+
+
 @pytest.mark.parametrize(("schedule", "rule"), MODES)
-@settings(max_examples=2, deadline=None, phases=[Phase.generate])  # a shorter run is not a simpler one
-@given(
-    max_lag=st.integers(1, 2),
-    groups_per_batch=st.integers(1, 3),
-    size=st.integers(2, 4),
-    sessions=st.integers(1, 8),
-    max_recycles=st.sampled_from([None, 0, 1, 4]),
-    seed=st.integers(0, 2**32),
-)
-def test_a_run_reaches_its_end(where, schedule, rule, max_lag, groups_per_batch, size, sessions, max_recycles, seed):
+@settings(max_examples=2, deadline=None, phases=NO_SHRINKING)
+@given(**KNOBS)
+def test_a_run_reaches_its_end(schedule, rule, **knobs):
+    it_reaches_its_end("", 8, schedule, rule, **knobs)
+
+
+@needs_postgresql
+@pytest.mark.slow
+@pytest.mark.parametrize(("schedule", "rule"), MODES)
+@settings(max_examples=1, deadline=None, phases=NO_SHRINKING)
+@given(**KNOBS)
+def test_a_run_on_postgresql_reaches_its_end(schedule, rule, **knobs):
+    it_reaches_its_end(server_url(), 4, schedule, rule, **knobs)
+
+
+def it_reaches_its_end(url, train_steps, schedule, rule, max_lag, groups_per_batch, size, sessions, max_recycles, seed):
     knobs = recipe(
         env={"sessions": sessions},
         control={"rollouts_per_group": size},
         admission={"max_lag": max_lag, "schedule": schedule},
         stragglers={"rule": rule, "april": {"max_recycles": max_recycles}, "early_stop": {"min_share": 0.0}},
-        train={"groups_per_batch": groups_per_batch, "max_train_steps": 8},
+        train={"groups_per_batch": groups_per_batch, "max_train_steps": train_steps},
     )
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(Path(folder), knobs, random.Random(seed), "" if where == "sqlite" else server_url())
+        run = Run(Path(folder), knobs, random.Random(seed), url)
         run.straggler_pace = 0.1
         run.go()
         totals = run.ledger.totals()
-        assert run.ledger.train_step() == 8
+        assert run.ledger.train_step() == train_steps
         assert (totals.lost, totals.trained_twice) == (0, 0)
         assert all(totals.dropped_by_reason)
         assert run.ledger.check().findings == []

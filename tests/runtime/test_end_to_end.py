@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from benchmarks.bandit import bandit_recipe
+from quartet.config.running import Ledger as LedgerPlace
 from quartet.data.ledger import Ledger
 from quartet.observe.plot import draw_run
 from quartet.recipe_file import to_toml
@@ -78,36 +79,50 @@ def too_old(run: Path, max_lag: int) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=needs_postgresql)])
-def test_bandit_learns_and_every_promise_holds(tmp_path, bandit_policy, database):
-    url = "" if database == "sqlite" else server_url()
-    summary = finish(start_run(tmp_path, bandit_recipe(bandit_policy, ledger={"url": url})))
+def test_bandit_learns_and_every_promise_holds(tmp_path, bandit_policy):
+    summary = finish(start_run(tmp_path, bandit_recipe(bandit_policy)))
     assert 0.2 < summary["success_before_sampled"] < 0.8
     assert summary["success_after"] > 0.95
     assert summary["success_after_sampled"] > 0.95
-    assert summary["lost"] == 0
-    assert summary["trained_twice"] == 0
-    assert not too_old(tmp_path / "run", max_lag=2)
+    promises_hold(tmp_path / "run", summary)
     assert (tmp_path / "run" / "summary.json").is_file()
     assert draw_run(tmp_path / "run", summary).read_bytes().startswith(b"\x89PNG")
-    assert foreign_names(tmp_path / "run") == []
     assert set(summary["share_waiting"]) == {"env", "engine", "worker", "manager", "trainer"}
 
 
-@pytest.mark.parametrize("module", ["worker", "engine", "env", "trainer", "manager"])
-def test_a_killed_module_comes_back_and_the_promises_hold(tmp_path, bandit_policy, module):
-    recipe = slow_learner(bandit_policy, max_train_steps=12)
-    process = start_run(tmp_path, recipe)
+@needs_postgresql
+def test_every_promise_holds_on_postgresql(tmp_path, bandit_policy):
+    recipe = slow_learner(bandit_policy, max_train_steps=5).model_copy(update={"ledger": LedgerPlace(url=server_url())})
+    summary = finish(start_run(tmp_path, recipe))
+    assert summary["train_steps"] == 5
+    promises_hold(tmp_path / "run", summary)
+
+
+def promises_hold(run: Path, summary: dict) -> None:
+    assert (summary["lost"], summary["trained_twice"]) == (0, 0)
+    assert not too_old(run, max_lag=2)
+    assert foreign_names(run) == []
+
+
+def test_each_killed_module_comes_back_and_the_promises_hold(tmp_path, bandit_policy):
+    process = start_run(tmp_path, slow_learner(bandit_policy, max_train_steps=1000))
     wait_for(lambda: train_step(tmp_path / "run") >= 3, process)
     ledger = Ledger.open(tmp_path / "run")
-    victim = next(row.pid for row in ledger.modules() if row.module == module)
-    os.kill(victim, signal.SIGKILL)
+    for module in ("worker", "engine", "env", "trainer", "manager"):
+        victim = next(row.pid for row in ledger.modules() if row.module == module)
+        os.kill(victim, signal.SIGKILL)
+        wait_for(lambda module=module: module in died(ledger), process)
+        gone_at = ledger.train_step()
+        wait_for(lambda gone_at=gone_at: ledger.train_step() >= gone_at + 3, process)
+    ledger.request_stop("seen enough")
     summary = finish(process)
-    assert summary["train_steps"] == 12
-    assert summary["lost"] == 0
-    assert summary["trained_twice"] == 0
-    assert any(e.kind == "module_died" and e.fields["module"] == module for e in ledger.events(1000))
+    assert sorted(died(ledger)) == ["engine", "env", "manager", "trainer", "worker"]
+    promises_hold(tmp_path / "run", summary)
     ledger.close()
+
+
+def died(ledger: Ledger) -> list[str]:
+    return [event.fields["module"] for event in ledger.events(1000) if event.kind == "module_died"]
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
@@ -120,14 +135,14 @@ def test_one_of_two_engines_may_die_or_be_ended(tmp_path, bandit_policy, how):
     ledger = Ledger.open(tmp_path / "run")
     victim = next(row.pid for row in ledger.modules() if row.module == "engine-2")
     os.kill(victim, how)
-    wait_for(lambda: [e for e in ledger.events(1000) if e.kind == "module_died"], process)
+    wait_for(lambda: died(ledger), process)
     gone_at = ledger.train_step()
     wait_for(lambda: ledger.train_step() >= gone_at + 3, process)
     ledger.request_stop("seen enough")
     summary = finish(process)
     assert (summary["lost"], summary["trained_twice"]) == (0, 0)
     assert "error_engine" not in summary["statuses"] and "retried" not in summary["attempts"]
-    assert {e.fields["module"] for e in ledger.events(1000) if e.kind == "module_died"} == {"engine-2"}
+    assert set(died(ledger)) == {"engine-2"}
     ledger.close()
 
 

@@ -17,6 +17,7 @@ from quartet.data.schema import events, run_values
 from quartet.data.trajectory_store import TrajectoryStore
 
 _EVENT = Prepared(inserted(events))
+_VALUE = sa.select(run_values.c.value).where(run_values.c.key == sa.bindparam("key"))
 
 
 class LedgerPart:
@@ -87,7 +88,7 @@ class LedgerPart:
         _EVENT(connection, time=self._clock(), kind=kind, fields=json.dumps(fields))
 
     def _value(self, connection: Connection, key: str, default: Any) -> Any:
-        row = connection.execute(sa.select(run_values.c.value).where(run_values.c.key == key)).one_or_none()
+        row = connection.execute(_VALUE, {"key": key}).one_or_none()
         return default if row is None else row.value
 
     def _set_value(self, connection: Connection, key: str, value: Any) -> None:
