@@ -111,13 +111,15 @@ class Engine(Section):
     """Engine processes, each with all the weights. A request goes to the one with the least work, or to the one that
     had its conversation; one that dies loses no request."""
     max_slots: Positive = 32
-    """Requests that one engine decodes together. The engine `torch` keeps room for all of them up to the length of the
-    longest one in flight, and nothing bounds that but this: at most max_slots x max_context_tokens tokens, each of
-    2 x layers x kv_heads x head_dim numbers."""
+    """Requests that one engine decodes together."""
     max_context_tokens: Positive = 1024
     """Prompt and response together; a longer prompt is refused, never cut."""
     threads: Positive = 1
     """Torch threads. More than one collapses when a neighbour is busy."""
+    kv_cache_megabytes: Positive = 4096
+    """Most memory that the engine `torch` takes for keys and values of the requests it decodes; a token takes
+    2 x layers x kv_heads x head_dim numbers, and each request as many tokens as the longest. Where not all fit, some
+    wait. While the rows grow, the old ones are there too; vLLM has options of its own (`engine.vllm.arguments`)."""
     prefix_cache_megabytes: Annotated[int, Field(ge=0)] = 256
     """Memory for the keys and values of conversations between turns and of prompts that a group shares; 0 keeps none.
     One token takes 2 x layers x kv_heads x head_dim numbers."""

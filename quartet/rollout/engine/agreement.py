@@ -59,7 +59,7 @@ def gap_nats(forward: Forward, own: OwnPass) -> float:
     together, after their prompts and after one more token. Rows keep what they hold, so requests may be in flight.
     """
     rows = forward.rows
-    rows.reserve(max(len(ids) for ids in own.probes))
+    rows.reserve(len(own.probes), max(len(ids) for ids in own.probes))
     held = [rows.read(row, 0, len(ids)) for row, ids in enumerate(own.probes)]
     try:
         after_prompt_NV = forward.extend([Span(0, ids[:-1]) for ids in own.probes])

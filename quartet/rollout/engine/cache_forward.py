@@ -26,7 +26,7 @@ class CacheForward:
         self._cache = RowCache(self.rows)
 
     def extend(self, spans: list[Span]) -> torch.Tensor:
-        self.rows.reserve(max(span.start + len(span.token_ids) for span in spans))
+        self.rows.reserve(len(spans), max(span.start + len(span.token_ids) for span in spans))
         logits_SV: torch.Tensor | None = None
         single = [index for index, span in enumerate(spans) if len(span.token_ids) == 1]
         longer = [index for index, span in enumerate(spans) if len(span.token_ids) > 1]

@@ -70,7 +70,7 @@ class DenseForward:
         self._cos_Ld, self._sin_Lh = cos_1Ld[0], sin_1Ld[0, :, : sin_1Ld.shape[-1] // 2].contiguous()
 
     def extend(self, spans: list[Span]) -> torch.Tensor:
-        self.rows.reserve(max(span.start + len(span.token_ids) for span in spans))
+        self.rows.reserve(len(spans), max(span.start + len(span.token_ids) for span in spans))
         plan = plan_pass(spans, self.rows.keys, self._kernel)
         x_TD = F.embedding(plan.ids_T, self._embedding)
         cos_T1d = self._cos_Ld[plan.positions_T].unsqueeze(1)

@@ -31,7 +31,7 @@ class Rows:
     """Two buffers `[layers, rows, kv_heads, capacity, head_dim]`. A head's tokens lie together: attention reads them
     a third faster in bfloat16 than tokens whose heads lie together.
 
-    All rows have the same room, which follows the longest of them in steps.
+    All rows have the same room, which follows the longest of them in steps; the number of rows doubles when it grows.
     """
 
     def __init__(self, like: list[tuple[torch.Tensor, torch.Tensor]], rows: int, max_context_tokens: int) -> None:
@@ -39,18 +39,28 @@ class Rows:
         self.max_rows, self.max_context_tokens = rows, max_context_tokens
         keys, values = like[0]
         # Zeros, not empty: masked positions are multiplied by 0, and 0 x NaN would spread.
-        self.keys = keys.new_zeros(len(like), rows, keys.shape[1], 0, keys.shape[3])
-        self.values = values.new_zeros(len(like), rows, values.shape[1], 0, values.shape[3])
+        self.keys = keys.new_zeros(len(like), 1, keys.shape[1], 0, keys.shape[3])
+        self.values = values.new_zeros(len(like), 1, values.shape[1], 0, values.shape[3])
 
-    def reserve(self, length: int) -> None:
-        """Make room for `length` tokens in every row."""
-        if length > self.keys.shape[3]:
-            self._resize(length)
+    def reserve(self, rows: int, length: int) -> None:
+        """Make room for `length` tokens in each of the first `rows` rows, and take none away."""
+        if rows > self.keys.shape[1] or length > self.keys.shape[3]:
+            self._resize(max(rows, self.keys.shape[1]), max(length, self.keys.shape[3]))
 
-    def release(self, length: int) -> None:
-        """Give memory back when no row holds more than `length` tokens and that is less than half of the room."""
-        if self._capacity(2 * length) < self.keys.shape[3]:
-            self._resize(length)
+    def fit(self, rows: int, length: int) -> None:
+        """The first `rows` rows are in use, and the longest will hold `length` tokens: make room for that, and give
+        memory back when there is more to do anyway or less than half of a row's room is needed."""
+        lacks = rows > self.keys.shape[1] or length > self.keys.shape[3]
+        if lacks or self._capacity(2 * length) < self.keys.shape[3]:
+            self._resize(rows, length)
+
+    def num_bytes(self, rows: int, length: int) -> int:
+        """What `fit` takes; while it resizes, that and what there was."""
+        tokens = self._num_rows(rows) * self._capacity(length)
+        return tokens * sum(
+            buffer.shape[0] * buffer.shape[2] * buffer.shape[4] * buffer.element_size()
+            for buffer in (self.keys, self.values)
+        )
 
     def move(self, source: int, target: int, length: int) -> None:
         """Copy the first `length` tokens of row `source` over row `target`."""
@@ -69,21 +79,26 @@ class Rows:
     def write(self, row: int, start: int, segment: Segment) -> None:
         """Put a segment into a row, from token `start` on."""
         end = start + segment.keys.shape[2]
-        self.reserve(end)
+        self.reserve(row + 1, end)
         self.keys[:, row, :, start:end] = segment.keys
         self.values[:, row, :, start:end] = segment.values
 
-    def _resize(self, length: int) -> None:
-        capacity = self._capacity(length)
-        kept = min(capacity, self.keys.shape[3])
-        self.keys, self.values = (_resized(buffer, capacity, kept) for buffer in (self.keys, self.values))
+    def _resize(self, rows: int, length: int) -> None:
+        rows, capacity = self._num_rows(rows), self._capacity(length)
+        # One after the other: the old keys are free before the new values are made.
+        self.keys = _resized(self.keys, rows, capacity)
+        self.values = _resized(self.values, rows, capacity)
+
+    def _num_rows(self, rows: int) -> int:
+        return min(2 ** (rows - 1).bit_length(), self.max_rows)
 
     def _capacity(self, length: int) -> int:
         return min(-(-length // STEP_TOKENS) * STEP_TOKENS, self.max_context_tokens)
 
 
-def _resized(buffer: torch.Tensor, capacity: int, kept: int) -> torch.Tensor:
-    layers, rows, kv_heads, _, head_dim = buffer.shape
+def _resized(buffer: torch.Tensor, rows: int, capacity: int) -> torch.Tensor:
+    layers, _, kv_heads, _, head_dim = buffer.shape
     resized = buffer.new_zeros(layers, rows, kv_heads, capacity, head_dim)
-    resized[:, :, :, :kept] = buffer[:, :, :, :kept]
+    kept = buffer[:, :rows, :, :capacity]
+    resized[:, : kept.shape[1], :, : kept.shape[3]] = kept
     return resized

@@ -31,7 +31,7 @@ class Running:
     held: int = 0
     """Tokens whose keys and values its row holds."""
     recompute_until: int = 0
-    """Those before here were computed before, by older weights."""
+    """Those before here were computed before, by older weights or in a row that was given up."""
     first_version: int = 0
     """Of the weights that computed them, from this version on."""
     oldest_version: int = 0
@@ -51,12 +51,11 @@ class Running:
         """The token sampled last, or a chunk of at most `budget` tokens of what is yet to be computed."""
         if self.decodes:
             return Span(self.held, self.token_ids[-1:])
-        known = [*self.request.prompt_ids, *self.token_ids] if self.token_ids else self.request.prompt_ids
-        return Span(self.held, known[self.held : self.held + max(budget, 1)])
+        return Span(self.held, self.known_ids()[self.held : self.held + max(budget, 1)])
 
-    def held_ids(self) -> list[int]:
-        """The tokens that the row holds."""
-        return [*self.request.prompt_ids, *self.token_ids][: self.held]
+    def known_ids(self) -> list[int]:
+        """Prompt and response so far."""
+        return [*self.request.prompt_ids, *self.token_ids] if self.token_ids else self.request.prompt_ids
 
     def take(self, token_id: int, logprob: float, entropy: float, version: int) -> FinishReason | None:
         """Add a sampled token; why the response ends with it, or None when it goes on."""
@@ -77,10 +76,15 @@ class Running:
         """What is sampled by now, for any thread: `take` adds to `cache_versions` last."""
         return cut(self.result(FinishReason.ABORT), 0, len(self.cache_versions))
 
+    def give_up_row(self) -> None:
+        """What the row holds is lost."""
+        self.recompute_until, self.held = max(self.recompute_until, self.held), 0
+
     def begin_again(self) -> None:
         """Forget what was sampled."""
         self.token_ids, self.logprobs, self.entropies, self.versions, self.cache_versions = [], [], [], [], []
         self.held = min(self.held, len(self.request.prompt_ids))
+        self.recompute_until = min(self.recompute_until, len(self.request.prompt_ids))
 
     def result(self, reason: FinishReason) -> GenerateResult:
         return GenerateResult(

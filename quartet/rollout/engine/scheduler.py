@@ -3,7 +3,7 @@
 Every step is one forward pass: a token for each request that decodes, and chunks of prompts, so that a long prompt
 stalls nobody. A request joins and leaves at any step. Request i owns row i. What a row holds is kept when its prompt is
 complete and when it leaves; a newcomer starts from the longest prefix that is known, and waits a step for one that is
-just being computed.
+just being computed. When the rows outgrow their memory, the request with the least in its row goes back to wait.
 """
 
 import time
@@ -11,7 +11,7 @@ from collections import deque
 
 import torch
 
-from quartet.errors import EngineError
+from quartet.errors import ConfigError, EngineError
 from quartet.rollout.engine.base import Counters
 from quartet.rollout.engine.forward import Forward, Span
 from quartet.rollout.engine.prefix_cache import MIN_TOKENS, PrefixCache
@@ -28,13 +28,23 @@ MIXED = -1
 class Scheduler:
     """Owns the waiting and the running requests."""
 
-    def __init__(self, forward: Forward, max_slots: int, version: int, max_prefix_bytes: int) -> None:
+    def __init__(
+        self, forward: Forward, max_slots: int, version: int, max_prefix_bytes: int, max_row_bytes: int
+    ) -> None:
+        """Raises `ConfigError` when `max_row_bytes` are too few for one request that fills the context."""
         self.version = version
         """Stamps every token sampled from now on."""
         self.counters = Counters()
         self.waiting: deque[Running] = deque()
         self.running: list[Running] = []
-        self._forward, self._max_slots = forward, max_slots
+        self._forward, self._max_slots, self._max_row_bytes = forward, max_slots, max_row_bytes
+        longest = forward.rows.max_context_tokens
+        if (needed := forward.rows.num_bytes(1, longest)) > max_row_bytes:
+            raise ConfigError(
+                f"keys and values of one request of engine.max_context_tokens = {longest} take "
+                f"{needed / 2**20:,.0f} MB, more than engine.kv_cache_megabytes = {max_row_bytes / 2**20:,.0f}",
+                "raise the one or lower the other",
+            )
         self._prefixes = PrefixCache(forward.rows, max_prefix_bytes)
 
     @property
@@ -51,12 +61,13 @@ class Scheduler:
         rolled_back = version < self.version
         self.version = version
         self._prefixes.clear()
-        for entry in self.running:
-            if rolled_back:
+        if rolled_back:
+            for entry in [*self.waiting, *self.running]:
                 entry.begin_again()
+        for entry in self.running:
             if recompute or rolled_back:
-                entry.recompute_until = max(entry.recompute_until, entry.held)
-                entry.held, entry.first_version, entry.oldest_version = 0, version, version
+                entry.give_up_row()
+                entry.first_version = entry.oldest_version = version
             else:
                 entry.first_version = MIXED
 
@@ -81,12 +92,12 @@ class Scheduler:
         """One forward pass, and a token for every request whose prompt is complete."""
         started = time.perf_counter()
         self._admit()
+        self._make_room()
         budget, spans = MAX_PREFILL_TOKENS, []
         for entry in self.running:
             spans.append(entry.next_span(budget))
             if not entry.decodes:
                 budget -= len(spans[-1].token_ids)
-        self._forward.rows.release(max(span.start + len(span.token_ids) for span in spans))
         logits_NV = self._forward.extend(spans)
         ready: list[int] = []
         for row, (entry, span) in enumerate(zip(self.running, spans, strict=True)):
@@ -116,19 +127,40 @@ class Scheduler:
         for entry in list(self.waiting):
             if len(self.running) >= self._max_slots or budget <= 0:
                 return
-            prompt_ids = entry.request.prompt_ids
             fresh = [other for other in prefilling if not other.token_ids]
-            if self._prefixes.max_bytes and self._more_is_computed_now(prompt_ids, fresh):
+            if self._prefixes.max_bytes and self._more_is_computed_now(entry.request.prompt_ids, fresh):
                 continue
-            self.waiting.remove(entry)
-            # The last token is always computed: its logits are what is wanted.
-            entry.held = self._prefixes.copy_into(len(self.running), prompt_ids[:-1])
-            entry.first_version = entry.oldest_version = self.version
-            self.running.append(entry)
+            if not self._rows_fit([*self.running, entry]):
+                return
+            self._start(entry)
             prefilling.append(entry)
-            self.counters.prompt_tokens += len(prompt_ids)
+            budget -= entry.length - entry.held
+
+    def _start(self, entry: Running) -> None:
+        """Move a waiting request into the next row, with what is known of its tokens."""
+        self.waiting.remove(entry)
+        self.running.append(entry)
+        self._forward.rows.fit(len(self.running), _longest(self.running))
+        # The last token is always computed: its logits are what is wanted.
+        entry.held = self._prefixes.copy_into(len(self.running) - 1, entry.known_ids()[:-1])
+        entry.first_version = entry.oldest_version = self.version
+        if not entry.token_ids:
+            self.counters.prompt_tokens += entry.length
             self.counters.reused_tokens += entry.held
-            budget -= len(prompt_ids) - entry.held
+
+    def _make_room(self) -> None:
+        """Let those with the least in their rows wait again until the rows of the others fit; one alone always does."""
+        while not self._rows_fit(self.running):
+            entry = min(self.running, key=lambda running: running.held)
+            self._keep(entry)
+            self._free_row(entry)
+            entry.give_up_row()
+            self.waiting.appendleft(entry)
+        self._forward.rows.fit(len(self.running), _longest(self.running))
+
+    def _rows_fit(self, entries: list[Running]) -> bool:
+        """Whether there is memory for these rows, grown by the token that comes next."""
+        return self._forward.rows.num_bytes(len(entries), _longest(entries)) <= self._max_row_bytes
 
     def _more_is_computed_now(self, prompt_ids: list[int], prefilling: list[Running]) -> bool:
         """Whether a prompt has more in common with one in prefill than is known of it."""
@@ -155,7 +187,7 @@ class Scheduler:
     def _keep(self, entry: Running) -> None:
         """Remember a row, unless weights of different versions computed it."""
         if entry.first_version == self.version:
-            self._prefixes.keep(self.running.index(entry), entry.held_ids())
+            self._prefixes.keep(self.running.index(entry), entry.known_ids()[: entry.held])
 
     def _fail_not_finite(self, entries: list[Running]) -> None:
         # All rows are cleared before the first one moves: a copy of NaN would outlive its request.
@@ -180,12 +212,19 @@ class Scheduler:
         self._remove(entry)
 
     def _remove(self, entry: Running) -> None:
-        """Free a row; the last row moves into its place so that rows stay without gaps."""
         self.counters.requests += 1
+        self._free_row(entry)
+
+    def _free_row(self, entry: Running) -> None:
+        """The last row moves into its place so that rows stay without gaps."""
         row, last = self.running.index(entry), self.running.pop()
         if last is not entry:
             self.running[row] = last
             self._forward.rows.move(len(self.running), row, last.held)
+
+
+def _longest(entries: list[Running]) -> int:
+    return max(entry.length for entry in entries)
 
 
 def _forbidden(entries: list[Running]) -> dict[int, list[int]]:

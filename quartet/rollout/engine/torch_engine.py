@@ -65,7 +65,8 @@ class TorchEngine:
         self.vocab_size = forward.vocab_size
         self._model, self._tokenizer = model, tokenizer
         self._recompute = config.old_cache == "recompute"
-        self._scheduler = Scheduler(forward, config.max_slots, version, config.prefix_cache_megabytes * 2**20)
+        max_prefix_bytes, max_row_bytes = config.prefix_cache_megabytes * 2**20, config.kv_cache_megabytes * 2**20
+        self._scheduler = Scheduler(forward, config.max_slots, version, max_prefix_bytes, max_row_bytes)
         self._forward = forward
         self._in_flight: dict[str, Running] = {}
         self._load_timeout_seconds = config.load_timeout_seconds

@@ -90,6 +90,7 @@ class OpenAIServer:
             top_p=body["top_p"],
             seed=body["seed"],
             max_tokens=body["max_tokens"],
+            min_tokens=body.get("min_tokens", 0),
         )
         request = GenerateRequest(
             request_id=str(self.requests),
@@ -99,7 +100,8 @@ class OpenAIServer:
         )
         reason = None
         for position in range(sampling.max_tokens):
-            step = msgspec.structs.replace(request, sampling=msgspec.structs.replace(sampling, max_tokens=1))
+            one = msgspec.structs.replace(sampling, max_tokens=1, min_tokens=int(position < sampling.min_tokens))
+            step = msgspec.structs.replace(request, sampling=one)
             try:
                 result = await self.engine.generate(step)
             except EngineError as error:

@@ -88,7 +88,7 @@ async def test_weights_that_only_the_model_itself_knows_are_refused_whatever_the
 def test_rows_keep_what_they_hold(kind: type[DenseForward | CacheForward]) -> None:
     model = make_model()
     forward = kind(model, 3, 64)
-    forward.rows.reserve(64)
+    forward.rows.reserve(2, 64)
     forward.rows.keys.normal_()
     forward.rows.values.normal_()
     keys, values = forward.rows.keys.clone(), forward.rows.values.clone()

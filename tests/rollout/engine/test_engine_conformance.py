@@ -8,7 +8,16 @@ import msgspec
 import pytest
 import torch
 from engine_kinds import Open, needs_vllm
-from engine_models import DAMAGES, MAX_CONTEXT_TOKENS, VOCAB_SIZE, greedy_ids, make_model, make_requests, publish
+from engine_models import (
+    DAMAGES,
+    MAX_CONTEXT_TOKENS,
+    VOCAB_SIZE,
+    greedy_ids,
+    make_model,
+    make_requests,
+    publish,
+    reference_logprobs,
+)
 from transformers import PreTrainedModel
 
 from quartet.errors import CheckpointError, PromptTooLongError, RefusedRequestError
@@ -114,6 +123,44 @@ async def test_logprobs_are_of_the_temperature_sampled_at(kind: str, temperature
     requests = make_requests(20, temperature=temperature)
     for request, result in zip(requests, await generate_all(engine, requests), strict=True):
         assert gap(model_at(0), request, result) <= MAX_GAP_NATS
+
+
+def truncated_logprobs(logprobs_TV: torch.Tensor, top_k: int, top_p: float) -> torch.Tensor:
+    """The `top_k` most likely tokens, of these the fewest that reach `top_p`, and what is left of the mass for them."""
+    sorted_TV, order_TV = logprobs_TV.sort(descending=True)
+    sorted_TV[:, top_k:] = -torch.inf
+    probs_TV = sorted_TV.softmax(-1)
+    sorted_TV[probs_TV.cumsum(-1) - probs_TV >= top_p] = -torch.inf
+    return torch.full_like(logprobs_TV, -torch.inf).scatter(1, order_TV, sorted_TV).log_softmax(-1)
+
+
+@every_kind
+async def test_logprobs_are_of_the_tokens_that_could_be_drawn(kind: str, open_kind: Open) -> None:
+    engine = await open_kind(kind, model_at(0))
+    requests = make_requests(20, temperature=0.8, top_k=20, top_p=0.9)
+    for request, result in zip(requests, await generate_all(engine, requests), strict=True):
+        whole_TV = reference_logprobs(model_at(0), request, result.token_ids, temperature=0.8)
+        expected_TV = truncated_logprobs(whole_TV, top_k=20, top_p=0.9)
+        own = expected_TV[range(len(result.token_ids)), result.token_ids]
+        assert result.logprobs == pytest.approx(own.tolist(), abs=MAX_GAP_NATS)
+
+
+@every_kind
+async def test_none_of_the_first_min_tokens_ends_the_response(kind: str, open_kind: Open) -> None:
+    engine = await open_kind(kind, model_at(0))
+    stops = list(range(0, VOCAB_SIZE, 2))
+    requests = [
+        msgspec.structs.replace(
+            request, sampling=Sampling(max_tokens=20, min_tokens=3, seed=index), stop_token_ids=stops
+        )
+        for index, request in enumerate(make_requests(8))
+    ]
+    for request, result in zip(requests, await generate_all(engine, requests), strict=True):
+        assert len(result.token_ids) > 3 and result.finish_reason is FinishReason.STOP
+        possible_TV = reference_logprobs(model_at(0), request, result.token_ids).clone()
+        possible_TV[:3, ::2] = -torch.inf
+        own = possible_TV.log_softmax(-1)[range(len(result.token_ids)), result.token_ids]
+        assert result.logprobs == pytest.approx(own.tolist(), abs=MAX_GAP_NATS)
 
 
 @every_kind

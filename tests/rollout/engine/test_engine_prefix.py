@@ -175,7 +175,7 @@ def test_the_tree_gives_back_what_was_kept_within_its_memory(sequences: list[lis
     """A row stands for its tokens: position i holds a number made of the tokens up to i."""
     states = torch.zeros(1, 1, 1, 1)
     rows = Rows([(states, states)], rows=2, max_context_tokens=64)
-    rows.reserve(64)
+    rows.reserve(2, 64)
     cache = PrefixCache(rows, max_bytes=room_tokens * 8)
 
     def mark(token_ids: list[int]) -> torch.Tensor:

@@ -1,0 +1,150 @@
+"""Rows follow what runs, and stay within their memory: who does not fit waits, and loses nothing."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from engine_models import make_model, make_requests, reference_logprobs
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quartet.errors import ConfigError
+from quartet.rollout.engine.base import GenerateRequest, GenerateResult
+from quartet.rollout.engine.forward import make_forward
+from quartet.rollout.engine.rows import STEP_TOKENS, Rows, Segment
+from quartet.rollout.engine.running import Running
+from quartet.rollout.engine.scheduler import Scheduler
+from quartet.rollout.engine.torch_engine import TorchEngine
+
+CONTEXT_TOKENS = 1024
+TOKEN_BYTES = 2 * 2 * 2 * 16 * 4
+"""Keys and values, 2 layers, 2 heads of 16 float32 numbers: a megabyte holds 8 rows of 256 tokens, or 4 of 512."""
+ROW_BYTES = 2**20
+
+
+def long_requests(count: int, max_tokens: int) -> list[GenerateRequest]:
+    """Prompts of 200 tokens and somewhat more."""
+    requests = make_requests(count, seed=3)
+    return [
+        msgspec.structs.replace(
+            request,
+            prompt_ids=(request.prompt_ids * 200)[: 200 + index],
+            sampling=msgspec.structs.replace(request.sampling, max_tokens=max_tokens),
+        )
+        for index, request in enumerate(requests)
+    ]
+
+
+@pytest.fixture
+def taken_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What the rows took after each change."""
+    taken: list[int] = []
+    resize = Rows._resize
+
+    def record(rows: Rows, *arguments: int) -> None:
+        resize(rows, *arguments)
+        taken.append(rows.keys.nbytes + rows.values.nbytes)
+
+    monkeypatch.setattr(Rows, "_resize", record)
+    return taken
+
+
+@pytest.mark.parametrize("prefix_cache_megabytes", [0, 16])
+async def test_requests_that_outgrow_the_memory_take_turns(
+    engine_of: Callable[..., TorchEngine], taken_bytes: list[int], prefix_cache_megabytes: int
+) -> None:
+    engine = engine_of(
+        make_model(),
+        max_slots=8,
+        max_context_tokens=CONTEXT_TOKENS,
+        kv_cache_megabytes=1,
+        prefix_cache_megabytes=prefix_cache_megabytes,
+    )
+    requests = long_requests(7, max_tokens=400)
+    results = await asyncio.gather(*map(engine.generate, requests))
+    for request, result in zip(requests, results, strict=True):
+        assert len(result.token_ids) == 400
+        logprobs = reference_logprobs(make_model(), request, result.token_ids)
+        drawn = logprobs.gather(-1, torch.tensor(result.token_ids)[:, None])[:, 0]
+        torch.testing.assert_close(torch.tensor(result.logprobs), drawn, atol=1e-4, rtol=0)
+    assert ROW_BYTES >= max(taken_bytes) > ROW_BYTES / 2
+    assert (engine.counters.recomputed_tokens > 0) == (prefix_cache_megabytes == 0), "or their rows were remembered"
+    assert engine.counters.requests == 7
+    assert engine.counters.prompt_tokens == sum(len(request.prompt_ids) for request in requests)
+
+
+def scheduler_of(requests: list[GenerateRequest], outcomes: list[GenerateResult]) -> Scheduler:
+    forward = make_forward(make_model(), 8, CONTEXT_TOKENS)
+    scheduler = Scheduler(forward, 8, version=5, max_prefix_bytes=0, max_row_bytes=ROW_BYTES)
+    for request in requests:
+        finish: Any = outcomes.append
+        scheduler.add(Running(request=request, finish=finish))
+    return scheduler
+
+
+@torch.inference_mode()
+def test_who_waits_for_room_begins_again_after_a_roll_back_and_can_be_aborted() -> None:
+    outcomes: list[GenerateResult] = []
+    requests = long_requests(5, max_tokens=400)
+    scheduler = scheduler_of(requests, outcomes)
+    while not any(entry.token_ids for entry in scheduler.waiting):
+        scheduler.step()
+    waiting = scheduler.waiting[0]
+    kept = len(waiting.token_ids)
+    assert waiting.versions == [5] * kept
+    scheduler.abort(waiting.request.request_id)
+    assert len(outcomes[0].token_ids) == kept > 0
+    while not any(entry.token_ids for entry in scheduler.waiting):
+        scheduler.add(Running(request=requests[len(outcomes)], finish=waiting.finish))
+        scheduler.step()
+    scheduler.serve(4, recompute=False)
+    assert not any(entry.token_ids for entry in [*scheduler.waiting, *scheduler.running])
+
+
+def test_one_request_has_to_fit() -> None:
+    forward = make_forward(make_model(), 2, CONTEXT_TOKENS)
+    Scheduler(forward, 2, 0, 0, max_row_bytes=CONTEXT_TOKENS * TOKEN_BYTES)
+    with pytest.raises(ConfigError, match=r"of engine\.max_context_tokens = 1024 take .* MB, more than"):
+        Scheduler(forward, 2, 0, 0, max_row_bytes=CONTEXT_TOKENS * TOKEN_BYTES - 1)
+
+
+steps = st.lists(st.tuples(st.sampled_from(["join", "grow", "leave"]), st.integers(0, 7), st.integers(1, 300)))
+
+
+@given(steps)
+def test_rows_keep_what_they_hold_however_they_grow(steps: list[tuple[str, int, int]]) -> None:
+    """Token t of sequence s is the number 1000 s + t, in keys; in values it is negative."""
+    states = torch.zeros(1, 1, 1, 1)
+    rows = Rows([(states, states)], rows=8, max_context_tokens=CONTEXT_TOKENS)
+    running: list[tuple[int, int]] = []
+    most_bytes = 0
+    for number, (step, row, tokens) in enumerate(steps):
+        row = min(row, len(running) - 1)
+        if step == "join" and len(running) < 8:
+            running.append((number, 0))
+            row = len(running) - 1
+        if not running:
+            continue
+        sequence, held = running[row]
+        if step == "leave":
+            last, last_held = running.pop()
+            if row < len(running):
+                running[row] = last, last_held
+                rows.move(len(running), row, last_held)
+            continue
+        tokens = min(tokens, CONTEXT_TOKENS - held)
+        running[row] = sequence, held + tokens
+        longest = max(held for _, held in running)
+        rows.fit(len(running), longest)
+        most_bytes = max(most_bytes, rows.num_bytes(len(running), longest))
+        assert rows.keys.nbytes + rows.values.nbytes <= most_bytes
+        marks = 1000.0 * sequence + torch.arange(held, held + tokens).view(1, 1, -1, 1)
+        rows.write(row, held, Segment(marks, -marks))
+        for other, (sequence, held) in enumerate(running):
+            expected = 1000.0 * sequence + torch.arange(held)
+            found = rows.read(other, 0, held)
+            assert torch.equal(found.keys.flatten(), expected) and torch.equal(found.values.flatten(), -expected)
+    assert rows.keys.shape[3] % STEP_TOKENS == 0
