@@ -15,8 +15,8 @@ from benchmarks.locks.demonstrations import demonstrate, write_chats
 from quartet.data.ledger import Ledger
 from quartet.env.locks import JAMMED, LOCKS, ROOMS, signs
 from quartet.observe.record import Recorder
-from quartet.policy.load import load_tokenizer
 from quartet.policy.make import make_policy
+from quartet.policy.tokenizer_files import load_tokenizer
 from quartet.recipe_file import parse_recipe
 from quartet.rollout.prompt import turn_text
 from quartet.train.sft import run_sft

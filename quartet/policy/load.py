@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from quartet.crash_points import crash_point
 from quartet.errors import CheckpointError
+from quartet.policy.tokenizer_files import advice, load_tokenizer
 
 _LOADING = Lock()
 """`transformers` patches its own classes while it loads a model: of two threads that load at once, one would leave them
 patched, and tied weights untied, for as long as the process lives."""
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 
 
 class LoadedPolicy(NamedTuple):
@@ -63,7 +63,7 @@ def load_model(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedMo
                 output_loading_info=True,
             )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise CheckpointError(f"cannot load the model in {folder}: {error}", _advice(error)) from error
+        raise CheckpointError(f"cannot load the model in {folder}: {error}", advice(error)) from error
     model, report = loaded
     if report["missing_keys"] or report["mismatched_keys"]:
         names = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
@@ -72,18 +72,6 @@ def load_model(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedMo
             "the folder mixes two models or was written only in part; copy it again from its source",
         )
     return model.eval()
-
-
-def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
-    """The tokenizer alone; loads no weights. Raises `CheckpointError` like `load_policy`."""
-    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
-        raise CheckpointError(f"no tokenizer in {folder}", f"expected one of {', '.join(TOKENIZER_FILES)}")
-    try:
-        return AutoTokenizer.from_pretrained(
-            str(folder), local_files_only=True, trust_remote_code=trust_remote_code, use_fast=True
-        )
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"cannot load the tokenizer in {folder}: {error}", _advice(error)) from error
 
 
 def save_policy(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> None:
@@ -138,7 +126,7 @@ def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
         try:
             weights |= load_file(file)
         except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"{file} is damaged: {error}", _advice(error)) from error
+            raise CheckpointError(f"{file} is damaged: {error}", advice(error)) from error
     return weights
 
 
@@ -153,7 +141,7 @@ def weight_shapes(path: str | Path) -> dict[str, list[int]]:
             with safe_open(file, framework="pt") as opened:
                 shapes |= {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"{file} is damaged: {error}", _advice(error)) from error
+            raise CheckpointError(f"{file} is damaged: {error}", advice(error)) from error
     return shapes
 
 
@@ -208,9 +196,3 @@ def weight_files(folder: Path) -> list[Path]:
             f"{pickles[0]} is a pickle, which could run any code when loaded", "convert the weights to safetensors"
         )
     raise CheckpointError(f"no model*.safetensors in {folder}", "the folder is no policy or was written only in part")
-
-
-def _advice(error: Exception) -> str:
-    if "trust_remote_code" in str(error):
-        return "the model brings its own Python code; set model.trust_remote_code = true only if you trust its source"
-    return "copy the folder again from its source, or use an earlier policy"

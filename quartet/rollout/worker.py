@@ -186,7 +186,7 @@ def _load_tokenizer(recipe: Recipe, ledger: Ledger) -> "PreTrainedTokenizerBase"
 
     Raises the `CheckpointError` of the oldest when none is.
     """
-    from quartet.policy.load import load_tokenizer
+    from quartet.policy.tokenizer_files import load_tokenizer
 
     *newer, oldest = [Path(policy.path) for policy in ledger.loadable_policies()]
     for folder in newer:

@@ -20,7 +20,7 @@ from quartet.env import make_pool
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
 from quartet.observe.summary import after_tag
-from quartet.policy.load import load_tokenizer
+from quartet.policy.tokenizer_files import load_tokenizer
 from quartet.rollout.engine.torch_engine import open_torch
 from quartet.rollout.renderer import Renderer
 from quartet.rollout.worker import RolloutWorker

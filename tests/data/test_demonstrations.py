@@ -16,7 +16,7 @@ from quartet.data.ledger import Ledger
 from quartet.data.ledger.export import Selection
 from quartet.env import undemonstrated_families
 from quartet.errors import ConfigError
-from quartet.policy.load import load_tokenizer
+from quartet.policy.tokenizer_files import load_tokenizer
 from quartet.rollout.renderer import Renderer
 from quartet.train.advantage import make_advantage
 from quartet.train.packing import RECOMPUTED, pack_batch

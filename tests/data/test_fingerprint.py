@@ -12,9 +12,10 @@ from quartet.data.exchange.fingerprint import Fingerprint, fingerprint, observat
 from quartet.env import ENVS, observation_format
 from quartet.env.bandit import PAGE
 from quartet.errors import ConfigError
-from quartet.policy.load import load_tokenizer, save_policy
+from quartet.policy.load import save_policy
 from quartet.policy.model import make_model
 from quartet.policy.tokenizer import train_tokenizer
+from quartet.policy.tokenizer_files import load_tokenizer
 from quartet.rollout.prompt import TURN_FORMAT, turn_text
 from quartet.types import Observation
 

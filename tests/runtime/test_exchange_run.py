@@ -76,7 +76,7 @@ def test_another_run_replays_it(teacher, tmp_path, bandit_policy, kind, rule):
 def test_a_chat_becomes_the_ids_that_were_sampled(teacher, tmp_path, bandit_policy):
     """Of every response whose text is spelt by the tokenizer as the policy spelt it, and that ended by itself."""
     from quartet.policy.examples import read_chats
-    from quartet.policy.load import load_tokenizer
+    from quartet.policy.tokenizer_files import load_tokenizer
 
     lines, chats = tmp_path / "x.jsonl", tmp_path / "chat.jsonl"
     export(teacher, "jsonl", lines, "--success")

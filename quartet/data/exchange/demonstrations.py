@@ -80,7 +80,7 @@ def store_into(ledger: Ledger, recipe: Recipe, path: Path) -> ImportSummary:
 
 
 def _tokenizer(ledger: Ledger, recipe: Recipe) -> "PreTrainedTokenizerBase":
-    from quartet.policy.load import load_tokenizer
+    from quartet.policy.tokenizer_files import load_tokenizer
 
     folder = ledger.run_dir / ledger.latest_policy().path
     return load_tokenizer(folder, trust_remote_code=recipe.model.trust_remote_code)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from quartet.config import Recipe
 from quartet.errors import CheckpointError, EngineError, RefusedRequestError, SetupError
-from quartet.policy.load import load_tokenizer
+from quartet.policy.tokenizer_files import load_tokenizer
 from quartet.rollout.engine.base import GenerateRequest, GenerateResult
 from quartet.rollout.engine.openai.stream import Partial, read_into
 from quartet.rollout.engine.partial import NOTHING
