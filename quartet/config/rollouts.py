@@ -117,9 +117,10 @@ class Engine(Section):
     threads: Positive = 1
     """Torch threads. More than one collapses when a neighbour is busy."""
     kv_cache_megabytes: Positive = 4096
-    """Most memory that the engine `torch` takes for keys and values of the requests it decodes; a token takes
-    2 x layers x kv_heads x head_dim numbers, and each request as many tokens as the longest. Where not all fit, some
-    wait. While the rows grow, the old ones are there too; vLLM has options of its own (`engine.vllm.arguments`)."""
+    """Most memory that the engine `torch` takes for keys and values of the requests it decodes. A token takes
+    2 x layers x kv_heads x head_dim numbers; each request has room for as many tokens as the longest, in steps of 256.
+    Where not all fit, some wait. While the room grows, the old one is there too; vLLM has options of its own
+    (`engine.vllm.arguments`)."""
     prefix_cache_megabytes: Annotated[int, Field(ge=0)] = 256
     """Memory for the keys and values of conversations between turns and of prompts that a group shares; 0 keeps none.
     One token takes 2 x layers x kv_heads x head_dim numbers."""

@@ -40,13 +40,20 @@ class Admission:
         self._max_ahead = stragglers.groups_ahead(recipe.max_groups_ahead)
         self._rollouts_per_group = stragglers.quorum(recipe.control.rollouts_per_group).queued
 
+    @property
+    def settled_only(self) -> bool:
+        """Whether a group may start only while the engines have taken, or refused, the newest policy."""
+        return self._schedule.between_batches or self._recipe.admission.on_late == "wait"
+
     def capacity(self) -> Capacity:
         """What may start now."""
         # The sizes first: a train step that commits between the two looks has freed no slot then.
         sizes = self._ledger.queue_sizes()
-        waits_for_engine = self._schedule.between_batches or self._recipe.admission.on_late == "wait"
-        if waits_for_engine and not self._ledger.latest_is_settled():
+        if self.settled_only and not self._ledger.latest_is_settled():
             return Capacity(groups=0, waiting_for="the engine", ends_when="it takes, or refuses, the newest policy")
+        if self._schedule.oldest_first and self._ledger.has_older_unfinished():
+            # An engine that was started again has the newest policy in the middle of a batch.
+            return Capacity(groups=0, waiting_for="older groups", ends_when="those of the policy before end")
         load = Load(
             sessions=self._recipe.env.sessions,
             rollouts_per_group=self._rollouts_per_group,

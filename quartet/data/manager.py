@@ -27,7 +27,7 @@ from quartet.env import suite_families
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
 from quartet.registry import lookup
-from quartet.types import GroupState, RolloutPlan
+from quartet.types import GroupState, RolloutPlan, Task
 
 SWEEP_SECONDS = 10.0
 """Pause between looks at the disk."""
@@ -157,17 +157,22 @@ class DataManager:
             return False
         self._presence.working("admitting groups")
         with self._recorder.span("admit", groups=capacity.groups):
-            for task in self._sampler.pick(capacity.groups):
-                quorum = self._stragglers.quorum(self._allocator.plan(task))
-                self._ledger.admit(
-                    RolloutPlan(
-                        task=task,
-                        num_rollouts=quorum.queued,
-                        enough=quorum.enough,
-                        max_turns=self._horizon.max_turns(task),
-                        temperature=self._recipe.rollout.temperature,
-                    )
-                )
+            admitted = [self._admit_group(task) for task in self._sampler.pick(capacity.groups)]
+        return any(admitted)
+
+    def _admit_group(self, task: Task) -> bool:
+        """False when a policy came meanwhile that has to be served first."""
+        quorum = self._stragglers.quorum(self._allocator.plan(task))
+        plan = RolloutPlan(
+            task=task,
+            num_rollouts=quorum.queued,
+            enough=quorum.enough,
+            max_turns=self._horizon.max_turns(task),
+            temperature=self._recipe.rollout.temperature,
+        )
+        if self._admission.settled_only:
+            return self._ledger.admit_if_settled(plan)
+        self._ledger.admit(plan)
         return True
 
     def _sweep(self) -> None:

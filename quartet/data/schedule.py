@@ -39,6 +39,8 @@ class Schedule(Struct, frozen=True, kw_only=True):
     """How many more groups the sessions have room for; None: that does not matter."""
     between_batches: bool
     """New weights wait until no training rollout is unfinished, and new groups wait for the weights."""
+    oldest_first: bool = False
+    """No group starts while one is unfinished that began under an older policy than is served now."""
 
     def may_take_weights(self, ledger: Ledger, rule: StragglerRule) -> bool:
         """Whether an engine may load the newest policy now. Recycled rollouts that rest are not in its way."""
@@ -70,7 +72,7 @@ def whole_batches(load: Load) -> None:
 SCHEDULES = {
     "rollout_wise": Schedule(room=two_rollouts_per_session, between_batches=False),
     "task_wise": Schedule(room=sessions_for_all_rollouts, between_batches=False),
-    "one_step_off": Schedule(room=whole_batches, between_batches=True),
+    "one_step_off": Schedule(room=whole_batches, between_batches=True, oldest_first=True),
     "batch_synchronous": Schedule(room=whole_batches, between_batches=True),
 }
 

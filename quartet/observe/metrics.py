@@ -85,7 +85,11 @@ declare(
     ("active_requests", "requests", "requests in work"),
     ("version", "versions", "policy version it serves"),
     ("loaded_version", "versions", "policy version it just loaded"),
-    ("recomputed_tokens_per_second", "tokens/s", "tokens in flight computed again for new weights"),
+    (
+        "recomputed_tokens_per_second",
+        "tokens/s",
+        "tokens in flight computed again for new weights, or for lack of memory before",
+    ),
     ("recompute_ms_per_second", "ms/s", "decode time that this took"),
     ("prove_seconds", "seconds", "reading and proving a policy's weights, beside decoding"),
     ("swap_ms", "ms", "decoding stood still for new weights"),

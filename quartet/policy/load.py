@@ -7,6 +7,7 @@ import copy
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,8 +21,9 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokeni
 from transformers.utils import logging as transformers_logging
 
 from quartet.crash_points import crash_point
+from quartet.data.disk import usable_output
 from quartet.errors import CheckpointError
-from quartet.policy.tokenizer_files import advice, load_tokenizer
+from quartet.policy.tokenizer_files import load_advice, load_tokenizer
 
 _LOADING = Lock()
 """`transformers` patches its own classes while it loads a model: of two threads that load at once, one would leave them
@@ -63,7 +65,7 @@ def load_model(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedMo
                 output_loading_info=True,
             )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise CheckpointError(f"cannot load the model in {folder}: {error}", advice(error)) from error
+        raise CheckpointError(f"cannot load the model in {folder}: {error}", load_advice(error)) from error
     model, report = loaded
     if report["missing_keys"] or report["mismatched_keys"]:
         names = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
@@ -74,15 +76,25 @@ def load_model(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedMo
     return model.eval()
 
 
+def make_place(folder: Path) -> None:
+    """Make sure that a policy can be written to `folder`; whoever trains for hours asks before.
+
+    Raises `CheckpointError` when it holds something that is no policy, `ConfigError` or `OSError` where none can be.
+    """
+    if folder.exists() and not (folder / "config.json").is_file() and (not folder.is_dir() or any(folder.iterdir())):
+        raise CheckpointError(f"{folder} exists and is no policy", "choose another folder; nothing was overwritten")
+    with usable_output(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryDirectory(dir=folder.parent).cleanup()
+
+
 def save_policy(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> None:
     """Write a policy so that `folder` is complete as soon as it exists; an earlier policy there is replaced.
 
-    Raises `CheckpointError` when `folder` holds something that is no policy.
+    Raises as `make_place` does.
     """
     folder = Path(folder)
-    if folder.exists() and not (folder / "config.json").is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise CheckpointError(f"{folder} exists and is no policy", "choose another folder; nothing was overwritten")
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    make_place(folder)
     fresh, stale = folder.with_name(folder.name + ".writing"), folder.with_name(folder.name + ".replaced")
     for leftover in (fresh, stale):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -126,7 +138,7 @@ def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
         try:
             weights |= load_file(file)
         except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"{file} is damaged: {error}", advice(error)) from error
+            raise CheckpointError(f"{file} is damaged: {error}", load_advice(error)) from error
     return weights
 
 
@@ -141,7 +153,7 @@ def weight_shapes(path: str | Path) -> dict[str, list[int]]:
             with safe_open(file, framework="pt") as opened:
                 shapes |= {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"{file} is damaged: {error}", advice(error)) from error
+            raise CheckpointError(f"{file} is damaged: {error}", load_advice(error)) from error
     return shapes
 
 

@@ -18,10 +18,11 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> PreTrain
             str(folder), local_files_only=True, trust_remote_code=trust_remote_code, use_fast=True
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"cannot load the tokenizer in {folder}: {error}", advice(error)) from error
+        raise CheckpointError(f"cannot load the tokenizer in {folder}: {error}", load_advice(error)) from error
 
 
-def advice(error: Exception) -> str:
+def load_advice(error: Exception) -> str:
+    """What to do about an error of `transformers` while it reads a policy's folder."""
     if "trust_remote_code" in str(error):
         return "the model brings its own Python code; set model.trust_remote_code = true only if you trust its source"
     return "copy the folder again from its source, or use an earlier policy"

@@ -6,6 +6,7 @@ Prompts are long and responses short, so the language-model head runs only at co
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
+from pathlib import Path
 from typing import NamedTuple, TypedDict
 
 import numpy as np
@@ -17,7 +18,7 @@ from quartet.config import Recipe, Sft
 from quartet.errors import ConfigError
 from quartet.policy.copying import CopyingExercises
 from quartet.policy.examples import TokenBatch, batches, read_chats
-from quartet.policy.load import load_policy, save_policy
+from quartet.policy.load import load_policy, make_place, save_policy
 from quartet.train.linear import train_by_the_faster_library
 
 WARMUP_STEPS = 30
@@ -69,8 +70,8 @@ def run_sft(recipe: Recipe, *, on_step: Callable[[SftStep], None] | None = None)
     """Fine-tune the policy at `model.path` and write it to `sft.output`; with no `sft.data` and 0 steps it only copies.
 
     The same recipe and seed give the same weights unless the clock has a say: `sft.steps` is 0, or `max_seconds` cuts
-    the training short. Raises `ConfigError` for missing or malformed demonstrations and `CheckpointError` for a missing
-    or damaged policy.
+    the training short. Raises `ConfigError` for missing or malformed demonstrations or an output in no possible place,
+    and `CheckpointError` for a missing or damaged policy or a foreign output folder.
     """
     sft = recipe.sft
     if not sft.output:
@@ -79,6 +80,7 @@ def run_sft(recipe: Recipe, *, on_step: Callable[[SftStep], None] | None = None)
         raise ConfigError(
             "sft.data is empty", "name a chat-format JSONL file; to copy only, set sft.copy_steps, and sft.steps = 0"
         )
+    make_place(Path(sft.output))
     torch.set_num_threads(sft.threads)
     model, tokenizer = load_policy(recipe.model.path, trust_remote_code=recipe.model.trust_remote_code)
     pad_id = tokenizer.pad_token_id if isinstance(tokenizer.pad_token_id, int) else 0

@@ -82,7 +82,8 @@ class Run:
         return True
 
     def work(self) -> None:
-        if self.draw.random() < 0.5 and self.schedule.may_take_weights(self.ledger, self.rule):
+        engine_died = self.draw.random() < 0.03  # the next one starts with the newest policy, whatever runs
+        if engine_died or (self.draw.random() < 0.5 and self.schedule.may_take_weights(self.ledger, self.rule)):
             self.served = self.ledger.latest_policy().version
             self.ledger.mark_settled(self.served, serving=self.served)
         if self.draw.random() < 0.03:

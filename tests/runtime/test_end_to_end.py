@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 def slow_learner(policy: Path, max_train_steps: int):
     """A run without evaluations that keeps its contrast, so that something is left to train until it is over."""
-    train = {"max_train_steps": max_train_steps, "learning_rate": 1e-5, "max_seconds": 120.0}
+    train = {"max_train_steps": max_train_steps, "learning_rate": 1e-5, "max_seconds": 1000.0}
     return bandit_recipe(policy, evaluation={"before_and_after": False}, train=train)
 
 
@@ -116,7 +116,7 @@ def test_each_killed_module_comes_back_and_the_promises_hold(tmp_path, bandit_po
         wait_for(lambda gone_at=gone_at: ledger.train_step() >= gone_at + 3, process)
     ledger.request_stop("seen enough")
     summary = finish(process)
-    assert sorted(died(ledger)) == ["engine", "env", "manager", "trainer", "worker"]
+    assert set(died(ledger)) == {"engine", "env", "manager", "trainer", "worker"}
     promises_hold(tmp_path / "run", summary)
     ledger.close()
 

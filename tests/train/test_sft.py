@@ -9,7 +9,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from quartet.config import Recipe
-from quartet.errors import ConfigError
+from quartet.errors import CheckpointError, ConfigError, QuartetError
 from quartet.policy.examples import Example, one_epoch, pad, read_chats
 from quartet.policy.load import load_policy
 from quartet.policy.make import make_policy
@@ -195,3 +195,16 @@ def test_missing_or_empty_data_is_named(recipe: Recipe, tmp_path: Path):
         run_sft(tuned(recipe, data=str(tmp_path / "empty.jsonl")))
     with pytest.raises(ConfigError, match=r"sft\.output is empty"):
         run_sft(tuned(recipe, output=""))
+
+
+@pytest.mark.parametrize(
+    ("inside", "error", "says"), [("policy", ConfigError, "cannot write"), ("", CheckpointError, "is no policy")]
+)
+def test_an_output_that_cannot_be_is_refused_before_the_first_step(
+    inside: str, error: type[QuartetError], says: str, recipe: Recipe, tmp_path: Path
+):
+    steps: list[SftStep] = []
+    (tmp_path / "notes").write_text("mine")
+    with pytest.raises(error, match=says):
+        run_sft(tuned(recipe, output=str(tmp_path / "notes" / inside)), on_step=steps.append)
+    assert steps == []

@@ -40,6 +40,23 @@ class Groups(Pool, Policies):
         self.doorbells.ring("worker")
         return group_id
 
+    def admit_if_settled(self, plan: RolloutPlan) -> bool:
+        """The same, unless a policy was committed that an engine has not taken, or refused, yet: False then."""
+        with self._database.write() as connection:
+            settled = self._latest_is_settled(connection)
+            if settled:
+                self._admit(connection, plan)
+        if settled:
+            self.doorbells.ring("worker")
+        return settled
+
+    def has_older_unfinished(self) -> bool:
+        """Whether a training group that began under an older policy than the one served now is still open or closed."""
+        unfinished = (groups.c.purpose == Purpose.TRAIN, groups.c.state.in_((GroupState.OPEN, GroupState.CLOSED)))
+        with self._database.read() as connection:
+            older = groups.c.oldest_version < self._served_version(connection)
+            return connection.execute(sa.select(groups.c.id).where(*unfinished, older).limit(1)).first() is not None
+
     def groups_ahead(self) -> int:
         """Training groups that are open, waiting or in training: those that hold an admission slot."""
         ahead = (groups.c.purpose == Purpose.TRAIN, groups.c.state.in_(ADMITTED_STATES))

@@ -46,8 +46,7 @@ class Policies(LedgerPart):
     def latest_is_settled(self) -> bool:
         """Whether every engine has taken, or refused, the newest policy: it then serves the best it can."""
         with self._database.read() as connection:
-            newest = self._latest_policy(connection).version
-            return set(self._by_engine(connection, _SETTLED)) == {newest}
+            return self._latest_is_settled(connection)
 
     def policies(self) -> list[Policy]:
         """All committed policies, oldest first; the disk budget may have taken the folders of some."""
@@ -88,6 +87,9 @@ class Policies(LedgerPart):
         with self._database.read() as connection:
             row = connection.execute(query).one_or_none()
         return None if row is None else self._policy(row)
+
+    def _latest_is_settled(self, connection: Connection) -> bool:
+        return set(self._by_engine(connection, _SETTLED)) == {self._latest_policy(connection).version}
 
     def _latest_policy(self, connection: Connection) -> Policy:
         query = sa.select(policies).where(~policies.c.rolled_back).order_by(policies.c.version.desc()).limit(1)

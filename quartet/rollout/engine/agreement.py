@@ -56,17 +56,11 @@ def gap_nats(forward: Forward, own: OwnPass) -> float:
     """How far apart both passes are about a sampled token: sum p |log p - log q| over the vocabulary, in nats.
 
     Weighted with p, because rounding in the tail of a large vocabulary means nothing. The largest over rows that run
-    together, after their prompts and after one more token. Rows keep what they hold, so requests may be in flight.
+    together, after their prompts and after one more token. In rows of its own: requests may be in flight.
     """
-    rows = forward.rows
-    rows.reserve(len(own.probes), max(len(ids) for ids in own.probes))
-    held = [rows.read(row, 0, len(ids)) for row, ids in enumerate(own.probes)]
-    try:
+    with forward.rows.aside():
         after_prompt_NV = forward.extend([Span(0, ids[:-1]) for ids in own.probes])
         after_token_NV = forward.extend([Span(len(ids) - 1, ids[-1:]) for ids in own.probes])
-    finally:
-        for row, segment in enumerate(held):
-            rows.write(row, 0, segment)
     gaps = []
     for row, theirs_2V in enumerate(own.logits):
         ours_2V = torch.stack([after_prompt_NV[row], after_token_NV[row]])

@@ -71,7 +71,7 @@ class Counters(Struct):
     reused_tokens: int = 0
     """Prompt tokens that were not computed, because their prefix was known."""
     recomputed_tokens: int = 0
-    """Tokens of requests in flight that were computed again because the weights changed."""
+    """Tokens of requests in flight that were computed again: the weights changed, or they had given up their row."""
     recompute_ms: float = 0.0
     """Decode time that was lost to them: of each pass, their share of its tokens. 0 where a server does not tell."""
     generated_tokens: int = 0

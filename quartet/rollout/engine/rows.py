@@ -4,11 +4,13 @@ A forward pass reads one contiguous view of the rows it runs and copies nothing.
 moves into its place.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
 
-STEP_TOKENS = 256
+STEP_ROWS, STEP_TOKENS = 4, 256
 """Room grows by this much at a time: all rows are copied then."""
 
 
@@ -31,7 +33,7 @@ class Rows:
     """Two buffers `[layers, rows, kv_heads, capacity, head_dim]`. A head's tokens lie together: attention reads them
     a third faster in bfloat16 than tokens whose heads lie together.
 
-    All rows have the same room, which follows the longest of them in steps; the number of rows doubles when it grows.
+    All rows have the same room, which follows the longest of them in steps, and so does their number.
     """
 
     def __init__(self, like: list[tuple[torch.Tensor, torch.Tensor]], rows: int, max_context_tokens: int) -> None:
@@ -41,6 +43,16 @@ class Rows:
         # Zeros, not empty: masked positions are multiplied by 0, and 0 x NaN would spread.
         self.keys = keys.new_zeros(len(like), 1, keys.shape[1], 0, keys.shape[3])
         self.values = values.new_zeros(len(like), 1, values.shape[1], 0, values.shape[3])
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Inside the block these are other rows, which are empty; after it, those of the running requests again."""
+        keys, values = self.keys, self.values
+        self.keys, self.values = _resized(keys[:, :1], 1, 0), _resized(values[:, :1], 1, 0)
+        try:
+            yield
+        finally:
+            self.keys, self.values = keys, values
 
     def reserve(self, rows: int, length: int) -> None:
         """Make room for `length` tokens in each of the first `rows` rows, and take none away."""
@@ -90,7 +102,7 @@ class Rows:
         self.values = _resized(self.values, rows, capacity)
 
     def _num_rows(self, rows: int) -> int:
-        return min(2 ** (rows - 1).bit_length(), self.max_rows)
+        return rows if rows < STEP_ROWS else min(-(-rows // STEP_ROWS) * STEP_ROWS, self.max_rows)
 
     def _capacity(self, length: int) -> int:
         return min(-(-length // STEP_TOKENS) * STEP_TOKENS, self.max_context_tokens)

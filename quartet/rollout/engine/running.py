@@ -28,6 +28,8 @@ class Running:
     stop_string: str = ""
     """The one that ended it."""
 
+    started: bool = False
+    """Whether it has had a row; it may wait for another one."""
     held: int = 0
     """Tokens whose keys and values its row holds."""
     recompute_until: int = 0

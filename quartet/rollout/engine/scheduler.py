@@ -41,9 +41,9 @@ class Scheduler:
         longest = forward.rows.max_context_tokens
         if (needed := forward.rows.num_bytes(1, longest)) > max_row_bytes:
             raise ConfigError(
-                f"keys and values of one request of engine.max_context_tokens = {longest} take "
+                f"keys and values of one request that fills the context of {longest} tokens take "
                 f"{needed / 2**20:,.0f} MB, more than engine.kv_cache_megabytes = {max_row_bytes / 2**20:,.0f}",
-                "raise the one or lower the other",
+                "raise it, or lower engine.max_context_tokens",
             )
         self._prefixes = PrefixCache(forward.rows, max_prefix_bytes)
 
@@ -144,7 +144,8 @@ class Scheduler:
         # The last token is always computed: its logits are what is wanted.
         entry.held = self._prefixes.copy_into(len(self.running) - 1, entry.known_ids()[:-1])
         entry.first_version = entry.oldest_version = self.version
-        if not entry.token_ids:
+        if not entry.started:
+            entry.started = True
             self.counters.prompt_tokens += entry.length
             self.counters.reused_tokens += entry.held
 
@@ -207,6 +208,7 @@ class Scheduler:
         """Take an entry out; what its row holds is kept for the conversation's next turn."""
         if entry in self.waiting:
             self.waiting.remove(entry)
+            self.counters.requests += entry.started
             return
         self._keep(entry)
         self._remove(entry)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 
 from quartet.errors import ConfigError
 from quartet.rollout.engine.base import GenerateRequest, GenerateResult
-from quartet.rollout.engine.forward import make_forward
+from quartet.rollout.engine.cache_forward import CacheForward
+from quartet.rollout.engine.dense_forward import DenseForward
+from quartet.rollout.engine.forward import Forward, make_forward
 from quartet.rollout.engine.rows import STEP_TOKENS, Rows, Segment
 from quartet.rollout.engine.running import Running
 from quartet.rollout.engine.scheduler import Scheduler
@@ -76,47 +79,87 @@ async def test_requests_that_outgrow_the_memory_take_turns(
     assert engine.counters.prompt_tokens == sum(len(request.prompt_ids) for request in requests)
 
 
-def scheduler_of(requests: list[GenerateRequest], outcomes: list[GenerateResult]) -> Scheduler:
-    forward = make_forward(make_model(), 8, CONTEXT_TOKENS)
+def scheduler_of(
+    requests: list[GenerateRequest], outcomes: dict[str, GenerateResult], forward: Forward | None = None
+) -> Scheduler:
+    forward = forward or make_forward(make_model(), 8, CONTEXT_TOKENS)
     scheduler = Scheduler(forward, 8, version=5, max_prefix_bytes=0, max_row_bytes=ROW_BYTES)
     for request in requests:
-        finish: Any = outcomes.append
+        finish: Any = partial(outcomes.__setitem__, request.request_id)
         scheduler.add(Running(request=request, finish=finish))
     return scheduler
 
 
+def until_one_waits_again(scheduler: Scheduler) -> Running:
+    while not any(entry.token_ids for entry in scheduler.waiting):
+        scheduler.step()
+    return scheduler.waiting[0]
+
+
+@pytest.mark.parametrize("forward", [DenseForward, CacheForward])
+@pytest.mark.parametrize("recompute", [True, False])
 @torch.inference_mode()
-def test_who_waits_for_room_begins_again_after_a_roll_back_and_can_be_aborted() -> None:
-    outcomes: list[GenerateResult] = []
+def test_who_waits_for_room_goes_on_under_new_weights(
+    forward: type[DenseForward | CacheForward], recompute: bool
+) -> None:
+    """It keeps nothing of the old weights but its tokens, so what follows is of the new version alone."""
+    outcomes: dict[str, GenerateResult] = {}
     requests = long_requests(5, max_tokens=400)
-    scheduler = scheduler_of(requests, outcomes)
-    while not any(entry.token_ids for entry in scheduler.waiting):
+    scheduler = scheduler_of(requests, outcomes, forward(make_model(), 8, CONTEXT_TOKENS))
+    waiting = until_one_waits_again(scheduler)
+    before = len(waiting.token_ids)
+    scheduler.serve(6, recompute=recompute)
+    while scheduler.busy:
         scheduler.step()
-    waiting = scheduler.waiting[0]
-    kept = len(waiting.token_ids)
-    assert waiting.versions == [5] * kept
-    scheduler.abort(waiting.request.request_id)
-    assert len(outcomes[0].token_ids) == kept > 0
-    while not any(entry.token_ids for entry in scheduler.waiting):
-        scheduler.add(Running(request=requests[len(outcomes)], finish=waiting.finish))
-        scheduler.step()
+    for request in requests:
+        result = outcomes[request.request_id]
+        logprobs = reference_logprobs(make_model(), request, result.token_ids)
+        drawn = logprobs.gather(-1, torch.tensor(result.token_ids)[:, None])[:, 0]
+        torch.testing.assert_close(torch.tensor(result.logprobs), drawn, atol=1e-4, rtol=0)
+        new = result.versions.index(6)
+        assert result.versions == [5] * new + [6] * (400 - new)
+        goes_on = request.request_id == waiting.request.request_id
+        assert new == before or not goes_on
+        assert bool(result.cache_versions) == (not recompute and not goes_on)
+        # The others keep what the old weights computed, until they give up their rows as well.
+        oldest = result.cache_versions or result.versions
+        assert oldest == sorted(oldest) and (oldest.count(5) > new) == bool(result.cache_versions)
+
+
+@torch.inference_mode()
+def test_who_waits_for_room_can_be_aborted_and_begins_again_after_a_roll_back() -> None:
+    outcomes: dict[str, GenerateResult] = {}
+    scheduler = scheduler_of(long_requests(6, max_tokens=400), outcomes)
+    aborted = until_one_waits_again(scheduler)
+    kept = list(aborted.token_ids)
+    scheduler.abort(aborted.request.request_id)
+    assert outcomes[aborted.request.request_id].token_ids == kept and set(aborted.versions) == {5}
+    assert scheduler.counters.requests == 1
+    until_one_waits_again(scheduler)
     scheduler.serve(4, recompute=False)
     assert not any(entry.token_ids for entry in [*scheduler.waiting, *scheduler.running])
+    while scheduler.busy:
+        scheduler.step()
+    del outcomes[aborted.request.request_id]
+    assert all(result.versions == [4] * 400 for result in outcomes.values()) and len(outcomes) == 5
+    assert scheduler.counters.requests == 6
+    assert scheduler.counters.prompt_tokens == sum(range(200, 206))
 
 
 def test_one_request_has_to_fit() -> None:
     forward = make_forward(make_model(), 2, CONTEXT_TOKENS)
     Scheduler(forward, 2, 0, 0, max_row_bytes=CONTEXT_TOKENS * TOKEN_BYTES)
-    with pytest.raises(ConfigError, match=r"of engine\.max_context_tokens = 1024 take .* MB, more than"):
+    with pytest.raises(ConfigError, match=r"fills the context of 1024 tokens take .* MB, more than"):
         Scheduler(forward, 2, 0, 0, max_row_bytes=CONTEXT_TOKENS * TOKEN_BYTES - 1)
 
 
-steps = st.lists(st.tuples(st.sampled_from(["join", "grow", "leave"]), st.integers(0, 7), st.integers(1, 300)))
+kinds = st.sampled_from(["join", "grow", "leave"])
+steps = st.lists(st.tuples(kinds, st.integers(0, 7), st.integers(1, 300)), min_size=30, max_size=60)
 
 
 @given(steps)
 def test_rows_keep_what_they_hold_however_they_grow(steps: list[tuple[str, int, int]]) -> None:
-    """Token t of sequence s is the number 1000 s + t, in keys; in values it is negative."""
+    """Token t of sequence s is the number 2000 s + t, in keys; in values it is negative."""
     states = torch.zeros(1, 1, 1, 1)
     rows = Rows([(states, states)], rows=8, max_context_tokens=CONTEXT_TOKENS)
     running: list[tuple[int, int]] = []
@@ -141,10 +184,11 @@ def test_rows_keep_what_they_hold_however_they_grow(steps: list[tuple[str, int, 
         rows.fit(len(running), longest)
         most_bytes = max(most_bytes, rows.num_bytes(len(running), longest))
         assert rows.keys.nbytes + rows.values.nbytes <= most_bytes
-        marks = 1000.0 * sequence + torch.arange(held, held + tokens).view(1, 1, -1, 1)
+        assert rows.keys.shape[3] <= max(2 * longest, STEP_TOKENS) + STEP_TOKENS, "memory is given back"
+        marks = 2000.0 * sequence + torch.arange(held, held + tokens).view(1, 1, -1, 1)
         rows.write(row, held, Segment(marks, -marks))
         for other, (sequence, held) in enumerate(running):
-            expected = 1000.0 * sequence + torch.arange(held)
+            expected = 2000.0 * sequence + torch.arange(held)
             found = rows.read(other, 0, held)
             assert torch.equal(found.keys.flatten(), expected) and torch.equal(found.values.flatten(), -expected)
     assert rows.keys.shape[3] % STEP_TOKENS == 0
