@@ -81,20 +81,25 @@ def make_place(folder: Path) -> None:
 
     Raises `CheckpointError` when it holds something that is no policy, `ConfigError` or `OSError` where none can be.
     """
-    if folder.exists() and not (folder / "config.json").is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise CheckpointError(f"{folder} exists and is no policy", "choose another folder; nothing was overwritten")
+    _refuse_foreign(folder)
     with usable_output(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryDirectory(dir=folder.parent).cleanup()
 
 
+def _refuse_foreign(folder: Path) -> None:
+    if folder.exists() and not (folder / "config.json").is_file() and (not folder.is_dir() or any(folder.iterdir())):
+        raise CheckpointError(f"{folder} exists and is no policy", "choose another folder; nothing was overwritten")
+
+
 def save_policy(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> None:
     """Write a policy so that `folder` is complete as soon as it exists; an earlier policy there is replaced.
 
-    Raises as `make_place` does.
+    Raises `CheckpointError` when `folder` holds something that is no policy.
     """
     folder = Path(folder)
-    make_place(folder)
+    _refuse_foreign(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
     fresh, stale = folder.with_name(folder.name + ".writing"), folder.with_name(folder.name + ".replaced")
     for leftover in (fresh, stale):
         shutil.rmtree(leftover, ignore_errors=True)

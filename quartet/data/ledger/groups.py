@@ -41,7 +41,7 @@ class Groups(Pool, Policies):
         return group_id
 
     def admit_if_settled(self, plan: RolloutPlan) -> bool:
-        """The same, unless a policy was committed that an engine has not taken, or refused, yet: False then."""
+        """Like `admit`; False, and no group, while an engine has neither taken nor refused the newest policy."""
         with self._database.write() as connection:
             settled = self._latest_is_settled(connection)
             if settled:
