@@ -23,6 +23,8 @@ from quartet.policy.make import make_policy
 from quartet.rollout.renderer import Renderer
 from quartet.types import Task
 
+pytestmark = pytest.mark.slow
+
 BUDGET_TOKENS = 1500
 
 

@@ -15,6 +15,8 @@ from quartet.errors import ConfigError
 from quartet.observe.comparison.intervals import interval, student_t
 from quartet.observe.comparison.results import read_result
 
+pytestmark = pytest.mark.slow
+
 
 def invoke(*arguments: object) -> str:
     result = CliRunner().invoke(cli, list(map(str, arguments)), catch_exceptions=False, env={"COLUMNS": "100"})

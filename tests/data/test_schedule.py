@@ -43,6 +43,7 @@ def knobs_of(mode: str, number: int) -> dict:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(2))
 @pytest.mark.parametrize(("schedule", "rule"), MODES)
 def test_a_run_reaches_its_end(schedule, rule, number):

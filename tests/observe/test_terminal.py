@@ -26,6 +26,8 @@ from quartet.recipe_file import to_toml
 from quartet.runtime.run import run_recipe
 from quartet.runtime.run_dir import RunLock
 
+pytestmark = pytest.mark.slow
+
 NUMBERS = st.floats(-1e6, 1e6)
 
 

@@ -27,6 +27,8 @@ from quartet.rollout.engine.torch_engine import TorchEngine
 from quartet.types import Trajectory
 from tests.rollout.serving import serving
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_SECONDS = 4.0
 Body = dict[str, Any]
 

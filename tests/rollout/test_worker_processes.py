@@ -24,6 +24,8 @@ from quartet.rollout.engine.server import run_engine
 from quartet.rollout.worker import run_worker
 from quartet.types import RolloutPlan, Task
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory) -> Path:

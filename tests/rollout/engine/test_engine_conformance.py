@@ -26,6 +26,8 @@ from quartet.train.forward import score
 from quartet.train.microbatch import Microbatch
 from quartet.types import FinishReason, Sampling
 
+pytestmark = pytest.mark.slow
+
 MAX_GAP_NATS = 1e-4
 """Between engine and trainer, in float32."""
 VLLM = pytest.param("vllm", marks=[pytest.mark.vllm, needs_vllm])

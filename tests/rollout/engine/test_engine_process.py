@@ -18,6 +18,8 @@ from quartet.rollout.engine.http import HttpEngine
 from quartet.rollout.engine.server import run_engine
 from quartet.types import RolloutPlan, Task
 
+pytestmark = pytest.mark.slow
+
 
 def published(folder: Path, *, seed: int) -> str:
     return str(publish(make_model(seed=seed), folder))

@@ -22,6 +22,8 @@ from quartet.rollout.engine.running import Running
 from quartet.rollout.engine.scheduler import Scheduler
 from quartet.rollout.engine.torch_engine import TorchEngine
 
+pytestmark = pytest.mark.slow
+
 CONTEXT_TOKENS = 1024
 TOKEN_BYTES = 2 * 2 * 2 * 16 * 4
 """Keys and values, 2 layers, 2 heads of 16 float32 numbers: a megabyte holds 8 rows of 256 tokens, or 4 of 512."""
