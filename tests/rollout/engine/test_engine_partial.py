@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from quartet.rollout.engine.base import GenerateRequest, GenerateResult
 from quartet.rollout.engine.openai.stream import Partial, StreamChoice, StreamLogprobs, completion_body
 from quartet.rollout.engine.partial import rest_of
-from quartet.rollout.engine.vllm.wire import generate_body
+from quartet.rollout.engine.vllm.response import Response
+from quartet.rollout.engine.vllm.wire import Span, TokenLogprob, TokenLogprobs, generate_body
+from quartet.rollout.engine.vllm.wire import StreamChoice as VllmChoice
 from quartet.types import FinishReason, Sampling
 
 BODIES: dict[str, Callable[[GenerateRequest], dict[str, Any]]] = {
@@ -47,3 +49,45 @@ def test_what_is_whole_when_it_is_aborted_has_no_rest(count: int, last_id: int, 
     partial.add(StreamChoice(token_ids=[5] * (count - 1) + [last_id], logprobs=StreamLogprobs([-1.0] * count)), 0)
     partial.aborted = True
     assert partial.result(request).finish_reason is reason
+
+
+def vllm_choice(count: int, **end: Any) -> VllmChoice:
+    return VllmChoice(token_ids=[5] * count, logprobs=TokenLogprobs([TokenLogprob(-1.0)] * count), **end)
+
+
+@given(counts=st.lists(st.integers(0, 4), min_size=1, max_size=6), changes=st.lists(st.integers(0, 5), max_size=3))
+def test_what_vllm_has_sampled_so_far_is_the_beginning_of_what_it_ends_with(
+    counts: list[int], changes: list[int]
+) -> None:
+    """New weights come before the events `changes`, each with a version of its own."""
+    response, version, versions, told = Response(3), 3, list[int](), list[GenerateResult]()
+    for index, count in enumerate(counts):
+        if index in changes:
+            version += 1
+            response.weights_change()
+        versions += [version] * count
+        spans = [Span(str(each), i, i + 1) for i, each in enumerate(versions)]
+        end = {"finish_reason": FinishReason.LENGTH, "weight_versions": spans} if index == len(counts) - 1 else {}
+        response.add(vllm_choice(count, **end))
+        told.append(response.so_far())
+    result = response.result()
+    assert result.versions == versions and result.finish_reason is FinishReason.LENGTH
+    for part in told:
+        count = len(part.token_ids)
+        assert (part.token_ids, part.versions) == (result.token_ids[:count], versions[:count])
+    assert len(told[-1].token_ids) == versions.count(3)
+
+
+@pytest.mark.parametrize(
+    ("end", "problem"),
+    [
+        ({}, "no end"),
+        ({"finish_reason": FinishReason.LENGTH}, "no weight versions"),
+        ({"finish_reason": FinishReason.LENGTH, "weight_versions": [Span("0", 1, 2)]}, "gap"),
+    ],
+)
+def test_a_stream_of_vllm_that_lacks_what_training_needs_is_refused(end: dict[str, Any], problem: str) -> None:
+    response = Response(0)
+    response.add(vllm_choice(2, **end))
+    with pytest.raises(ValueError, match=problem):
+        response.result()

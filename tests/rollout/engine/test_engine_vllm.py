@@ -9,20 +9,24 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
+import torch
 from engine_kinds import VLLM_ARGUMENTS, engine_recipe, needs_vllm
-from engine_models import make_model, make_requests, publish
+from engine_models import make_model, make_requests, publish, reference_logprobs
 from test_engine_process import commit
 
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
 from quartet.errors import CheckpointError, EngineError, SetupError
+from quartet.rollout.engine.api import make_app
 from quartet.rollout.engine.http import HttpEngine
 from quartet.rollout.engine.remote.server import ServerRefusedError
 from quartet.rollout.engine.server import run_engine
 from quartet.rollout.engine.vllm.engine import VllmEngine, open_vllm
-from quartet.types import Policy
+from quartet.types import FinishReason, Policy, Sampling
+from tests.rollout.serving import serving
 
 
 def first_policy(folder: Path) -> Policy:
@@ -100,6 +104,32 @@ async def test_a_server_that_is_killed_fails_its_requests_and_the_health_check(t
         await engine.version()
     await engine.close()
     assert not alive_in_group(group)
+
+
+@pytest.mark.vllm
+@needs_vllm
+@pytest.mark.timeout(600)
+async def test_what_a_server_that_is_killed_had_sampled_is_kept(tmp_path: Path) -> None:
+    """As a worker sees it: the call returns the beginning, and its log-probs are those of the policy."""
+    model = make_model("qwen3_tied")
+    engine = await open_vllm(
+        engine_recipe("vllm", vllm={"arguments": VLLM_ARGUMENTS}), first_policy(tmp_path), tmp_path / "log"
+    )
+    async with serving(make_app(engine)) as url:
+        client = HttpEngine(lambda: url, part_seconds=0.02, deadline_seconds=5)
+        request = msgspec.structs.replace(make_requests(1)[0], sampling=Sampling(max_tokens=200, seed=5))
+        generating = asyncio.create_task(client.generate(request))
+        await until(lambda: len(engine.so_far(request.request_id).token_ids) >= 32)
+        await asyncio.sleep(0.1)  # several times as long as between two parts
+        os.kill(server_group(engine), signal.SIGKILL)
+        result = await generating
+        await client.close()
+    await engine.close()
+    assert result.finish_reason is FinishReason.ABORT and 16 <= len(result.token_ids) < 200
+    assert set(result.versions) == {0}
+    expected = reference_logprobs(model, request, result.token_ids)
+    told = expected.gather(-1, torch.tensor(result.token_ids)[:, None])[:, 0].tolist()
+    assert result.logprobs == pytest.approx(told, abs=1e-4)
 
 
 @pytest.mark.vllm

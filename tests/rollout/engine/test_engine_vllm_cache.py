@@ -1,4 +1,7 @@
-"""What refused weights computed is no old cache. The server here has vLLM's routes and tells whose keys it uses."""
+"""What refused weights computed is no old cache, and no token is told before its version is known and proved.
+
+The server here has vLLM's routes and tells whose keys it uses.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -24,7 +27,7 @@ from tests.rollout.serving import serving
 
 
 class PrefixServer:
-    """Answers one token per request. Loads of weights are counted from 1."""
+    """Samples one and the same token. Loads of weights are counted from 1."""
 
     def __init__(self) -> None:
         self.loads, self.version, self.model = 0, "", make_model()
@@ -35,6 +38,8 @@ class PrefixServer:
         self.cleared: list[bool] = []
         self.may_score = asyncio.Event()
         self.may_score.set()
+        self.may_go_on = asyncio.Event()
+        self.may_go_on.set()
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[str]:
@@ -45,10 +50,10 @@ class PrefixServer:
             "/update_weight_version": self.rename,
             "/resume": self.resume,
             "/v1/completions": self.score,
-            "/inference/v1/generate": self.generate,
         }
         for path, answer in routes.items():
             app.router.add_post(path, _json_route(answer))
+        app.router.add_post("/inference/v1/generate", self.generate)
         async with serving(app) as url:
             yield url
 
@@ -78,10 +83,20 @@ class PrefixServer:
         told = logprobs[:-1].gather(-1, prompt[1:, None])[:, 0].tolist()
         return {"choices": [{"logprobs": {"token_logprobs": [None, *told, -1.0]}}]}
 
-    async def generate(self, _: web.Request, body: Any) -> object:
+    async def generate(self, http: web.Request) -> web.StreamResponse:
+        body = await http.json()
         self.used.append(self.prefixes.setdefault((body["cache_salt"], tuple(body["token_ids"])), self.loads))
-        choice = {"token_ids": [7], "finish_reason": "length", "logprobs": {"content": [{"logprob": -1.0}]}}
-        return {"choices": [choice | {"weight_versions": [{"version": self.version, "start": 0, "end": 1}]}]}
+        response, count = web.StreamResponse(), body["sampling_params"]["max_tokens"]
+        await response.prepare(http)
+        spans: list[dict[str, object]] = []
+        for index in range(count):
+            spans.append({"version": self.version, "start": index, "end": index + 1})
+            end = {"finish_reason": "length", "weight_versions": spans} if index == count - 1 else {}
+            choice = {"token_ids": [7], "logprobs": {"content": [{"logprob": -1.0}]}, **end}
+            await response.write(b"data: " + msgspec.json.encode({"choices": [choice]}) + b"\n\n")
+            await self.may_go_on.wait()
+        await response.write(b"data: [DONE]\n\n")
+        return response
 
 
 def _json_route(
@@ -139,3 +154,34 @@ async def test_who_asks_while_weights_are_proved_uses_no_older_ones(tmp_path: Pa
         result = await early
         assert result.versions == [1] and not result.cache_versions
         assert server.used == [1, 2]
+
+
+async def test_tokens_are_told_as_they_come_up_to_the_change_of_weights(tmp_path: Path) -> None:
+    """Only the end says which of the tokens after it are of which version."""
+    async with first_policy(tmp_path) as (server, engine, request):
+        server.may_go_on.clear()
+        longer = msgspec.structs.replace(request, sampling=Sampling(max_tokens=3))
+        generating = asyncio.create_task(engine.generate(longer))
+        await until(lambda: bool(engine.so_far(request.request_id).token_ids))
+        assert engine.so_far(request.request_id).versions == [0]
+        await engine.load_policy(publish(make_model(seed=1), tmp_path / "p1"), 1)
+        server.may_go_on.set()
+        result = await generating
+        assert result.versions == [0, 1, 1]
+        assert not engine.so_far(request.request_id).token_ids
+
+
+async def test_what_unproved_weights_sampled_is_not_told(tmp_path: Path) -> None:
+    async with first_policy(tmp_path) as (server, engine, request):
+        server.may_score.clear()
+        load = asyncio.create_task(engine.load_policy(publish(make_model(seed=1), tmp_path / "p1"), 1))
+        await until(lambda: server.version == "1")
+        server.may_go_on.clear()
+        early = asyncio.create_task(engine.generate(request))
+        await until(lambda: bool(engine._responses and engine._responses[request.request_id].so_far().token_ids))
+        assert not engine.so_far(request.request_id).token_ids
+        server.may_score.set()
+        await load
+        assert engine.so_far(request.request_id).versions == [1]
+        server.may_go_on.set()
+        assert (await early).versions == [1]

@@ -15,7 +15,6 @@ from quartet.errors import CheckpointError, EngineError, SetupError
 from quartet.policy.canary import Canary, fixed_sequence, has_canary, read_canary
 from quartet.policy.load import weight_shapes
 from quartet.rollout.engine.base import Counters, GenerateRequest, GenerateResult, PolicyLoad
-from quartet.rollout.engine.partial import NOTHING
 from quartet.rollout.engine.remote.server import InferenceServer
 from quartet.rollout.engine.request_check import fitted
 from quartet.rollout.engine.result_check import find_problem
@@ -45,7 +44,7 @@ def model_limits(folder: Path, config: config.Engine, *, trust_remote_code: bool
 
 
 class RemoteEngine(ABC):
-    """Implements `ServedEngine` but for `_sample`, `_exchange` and `abort`.
+    """Implements `ServedEngine` but for `_sample`, `_exchange`, `so_far` and `abort`.
 
     A policy is loaded under `_loading` from its first byte to its proof. Who samples meanwhile may have got tokens of
     weights that fail; a subclass answers none whose version is not in `_proved`.
@@ -92,9 +91,9 @@ class RemoteEngine(ABC):
         self._counters.generated_tokens += len(result.token_ids)
         return result
 
+    @abstractmethod
     def so_far(self, request_id: str) -> GenerateResult:
-        """Nothing: whoever reads no stream learns of a token at the end."""
-        return NOTHING
+        """What a request in flight has sampled by now, as far as its versions are known and proved."""
 
     async def version(self) -> int:
         """Raises `EngineError` when the server is gone."""

@@ -16,10 +16,12 @@ import msgspec
 from quartet.config import Recipe
 from quartet.errors import CheckpointError, EngineError, SetupError
 from quartet.rollout.engine.base import GenerateRequest, GenerateResult
+from quartet.rollout.engine.partial import NOTHING
 from quartet.rollout.engine.remote.engine import Limits, RemoteEngine, model_limits
 from quartet.rollout.engine.remote.server import InferenceServer, ServerRefusedError
 from quartet.rollout.engine.vllm.process import REQUIRED_ARGUMENTS, REQUIRED_ENVIRONMENT, VllmProcess, implementation
-from quartet.rollout.engine.vllm.wire import REQUEST_ID_PREFIX, GenerateAnswer, generate_body, to_result
+from quartet.rollout.engine.vllm.response import Response
+from quartet.rollout.engine.vllm.wire import REQUEST_ID_PREFIX, ROUTE, StreamEvent, generate_body
 from quartet.types import Policy
 
 
@@ -65,6 +67,8 @@ class VllmEngine(RemoteEngine):
         self._server_version = -1
         """The version whose weights the server has, proved or not."""
         self._cache_salt = uuid.uuid4().hex
+        self._responses: dict[str, Response] = {}
+        """Of requests in flight."""
 
     async def version(self) -> int:
         """Raises `EngineError` when the server's process has ended or does not answer."""
@@ -88,7 +92,7 @@ class VllmEngine(RemoteEngine):
         try:
             await self._server.call("GET", "/weight_info", None, dict[str, Any])
             await self._command("/collective_rpc", {"method": "quartet_is_here"})
-            await self._server.call("POST", "/inference/v1/generate", body, dict[str, Any])
+            await self._server.call("POST", ROUTE, body, dict[str, Any])
         except ServerRefusedError as error:
             variables = " ".join(f"{name}={value}" for name, value in REQUIRED_ENVIRONMENT.items())
             raise SetupError(
@@ -96,24 +100,38 @@ class VllmEngine(RemoteEngine):
                 f"start it with {variables} and {' '.join(REQUIRED_ARGUMENTS)}",
             ) from error
 
+    def so_far(self, request_id: str) -> GenerateResult:
+        """What a request in flight has sampled by now of the version that it was asked at, when that is proved."""
+        response = self._responses.get(request_id)
+        return response.so_far() if response and response.asked_at_version in self._proved else NOTHING
+
     async def _sample(self, request: GenerateRequest) -> GenerateResult:
-        asked_at_version = self._server_version
-        body = generate_body(request, self._cache_salt)
-        answer = await self._server.call("POST", "/inference/v1/generate", body, GenerateAnswer)
+        response = self._responses[request.request_id] = Response(self._server_version)
         try:
-            result = to_result(answer)
-        except ValueError as error:
+            await self._read(response, generate_body(request, self._cache_salt))
+            result = response.result()
+        except (ValueError, msgspec.DecodeError) as error:
             raise EngineError(f"the server's answer to {request.request_id!r} is wrong: {error}") from error
+        finally:
+            del self._responses[request.request_id]
         if not self._proved.issuperset(result.versions):
             async with self._loading:  # the proof of these weights is under way
                 pass
         if not self._proved.issuperset(result.versions):
             raise EngineError(f"request {request.request_id!r} was sampled by weights that were refused", "ask again")
         if self._keeps:
-            oldest = [min(asked_at_version, version) for version in result.versions]
+            oldest = [min(response.asked_at_version, version) for version in result.versions]
             return msgspec.structs.replace(result, cache_versions=oldest if oldest != result.versions else [])
         self._counters.recomputed_tokens += _recomputed(request, result)
         return result
+
+    async def _read(self, response: Response, body: object) -> None:
+        async for data in self._server.events(ROUTE, body):
+            event = msgspec.json.decode(data, type=StreamEvent)
+            if event.error:
+                raise EngineError(f"{self._server.url}{ROUTE} failed: {event.error}")
+            for choice in event.choices:
+                response.add(choice)
 
     async def _exchange(self, folder: Path, version: int, *, keep_cache: bool) -> float:
         started = time.perf_counter()
@@ -122,6 +140,8 @@ class VllmEngine(RemoteEngine):
         await self._command(f"/pause?mode=keep&clear_cache={clear}")
         await self._command("/collective_rpc", {"method": "quartet_load_policy", "args": [str(folder.resolve())]})
         await self._command("/update_weight_version", {"new_version": str(version)})
+        for response in self._responses.values():
+            response.weights_change()
         # New for every exchange: a prefix serves only those who asked for it under the same weights, proved or not.
         self._server_version, self._cache_salt = version, uuid.uuid4().hex
         await self._command("/resume")

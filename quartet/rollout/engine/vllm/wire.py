@@ -1,11 +1,12 @@
-"""vLLM's token route `/inference/v1/generate` as records; only fields that Quartet uses are named."""
+"""vLLM's token route as records; only fields that Quartet uses are named."""
 
 from msgspec import Struct
 
-from quartet.rollout.engine.base import GenerateRequest, GenerateResult
+from quartet.rollout.engine.base import GenerateRequest
 from quartet.rollout.engine.partial import server_seed
-from quartet.rollout.engine.wire import VersionSpan, from_spans
 from quartet.types import FinishReason
+
+ROUTE = "/inference/v1/generate"
 
 REQUEST_ID_PREFIX = "generate-tokens-"
 """What the server puts before a request's id; it knows no other name for it."""
@@ -25,15 +26,20 @@ class TokenLogprobs(Struct, frozen=True):
     content: list[TokenLogprob] | None = None
 
 
-class GenerateChoice(Struct, frozen=True):
-    token_ids: list[int] | None
-    finish_reason: FinishReason
+class StreamChoice(Struct, frozen=True):
+    """What is new since the event before."""
+
+    token_ids: list[int] | None = None
     logprobs: TokenLogprobs | None = None
+    finish_reason: FinishReason | None = None
+    """In the last event only."""
     weight_versions: list[Span] | None = None
+    """Of the whole response, in the last event only."""
 
 
-class GenerateAnswer(Struct, frozen=True):
-    choices: list[GenerateChoice]
+class StreamEvent(Struct, frozen=True):
+    choices: list[StreamChoice] = []
+    error: object = None
 
 
 def generate_body(request: GenerateRequest, cache_salt: str) -> dict[str, object]:
@@ -45,6 +51,7 @@ def generate_body(request: GenerateRequest, cache_salt: str) -> dict[str, object
         "request_id": request.request_id,
         "token_ids": request.prompt_ids,
         "cache_salt": cache_salt,
+        "stream": True,
         "sampling_params": {
             "max_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
@@ -58,21 +65,3 @@ def generate_body(request: GenerateRequest, cache_salt: str) -> dict[str, object
             "detokenize": False,
         },
     }
-
-
-def to_result(answer: GenerateAnswer) -> GenerateResult:
-    """Raises `ValueError` for an answer without the parts that training needs."""
-    if not answer.choices:
-        raise ValueError("it has no choices")
-    choice = answer.choices[0]
-    token_ids = choice.token_ids or []
-    logprobs = (choice.logprobs.content if choice.logprobs else None) or []
-    spans = choice.weight_versions or []
-    if token_ids and not (logprobs and spans):
-        raise ValueError("it has no log-probs or no weight versions")
-    return GenerateResult(
-        token_ids=token_ids,
-        logprobs=[entry.logprob for entry in logprobs],
-        versions=from_spans([VersionSpan(int(span.version), span.start, span.end) for span in spans]),
-        finish_reason=choice.finish_reason,
-    )

@@ -1,0 +1,54 @@
+"""A response as vLLM streams it. Only its last event says which weights sampled which token."""
+
+from quartet.rollout.engine.base import GenerateResult
+from quartet.rollout.engine.vllm.wire import Span, StreamChoice
+from quartet.rollout.engine.wire import VersionSpan, from_spans
+from quartet.types import FinishReason
+
+
+class Response:
+    """One response, from the version that the server had when it was asked."""
+
+    def __init__(self, asked_at_version: int) -> None:
+        self.asked_at_version = asked_at_version
+        self._token_ids: list[int] = []
+        self._logprobs: list[float] = []
+        self._spans: list[Span] = []
+        self._finish_reason: FinishReason | None = None
+        self._num_before_change: int | None = None
+
+    def add(self, choice: StreamChoice) -> None:
+        self._token_ids += choice.token_ids or []
+        self._logprobs += [entry.logprob for entry in (choice.logprobs and choice.logprobs.content) or []]
+        self._spans = choice.weight_versions or self._spans
+        self._finish_reason = choice.finish_reason or self._finish_reason
+
+    def weights_change(self) -> None:
+        """The server has paused: what came before is of the version asked at; of what comes now the end will tell."""
+        if self._num_before_change is None:
+            self._num_before_change = len(self._token_ids)
+
+    def so_far(self) -> GenerateResult:
+        """The tokens whose version is known before the end. A server that dies takes the others with it."""
+        count = len(self._token_ids) if self._num_before_change is None else self._num_before_change
+        return GenerateResult(
+            token_ids=self._token_ids[:count],
+            logprobs=self._logprobs[:count],
+            versions=[self.asked_at_version] * count,
+            finish_reason=FinishReason.ABORT,
+        )
+
+    def result(self) -> GenerateResult:
+        """The whole response. Raises `ValueError` when it lacks what training needs."""
+        if self._finish_reason is None:
+            raise ValueError("it has no end")
+        if not self._token_ids:
+            return GenerateResult(token_ids=[], logprobs=[], versions=[], finish_reason=self._finish_reason)
+        if not (self._logprobs and self._spans):
+            raise ValueError("it has no log-probs or no weight versions")
+        return GenerateResult(
+            token_ids=self._token_ids,
+            logprobs=self._logprobs,
+            versions=from_spans([VersionSpan(int(span.version), span.start, span.end) for span in self._spans]),
+            finish_reason=self._finish_reason,
+        )
