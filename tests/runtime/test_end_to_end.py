@@ -125,11 +125,13 @@ def died(ledger: Ledger) -> list[str]:
     return [event.fields["module"] for event in ledger.events(1000) if event.kind == "module_died"]
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_one_of_two_engines_may_die_or_be_ended(tmp_path, bandit_policy, how):
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
+def test_one_of_two_engines_may_die_be_ended_or_freeze(tmp_path, bandit_policy, how):
     """Its requests go on at the other one: no rollout fails, and both serve the newest policy in the end."""
     recipe = slow_learner(bandit_policy, max_train_steps=1000)
-    recipe = recipe.model_copy(update={"engine": recipe.engine.model_copy(update={"replicas": 2})})
+    engine = recipe.engine.model_copy(update={"replicas": 2})
+    runtime = recipe.runtime.model_copy(update={"heartbeat_timeout_seconds": 15.0})  # a start takes longer than a beat
+    recipe = recipe.model_copy(update={"engine": engine, "runtime": runtime})
     process = start_run(tmp_path, recipe)
     wait_for(lambda: train_step(tmp_path / "run") >= 3, process)
     ledger = Ledger.open(tmp_path / "run")
@@ -143,6 +145,8 @@ def test_one_of_two_engines_may_die_or_be_ended(tmp_path, bandit_policy, how):
     assert (summary["lost"], summary["trained_twice"]) == (0, 0)
     assert "error_engine" not in summary["statuses"] and "retried" not in summary["attempts"]
     assert set(died(ledger)) == {"engine-2"}
+    kinds = [event.kind for event in ledger.events(1000)]
+    assert ("module_silent" in kinds) == (how is signal.SIGSTOP)
     ledger.close()
 
 
