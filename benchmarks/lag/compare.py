@@ -16,7 +16,7 @@ from benchmarks.lag.run import Learned, learn
 from benchmarks.locks.start import make_start
 
 RUNS_PER_PROCESS = 8
-"""A run leaves about 100 MB to its process."""
+"""A run leaves about 100 MB to its process. (A pool that replaces its processes may wait for ever: CPython 3.11.)"""
 
 
 def compare_learning(
@@ -27,21 +27,27 @@ def compare_learning(
     compared = arms(max_lags)
     keys = [(name, seed) for seed in seeds for name in compared]
     runs: dict[str, list[Learned]] = {name: [] for name in compared}
-    context = multiprocessing.get_context("spawn")  # a forked torch may hang
-    with (
-        tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder,
-        ProcessPoolExecutor(os.cpu_count(), mp_context=context, max_tasks_per_child=RUNS_PER_PROCESS) as pool,
-    ):
-        policy = pool.submit(make_start, Path(folder) / "start").result()
-        waiting = [pool.submit(_run, compared[name], str(policy), seed, options, folder) for name, seed in keys]
-        for (name, seed), future in zip(keys, waiting, strict=True):
-            run = future.result()
-            runs[name].append(run)
-            say(f"{name:22} seed {seed:3}  success {success(run):6.1%}  {run.cpu_seconds:4.0f} s of a core")
+    at_a_time = RUNS_PER_PROCESS * (os.cpu_count() or 1)
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+        with _processes() as pool:
+            policy = str(pool.submit(make_start, Path(folder) / "start").result())
+        for first in range(0, len(keys), at_a_time):
+            some = keys[first : first + at_a_time]
+            with _processes() as pool:
+                waiting = [pool.submit(_run, compared[name], policy, seed, options, folder) for name, seed in some]
+                for (name, seed), future in zip(some, waiting, strict=True):
+                    run = future.result()
+                    runs[name].append(run)
+                    say(f"{name:22} seed {seed:3}  success {success(run):6.1%}  {run.cpu_seconds:4.0f} s of a core")
     report = make_report(runs, compared)
     say(table(report))
     lines = {name: to_builtins(line) for name, line in report.items()}
     return {"learning": lines, "learning_seeds": list(seeds), "learning_options": list(options)}
+
+
+def _processes() -> ProcessPoolExecutor:
+    context = multiprocessing.get_context("spawn")  # a forked torch may hang
+    return ProcessPoolExecutor(os.cpu_count(), mp_context=context)
 
 
 def _run(arm: Arm, policy: str, seed: int, options: Sequence[str], folder: str) -> Learned:
