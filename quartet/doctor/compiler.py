@@ -10,9 +10,9 @@ def check(place: Place) -> Iterator[Finding]:
         return
     import torch
 
-    from quartet.rollout.engine.row_kernel import row_kernel
+    from quartet.rollout.engine.kernel_library import kernel_library
 
-    if row_kernel(torch.zeros(1, 1, 1, 1, 64), 1) is not None:
+    if kernel_library(torch.zeros(1, 1, 1, 1, 64), 1) is not None:
         yield ok("the engine's kernel compiles")
     else:
         yield note("the engine's kernel does not compile: on a CPU it takes up to twice as long", "install g++")

@@ -42,16 +42,6 @@ def linear(x_TD: torch.Tensor, weight_ED: torch.Tensor, bias_E: torch.Tensor | N
     return F.linear(x_TD, weight_ED, bias_E)
 
 
-def add_linear(
-    residual_TE: torch.Tensor, x_TD: torch.Tensor, weight_ED: torch.Tensor, bias_E: torch.Tensor | None = None
-) -> torch.Tensor:
-    """`[T, E]`: residual + x W^T + b, in one pass over the result."""
-    if by_one_dnn(x_TD, weight_ED):
-        return _one_dnn.binary(x_TD, residual_TE, weight_ED, bias_E, "add")
-    total_TE = torch.addmm(residual_TE, x_TD, weight_ED.t())
-    return total_TE if bias_E is None else total_TE.add_(bias_E)
-
-
 def by_one_dnn(x_TD: torch.Tensor, weight_ED: torch.Tensor) -> bool:
     """Whether the product goes to oneDNN, which knows no empty sums; what does not fit is PyTorch's to explain."""
     return (

@@ -12,7 +12,7 @@ from quartet.doctor import CHECKS, Place, compiler, disk, fonts, memory, package
 from quartet.doctor.base import Grade
 from quartet.errors import SetupError
 from quartet.recipe_file import load_recipe, to_toml
-from quartet.rollout.engine import row_kernel
+from quartet.rollout.engine import kernel_library
 
 
 @pytest.fixture
@@ -111,9 +111,9 @@ def test_missing_and_old_packages_and_extras(tmp_path, monkeypatch):
 def test_a_machine_without_a_compiler(tmp_path, monkeypatch):
     assert grades(compiler.check(Place(runs=tmp_path))) == [Grade.OK]
     monkeypatch.setenv("PATH", str(tmp_path))
-    row_kernel._compiled.cache_clear()
+    kernel_library._compiled.cache_clear()
     assert grades(compiler.check(Place(runs=tmp_path))) == [Grade.NOTE]
-    row_kernel._compiled.cache_clear()
+    kernel_library._compiled.cache_clear()
 
 
 def test_a_machine_without_fonts(tmp_path, monkeypatch):

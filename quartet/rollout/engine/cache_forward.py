@@ -25,6 +25,9 @@ class CacheForward:
         self._keys_L = torch.arange(max_context_tokens, device=model.device)
         self._cache = RowCache(self.rows)
 
+    def weights_changed(self) -> None:
+        """The model itself computes."""
+
     def extend(self, spans: list[Span]) -> torch.Tensor:
         self.rows.reserve(len(spans), max(span.start + len(span.token_ids) for span in spans))
         logits_SV: torch.Tensor | None = None

@@ -1,10 +1,11 @@
 """The forward pass of Llama, Qwen2 and Qwen3 by hand: no padding, fused projections, half as many operations.
 
 All new tokens of all rows go through the matrices as one list `[T, hidden]`; only attention looks at rows. The fused
-matrices are the model's own memory: its parameters become views of them, so weights loaded into the model are served
-at once, and what checks the model checks what is served.
+matrices are the model's own memory: its parameters become views of them. Where products read packed copies, these are
+made again when the weights have changed.
 """
 
+import ctypes
 from typing import Any, NamedTuple
 
 import torch
@@ -12,11 +13,14 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import PreTrainedModel
 
-from quartet.policy.linear import add_linear, linear
 from quartet.rollout.engine.agreement import MAX_GAP_NATS
 from quartet.rollout.engine.forward import Span, make_rows
+from quartet.rollout.engine.kernel_library import kernel_library
+from quartet.rollout.engine.packed_linear import PackedLinear
 from quartet.rollout.engine.row_attention import Pass, attend, plan_pass
-from quartet.rollout.engine.row_kernel import row_kernel
+from quartet.rollout.engine.row_kernel import RowKernel
+from quartet.rollout.engine.token_kernel import TokenKernel, takes
+from quartet.rollout.engine.token_ops import HeadNorms, Places, TokenOps, TorchTokenOps
 
 ARCHITECTURES = {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 
@@ -39,15 +43,12 @@ class Layer(NamedTuple):
     """One decoder layer; H heads, K heads of keys and values, d head_dim, D hidden size, M size of the MLP."""
 
     norm_in: torch.Tensor  # [D]
-    qkv: torch.Tensor  # [(H + 2K) d, D]
-    qkv_bias: torch.Tensor | None
-    q_norm: torch.Tensor | None  # [d]
-    k_norm: torch.Tensor | None  # [d]
-    out: torch.Tensor  # [D, H d]
-    out_bias: torch.Tensor | None
+    qkv: PackedLinear  # [(H + 2K) d, D]
+    head_norms: HeadNorms | None
+    out: PackedLinear  # [D, H d]
     norm_mid: torch.Tensor  # [D]
-    gate_up: torch.Tensor  # [2M, D]
-    down: torch.Tensor  # [D, M]
+    gate_up: PackedLinear  # [2M, D]
+    down: PackedLinear  # [D, M]
 
 
 class DenseForward:
@@ -59,65 +60,47 @@ class DenseForward:
         head: Any = model.get_output_embeddings()
         self.vocab_size: int = embedding.num_embeddings
         self.rows = make_rows(model, max_slots, max_context_tokens)
-        self._embedding, self._norm, self._head = embedding.weight, decoder.norm.weight, head.weight
-        self._heads: int = config.num_attention_heads
-        self._kernel = row_kernel(self.rows.keys, self._heads)
-        self._eps: float = config.rms_norm_eps
+        self._embedding, self._norm, self._head = embedding.weight, decoder.norm.weight, PackedLinear(head.weight)
         self._layers = [_fuse(layer) for layer in decoder.layers]
+        library = kernel_library(self.rows.keys, config.num_attention_heads)
+        self._attention = RowKernel(library) if library else None
+        self._ops = _token_ops(library, model, self.rows.keys.shape[-1])
         positions_1L = torch.arange(max_context_tokens, device=model.device).unsqueeze(0)
-        cos_1Ld, sin_1Ld = decoder.rotary_emb(self._embedding, positions_1L)
         # The second half of both tables repeats the first.
-        self._cos_Ld, self._sin_Lh = cos_1Ld[0], sin_1Ld[0, :, : sin_1Ld.shape[-1] // 2].contiguous()
+        self._cos_Lh, self._sin_Lh = (
+            table_1Ld[0, :, : table_1Ld.shape[-1] // 2].contiguous()
+            for table_1Ld in decoder.rotary_emb(self._embedding, positions_1L)
+        )
+
+    def weights_changed(self) -> None:
+        for layer in self._layers:
+            for matrix in (layer.qkv, layer.out, layer.gate_up, layer.down):
+                matrix.pack()
+        self._head.pack()
 
     def extend(self, spans: list[Span]) -> torch.Tensor:
         self.rows.reserve(len(spans), max(span.start + len(span.token_ids) for span in spans))
-        plan = plan_pass(spans, self.rows.keys, self._kernel)
+        plan = plan_pass(spans, self.rows.keys, self._attention)
+        cos_Th, sin_Th = self._cos_Lh[plan.positions_T], self._sin_Lh[plan.positions_T]
+        places = Places(plan.rows_T, plan.positions_T, cos_Th, sin_Th)
         x_TD = F.embedding(plan.ids_T, self._embedding)
-        cos_T1d = self._cos_Ld[plan.positions_T].unsqueeze(1)
-        sin_T1h = self._sin_Lh[plan.positions_T].unsqueeze(1)
         for number, layer in enumerate(self._layers):
-            x_TD = self._layer(x_TD, layer, number, plan, cos_T1d, sin_T1h)
-        last_SD = self._normed(x_TD[plan.last_S], self._norm)
-        return linear(last_SD, self._head)
+            x_TD = self._layer(x_TD, layer, number, plan, places)
+        return self._head(self._ops.normed(x_TD[plan.last_S], self._norm))
 
-    def _layer(
-        self,
-        x_TD: torch.Tensor,
-        layer: Layer,
-        number: int,
-        plan: Pass,
-        cos_T1d: torch.Tensor,
-        sin_T1h: torch.Tensor,
-    ) -> torch.Tensor:
+    def _layer(self, x_TD: torch.Tensor, layer: Layer, number: int, plan: Pass, places: Places) -> torch.Tensor:
         keys, values = self.rows.keys[number], self.rows.values[number]
-        heads, kv_heads, head_dim = self._heads, keys.shape[1], keys.shape[3]
-        projected_THd = linear(self._normed(x_TD, layer.norm_in), layer.qkv, layer.qkv_bias).unflatten(
-            -1, (-1, head_dim)
-        )
-        qk_THd = projected_THd[:, : heads + kv_heads]
-        if layer.q_norm is not None and layer.k_norm is not None:
-            qk_THd = F.rms_norm(qk_THd, (head_dim,), None, self._eps)
-            qk_THd[:, :heads].mul_(layer.q_norm)
-            qk_THd[:, heads:].mul_(layer.k_norm)
-        qk_THd = _rotated(qk_THd, cos_T1d, sin_T1h)
-        keys[plan.rows_T, :, plan.positions_T] = qk_THd[:, heads:]
-        values[plan.rows_T, :, plan.positions_T] = projected_THd[:, heads + kv_heads :]
-        attended_TD = attend(qk_THd[:, :heads], keys, values, plan)
-        x_TD = add_linear(x_TD, attended_TD, layer.out, layer.out_bias)
-        gate_TM, up_TM = linear(self._normed(x_TD, layer.norm_mid), layer.gate_up).chunk(2, dim=-1)
-        return add_linear(x_TD, F.silu(gate_TM).mul_(up_TM), layer.down)
-
-    def _normed(self, x_TD: torch.Tensor, weight_D: torch.Tensor) -> torch.Tensor:
-        return F.rms_norm(x_TD, weight_D.shape, weight_D, self._eps)
+        projected_TE = layer.qkv(self._ops.normed(x_TD, layer.norm_in))
+        q_THd = self._ops.placed(projected_TE, layer.head_norms, keys, values, places)
+        x_TD = layer.out.added_to(x_TD, attend(q_THd, keys, values, plan))
+        return layer.down.added_to(x_TD, self._ops.gated(layer.gate_up(self._ops.normed(x_TD, layer.norm_mid))))
 
 
-def _rotated(x_THd: torch.Tensor, cos_T1d: torch.Tensor, sin_T1h: torch.Tensor) -> torch.Tensor:
-    """Rotary embedding (Su et al. 2021) in the half-split form: (a, b) -> (a cos - b sin, b cos + a sin)."""
-    half = sin_T1h.shape[-1]
-    rotated_THd = x_THd * cos_T1d
-    rotated_THd[..., :half].addcmul_(x_THd[..., half:], sin_T1h, value=-1)
-    rotated_THd[..., half:].addcmul_(x_THd[..., :half], sin_T1h)
-    return rotated_THd
+def _token_ops(library: ctypes.CDLL | None, model: PreTrainedModel, head_dim: int) -> TokenOps:
+    config: Any = model.config
+    if library is None or not takes([config.hidden_size, config.intermediate_size], head_dim):
+        return TorchTokenOps(config.rms_norm_eps)
+    return TokenKernel(library, config.num_attention_heads, head_dim, config.rms_norm_eps)
 
 
 def _fuse(layer: Any) -> Layer:
@@ -127,15 +110,15 @@ def _fuse(layer: Any) -> Layer:
     q_norm, k_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
     return Layer(
         norm_in=layer.input_layernorm.weight,
-        qkv=_joined([linear.weight for linear in projections]),
-        qkv_bias=_joined([linear.bias for linear in projections]) if biased else None,
-        q_norm=q_norm and q_norm.weight,
-        k_norm=k_norm and k_norm.weight,
-        out=attention.o_proj.weight,
-        out_bias=attention.o_proj.bias,
+        qkv=PackedLinear(
+            _joined([linear.weight for linear in projections]),
+            _joined([linear.bias for linear in projections]) if biased else None,
+        ),
+        head_norms=HeadNorms(q_norm.weight, k_norm.weight) if q_norm is not None and k_norm is not None else None,
+        out=PackedLinear(attention.o_proj.weight, attention.o_proj.bias),
         norm_mid=layer.post_attention_layernorm.weight,
-        gate_up=_joined([mlp.gate_proj.weight, mlp.up_proj.weight]),
-        down=mlp.down_proj.weight,
+        gate_up=PackedLinear(_joined([mlp.gate_proj.weight, mlp.up_proj.weight])),
+        down=PackedLinear(mlp.down_proj.weight),
     )
 
 

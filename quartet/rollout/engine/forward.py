@@ -40,6 +40,10 @@ class Forward(Protocol):
         """Append `spans[i]` to row i; logits `[num_spans, vocab]` after the last token of each."""
         ...
 
+    def weights_changed(self) -> None:
+        """The model has other weights now: make again what was made of them."""
+        ...
+
 
 def make_forward(model: PreTrainedModel, max_slots: int, max_context_tokens: int) -> Forward:
     """The fastest forward pass for `model`. Raises `ConfigError` or `SetupError` for one that neither can run."""

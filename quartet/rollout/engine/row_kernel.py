@@ -1,26 +1,15 @@
-"""Attention of new tokens to their rows, compiled for this processor and the heads of one model.
+"""Attention of new tokens to their rows, compiled (`kernel_library.py`).
 
 Of one new token per row: PyTorch's matrix products read keys and values at a third of the memory's speed in bfloat16
 (10 of 40 GB/s: a group of two query heads leaves most lanes of the processor empty), and all rows up to the longest;
 `row_kernel.cpp` reads each row up to its own length, at the memory's speed. Of many: PyTorch's kernel does 40 GFLOP/s,
-this one 115. Compiled when an engine starts, in about a second.
+this one 115.
 """
 
 import ctypes
-import functools
-import logging
-import subprocess
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import torch
-
-log = logging.getLogger(__name__)
-SOURCE = Path(__file__).with_name("row_kernel.cpp")
-FLAGS = ["-std=c++17", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC"]
-READ_BYTES = 64
-"""What the kernel reads at once; a head has a multiple of it."""
 
 
 class RowKernel:
@@ -75,33 +64,3 @@ class RowKernel:
             torch.get_num_threads(),
         )
         return out_THd.flatten(1)
-
-
-def row_kernel(buffer: torch.Tensor, heads: int) -> RowKernel | None:
-    """For `heads` query heads and a buffer of `Rows`; None where there is none: elsewhere than on a CPU, for heads that
-    are no multiple of 64 bytes, and, with a warning, where it cannot be compiled or loaded."""
-    kv_heads, head_dim = buffer.shape[2], buffer.shape[4]
-    known = buffer.dtype in (torch.float32, torch.bfloat16) and head_dim * buffer.element_size() % READ_BYTES == 0
-    if buffer.device.type != "cpu" or not known:
-        return None
-    return _compiled(head_dim, heads // kv_heads, buffer.element_size())
-
-
-@functools.cache
-def _compiled(head_dim: int, group: int, element_bytes: int) -> RowKernel | None:
-    try:
-        return RowKernel(_library(head_dim, group, element_bytes))
-    except (OSError, subprocess.CalledProcessError) as error:
-        reason = error.stderr[:500] if isinstance(error, subprocess.CalledProcessError) else error
-        log.warning("no kernel for attention, so the engine takes up to twice as long (it needs g++): %s", reason)
-        return None
-
-
-def _library(head_dim: int, group: int, element_bytes: int) -> ctypes.CDLL:
-    """Raises `OSError` without a compiler or where it may write nothing that can be run, and `CalledProcessError`."""
-    shape = {"HEAD_DIM": head_dim, "GROUP": group, "ELEMENT_BYTES": element_bytes, "SCALE": f"{head_dim**-0.5}f"}
-    with tempfile.TemporaryDirectory() as folder:
-        library = Path(folder) / "row_kernel.so"
-        command = ["c++", *FLAGS, *(f"-D{name}={value}" for name, value in shape.items()), SOURCE, "-o", library]
-        subprocess.run(command, capture_output=True, text=True, check=True)
-        return ctypes.CDLL(str(library))

@@ -78,12 +78,17 @@ def replace_weights(model: PreTrainedModel, forward: Forward, proved: ProvedWeig
     """
     previous = {name: parameter.clone() for name, parameter in model.named_parameters()}
     crash_point("weights.before")
-    swap_weights(model, proved.tensors)
+    _swap(model, forward, proved.tensors)
     crash_point("weights.after")
     if what := disagreement(forward, proved.own):
-        swap_weights(model, previous)
+        _swap(model, forward, previous)
         with refusing(proved.folder):
             raise CheckpointError(what, "the weights hold NaN, or something that the engine's pass does not know")
+
+
+def _swap(model: PreTrainedModel, forward: Forward, tensors: dict[str, torch.Tensor]) -> None:
+    swap_weights(model, tensors)
+    forward.weights_changed()
 
 
 @contextmanager

@@ -9,14 +9,15 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quartet.rollout.engine import row_kernel as module
-from quartet.rollout.engine.row_kernel import RowKernel, row_kernel
+from quartet.rollout.engine import kernel_library as module
+from quartet.rollout.engine.kernel_library import kernel_library
+from quartet.rollout.engine.row_kernel import RowKernel
 
 
 def kernel_of(dtype: torch.dtype, kv_heads: int, group: int, head_dim: int) -> RowKernel:
-    kernel = row_kernel(torch.zeros(1, 1, kv_heads, 8, head_dim, dtype=dtype), kv_heads * group)
-    assert kernel is not None, "the tests need a C++ compiler"
-    return kernel
+    library = kernel_library(torch.zeros(1, 1, kv_heads, 8, head_dim, dtype=dtype), kv_heads * group)
+    assert library is not None, "the tests need a C++ compiler"
+    return RowKernel(library)
 
 
 @pytest.mark.parametrize(
@@ -118,8 +119,8 @@ def test_without_a_compiler_there_is_a_warning_and_no_kernel(
 ) -> None:
     monkeypatch.setenv("PATH", "")
     module._compiled.cache_clear()
-    assert row_kernel(torch.zeros(1, 1, 2, 8, 64), 4) is None
-    assert "it needs g++" in caplog.text
+    assert kernel_library(torch.zeros(1, 1, 2, 8, 64), 4) is None
+    assert "they need g++" in caplog.text
     module._compiled.cache_clear()
 
 
@@ -128,11 +129,11 @@ def test_where_nothing_may_be_written_there_is_a_warning_and_no_kernel(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     module._compiled.cache_clear()
-    assert row_kernel(torch.zeros(1, 1, 2, 8, 64), 4) is None
+    assert kernel_library(torch.zeros(1, 1, 2, 8, 64), 4) is None
     assert "missing" in caplog.text
     module._compiled.cache_clear()
 
 
 def test_heads_of_another_shape_have_no_kernel() -> None:
-    assert row_kernel(torch.zeros(1, 1, 2, 8, 24), 4) is None
-    assert row_kernel(torch.zeros(1, 1, 2, 8, 64, dtype=torch.float16), 4) is None
+    assert kernel_library(torch.zeros(1, 1, 2, 8, 24), 4) is None
+    assert kernel_library(torch.zeros(1, 1, 2, 8, 64, dtype=torch.float16), 4) is None

@@ -1,0 +1,130 @@
+// What a decoder layer does with each token by itself, between two products with weights: norms, rotary embedding,
+// keys and values into their row, the gate of the MLP. Each is one pass over its numbers; PyTorch takes a dozen.
+//
+// Compiled for one shape of heads, as row_kernel.cpp is. Everything is computed in float32. Hidden sizes are multiples
+// of LANES.
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+constexpr int LANES = 16, HALF = HEAD_DIM / 2, TOKENS_ALONE = 32;
+typedef float Floats __attribute__((vector_size(4 * LANES)));
+typedef uint32_t Bits __attribute__((vector_size(4 * LANES)));
+typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
+
+#if ELEMENT_BYTES == 2
+typedef uint16_t Element;
+typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
+
+static inline Floats load(const Element *from) {
+    Halves upper;
+    std::memcpy(&upper, from, sizeof upper);
+    return (Floats)(__builtin_convertvector(upper, Bits) << 16);
+}
+
+// To nearest, ties to even.
+static inline void store(Element *to, Floats x) {
+    Bits bits = (Bits)x;
+    Halves upper = __builtin_convertvector((bits + 0x7fff + ((bits >> 16) & 1)) >> 16, Halves);
+    std::memcpy(to, &upper, sizeof upper);
+}
+#else
+typedef float Element;
+
+static inline Floats load(const Element *from) {
+    Floats x;
+    std::memcpy(&x, from, sizeof x);
+    return x;
+}
+
+static inline void store(Element *to, Floats x) { std::memcpy(to, &x, sizeof x); }
+#endif
+
+static inline float sum(Floats x) {
+    float result = 0;
+    for (int i = 0; i < LANES; i++) result += x[i];
+    return result;
+}
+
+// e^x for x <= 0, as in row_kernel.cpp.
+static inline Floats exp_of(Floats x) {
+    x = x < -87.0f ? Floats{} - 87.0f : x;
+    Ints n = __builtin_convertvector(x * 1.44269504f - 0.5f, Ints);
+    Floats whole = __builtin_convertvector(n, Floats);
+    Floats r = x - whole * 0.693359375f + whole * 2.12194440e-4f;
+    Floats series = Floats{} + 1.0f;
+    for (int i = 7; i > 0; i--) series = series * r * (1.0f / i) + 1.0f;
+    return series * (Floats)((n + 127) << 23);
+}
+
+// 1 / root mean square of `size` numbers.
+static inline float inverse_rms(const Element *x, int64_t size, float epsilon) {
+    Floats squares = {};
+    for (int64_t i = 0; i < size; i += LANES) {
+        Floats part = load(x + i);
+        squares += part * part;
+    }
+    return 1 / std::sqrt(sum(squares) / size + epsilon);
+}
+
+static inline void norm_one(const Element *x, const Element *weight, int64_t size, float epsilon, Element *out) {
+    float scale = inverse_rms(x, size, epsilon);
+    for (int64_t i = 0; i < size; i += LANES) store(out + i, load(x + i) * scale * load(weight + i));
+}
+
+// RMSNorm of every token.
+extern "C" void norm(const Element *x, const Element *weight, int64_t tokens, int64_t size, double epsilon,
+                     Element *out, int64_t threads) {
+#pragma omp parallel for schedule(static) num_threads(threads) if (tokens > TOKENS_ALONE)
+    for (int64_t t = 0; t < tokens; t++) norm_one(x + t * size, weight, size, epsilon, out + t * size);
+}
+
+// silu(gate) * up, of tokens `[gate, up]` of `size` numbers each.
+extern "C" void gated(const Element *gate_up, int64_t tokens, int64_t size, Element *out, int64_t threads) {
+#pragma omp parallel for schedule(static) num_threads(threads) if (tokens > TOKENS_ALONE)
+    for (int64_t t = 0; t < tokens; t++) {
+        const Element *gate = gate_up + t * 2 * size, *up = gate + size;
+        for (int64_t i = 0; i < size; i += LANES) {
+            Floats x = load(gate + i), e = exp_of(x > 0.0f ? -x : x);
+            store(out + t * size + i, x * (x > 0.0f ? 1 / (1 + e) : e / (1 + e)) * load(up + i));
+        }
+    }
+}
+
+// One head: norm, where there are weights of one, then rotary embedding in the half-split form:
+// (a, b) -> (a cos - b sin, b cos + a sin).
+static inline void turn(const Element *x, const Element *weight, double epsilon, const Element *cos, const Element *sin,
+                        Element *out) {
+    float scale = weight ? inverse_rms(x, HEAD_DIM, epsilon) : 1;
+    for (int i = 0; i < HALF; i += LANES) {
+        Floats a = load(x + i) * scale, b = load(x + HALF + i) * scale, c = load(cos + i), s = load(sin + i);
+        if (weight) {
+            a *= load(weight + i);
+            b *= load(weight + HALF + i);
+        }
+        store(out + i, a * c - b * s);
+        store(out + HALF + i, b * c + a * s);
+    }
+}
+
+// Tokens `[queries, keys, values]` of all heads: queries to `q`, keys and values to row and position of their token, in
+// rows `[kv_heads, capacity, HEAD_DIM]`. `cos` and `sin` have HALF numbers per token.
+extern "C" void place(const Element *projected, const Element *q_norm, const Element *k_norm, double epsilon,
+                      const Element *cos, const Element *sin, const int64_t *rows, const int64_t *positions,
+                      int64_t tokens, int64_t kv_heads, int64_t capacity, Element *q, Element *keys, Element *values,
+                      int64_t threads) {
+    int64_t heads = kv_heads * GROUP;
+#pragma omp parallel for schedule(static) num_threads(threads) if (tokens > TOKENS_ALONE)
+    for (int64_t t = 0; t < tokens; t++) {
+        const Element *from = projected + t * (heads + 2 * kv_heads) * HEAD_DIM;
+        const Element *cos_t = cos + t * HALF, *sin_t = sin + t * HALF;
+        for (int64_t h = 0; h < heads; h++, from += HEAD_DIM)
+            turn(from, q_norm, epsilon, cos_t, sin_t, q + (t * heads + h) * HEAD_DIM);
+        for (int64_t h = 0; h < kv_heads; h++, from += HEAD_DIM) {
+            int64_t place = ((rows[t] * kv_heads + h) * capacity + positions[t]) * HEAD_DIM;
+            turn(from, k_norm, epsilon, cos_t, sin_t, keys + place);
+            std::memcpy(values + place, from + kv_heads * HEAD_DIM, HEAD_DIM * sizeof(Element));
+        }
+    }
+}
