@@ -46,7 +46,7 @@ PARTS = ("modes", "sessions", "april", "learning")
 @click.option("--train-steps", default=4, show_default=True, help="Of each timed run; the first is not timed.")
 @click.option("--repetitions", default=5, show_default=True)
 @click.option("--learning-lags", default="4,2,1", show_default=True, help="Bounds in the part learning.")
-@click.option("--learning-seeds", default="20-35", show_default=True, help="First and last seed of its runs.")
+@click.option("--learning-seeds", default="40-51", show_default=True, help="First and last seed of its runs.")
 @click.option(
     "--learning-set", "learning_options", multiple=True, metavar="KNOB=VALUE", help="Instead of the setting's; repeat."
 )
