@@ -34,6 +34,10 @@ class EngineUnreachableError(EngineError):
     """No engine answers at its address, or it has none yet: the request itself may be fine."""
 
 
+class WrongAnswerError(EngineError):
+    """An engine's answer cannot be a sample of its policy: what was told of it before its end counts for nothing."""
+
+
 class PromptTooLongError(EngineError):
     """The prompt does not fit the model's context."""
 

@@ -24,7 +24,7 @@ SETTING = [
     "disk.max_token_values_megabytes=0",
 ]
 """Of every arm, over plain GRPO of `benchmarks/curation.py`; chosen on seeds 0 to 5. No group is dropped, so that every
-arm samples and trains the same number of trajectories. At twice the learning rate a run with a lag of 4 may collapse."""
+arm samples and trains the same number of trajectories. At twice the learning rate runs with a lag of 4 collapse."""
 OBJECTIVES = {
     "decoupled": ["loss.importance=mask", "loss.importance_cap=5.0"],
     "naive PPO": ["loss.name=naive_ppo"],

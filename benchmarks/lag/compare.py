@@ -16,7 +16,8 @@ from benchmarks.lag.run import Learned, learn
 from benchmarks.locks.start import make_start
 
 RUNS_PER_PROCESS = 8
-"""A run leaves about 100 MB to its process. (A pool that replaces its processes may wait for ever: CPython 3.11.)"""
+"""On average: a run leaves about 100 MB to its process. (A pool that replaces its processes itself may wait for ever:
+CPython issue 115634.)"""
 
 
 def compare_learning(

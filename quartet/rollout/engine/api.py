@@ -18,7 +18,7 @@ from typing import TypeVar
 import msgspec
 from aiohttp import web
 
-from quartet.errors import EngineError, PromptTooLongError, RefusedRequestError
+from quartet.errors import EngineError, PromptTooLongError, RefusedRequestError, WrongAnswerError
 from quartet.observe.lanes import Lanes
 from quartet.observe.record import Recorder
 from quartet.observe.together import Together
@@ -153,6 +153,8 @@ class Handlers:
     async def _failure(self, error: EngineError) -> ErrorBody:
         """Whether no other request can succeed either: the process ends at its next look, until then the server
         answers."""
+        if isinstance(error, WrongAnswerError):
+            return ErrorBody(str(error), "wrong_answer", 500)
         try:
             await self._engine.version()
         except EngineError:

@@ -19,7 +19,7 @@ from quartet.rollout.engine.kernel_library import kernel_library
 from quartet.rollout.engine.packed_linear import PackedLinear
 from quartet.rollout.engine.row_attention import Pass, attend, plan_pass
 from quartet.rollout.engine.row_kernel import RowKernel
-from quartet.rollout.engine.token_kernel import TokenKernel, takes
+from quartet.rollout.engine.token_kernel import TokenKernel, can_compute
 from quartet.rollout.engine.token_ops import HeadNorms, Places, TokenOps, TorchTokenOps
 
 ARCHITECTURES = {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
@@ -98,7 +98,7 @@ class DenseForward:
 
 def _token_ops(library: ctypes.CDLL | None, model: PreTrainedModel, head_dim: int) -> TokenOps:
     config: Any = model.config
-    if library is None or not takes([config.hidden_size, config.intermediate_size], head_dim):
+    if library is None or not can_compute(model, head_dim):
         return TorchTokenOps(config.rms_norm_eps)
     return TokenKernel(library, config.num_attention_heads, head_dim, config.rms_norm_eps)
 

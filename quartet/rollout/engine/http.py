@@ -117,7 +117,8 @@ class HttpEngine:
         return url
 
     async def _sample(self, url: str, body: bytes) -> list[AnswerLine]:
-        """The parts of an answer; of one that breaks off, those that came, if any did."""
+        """The parts of an answer; of one that breaks off, those that came, if any did. Raises what the engine says
+        of the request, and of an answer that turned out wrong."""
         lines: list[AnswerLine] = []
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=self._silence_seconds)
         try:
@@ -127,7 +128,7 @@ class HttpEngine:
         except aiohttp.ClientError:
             if not lines:
                 raise
-        if len(lines) == 1 and (error := lines[0].error):
+        if lines and (error := lines[-1].error) and (len(lines) == 1 or error.type == "wrong_answer"):
             raise _refusal(url, error)
         return [line for line in lines if line.error is None]
 

@@ -12,6 +12,8 @@ import torch
 log = logging.getLogger(__name__)
 SOURCES = [Path(__file__).with_name(name) for name in ("row_kernel.cpp", "token_kernel.cpp")]
 FLAGS = ["-std=c++17", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC"]
+LANES = 16
+"""Numbers that are computed at once."""
 READ_BYTES = 64
 """What the code reads at once; a head has a multiple of it."""
 
@@ -38,7 +40,13 @@ def _compiled(head_dim: int, group: int, element_bytes: int) -> ctypes.CDLL | No
 
 def _library(head_dim: int, group: int, element_bytes: int) -> ctypes.CDLL:
     """Raises `OSError` without a compiler or where it may write nothing that can be run, and `CalledProcessError`."""
-    shape = {"HEAD_DIM": head_dim, "GROUP": group, "ELEMENT_BYTES": element_bytes, "SCALE": f"{head_dim**-0.5}f"}
+    shape = {
+        "LANES": LANES,
+        "HEAD_DIM": head_dim,
+        "GROUP": group,
+        "ELEMENT_BYTES": element_bytes,
+        "SCALE": f"{head_dim**-0.5}f",
+    }
     defines = [f"-D{name}={value}" for name, value in shape.items()]
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "kernels.so"

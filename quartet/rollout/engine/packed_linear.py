@@ -17,7 +17,8 @@ _reorder: Any = getattr(torch.ops.mkldnn, "_reorder_linear_weight", None)
 
 
 class PackedLinear:
-    """x W^T + b of tokens `[T, D]`, T > 0. A packed copy of W takes as much memory again."""
+    """x W^T + b of tokens `[T, D]` of the weight's type, T > 0, with no gradient. Where oneDNN computes, a packed copy
+    of W takes as much memory again."""
 
     def __init__(self, weight_ED: torch.Tensor, bias_E: torch.Tensor | None = None) -> None:
         self._weight_ED, self._bias_E = weight_ED, bias_E
@@ -26,6 +27,7 @@ class PackedLinear:
 
     def pack(self) -> None:
         """The weights have changed in place."""
+        self._packed = None  # before there is a second one
         if _packs(self._weight_ED):
             self._packed = _reorder(self._weight_ED.detach())
 

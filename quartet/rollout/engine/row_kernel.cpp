@@ -5,13 +5,9 @@
 // number (2: bfloat16, 4: float32). Everything is computed in float32. The softmax is taken in one pass over the row
 // (Milakov and Gimelshein 2018): sums so far are scaled down whenever a larger score turns up.
 
-#include <cstdint>
-#include <cstring>
+#include "lanes.h"
 
-constexpr int LANES = 16, VECTORS = HEAD_DIM / LANES, BLOCK = 512, BYTES_AHEAD = 4096, LINE_BYTES = 64;
-typedef float Floats __attribute__((vector_size(4 * LANES)));
-typedef uint32_t Bits __attribute__((vector_size(4 * LANES)));
-typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
+constexpr int VECTORS = HEAD_DIM / LANES, BLOCK = 512, BYTES_AHEAD = 4096, LINE_BYTES = 64;
 
 // One head of one token, in float32 and in an order of its own, which is the same for queries, keys and values.
 struct Head {
@@ -19,8 +15,6 @@ struct Head {
 };
 
 #if ELEMENT_BYTES == 2
-typedef uint16_t Element;
-
 // A bfloat16 is the upper half of a float32. Of 32 neighbours, first those at even places, then those at odd ones.
 static inline Head load(const Element *from) {
     Head head;
@@ -33,9 +27,6 @@ static inline Head load(const Element *from) {
     return head;
 }
 
-// To nearest, ties to even.
-static inline Bits rounded(Floats x) { return (Bits)x + 0x7fff + (((Bits)x >> 16) & 1); }
-
 static inline void store(Element *to, const Head &head) {
     for (int i = 0; i < VECTORS; i += 2) {
         Bits pairs = rounded(head.part[i]) >> 16 | (rounded(head.part[i + 1]) & 0xffff0000u);
@@ -43,8 +34,6 @@ static inline void store(Element *to, const Head &head) {
     }
 }
 #else
-typedef float Element;
-
 static inline Head load(const Element *from) {
     Head head;
     std::memcpy(&head, from, sizeof head);
@@ -71,27 +60,10 @@ static inline Floats sums(Floats rows[LANES]) {
     return rows[0];
 }
 
-static inline float sum(Floats x) {
-    float result = 0;
-    for (int i = 0; i < LANES; i++) result += x[i];
-    return result;
-}
-
 static inline float largest(Floats x) {
     float result = x[0];
     for (int i = 1; i < LANES; i++) result = x[i] > result ? x[i] : result;
     return result;
-}
-
-// e^x for x <= 0, relative error below 1e-6: 2^n e^r with r between -ln 2 / 2 and ln 2 / 2, by the Taylor series of e^r.
-static inline Floats exp_of(Floats x) {
-    x = x < -87.0f ? Floats{} - 87.0f : x;
-    Ints n = __builtin_convertvector(x * 1.44269504f - 0.5f, Ints);  // towards 0, so to nearest
-    Floats whole = __builtin_convertvector(n, Floats);
-    Floats r = x - whole * 0.693359375f + whole * 2.12194440e-4f;  // both constants together are ln 2
-    Floats series = Floats{} + 1.0f;
-    for (int i = 7; i > 0; i--) series = series * r * (1.0f / i) + 1.0f;
-    return series * (Floats)((n + 127) << 23);
 }
 
 // The queries that share one head of keys, and what they have seen so far.

@@ -5,16 +5,13 @@
 // of LANES.
 
 #include <cmath>
-#include <cstdint>
-#include <cstring>
 
-constexpr int LANES = 16, HALF = HEAD_DIM / 2, TOKENS_ALONE = 32;
-typedef float Floats __attribute__((vector_size(4 * LANES)));
-typedef uint32_t Bits __attribute__((vector_size(4 * LANES)));
-typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
+#include "lanes.h"
+
+constexpr int HALF = HEAD_DIM / 2;
+constexpr int TOKENS_ALONE = 32;  // so few are done before other threads have begun
 
 #if ELEMENT_BYTES == 2
-typedef uint16_t Element;
 typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
 
 static inline Floats load(const Element *from) {
@@ -23,15 +20,11 @@ static inline Floats load(const Element *from) {
     return (Floats)(__builtin_convertvector(upper, Bits) << 16);
 }
 
-// To nearest, ties to even.
 static inline void store(Element *to, Floats x) {
-    Bits bits = (Bits)x;
-    Halves upper = __builtin_convertvector((bits + 0x7fff + ((bits >> 16) & 1)) >> 16, Halves);
+    Halves upper = __builtin_convertvector(rounded(x) >> 16, Halves);
     std::memcpy(to, &upper, sizeof upper);
 }
 #else
-typedef float Element;
-
 static inline Floats load(const Element *from) {
     Floats x;
     std::memcpy(&x, from, sizeof x);
@@ -40,23 +33,6 @@ static inline Floats load(const Element *from) {
 
 static inline void store(Element *to, Floats x) { std::memcpy(to, &x, sizeof x); }
 #endif
-
-static inline float sum(Floats x) {
-    float result = 0;
-    for (int i = 0; i < LANES; i++) result += x[i];
-    return result;
-}
-
-// e^x for x <= 0, as in row_kernel.cpp.
-static inline Floats exp_of(Floats x) {
-    x = x < -87.0f ? Floats{} - 87.0f : x;
-    Ints n = __builtin_convertvector(x * 1.44269504f - 0.5f, Ints);
-    Floats whole = __builtin_convertvector(n, Floats);
-    Floats r = x - whole * 0.693359375f + whole * 2.12194440e-4f;
-    Floats series = Floats{} + 1.0f;
-    for (int i = 7; i > 0; i--) series = series * r * (1.0f / i) + 1.0f;
-    return series * (Floats)((n + 127) << 23);
-}
 
 // 1 / root mean square of `size` numbers.
 static inline float inverse_rms(const Element *x, int64_t size, float epsilon) {
@@ -87,7 +63,8 @@ extern "C" void gated(const Element *gate_up, int64_t tokens, int64_t size, Elem
         const Element *gate = gate_up + t * 2 * size, *up = gate + size;
         for (int64_t i = 0; i < size; i += LANES) {
             Floats x = load(gate + i), e = exp_of(x > 0.0f ? -x : x);
-            store(out + t * size + i, x * (x > 0.0f ? 1 / (1 + e) : e / (1 + e)) * load(up + i));
+            Floats share = x > 0.0f ? 1 / (1 + e) : x < -87.0f ? Floats{} : e / (1 + e);
+            store(out + t * size + i, x * share * load(up + i));
         }
     }
 }

@@ -4,11 +4,10 @@ import ctypes
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 
+from quartet.rollout.engine.kernel_library import LANES
 from quartet.rollout.engine.token_ops import HeadNorms, Places
-
-LANES = 16
-"""Numbers that the kernel takes at once; half a head and every hidden size have a multiple of it."""
 
 
 class TokenKernel:
@@ -70,6 +69,10 @@ class TokenKernel:
         return out_TM
 
 
-def takes(sizes: list[int], head_dim: int) -> bool:
-    """Whether the kernel can compute with these hidden sizes and heads."""
-    return head_dim % (2 * LANES) == 0 and all(size % LANES == 0 for size in sizes)
+def can_compute(model: PreTrainedModel, head_dim: int) -> bool:
+    """Whether half a head and every hidden size are multiples of what is computed at once, and all weights of one
+    type."""
+    config: Any = model.config
+    sizes = (head_dim // 2, config.hidden_size, config.intermediate_size)
+    types = {parameter.dtype for parameter in model.parameters()}
+    return all(size % LANES == 0 for size in sizes) and len(types) == 1

@@ -120,7 +120,7 @@ class ModelList(Struct, frozen=True):
 class ErrorBody(Struct, frozen=True):
     message: str
     type: str
-    """`prompt_too_long`, `bad_request`, `model_not_found`, `engine_error`, or `engine_ended`."""
+    """`prompt_too_long`, `bad_request`, `model_not_found`, `engine_error`, `wrong_answer`, or `engine_ended`."""
     code: int
 
 

@@ -52,6 +52,8 @@ _SHAPE = {
 }
 
 
+_WIDE = {"num_attention_heads": 2, "num_key_value_heads": 1}
+"""Heads that the engine's compiled operations take."""
 _TIED = _SHAPE | {"tie_word_embeddings": True}
 _WINDOW = {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 0}
 _GPT2 = {"vocab_size": VOCAB_SIZE, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": MAX_CONTEXT_TOKENS}
@@ -63,6 +65,8 @@ _MAKERS: dict[str, Callable[[], PreTrainedModel]] = {
     "qwen3_tied_biased": lambda: Qwen3ForCausalLM(Qwen3Config(**_TIED, head_dim=HEAD_DIM, attention_bias=True)),
     "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**_SHAPE)),
     "qwen2_sliding": lambda: Qwen2ForCausalLM(Qwen2Config(**_SHAPE, **_WINDOW)),
+    "qwen2_wide": lambda: Qwen2ForCausalLM(Qwen2Config(**_SHAPE | _WIDE)),
+    "llama_wide": lambda: LlamaForCausalLM(LlamaConfig(**_SHAPE | _WIDE)),
     "llama": lambda: LlamaForCausalLM(LlamaConfig(**_SHAPE)),
     "llama_biased": lambda: LlamaForCausalLM(LlamaConfig(**_SHAPE, attention_bias=True)),
     "llama_mlp_biased": lambda: LlamaForCausalLM(LlamaConfig(**_SHAPE, mlp_bias=True)),

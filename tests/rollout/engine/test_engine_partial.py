@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from quartet.rollout.engine.base import GenerateRequest, GenerateResult
 from quartet.rollout.engine.openai.stream import Partial, StreamChoice, StreamLogprobs, completion_body
@@ -84,10 +85,11 @@ def test_what_vllm_has_sampled_so_far_is_the_beginning_of_what_it_ends_with(
         ({}, "no end"),
         ({"finish_reason": FinishReason.LENGTH}, "no weight versions"),
         ({"finish_reason": FinishReason.LENGTH, "weight_versions": [Span("0", 1, 2)]}, "gap"),
+        ({"logprobs": None}, "0 log-probs for 2 tokens"),
     ],
 )
 def test_a_stream_of_vllm_that_lacks_what_training_needs_is_refused(end: dict[str, Any], problem: str) -> None:
     response = Response(0)
-    response.add(vllm_choice(2, **end))
     with pytest.raises(ValueError, match=problem):
+        response.add(replace(vllm_choice(2), **end))
         response.result()

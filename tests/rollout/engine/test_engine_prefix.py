@@ -21,6 +21,7 @@ from quartet.rollout.engine.forward import Span, make_forward
 from quartet.rollout.engine.prefix_cache import MIN_TOKENS, PrefixCache
 from quartet.rollout.engine.rows import Rows
 from quartet.rollout.engine.scheduler import MAX_PREFILL_TOKENS
+from quartet.rollout.engine.token_kernel import TokenKernel
 from quartet.rollout.engine.torch_engine import TorchEngine
 from quartet.types import Sampling
 
@@ -47,7 +48,9 @@ def test_known_architectures_are_run_by_hand() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("architecture", ["qwen3", "qwen3_tied_biased", "qwen2", "llama_biased"])
+@pytest.mark.parametrize(
+    "architecture", ["qwen3", "qwen3_tied_biased", "qwen2", "qwen2_wide", "llama_wide", "llama_biased"]
+)
 @settings(deadline=None, max_examples=15)
 @given(data=st.data())
 def test_spans_of_any_shape_grow_their_rows_alike_in_both_passes(
@@ -60,11 +63,13 @@ def test_spans_of_any_shape_grow_their_rows_alike_in_both_passes(
     cuts = [sorted(data.draw(st.sets(st.integers(1, length), max_size=3)) | {length}) for length in lengths]
     exact, model = make_model(architecture), make_model(architecture).to(dtype)
     atol, rtol = (1e-3, 1e-3) if dtype == torch.float32 else (0.3, 0.0)
+    with_kernels = DenseForward(model, 5, 64)
+    assert isinstance(with_kernels._ops, TokenKernel) == ("wide" in architecture or "tied" in architecture)
     with patch.object(dense_forward, "kernel_library", lambda *_: None):
         without_kernels = DenseForward(model, 5, 64)
     with torch.inference_mode():
         expected = [exact(input_ids=torch.tensor([ids])).logits[0] for ids in sequences]
-        for forward in (DenseForward(model, 5, 64), without_kernels, CacheForward(model, 5, 64)):
+        for forward in (with_kernels, without_kernels, CacheForward(model, 5, 64)):
             held = [0] * len(lengths)
             for step in range(max(map(len, cuts))):
                 ends = [row[min(step, len(row) - 1)] for row in cuts]

@@ -18,11 +18,13 @@ from engine_models import MAX_CONTEXT_TOKENS, VOCAB_SIZE, make_model, make_reque
 from transformers import AutoModelForCausalLM
 
 from quartet.errors import CheckpointError, EngineError
+from quartet.rollout.engine.api import make_app
 from quartet.rollout.engine.base import GenerateRequest
+from quartet.rollout.engine.http import HttpEngine
 from quartet.rollout.engine.remote.engine import Limits
 from quartet.rollout.engine.remote.server import InferenceServer
 from quartet.rollout.engine.vllm.engine import VllmEngine
-from quartet.types import Sampling
+from quartet.types import FinishReason, Sampling
 from tests.rollout.serving import serving
 
 
@@ -38,6 +40,8 @@ class PrefixServer:
         self.cleared: list[bool] = []
         self.may_score = asyncio.Event()
         self.may_score.set()
+        self.end: dict[str, object] = {}
+        """Fields of the last event of a response that stand instead of the true ones."""
         self.may_go_on = asyncio.Event()
         self.may_go_on.set()
 
@@ -92,7 +96,7 @@ class PrefixServer:
         for index in range(count):
             spans.append({"version": self.version, "start": index, "end": index + 1})
             end = {"finish_reason": "length", "weight_versions": spans} if index == count - 1 else {}
-            choice = {"token_ids": [7], "logprobs": {"content": [{"logprob": -1.0}]}, **end}
+            choice = {"token_ids": [7], "logprobs": {"content": [{"logprob": -1.0}]}, **end} | (end and self.end)
             await response.write(b"data: " + msgspec.json.encode({"choices": [choice]}) + b"\n\n")
             await self.may_go_on.wait()
         await response.write(b"data: [DONE]\n\n")
@@ -169,6 +173,53 @@ async def test_tokens_are_told_as_they_come_up_to_the_change_of_weights(tmp_path
         result = await generating
         assert result.versions == [0, 1, 1]
         assert not engine.so_far(request.request_id).token_ids
+
+
+async def test_a_response_that_ends_while_weights_are_proved_is_whole(tmp_path: Path) -> None:
+    """Some of it was told before, over HTTP; meanwhile nothing is taken back."""
+    async with first_policy(tmp_path) as (server, engine, request), serving(make_app(engine)) as url:
+        client = HttpEngine(lambda: url, part_seconds=0.01)
+        server.may_go_on.clear()
+        longer = msgspec.structs.replace(request, sampling=Sampling(max_tokens=4))
+        generating = asyncio.create_task(client.generate(longer))
+        await until(lambda: bool(engine.so_far(request.request_id).token_ids))
+        server.may_score.clear()
+        load = asyncio.create_task(engine.load_policy(publish(make_model(seed=1), tmp_path / "p1"), 1))
+        await until(lambda: server.version == "1")
+        server.may_go_on.set()
+        await until(lambda: len(engine._responses[request.request_id]._token_ids) == 4)
+        await asyncio.sleep(0.1)  # many looks
+        server.may_score.set()
+        await load
+        result = await generating
+        await client.close()
+        assert (result.versions, result.finish_reason) == ([0, 1, 1, 1], FinishReason.LENGTH)
+
+
+@pytest.mark.parametrize(
+    ("end", "problem"),
+    [
+        ({"weight_versions": [{"version": "0", "start": 1, "end": 2}]}, "gap"),
+        ({"weight_versions": None}, "no weight versions"),
+        ({"finish_reason": None}, "no end"),
+        ({"logprobs": {"content": []}}, "0 log-probs for 1 tokens"),
+    ],
+)
+async def test_nothing_is_kept_of_an_answer_that_turns_out_wrong(
+    end: dict[str, object], problem: str, tmp_path: Path
+) -> None:
+    async with first_policy(tmp_path) as (server, engine, request), serving(make_app(engine)) as url:
+        client = HttpEngine(lambda: url, part_seconds=0.01)
+        server.may_go_on.clear()
+        server.end = end
+        longer = msgspec.structs.replace(request, sampling=Sampling(max_tokens=4))
+        generating = asyncio.create_task(client.generate(longer))
+        await until(lambda: bool(engine.so_far(request.request_id).token_ids))
+        await asyncio.sleep(0.1)  # so that it is told
+        server.may_go_on.set()
+        with pytest.raises(EngineError, match=problem):
+            await generating
+        await client.close()
 
 
 async def test_what_unproved_weights_sampled_is_not_told(tmp_path: Path) -> None:

@@ -2,11 +2,12 @@
 
 import pytest
 import torch
+from engine_models import make_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quartet.rollout.engine.kernel_library import kernel_library
-from quartet.rollout.engine.token_kernel import TokenKernel, takes
+from quartet.rollout.engine.token_kernel import TokenKernel, can_compute
 from quartet.rollout.engine.token_ops import HeadNorms, Places, TorchTokenOps
 
 EPS = 1e-6
@@ -77,7 +78,20 @@ def test_queries_are_turned_and_keys_and_values_find_their_place(
     assert torch.equal(got.where(~written, 0), untouched.where(~written, 0))
 
 
-def test_what_is_no_multiple_of_the_lanes_is_not_taken() -> None:
-    assert takes([256, 512], 64)
-    assert not takes([256, 520], 64)
-    assert not takes([256, 512], 16)
+def test_gate_where_e_to_the_x_is_nothing() -> None:
+    gate_TM = torch.tensor([-1e37, -200.0, -88.0, -86.0, 88.0, 1e37, 0.0, torch.nan] * 2)[None]
+    gate_up_TE = torch.cat([gate_TM, torch.ones_like(gate_TM)], dim=1)
+    torch.testing.assert_close(
+        kernel_of(torch.float32).gated(gate_up_TE), TorchTokenOps(EPS).gated(gate_up_TE), equal_nan=True
+    )
+
+
+def test_what_is_no_multiple_of_the_lanes_or_of_several_types_is_not_computed() -> None:
+    model = make_model("llama_wide")
+    assert can_compute(model, 32)
+    assert not can_compute(model, 16)
+    model.config.intermediate_size = 520
+    assert not can_compute(model, 32)
+    model.config.intermediate_size = 128
+    model.lm_head.to(torch.bfloat16)
+    assert not can_compute(model, 32)

@@ -11,7 +11,7 @@ from transformers import AutoConfig
 
 from quartet import config
 from quartet.crash_points import crash_point
-from quartet.errors import CheckpointError, EngineError, SetupError
+from quartet.errors import CheckpointError, EngineError, SetupError, WrongAnswerError
 from quartet.policy.canary import Canary, fixed_sequence, has_canary, read_canary
 from quartet.policy.load import weight_shapes
 from quartet.rollout.engine.base import Counters, GenerateRequest, GenerateResult, PolicyLoad
@@ -85,7 +85,7 @@ class RemoteEngine(ABC):
         finally:
             self._in_flight.discard(request.request_id)
         if problem := find_problem(request, result, self.vocab_size):
-            raise EngineError(f"the server's answer to {request.request_id!r} is wrong: it {problem}")
+            raise WrongAnswerError(f"the server's answer to {request.request_id!r} is wrong: it {problem}")
         self._counters.requests += 1
         self._counters.prompt_tokens += len(request.prompt_ids)
         self._counters.generated_tokens += len(result.token_ids)

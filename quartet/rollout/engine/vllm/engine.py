@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from quartet.config import Recipe
-from quartet.errors import CheckpointError, EngineError, SetupError
+from quartet.errors import CheckpointError, EngineError, SetupError, WrongAnswerError
 from quartet.rollout.engine.base import GenerateRequest, GenerateResult
 from quartet.rollout.engine.partial import NOTHING
 from quartet.rollout.engine.remote.engine import Limits, RemoteEngine, model_limits
@@ -22,7 +22,9 @@ from quartet.rollout.engine.remote.server import InferenceServer, ServerRefusedE
 from quartet.rollout.engine.vllm.process import REQUIRED_ARGUMENTS, REQUIRED_ENVIRONMENT, VllmProcess, implementation
 from quartet.rollout.engine.vllm.response import Response
 from quartet.rollout.engine.vllm.wire import REQUEST_ID_PREFIX, ROUTE, StreamEvent, generate_body
-from quartet.types import Policy
+from quartet.types import Policy, Sampling
+
+PROBE = GenerateRequest(request_id="probe", prompt_ids=[0], sampling=Sampling(max_tokens=1), stop_token_ids=[])
 
 
 async def open_vllm(recipe: Recipe, policy: Policy, log: Path) -> "VllmEngine":
@@ -88,37 +90,44 @@ class VllmEngine(RemoteEngine):
 
     async def require_routes(self) -> None:
         """Raise `SetupError` that says how the server must be started when it lacks a route."""
-        body = {"token_ids": [0], "sampling_params": {"max_tokens": 1}}
         try:
             await self._server.call("GET", "/weight_info", None, dict[str, Any])
             await self._command("/collective_rpc", {"method": "quartet_is_here"})
-            await self._server.call("POST", ROUTE, body, dict[str, Any])
-        except ServerRefusedError as error:
+            await self._read(response := Response(0), generate_body(PROBE, self._cache_salt))
+            response.result()
+        except (ServerRefusedError, ValueError, msgspec.DecodeError) as error:
+            what = error.what if isinstance(error, ServerRefusedError) else f"its answer is wrong: {error}"
             variables = " ".join(f"{name}={value}" for name, value in REQUIRED_ENVIRONMENT.items())
             raise SetupError(
-                f"this vLLM server cannot train: {error.what}",
+                f"this vLLM server cannot train: {what}",
                 f"start it with {variables} and {' '.join(REQUIRED_ARGUMENTS)}",
             ) from error
 
     def so_far(self, request_id: str) -> GenerateResult:
-        """What a request in flight has sampled by now of the version that it was asked at, when that is proved."""
+        """What a request in flight has sampled by now of the version that it was asked at; nothing before that version
+        is proved."""
         response = self._responses.get(request_id)
         return response.so_far() if response and response.asked_at_version in self._proved else NOTHING
 
     async def _sample(self, request: GenerateRequest) -> GenerateResult:
         response = self._responses[request.request_id] = Response(self._server_version)
         try:
-            await self._read(response, generate_body(request, self._cache_salt))
-            result = response.result()
+            return await self._proved_result(request, response)
         except (ValueError, msgspec.DecodeError) as error:
-            raise EngineError(f"the server's answer to {request.request_id!r} is wrong: {error}") from error
+            raise WrongAnswerError(f"the server's answer to {request.request_id!r} is wrong: {error}") from error
         finally:
             del self._responses[request.request_id]
+
+    async def _proved_result(self, request: GenerateRequest, response: Response) -> GenerateResult:
+        """Waits for the proof of the weights, where it is under way."""
+        await self._read(response, generate_body(request, self._cache_salt))
+        result = response.result()
         if not self._proved.issuperset(result.versions):
-            async with self._loading:  # the proof of these weights is under way
+            async with self._loading:
                 pass
         if not self._proved.issuperset(result.versions):
-            raise EngineError(f"request {request.request_id!r} was sampled by weights that were refused", "ask again")
+            what = f"request {request.request_id!r} was sampled by weights that were refused"
+            raise WrongAnswerError(what, "ask again")
         if self._keeps:
             oldest = [min(response.asked_at_version, version) for version in result.versions]
             return msgspec.structs.replace(result, cache_versions=oldest if oldest != result.versions else [])

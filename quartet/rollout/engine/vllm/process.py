@@ -27,9 +27,6 @@ REQUIRED_ARGUMENTS = (
     *("--generation-config", "vllm"),  # no top-k that the model's folder asks for
     *("--worker-extension-cls", EXTENSION),
 )
-STREAM_ARGUMENTS = ("--stream-interval", "16")
-"""An event per token would cost the server more than the token; what a response has gained since the last event dies
-with the server."""
 REQUIRED_ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1"}
 """Opens the routes that pause requests and exchange weights."""
 
@@ -95,7 +92,6 @@ def _command(recipe: Recipe, folder: Path, max_context_tokens: int, port: int) -
         *implementation(folder),
         *("--dtype", engine.dtype, "--max-model-len", str(max_context_tokens), "--max-num-seqs", str(engine.max_slots)),
         *REQUIRED_ARGUMENTS,
-        *STREAM_ARGUMENTS,
         "--enable-prefix-caching" if engine.prefix_cache_megabytes else "--no-enable-prefix-caching",
         *(["--trust-remote-code"] if recipe.model.trust_remote_code else []),
         *engine.vllm.arguments,

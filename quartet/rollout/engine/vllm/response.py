@@ -18,13 +18,18 @@ class Response:
         self._num_before_change: int | None = None
 
     def add(self, choice: StreamChoice) -> None:
-        self._token_ids += choice.token_ids or []
-        self._logprobs += [entry.logprob for entry in (choice.logprobs and choice.logprobs.content) or []]
+        """Raises `ValueError` unless every token has its log-prob."""
+        token_ids = choice.token_ids or []
+        logprobs = [entry.logprob for entry in (choice.logprobs and choice.logprobs.content) or []]
+        if len(logprobs) != len(token_ids):
+            raise ValueError(f"it has {len(logprobs)} log-probs for {len(token_ids)} tokens")
+        self._token_ids += token_ids
+        self._logprobs += logprobs
         self._spans = choice.weight_versions or self._spans
         self._finish_reason = choice.finish_reason or self._finish_reason
 
     def weights_change(self) -> None:
-        """The server has paused: what came before is of the version asked at; of what comes now the end will tell."""
+        """Before the server resumes: what came by now is of the version asked at; of what comes then the end tells."""
         if self._num_before_change is None:
             self._num_before_change = len(self._token_ids)
 
@@ -42,10 +47,8 @@ class Response:
         """The whole response. Raises `ValueError` when it lacks what training needs."""
         if self._finish_reason is None:
             raise ValueError("it has no end")
-        if not self._token_ids:
-            return GenerateResult(token_ids=[], logprobs=[], versions=[], finish_reason=self._finish_reason)
-        if not (self._logprobs and self._spans):
-            raise ValueError("it has no log-probs or no weight versions")
+        if self._token_ids and not self._spans:
+            raise ValueError("it has no weight versions")
         return GenerateResult(
             token_ids=self._token_ids,
             logprobs=self._logprobs,

@@ -7,6 +7,8 @@ from quartet.rollout.engine.partial import server_seed
 from quartet.types import FinishReason
 
 ROUTE = "/inference/v1/generate"
+TOKENS_PER_EVENT = 16
+"""An event for each token would cost a server more than the token. What came since the last event dies with it."""
 
 REQUEST_ID_PREFIX = "generate-tokens-"
 """What the server puts before a request's id; it knows no other name for it."""
@@ -63,5 +65,6 @@ def generate_body(request: GenerateRequest, cache_salt: str) -> dict[str, object
             "stop_token_ids": request.stop_token_ids,
             "ignore_eos": True,
             "detokenize": False,
+            "stream_interval": TOKENS_PER_EVENT,
         },
     }

@@ -1,0 +1,36 @@
+// What both kernels compute with: sixteen floats at once. LANES comes from the compiler's command line.
+
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+typedef float Floats __attribute__((vector_size(4 * LANES)));
+typedef uint32_t Bits __attribute__((vector_size(4 * LANES)));
+typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
+
+#if ELEMENT_BYTES == 2
+typedef uint16_t Element;
+#else
+typedef float Element;
+#endif
+
+// A bfloat16 is the upper half of a float32: what is left of it, to nearest, ties to even.
+static inline Bits rounded(Floats x) { return (Bits)x + 0x7fff + (((Bits)x >> 16) & 1); }
+
+static inline float sum(Floats x) {
+    float result = 0;
+    for (int i = 0; i < LANES; i++) result += x[i];
+    return result;
+}
+
+// e^x for x <= 0, relative error below 1e-6: 2^n e^r with r between -ln 2 / 2 and ln 2 / 2, by the Taylor series of e^r.
+static inline Floats exp_of(Floats x) {
+    x = x < -87.0f ? Floats{} - 87.0f : x;
+    Ints n = __builtin_convertvector(x * 1.44269504f - 0.5f, Ints);  // towards 0, so to nearest
+    Floats whole = __builtin_convertvector(n, Floats);
+    Floats r = x - whole * 0.693359375f + whole * 2.12194440e-4f;  // both constants together are ln 2
+    Floats series = Floats{} + 1.0f;
+    for (int i = 7; i > 0; i--) series = series * r * (1.0f / i) + 1.0f;
+    return series * (Floats)((n + 127) << 23);
+}
