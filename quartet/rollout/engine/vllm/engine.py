@@ -47,6 +47,7 @@ async def open_vllm(recipe: Recipe, policy: Policy, log: Path) -> "VllmEngine":
         engine = VllmEngine(server, process, Limits(shortest, limits.vocab_size), recipe)
         await engine.require_routes()
         await engine.load_policy(policy.path, policy.version)
+        await engine.require_versions()
         await engine.require_scaled_logprobs(recipe.rollout.temperature)
     except BaseException as error:
         await server.close()
@@ -93,15 +94,16 @@ class VllmEngine(RemoteEngine):
         try:
             await self._server.call("GET", "/weight_info", None, dict[str, Any])
             await self._command("/collective_rpc", {"method": "quartet_is_here"})
-            await self._read(response := Response(0), generate_body(PROBE, self._cache_salt))
-            response.result()
+            await self._read(Response(0), generate_body(PROBE, self._cache_salt))
         except (ServerRefusedError, ValueError, msgspec.DecodeError) as error:
-            what = error.what if isinstance(error, ServerRefusedError) else f"its answer is wrong: {error}"
-            variables = " ".join(f"{name}={value}" for name, value in REQUIRED_ENVIRONMENT.items())
-            raise SetupError(
-                f"this vLLM server cannot train: {what}",
-                f"start it with {variables} and {' '.join(REQUIRED_ARGUMENTS)}",
-            ) from error
+            raise _cannot_train(str(error)) from error
+
+    async def require_versions(self) -> None:
+        """Raise `SetupError` when the server, which has a policy now, does not tell all that training needs."""
+        try:
+            await self.generate(PROBE)
+        except WrongAnswerError as error:
+            raise _cannot_train(error.what) from error
 
     def so_far(self, request_id: str) -> GenerateResult:
         """What a request in flight has sampled by now of the version that it was asked at; nothing before that version
@@ -158,6 +160,13 @@ class VllmEngine(RemoteEngine):
 
     async def _command(self, path: str, body: object = None) -> None:
         await self._server.call("POST", path, body, dict[str, Any])
+
+
+def _cannot_train(what: str) -> SetupError:
+    variables = " ".join(f"{name}={value}" for name, value in REQUIRED_ENVIRONMENT.items())
+    return SetupError(
+        f"this vLLM server cannot train: {what}", f"start it with {variables} and {' '.join(REQUIRED_ARGUMENTS)}"
+    )
 
 
 def _recomputed(request: GenerateRequest, result: GenerateResult) -> int:
