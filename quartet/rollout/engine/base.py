@@ -74,6 +74,8 @@ class Counters(Struct):
     """Tokens of requests in flight that were computed again: the weights changed, or they had given up their row."""
     recompute_ms: float = 0.0
     """Decode time that was lost to them: of each pass, their share of its tokens. 0 where a server does not tell."""
+    put_back: int = 0
+    """Times that a request gave up its row, because the rows had outgrown their memory."""
     generated_tokens: int = 0
     steps: int = 0
 

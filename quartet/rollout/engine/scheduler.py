@@ -157,6 +157,7 @@ class Scheduler:
             self._free_row(entry)
             entry.give_up_row()
             self.waiting.appendleft(entry)
+            self.counters.put_back += 1
         self._forward.rows.fit(len(self.running), _longest(self.running))
 
     def _rows_fit(self, entries: list[Running]) -> bool:

@@ -77,6 +77,7 @@ async def test_requests_that_outgrow_the_memory_take_turns(
         torch.testing.assert_close(torch.tensor(result.logprobs), drawn, atol=1e-4, rtol=0)
     assert ROW_BYTES >= max(taken_bytes) > ROW_BYTES / 2
     assert (engine.counters.recomputed_tokens > 0) == (prefix_cache_megabytes == 0), "or their rows were remembered"
+    assert engine.counters.put_back > 0
     assert engine.counters.requests == 7
     assert engine.counters.prompt_tokens == sum(len(request.prompt_ids) for request in requests)
 
