@@ -91,7 +91,7 @@ declare(
         "tokens in flight computed again for new weights, or for lack of memory before",
     ),
     ("recompute_ms_per_second", "ms/s", "decode time that this took"),
-    ("put_back_per_second", "requests/s", "requests that had to wait for memory with the tokens they had"),
+    ("put_back_requests_per_second", "requests/s", "requests that had to wait for memory with the tokens they had"),
     ("prove_seconds", "seconds", "reading and proving a policy's weights, beside decoding"),
     ("swap_ms", "ms", "decoding stood still for new weights"),
     ("canary_gap_nats", "nats", "largest difference to the log-probs published with the policy"),

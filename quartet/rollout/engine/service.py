@@ -112,7 +112,7 @@ class EngineService:
             reused_tokens_per_second=(totals.reused_tokens - before.reused_tokens) / seconds,
             recomputed_tokens_per_second=(totals.recomputed_tokens - before.recomputed_tokens) / seconds,
             recompute_ms_per_second=(totals.recompute_ms - before.recompute_ms) / seconds,
-            put_back_per_second=(totals.put_back - before.put_back) / seconds,
+            put_back_requests_per_second=(totals.put_back - before.put_back) / seconds,
             generated_tokens_per_second=(totals.generated_tokens - before.generated_tokens) / seconds,
             requests_per_second=(totals.requests - before.requests) / seconds,
             active_requests=self._engine.active_requests,
