@@ -97,9 +97,9 @@ def _note_kept(recipe: Recipe, run_dir: Path, resume: bool) -> None:
 
 
 def _show_plan(recipe: Recipe, as_json: bool) -> None:
-    from quartet.runtime.plan import check_recipe, plan
+    from quartet.runtime.plan import check_training, plan
 
-    check_recipe(recipe)
+    check_training(recipe)
     numbers = plan(recipe)
     if as_json:
         click.echo(json.dumps(numbers))

@@ -92,9 +92,9 @@ class Admission(Section):
     schedule: ScheduleName = "rollout_wise"
     """When a group may start and when engines take new weights. `rollout_wise`: a rollout starts as soon as a session
     is free, weights change with requests in flight. `task_wise`: the same, but a group starts only when there are
-    sessions for all its rollouts. `one_step_off`: one batch is generated while the one before it is trained, weights
-    change between batches; the lag is 1 at most, but after a roll-back or a refused policy. `batch_synchronous`:
-    generate a batch, train it, load its policy, one after the other."""
+    sessions for all its rollouts, or when none is at work. `one_step_off`: one batch is generated while the one before
+    it is trained, weights change between batches; the lag is 1 at most, but after a roll-back or a refused policy.
+    `batch_synchronous`: generate a batch, train it, load its policy, one after the other."""
     max_lag: Annotated[int, Field(ge=0)] = 2
     """No fresh token more than this many versions old is trained on; `replay.max_lag` is the bound of replayed ones. 0
     is synchronous training. With `rollout_wise` and `task_wise` it is the pace too: max_lag + 1 batches on their

@@ -61,8 +61,6 @@ class Recipe(Section):
             raise ValueError(
                 "runtime.kind = 'synchronous' runs the engine 'torch' only: it needs the model in its process"
             )
-        if self.engine.kind == "openai" and not self.engine.openai.url:
-            raise ValueError("engine.kind = 'openai' needs engine.openai.url")
         if self.control.allocator == "dynamic":
             least, most = self.control.dynamic_rollouts.min_rollouts, self.control.rollouts_per_group
             if not self.admission.min_rollouts_per_group <= least <= most:
@@ -99,6 +97,18 @@ class Recipe(Section):
                 )
             if admission.on_late == "wait":
                 raise ValueError("stragglers.rule april and admission.on_late wait would wait for each other")
+        return self
+
+    @model_validator(mode="after")
+    def _urls_are_of_the_engine(self) -> "Recipe":
+        kind = self.engine.kind
+        if kind == "openai" and not self.engine.openai.url:
+            raise ValueError("engine.kind = 'openai' needs engine.openai.url")
+        for other, url in (("vllm", self.engine.vllm.url), ("openai", self.engine.openai.url)):
+            if url and kind != other:
+                raise ValueError(
+                    f"engine.{other}.url has no effect with engine.kind = {kind!r}: set engine.kind = {other!r}"
+                )
         return self
 
     @model_validator(mode="after")

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from quartet.config.section import LocalPath, Positive, PositiveFloat, Section
+from quartet.config.section import LocalPath, Positive, PositiveFloat, Section, ServerUrl
 
 
 class Model(Section):
@@ -77,7 +77,7 @@ class Rollout(Section):
 class Vllm(Section):
     """The engine `vllm`."""
 
-    url: str = ""
+    url: ServerUrl = ""
     """A server that is up already, started as docs/engines.md says; empty starts one on this machine and watches it."""
     python: str = ""
     """Python interpreter of an environment that has vLLM; empty is the one that runs Quartet."""
@@ -90,7 +90,7 @@ class Vllm(Section):
 class OpenAI(Section):
     """The engine `openai`."""
 
-    url: str = ""
+    url: ServerUrl = ""
     """Where the server listens, without `/v1`."""
     model: str = ""
     """The server's name for the policy; empty is the first one that it lists."""
@@ -131,7 +131,7 @@ class Engine(Section):
     of its own version alone; `keep` goes on with it. The engine `openai` always recomputes."""
     step_timeout_seconds: PositiveFloat = 60.0
     """A step of the engine `torch`, or its exchange of weights, that takes longer is a hang: the process ends and is
-    started again. Below `rollout.episode_timeout_seconds`, so that rollouts outlast that."""
+    started again. Keep it below `rollout.episode_timeout_seconds`, so that rollouts outlast that."""
     load_timeout_seconds: PositiveFloat = 900.0
     """Reading and proving a policy may take the engine `torch` this long; then its process ends and is started
     again."""

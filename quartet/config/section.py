@@ -31,5 +31,17 @@ LocalPath = Annotated[str, AfterValidator(_absolute), PathMark()]
 """A file or folder; empty where there is none. Absolute once it is in a recipe, so a run means the same everywhere."""
 
 
+def _server_url(url: str) -> str:
+    if url and not url.startswith(("http://", "https://")):
+        raise ValueError(f"{url!r} is no address of a server: write http://HOST:PORT")
+    if url.rstrip("/").endswith("/v1"):
+        raise ValueError(f"{url!r}: leave out /v1")
+    return url
+
+
+ServerUrl = Annotated[str, AfterValidator(_server_url)]
+"""Where a server listens; empty where there is none."""
+
+
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)

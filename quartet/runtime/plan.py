@@ -1,5 +1,6 @@
 """What a recipe implies, computed without loading anything heavy."""
 
+import os
 from pathlib import Path
 
 from quartet.config import Recipe
@@ -33,12 +34,28 @@ def check_recipe(recipe: Recipe) -> None:
         lookup("filter", name, FILTERS)
     check_sinks(recipe.observe.sinks)
     check_model_folder(Path(recipe.model.path))
+    _check_key(recipe.engine.openai.api_key_variable)
     _check_demonstrations(recipe)
     if recipe.evaluation.control and not Path(recipe.sft.data).is_file():
         raise ConfigError(
             f"evaluation.control needs demonstrations: there is no file sft.data = {recipe.sft.data!r}",
             "name a chat-format JSONL file, or set evaluation.control=false",
         )
+
+
+def check_training(recipe: Recipe) -> None:
+    """`check_recipe`, and whether the engine can be trained with. Raises `ConfigError`."""
+    check_recipe(recipe)
+    if recipe.engine.kind == "openai" and recipe.engine.openai.reload == "none":
+        raise ConfigError(
+            "training needs a server that takes new weights: engine.openai.reload is 'none'",
+            "set engine.openai.reload=update_weights_from_disk where the server has that route (SGLang)",
+        )
+
+
+def _check_key(variable: str) -> None:
+    if variable and variable not in os.environ:
+        raise ConfigError(f"engine.openai.api_key_variable: {variable} is not set", f"export {variable}=…")
 
 
 def _check_demonstrations(recipe: Recipe) -> None:

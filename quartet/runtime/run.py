@@ -16,7 +16,7 @@ from quartet.errors import ConfigError, InterruptedByUser, QuartetError, SetupEr
 from quartet.observe.log import log_to_file
 from quartet.observe.summary import Results, Summary, after_tag, evaluation_summary, save_summary, write_summary
 from quartet.runtime.finished import mark_finished
-from quartet.runtime.plan import check_recipe
+from quartet.runtime.plan import check_recipe, check_training
 from quartet.runtime.run_dir import RunLock, prepare
 from quartet.runtime.session import Session
 
@@ -24,7 +24,7 @@ from quartet.runtime.session import Session
 def run_recipe(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quiet: bool) -> Summary:
     """Evaluate, train, evaluate, control, summary. Raises, after the summary is written, `StarvedError` for a run
     that found nothing to train and `SetupError` for one that a full disk ended."""
-    check_recipe(recipe)
+    check_training(recipe)
     prepare(recipe, run_dir, resume=resume, fresh=fresh)
     log_to_file(run_dir, "supervisor")
     started = time.time()

@@ -169,14 +169,36 @@ async def test_a_server_without_vllm_s_routes_is_told_how_to_start(engine_of: Bu
 async def test_a_wrong_address_or_model_is_told(engine_of: Builder, tmp_path: Path) -> None:
     model = make_model()
     policy = Policy(version=0, path=str(publish(model, tmp_path / "policy")), train_step=0)
-    with pytest.raises(EngineError, match="does not answer"):
-        await open_openai(engine_recipe("openai", openai={"url": "http://127.0.0.1:9"}), policy, trains=True)
+    nowhere = engine_recipe("openai", openai={"url": "http://127.0.0.1:9"})
+    for trains in (True, False):
+        with pytest.raises(SetupError, match=r"engine\.openai\.url: .* does not answer"):
+            await open_openai(nowhere, policy, trains=trains)
+    with pytest.raises(SetupError, match=r"engine\.vllm\.url: .* does not answer"):
+        await open_vllm(engine_recipe("vllm", vllm={"url": "http://127.0.0.1:9"}), policy, tmp_path / "log")
+    later = msgspec.structs.replace(policy, version=1)
+    with pytest.raises(EngineError, match="does not answer"):  # it may come back
+        await open_openai(nowhere, later, trains=True)
     async with OpenAIServer(engine_of(model), model).serve() as url:
-        with pytest.raises(EngineError, match="serves no model 'other', only policy"):
+        with pytest.raises(SetupError, match="serves no model 'other', only policy"):
             await open_openai(engine_recipe("openai", openai={"url": url, "model": "other"}), policy, trains=True)
     with pytest.raises(SetupError, match="NOT_SET_ANYWHERE"):
         knobs = {"url": "http://127.0.0.1:9", "api_key_variable": "NOT_SET_ANYWHERE"}
         await open_openai(engine_recipe("openai", openai=knobs), policy, trains=True)
+
+
+@pytest.mark.parametrize(
+    ("engine", "says"),
+    [
+        ({"kind": "vllm", "vllm": {"url": "localhost:8000"}}, "http://HOST:PORT"),
+        ({"kind": "openai", "openai": {"url": "http://localhost:8000/v1"}}, "leave out /v1"),
+        ({"kind": "torch", "vllm": {"url": "http://localhost:8000"}}, "set engine.kind = 'vllm'"),
+        ({"kind": "vllm", "openai": {"url": "http://localhost:8000"}}, "set engine.kind = 'openai'"),
+    ],
+)
+def test_an_address_that_would_do_nothing_is_refused(engine: dict[str, object], says: str) -> None:
+    data = {"name": "engine", "model": {"path": "unused"}, "env": {"name": "bandit"}, "engine": engine}
+    with pytest.raises(ConfigError, match=says):
+        parse_recipe(data, "test")
 
 
 def test_knobs_that_contradict_each_other_are_refused() -> None:

@@ -51,6 +51,11 @@ async def test_without_vllm_the_run_ends_and_says_how_to_get_it(tmp_path: Path) 
         await open_vllm(recipe_with(sys.executable), first_policy(tmp_path), tmp_path / "log")
 
 
+async def test_an_interpreter_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match=r"engine\.vllm\.python: /nowhere/python does not start"):
+        await open_vllm(recipe_with("/nowhere/python"), first_policy(tmp_path), tmp_path / "log")
+
+
 async def test_a_server_that_dies_at_once_is_not_waited_for(tmp_path: Path) -> None:
     python = interpreter(tmp_path, "echo no memory left >&2; exit 7")
     with pytest.raises(SetupError, match="vLLM ended with code 7: no memory left"):

@@ -21,7 +21,7 @@ from quartet.policy.tokenizer_files import load_tokenizer
 from quartet.rollout.engine.base import GenerateRequest, GenerateResult
 from quartet.rollout.engine.openai.stream import Partial, read_into
 from quartet.rollout.engine.partial import NOTHING
-from quartet.rollout.engine.remote.engine import Limits, RemoteEngine, model_limits
+from quartet.rollout.engine.remote.engine import Limits, RemoteEngine, first_card, model_limits
 from quartet.rollout.engine.remote.server import InferenceServer, ServerRefusedError
 from quartet.types import FinishReason, Policy, Sampling
 
@@ -36,7 +36,8 @@ async def open_openai(recipe: Recipe, policy: Policy, *, trains: bool) -> "OpenA
     limits = model_limits(Path(policy.path), recipe.engine, trust_remote_code=trust)
     server = InferenceServer(knobs.url, api_key=_api_key(knobs.api_key_variable))
     try:
-        card = await server.card(knobs.model)
+        began = trains and policy.version > 0
+        card = await first_card(server, "engine.openai.url", model=knobs.model, waits=began)
         shortest = min(limits.max_context_tokens, card.max_model_len or limits.max_context_tokens)
         engine = OpenAIEngine(server, Limits(shortest, limits.vocab_size), recipe, Path(policy.path))
         lacks = await engine.find_missing()

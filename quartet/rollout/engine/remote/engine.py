@@ -15,7 +15,7 @@ from quartet.errors import CheckpointError, EngineError, SetupError, WrongAnswer
 from quartet.policy.canary import Canary, fixed_sequence, has_canary, read_canary
 from quartet.policy.load import weight_shapes
 from quartet.rollout.engine.base import Counters, GenerateRequest, GenerateResult, PolicyLoad
-from quartet.rollout.engine.remote.server import InferenceServer
+from quartet.rollout.engine.remote.server import Card, InferenceServer
 from quartet.rollout.engine.request_check import fitted
 from quartet.rollout.engine.result_check import find_problem
 from quartet.rollout.engine.verified_load import refuse_gap
@@ -41,6 +41,17 @@ def model_limits(folder: Path, config: config.Engine, *, trust_remote_code: bool
     ).get_text_config()
     positions = getattr(text, "max_position_embeddings", None) or config.max_context_tokens
     return Limits(min(config.max_context_tokens, positions), text.vocab_size)
+
+
+async def first_card(server: InferenceServer, knob: str, *, model: str = "", waits: bool) -> Card:
+    """What a server by URL says about the model. Raises `SetupError` when it does not answer as it should, and
+    `EngineError` where a run `waits` for a server that it has had before."""
+    try:
+        return await server.card(model)
+    except EngineError as error:
+        if waits:
+            raise
+        raise SetupError(f"{knob}: {error.what}", "start the server first, and look at its log") from error
 
 
 class RemoteEngine(ABC):

@@ -59,7 +59,8 @@ class InferenceServer:
         self.url, self.model = url.rstrip("/"), ""
         self._session = aiohttp.ClientSession(
             headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
-            timeout=aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=5.0),
+            # Of silence: a response may take as long as it goes on.
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=timeout_seconds),
             # As many requests at once as the engine is asked for.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS),
         )

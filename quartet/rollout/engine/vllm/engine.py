@@ -17,7 +17,7 @@ from quartet.config import Recipe
 from quartet.errors import CheckpointError, EngineError, SetupError, WrongAnswerError
 from quartet.rollout.engine.base import GenerateRequest, GenerateResult
 from quartet.rollout.engine.partial import NOTHING
-from quartet.rollout.engine.remote.engine import Limits, RemoteEngine, model_limits
+from quartet.rollout.engine.remote.engine import Limits, RemoteEngine, first_card, model_limits
 from quartet.rollout.engine.remote.server import InferenceServer, ServerRefusedError
 from quartet.rollout.engine.vllm.process import REQUIRED_ARGUMENTS, REQUIRED_ENVIRONMENT, VllmProcess, implementation
 from quartet.rollout.engine.vllm.response import Response
@@ -42,7 +42,7 @@ async def open_vllm(recipe: Recipe, policy: Policy, log: Path) -> "VllmEngine":
     try:
         if process is not None:
             await process.wait_until_up(server)
-        card = await server.card()
+        card = await first_card(server, "engine.vllm.url", waits=process is not None or policy.version > 0)
         shortest = min(limits.max_context_tokens, card.max_model_len or limits.max_context_tokens)
         engine = VllmEngine(server, process, Limits(shortest, limits.vocab_size), recipe)
         await engine.require_routes()

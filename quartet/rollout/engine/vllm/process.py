@@ -9,6 +9,7 @@ import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 import quartet
 from quartet.config import Recipe
@@ -44,15 +45,9 @@ class VllmProcess:
         self._path = tempfile.TemporaryDirectory(prefix="quartet-vllm-")
         (Path(self._path.name) / "quartet").symlink_to(Path(quartet.__file__).parent)
         log.parent.mkdir(parents=True, exist_ok=True)
+        environment = _environment(recipe, self._path.name)
         with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                _command(recipe, folder, max_context_tokens, port),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=_environment(recipe, self._path.name),
-                process_group=0,
-            )
+            self._process = _start(_command(recipe, folder, max_context_tokens, port), output, environment)
 
     async def wait_until_up(self, server: InferenceServer) -> None:
         """Raises `SetupError` when the process ends or the time is over: starting it again would not help."""
@@ -82,6 +77,18 @@ class VllmProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
         await asyncio.to_thread(self._process.wait)
         self._path.cleanup()
+
+
+def _start(command: list[str], output: IO[bytes], environment: dict[str, str]) -> "subprocess.Popen[bytes]":
+    """Raises `SetupError` when there is no such interpreter."""
+    try:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, process_group=0
+        )
+    except OSError as error:
+        raise SetupError(
+            f"engine.vllm.python: {command[0]} does not start ({error.strerror})", "name a Python that has vLLM"
+        ) from error
 
 
 def _command(recipe: Recipe, folder: Path, max_context_tokens: int, port: int) -> list[str]:
