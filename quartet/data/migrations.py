@@ -52,6 +52,10 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "ALTER TABLE rollouts ADD COLUMN recycled INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE rollouts ADD COLUMN partial TEXT NOT NULL DEFAULT ''",
     ),
+    4: (
+        "ALTER TABLE groups ADD COLUMN leased_at FLOAT",
+        "UPDATE groups SET leased_at = created_at",
+    ),
 }
 """SQL that turns a ledger of this version into the next one."""
 

@@ -24,7 +24,7 @@ from sqlalchemy import (
     text,
 )
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Raised whenever a table changes, together with a step in `migrations.py`; a ledger of a newer version is refused."""
 
 
@@ -111,6 +111,7 @@ groups = Table(
     Column("newest_version", Integer),
     Column("batch_id", ForeignKey("batches.id")),
     Column("created_at", Float, nullable=False),
+    Column("leased_at", Float),  # first lease of one of its rollouts; None while all are queued
     Column("closed_at", Float),
     Index("groups_by_state", "purpose", "state", "oldest_version", "id"),
     Index("groups_by_tag", "tag"),
