@@ -27,6 +27,7 @@ DIFFERENCES = {
         "control.allocator",
         "control.horizon",
         "loss.clip_low",
+        "loss.dual_clip",
         "loss.name",
         "replay.choice",
         "replay.max_replays",

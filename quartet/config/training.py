@@ -74,6 +74,10 @@ class Loss(Section):
     """The ratio is clipped below 1 minus this."""
     clip_high: Annotated[float, Field(ge=0)] = 0.28
     """The ratio is clipped above 1 plus this: separate bounds are DAPO's clip-higher."""
+    dual_clip: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 3.0
+    """Where the advantage is negative, the ratio counts as at most this (dual-clip PPO; the default is verl's
+    `clip_ratio_c`): a token that became much more likely and failed has a bounded loss. 1e9 turns it off, since no
+    ratio exceeds e^20."""
     importance: Literal["truncate", "mask", "none"] = "truncate"
     """What happens to a token whose importance weight w = pi_train_old / pi_rollout, a constant, is above
     `importance_cap`: `truncate` gives it the cap (DART with cap 1, slime with cap 2), `mask` the weight 0 (AReaL's
@@ -84,7 +88,8 @@ class Loss(Section):
     """`token_mean`: every token counts equally; `sequence_mean`: every trajectory does; `branch_mean`: every branch
     does, which with the loop `latest` is every turn."""
     kl_coefficient: Annotated[float, Field(ge=0)] = 0.0
-    """Weight of the k3 KL estimate to the reference policy (the policy the run started from); 0 loads no reference."""
+    """Weight of the k3 KL estimate to the reference policy (the policy the run started from), which counts at most 10
+    nats per token, as in verl; 0 loads no reference."""
     entropy_coefficient: float = 0.0
     """Weight of an entropy bonus; 0 is off."""
 

@@ -130,6 +130,7 @@ declare(
     ),
     ("loss", "1", "the loss, per token as `loss.aggregation` counts"),
     ("clip_fraction", "1", "share of tokens at the clip bound of the ratio"),
+    ("dual_clip_fraction", "1", "share of tokens with a negative advantage and a ratio above `loss.dual_clip`"),
     ("ratio_mean", "1", "mean of new over old probability"),
     ("importance_mean", "1", "mean importance weight of old over sampled probability, after its cap"),
     ("importance_capped_fraction", "1", "share of importance weights that met the cap"),

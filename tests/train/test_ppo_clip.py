@@ -108,3 +108,16 @@ def test_k3_is_zero_at_the_reference_and_positive_elsewhere() -> None:
     kl_T = k3(torch.tensor([-1.0, -2.0, -0.5]), reference_T)
     assert kl_T[0] == 0
     torch.testing.assert_close(kl_T[1:], torch.tensor([2.718282 - 2, 0.606531 + 0.5 - 1]))
+
+
+def test_k3_is_bounded_and_so_is_its_gradient() -> None:
+    """verl clamps the log-ratio to 20 and the estimate to 10: no token pulls harder than where the estimate is 10."""
+    logprobs_T = torch.linspace(-60.0, 60.0, 4001, dtype=torch.float64).requires_grad_()
+    kl_T = k3(logprobs_T, torch.zeros(4001, dtype=torch.float64))
+    (gradient_T,) = torch.autograd.grad(kl_T.sum(), logprobs_T)
+    assert kl_T.max() <= 10
+    inside = kl_T.detach() < 10
+    torch.testing.assert_close(gradient_T[inside], (1 - (-logprobs_T).exp()).detach()[inside])
+    assert inside.sum() > 400
+    assert not gradient_T[~inside].any()
+    assert gradient_T.abs().max() < 13

@@ -7,7 +7,11 @@ from quartet.train.loss.ppo_clip import PpoClip
 
 
 class Gspo(PpoClip):
-    """As `ppo_clip`, with r = exp(mean of log pi - log pi_old over the trained tokens of the branch) at all of them.
+    """As `ppo_clip`, with s = exp(mean of log pi - log pi_old over the trained tokens of the branch) at all of them.
+
+    The gradient takes the form of equation 14, "GSPO-token", as in verl: s_t = sg[s] * pi_t / sg[pi_t] has the value
+    s at every token, and its gradient reaches that token alone. So each token keeps its own importance weight;
+    differentiating through the mean would give all of them their average.
 
     With the loop `latest` a branch is one response, the sequence of DART's released code; a whole conversation
     (`append`) is one branch. Bounds are of another size than a token's: a mean moves less.
@@ -18,4 +22,5 @@ class Gspo(PpoClip):
         size = int(branches_T.max()) + 1
         sums = log_ratio_T.new_zeros(size).index_add(0, branches_T, log_ratio_T)
         counts = torch.bincount(branches_T, minlength=size).clamp(min=1)
-        return (sums / counts)[branches_T]
+        means_T = (sums / counts)[branches_T]
+        return means_T.detach() + log_ratio_T - log_ratio_T.detach()

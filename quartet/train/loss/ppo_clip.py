@@ -17,22 +17,26 @@ _IMPORTANCE: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
 
 
 class PpoClip:
-    """Per token: -w * min(r * A, clip(r, 1 - low, 1 + high) * A).
+    """Per token: -w * min(r * A, clip(r, 1 - low, 1 + high) * A), and for A < 0 at most -w * c * A.
 
-    r = pi / pi_old carries the gradient. w, from rho = pi_old / pi_rollout, is a constant: it corrects for the distance
-    between the engine that sampled (another version, other arithmetic) and the trainer. `truncate`: w = min(rho, cap);
-    `mask`: w = rho where rho <= cap, else 0; masked tokens stay in the denominator, as in AReaL. `none`: w = 1.
+    r = pi / pi_old carries the gradient. c, `dual_clip`, bounds the loss where A < 0, which `min` leaves open (Yu and
+    others, arXiv 1912.09729; verl's `clip_ratio_c`).
+
+    w, from rho = pi_old / pi_rollout, is a constant: it corrects for the distance between the engine that sampled
+    (another version, other arithmetic) and the trainer. `truncate`: w = min(rho, cap); `mask`: w = rho where
+    rho <= cap, else 0; masked tokens stay in the denominator, as in AReaL. `none`: w = 1.
     """
 
     def __init__(self, section: Loss) -> None:
-        self._low, self._high = section.clip_low, section.clip_high
+        self._low, self._high, self._dual = section.clip_low, section.clip_high, section.dual_clip
         self._importance, self._cap = _IMPORTANCE[section.importance], section.importance_cap
 
     def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
         """Scalar loss and weighted-sum metrics: `importance_square_mean` gives the effective sample size
         importance_mean^2 / importance_square_mean."""
         advantages_T, weights_T = tokens.advantages_T, tokens.weights_T
-        ratio_T = bounded_exp(self.log_ratio(tokens))
+        unbounded_T = bounded_exp(self.log_ratio(tokens))
+        ratio_T = unbounded_T.where(advantages_T >= 0, unbounded_T.clamp(max=self._dual))
         clipped_T = ratio_T.clamp(1 - self._low, 1 + self._high)
         surrogate_T = torch.minimum(ratio_T * advantages_T, clipped_T * advantages_T)
 
@@ -41,7 +45,8 @@ class PpoClip:
         loss = -(weights_T * importance_T * surrogate_T).sum()
         metrics_T = {
             "clip_fraction": (clipped_T * advantages_T < ratio_T * advantages_T).float(),
-            "ratio_mean": ratio_T.detach(),
+            "dual_clip_fraction": (ratio_T < unbounded_T).float(),
+            "ratio_mean": unbounded_T.detach(),
             "importance_mean": importance_T,
             "importance_square_mean": importance_T.square(),
             "importance_capped_fraction": (rho_T > self._cap).float(),
