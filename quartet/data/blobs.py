@@ -5,6 +5,7 @@ million trajectories need no file at all. A large one is whole in its file befor
 is checked against the name, the SHA-256 of what was stored.
 """
 
+import errno
 import hashlib
 import threading
 from collections.abc import Iterable
@@ -21,6 +22,9 @@ from quartet.data.database.prepared import Prepared
 from quartet.data.schema import blobs
 from quartet.errors import LedgerError
 
+LARGEST_BLOB_BYTES = 512 * 1024 * 1024
+"""Before compression: a hundred turns with pictures of 5 MB. What declares more is damaged, since the memory that a blob
+needs is known from its header alone, and a header may hold anything."""
 LARGEST_IN_DATABASE_BYTES = 64 * 1024
 """Compressed. SQLite reads and writes blobs up to about this size faster than files of their own."""
 _LEVEL = 3
@@ -38,8 +42,12 @@ _INSERT = Prepared(
 """A blob that is there already is written again: that heals a damaged one."""
 
 
+_DISK_FAULTS = (errno.EIO, errno.EISDIR)
+"""Reading a file fails with one of these when its content is lost; any other error is about the machine."""
+
+
 class DamagedBlobError(LedgerError):
-    """A blob is missing or does not match its checksum."""
+    """A blob is missing, cannot be read, or does not match its checksum."""
 
 
 class Blob(Struct, frozen=True, kw_only=True):
@@ -110,9 +118,19 @@ class BlobStore:
 
     def _open(self, digest: str, compressed: bytes | None) -> bytes | DamagedBlobError:
         try:
-            data = zstandard.ZstdDecompressor().decompress(self.files.get(digest) if compressed is None else compressed)
+            compressed = self.files.get(digest) if compressed is None else compressed
+            declared_bytes = zstandard.frame_content_size(compressed)
+            if not 0 <= declared_bytes <= LARGEST_BLOB_BYTES:
+                return DamagedBlobError(
+                    f"blob {digest} declares {_size(declared_bytes)}, none has more than {LARGEST_BLOB_BYTES}"
+                )
+            data = zstandard.ZstdDecompressor().decompress(compressed)
         except FileNotFoundError:
             return DamagedBlobError(f"blob {digest} is missing")
+        except OSError as error:
+            if error.errno not in _DISK_FAULTS:
+                raise
+            return DamagedBlobError(f"blob {digest} cannot be read: {error}")
         except zstandard.ZstdError as error:
             return DamagedBlobError(f"blob {digest} cannot be decompressed: {error}")
         if hashlib.sha256(data).hexdigest() != digest:
@@ -124,3 +142,7 @@ class BlobStore:
         if not hasattr(self._thread, "compressor"):
             self._thread.compressor = zstandard.ZstdCompressor(level=_LEVEL)
         return self._thread.compressor
+
+
+def _size(declared_bytes: int) -> str:
+    return "no size" if declared_bytes < 0 else f"{declared_bytes} bytes"

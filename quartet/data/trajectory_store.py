@@ -74,7 +74,7 @@ def _decoded(blob: str, data: bytes | DamagedBlobError) -> Trajectory | DamagedB
 def _decode(blob: str, data: bytes, kind: type[T]) -> T:
     try:
         return msgspec.msgpack.decode(data, type=kind)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise DamagedBlobError(f"blob {blob} does not hold a {kind}: {error}") from error
 
 

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 import sqlalchemy as sa
+import zstandard
 
 from quartet.config import Recipe
 from quartet.data.ledger import AppendOutcome, Ledger
@@ -119,15 +120,21 @@ def manager_of(recipe: Recipe, ledger: Ledger, clock: FakeClock) -> Iterator[Dat
         recorder.close()
 
 
-def spoil(ledger: Ledger, *rollout_ids: int, missing: bool = False) -> list[str]:
-    """Damage the records of these rollouts where they lie, or remove them; returns the digests."""
+def spoil(ledger: Ledger, *rollout_ids: int, missing: bool = False, data: bytes = b"damaged") -> list[str]:
+    """Write `data` over the records of these rollouts where they lie, or remove them; returns the digests."""
     query = sa.select(trajectories.c.blob).where(trajectories.c.rollout_id.in_(rollout_ids))
     with ledger._database.write() as connection:
         digests = list(connection.execute(query).scalars())
         mine = blobs.c.digest.in_([bytes.fromhex(digest) for digest in digests])
-        change = sa.delete(blobs) if missing else sa.update(blobs).values(data=b"damaged")
+        change = sa.delete(blobs) if missing else sa.update(blobs).values(data=data)
         assert connection.execute(change.where(mine)).rowcount
     return digests
+
+
+def bomb(declared_bytes: int) -> bytes:
+    """The first 1 MB of compressed zeros, after a header that declares so many bytes; -1 declares none."""
+    packer = zstandard.ZstdCompressor().compressobj(size=declared_bytes)
+    return packer.compress(bytes(1 << 20)) + packer.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
 
 
 def unguard(ledger: Ledger, *tables: str) -> None:

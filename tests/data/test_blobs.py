@@ -1,5 +1,6 @@
 """Blobs: what is read is what was written, or an error that names it; small ones need no file."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -8,10 +9,10 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from samples import finish, plan, trajectory
+from samples import bomb, finish, plan, trajectory
 
 from quartet.data.blob_files import BlobFiles, LocalBlobFiles, ObjectBlobFiles
-from quartet.data.blobs import LARGEST_IN_DATABASE_BYTES, BlobStore, DamagedBlobError
+from quartet.data.blobs import LARGEST_BLOB_BYTES, LARGEST_IN_DATABASE_BYTES, BlobStore, DamagedBlobError
 from quartet.data.schema import blobs
 from quartet.data.trajectory_store import TrajectoryStore
 from quartet.errors import SetupError
@@ -84,6 +85,59 @@ def test_damage_is_noticed_named_and_healed(store, files, damage, content):
         store.get(digest)
     put(store, content)
     assert store.get(digest) == content
+
+
+def replaced(store: BlobStore, digest: str, data: bytes) -> None:
+    """Put other compressed bytes into the row of a small blob."""
+    with store._database.write() as connection:
+        assert connection.execute(sa.update(blobs).values(data=data)).rowcount == 1
+
+
+def test_no_flipped_bit_of_a_header_is_more_than_damage(store):
+    """A header declares how much memory its content needs: what it declares is not believed."""
+    content = b"some record" * 2000
+    blob = store.pack(content)
+    digest = put(store, content)
+    for position in range(18):  # the longest header that the format knows
+        for bit in range(8):
+            flipped = bytearray(blob.data)
+            flipped[position] ^= 1 << bit
+            replaced(store, digest, bytes(flipped))
+            found = store.get_many([digest])[digest]
+            assert found == content or isinstance(found, DamagedBlobError)
+
+
+@pytest.mark.parametrize("declared", [-1, LARGEST_BLOB_BYTES + 1, 3 << 30, 1 << 62])
+def test_a_declared_size_that_no_blob_has_is_damage(store, declared):
+    digest = put(store, b"some record")
+    replaced(store, digest, bomb(declared))
+    with pytest.raises(DamagedBlobError, match=f"{digest} declares"):
+        store.get(digest)
+
+
+def test_a_file_on_a_bad_sector_is_damage(ledger):
+    class BadDisk(LocalBlobFiles):
+        def get(self, digest: str) -> bytes:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with pytest.raises(DamagedBlobError, match="cannot be read: .*Input/output error"):
+        BlobStore(ledger._database, BadDisk(ledger.run_dir)).get("ab" * 32)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        b"\x81\xa1a" + b"\x91" * 100_000,
+        b"\x81\xa1a\xa2\xff\xff",
+        b"\xdf\xff\xff\xff\xff",
+        b"\x81\xa1a\xdd\xff\xff\xff\xff",
+    ],
+    ids=["too deep", "no text", "too many entries", "too long a list"],
+)
+def test_a_whole_blob_that_cannot_be_decoded_is_damage(store, params):
+    record = b"\x81\xa4task\x84\xa3env\xa1e\xa6family\xa1f\xa4seed\x01\xa6params" + params
+    with pytest.raises(DamagedBlobError, match="does not hold a"):
+        TrajectoryStore(store).load(put(store, record))
 
 
 def test_a_whole_blob_under_a_wrong_name_is_noticed(store, files):

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from click.testing import CliRunner
-from samples import on_sqlite, recipe, spoil, tamper, trainable_group, unguard
+from samples import bomb, on_sqlite, recipe, spoil, tamper, trainable_group, unguard
 from test_ledger_file import as_version_1
 
 from quartet.cli import cli
@@ -131,3 +131,13 @@ def test_a_blob_that_cannot_be_read_is_a_finding(ledger):
     findings = ledger.check().findings
     assert len(findings) == 2, "both members of the group saw this picture"
     assert all(finding.kind == "blob_damaged" and "cannot be read" in finding.what for finding in findings)
+
+
+def test_a_header_that_declares_too_much_is_a_finding(ledger):
+    trainable_group(ledger)
+    spoil(ledger, 1, data=bomb(3 << 30))
+    code, output = run("check", str(ledger.run_dir))
+    assert code == 1 and "blob_damaged: trajectory 1: " in output and "declares 3221225472 bytes" in output
+    assert ledger.claim_batch("t", 1, 1, "mask", 60) is None, "the claim marks it and drops its group"
+    assert ledger.totals().dropped_by_reason == {"damaged": 1}
+    assert run("check", str(ledger.run_dir))[0] == 0

@@ -129,7 +129,12 @@ def test_a_ledger_of_schema_version_3_is_upgraded(ledger, clock):
     """What the older Quartet wrote: without the columns of recycling and of quorums."""
     group_id = ledger.admit(plan(rollouts=2))
     with ledger._database.write() as connection:
-        for table, column in (("groups", "enough"), ("groups", "leased_at"), ("rollouts", "recycled"), ("rollouts", "partial")):
+        for table, column in (
+            ("groups", "enough"),
+            ("groups", "leased_at"),
+            ("rollouts", "recycled"),
+            ("rollouts", "partial"),
+        ):
             connection.exec_driver_sql(f"ALTER TABLE {table} DROP COLUMN {column}")
     ledger.set_value("schema_version", 3)
     upgraded = Ledger.open(ledger.run_dir, clock=clock, upgrade=True)
