@@ -83,6 +83,7 @@ def test_dry_run_loads_no_model_library(recipe_path):
         ("rollout.loop=newest", "unknown agent loop 'newest'"),
         ("model.path=no/such/model", f"{Path.cwd()}/no/such/model/config.json"),
         ("train.epochs=0", "train.epochs"),
+        ("train.max_tokens_per_microbatch=100", "is more than train.max_tokens_per_microbatch = 100"),
     ],
 )
 def test_a_wrong_recipe_is_refused_with_a_hint(recipe_path, override, message):

@@ -155,6 +155,8 @@ def test_resume_may_change_limits_but_not_what_is_learned():
     old = parse_recipe(MINIMAL, "test")
     longer = old.model_copy(update={"train": old.train.model_copy(update={"max_train_steps": 5})})
     refuse_changes(old, longer)
+    wider = {"max_tokens_per_microbatch": 8192}
+    refuse_changes(old, old.model_copy(update={"train": old.train.model_copy(update=wider)}))
     other = old.model_copy(update={"seed": 1})
     assert changed_knobs(old, other) == ["seed"]
     with pytest.raises(ConfigError, match="cannot change seed at resume"):

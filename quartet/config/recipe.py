@@ -158,6 +158,7 @@ RESUMABLE_KNOBS = (
     "train.max_train_steps",
     "train.max_seconds",
     "train.learning_rate",
+    "train.max_tokens_per_microbatch",
     "train.starved_timeout_seconds",
     "env.sessions",
     "env.step_timeout_seconds",

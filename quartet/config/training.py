@@ -18,7 +18,8 @@ class Train(Section):
     """Passes over one batch."""
     max_tokens_per_microbatch: Positive = 4096
     """Prompt and response tokens of one forward pass; a prompt that branches share counts once. Attention, where each
-    branch has its prompt to itself and is padded to the longest, sees at most 4 times as many positions."""
+    branch has its prompt to itself and is padded to the longest, sees at most 4 times as many positions. At least
+    `engine.max_context_tokens`."""
     learning_rate: PositiveFloat = 3e-4
     """Peak learning rate of AdamW."""
     warmup_steps: Annotated[int, Field(ge=0)] = 0

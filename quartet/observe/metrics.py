@@ -1,13 +1,14 @@
 """Every metric, declared once: name, unit, what it means, and which module records it.
 
-A recorder refuses what does not stand here. `docs/metrics.md` is this table, and a test keeps the two equal. A part of
-your own (a loss, a filter) declares its metrics with `declare` where it is defined.
+A recorder warns once about a metric that does not stand here. `docs/metrics.md` is this table, and a test keeps the two
+equal. A part of your own (a loss, a filter) declares its metrics with `declare` where it is defined.
 """
 
 from msgspec import Struct
 
 from quartet.errors import ConfigError, nearest
 
+DECLARE_ADVICE = "declare its unit and meaning in quartet/observe/metrics.py, or with `declare` beside your own part"
 LABEL = "label"
 """The unit of what is no number to be summed: ids, names, reasons. Labels stand in the records, never in a series."""
 
@@ -42,7 +43,7 @@ def declared(name: str) -> Metric:
     if name not in METRICS:
         raise ConfigError(
             f"metric {name!r} is not declared. {nearest(name, METRICS)}",
-            "declare its unit and meaning in quartet/observe/metrics.py, or with `declare` beside your own part",
+            DECLARE_ADVICE,
         )
     return METRICS[name]
 

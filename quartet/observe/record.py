@@ -5,6 +5,7 @@ nothing. Files and slots: `quartet.observe.slices`, `quartet.observe.rollup`.
 """
 
 import atexit
+import logging
 import math
 import threading
 import time
@@ -17,12 +18,13 @@ from typing import Any, Self
 import msgspec
 
 from quartet.observe.activities import activity
-from quartet.observe.metrics import LABEL, declared
+from quartet.observe.metrics import DECLARE_ADVICE, LABEL, METRICS, described
 from quartet.observe.rollup import ROLLUP_SECONDS, SLOTS_PER_FILE, Ladder, finite
 from quartet.observe.slice_files import SliceFiles
 from quartet.observe.slices import SLICE_SECONDS, SPANS, new_writer
 from quartet.observe.spans import PIECE_SECONDS, Span
 
+LOG = logging.getLogger(__name__)
 FLUSH_SECONDS = 1.0
 _encode = msgspec.json.Encoder().encode
 
@@ -65,10 +67,10 @@ class Recorder:
             error.add_note(f"and {self.role} could not write its last records: {failure}")
 
     def metric(self, area: str, /, **values: Any) -> None:
-        """One record: the metrics `area/NAME`, all declared in `quartet.observe.metrics`, that belong together.
+        """Write one record: the metrics `area/NAME` that belong together.
 
-        A number that is not finite stands in the record as null and in no rollup. Raises `ConfigError` for a metric
-        that is not declared.
+        A number that is not finite stands in the record as null and in no rollup. A metric that is not declared is
+        recorded all the same, with one warning: a missing declaration must not end a run.
         """
         names = self._names.get(area) or self._names.setdefault(area, _Names(area))
         numbers = [(name, float(value)) for thing, value in values.items() if (name := names[thing]) and finite(value)]
@@ -212,7 +214,8 @@ class _Names(dict[str, str | None]):
         self._area = area
 
     def __missing__(self, thing: str) -> str | None:
-        """Raises `ConfigError` for a metric that is not declared."""
-        metric = declared(f"{self._area}/{thing}")
+        metric = described(f"{self._area}/{thing}")
+        if metric.name not in METRICS:
+            LOG.warning("metric %r is recorded, but not declared: %s", metric.name, DECLARE_ADVICE)
         name = self[thing] = None if metric.unit == LABEL else metric.name
         return name

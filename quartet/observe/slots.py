@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from quartet.observe.metrics import LABEL, METRICS
+from quartet.observe.metrics import LABEL, described
 from quartet.observe.rollup import ROLLUP_SECONDS, SLOTS_PER_FILE, Rollup, Slot, finite, merge
 from quartet.observe.slices import Writer, lines_of, slice_files, slot_of
 
@@ -86,7 +86,7 @@ def _recorded(
     things: dict[str, list[str]] = {}  # by area
     for name in names:
         area, _, thing = name.partition("/")
-        if METRICS[name].unit != LABEL:
+        if described(name).unit != LABEL:
             things.setdefault(area, []).append(thing)
     marks = [(f'"area":"{area}"'.encode(), area) for area in things]
     for line in writer.lines(start, end):

@@ -44,12 +44,27 @@ def check_recipe(recipe: Recipe) -> None:
 
 
 def check_training(recipe: Recipe) -> None:
-    """`check_recipe`, and whether the engine can be trained with. Raises `ConfigError`."""
+    """Check what `check_recipe` does, that the engine takes new weights, and that the trainer can hold what it samples.
+
+    Raises `ConfigError`. These are no rules of `Recipe` itself: a run that began without them can still be read.
+    """
     check_recipe(recipe)
     if recipe.engine.kind == "openai" and recipe.engine.openai.reload == "none":
         raise ConfigError(
             "training needs a server that takes new weights: engine.openai.reload is 'none'",
             "set engine.openai.reload=update_weights_from_disk where the server has that route (SGLang)",
+        )
+    _check_microbatch(recipe)
+
+
+def _check_microbatch(recipe: Recipe) -> None:
+    """Refuse a context that is longer than a microbatch: a branch is trained whole."""
+    context, microbatch = recipe.engine.max_context_tokens, recipe.train.max_tokens_per_microbatch
+    if context > microbatch:
+        raise ConfigError(
+            f"engine.max_context_tokens = {context} is more than train.max_tokens_per_microbatch = {microbatch}: the "
+            "longest conversations would not fit into a microbatch of the trainer",
+            f"set train.max_tokens_per_microbatch={context} or more, or lower the context; both may change at --resume",
         )
 
 

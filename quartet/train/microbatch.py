@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from quartet.errors import ConfigError
 from quartet.train.packing import Branch
 
 ATTENTION_FACTOR = 4
@@ -118,18 +117,13 @@ def _attention_fits(num_branches: int, longest: int, shortest: int, max_tokens: 
 
 
 def in_chunks(rows: Iterable[Row], max_tokens_per_microbatch: int, *, packed: bool) -> Iterator[list[Row]]:
-    """The rows of each microbatch, in the order of `share_prompts`: by their longest branch.
+    """Yield the rows of each microbatch, in the order of `share_prompts`: by their longest branch.
 
-    Raises `ConfigError` when one row alone is too long.
+    A row that is longer than `max_tokens_per_microbatch` is a microbatch of its own. Only a branch that was sampled
+    under another recipe can be: a replayed one, or one from before a resume with a smaller context.
     """
     pending: list[Row] = []
     for row in rows:
-        if row.num_tokens > max_tokens_per_microbatch:
-            raise ConfigError(
-                f"a training sequence of {row.num_tokens} tokens does not fit train.max_tokens_per_microbatch = "
-                f"{max_tokens_per_microbatch}",
-                "raise it to at least twice engine.max_context_tokens",
-            )
         if pending and not _fits(row, pending, max_tokens_per_microbatch, packed=packed):
             yield pending
             pending = []

@@ -16,6 +16,7 @@ from quartet.observe.record import Recorder
 from quartet.observe.records import read_records
 from quartet.observe.series import read_series
 from quartet.observe.slices import METRICS, SLICE_SECONDS, run_extent, writers
+from quartet.observe.slots import read_slots
 from quartet.observe.spans import PIECE_SECONDS, Span, read_spans
 
 NOON = 1_699_999_200.0
@@ -53,14 +54,26 @@ def test_time_never_goes_back(tmp_path: Path) -> None:
     assert [record["time"] for record in read_records(tmp_path, "rollout")] == [NOON + 9, NOON + 9, NOON + 10]
 
 
-def test_what_is_not_declared_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+def test_an_activity_that_is_not_declared_is_refused(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, "worker")
-    with pytest.raises(ConfigError, match=r"'rollout/rewrad' is not declared\. Did you mean 'rollout/reward'"):
-        recorder.metric("rollout", reward=1.0, rewrad=2.0)
     with pytest.raises(ConfigError, match=r"'genrate' is not declared\. Did you mean 'generate'"):
         recorder.begin("genrate")
     recorder.close()
-    assert list(read_records(tmp_path, "rollout")) == []
+
+
+def test_a_metric_that_is_not_declared_is_recorded_with_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both as a record and as a number that is summed up, as sinks read it."""
+    recorder = Recorder(tmp_path, "worker", clock=Clock())
+    for value in (2.0, 3.0):
+        recorder.metric("rollout", reward=1.0, rewrad=value)
+    recorder.close()
+    assert [record["rewrad"] for record in read_records(tmp_path, "rollout")] == [2.0, 3.0]
+    (slot,) = read_slots(writers(tmp_path, METRICS), {"rollout/rewrad"}, NOON, NOON + 10, 10).values()
+    assert [rollup.sum for rollup in slot.values()] == [5.0]
+    (warning,) = caplog.messages
+    assert "'rollout/rewrad' is recorded, but not declared" in warning
 
 
 def test_numbers_that_are_none_stand_as_null(tmp_path: Path) -> None:

@@ -148,12 +148,13 @@ def test_a_shared_prompt_does_not_make_attention_boundless(
     assert [tuple(batch.columns_SM.shape) for batch in batches if batch.columns_SM is not None] == shapes
 
 
-def test_a_sequence_too_long_for_a_microbatch_is_refused() -> None:
-    branches = pack_batch(
-        make_batch([[make_trajectory([make_call(range(30), [1])], 1.0)]]), make_advantage(Advantage()), max_lag=0
-    ).branches
-    with pytest.raises(ConfigError, match="max_tokens_per_microbatch = 20"):
-        cut(branches, share=True, max_tokens=20)
+@pytest.mark.parametrize("share", [True, False])
+def test_a_sequence_longer_than_a_microbatch_is_a_microbatch_of_its_own(share: bool) -> None:
+    """It was sampled under a longer context, before a resume: the run must not end with it."""
+    members = [make_trajectory([make_call(range(prompt), [1])], float(prompt)) for prompt in (9, 30, 8, 40)]
+    branches = pack_batch(make_batch([members]), make_advantage(Advantage()), max_lag=0).branches
+    batches = cut(branches, share=share, max_tokens=20)
+    assert [[branch.num_tokens for branch in batch.branches] for batch in batches] == [[41], [31], [10, 9]]
 
 
 def test_architectures_that_change_their_logits_are_refused() -> None:

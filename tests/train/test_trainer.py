@@ -18,6 +18,9 @@ from quartet.observe.records import read_records
 from quartet.policy.canary import check_canary
 from quartet.policy.load import load_model, read_weights, save_policy
 from quartet.train import trainer as trainer_module
+from quartet.train.loss import LOSSES
+from quartet.train.loss.base import LossInput
+from quartet.train.loss.ppo_clip import PpoClip
 from quartet.train.packing import PackedBatch
 from quartet.train.step import NonFiniteError
 from quartet.train.trainer import Trainer, run_trainer
@@ -156,6 +159,27 @@ def test_a_train_step_publishes_then_commits(run: Run) -> None:
     } <= record.keys()
     totals = run.ledger.totals()
     assert (totals.lost, totals.trained_twice) == (0, 0)
+
+
+class Surprising(PpoClip):
+    """A loss of a plugin that returns a metric and declares none."""
+
+    def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
+        loss, metrics = super().loss(tokens)
+        return loss, metrics | {"surprise_nats": 0.5}
+
+
+def test_a_metric_that_a_loss_does_not_declare_is_recorded(
+    tmp_path: Path, recipe: RecipeBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LOSSES, "surprising", Surprising)
+    run = Run(tmp_path / "run", recipe(train=TRAIN, loss={"name": "surprising"}))
+    trainer = run.trainer()
+    for version in range(2):
+        run.feed(group(10, version=version), group(20, version=version))
+        assert trainer.train_one()
+    trainer.recorder.close()
+    assert [record["surprise_nats"] for record in read_records(run.run_dir, "train")] == [0.5, 0.5]
 
 
 def test_old_checkpoints_go_after_the_commit(run: Run) -> None:
