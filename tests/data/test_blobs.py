@@ -120,7 +120,7 @@ def test_a_file_on_a_bad_sector_is_damage(ledger):
         def get(self, digest: str) -> bytes:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    with pytest.raises(DamagedBlobError, match="cannot be read: .*Input/output error"):
+    with pytest.raises(DamagedBlobError, match=r"cannot be read: .*Input/output error"):
         BlobStore(ledger._database, BadDisk(ledger.run_dir)).get("ab" * 32)
 
 
