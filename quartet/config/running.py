@@ -35,7 +35,8 @@ class Disk(Section):
     """Disk budget."""
 
     keep_policies: Positive = 4
-    """Newest policies kept on disk, besides the first and the best."""
+    """Newest policies kept on disk, besides the first, the best, those under evaluation and those that an engine or a
+    trainer checkpoint on disk needs."""
     keep_checkpoints: Positive = 2
     """Newest trainer checkpoints kept on disk."""
     max_blob_megabytes: Positive = 2000
@@ -44,9 +45,9 @@ class Disk(Section):
     """What the trainer computed for each trained token (its log-prob, its entropy; 4 bytes a token) is kept for the
     viewer. The oldest train steps' go first; 0 keeps none."""
     max_record_age_seconds: Annotated[float, Field(gt=0)] | None = None
-    """Records of rollouts whose groups are over are deleted at this age; their rows stay. Unset, they are kept. It must
-    be longer than the time between two checkpoints: after a crash the batches since the last one are trained again. An
-    audit needs the records of the whole run."""
+    """Records of rollouts whose groups are over are deleted at this age; their rows stay. Unset, they are kept. Records
+    trained since the oldest checkpoint on disk stay in any case: after a crash they may be trained again. An audit
+    needs the records of the whole run."""
     max_record_age_versions: Positive | None = None
     """The same, counted in policy versions that have been committed since their newest token."""
     min_free_megabytes: Positive = 200

@@ -29,29 +29,45 @@ class Retention:
         return self._sweep_blobs() or self._check_free()
 
     def _sweep_policies(self) -> None:
-        """Keep the newest, the first, the best, and those whose evaluation has no result yet."""
+        """Delete the folders of policies that neither the run nor its user needs any more."""
+        # Rows before files: a policy committed in between is not among those looked at, whatever its checkpoint.
         on_disk = self._ledger.policies_on_disk()
-        kept = {policy.version for policy in on_disk[-self._disk.keep_policies :]}
-        kept |= {0, *self._ledger.evaluations_running().values()}
-        if best := self._ledger.best_policy():
-            kept.add(best.version)
+        kept = self._needed_versions()
         for policy in on_disk:
             folder = self._folder(policy.path)
             if policy.version not in kept and folder.parent == self._policies:
-                # The row first: a crash in between leaves a folder nobody uses, not a row without its folder.
+                # The row first: a crash in between leaves a folder that is not used, not a row without its folder.
                 self._ledger.mark_deleted(policy.version)
                 shutil.rmtree(folder, ignore_errors=True)
+
+    def _needed_versions(self) -> set[int]:
+        """Return the newest live versions and those that something refers to. Rolled back ones take no place of them.
+
+        Referred to are: the first and the best one, those under evaluation, those that an engine serves or may be
+        loading, and those that a checkpoint on disk goes on from.
+        """
+        ledger = self._ledger
+        live = [policy.version for policy in ledger.loadable_policies()]
+        kept = {0, *live[: self._disk.keep_policies], *ledger.evaluations_running().values()}
+        kept |= {point.policy.version for point in ledger.recovery_points()}
+        settled = ledger.settled_version()
+        kept |= {version for version in live if version >= settled}
+        if best := ledger.best_policy():
+            kept.add(best.version)
+        return kept
 
     def _sweep_old_records(self) -> None:
         age, versions = self._disk.max_record_age_seconds, self._disk.max_record_age_versions
         if age is None and versions is None:
             return
+        points = self._ledger.recovery_points()
         while True:
             freed, old_to = self._ledger.drop_records(
                 self._old_to,
                 _ROLLOUTS_PER_STEP,
                 created_before=None if age is None else self._clock() - age,
-                version_below=None if versions is None else self._ledger.latest_policy().version - versions,
+                version_below=None if versions is None else self._ledger.version_before(versions),
+                checkpoint_step=points[-1].train_step if points else 0,
             )
             self._blob_bytes -= freed
             if old_to == self._old_to:

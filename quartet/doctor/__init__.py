@@ -10,7 +10,7 @@ from quartet.doctor.base import Finding, Place
 
 CHECKS = (
     *("python", "packages", "compiler", "browser", "fonts", "processors"),
-    *("memory", "disk", "gpu", "database", "ports", "model"),
+    *("memory", "disk", "gpu", "database", "ports", "model", "run"),
 )
 """Names of the files, in the order they are looked at."""
 Check = Callable[[Place], Iterable[Finding]]

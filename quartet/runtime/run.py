@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from types import FrameType
 
@@ -30,6 +31,7 @@ def run_recipe(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quie
     started = time.time()
     if resume:
         _forget_stop(run_dir)
+        _require_recovery_point(recipe, run_dir)
     if recipe.runtime.kind == "synchronous":
         from quartet.runtime.synchronous import train_synchronously  # all modules, so torch too
 
@@ -69,6 +71,15 @@ def _forget_stop(run_dir: Path) -> None:
         ledger.clear_stop()
         ledger.end_leases()
         ledger.close()
+
+
+def _require_recovery_point(recipe: Recipe, run_dir: Path) -> None:
+    """Raise `CheckpointError` here, before any module is started: a trainer could only fail again at every restart."""
+    if not Ledger.exists(run_dir):
+        return
+    with closing(Ledger.open(run_dir)) as ledger:
+        if ledger.policies():
+            ledger.points_to_go_on_from(recipe.train.train_steps_per_checkpoint)
 
 
 def _train_in_processes(recipe: Recipe, run_dir: Path, *, quiet: bool) -> None:

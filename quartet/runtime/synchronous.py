@@ -101,6 +101,7 @@ class _House:
                 self._ledger.mark_settled(policy.version, serving=policy.version)
             elif time.monotonic() - last_trained > self._recipe.train.starved_timeout_seconds:
                 self._ledger.request_stop("starved: no group had contrast for too long")
+        self._trainer.finish()
         self._manager.tick()  # the training clock ends with the request to stop
 
     async def close(self) -> None:

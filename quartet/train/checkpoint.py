@@ -7,7 +7,6 @@ random state. The weights are the policy that this step published. A folder appe
 import hashlib
 import os
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +16,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from quartet.crash_points import crash_point
+from quartet.data.checkpoints import CHECKPOINTS, checkpoints_on_disk
 from quartet.errors import CheckpointError
 from quartet.train.step import Learner
 
@@ -49,10 +49,7 @@ def save_checkpoint(folder: Path, learner: Learner, train_step: int) -> None:
 
 def load_checkpoint(folder: Path, learner: Learner) -> int:
     """Put the state into `learner`, bit for bit; returns its train step. Raises `CheckpointError` naming the file."""
-    checksums = _decode(folder / CHECKSUMS, dict[str, str])
-    for name in (TENSORS, NUMBERS):
-        if hashlib.sha256(_read(folder / name)).hexdigest() != checksums.get(name):
-            raise CheckpointError(f"{folder / name} does not match its checksum", _ADVICE)
+    check_files(folder)
     tensors = load_tensors(_read(folder / TENSORS))
     numbers = _decode(folder / NUMBERS, Numbers)
     torch.set_rng_state(tensors.pop(RANDOM_STATE))
@@ -67,44 +64,22 @@ def load_checkpoint(folder: Path, learner: Learner) -> int:
     return numbers.train_step
 
 
-def find_checkpoint(root: Path, committed: Sequence[tuple[int, int]], train_steps_per_checkpoint: int) -> Path | None:
-    """The checkpoint of the last committed train step; with sparse checkpoints the newest one there is.
-
-    `committed` are the last `train_steps_per_checkpoint` (train step, batch id), newest first. None: before the first
-    one. Raises `CheckpointError` when it is missing: going on without would silently forget the optimizer's moments.
-    """
-    for train_step, batch_id in committed:
-        # An older Quartet gave its folders the step alone.
-        for folder in (checkpoint_folder(root, train_step, batch_id), root / f"step_{train_step:06d}"):
-            if folder.is_dir():
-                return folder
-    if len(committed) < train_steps_per_checkpoint:
-        return None
-    raise CheckpointError(
-        f"no trainer checkpoint for train step {committed[0][0]} in {root}",
-        "restore the folder from a copy, or start a new run with model.path = the run's newest policy",
-    )
+def check_files(folder: Path) -> None:
+    """Compare a checkpoint's files with their checksums. Raises `CheckpointError` naming the file."""
+    checksums = _decode(folder / CHECKSUMS, dict[str, str])
+    for name in (TENSORS, NUMBERS):
+        if hashlib.sha256(_read(folder / name)).hexdigest() != checksums.get(name):
+            raise CheckpointError(f"{folder / name} does not match its checksum", _ADVICE)
 
 
-def checkpoint_folder(root: Path, train_step: int, batch_id: int) -> Path:
-    """Each batch has its own: a trainer that was stopped and wakes up late cannot write over what another committed."""
-    return root / f"step_{train_step:06d}_batch_{batch_id:06d}"
-
-
-def step_of(folder: Path) -> int:
-    """The train step in a checkpoint's name."""
-    return int(folder.name.removeprefix("step_").partition("_")[0])
-
-
-def prune_checkpoints(root: Path, keep: int, train_step: int) -> None:
+def prune_checkpoints(run_dir: Path, keep: int, train_step: int) -> None:
     """Delete all but the newest `keep` checkpoints up to the committed `train_step`, and what crashed attempts left.
 
     Of several attempts at a step the last is the committed one. Call it after the commit only.
     """
-    folders = sorted(folder for folder in root.glob("step_*") if folder.suffix != WRITING)
-    committed = {step_of(folder): folder for folder in folders if step_of(folder) <= train_step}
-    kept = list(committed.values())[-keep:]
-    for folder in root.glob("step_*"):
+    by_step = {found.train_step: found.folder for found in checkpoints_on_disk(run_dir)}
+    kept = [folder for step, folder in by_step.items() if step <= train_step][-keep:]
+    for folder in (run_dir / CHECKPOINTS).glob("step_*"):
         if folder not in kept:
             shutil.rmtree(folder)
 

@@ -12,7 +12,9 @@ from pathlib import Path
 import torch
 
 from quartet.config import Recipe
+from quartet.data.checkpoints import RecoveryPoint, checkpoint_folder
 from quartet.data.ledger import Ledger
+from quartet.data.ledger.policies import POLICIES
 from quartet.errors import LeaseLostError, LedgerError, QuartetError
 from quartet.observe.presence import Presence
 from quartet.observe.receipts import TrainerReceipts
@@ -22,21 +24,15 @@ from quartet.policy.digest import weights_digest
 from quartet.policy.load import load_policy, read_weights, swap_weights
 from quartet.train.advantage import make_advantage
 from quartet.train.batch_wait import BatchWait
-from quartet.train.checkpoint import (
-    checkpoint_folder,
-    find_checkpoint,
-    load_checkpoint,
-    prune_checkpoints,
-    save_checkpoint,
-    step_of,
-)
+from quartet.train.checkpoint import load_checkpoint, prune_checkpoints, save_checkpoint
 from quartet.train.metrics import PhaseTimer, batch_metrics
 from quartet.train.packing import PackedBatch
 from quartet.train.publish import policy_folder, prune_attempts, publish_policy
+from quartet.train.recover import roll_back_to_whole
 from quartet.train.step import Learner, NonFiniteError
 from quartet.train.token_record import TokenRecord
 from quartet.train.train_batch import train_batch
-from quartet.types import Batch, Policy
+from quartet.types import Batch
 
 NAME = "trainer"
 """The same after every restart, so that the ledger gives a new trainer what its dead predecessor held."""
@@ -49,10 +45,9 @@ class Trainer:
         self.recipe, self.ledger, self.run_dir = recipe, ledger, run_dir
         self.recorder, self.presence = recorder, presence
         self._advantage = make_advantage(recipe.advantage)
-        self._roll_back()
-        policy = ledger.latest_policy()
+        point = roll_back_to_whole(ledger, recipe)
         remote_code = recipe.model.trust_remote_code
-        self.model, self.tokenizer = load_policy(run_dir / policy.path, trust_remote_code=remote_code)
+        self.model, self.tokenizer = load_policy(run_dir / point.policy.path, trust_remote_code=remote_code)
         reference = None
         if recipe.loss.kl_coefficient > 0:
             reference = load_policy(recipe.model.path, trust_remote_code=remote_code).model
@@ -62,7 +57,8 @@ class Trainer:
         )
         self._lease_renewed = time.monotonic()
         self.wait = BatchWait(recipe, ledger, presence)
-        self._restore_optimizer(policy)
+        self._committed: tuple[int, int] | None = None  # train step and batch id of the last own commit
+        self._restore_optimizer(point)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Train until told to stop or `train.max_train_steps` is reached. Raises `StarvedError` when nothing comes."""
@@ -73,6 +69,7 @@ class Trainer:
                 else:
                     self.wait.explain()
                     await bell.wait(stop)
+        self.finish()
         if not stop.is_set():
             self.ledger.request_stop(f"train.max_train_steps = {self.recipe.train.max_train_steps} reached")
 
@@ -101,34 +98,30 @@ class Trainer:
         self.wait.begin()
         return True
 
+    def finish(self) -> None:
+        """Write the checkpoint of the newest train step, where sparse ones left it out: a run that ended well goes on
+        from its last step."""
+        if self._committed is None:
+            return
+        train_step, batch_id = self._committed
+        folder = checkpoint_folder(self.run_dir, train_step, batch_id)
+        if not folder.is_dir():
+            save_checkpoint(folder, self.learner, train_step)
+
     def restore(self) -> None:
         """Go back to the last train step that has a checkpoint: weights, version and optimizer state."""
-        self._roll_back()
-        policy = self.ledger.latest_policy()
-        swap_weights(self.model, read_weights(self.run_dir / policy.path))
-        self._restore_optimizer(policy)
+        point = roll_back_to_whole(self.ledger, self.recipe)
+        swap_weights(self.model, read_weights(self.run_dir / point.policy.path))
+        self._restore_optimizer(point)
 
-    def _roll_back(self) -> None:
-        """With sparse checkpoints: return the batches after the last one, whose optimizer state is lost."""
-        every = self.recipe.train.train_steps_per_checkpoint
-        committed = self.ledger.committed_batches(every)
-        self._checkpoint = find_checkpoint(self._checkpoints, committed, every)
-        kept = step_of(self._checkpoint) if self._checkpoint else 0
-        if kept < self.ledger.train_step():
-            self.ledger.roll_back(kept)
-
-    def _restore_optimizer(self, policy: Policy) -> None:
-        self.version = policy.version
-        self._receipts.restored(policy)
-        if self._checkpoint is None:
+    def _restore_optimizer(self, point: RecoveryPoint) -> None:
+        self.version, self._committed = point.policy.version, None
+        self._receipts.restored(point.policy)
+        if point.checkpoint is None:
             self.learner.reset()
             return
-        train_step = load_checkpoint(self._checkpoint, self.learner)
-        self.ledger.event("trainer_restored", train_step=train_step, version=policy.version)
-
-    @property
-    def _checkpoints(self) -> Path:
-        return self.run_dir / "trainer"
+        train_step = load_checkpoint(point.checkpoint, self.learner)
+        self.ledger.event("trainer_restored", train_step=train_step, version=self.version)
 
     @property
     def _lease_seconds(self) -> float:
@@ -187,8 +180,8 @@ class Trainer:
         with phases("commit"):
             policy = self.ledger.commit_batch(batch, str(path), report)
         self._receipts.committed(batch, policy)
-        self.version = policy.version
-        prune_checkpoints(self._checkpoints, self.recipe.disk.keep_checkpoints, batch.train_step)
+        self.version, self._committed = policy.version, (batch.train_step, batch.batch_id)
+        prune_checkpoints(self.run_dir, self.recipe.disk.keep_checkpoints, batch.train_step)
         prune_attempts(path)
         if budget:
             write_token_values(self.run_dir, batch.train_step, batch.batch_id, tokens.calls(), budget)
@@ -196,11 +189,11 @@ class Trainer:
 
     def _publish(self, batch: Batch, packed: PackedBatch) -> Path:
         """Policy with canary, then the checkpoint. Both are final on disk when this returns."""
-        version = 1 + max(policy.version for policy in self.ledger.policies_on_disk())  # rolled back ones included
-        path = policy_folder(self.run_dir.resolve() / "policies", version, batch.batch_id)
+        version = self.ledger.next_version()
+        path = policy_folder(self.run_dir.resolve() / POLICIES, version, batch.batch_id)
         publish_policy(self.model, self.tokenizer, path, packed.branches)
         if batch.train_step % self.recipe.train.train_steps_per_checkpoint == 0:
-            folder = checkpoint_folder(self._checkpoints, batch.train_step, batch.batch_id)
+            folder = checkpoint_folder(self.run_dir, batch.train_step, batch.batch_id)
             save_checkpoint(folder, self.learner, batch.train_step)
         return path
 

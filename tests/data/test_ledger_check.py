@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -11,8 +12,9 @@ from samples import bomb, on_sqlite, recipe, spoil, tamper, trainable_group, ung
 from test_ledger_file import as_version_1
 
 from quartet.cli import cli
+from quartet.data.checkpoints import checkpoint_folder
 from quartet.data.ledger import Ledger
-from quartet.errors import LedgerError, SetupError
+from quartet.errors import CheckpointError, LedgerError, SetupError
 from quartet.recipe_file import to_toml
 from quartet.runtime.run import _forget_stop
 
@@ -31,6 +33,8 @@ def test_a_sound_ledger(ledger):
         trainable_group(ledger, screenshot=b"png")
     batch = ledger.claim_batch("t", 2, 1, "mask", 60)
     assert batch is not None
+    (ledger.run_dir / "policies" / "v000001").mkdir(parents=True)
+    checkpoint_folder(ledger.run_dir, 1, batch.batch_id).mkdir(parents=True)
     ledger.commit_batch(batch, "policies/v000001", {})
     (ledger.run_dir / "config.toml").write_text(to_toml(recipe()))
     assert run("check", str(ledger.run_dir)) == (0, "6 trajectories, 3 blobs, 0 findings\n")
@@ -54,6 +58,34 @@ def test_damaged_and_missing_blobs_are_named(ledger):
     assert code == 1
     assert {finding["kind"] for finding in findings} == {"blob_damaged"}
     assert all(any(digest in finding["what"] for finding in findings) for digest in lost)
+
+
+def test_missing_policies_and_checkpoints_are_named(ledger):
+    for version in (1, 2, 3, 4):
+        trainable_group(ledger)
+        batch = ledger.claim_batch("t", 1, 9, "mask", 60)
+        folder = ledger.run_dir / "policies" / f"v{version:06d}"
+        folder.mkdir(parents=True)
+        if version % 2 == 0:
+            checkpoint_folder(ledger.run_dir, version, batch.batch_id).mkdir(parents=True)
+        ledger.commit_batch(batch, str(folder), {})
+
+    def found() -> list[tuple[str, bool]]:
+        """Kinds of findings, and whether each says which train step or version it is about."""
+        return [(finding.kind, "4" in finding.what) for finding in ledger.check(None, 2).findings]
+
+    assert found() == []
+    ledger.mark_deleted(4)  # what the retention of Quartet 0.1 did
+    shutil.rmtree(ledger.run_dir / "policies" / "v000004")
+    assert found() == [("checkpoint_without_policy", True)]
+    assert [point.train_step for point in ledger.points_to_go_on_from(2)] == [2]
+    checkpoint_folder(ledger.run_dir, 4, 4).rmdir()
+    assert found() == [("checkpoint_missing", True)]
+    shutil.rmtree(ledger.run_dir / "policies" / "v000002")
+    kinds = [kind for kind, _ in found()]
+    assert kinds == ["policy_missing", "checkpoint_without_policy", "checkpoint_missing"]
+    with pytest.raises(CheckpointError, match="at train step 4 and has no checkpoint"):
+        ledger.points_to_go_on_from(2)
 
 
 def test_what_nobody_but_a_stranger_could_write(ledger):

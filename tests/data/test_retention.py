@@ -6,8 +6,10 @@ import pytest
 import sqlalchemy as sa
 from samples import finish, plan, recipe, trainable_group
 
+from quartet.data.checkpoints import checkpoint_folder
 from quartet.data.retention import Retention
 from quartet.data.schema import trajectories
+from quartet.train.checkpoint import prune_checkpoints
 from quartet.types import ReplayRule
 
 
@@ -15,13 +17,15 @@ def retention(ledger, **disk) -> Retention:
     return Retention(recipe(disk={"min_free_megabytes": 1, **disk}).disk, ledger, ledger.run_dir)
 
 
-def publish(ledger, steps: range) -> None:
+def publish(ledger, steps: range, train_steps_per_checkpoint: int = 1000) -> None:
     for step in steps:
         trainable_group(ledger)
         batch = ledger.claim_batch("t", 1, 100, "mask", 60)
         folder = ledger.run_dir / "policies" / f"v{step:06d}"
         folder.mkdir(parents=True)
         (folder / "model.safetensors").write_bytes(b"weights")
+        if batch.train_step % train_steps_per_checkpoint == 0:
+            checkpoint_folder(ledger.run_dir, batch.train_step, batch.batch_id).mkdir(parents=True)
         ledger.commit_batch(batch, str(folder), {})
 
 
@@ -39,6 +43,30 @@ def test_newest_first_best_and_those_under_evaluation_stay(ledger):
     assert [policy.version for policy in ledger.policies_on_disk()] == [0, 2, 3, 6, 7]
     best = ledger.best_policy()
     assert best is not None and best.version == 2
+
+
+def test_the_policies_that_a_checkpoint_goes_on_from_stay(ledger):
+    publish(ledger, range(1, 9), train_steps_per_checkpoint=3)
+    retention(ledger, keep_policies=1).sweep()
+    assert folders(ledger) == ["v000003", "v000006", "v000008"]
+    assert [point.train_step for point in ledger.points_to_go_on_from(3)] == [6, 3]
+
+
+def test_rolled_back_policies_take_no_place_of_those_that_are_live(ledger):
+    publish(ledger, range(1, 9))
+    ledger.roll_back(4)
+    retention(ledger, keep_policies=2).sweep()
+    assert folders(ledger) == ["v000003", "v000004"]
+    assert ledger.next_version() == 9
+
+
+def test_what_an_engine_serves_or_may_be_loading_stays(ledger):
+    publish(ledger, range(1, 9))
+    ledger.expect_engines(["engine", "engine-2"])
+    ledger.mark_settled(8, serving=8)
+    ledger.mark_settled(6, serving=6, engine="engine-2")
+    retention(ledger, keep_policies=1).sweep()
+    assert folders(ledger) == ["v000006", "v000007", "v000008"]
 
 
 def test_weights_outside_the_run_are_never_deleted(ledger, tmp_path):
@@ -106,7 +134,17 @@ def sweep_records(ledger, clock, **disk) -> list[int]:
 
 
 def train_one(ledger) -> None:
-    ledger.commit_batch(ledger.claim_batch("t", 1, 100, "mask", 60), "p", {})
+    """One train step, of which the run keeps a checkpoint."""
+    batch = ledger.claim_batch("t", 1, 100, "mask", 60)
+    checkpoint_folder(ledger.run_dir, batch.train_step, batch.batch_id).mkdir(parents=True)
+    publish_committed(ledger, batch)
+    prune_checkpoints(ledger.run_dir, 1, batch.train_step)
+
+
+def publish_committed(ledger, batch) -> None:
+    folder = ledger.run_dir / "policies" / f"v{batch.train_step:06d}"
+    folder.mkdir(parents=True)
+    ledger.commit_batch(batch, str(folder), {})
 
 
 def test_old_records_go_by_age_and_their_rows_stay(ledger, clock):
@@ -130,6 +168,15 @@ def test_old_records_go_by_policy(ledger, clock):
         trainable_group(ledger, versions=(version,))
         train_one(ledger)
     assert sweep_records(ledger, clock, max_record_age_versions=2) == [5, 6, 7, 8]
+
+
+def test_records_that_a_roll_back_would_train_again_stay_however_old(ledger, clock):
+    publish(ledger, range(1, 6), train_steps_per_checkpoint=2)
+    clock.now += 1e6
+    assert sweep_records(ledger, clock, max_record_age_seconds=1) == [5, 6, 7, 8, 9, 10]
+    assert ledger.roll_back(2) == 3
+    batch = ledger.claim_batch("t", 3, 100, "mask", 60)
+    assert batch is not None and [len(group.members) for group in batch.groups] == [2, 2, 2]
 
 
 def test_what_is_in_use_stays_however_old(ledger, clock):
@@ -158,7 +205,9 @@ def test_a_success_that_a_group_to_be_trained_was_joined_by_stays(ledger, clock,
     clock.now += 1e6
     assert sweep_records(ledger, clock, max_record_age_seconds=1) == [2, 3]
     if batch:
-        ledger.commit_batch(batch, "p", {})
+        publish_committed(ledger, batch)
+        checkpoint_folder(ledger.run_dir, batch.train_step, batch.batch_id).mkdir()
+        prune_checkpoints(ledger.run_dir, 1, batch.train_step)
         assert sweep_records(ledger, clock, max_record_age_seconds=1) == [3]
 
 

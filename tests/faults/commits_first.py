@@ -14,7 +14,7 @@ class CommitsFirst(trainer.Trainer):
     def _train(self, batch: Batch, phases: PhaseTimer) -> None:
         super()._train(batch, phases)
         trainer.publish_policy(self.model, self.tokenizer, self._path, self._packed.branches)
-        folder = trainer.checkpoint_folder(self._checkpoints, batch.train_step, batch.batch_id)
+        folder = trainer.checkpoint_folder(self.run_dir, batch.train_step, batch.batch_id)
         trainer.save_checkpoint(folder, self.learner, batch.train_step)
 
     def _publish(self, batch: Batch, packed: PackedBatch) -> Path:

@@ -3,15 +3,16 @@
 import sys
 from pathlib import Path
 
+from msgspec import structs
+
+from quartet.data.checkpoints import RecoveryPoint
 from quartet.runtime.module import run_module
 from quartet.train import trainer
-from quartet.types import Policy
 
 
 class ForgetsMoments(trainer.Trainer):
-    def _restore_optimizer(self, policy: Policy) -> None:
-        self._checkpoint = None
-        super()._restore_optimizer(policy)
+    def _restore_optimizer(self, point: RecoveryPoint) -> None:
+        super()._restore_optimizer(structs.replace(point, checkpoint=None))
 
 
 if __name__ == "__main__":

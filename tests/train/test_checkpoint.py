@@ -9,10 +9,9 @@ from test_step import branches_of, nothing, trajectories
 from tiny_batches import make_model
 
 from quartet.config import Recipe
+from quartet.data.checkpoints import checkpoint_folder, checkpoints_on_disk
 from quartet.errors import CheckpointError
 from quartet.train.checkpoint import (
-    checkpoint_folder,
-    find_checkpoint,
     load_checkpoint,
     prune_checkpoints,
     save_checkpoint,
@@ -95,41 +94,25 @@ def test_a_checkpoint_of_another_model_is_refused(trained: Learner, tmp_path: Pa
 
 
 def test_saving_again_replaces_what_a_crash_left(trained: Learner, tmp_path: Path) -> None:
-    (tmp_path / "step_000001_batch_000001").mkdir()
-    (tmp_path / "step_000001_batch_000001.writing").mkdir()
+    folder = checkpoint_folder(tmp_path, 1, 1)
+    folder.mkdir(parents=True)
+    folder.with_name(f"{folder.name}.writing").mkdir()
     assert load_checkpoint(saved(trained, tmp_path), trained) == 1
-    assert [folder.name for folder in tmp_path.iterdir()] == ["step_000001_batch_000001"]
-
-
-def test_finding_the_checkpoint_of_a_step(trained: Learner, tmp_path: Path) -> None:
-    for step, batch_id in ((2, 3), (4, 6), (4, 7)):
-        saved(trained, tmp_path, step, batch_id)
-    assert find_checkpoint(tmp_path, [(4, 7)], 1) == checkpoint_folder(tmp_path, 4, 7)
-    assert find_checkpoint(tmp_path, [(4, 6)], 1) == checkpoint_folder(tmp_path, 4, 6)
-    assert find_checkpoint(tmp_path, [(5, 8), (4, 7)], 2) == checkpoint_folder(tmp_path, 4, 7)
-    assert find_checkpoint(tmp_path, [(3, 4), (2, 3)], 2) == checkpoint_folder(tmp_path, 2, 3)  # 4 was not committed
-    assert find_checkpoint(tmp_path, [(1, 1)], 2) is None
-    assert find_checkpoint(tmp_path, [], 1) is None
-    with pytest.raises(CheckpointError, match="train step 5"):
-        find_checkpoint(tmp_path, [(5, 8)], 1)
-
-
-def test_a_checkpoint_without_a_batch_in_its_name_is_found(trained: Learner, tmp_path: Path) -> None:
-    """Runs that an older Quartet began can be resumed."""
-    save_checkpoint(tmp_path / "step_000002", trained, 2)
-    assert find_checkpoint(tmp_path, [(2, 3)], 1) == tmp_path / "step_000002"
+    assert list(folder.parent.iterdir()) == [folder]
 
 
 def test_pruning_keeps_the_newest(trained: Learner, tmp_path: Path) -> None:
     for step in (1, 2, 3):
         saved(trained, tmp_path, step, step)
-    (tmp_path / "step_000004_batch_000005.writing").mkdir()
+    checkpoint_folder(tmp_path, 4, 5).with_suffix(".writing").mkdir()
     prune_checkpoints(tmp_path, keep=2, train_step=3)
-    assert sorted(tmp_path.iterdir()) == [checkpoint_folder(tmp_path, step, step) for step in (2, 3)]
+    assert [found.folder for found in checkpoints_on_disk(tmp_path)] == [
+        checkpoint_folder(tmp_path, step, step) for step in (2, 3)
+    ]
 
 
 def test_attempts_that_were_not_committed_take_no_place_of_those_that_were(trained: Learner, tmp_path: Path) -> None:
     for step, batch_id in ((2, 2), (2, 3), (4, 6)):
         saved(trained, tmp_path, step, batch_id)
     prune_checkpoints(tmp_path, keep=1, train_step=3)  # step 4 was written, never committed, and rolled back to 2
-    assert list(tmp_path.iterdir()) == [checkpoint_folder(tmp_path, 2, 3)]
+    assert [(found.train_step, found.batch_id) for found in checkpoints_on_disk(tmp_path)] == [(2, 3)]

@@ -11,6 +11,7 @@ from tiny_batches import make_call, make_model, make_tokenizer, make_trajectory
 
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
+from quartet.data.retention import Retention
 from quartet.errors import CheckpointError, LedgerError, StarvedError
 from quartet.observe.presence import Presence, ReportSink
 from quartet.observe.record import Recorder
@@ -239,11 +240,54 @@ def test_sparse_checkpoints_roll_back_to_the_last_one(tmp_path: Path, recipe: Re
     assert same(run.weights(4), third)
 
 
-def test_a_missing_checkpoint_is_an_error_that_helps(run: Run) -> None:
+def sparse_run(tmp_path: Path, recipe: RecipeBuilder, steps: int, **disk: int) -> Run:
+    """A run with a checkpoint every second train step, stopped hard after `steps`."""
+    run = Run(tmp_path / "run", recipe(train=TRAIN | {"train_steps_per_checkpoint": 2}, disk=disk))
+    trainer = run.trainer()
+    for version in range(steps):
+        run.feed(group(10, version=version), group(20, version=version))
+        assert trainer.train_one()
+    return run
+
+
+def test_sparse_checkpoints_and_few_policies_leave_a_way_back(tmp_path: Path, recipe: RecipeBuilder) -> None:
+    run = sparse_run(tmp_path, recipe, 5, keep_policies=1, min_free_megabytes=1)
+    assert Retention(run.recipe.disk, run.ledger, run.run_dir).sweep() is None
+    assert run.trainer().version == 4
+    assert run.ledger.check(train_steps_per_checkpoint=2).findings == []
+    assert Retention(run.recipe.disk, run.ledger, run.run_dir).sweep() is None
+    again = run.trainer()
+    assert again.train_one() and again.version == 6
+
+
+@pytest.mark.parametrize("lost", ["policies/v000004_batch_000004", "trainer/step_000004_batch_000004"])
+@pytest.mark.parametrize("damage", ["missing", "emptied"])
+def test_damage_to_the_newest_pair_leads_back_to_the_one_before(
+    tmp_path: Path, recipe: RecipeBuilder, lost: str, damage: str
+) -> None:
+    run = sparse_run(tmp_path, recipe, 5)
+    if damage == "missing":
+        (run.run_dir / lost).rename(run.run_dir / "elsewhere")
+    else:
+        next((run.run_dir / lost).glob("*.safetensors")).write_bytes(b"")
+    trainer = run.trainer()
+    assert (trainer.version, run.ledger.train_step()) == (2, 2)
+    assert trainer.train_one()
+    assert run.ledger.latest_policy().version == 6
+
+
+def test_a_run_that_ended_well_goes_on_from_its_last_step(tmp_path: Path, recipe: RecipeBuilder) -> None:
+    run = Run(tmp_path / "run", recipe(train=TRAIN | {"train_steps_per_checkpoint": 2, "max_train_steps": 3}))
+    run.feed(*(group(arm) for arm in (10, 20, 30, 12, 10, 20)))
+    asyncio.run(run_trainer(run.recipe, run.run_dir, asyncio.Event()))
+    assert (run.trainer().version, run.ledger.train_step()) == (3, 3)
+
+
+def test_without_a_checkpoint_and_its_policy_the_error_helps(run: Run) -> None:
     run.feed(group(10), group(20))
     assert run.trainer().train_one()
     (run.run_dir / "trainer" / "step_000001_batch_000001").rename(run.run_dir / "elsewhere")
-    with pytest.raises(CheckpointError, match="train step 1") as caught:
+    with pytest.raises(CheckpointError, match="at train step 1 and has no checkpoint") as caught:
         run.trainer()
     assert "start a new run" in caught.value.advice
 

@@ -13,8 +13,8 @@ from quartet.cli.parameters import JSON, RUN
 @RUN
 @JSON
 def check(run: Path, as_json: bool) -> None:
-    """Read all of RUN: database, states, uses, the age of what was trained, and every blob against its checksum. Exits
-    with 1 on a finding.
+    """Read all of RUN: database, states, uses, the age of what was trained, whether policies and checkpoints are on
+    disk, and every blob against its checksum. Exits with 1 on a finding.
 
     Changes nothing, so it may look at a run at work.
     """
@@ -22,7 +22,7 @@ def check(run: Path, as_json: bool) -> None:
     from quartet.observe.progress import Watched
 
     with closing(Ledger.open(run)) as ledger, Watched("trajectories checked", quiet=as_json) as watched:
-        report = ledger.check(_max_lag(run / "config.toml"), watched)
+        report = ledger.check(*_bounds(run / "config.toml"), on_progress=watched)
     if as_json:
         click.echo(json.dumps(report.to_dict()))
     else:
@@ -33,13 +33,16 @@ def check(run: Path, as_json: bool) -> None:
         raise SystemExit(1)
 
 
-def _max_lag(recipe: Path) -> int | None:
-    """The bound that a run was trained with; None, and a note, when its recipe cannot be read."""
+def _bounds(recipe: Path) -> tuple[int | None, int | None]:
+    """Return a run's `admission.max_lag` and `train.train_steps_per_checkpoint`; warn when its recipe is unreadable."""
     from quartet.errors import ConfigError
     from quartet.recipe_file import load_recipe
 
     try:
-        return load_recipe(recipe).admission.max_lag
+        loaded = load_recipe(recipe)
     except ConfigError as error:
-        click.secho(f"the age of what was trained is not checked: {error}", fg="yellow", err=True)
-        return None
+        click.secho(
+            f"the age of what was trained and the newest checkpoint are not checked: {error}", fg="yellow", err=True
+        )
+        return None, None
+    return loaded.admission.max_lag, loaded.train.train_steps_per_checkpoint

@@ -71,13 +71,6 @@ class Batches(Members, Policies):
         with self._database.read() as connection:
             return self._train_step(connection)
 
-    def committed_batches(self, limit: int) -> list[tuple[int, int]]:
-        """(train step, batch id) of the last `limit` committed train steps, newest first."""
-        query = sa.select(batches.c.train_step, batches.c.id).where(batches.c.state == BatchState.COMMITTED)
-        with self._database.read() as connection:
-            rows = connection.execute(query.order_by(batches.c.train_step.desc()).limit(limit))
-            return [(row.train_step, row.id) for row in rows]
-
     def limit_train_steps(self, last: int | None) -> None:
         """No batch is claimed after train step `last`; None lifts the limit."""
         self.set_value("last_train_step", last)

@@ -8,6 +8,8 @@ from msgspec import Struct, to_builtins
 
 from quartet.data.blobs import DamagedBlobError
 from quartet.data.ledger.batches import REPLAY
+from quartet.data.ledger.policies import POLICIES
+from quartet.data.ledger.recovery import Recovery
 from quartet.data.ledger.staleness import Staleness
 from quartet.data.ledger.totals import RunTotals
 from quartet.data.schema import batches, groups, replays, rollouts, trajectories, uses
@@ -44,14 +46,20 @@ class CheckReport(Struct, frozen=True, kw_only=True):
         return to_builtins(self)
 
 
-class Check(RunTotals, Staleness):
-    def check(self, max_lag: int | None = None, on_progress: OnProgress = nobody_watches) -> CheckReport:
+class Check(RunTotals, Staleness, Recovery):
+    def check(
+        self,
+        max_lag: int | None = None,
+        train_steps_per_checkpoint: int | None = None,
+        on_progress: OnProgress = nobody_watches,
+    ) -> CheckReport:
         """Read the whole ledger and every blob it refers to: the cost of reading the run once.
 
-        `max_lag` is the run's lag bound; without it the age of trained tokens is not looked at. A blob that was known
-        to be damaged (its trajectory is marked so) is no finding.
+        `max_lag` is the run's lag bound; without it the age of trained tokens is not checked, and without
+        `train_steps_per_checkpoint` a missing checkpoint is not noticed. A blob that was known to be damaged (its
+        trajectory is marked so) is no finding.
         """
-        findings = [*self._unknown_states(), *self._broken_promises()]
+        findings = [*self._unknown_states(), *self._broken_promises(), *self._lost_files(train_steps_per_checkpoint)]
         if max_lag is not None:
             findings += [Finding(kind="over_lag", what=what) for what in self.over_lag(max_lag)]
         seen: set[tuple[str, str | None]] = set()
@@ -101,6 +109,35 @@ class Check(RunTotals, Staleness):
         query = sa.select(trajectories.c.screenshots_blob).where(trajectories.c.id == trajectory_id)
         with self._database.read() as connection:
             return connection.execute(query).scalar() == screenshots_blob
+
+    def _lost_files(self, train_steps_per_checkpoint: int | None) -> list[Finding]:
+        """Policies and checkpoints without their folders; twice, because a run at work deletes some while they are
+        looked at."""
+        lost = self._missing_folders(train_steps_per_checkpoint)
+        return [finding for finding in self._missing_folders(train_steps_per_checkpoint) if finding in lost]
+
+    def _missing_folders(self, every: int | None) -> list[Finding]:
+        checkpoints, points = self.committed_checkpoints(), self.recovery_points()
+        whole = {point.train_step for point in points}
+        findings = [
+            Finding(kind="policy_missing", what=f"policy {policy.version}: its folder {policy.path} is gone")
+            for policy in self.loadable_policies()
+            if (self.run_dir / policy.path).parent.name == POLICIES and policy.version and not self.has_folder(policy)
+        ]
+        findings += [
+            Finding(
+                kind="checkpoint_without_policy",
+                what=f"{found.folder}: the policy of train step {found.train_step} is gone, nothing can go on from it",
+            )
+            for found in checkpoints
+            if found.train_step not in whole
+        ]
+        due = self.train_step() // every * every if every else 0
+        if due and due not in {found.train_step for found in checkpoints}:
+            back = f"train step {points[0].train_step}" if points else "nowhere: the run cannot be resumed"
+            what = f"the checkpoint of train step {due} is gone; --resume goes back to {back}"
+            findings.append(Finding(kind="checkpoint_missing", what=what))
+        return findings
 
     def _unknown_states(self) -> list[Finding]:
         findings: list[Finding] = []

@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from quartet.data.ledger.part import LedgerPart
-from quartet.data.schema import blobs, groups, pool, replays, trajectories
+from quartet.data.schema import batches, blobs, groups, pool, replays, trajectories
 from quartet.on_progress import OnProgress, nobody_watches
 from quartet.types import GroupState, Purpose
 
@@ -13,16 +13,22 @@ _IS_OVER = sa.or_(
     sa.and_(groups.c.purpose != Purpose.TRAIN, groups.c.state == GroupState.CLOSED),
 )
 _POOLED = sa.select(pool.c.id).where(pool.c.rollout_id == trajectories.c.rollout_id, ~pool.c.outdated).exists()
+_JOINED = groups.alias("joined")
 
-_joined = groups.alias("joined")
-_AWAITED = (
-    sa.select(replays.c.id)
-    .join(_joined, replays.c.group_id == _joined.c.id)
-    .where(replays.c.trajectory_id == trajectories.c.id)
-    .where(_joined.c.state.in_((GroupState.TRAINABLE, GroupState.CLAIMED)))
-    .exists()
-)
-"""A stored success whose joined group is still to be trained, whether the pool still has it or not."""
+
+def _may_be_trained(table: sa.FromClause, checkpoint_step: int) -> sa.ColumnElement[bool]:
+    """Whether a group waits for a train step, or returns to the queue should the run go back to `checkpoint_step`."""
+    step = sa.select(batches.c.train_step).where(batches.c.id == table.c.batch_id).scalar_subquery()
+    undone = sa.and_(table.c.state == GroupState.TRAINED, step > checkpoint_step)
+    return sa.or_(table.c.state.in_((GroupState.TRAINABLE, GroupState.CLAIMED)), undone)
+
+
+def _awaited(checkpoint_step: int) -> sa.ColumnElement[bool]:
+    """Whether a stored success has joined such a group, whether the pool still has it or not."""
+    joined = sa.select(replays.c.id).join(_JOINED, replays.c.group_id == _JOINED.c.id)
+    return joined.where(
+        replays.c.trajectory_id == trajectories.c.id, _may_be_trained(_JOINED, checkpoint_step)
+    ).exists()
 
 
 class DiskSpace(LedgerPart):
@@ -64,17 +70,28 @@ class DiskSpace(LedgerPart):
         return len(unused)
 
     def drop_records(
-        self, after: int, limit: int, *, created_before: float | None, version_below: int | None
+        self,
+        after: int,
+        limit: int,
+        *,
+        created_before: float | None,
+        version_below: int | None,
+        checkpoint_step: int,
     ) -> tuple[int, int]:
         """Delete the records and pictures of old rollouts whose groups are over; their rows stay, without a blob.
 
         Looks at the oldest `limit` trajectories with an id above `after`. Old means created before a time (Unix
-        seconds), or with all tokens of versions below one. Demonstrations, the success pool's entries and what a
-        group to be trained has been joined by stay, and large records wait for `collect_garbage`. Returns how many
-        bytes went, and the id up to which everything is old: who goes on from there looks at each row once.
+        seconds), or with all tokens of versions below one. Demonstrations, the success pool's entries, what a
+        group to be trained has been joined by and what was trained after the train step `checkpoint_step` stay, and
+        large records wait for `collect_garbage`. Returns the bytes deleted and the id up to which everything is old,
+        so that a caller who goes on from there reads each row once.
         """
         page = (
-            sa.select(trajectories, _IS_OVER.label("over"), sa.or_(_POOLED, _AWAITED).label("needed"))
+            sa.select(
+                trajectories,
+                sa.and_(_IS_OVER, ~_may_be_trained(groups, checkpoint_step)).label("over"),
+                sa.or_(_POOLED, _awaited(checkpoint_step)).label("needed"),
+            )
             .join(groups, trajectories.c.group_id == groups.c.id)
             .where(trajectories.c.id > after)
             .order_by(trajectories.c.id)

@@ -48,6 +48,21 @@ class Policies(LedgerPart):
         with self._database.read() as connection:
             return self._latest_is_settled(connection)
 
+    def settled_version(self) -> int:
+        """Return the newest version that all engines have taken or refused; each may be loading any newer one.
+
+        An engine that has not said anything yet is left out: it is starting, and tries one policy after the other.
+        """
+        with self._database.read() as connection:
+            said = [version for version in self._by_engine(connection, _SETTLED) if version is not None]
+            return min([self._latest_policy(connection).version, *said])
+
+    def version_before(self, count: int) -> int:
+        """Return the live version that `count` newer live ones have followed; the first one of a younger run."""
+        query = sa.select(policies.c.version).where(~policies.c.rolled_back).order_by(policies.c.version.desc())
+        with self._database.read() as connection:
+            return connection.execute(query.offset(count).limit(1)).scalar() or 0
+
     def policies(self) -> list[Policy]:
         """All committed policies, oldest first; the disk budget may have taken the folders of some."""
         query = sa.select(policies).where(~policies.c.rolled_back).order_by(policies.c.version)
@@ -65,6 +80,11 @@ class Policies(LedgerPart):
         query = sa.select(policies).where(~policies.c.deleted).order_by(policies.c.version)
         with self._database.read() as connection:
             return [self._policy(row) for row in connection.execute(query)]
+
+    def next_version(self) -> int:
+        """Return the version of the next policy: one more than any committed so far, rolled back ones included."""
+        with self._database.read() as connection:
+            return self._next_version(connection)
 
     def mark_deleted(self, version: int) -> None:
         """The policy's folder is about to be deleted: nobody may load it any more."""

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import Struct, to_builtins
 
 from quartet.config import Recipe
+from quartet.data.checkpoints import checkpoint_folder
 from quartet.data.ledger import Ledger
 from quartet.data.ledger.check import Finding
 from quartet.errors import CheckpointError, LedgerError
@@ -24,7 +25,6 @@ from quartet.on_progress import OnProgress, nobody_watches
 from quartet.policy.digest import weights_digest
 from quartet.policy.load import read_weights
 from quartet.recipe_file import load_recipe
-from quartet.train.checkpoint import checkpoint_folder
 from quartet.types import Policy
 
 REPLAY = "replay_differs"
@@ -164,7 +164,7 @@ def _other_files(ledger: Ledger, run_dir: Path, chain: Sequence[Committing]) -> 
 def _other_optimizer(retrace: Retrace, recipe: Recipe, run_dir: Path, chain: Sequence[Committing]) -> Iterator[Finding]:
     """If the newest step has a checkpoint, it holds what training again gives."""
     for step in chain[-1:]:
-        folder = checkpoint_folder(run_dir / "trainer", step.train_step, step.batch_id)
+        folder = checkpoint_folder(run_dir, step.train_step, step.batch_id)
         due = step.train_step % recipe.train.train_steps_per_checkpoint == 0
         if due and not folder.is_dir():
             yield Finding(kind="no_checkpoint", what=f"{folder}, the checkpoint of the newest step, is missing")
