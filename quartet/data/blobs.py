@@ -23,8 +23,8 @@ from quartet.data.schema import blobs
 from quartet.errors import LedgerError
 
 LARGEST_BLOB_BYTES = 512 * 1024 * 1024
-"""Before compression: a hundred turns with pictures of 5 MB. A blob that declares more is damaged: memory is taken by
-what its header declares, and a damaged header may declare anything."""
+"""Before compression: a hundred turns with pictures of 5 MB. A blob that declares more is damaged: the memory that it
+needs is known from its header alone, and a header may hold anything."""
 LARGEST_IN_DATABASE_BYTES = 64 * 1024
 """Compressed. SQLite reads and writes blobs up to about this size faster than files of their own."""
 _LEVEL = 3

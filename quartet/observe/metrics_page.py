@@ -6,7 +6,8 @@ from quartet.observe.metrics import METRICS
 _HEAD = """# Metrics and spans
 
 Made from `quartet/observe/metrics.py` and `quartet/observe/activities.py` by
-`python -m quartet.observe.metrics_page`; a test keeps them equal. A recorder warns once about what is not declared there.
+`python -m quartet.observe.metrics_page`; a test keeps them equal. A recorder warns once about a metric that is not
+declared there.
 
 A record is one line in `metrics/ROLE/PROCESS/MINUTE.jsonl` of the run: when (`time`, Unix seconds), its `area`, and
 values: metrics of one area that belong together. What has the unit `label` stands in the records only; everything
