@@ -12,6 +12,8 @@ from quartet.rollout.engine.http import HttpEngine
 from quartet.rollout.engine.server import serve
 from quartet.types import Sampling
 
+TOKEN = "token-of-a-benchmark"
+
 
 def transport_ms_p50(ours: Ours, calls: int) -> float:
     """Median milliseconds of a call over HTTP, less the median of the same call to the engine itself, by turns."""
@@ -21,8 +23,8 @@ def transport_ms_p50(ours: Ours, calls: int) -> float:
 async def _measure(ours: Ours, calls: int) -> float:
     prompts = distinct(calls, 256, 1, seed="transport").prompts
     seconds: dict[str, list[float]] = {"direct": [], "http": []}
-    async with serve(ours.engine) as url:
-        client = HttpEngine(lambda: url)
+    async with serve(ours.engine, token=TOKEN) as url:
+        client = HttpEngine(lambda: url, token=TOKEN)
         await client.version()
         for index, prompt in enumerate(prompts):
             request = GenerateRequest(

@@ -20,9 +20,9 @@ def command(runs: tuple[Path, ...], host: str, port: int, token: str | None, ter
         return
     import secrets
 
+    from quartet.access.rules import is_loopback
     from quartet.errors import ConfigError
     from quartet.web.app import build_app
-    from quartet.web.security import is_loopback
     from quartet.web.serve import listen, serve
 
     if token == "":

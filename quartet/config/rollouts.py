@@ -79,6 +79,8 @@ class Vllm(Section):
 
     url: ServerUrl = ""
     """A server that is up already, started as docs/engines.md says; empty starts one on this machine and watches it."""
+    api_key_variable: str = ""
+    """Environment variable that holds the key of the server at `url`; the key itself would be written into the run."""
     python: str = ""
     """Python interpreter of an environment that has vLLM; empty is the one that runs Quartet."""
     arguments: list[str] = []

@@ -18,9 +18,11 @@ from aiohttp import (
     ClientWSTimeout,
     WSMessage,
     WSMsgType,
+    WSServerHandshakeError,
 )
 from msgspec import Struct
 
+from quartet.access.token import bearer
 from quartet.env.base import Env
 from quartet.env.protocol import ErrorData, Message, ObservationData, ResetData, StateData, StepData, encode
 from quartet.errors import EnvError
@@ -42,8 +44,9 @@ class ConnectionLostError(EnvError):
 class Dialer:
     """Opens connections to wherever the host is now."""
 
-    def __init__(self, url: Callable[[], str | None], connect_timeout_seconds: float) -> None:
+    def __init__(self, url: Callable[[], str | None], token: str, connect_timeout_seconds: float) -> None:
         self._url, self._connect_timeout_seconds = url, connect_timeout_seconds
+        self._headers = bearer(token)
         self._http: ClientSession | None = None
 
     async def dial(self) -> ClientWebSocketResponse:
@@ -63,7 +66,7 @@ class Dialer:
         if url is None:
             raise EnvError("no environment host has started yet")
         # No total timeout: a connection lasts as long as its worker.
-        self._http = self._http or ClientSession(timeout=ClientTimeout(total=None))
+        self._http = self._http or ClientSession(timeout=ClientTimeout(total=None), headers=self._headers)
         socket: ClientWebSocketResponse | None = None
         greeted = False
         try:
@@ -73,6 +76,10 @@ class Dialer:
                 _read(await socket.receive(), StateData)  # a full host says so instead
             greeted = True
             return socket
+        except WSServerHandshakeError as error:
+            raise EnvError(
+                f"the environment host at {url} refuses the connection: HTTP status {error.status}"
+            ) from error
         except (ClientError, OSError) as error:
             raise EnvError(f"no environment host answers at {url}: {str(error) or 'silence'}") from error
         finally:
@@ -153,10 +160,11 @@ class RemoteEnvPool:
         url: Callable[[], str | None],
         capacity: int,
         *,
+        token: str = "",
         request_timeout_seconds: float = 20.0,
         connect_timeout_seconds: float = 15.0,
     ) -> None:
-        self._dialer = Dialer(url, connect_timeout_seconds)
+        self._dialer = Dialer(url, token, connect_timeout_seconds)
         self._request_timeout_seconds = request_timeout_seconds
         self._free = asyncio.Semaphore(capacity)
         self._idle: list[RemoteEnv] = []

@@ -12,13 +12,14 @@ from pathlib import Path
 
 from aiohttp import WSMsgType, web
 
+from quartet.access.local_server import LocalServer
+from quartet.access.token import run_token
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
 from quartet.env import make_pool
 from quartet.env.base import EnvPool
 from quartet.env.protocol import ErrorCode, ErrorData, encode
 from quartet.env.session import HostedSession
-from quartet.errors import SetupError
 from quartet.observe.lanes import Lanes
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
@@ -38,6 +39,7 @@ class EnvHost:
         *,
         name: str,
         capacity: int,
+        token: str,
         step_timeout_seconds: float,
         idle_timeout_seconds: float = 600.0,
         recorder: Recorder | None = None,
@@ -46,7 +48,9 @@ class EnvHost:
         self._step_timeout_seconds = step_timeout_seconds
         self._idle_timeout_seconds = idle_timeout_seconds
         self._recorder, self._lanes = recorder, Lanes("session")
-        self._runner: web.AppRunner | None = None
+        app = web.Application()
+        app.add_routes([web.get("/ws", self._serve), web.get("/health", self._health)])
+        self._server = LocalServer(app, token=token, name="the environment host", port_setting="runtime.env_port")
         self._handlers: set[asyncio.Task[object]] = set()
         self.url = ""
 
@@ -57,28 +61,13 @@ class EnvHost:
 
     async def start(self, port: int = 0) -> None:
         """Listen on localhost; port 0 takes a free one. Raises `SetupError` when the port is in use."""
-        app = web.Application()
-        app.add_routes([web.get("/ws", self._serve), web.get("/health", self._health)])
-        # Cancelling the handler of a broken connection is what releases its session at once, even in a step.
-        self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", port)
-        try:
-            await site.start()
-        except OSError as error:
-            await self._runner.cleanup()
-            raise SetupError(
-                f"the environment host cannot listen on port {port}: {error.strerror}",
-                "set runtime.env_port to a free port, or to 0 to have one picked",
-            ) from error
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        self.url = await self._server.start(port)
 
     async def stop(self) -> None:
         """Release every session, close the connections, then the environment. Safe to call twice."""
         for handler in self._handlers:
             handler.cancel()
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._server.stop()
         await self._pool.close()
 
     async def _health(self, _: web.Request) -> web.Response:
@@ -129,6 +118,7 @@ async def run_env_host(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> No
             pool,
             name=recipe.env.name,
             capacity=recipe.env.sessions,
+            token=run_token(run_dir),
             step_timeout_seconds=recipe.env.step_timeout_seconds,
             # A client that was silent for as long as an episode may take has no episode.
             idle_timeout_seconds=recipe.rollout.episode_timeout_seconds,

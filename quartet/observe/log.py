@@ -5,6 +5,8 @@ from pathlib import Path
 
 import msgspec
 
+from quartet.observe.log_limit import RepeatLimit
+
 
 class JsonFormatter(logging.Formatter):
     """Time, level, module and message; a traceback as one string."""
@@ -27,6 +29,7 @@ def log_to_file(run_dir: Path, module: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     handler = logging.FileHandler(folder / f"{module}.jsonl")
     handler.setFormatter(JsonFormatter())
+    handler.addFilter(RepeatLimit())
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.INFO)

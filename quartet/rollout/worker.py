@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quartet.access.token import run_token
 from quartet.config import Recipe
 from quartet.data.doorbell import Doorbell
 from quartet.data.ledger import AppendOutcome, Ledger
@@ -170,6 +171,7 @@ async def run_worker(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None
         pool = RemoteEnvPool(
             lambda: ledger.module_url("env"),
             recipe.env.sessions,
+            token=run_token(run_dir),
             request_timeout_seconds=recipe.env.step_timeout_seconds,
         )
         try:

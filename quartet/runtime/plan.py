@@ -34,7 +34,8 @@ def check_recipe(recipe: Recipe) -> None:
         lookup("filter", name, FILTERS)
     check_sinks(recipe.observe.sinks)
     check_model_folder(Path(recipe.model.path))
-    _check_key(recipe.engine.openai.api_key_variable)
+    _check_key("engine.openai", recipe.engine.openai.api_key_variable)
+    _check_key("engine.vllm", recipe.engine.vllm.api_key_variable)
     _check_demonstrations(recipe)
     if recipe.evaluation.control and not Path(recipe.sft.data).is_file():
         raise ConfigError(
@@ -68,9 +69,9 @@ def _check_microbatch(recipe: Recipe) -> None:
         )
 
 
-def _check_key(variable: str) -> None:
+def _check_key(section: str, variable: str) -> None:
     if variable and variable not in os.environ:
-        raise ConfigError(f"engine.openai.api_key_variable: {variable} is not set", f"export {variable}=…")
+        raise ConfigError(f"{section}.api_key_variable: {variable} is not set", f"export {variable}=…")
 
 
 def _check_demonstrations(recipe: Recipe) -> None:

@@ -3,13 +3,14 @@
 import shutil
 from pathlib import Path
 
+from quartet.access.token import FILE as TOKEN
 from quartet.data.database import drop_database, has_database
 
 LOCK = "supervisor.pid"
 """There from a run's first moment on, and left when it ends."""
 NAMES = frozenset(
     {
-        *("config.toml", "config.toml.writing", LOCK, "loading.lock", "evaluation"),
+        *("config.toml", "config.toml.writing", LOCK, "loading.lock", "evaluation", TOKEN),
         *("summary.json", "summary.json.writing", "success.png"),
         *("ledger.sqlite", "ledger.sqlite-shm", "ledger.sqlite-wal", "ledger.sqlite-journal", "ledger.json"),
         *("bells", "blobs", "policies", "trainer", "control", "evaluations", "logs"),

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
+from quartet.access.token import forget_token
 from quartet.config import Recipe
 from quartet.data.database import drop_database
 from quartet.data.evaluation import admit_evaluation
@@ -34,6 +35,7 @@ class Session:
     def __enter__(self) -> "Session":
         with ExitStack() as stack:
             stack.enter_context(RunLock(self.run_dir))  # first: two starts must not make two ledgers
+            stack.callback(forget_token, self.run_dir)
             self.ledger = open_or_create(self.recipe, self.run_dir)
             stack.callback(self.ledger.close)
             self.ledger.expect_engines(self.recipe.engine_modules)

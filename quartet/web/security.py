@@ -5,14 +5,14 @@ policy still lets no script of it run and no address outside this server be reac
 """
 
 import hashlib
-import secrets
-from ipaddress import ip_address
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from quartet.access.rules import Refusal, is_token, refuse_foreign_host, refuse_foreign_origin
 
 POLICY = "; ".join(
     (
@@ -34,14 +34,6 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches `host`, a name or an address."""
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class Guard:
@@ -76,9 +68,11 @@ class Guard:
         headers = Headers(scope=scope)
         if scope["method"] not in ("GET", "HEAD"):
             return PlainTextResponse("this server only shows\n", 405, {"allow": "GET, HEAD"})
+        if refusal := refuse_foreign_origin(headers):
+            return _refused(refusal)
         if self._token is None:
-            host = _host(headers.get("host", ""))
-            return None if is_loopback(host) else PlainTextResponse(f"this server is not {host}\n", 421)
+            refusal = refuse_foreign_host(headers)
+            return _refused(refusal) if refusal else None
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         if self._fits(dict(query).get("token")):
             return self._admitted(scope["path"], [pair for pair in query if pair[0] != "token"])
@@ -87,7 +81,7 @@ class Guard:
         return PlainTextResponse("open the address that `quartet view` printed: it ends with ?token=...\n", 401)
 
     def _fits(self, token: str | None) -> bool:
-        return token is not None and secrets.compare_digest(token.encode(), str(self._token).encode())
+        return token is not None and is_token(token, str(self._token))
 
     def _admitted(self, path: str, query: list[tuple[str, str]]) -> Response:
         """The same address without the token, which stays in a cookie: not in the history, nor in links."""
@@ -98,8 +92,5 @@ class Guard:
         return response
 
 
-def _host(header: str) -> str:
-    """The name in a Host header, without its port."""
-    if header.startswith("["):
-        return header.partition("]")[0] + "]"
-    return header.partition(":")[0].lower()
+def _refused(refusal: Refusal) -> Response:
+    return PlainTextResponse(f"{refusal.message}\n", refusal.status)

@@ -12,6 +12,7 @@ import pytest
 from aiohttp import ClientSession, WSMsgType
 
 from quartet import config
+from quartet.access.token import bearer
 from quartet.env.bandit import BanditEnv, BanditPool
 from quartet.env.base import Env
 from quartet.env.client import RemoteEnvPool
@@ -22,6 +23,7 @@ from quartet.observe.slices import run_extent
 from quartet.observe.spans import read_spans
 from quartet.types import Observation, Task
 
+TOKEN = "token-of-a-test"
 PAGE = "button left [1]\nbutton right [2]"
 
 
@@ -61,7 +63,9 @@ class CountingPool(BanditPool):
 @asynccontextmanager
 async def hosting(capacity=2, step_timeout_seconds=5.0, **settings):
     pool = CountingPool(config.Env(name="bandit", sessions=capacity))
-    host = EnvHost(pool, name="bandit", capacity=capacity, step_timeout_seconds=step_timeout_seconds, **settings)
+    host = EnvHost(
+        pool, name="bandit", capacity=capacity, token=TOKEN, step_timeout_seconds=step_timeout_seconds, **settings
+    )
     await host.start()
     try:
         yield host, pool
@@ -71,7 +75,7 @@ async def hosting(capacity=2, step_timeout_seconds=5.0, **settings):
 
 @asynccontextmanager
 async def connected(host: EnvHost):
-    async with ClientSession() as http, http.ws_connect(f"{host.url}/ws") as ws:
+    async with ClientSession(headers=bearer(TOKEN)) as http, http.ws_connect(f"{host.url}/ws") as ws:
         yield ws
 
 
@@ -166,7 +170,7 @@ async def test_a_full_host_says_so_and_a_leaving_client_makes_room():
                     "type": "error",
                     "data": {"message": "all 1 sessions are taken", "code": "CAPACITY_REACHED"},
                 }
-            async with ClientSession() as http, http.get(f"{host.url}/health") as health:
+            async with ClientSession(headers=bearer(TOKEN)) as http, http.get(f"{host.url}/health") as health:
                 assert await health.json() == {"sessions": 1, "capacity": 1, "env": "bandit"}
         await until(lambda: host.sessions == 0)
 
@@ -175,7 +179,7 @@ async def test_a_client_that_dies_in_a_step_gives_its_session_back_at_once():
     async with hosting(step_timeout_seconds=600) as (host, pool), connected(host) as ws:
         await ask(ws, {"type": "reset", "data": {"family": "fixed", "params": {}}})
         await ws.send_json({"type": "reset", "data": {"family": "fixed", "params": {"delay_seconds": 600}}})
-        async with ClientSession() as http, http.get(f"{host.url}/health") as health:
+        async with ClientSession(headers=bearer(TOKEN)) as http, http.get(f"{host.url}/health") as health:
             assert (await health.json())["sessions"] == 1, "the host answers others during a long request"
         ws.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
         await until(lambda: pool.released == [False])
@@ -184,7 +188,7 @@ async def test_a_client_that_dies_in_a_step_gives_its_session_back_at_once():
 
 async def test_a_silent_client_loses_its_session_and_its_next_reset_gets_another():
     async with hosting(idle_timeout_seconds=0.05) as (host, pool):
-        remote = RemoteEnvPool(lambda: host.url, 1)
+        remote = RemoteEnvPool(lambda: host.url, 1, token=TOKEN)
         env = await remote.acquire()
         await env.reset(task())
         await until(lambda: pool.released == [True])
@@ -197,7 +201,7 @@ async def test_a_silent_client_loses_its_session_and_its_next_reset_gets_another
 
 async def test_remote_sessions_behave_like_local_ones():
     async with hosting(capacity=2) as (host, _):
-        remote = RemoteEnvPool(lambda: host.url, 2)
+        remote = RemoteEnvPool(lambda: host.url, 2, token=TOKEN)
         local = await BanditPool(config.Env(name="bandit")).acquire()
         env = await remote.acquire()
         for seed in range(3):
@@ -215,7 +219,7 @@ async def test_remote_sessions_behave_like_local_ones():
 
 async def test_the_pool_hands_out_no_more_than_its_capacity():
     async with hosting(capacity=2) as (host, _):
-        remote = RemoteEnvPool(lambda: host.url, 1)
+        remote = RemoteEnvPool(lambda: host.url, 1, token=TOKEN)
         env = await remote.acquire()
         second = asyncio.create_task(remote.acquire())
         await asyncio.sleep(0)
@@ -252,21 +256,22 @@ async def test_a_host_that_accepts_but_never_answers_is_given_up(monkeypatch):
 
 async def test_a_port_in_use_is_explained():
     async with hosting() as (host, pool):
-        with pytest.raises(SetupError, match=r"cannot listen on port.*\n.*runtime.env_port"):
-            await EnvHost(pool, name="bandit", capacity=1, step_timeout_seconds=1).start(
+        with pytest.raises(SetupError, match=r"cannot listen on 127.0.0.1:.*\n.*runtime.env_port"):
+            await EnvHost(pool, name="bandit", capacity=1, token=TOKEN, step_timeout_seconds=1).start(
                 int(host.url.rsplit(":", 1)[1])
             )
 
 
 SERVE_FOREVER = """
 import asyncio
+import sys
 from quartet import config
 from quartet.env.bandit import BanditPool
 from quartet.env.host import EnvHost
 
 async def serve():
     pool = BanditPool(config.Env(name="bandit", sessions=2))
-    host = EnvHost(pool, name="bandit", capacity=2, step_timeout_seconds=5.0)
+    host = EnvHost(pool, name="bandit", capacity=2, token=sys.argv[1], step_timeout_seconds=5.0)
     await host.start()
     print(host.url, flush=True)
     await asyncio.Event().wait()
@@ -278,7 +283,7 @@ asyncio.run(serve())
 @contextmanager
 def host_processes(count: int) -> Iterator[list[tuple[subprocess.Popen[str], str]]]:
     """Hosts in processes of their own, each with its address."""
-    command = [sys.executable, "-c", SERVE_FOREVER]
+    command = [sys.executable, "-c", SERVE_FOREVER, TOKEN]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
     try:
         yield [(process, process.stdout.readline().strip()) for process in processes if process.stdout]
@@ -291,7 +296,7 @@ def host_processes(count: int) -> Iterator[list[tuple[subprocess.Popen[str], str
 async def test_a_killed_host_costs_the_running_episodes_and_its_successor_is_found_on_another_port():
     with host_processes(2) as [(first, first_url), (_, second_url)]:
         urls = [first_url]
-        pool = RemoteEnvPool(lambda: urls[-1], 2)
+        pool = RemoteEnvPool(lambda: urls[-1], 2, token=TOKEN)
         playing, resting = await pool.acquire(), await pool.acquire()
         await resting.reset(task())
         await playing.reset(task(turns=2))

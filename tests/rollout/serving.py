@@ -5,6 +5,11 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
+from quartet.access.token import bearer
+
+TOKEN = "token-of-a-test"
+HEADERS = bearer(TOKEN) | {"Content-Type": "application/json"}
+
 
 @asynccontextmanager
 async def serving(app: web.Application) -> AsyncIterator[str]:

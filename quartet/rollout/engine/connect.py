@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from quartet.access.token import run_token
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
 from quartet.rollout.engine.http import HttpEngine
@@ -17,8 +18,14 @@ asked for. An engine that is silent or stays away for so long is noticed before 
 def connect(recipe: Recipe, ledger: Ledger) -> Router:
     """A client of all engines of the run; close it."""
     seconds = LEASE_SHARE * recipe.rollout.lease_seconds
+    token = run_token(ledger.run_dir)
     engines = {
-        name: HttpEngine(partial(ledger.module_url, name), deadline_seconds=PATIENCE_SECONDS, silence_seconds=seconds)
+        name: HttpEngine(
+            partial(ledger.module_url, name),
+            token=token,
+            deadline_seconds=PATIENCE_SECONDS,
+            silence_seconds=seconds,
+        )
         for name in recipe.engine_modules
     }
     return Router(engines, deadline_seconds=seconds)

@@ -10,6 +10,7 @@ from typing import TypeVar
 import aiohttp
 import msgspec
 
+from quartet.access.token import bearer
 from quartet.errors import EngineError, EngineUnreachableError, PromptTooLongError
 from quartet.observe.trace import HEADER, current_trace
 from quartet.rollout.engine.base import GenerateRequest, GenerateResult
@@ -51,11 +52,13 @@ class HttpEngine:
         self,
         url: Callable[[], str | None],
         *,
+        token: str = "",
         deadline_seconds: float = 30.0,
         silence_seconds: float = 120.0,
         part_seconds: float = PART_SECONDS,
     ) -> None:
-        """An engine tells what it has every `part_seconds`; 0: only at the end."""
+        """`token` is the run's. An engine tells what it has every `part_seconds`; 0: only at the end."""
+        self._headers = bearer(token) | {"Content-Type": "application/json"}
         self._find_url = url
         self._deadline_seconds, self._part_seconds = deadline_seconds, part_seconds
         self._silence_seconds, self._small_seconds = silence_seconds, min(SMALL_SECONDS, silence_seconds)
@@ -144,7 +147,7 @@ class HttpEngine:
         if self._session is None:
             # As many requests at once as there are rollouts; health and aborts must not queue behind them.
             connector = aiohttp.TCPConnector(limit=0)
-            self._session = aiohttp.ClientSession(connector=connector)
+            self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
         headers = {HEADER: trace} if (trace := current_trace()) else None
         async with self._session.request(method, url, data=body, headers=headers, timeout=timeout) as response:
             if response.status != 200:

@@ -1,26 +1,22 @@
 """The engine process: serves the latest committed policy and picks each newer one up on its own."""
 
 import asyncio
-import errno
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
-from aiohttp import web
-
+from quartet.access.local_server import LocalServer
+from quartet.access.token import run_token
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
 from quartet.data.schedule import make_schedule
 from quartet.data.straggler import make_straggler_rule
-from quartet.errors import SetupError
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
 from quartet.rollout.engine.api import make_app
 from quartet.rollout.engine.base import ServedEngine
 from quartet.rollout.engine.service import EngineService, beating
 from quartet.rollout.engine.start import Started, start_with_newest
-
-HOST = "127.0.0.1"
 
 
 async def run_engine(recipe: Recipe, run_dir: Path, stop: asyncio.Event, module: str = "engine") -> None:
@@ -52,7 +48,8 @@ async def _follow(
     """Serve the engine and keep it at the ledger's policy; closes it at the end."""
     engine = started.engine
     try:
-        async with serve(engine, port=recipe.runtime.engine_port, recorder=recorder) as url:
+        token, port = run_token(ledger.run_dir), recipe.runtime.engine_port
+        async with serve(engine, token=token, port=port, recorder=recorder) as url:
             presence = Presence(ledger, module, url=url)
             may_load = _may_load(recipe, ledger)
             service = EngineService(engine, ledger, recorder, presence, may_load, started.refused_version)
@@ -74,25 +71,13 @@ def _may_load(recipe: Recipe, ledger: Ledger) -> Callable[[], bool]:
 
 
 @asynccontextmanager
-async def serve(engine: ServedEngine, *, port: int = 0, recorder: Recorder | None = None) -> AsyncIterator[str]:
+async def serve(
+    engine: ServedEngine, *, token: str, port: int = 0, recorder: Recorder | None = None
+) -> AsyncIterator[str]:
     """Serve inside the block; gives the base URL. Port 0 takes a free one. Raises `SetupError` when it is taken."""
-    # handler_cancellation turns a client's hang-up into an abort of its request.
-    runner = web.AppRunner(make_app(engine, recorder), access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
-    await runner.setup()
+    app = make_app(engine, recorder)
+    server = LocalServer(app, token=token, name="the engine", port_setting="runtime.engine_port")
     try:
-        await _listen(runner, port)
-        yield f"http://{HOST}:{runner.addresses[0][1]}"
+        yield await server.start(port)
     finally:
-        await runner.cleanup()
-
-
-async def _listen(runner: web.AppRunner, port: int) -> None:
-    try:
-        await web.TCPSite(runner, HOST, port).start()
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            raise
-        raise SetupError(
-            f"the engine cannot listen on {HOST}:{port}: the port is in use",
-            "set runtime.engine_port to another port, or to 0 for a free one",
-        ) from error
+        await server.stop()

@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.util
+import os
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
@@ -24,6 +25,7 @@ from quartet.types import Policy
 
 needs_vllm = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="`make test-vllm` installs vLLM")
 VLLM_ARGUMENTS = ["--enforce-eager"]
+VLLM_KEY_VARIABLE = "KEY_OF_THE_TESTS_VLLM"
 MAX_SLOTS = 8
 
 Open = Callable[..., Awaitable[ServedEngine]]
@@ -35,6 +37,11 @@ def engine_recipe(kind: str, **engine: object) -> Recipe:
     return parse_recipe(data, "test")
 
 
+def by_url(vllm_url: str, **engine: object) -> Recipe:
+    """With the server that `vllm_server` started."""
+    return engine_recipe("vllm", vllm={"url": vllm_url, "api_key_variable": VLLM_KEY_VARIABLE}, **engine)
+
+
 async def open_engine(
     kind: str, policy: Policy, model: PreTrainedModel, stack: AsyncExitStack, vllm_url: str, **engine: object
 ) -> ServedEngine:
@@ -42,7 +49,7 @@ async def open_engine(
     if kind == "torch":
         return open_torch(engine_recipe("torch", **engine), policy)
     if kind == "vllm":
-        return await open_vllm(engine_recipe("vllm", vllm={"url": vllm_url}, **engine), policy, Path("unused"))
+        return await open_vllm(by_url(vllm_url, **engine), policy, Path("unused"))
     inner = TorchEngine(model, 0, engine_recipe("torch").engine)
     stack.push_async_callback(inner.close)
     url = await stack.enter_async_context(OpenAIServer(inner, model).serve())
@@ -56,8 +63,10 @@ def vllm_server(folder: Path) -> Iterator[str]:
     recipe = engine_recipe("vllm", vllm={"arguments": VLLM_ARGUMENTS})
     process = VllmProcess(recipe, folder / "policy", MAX_CONTEXT_TOKENS, folder / "vllm.stderr")
 
+    os.environ[VLLM_KEY_VARIABLE] = process.api_key
+
     async def wait() -> None:
-        server = InferenceServer(process.url)
+        server = InferenceServer(process.url, api_key=process.api_key)
         try:
             await process.wait_until_up(server)
         finally:

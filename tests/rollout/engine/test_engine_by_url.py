@@ -13,6 +13,7 @@ from engine_models import make_model, make_requests, publish, until
 from openai_server import OpenAIServer
 from test_engine_process import commit
 
+from quartet.access.token import run_token
 from quartet.data.ledger import Ledger
 from quartet.errors import CheckpointError, ConfigError, EngineError, RefusedRequestError, SetupError
 from quartet.recipe_file import parse_recipe
@@ -23,6 +24,7 @@ from quartet.rollout.engine.server import run_engine, serve
 from quartet.rollout.engine.torch_engine import TorchEngine
 from quartet.rollout.engine.vllm.engine import open_vllm
 from quartet.types import FinishReason, Policy, Sampling
+from tests.rollout.serving import TOKEN
 
 Builder = Callable[..., TorchEngine]
 Connect = Callable[..., Any]
@@ -90,8 +92,8 @@ class Words:
 async def test_what_has_no_logprobs_passes_for_evaluation_alone(connect: Connect) -> None:
     """Over Quartet's own API too, as a worker meets it."""
     engine = await connect(trains=False, tells_ids=False)
-    async with serve(engine) as url:
-        http = HttpEngine(lambda: url)
+    async with serve(engine, token=TOKEN) as url:
+        http = HttpEngine(lambda: url, token=TOKEN)
         words: Any = Words()
         sampling = Sampling(seed=1)
         evaluates = ModelClient(http, words, sampling=sampling, conversation="a", for_training=False)
@@ -227,7 +229,7 @@ async def test_the_engine_process_follows_the_ledger_on_a_server(engine_of: Buil
         recipe = engine_recipe("openai", openai={"url": url, "reload": "update_weights_from_disk"})
         stop = asyncio.Event()
         process = asyncio.create_task(run_engine(recipe, tmp_path, stop))
-        engine = HttpEngine(lambda: ledger.module_url("engine"))
+        engine = HttpEngine(lambda: ledger.module_url("engine"), token=run_token(ledger.run_dir))
         assert set((await engine.generate(make_requests(1)[0])).versions) == {0}
         commit(ledger, str(publish(make_model(seed=1), tmp_path / "p1")))
         async with asyncio.timeout(30):

@@ -11,6 +11,7 @@ from threading import Event
 import pytest
 from engine_models import make_model, make_requests, publish, until
 
+from quartet.access.token import run_token
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
 from quartet.errors import EngineError
@@ -95,7 +96,9 @@ async def test_the_process_of_an_engine_that_hangs_ends(tmp_path: Path, monkeypa
     ledger = Ledger.create(tmp_path)
     ledger.register_initial_policy(str(publish(make_model(), tmp_path / "p0")))
     process = asyncio.create_task(run_engine(tiny_recipe(step_timeout_seconds=1.0), tmp_path, asyncio.Event()))
-    client = HttpEngine(lambda: ledger.module_url("engine"), silence_seconds=5, deadline_seconds=5)
+    client = HttpEngine(
+        lambda: ledger.module_url("engine"), token=run_token(ledger.run_dir), silence_seconds=5, deadline_seconds=5
+    )
     assert await client.version() == 0
     monkeypatch.setattr(DenseForward, "extend", for_ever)
     generating = asyncio.create_task(client.generate(make_requests(1)[0]))

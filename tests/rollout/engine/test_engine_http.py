@@ -33,7 +33,7 @@ from quartet.rollout.engine.server import serve
 from quartet.rollout.engine.torch_engine import TorchEngine
 from quartet.rollout.engine.wire import VersionSpan, from_spans, to_spans
 from quartet.types import FinishReason, Sampling
-from tests.rollout.serving import serving
+from tests.rollout.serving import HEADERS, TOKEN, serving
 
 Builder = Callable[..., TorchEngine]
 LONG = GenerateRequest(
@@ -62,7 +62,7 @@ async def client_of() -> AsyncIterator[Callable[..., HttpEngine]]:
     clients: list[HttpEngine] = []
 
     def build(url: str | Callable[[], str | None], **settings: float) -> HttpEngine:
-        clients.append(HttpEngine(url if callable(url) else lambda: url, **settings))
+        clients.append(HttpEngine(url if callable(url) else lambda: url, token=TOKEN, **settings))
         return clients[-1]
 
     yield build
@@ -74,7 +74,7 @@ async def test_round_trip_equals_the_engine_itself(engine_of: Builder, client_of
     engine = engine_of(make_model(), version=3, tokenizer=make_tokenizer())
     requests = make_requests(20, temperature=0.9, top_p=0.95, top_k=40, min_tokens=1)
     requests = [replace(r, stop_strings=["e", "a"], stop_token_ids=[7, r.prompt_ids[0]]) for r in requests]
-    async with serve(engine) as url:
+    async with serve(engine, token=TOKEN) as url:
         client = client_of(url)
         assert await client.version() == 3
         over_http = await asyncio.gather(*map(client.generate, requests))
@@ -91,10 +91,13 @@ async def test_round_trip_equals_the_engine_itself(engine_of: Builder, client_of
 async def test_an_answer_in_parts_is_the_whole_answer(engine_of: Builder, client_of: Callable[..., HttpEngine]) -> None:
     engine = engine_of(make_model())
     direct = await engine.generate(LONG)
-    async with serve(engine) as url:
+    async with serve(engine, token=TOKEN) as url:
         result = await client_of(url, part_seconds=0.001).generate(LONG)
         body = {"prompt": LONG.prompt_ids, "max_tokens": 200, "seed": LONG.sampling.seed, "part_seconds": 0.001}
-        async with aiohttp.ClientSession() as session, session.post(f"{url}/v1/completions", json=body) as response:
+        async with (
+            aiohttp.ClientSession(headers=HEADERS) as session,
+            session.post(f"{url}/v1/completions", json=body) as response,
+        ):
             lines = [json.loads(line)["choices"][0] for line in (await response.text()).splitlines()]
     assert (result.token_ids, result.versions, result.finish_reason) == (
         direct.token_ids,
@@ -121,7 +124,7 @@ async def test_a_request_that_waits_for_a_slot_is_no_silence(
         return await version()
 
     engine.version = counted  # type: ignore[method-assign]
-    async with serve(engine) as url:
+    async with serve(engine, token=TOKEN) as url:
         client = client_of(url, silence_seconds=2.0, part_seconds=0.0)
         tasks = [asyncio.create_task(client.generate(replace(LONG, request_id=f"r{n}"))) for n in range(2)]
         await gate.reached()
@@ -145,7 +148,7 @@ async def test_an_engine_that_is_not_well_breaks_off_and_says_why(
         return 0
 
     engine.version = well_twice  # type: ignore[method-assign]
-    async with serve(engine) as url:
+    async with serve(engine, token=TOKEN) as url:
         client = client_of(url, silence_seconds=2.0, part_seconds=0.0, deadline_seconds=0.1)
         with pytest.raises(EngineUnreachableError, match=r"engine_ended.*/health"):
             await client.generate(LONG)
@@ -168,8 +171,8 @@ async def test_an_answer_in_parts_does_not_mix_what_was_told_before_a_roll_back(
         return result
 
     engine.so_far = telling  # type: ignore[method-assign]
-    async with serve(engine) as url:
-        router = Router({"a": HttpEngine(lambda: url, part_seconds=0.01)}, probe_seconds=0.01)
+    async with serve(engine, token=TOKEN) as url:
+        router = Router({"a": HttpEngine(lambda: url, token=TOKEN, part_seconds=0.01)}, probe_seconds=0.01)
         task = asyncio.create_task(router.generate(LONG))
         await gate.reached()
         await until(told.is_set)
@@ -186,7 +189,10 @@ async def test_an_answer_in_parts_does_not_mix_what_was_told_before_a_roll_back(
 async def test_the_answer_has_the_shape_of_vllm(engine_of: Builder) -> None:
     body = {"model": "main", "prompt": [5, 6, 7], "max_tokens": 4, "temperature": 1.0, "logprobs": 0, "seed": 1}
     body |= {"return_token_ids": True, "ignore_eos": True}  # fields we do not name are ignored
-    async with serve(engine_of(make_model(), version=2)) as url, aiohttp.ClientSession() as session:
+    async with (
+        serve(engine_of(make_model(), version=2), token=TOKEN) as url,
+        aiohttp.ClientSession(headers=HEADERS) as session,
+    ):
         async with session.post(f"{url}/v1/completions", json=body) as response:
             answer = await response.json()
         async with session.get(f"{url}/v1/models") as response:
@@ -222,8 +228,8 @@ async def test_bad_requests_are_refused_in_words(
 ) -> None:
     text = body if isinstance(body, str) else json.dumps(body)
     async with (
-        serve(engine_of(make_model())) as url,
-        aiohttp.ClientSession() as session,
+        serve(engine_of(make_model()), token=TOKEN) as url,
+        aiohttp.ClientSession(headers=HEADERS) as session,
         session.post(f"{url}/v1/completions", data=text) as response,
     ):
         assert response.status == status
@@ -235,7 +241,7 @@ async def test_bad_requests_are_refused_in_words(
 async def test_refusals_reach_the_client_as_their_errors(
     engine_of: Builder, client_of: Callable[..., HttpEngine]
 ) -> None:
-    async with serve(engine_of(make_model())) as url:
+    async with serve(engine_of(make_model()), token=TOKEN) as url:
         client = client_of(url)
         with pytest.raises(PromptTooLongError):
             await client.generate(replace(LONG, prompt_ids=[1] * MAX_CONTEXT_TOKENS))
@@ -247,7 +253,7 @@ async def test_a_client_that_hangs_up_aborts_its_request(
     engine_of: Builder, client_of: Callable[..., HttpEngine]
 ) -> None:
     engine = engine_of(make_model(), max_slots=1)
-    async with serve(engine) as url:
+    async with serve(engine, token=TOKEN) as url:
         client = client_of(url)
         task = asyncio.create_task(client.generate(LONG))
         await until(lambda: engine.counters.generated_tokens > 3)
@@ -259,7 +265,7 @@ async def test_a_client_that_hangs_up_aborts_its_request(
 
 async def test_abort_over_http_returns_what_there_is(engine_of: Builder, client_of: Callable[..., HttpEngine]) -> None:
     engine = engine_of(make_model())
-    async with serve(engine) as url:
+    async with serve(engine, token=TOKEN) as url:
         client = client_of(url)
         task = asyncio.create_task(client.generate(LONG))
         await until(lambda: engine.counters.generated_tokens > 3)
@@ -277,7 +283,7 @@ async def test_a_request_whose_id_came_twice_is_handed_over_too(
     engine_of: Builder, client_of: Callable[..., HttpEngine]
 ) -> None:
     engine = engine_of(make_model())
-    async with serve(engine) as url:
+    async with serve(engine, token=TOKEN) as url:
         client, gate = client_of(url), Gate(engine, tokens=5)
         task = asyncio.create_task(client.generate(LONG))
         await gate.reached()
@@ -294,7 +300,7 @@ async def test_abort_over_http_of_a_request_that_waits_returns_nothing(
     engine_of: Builder, client_of: Callable[..., HttpEngine]
 ) -> None:
     engine = engine_of(make_model(), max_slots=1)
-    async with serve(engine) as url:
+    async with serve(engine, token=TOKEN) as url:
         client = client_of(url)
         first = asyncio.create_task(client.generate(LONG))
         await until(lambda: engine.counters.generated_tokens > 3)
@@ -310,7 +316,7 @@ async def test_abort_over_http_of_a_request_that_waits_returns_nothing(
 async def test_a_dead_engine_is_an_engine_error_after_the_deadline(
     engine_of: Builder, client_of: Callable[..., HttpEngine]
 ) -> None:
-    async with serve(engine_of(make_model())) as url:
+    async with serve(engine_of(make_model()), token=TOKEN) as url:
         client = client_of(url, deadline_seconds=0.3)
         await client.version()
     with pytest.raises(EngineError, match="cannot reach"):
@@ -324,13 +330,13 @@ async def test_an_engine_restarted_on_another_port_is_found(
 ) -> None:
     engine, address = engine_of(make_model(), prefix_cache_megabytes=0), {"url": ""}
     client = client_of(lambda: address["url"])
-    async with serve(engine) as first:
+    async with serve(engine, token=TOKEN) as first:
         address["url"] = first
         before = await client.generate(make_requests(1)[0])
     waiting = asyncio.create_task(client.generate(make_requests(1)[0]))
     await asyncio.sleep(0.1)  # let it fail at the old address
     assert not waiting.done()
-    async with serve(engine) as second:
+    async with serve(engine, token=TOKEN) as second:
         assert second != first
         address["url"] = second
         assert await waiting == before
@@ -345,7 +351,7 @@ async def test_a_request_in_flight_when_the_server_dies_is_asked_again(
     async with serving(app) as address["url"]:
         task = asyncio.create_task(client.generate(LONG))
         await until(lambda: engine.counters.generated_tokens > 3)
-    async with serve(engine) as address["url"]:
+    async with serve(engine, token=TOKEN) as address["url"]:
         assert len((await task).token_ids) == MAX_CONTEXT_TOKENS - 1
 
 
@@ -357,13 +363,13 @@ async def test_an_engine_that_has_ended_behind_its_server_is_waited_for(
     ended, restarted, address = engine_of(make_model()), engine_of(make_model()), {"url": ""}
     client, requests = client_of(lambda: address["url"]), make_requests(4)
     ended._scheduler.step = lambda: 1 / 0  # type: ignore[method-assign]
-    async with serve(ended) as address["url"]:
+    async with serve(ended, token=TOKEN) as address["url"]:
         tasks = [asyncio.create_task(client.generate(request)) for request in requests]
         await until(lambda: ended._ended)
         with pytest.raises(EngineError, match=r"503 \(engine_ended\)"):
             await client_of(address["url"], deadline_seconds=0.1).version()
         assert not any(task.done() for task in tasks)
-        async with serve(restarted) as address["url"]:
+        async with serve(restarted, token=TOKEN) as address["url"]:
             results = await asyncio.gather(*tasks)
     for request, result in zip(requests, results, strict=True):
         assert len(result.token_ids) == request.sampling.max_tokens
@@ -418,9 +424,9 @@ async def test_a_server_of_something_else_is_an_engine_error(body: bytes, client
 
 async def test_a_port_in_use_is_told(engine_of: Builder) -> None:
     engine = engine_of(make_model())
-    async with serve(engine) as url:
+    async with serve(engine, token=TOKEN) as url:
         with pytest.raises(SetupError, match="engine_port"):
-            async with serve(engine, port=int(url.rpartition(":")[2])):
+            async with serve(engine, token=TOKEN, port=int(url.rpartition(":")[2])):
                 pass
 
 

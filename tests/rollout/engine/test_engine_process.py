@@ -8,6 +8,7 @@ import pytest
 import torch
 from engine_models import DAMAGES, make_model, make_requests, publish, reference_logprobs
 
+from quartet.access.token import run_token
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
 from quartet.errors import CheckpointError
@@ -52,7 +53,7 @@ async def test_the_engine_process_follows_the_ledger(
     ledger.register_initial_policy(published(tmp_path / "p0", seed=0))
     stop = asyncio.Event()
     process = asyncio.create_task(run_engine(tiny_recipe(dtype), tmp_path, stop))
-    engine = HttpEngine(lambda: ledger.module_url("engine"))
+    engine = HttpEngine(lambda: ledger.module_url("engine"), token=run_token(ledger.run_dir))
     request = make_requests(1)[0]
     assert set((await engine.generate(request)).versions) == {0}
     commit(ledger, published(tmp_path / "p1", seed=1))
@@ -78,7 +79,7 @@ async def test_a_damaged_policy_is_recorded_and_not_served(damage: Callable[[Pat
     ledger.register_initial_policy(published(tmp_path / "p0", seed=0))
     stop = asyncio.Event()
     process = asyncio.create_task(run_engine(tiny_recipe(), tmp_path, stop))
-    engine = HttpEngine(lambda: ledger.module_url("engine"))
+    engine = HttpEngine(lambda: ledger.module_url("engine"), token=run_token(ledger.run_dir))
     await engine.version()
     folder = published(tmp_path / "p1", seed=1)
     damage(Path(folder))
@@ -107,7 +108,7 @@ async def test_an_engine_that_finds_a_damaged_policy_starts_with_the_one_before(
     commit(ledger, folder)
     stop = asyncio.Event()
     process = asyncio.create_task(run_engine(tiny_recipe(), tmp_path, stop))
-    engine = HttpEngine(lambda: ledger.module_url("engine"))
+    engine = HttpEngine(lambda: ledger.module_url("engine"), token=run_token(ledger.run_dir))
     assert set((await engine.generate(make_requests(1)[0])).versions) == {0}
     async with asyncio.timeout(30):
         while ledger.modules()[0].state != "serving version 0, 1 is refused":  # noqa: ASYNC110
@@ -141,7 +142,7 @@ async def test_between_batches_new_weights_wait_for_the_last_training_rollout(tm
     group_id = ledger.admit(RolloutPlan(task=Task(env="bandit", family="fixed", seed=0), num_rollouts=1, max_turns=1))
     stop = asyncio.Event()
     process = asyncio.create_task(run_engine(tiny_recipe(schedule="one_step_off"), tmp_path, stop))
-    engine = HttpEngine(lambda: ledger.module_url("engine"))
+    engine = HttpEngine(lambda: ledger.module_url("engine"), token=run_token(ledger.run_dir))
     assert await engine.version() == 0
     commit(ledger, published(tmp_path / "p1", seed=1))
     for _ in range(3):  # looks

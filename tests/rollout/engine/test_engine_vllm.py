@@ -13,10 +13,11 @@ import msgspec
 import psutil
 import pytest
 import torch
-from engine_kinds import VLLM_ARGUMENTS, engine_recipe, needs_vllm
+from engine_kinds import VLLM_ARGUMENTS, by_url, engine_recipe, needs_vllm
 from engine_models import make_model, make_requests, publish, reference_logprobs
 from test_engine_process import commit
 
+from quartet.access.token import run_token
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
 from quartet.errors import CheckpointError, EngineError, SetupError
@@ -79,7 +80,7 @@ async def test_the_engine_process_starts_it_follows_the_ledger_and_ends_it(tmp_p
     recipe = engine_recipe("vllm", vllm={"arguments": VLLM_ARGUMENTS})
     process = asyncio.create_task(run_engine(recipe, tmp_path, stop))
     await until(lambda: bool(ledger.module_url("engine")) or process.done())
-    engine = HttpEngine(lambda: ledger.module_url("engine"))
+    engine = HttpEngine(lambda: ledger.module_url("engine"), token=run_token(ledger.run_dir))
     assert set((await engine.generate(make_requests(1)[0])).versions) == {0}
     commit(ledger, str(publish(make_model("qwen3_tied", seed=1), tmp_path / "p1")))
     async with asyncio.timeout(60):
@@ -146,7 +147,7 @@ async def test_a_policy_with_a_biased_output_projection_is_served_faithfully(vll
     model = make_model("qwen3_tied_biased")
     policy = Policy(version=0, path=str(publish(model, tmp_path / "p0")), train_step=0)
     with pytest.raises(CheckpointError, match="model-impl"):
-        await open_vllm(engine_recipe("vllm", vllm={"url": vllm_url}), policy, tmp_path / "log")
+        await open_vllm(by_url(vllm_url), policy, tmp_path / "log")
     engine = await open_vllm(engine_recipe("vllm", vllm={"arguments": VLLM_ARGUMENTS}), policy, tmp_path / "log")
     try:
         load = await engine.load_policy(publish(make_model("qwen3_tied_biased", seed=1), tmp_path / "p1"), 1)
@@ -159,7 +160,7 @@ async def test_a_policy_with_a_biased_output_projection_is_served_faithfully(vll
 @pytest.mark.vllm
 @needs_vllm
 async def test_a_call_that_the_worker_refuses_leaves_it_alive(vllm_url: str, tmp_path: Path) -> None:
-    engine = await open_vllm(engine_recipe("vllm", vllm={"url": vllm_url}), first_policy(tmp_path), tmp_path / "log")
+    engine = await open_vllm(by_url(vllm_url), first_policy(tmp_path), tmp_path / "log")
     with pytest.raises(ServerRefusedError):
         await engine._command("/collective_rpc", {"method": "no_such_method", "args": []})
     assert (await engine.generate(make_requests(1)[0])).token_ids

@@ -20,7 +20,7 @@ from quartet.rollout.engine.router import Router
 from quartet.rollout.engine.server import serve
 from quartet.rollout.engine.torch_engine import TorchEngine
 from quartet.types import FinishReason, Sampling
-from tests.rollout.serving import serving
+from tests.rollout.serving import TOKEN, serving
 
 Builder = Callable[..., TorchEngine]
 
@@ -89,8 +89,8 @@ async def test_an_engine_that_dies_loses_no_request(engine_of: Builder) -> None:
 @asynccontextmanager
 async def served(engine: TorchEngine, port: int = 0) -> AsyncIterator[HttpEngine]:
     """A client of the engine; whoever leaves the block ends its server, as the engine's process does when told to."""
-    async with serve(engine, port=port) as url:
-        yield HttpEngine(lambda: url, deadline_seconds=0.2)
+    async with serve(engine, token=TOKEN, port=port) as url:
+        yield HttpEngine(lambda: url, token=TOKEN, deadline_seconds=0.2)
 
 
 def port_of(client: HttpEngine) -> int:

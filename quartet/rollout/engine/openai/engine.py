@@ -7,9 +7,7 @@ goes on with its prompt and the tokens it has, as AReaL does. So a token's versi
 
 import asyncio
 import logging
-import os
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ from quartet.rollout.engine.base import GenerateRequest, GenerateResult
 from quartet.rollout.engine.openai.stream import Partial, read_into
 from quartet.rollout.engine.partial import NOTHING
 from quartet.rollout.engine.remote.engine import Limits, RemoteEngine, first_card, model_limits
-from quartet.rollout.engine.remote.server import InferenceServer, ServerRefusedError
+from quartet.rollout.engine.remote.server import InferenceServer, ServerRefusedError, api_key
 from quartet.types import FinishReason, Policy, Sampling
 
 LOG = logging.getLogger(__name__)
@@ -34,7 +32,7 @@ async def open_openai(recipe: Recipe, policy: Policy, *, trains: bool) -> "OpenA
     `CheckpointError` when it serves other weights than the policy's."""
     knobs, trust = recipe.engine.openai, recipe.model.trust_remote_code
     limits = model_limits(Path(policy.path), recipe.engine, trust_remote_code=trust)
-    server = InferenceServer(knobs.url, api_key=_api_key(knobs.api_key_variable))
+    server = InferenceServer(knobs.url, api_key=api_key("engine.openai.api_key_variable", knobs.api_key_variable))
     try:
         began = trains and policy.version > 0
         card = await first_card(server, "engine.openai.url", model=knobs.model, waits=began)
@@ -195,11 +193,3 @@ class OpenAIEngine(RemoteEngine):
 
 def _length(request: GenerateRequest, partial: Partial) -> int:
     return len(request.prompt_ids) + len(partial.token_ids)
-
-
-def _api_key(variable: str) -> str:
-    if not variable:
-        return ""
-    with suppress(KeyError):
-        return os.environ[variable]
-    raise SetupError(f"engine.openai.api_key_variable: {variable} is not set", f"export {variable}=…")

@@ -1,5 +1,6 @@
 """HTTP calls to an inference server that somebody else wrote, and what all of them are asked."""
 
+import os
 from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
@@ -7,7 +8,8 @@ import aiohttp
 import msgspec
 from msgspec import Struct
 
-from quartet.errors import EngineError
+from quartet.access.token import bearer
+from quartet.errors import EngineError, SetupError
 
 MAX_ERROR_CHARACTERS = 500
 KEEP_ALIVE_SECONDS = 1.0
@@ -58,7 +60,7 @@ class InferenceServer:
         """Call it inside a running event loop."""
         self.url, self.model = url.rstrip("/"), ""
         self._session = aiohttp.ClientSession(
-            headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+            headers=bearer(api_key),
             # Of silence: a response may take as long as it goes on.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=timeout_seconds),
             # As many requests at once as the engine is asked for.
@@ -150,3 +152,13 @@ def _refuse_status(where: str, status: int, content: bytes) -> None:
     if status != 200:
         said = content.decode(errors="replace").strip()[:MAX_ERROR_CHARACTERS]
         raise ServerRefusedError(f"{where} answered {status}: {said}", status)
+
+
+def api_key(setting: str, variable: str) -> str:
+    """Return the key in an environment variable that `setting` of the recipe names; empty when it names none.
+
+    Raises `SetupError` when the variable is not set.
+    """
+    if variable and variable not in os.environ:
+        raise SetupError(f"{setting}: {variable} is not set", f"export {variable}=…")
+    return os.environ[variable] if variable else ""

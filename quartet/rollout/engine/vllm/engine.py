@@ -18,7 +18,7 @@ from quartet.errors import CheckpointError, EngineError, SetupError, WrongAnswer
 from quartet.rollout.engine.base import GenerateRequest, GenerateResult
 from quartet.rollout.engine.partial import NOTHING
 from quartet.rollout.engine.remote.engine import Limits, RemoteEngine, first_card, model_limits
-from quartet.rollout.engine.remote.server import InferenceServer, ServerRefusedError
+from quartet.rollout.engine.remote.server import InferenceServer, ServerRefusedError, api_key
 from quartet.rollout.engine.vllm.process import REQUIRED_ARGUMENTS, REQUIRED_ENVIRONMENT, VllmProcess, implementation
 from quartet.rollout.engine.vllm.response import Response
 from quartet.rollout.engine.vllm.wire import REQUEST_ID_PREFIX, ROUTE, StreamEvent, generate_body
@@ -35,10 +35,11 @@ async def open_vllm(recipe: Recipe, policy: Policy, log: Path) -> "VllmEngine":
     """
     limits = model_limits(Path(policy.path), recipe.engine, trust_remote_code=recipe.model.trust_remote_code)
     if recipe.engine.vllm.url:
-        server, process = InferenceServer(recipe.engine.vllm.url), None
+        key = api_key("engine.vllm.api_key_variable", recipe.engine.vllm.api_key_variable)
+        server, process = InferenceServer(recipe.engine.vllm.url, api_key=key), None
     else:
         process = VllmProcess(recipe, Path(policy.path), limits.max_context_tokens, log)
-        server = InferenceServer(process.url)
+        server = InferenceServer(process.url, api_key=process.api_key)
     try:
         if process is not None:
             await process.wait_until_up(server)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -16,12 +17,14 @@ from quartet.config import Recipe
 from quartet.errors import EngineError, SetupError
 from quartet.policy.load import weight_shapes
 from quartet.rollout.engine.remote.server import InferenceServer
+from quartet.rollout.engine.vllm.access import KEY_VARIABLE, RequireKey
 from quartet.rollout.engine.vllm.extension import QuartetExtension
 
 HOST = "127.0.0.1"
 POLL_SECONDS = 0.25
 STOP_SECONDS = 4.0
 EXTENSION = f"{QuartetExtension.__module__}.{QuartetExtension.__name__}"
+MIDDLEWARE = f"{RequireKey.__module__}.{RequireKey.__name__}"
 REQUIRED_ARGUMENTS = (
     "--enable-scale-out",  # the route with token ids and versions
     *("--logprobs-mode", "processed_logprobs"),  # of the distribution sampled from
@@ -38,6 +41,7 @@ class VllmProcess:
     def __init__(self, recipe: Recipe, folder: Path, max_context_tokens: int, log: Path) -> None:
         """Start a server with the policy in `folder`. It answers when `wait_until_up` returns."""
         self._log = log
+        self.api_key = secrets.token_urlsafe(32)
         self._timeout_seconds = recipe.engine.vllm.start_timeout_seconds
         port = _free_port()
         self.url = f"http://{HOST}:{port}"
@@ -45,7 +49,7 @@ class VllmProcess:
         self._path = tempfile.TemporaryDirectory(prefix="quartet-vllm-")
         (Path(self._path.name) / "quartet").symlink_to(Path(quartet.__file__).parent)
         log.parent.mkdir(parents=True, exist_ok=True)
-        environment = _environment(recipe, self._path.name)
+        environment = _environment(recipe, self._path.name) | {KEY_VARIABLE: self.api_key}
         with log.open("ab") as output:
             self._process = _start(_command(recipe, folder, max_context_tokens, port), output, environment)
 
@@ -99,6 +103,7 @@ def _command(recipe: Recipe, folder: Path, max_context_tokens: int, port: int) -
         *implementation(folder),
         *("--dtype", engine.dtype, "--max-model-len", str(max_context_tokens), "--max-num-seqs", str(engine.max_slots)),
         *REQUIRED_ARGUMENTS,
+        *("--middleware", MIDDLEWARE),
         "--enable-prefix-caching" if engine.prefix_cache_megabytes else "--no-enable-prefix-caching",
         *(["--trust-remote-code"] if recipe.model.trust_remote_code else []),
         *engine.vllm.arguments,

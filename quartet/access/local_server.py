@@ -1,0 +1,90 @@
+"""An aiohttp application on a port of this machine, for the programs of one run."""
+
+import asyncio
+import os
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from quartet.access.rules import Refusal, refuse_client
+from quartet.errors import SetupError
+
+HOST = "127.0.0.1"
+ACCEPT_BACKLOG = 128
+MAX_PENDING_CONNECTIONS = 256
+"""Connections without an admitted request. Must exceed `ACCEPT_BACKLOG`, so that a connection that is closed for a
+newer one has begun, and be well below 1,024, the usual limit of open files."""
+REQUEST_TIMEOUT_SECONDS = 10.0
+"""A connection is closed unless its first admitted request has arrived by then."""
+
+
+class LocalServer:
+    """Answers requests that `refuse_client` lets pass; closes connections that bring none.
+
+    aiohttp limits neither the number of connections nor the time of a request's headers.
+    """
+
+    def __init__(self, app: web.Application, *, token: str, name: str, port_setting: str) -> None:
+        """`name` and `port_setting` are for the error of a port in use."""
+        app.middlewares.insert(0, self._guard)
+        self._token, self._name, self._port_setting = token, name, port_setting
+        # A handler is cancelled when its client closes the connection, also while it waits.
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
+        self._listener: asyncio.Server | None = None
+        self._pending: dict[web.RequestHandler, asyncio.TimerHandle] = {}
+
+    async def start(self, port: int = 0) -> str:
+        """Listen; port 0 takes a free one. Return the URL. Raises `SetupError` when the port cannot be had."""
+        await self._runner.setup()
+        try:
+            self._listener = await asyncio.get_running_loop().create_server(
+                self._new_connection, HOST, port, backlog=ACCEPT_BACKLOG
+            )
+        except OSError as error:
+            await self._runner.cleanup()
+            raise SetupError(
+                f"{self._name} cannot listen on {HOST}:{port}: {os.strerror(error.errno or 0)}",
+                f"set {self._port_setting} to a free port, or to 0 to have one picked",
+            ) from error
+        return f"http://{HOST}:{self._listener.sockets[0].getsockname()[1]}"
+
+    async def stop(self) -> None:
+        """Close all connections. Safe to call twice, and before `start`."""
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self._pending):
+            self._close(connection)
+        await self._runner.cleanup()
+
+    def _new_connection(self) -> web.RequestHandler:
+        """Make room by closing the connection that has been pending longest."""
+        assert self._runner.server is not None
+        if len(self._pending) >= MAX_PENDING_CONNECTIONS:
+            self._close(next(iter(self._pending)))
+        connection = self._runner.server()
+        timer = asyncio.get_running_loop().call_later(REQUEST_TIMEOUT_SECONDS, self._close, connection)
+        self._pending[connection] = timer
+        return connection
+
+    def _admit(self, connection: web.RequestHandler) -> None:
+        if timer := self._pending.pop(connection, None):
+            timer.cancel()
+
+    def _close(self, connection: web.RequestHandler) -> None:
+        self._admit(connection)
+        connection.force_close()
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if refusal := refuse_client(request.method, request.headers, self._token):
+            return _refused(refusal)
+        self._admit(request.protocol)
+        return await handler(request)
+
+
+def _refused(refusal: Refusal) -> web.Response:
+    """Answer in the shape of an OpenAI server's errors, and close the connection: its body is not read."""
+    error = {"message": refusal.message, "type": "refused", "code": refusal.status}
+    response = web.json_response({"error": error}, status=refusal.status)
+    response.force_close()
+    return response

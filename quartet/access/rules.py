@@ -1,0 +1,76 @@
+"""Rules for requests to Quartet's HTTP servers.
+
+Uses the standard library only: the rules are also imported into vLLM's server process.
+"""
+
+import hmac
+from collections.abc import Mapping
+from ipaddress import ip_address
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+BODY_METHODS = ("POST", "PUT", "PATCH")
+
+
+class Refusal(NamedTuple):
+    """Answer to a request that may not pass."""
+
+    status: int
+    message: str
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether `host`, a name or an address, is reached from this machine only."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def host_name(header: str) -> str:
+    """Return the name in a Host header, without its port."""
+    if header.startswith("["):
+        return header.partition("]")[0] + "]"
+    return header.partition(":")[0].lower()
+
+
+def is_token(given: str, token: str) -> bool:
+    """Compare in a time that does not depend on where the two differ."""
+    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), token.encode())
+
+
+def refuse_foreign_host(headers: Mapping[str, str]) -> Refusal | None:
+    """Refuse a name that is not of this machine.
+
+    A web page whose own name was pointed at 127.0.0.1 (DNS rebinding) sends that name.
+    """
+    host = host_name(headers.get("host", ""))
+    return None if is_loopback(host) else Refusal(403, f"this server is not {host!r}: ask for 127.0.0.1 or localhost")
+
+
+def refuse_foreign_origin(headers: Mapping[str, str]) -> Refusal | None:
+    """Refuse a request that a browser sends for a page of another server."""
+    origin = headers.get("origin")
+    if origin is None:
+        return None
+    try:
+        own = urlsplit(origin).netloc.lower() == headers.get("host", "").lower() != ""
+    except ValueError:  # an address in broken brackets
+        own = False
+    return None if own else Refusal(403, f"requests from pages of {origin!r} are not answered")
+
+
+def refuse_client(method: str, headers: Mapping[str, str], token: str) -> Refusal | None:
+    """Refuse all requests to a run's server but those of this run's own programs on this machine.
+
+    `headers` is case-insensitive.
+    """
+    if refusal := refuse_foreign_host(headers) or refuse_foreign_origin(headers):
+        return refusal
+    scheme, _, given = headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not is_token(given.strip(), token):
+        return Refusal(401, "send the run's token, from the file `token` of its folder: `Authorization: Bearer TOKEN`")
+    content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if method in BODY_METHODS and content_type != "application/json":
+        return Refusal(415, f"send `Content-Type: application/json`, not {content_type!r}")
+    return None
