@@ -80,25 +80,29 @@ class Done(Struct, frozen=True, tag=True):
 
 Action = Click | Type | Key | Select | Scroll | Drag | Done
 
-_ELEMENT = r"[^\[\]]*\[\s*\d+\s*\]"
-_POINT = r"\(?\s*\d+\s*,\s*\d+\s*\)?"
+MAX_LABEL_CHARACTERS = 1_000
+"""Every clause of a line is tried, so what a clause reads before it fails must be bounded: a response is up to
+`rollout.max_tokens` long. For the same reason no repetition below gives back what it has matched (`*+`, `++`)."""
+
+_ELEMENT = rf"[^\[\]]{{0,{MAX_LABEL_CHARACTERS}}}+\[\s*+\d++\s*+\]"
+_POINT = r"\(?+\s*+\d++\s*+,\s*+\d++\s*+\)?+"
 _TARGET = rf"(?:{_ELEMENT}|{_POINT})"
-_QUOTED = r"(?:[\"“”'].*)"
-_END = r"[\s.`*]*"
+_BEFORE_QUOTE = r"(?=[\"“”'])"
+_END = r"[\s.`*]*+$"
 _PATTERNS = {
-    name: re.compile(pattern + "$", re.IGNORECASE | re.DOTALL)
+    name: re.compile(pattern, re.IGNORECASE | re.DOTALL)
     for name, pattern in {
-        "click": rf"click\s*({_TARGET}){_END}",
-        "type": rf"type\s*({_ELEMENT})\s*({_QUOTED})",
-        "select": rf"select\s*({_ELEMENT})\s*({_QUOTED})",
-        "key": rf"(?:key|press)\s+(\S+?){_END}",
-        "scroll": rf"scroll\s+(up|down){_END}",
-        "drag": rf"drag\s*({_TARGET})\s*(?:to|->)\s*({_TARGET}){_END}",
+        "click": rf"click\s*+({_TARGET}){_END}",
+        "type": rf"type\s*+({_ELEMENT})\s*+{_BEFORE_QUOTE}",
+        "select": rf"select\s*+({_ELEMENT})\s*+{_BEFORE_QUOTE}",
+        "key": rf"(?:key|press)\s++(\S++){_END}",
+        "scroll": rf"scroll\s++(up|down){_END}",
+        "drag": rf"drag\s*+({_TARGET})\s*+(?:to|->)\s*+({_TARGET}){_END}",
         "done": rf"done{_END}",
     }.items()
 }
-_LEADING_NOISE = re.compile(r"^(?:[^\w(\[]|\d+[.)])*")
-_CLAUSE_START = re.compile(r"(?:[.:;,!?]\s*|->|=>)\s*(?=[A-Za-z])")
+_LEADING_NOISE = re.compile(r"(?:[^\w(\[]|\d++[.)])*+")
+_CLAUSE_START = re.compile(r"(?:[.:;,!?]|->|=>)\s*+(?=[A-Za-z])")
 _CLOSING = {'"': '"”', "“": '”"', "”": '”"', "'": "'’"}
 """The quotes that may close each opening quote, the likeliest first."""
 
@@ -110,9 +114,10 @@ def parse_action(text: str) -> Action:
     """
     problem = ActionError("not an action")
     for line in reversed(text.split("\n")):
-        for candidate in _candidates(line):
+        line = line.strip(" \t\r")
+        for start in _clauses(line):
             try:
-                action = _parse(candidate)
+                action = _parse(line, start)
             except ActionError as error:
                 problem = error
                 continue
@@ -140,35 +145,37 @@ def format_action(action: Action) -> str:
             return "done"
 
 
-def _candidates(line: str) -> Iterator[str]:
-    """The line without list marks, then every later clause of it: a thought may stand before the action."""
-    line = _LEADING_NOISE.sub("", line.strip(" \t\r"))
-    yield line
-    for match in _CLAUSE_START.finditer(line):
-        yield line[match.end() :]
+def _clauses(line: str) -> Iterator[int]:
+    """Where the line begins after its list marks, then where each later clause does: a thought may stand before the
+    action."""
+    start = _LEADING_NOISE.match(line)
+    assert start is not None  # it matches nothing, too
+    yield start.end()
+    for match in _CLAUSE_START.finditer(line, start.end()):
+        yield match.end()
 
 
-def _parse(line: str) -> Action | None:
+def _parse(line: str, start: int) -> Action | None:
     for verb, pattern in _PATTERNS.items():
-        if match := pattern.match(line):
-            return _build(verb, match.groups())
+        if match := pattern.match(line, start):
+            return _build(verb, match)
     return None
 
 
-def _build(verb: str, parts: tuple[str, ...]) -> Action:
+def _build(verb: str, match: re.Match[str]) -> Action:
     match verb:
         case "click":
-            return Click(_target(parts[0]))
+            return Click(_target(match[1]))
         case "type":
-            return Type(_element(parts[0]), _unquote(parts[1]))
+            return Type(_element(match[1]), _unquote(match.string[match.end() :]))
         case "select":
-            return Select(_element(parts[0]), _unquote(parts[1]))
+            return Select(_element(match[1]), _unquote(match.string[match.end() :]))
         case "key":
-            return Key(_keys(parts[0]))
+            return Key(_keys(match[1]))
         case "scroll":
-            return Scroll("up" if parts[0].lower() == "up" else "down")
+            return Scroll("up" if match[1].lower() == "up" else "down")
         case "drag":
-            return Drag(_target(parts[0]), _target(parts[1]))
+            return Drag(_target(match[1]), _target(match[2]))
         case _:
             return Done()
 
@@ -192,9 +199,10 @@ def _number(digits: str) -> int:
 
 
 def _keys(text: str) -> str:
-    keys = canonical_keys(text)
+    name = text[0] + text[1:].rstrip(".`*")  # a sentence may end behind it
+    keys = canonical_keys(name)
     if keys is None:
-        raise ActionError(f"no key {text[:20]}")
+        raise ActionError(f"no key {name[:20]}")
     return keys
 
 

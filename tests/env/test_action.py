@@ -113,3 +113,31 @@ def test_keys_and_their_modifiers() -> None:
     stroke, bits = strokes("Control+Shift+End")
     assert (stroke.virtual_key, bits) == (35, 2 | 8)
     assert strokes("Control+Space")[0].text == " "
+
+
+@pytest.mark.parametrize(
+    "begin, repeated, end",
+    [
+        ("key ", ".", "x"),
+        ("x", ".", ""),
+        ("done", ".", "x"),
+        ("", "x.", ""),
+        ("", "done.", "x"),
+        ("", "click a.", ""),
+        ("", "click a. [", ""),
+        ("", "drag [1] to b.", ""),
+        ("", "key a.", "x"),
+        ("", 'type [9999999] "a.', ""),
+        ("", "press hyper.", "x"),
+        ("x.", " ", "1"),
+        ("click", " ", "x"),
+        ("click 1,1", " ", "x"),
+        ("click [1", "1", ""),
+        ("", "1", ""),
+        ("", "click [x]\n", ""),
+    ],
+)
+def test_a_long_response_is_read_in_linear_time(begin, repeated, end):
+    """What the grammar does per character is bounded: with quadratic work these would take many minutes."""
+    with pytest.raises(ActionError):
+        parse_action(begin + repeated * (300_000 // len(repeated)) + end)
