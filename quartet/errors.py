@@ -84,6 +84,12 @@ class StarvedError(QuartetError):
     exit_code = 3
 
 
+class UntrainableError(QuartetError):
+    """The train steps of several batches in a row failed: the cause is not in their data."""
+
+    exit_code = 6
+
+
 class InterruptedByUser(QuartetError):  # noqa: N818  (it is no fault)
     """Ctrl-C, SIGTERM or `quartet stop`."""
 
@@ -104,6 +110,7 @@ EXIT_CODES = {
     3: "starved: there was nothing to train",
     4: "the machine lacks something",
     5: "the ledger's server does not answer",
+    6: "no batch could be trained; the message says why",
     130: "stopped by the user",
 }
 """What a command ends with, and what that means."""

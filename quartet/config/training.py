@@ -34,6 +34,11 @@ class Train(Section):
     """Decay of AdamW's second moment."""
     max_grad_norm: PositiveFloat = 1.0
     """Gradients are clipped to this global norm."""
+    max_batch_attempts: Positive = 2
+    """A batch whose train step fails this often is given up. The groups of it that fail by themselves are dropped with
+    the reason `quarantined`, or all of them when none does; the run goes on."""
+    max_quarantined_batches: Positive = 3
+    """With this many batches given up and no train step between them the run stops with the error (exit code 6)."""
     train_steps_per_checkpoint: Positive = 1
     """Optimizer state is written every this many train steps; policies are published at every step."""
     max_train_steps: Positive = 1000

@@ -55,6 +55,7 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
     4: (
         "ALTER TABLE groups ADD COLUMN leased_at FLOAT",
         "UPDATE groups SET leased_at = created_at",
+        "ALTER TABLE groups ADD COLUMN failures INTEGER NOT NULL DEFAULT 0",
     ),
 }
 """SQL that turns a ledger of this version into the next one."""

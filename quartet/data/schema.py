@@ -110,6 +110,7 @@ groups = Table(
     Column("oldest_version", Integer),  # of all tokens of its countable members; before the verdict a lower bound
     Column("newest_version", Integer),
     Column("batch_id", ForeignKey("batches.id")),
+    Column("failures", Integer, nullable=False, server_default="0"),  # train steps in a row that failed with it
     Column("created_at", Float, nullable=False),
     Column("leased_at", Float),  # first lease of one of its rollouts; None while all are queued
     Column("closed_at", Float),
@@ -240,7 +241,7 @@ pool = Table(
     Column("id", Integer, primary_key=True),
     Column("task_key", Text, nullable=False),
     Column("rollout_id", ForeignKey("rollouts.id"), nullable=False),
-    Column("outdated", Boolean, nullable=False, default=False),  # newer successes of the task took its place
+    Column("outdated", Boolean, nullable=False, default=False),  # newer successes took its place, or it spoilt a batch
     Index("pool_by_task", "task_key", "outdated", "id"),
 )
 

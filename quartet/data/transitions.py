@@ -25,7 +25,7 @@ TRANSITIONS: dict[str, dict[tuple[StrEnum, StrEnum], str]] = {
         (GroupState.CLOSED, GroupState.TRAINABLE): "the filters let it pass",
         (GroupState.CLOSED, GroupState.DROPPED): "a filter's reason",
         (GroupState.TRAINABLE, GroupState.CLAIMED): "a trainer claims a batch",
-        (GroupState.TRAINABLE, GroupState.DROPPED): "over lag, or damaged",
+        (GroupState.TRAINABLE, GroupState.DROPPED): "over lag, damaged, or quarantined",
         (GroupState.CLAIMED, GroupState.TRAINED): "the batch is committed",
         (GroupState.CLAIMED, GroupState.TRAINABLE): "the batch is released",
         (GroupState.TRAINED, GroupState.TRAINABLE): "rolled back to a checkpoint",

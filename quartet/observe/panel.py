@@ -23,7 +23,7 @@ def panel(status: RunStatus, alarms: Sequence[Alarm] = ()) -> Panel:
     parts: list[RenderableType] = [_numbers(status), Text()]
     if status.progress:
         parts = [progress_line(status.progress), Text(), *parts]
-    parts.append(modules_table(status))
+    parts += [*_quarantined(status), modules_table(status)]
     if alarms:
         parts += [Text(), alarms_table(alarms)]
     return _framed(status, status.phase, parts)
@@ -34,7 +34,9 @@ def resting_panel(status: RunStatus, run: str = "RUN") -> Panel:
     ended = f"ended: {status.stop_reason}" if status.stop_reason else f"interrupted while {status.phase}"
     resume = resume_command(run, status.stop_reason or "", status.train_step)
     advice = "go on, after a limit with a higher one:"
-    return _framed(status, "not running", [_reached(status), Text(), Text(f"{ended}\n{advice}\n  {resume}")])
+    return _framed(
+        status, "not running", [_reached(status), Text(), *_quarantined(status), Text(f"{ended}\n{advice}\n  {resume}")]
+    )
 
 
 def plain_line(status: RunStatus) -> str:
@@ -131,6 +133,14 @@ def _reached(status: RunStatus) -> Table:
         _pair("mean lag", decimal(status.mean_lag)),
     )
     return table
+
+
+def _quarantined(status: RunStatus) -> list[RenderableType]:
+    if not status.quarantined_groups:
+        return []
+    return [
+        Text(f"groups quarantined, since the train steps with them failed: {status.quarantined_groups}\n", style="red")
+    ]
 
 
 def _roughly(seconds: float) -> str:

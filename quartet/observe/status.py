@@ -56,6 +56,8 @@ class RunStatus(Struct, frozen=True, kw_only=True):
     """Training groups on their way, by state."""
     modules: list[ModuleStatus]
     stop_reason: str
+    quarantined_groups: int = 0
+    """Since the run began: dropped because the train steps with them failed."""
     progress: RunProgress | None = None
     """Of the phase; None at rest, and where the recipe is not known."""
 
@@ -115,6 +117,7 @@ class StatusReader:
             prompt_tokens_per_second=rates.prompt_tokens_per_second,
             rollouts=queue.rollouts,
             groups=queue.groups,
+            quarantined_groups=ledger.quarantined_groups(),
             modules=self._modules(phase, now),
             stop_reason=ledger.stop_reason() or "",
             progress=run_progress(self.recipe, ledger, phase, train_step) if self.recipe else None,

@@ -15,7 +15,14 @@ from quartet.config import Recipe
 from quartet.data.ledger import Ledger
 from quartet.data.phase import STARTING
 from quartet.data.rows import ModuleRow
-from quartet.errors import ConfigError, InterruptedByUser, LedgerUnreachableError, QuartetError, SetupError
+from quartet.errors import (
+    ConfigError,
+    InterruptedByUser,
+    LedgerUnreachableError,
+    QuartetError,
+    SetupError,
+    UntrainableError,
+)
 from quartet.observe.status import GIVEN_UP
 from quartet.runtime.process import ModuleProcess
 
@@ -30,7 +37,7 @@ SINK_STOP_SECONDS = 1.5
 TICK_SECONDS = 0.2
 LEDGER_PATIENCE_SECONDS = 60.0
 """How long the ledger's server may be away before the run ends; modules that it leaves behind end, and start again."""
-_FINAL = {error.exit_code: error for error in (ConfigError, SetupError)}
+_FINAL = {error.exit_code: error for error in (ConfigError, SetupError, UntrainableError)}
 """What a module says by its exit code that another start would only say again."""
 
 

@@ -100,6 +100,11 @@ class Learner:
             metrics["effective_sample_fraction"] = metrics["importance_mean"] ** 2 / second_moment
         return metrics
 
+    def rehearse(self, plan: Plan, progress: Callable[[], None]) -> None:
+        """Compute every loss and gradient of a plan and take no step. Raises like `update`."""
+        for minibatch in plan:
+            self._gradient(minibatch, progress, None)
+
     @torch.no_grad()
     def entropies(self, branches: Sequence[Branch], progress: Callable[[], None]) -> list[np.ndarray]:
         """Per branch the entropy of each of its trained tokens, in nats, under the weights before the train step."""
@@ -139,6 +144,17 @@ class Learner:
     def _optimizer_step(
         self, minibatch: Sequence[Microbatch], progress: Callable[[], None], witness: Witness | None
     ) -> dict[str, float]:
+        metrics = self._gradient(minibatch, progress, witness)
+        self.optimizer_step += 1
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._learning_rate()
+        self.optimizer.step()
+        return {**metrics, "learning_rate": self._learning_rate()}
+
+    def _gradient(
+        self, minibatch: Sequence[Microbatch], progress: Callable[[], None], witness: Witness | None
+    ) -> dict[str, float]:
+        """Leave the clipped gradient of a minibatch in the parameters. Raises `NonFiniteError`."""
         self.optimizer.zero_grad(set_to_none=True)
         totals: Counter[str] = Counter()
         for microbatch in minibatch:
@@ -152,11 +168,7 @@ class Learner:
                 f"optimizer step {self.optimizer_step + 1}: loss {totals['loss']}, gradient norm {grad_norm}",
                 "lower train.learning_rate or loss.importance_cap, or look at the batch's rewards and log-probs",
             )
-        self.optimizer_step += 1
-        for group in self.optimizer.param_groups:
-            group["lr"] = self._learning_rate()
-        self.optimizer.step()
-        return {**totals, "gradient_norm": grad_norm, "learning_rate": self._learning_rate()}
+        return {**totals, "gradient_norm": grad_norm}
 
     def _backward(self, microbatch: Microbatch, witness: Witness | None = None) -> dict[str, float]:
         """Add one microbatch's gradient; its loss and metrics are parts of the minibatch's sums."""

@@ -5,15 +5,18 @@ crash, the audit when it trains a run again.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from quartet.config import Recipe
 from quartet.train.advantage.base import Advantage
 from quartet.train.packing import PackedBatch, pack_batch
-from quartet.train.step import Learner, Witness
+from quartet.train.step import Learner, Plan, Witness
 from quartet.train.turn_selection import high_entropy_turns
 from quartet.types import Batch
+
+Phases = Callable[[str], AbstractContextManager[None]]
+"""Wraps each phase of a train step by its name."""
 
 
 def train_batch(
@@ -23,14 +26,30 @@ def train_batch(
     advantage: Advantage,
     *,
     progress: Callable[[], None],
-    phases: Callable[[str], AbstractContextManager[None]],
+    phases: Phases,
     witness: Witness | None = None,
 ) -> tuple[PackedBatch, dict[str, float]]:
     """Train the learner on a batch; returns what was trained and the metrics of `Learner.update`.
 
-    `progress` is called between microbatches; `phases` wraps each phase by its name; `witness` sees the values of the
-    tokens. Raises `NonFiniteError`.
+    `progress` is called between microbatches; `witness` sees the values of the tokens. Raises `NonFiniteError`.
     """
+    packed, plan = _prepare(batch, learner, recipe, advantage, progress, phases)
+    with phases("update"):
+        metrics = learner.update(plan, progress, witness)
+    return packed, metrics
+
+
+def rehearse(
+    batch: Batch, learner: Learner, recipe: Recipe, advantage: Advantage, progress: Callable[[], None]
+) -> None:
+    """Compute all that `train_batch` computes before its first optimizer step, and change nothing. Raises like it."""
+    _, plan = _prepare(batch, learner, recipe, advantage, progress, lambda phase: nullcontext())
+    learner.rehearse(plan, progress)
+
+
+def _prepare(
+    batch: Batch, learner: Learner, recipe: Recipe, advantage: Advantage, progress: Callable[[], None], phases: Phases
+) -> tuple[PackedBatch, Plan]:
     with phases("pack"):
         packed = pack_batch(batch, advantage, recipe.admission.max_lag)
     if percentile := recipe.train.min_turn_entropy_percentile:
@@ -40,7 +59,4 @@ def train_batch(
             chosen = high_entropy_turns(packed.branches, entropies, percentile, spare_replayed=spare)
             packed = replace(packed, branches=chosen)
     with phases("old_logprobs"):
-        plan = learner.plan(packed.branches, batch.train_step, progress)
-    with phases("update"):
-        metrics = learner.update(plan, progress, witness)
-    return packed, metrics
+        return packed, learner.plan(packed.branches, batch.train_step, progress)

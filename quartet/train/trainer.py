@@ -15,7 +15,7 @@ from quartet.config import Recipe
 from quartet.data.checkpoints import RecoveryPoint, checkpoint_folder
 from quartet.data.ledger import Ledger
 from quartet.data.ledger.policies import POLICIES
-from quartet.errors import LeaseLostError, LedgerError, QuartetError
+from quartet.errors import LeaseLostError, LedgerError
 from quartet.observe.presence import Presence
 from quartet.observe.receipts import TrainerReceipts
 from quartet.observe.record import Recorder
@@ -29,7 +29,8 @@ from quartet.train.metrics import PhaseTimer, batch_metrics
 from quartet.train.packing import PackedBatch
 from quartet.train.publish import policy_folder, prune_attempts, publish_policy
 from quartet.train.recover import roll_back_to_whole
-from quartet.train.step import Learner, NonFiniteError
+from quartet.train.setback import FailedStepError, Setback, arithmetic_of
+from quartet.train.step import Learner
 from quartet.train.token_record import TokenRecord
 from quartet.train.train_batch import train_batch
 from quartet.types import Batch
@@ -52,6 +53,7 @@ class Trainer:
         if recipe.loss.kl_coefficient > 0:
             reference = load_policy(recipe.model.path, trust_remote_code=remote_code).model
         self.learner = Learner(self.model, recipe, reference)
+        self._setback = Setback(recipe, ledger, self.learner, self._advantage, presence)
         self._receipts = TrainerReceipts(
             run_dir, lambda: weights_digest(dict(self.model.named_parameters())), enabled=recipe.runtime.receipts
         )
@@ -76,7 +78,7 @@ class Trainer:
     def train_one(self) -> bool:
         """One train step, or False when the ledger has no batch for us yet.
 
-        Raises `NonFiniteError` with the batch released and the weights restored.
+        A step that fails leaves the weights as they were; `Setback` says what becomes of its batch.
         """
         start = time.time()
         batch = self._claim()
@@ -86,15 +88,18 @@ class Trainer:
         phases.passed("claim", start)
         phases.seconds["held_back_seconds"] = self.wait.end()
         self.presence.working("training")
+        steps_before = self.learner.optimizer_step
         try:
             with self.recorder.span("train_step", trace=phases.trace):
                 self._train(batch, phases)
-        except NonFiniteError as error:
-            self._give_up(batch, error)
-            where = f"train step {batch.train_step}, batch {batch.batch_id}, policy version {batch.start_version}"
-            raise NonFiniteError(f"{where}, {error.what}", error.advice) from error
+        except FailedStepError as error:
+            self._setback.settle(batch, error, lambda: self._undo(steps_before))
         except LeaseLostError as error:  # we were stopped for too long; the batch is somebody else's now
-            self._give_up(batch, error)
+            self.ledger.release_batch(batch)
+            self.ledger.event(
+                "train_step_failed", train_step=batch.train_step, batch_id=batch.batch_id, error=error.what
+            )
+            self._undo(steps_before)
         self.wait.begin()
         return True
 
@@ -159,15 +164,16 @@ class Trainer:
             self._progress(batch)
 
         budget, tokens = self.recipe.disk.max_token_values_megabytes, TokenRecord(batch)
-        packed, metrics = train_batch(
-            batch,
-            self.learner,
-            self.recipe,
-            self._advantage,
-            progress=progress,
-            phases=phases,
-            witness=tokens.see if budget else None,
-        )
+        with arithmetic_of(batch):
+            packed, metrics = train_batch(
+                batch,
+                self.learner,
+                self.recipe,
+                self._advantage,
+                progress=progress,
+                phases=phases,
+                witness=tokens.see if budget else None,
+            )
         with phases("publish"):
             try:
                 path = self._publish(batch, packed)
@@ -197,14 +203,13 @@ class Trainer:
             save_checkpoint(folder, self.learner, batch.train_step)
         return path
 
-    def _give_up(self, batch: Batch, error: QuartetError) -> None:
-        """Leave no trace of a step that failed, and say that it did. Raises `LedgerError` when another trainer went on
-        meanwhile: to restore here could roll its steps back."""
-        self.ledger.release_batch(batch)
-        self.ledger.event("train_step_failed", train_step=batch.train_step, batch_id=batch.batch_id, error=error.what)
+    def _undo(self, steps_before: int) -> None:
+        """Leave no trace of a step that failed. Raises `LedgerError` when another trainer went on meanwhile: to restore
+        here could roll its steps back."""
         if (newest := self.ledger.latest_policy().version) != self.version:
             raise self._succeeded(newest)
-        self.restore()
+        if self.learner.optimizer_step != steps_before:
+            self.restore()
 
 
 async def run_trainer(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None:

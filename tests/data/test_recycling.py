@@ -132,6 +132,7 @@ def test_a_ledger_of_schema_version_3_is_upgraded(ledger, clock):
         for table, column in (
             ("groups", "enough"),
             ("groups", "leased_at"),
+            ("groups", "failures"),
             ("rollouts", "recycled"),
             ("rollouts", "partial"),
         ):

@@ -24,6 +24,7 @@ from quartet.data.ledger.fates import Fates
 from quartet.data.ledger.held_out import HeldOut
 from quartet.data.ledger.modules import Modules
 from quartet.data.ledger.overview import CurrentState
+from quartet.data.ledger.quarantine import Quarantine
 from quartet.data.ledger.recent import Recent
 from quartet.data.ledger.recycling import Recycling
 from quartet.data.ledger.statistics import Statistics
@@ -42,6 +43,7 @@ class Ledger(
     Recycling,
     HeldOut,
     Claims,
+    Quarantine,
     Modules,
     CurrentState,
     Statistics,

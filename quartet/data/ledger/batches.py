@@ -53,7 +53,7 @@ class Batches(Members, Policies):
     def release_batch(self, batch: Batch) -> None:
         """Give a batch back untrained: its groups are trainable again. A batch that is already lost is fine."""
         with self._database.write() as connection:
-            self._release(connection, _held(batch))
+            self._release_batch(connection, batch)
 
     def expire_batches(self) -> int:
         """Release the batches whose lease ended; returns how many."""
@@ -100,6 +100,9 @@ class Batches(Members, Policies):
                 self._event(connection, "rolled_back", to_train_step=train_step, train_steps=len(ids))
         self.doorbells.ring("engine", "manager")
         return len(ids)
+
+    def _release_batch(self, connection: Connection, batch: Batch) -> None:
+        self._release(connection, _held(batch))
 
     def _release(self, connection: Connection, condition: sa.ColumnElement[bool]) -> int:
         rows = connection.execute(sa.select(batches).where(condition)).all()

@@ -8,7 +8,7 @@ from quartet.data.ledger import Ledger
 from quartet.observe.alarms.facts import Alarm, Facts, read_facts
 from quartet.observe.alarms.modules import died, refused, silent, starving
 from quartet.observe.alarms.numbers import disk, numerics
-from quartet.observe.alarms.rollouts import cut_off, dropped, infrastructure
+from quartet.observe.alarms.rollouts import cut_off, dropped, infrastructure, quarantined
 from quartet.observe.status import RunStatus
 
 __all__ = ["RULES", "Alarm", "Facts", "read_alarms"]
@@ -21,6 +21,7 @@ RULES: tuple[Callable[[Facts], Iterator[Alarm]], ...] = (
     infrastructure,
     cut_off,
     dropped,
+    quarantined,
     numerics,
     disk,
 )

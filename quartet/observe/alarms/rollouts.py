@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from quartet.data.filter.base import EQUAL_REWARDS
+from quartet.data.ledger.quarantine import QUARANTINED
 from quartet.observe.alarms.facts import Alarm, Facts
 
 MANY = 20
@@ -58,6 +59,19 @@ def dropped(facts: Facts) -> Iterator[Alarm]:
             )
 
 
+def quarantined(facts: Facts) -> Iterator[Alarm]:
+    """Train steps failed again and again with the same groups."""
+    records = [event.fields for event in facts.events if event.kind == "batch_quarantined"]
+    if records:
+        count = sum(len(record["groups"]) for record in records)
+        yield Alarm(
+            kind="quarantined",
+            what=f"{count} groups were given up in ten minutes; the last: {records[0]['error']}",
+            advice="their records stay in the ledger: see the event batch_quarantined, and logs/trainer.jsonl for the "
+            "traceback; a success that was imported may be the cause",
+        )
+
+
 _OTHER_TASKS = "take control.sampler = 'contrast', other env.families"
 _REMEDIES = {
     EQUAL_REWARDS: f"tasks are too easy or too hard for the policy: {_OTHER_TASKS}, more control.rollouts_per_group, "
@@ -69,6 +83,7 @@ _REMEDIES = {
     "overlong": "raise rollout.max_turns, rollout.max_tokens or filter.overlong.max_response_tokens",
     "too_few_countable": "see how rollouts end, or lower admission.min_rollouts_per_group",
     "over_lag": "raise admission.max_lag, or let admission run less far ahead of the trainer",
+    QUARANTINED: "train steps with them fail: logs/trainer.jsonl has the traceback",
     "damaged": "stored records cannot be read: `quartet ledger check` names them; look at the disk",
 }
 """By the reason of a drop."""

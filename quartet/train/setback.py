@@ -1,0 +1,96 @@
+"""What becomes of a batch whose train step failed: another attempt, then quarantine, and in the end the end of the run.
+
+A batch is tried `train.max_batch_attempts` times. Then each of its groups is computed by itself, without a step of the
+optimizer: those that fail are dropped for good, and all of them when none does. A fault that is no fault of the data
+meets every batch: after `train.max_quarantined_batches` without a train step between them the run ends with the error.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from msgspec.structs import replace
+
+from quartet.config import Recipe
+from quartet.data.ledger import Ledger
+from quartet.errors import LedgerError, QuartetError, SetupError, UntrainableError
+from quartet.observe.presence import Presence
+from quartet.train.advantage.base import Advantage
+from quartet.train.step import Learner
+from quartet.train.train_batch import rehearse
+from quartet.types import Batch
+
+LOG = logging.getLogger(__name__)
+LONGEST_ERROR = 1000
+"""Characters of an error in the ledger; the trainer's log has all of it."""
+
+
+class FailedStepError(QuartetError):
+    """The arithmetic of a train step failed. `__cause__` is why."""
+
+
+@contextmanager
+def arithmetic_of(batch: Batch) -> Iterator[None]:
+    """Raise what goes wrong with a batch as `FailedStepError`, which names the train step and the error.
+
+    An error of the ledger or of the machine says nothing about the batch and is raised as it is.
+    """
+    where = f"train step {batch.train_step}, batch {batch.batch_id}, policy version {batch.start_version}"
+    try:
+        yield
+    except (LedgerError, SetupError):
+        raise
+    except QuartetError as error:
+        raise FailedStepError(f"{where}, {error.what}", error.advice) from error
+    except Exception as error:
+        # The one broad except of the trainer: whatever a batch does to the arithmetic, an index out of range or too
+        # little memory, must end neither the run nor every resume.
+        raise FailedStepError(f"{where}, {type(error).__name__}: {str(error)[:LONGEST_ERROR]}") from error
+
+
+class Setback:
+    """Settles failed train steps."""
+
+    def __init__(
+        self, recipe: Recipe, ledger: Ledger, learner: Learner, advantage: Advantage, presence: Presence
+    ) -> None:
+        self._recipe, self._ledger, self._learner = recipe, ledger, learner
+        self._advantage, self._presence = advantage, presence
+
+    def settle(self, batch: Batch, error: FailedStepError, restore: Callable[[], None]) -> None:
+        """Release the batch, undo what the step did to the weights (`restore`), and quarantine what keeps failing.
+
+        Raises `UntrainableError` when too many batches in a row were quarantined.
+        """
+        LOG.error("%s", error, exc_info=error.__cause__)
+        attempts, most = self._ledger.fail_batch(batch, error.what), self._recipe.train.max_batch_attempts
+        if attempts > most:  # the search below ended the process: nothing is known of single groups
+            self._quarantine(batch, self._all(batch), error)
+        restore()
+        if attempts == most:
+            self._quarantine(batch, self._failing(batch) or self._all(batch), error)
+
+    def _failing(self, batch: Batch) -> list[int]:
+        """The groups that fail by themselves."""
+        return [group.group_id for group in batch.groups if self._fails(replace(batch, groups=[group]))]
+
+    def _fails(self, batch: Batch) -> bool:
+        try:
+            with arithmetic_of(batch):
+                rehearse(batch, self._learner, self._recipe, self._advantage, self._presence.beat)
+        except FailedStepError:
+            return True
+        return False
+
+    def _quarantine(self, batch: Batch, group_ids: list[int], error: FailedStepError) -> None:
+        LOG.error("quarantined %d of %d groups of batch %d", len(group_ids), len(batch.groups), batch.batch_id)
+        streak = self._ledger.quarantine(batch, group_ids, error.what)
+        if streak >= self._recipe.train.max_quarantined_batches:
+            raise UntrainableError(
+                f"{streak} batches in a row could not be trained; the last one: {error.what}",
+                error.advice or "logs/trainer.jsonl has the traceback; mend the cause, then go on with --resume",
+            )
+
+    @staticmethod
+    def _all(batch: Batch) -> list[int]:
+        return [group.group_id for group in batch.groups]

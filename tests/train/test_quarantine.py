@@ -1,0 +1,172 @@
+"""A batch that cannot be trained: it is tried again, then its bad groups are dropped for good, and the run goes on."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import torch
+from test_trainer import TRAIN, RecipeBuilder, Run, group, same
+from tiny_batches import VOCAB, make_call, make_trajectory
+
+from quartet.errors import UntrainableError
+from quartet.observe.alarms import read_alarms
+from quartet.observe.status import StatusReader
+from quartet.train.loss import LOSSES
+from quartet.train.loss.base import LossInput
+from quartet.train.loss.ppo_clip import PpoClip
+from quartet.train.trainer import Trainer, run_trainer
+from quartet.types import Purpose, ReplayRule, Trajectory
+
+Groups = list[list[Trajectory]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, recipe: RecipeBuilder) -> Run:
+    return Run(tmp_path / "run", recipe(train=TRAIN))
+
+
+def poisoned(version: int = 0) -> list[Trajectory]:
+    """A group with a token that the model does not know: IndexError."""
+    call = make_call([1, 2], [3, 4 * VOCAB], version=version)
+    return [make_trajectory([call], reward) for reward in (0.0, 1.0)]
+
+
+class BrokenLoss(PpoClip):
+    """A user's own loss with a mistake in it."""
+
+    def loss(self, batch: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
+        return batch.logprobs_T[:, 0], {}
+
+
+def train(trainer: Trainer) -> None:
+    while trainer.train_one():
+        """Until no batch is left."""
+
+
+def kinds(run: Run) -> list[str]:
+    return [event.kind for event in reversed(run.ledger.events())]
+
+
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_the_bad_group_is_dropped_and_the_others_are_trained_as_if_it_had_not_been(
+    run: Run, tmp_path: Path, recipe: RecipeBuilder, place: int
+) -> None:
+    sound = [group(10), group(20), group(30), group(12)]
+    run.feed(*sound[:place], poisoned(), *sound[place:])
+    train(run.trainer())
+    clean = Run(tmp_path / "clean", recipe(train=TRAIN))
+    clean.feed(*sound)
+    train(clean.trainer())
+    assert run.ledger.train_step() == clean.ledger.train_step() == 2
+    assert same(run.weights(2), clean.weights(2))
+    assert run.ledger.totals().dropped_by_reason == {"quarantined": 1}
+    assert kinds(run).count("train_step_failed") == run.recipe.train.max_batch_attempts
+    assert run.ledger.check().findings == []
+
+
+def test_the_record_names_batch_groups_tasks_and_error(run: Run) -> None:
+    run.feed(group(10), poisoned())
+    train(run.trainer())
+    (record,) = [event.fields for event in run.ledger.events() if event.kind == "batch_quarantined"]
+    assert (record["groups"], record["of_groups"], record["train_step"]) == ([2], 2, 1)
+    assert record["tasks"] == [poisoned()[0].task.key]
+    assert "IndexError: index out of range" in record["error"]
+
+
+def test_status_and_an_alarm_show_it(run: Run) -> None:
+    run.feed(group(10), poisoned())
+    train(run.trainer())
+    status = StatusReader(run.run_dir, run.ledger, run.recipe).read()
+    assert status.quarantined_groups == 1
+    alarms = {alarm.kind: alarm for alarm in read_alarms(run.run_dir, run.ledger, run.recipe, status)}
+    assert "IndexError" in alarms["quarantined"].what
+
+
+def test_a_trainer_that_is_started_again_does_not_meet_it(run: Run) -> None:
+    run.feed(group(10), poisoned())
+    train(run.trainer())
+    run.feed(group(20))
+    again = run.trainer()
+    before = kinds(run)
+    train(again)
+    assert run.ledger.train_step() == 1
+    assert kinds(run) == before
+
+
+def test_attempts_are_counted_over_restarts(run: Run) -> None:
+    run.feed(group(10), poisoned())
+    for _ in range(run.recipe.train.max_batch_attempts):
+        assert run.trainer().train_one()
+    assert run.ledger.totals().dropped_by_reason == {"quarantined": 1}
+
+
+def test_a_search_that_ended_the_process_is_not_made_again(run: Run) -> None:
+    """What the ledger knows then: more failures than attempts. All groups of the batch go."""
+    run.feed(group(10), poisoned())
+    for _ in range(run.recipe.train.max_batch_attempts):
+        batch = run.ledger.claim_batch("died", 2, 2, "mask", 60)
+        assert batch is not None
+        run.ledger.fail_batch(batch, "killed")
+    assert run.trainer().train_one()
+    assert run.ledger.totals().dropped_by_reason == {"quarantined": 2}
+
+
+def test_one_failure_is_forgotten_with_the_next_success(run: Run) -> None:
+    run.feed(group(10), group(20))
+    batch = run.ledger.claim_batch("died", 2, 2, "mask", 60)
+    assert batch is not None and run.ledger.fail_batch(batch, "bad luck") == 1
+    train(run.trainer())
+    assert run.ledger.train_step() == 1
+    assert "batch_quarantined" not in kinds(run)
+
+
+def test_a_fault_that_meets_every_batch_ends_the_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setitem(LOSSES, "ppo_clip", BrokenLoss)
+        run.feed(*(group(10 + number) for number in range(10)))
+        with pytest.raises(UntrainableError, match=r"3 batches in a row could not be trained; .*IndexError") as caught:
+            train(run.trainer())
+        assert caught.value.exit_code == 6 and "logs/trainer.jsonl" in caught.value.advice
+        assert run.ledger.totals().groups == {"dropped": 6, "trainable": 4}
+        with pytest.raises(UntrainableError, match="4 batches in a row"):
+            asyncio.run(run_trainer(run.recipe, run.run_dir, asyncio.Event()))
+    run.ledger.clear_stop()
+    assert run.trainer().train_one()
+    assert run.ledger.train_step() == 1
+
+
+def test_a_committed_step_between_them_ends_the_row(run: Run) -> None:
+    trainer = run.trainer()
+    for version in range(5):
+        run.feed(group(10, version=version), poisoned(version), group(20, version=version))
+        train(trainer)
+    assert run.ledger.train_step() == 5
+    assert run.ledger.totals().dropped_by_reason == {"quarantined": 5}
+
+
+def test_a_step_that_is_trained_again_after_a_roll_back_does_not_end_the_row(run: Run) -> None:
+    """With sparse checkpoints a fault at train step 3 would be met for ever."""
+    streaks: list[int] = []
+    for train_step in (3, 2, 3, 4):
+        run.feed(group(10), group(20))
+        batch = run.ledger.claim_batch("trainer", 2, 2, "mask", 60)
+        assert batch is not None
+        run.ledger.release_batch(batch)
+        numbered = type(batch)(
+            **{name: getattr(batch, name) for name in batch.__struct_fields__} | {"train_step": train_step}
+        )
+        streaks.append(run.ledger.quarantine(numbered, [group.group_id for group in batch.groups], "x"))
+    assert streaks == [1, 2, 3, 1]
+
+
+def test_a_stored_success_of_a_quarantined_group_leaves_the_pool(run: Run) -> None:
+    stored, failed = poisoned()[1], [make_trajectory([make_call([1, 2], [3])], 0.0) for _ in range(2)]
+    task = stored.task
+    run.ledger.store_demonstrations([stored], 8)
+    (demonstrated,) = run.ledger.stored_successes(task, 8)
+    run.feed(group(10))
+    run.feed(failed, replayed={demonstrated: ReplayRule.RECOMPUTE})
+    train(run.trainer())
+    assert run.ledger.totals().dropped_by_reason == {"quarantined": 1}
+    assert run.ledger.stored_successes(task, 8) == []
+    assert run.ledger.load_stored(demonstrated, {Purpose.DEMONSTRATION: ReplayRule.RECOMPUTE}) is not None
