@@ -13,6 +13,7 @@ from quartet.config import Recipe
 from quartet.data.evaluation import admit_evaluation
 from quartet.data.ledger import Ledger
 from quartet.data.manager import DataManager
+from quartet.data.results import success_rate
 from quartet.env import make_pool, suite_families
 from quartet.env.locks import LOCKS, families
 from quartet.observe.presence import Presence
@@ -121,25 +122,22 @@ class House:
 
     async def evaluate(self) -> dict[str, float]:
         """Held-out episodes of every family at the training temperature: share of successes by difficulty."""
-        names = families(self._recipe.env.suite)
+        names, first_seed = families(self._recipe.env.suite), self._recipe.evaluation.first_seed
         self._ledger.enter_phase("evaluating")
         admit_evaluation(
             self._ledger,
             self._recipe,
             names,
-            episodes_per_family=EPISODES_PER_FAMILY,
+            seeds=range(first_seed, first_seed + EPISODES_PER_FAMILY),
             temperature=self._recipe.rollout.temperature,
             tag="end",
         )
         await self._roll_out()
         results = self._ledger.evaluation_results("end")
-        by_difficulty = {"all": list(results.values())}
+        by_difficulty = {"all": results}
         for family, result in results.items():
-            by_difficulty.setdefault(LOCKS[family].difficulty, []).append(result)
-        return {
-            difficulty: sum(successes for successes, _ in of_families) / sum(count for _, count in of_families)
-            for difficulty, of_families in by_difficulty.items()
-        }
+            by_difficulty.setdefault(LOCKS[family].difficulty, {})[family] = result
+        return {difficulty: success_rate(of_families) or 0.0 for difficulty, of_families in by_difficulty.items()}
 
     async def close(self) -> None:
         await self._pool.close()

@@ -2,10 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from quartet.cli.parameters import JSON, SET, RecipeName
+
+if TYPE_CHECKING:
+    from quartet.config import Recipe
 
 
 @click.command(name="eval")
@@ -27,44 +31,70 @@ def command(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Evaluate RUN_OR_POLICY greedily and at the training temperature."""
+    """Evaluate RUN_OR_POLICY greedily and at the training temperature.
+
+    The best policy of a run is the one with the highest success during training, on selection seeds; it is evaluated on
+    other held-out seeds, those from evaluation.first_seed on.
+    """
     from quartet.data.database import has_database
     from quartet.errors import ConfigError
     from quartet.recipe_file import load_recipe
     from quartet.runtime.run import evaluate_policy
 
-    if has_database(run_or_policy):
-        policy = _policy_of_run(run_or_policy, which)
-        recipe = recipe or run_or_policy / "config.toml"
-        output = output or run_or_policy / "evaluations" / policy.name
-    elif recipe is None:
+    is_run = has_database(run_or_policy)
+    if not is_run and recipe is None:
         raise ConfigError(
             f"{run_or_policy} is no run: as a policy it needs tasks",
             "add --recipe: a file or a name of `quartet recipes`",
         )
+    tasks = load_recipe(recipe or run_or_policy / "config.toml", list(overrides))
+    if is_run:
+        policy = _policy_of_run(run_or_policy, which, tasks)
+        output = output or run_or_policy / "evaluations" / policy.name
     else:
         policy = run_or_policy
         output = output or Path("runs") / f"eval-{policy.name}"
-    summary = evaluate_policy(load_recipe(recipe, list(overrides)), policy, output, quiet=as_json)
+    summary = evaluate_policy(tasks, policy, output, quiet=as_json)
     if as_json:
         click.echo(json.dumps(summary))
         return
+    evaluations = summary["evaluations"].values()
     for family, rates in summary["per_task"].items():
-        click.echo(
-            f"{family:28} greedy {100 * (rates['greedy'] or 0):3.0f} %  sampled {100 * (rates['sampled'] or 0):3.0f} %"
-        )
-    click.echo(
-        f"{'all':28} greedy {100 * (summary['success_greedy'] or 0):3.0f} %  "
-        f"sampled {100 * (summary['success_sampled'] or 0):3.0f} %   ({output / 'summary.json'})"
-    )
+        uncounted = sum(one["uncounted"].get(family, 0) for one in evaluations)
+        click.echo(_line(family, rates["greedy"], rates["sampled"]) + (f"  {uncounted} uncounted" if uncounted else ""))
+    asked, (first, last) = sum(one["asked"] for one in evaluations), summary["seeds"]
+    click.echo(f"{_line('all', summary['success_greedy'], summary['success_sampled'])}   ({output / 'summary.json'})")
+    click.echo(f"{summary['episodes']:,} of {asked:,} episodes have a result; seeds {first:,} to {last:,}")
 
 
-def _policy_of_run(run: Path, which: str) -> Path:
+def _line(name: str, greedy: float | None, sampled: float | None) -> str:
+    from quartet.observe.show import percent
+
+    return f"{name:28} greedy {percent(greedy):>5}  sampled {percent(sampled):>5}"
+
+
+def _policy_of_run(run: Path, which: str, tasks: "Recipe") -> Path:
+    """The folder of the policy. Raises `ConfigError` when the best one was chosen on seeds that it would be reported
+    on."""
+    from quartet.data.evaluation import DURING
     from quartet.data.ledger import Ledger
+    from quartet.errors import ConfigError
 
     ledger = Ledger.view(run)
     try:
         best = ledger.best_policy() if which == "best" else None
-        return Path((best or ledger.latest_policy()).path)
+        chosen_on = ledger.evaluation_seeds(tasks.env.name, DURING) if best else set[int]()
+        policy = best or ledger.latest_policy()
     finally:
         ledger.close()
+    if which == "best" and best is None:
+        click.echo("no evaluation during training has marked a best policy: this is the latest", err=True)
+    if chosen_on & set(tasks.evaluation.reported_seeds):
+        raise ConfigError(
+            f"the best policy of {run} was chosen on seeds {min(chosen_on):,} to {max(chosen_on):,}: its success on "
+            "them is no estimate of its success on others",
+            f"report on others: --set evaluation.first_seed={max(chosen_on) + 1}",
+        )
+    if chosen_on:
+        click.echo(f"chosen on selection seeds {min(chosen_on):,} to {max(chosen_on):,}", err=True)
+    return Path(policy.path)

@@ -7,18 +7,24 @@ from pydantic import Field, field_validator
 
 from quartet.config.section import Names, Positive, PositiveFloat, Section
 
+SELECTION_OFFSET = 500_000
+"""Distance between the first seed that results are reported on and the first selection seed."""
+
 
 class Evaluation(Section):
     """Held-out evaluation: seeds that training never draws."""
 
     train_steps_per_evaluation: Annotated[int, Field(ge=0)] = 0
-    """Evaluate on held-out seeds every this many train steps; 0 means only before and after."""
-    episodes_per_family: Positive = 20
+    """Evaluate every this many train steps, on selection seeds, and mark the best policy; 0 means only before and
+    after."""
+    episodes_per_family: Annotated[int, Field(gt=0, le=SELECTION_OFFSET)] = 20
     """Episodes per family of the evaluations before and after training."""
-    episodes_per_family_during: Positive = 4
+    episodes_per_family_during: Annotated[int, Field(gt=0, le=SELECTION_OFFSET)] = 4
     """Episodes per family of the evaluations during training."""
     first_seed: Annotated[int, Field(ge=0)] = 1_000_000
-    """Held-out seeds start here; a recipe whose training seeds reach it is refused."""
+    """Held-out seeds start here; a recipe whose training seeds reach it is refused. Success before and after training
+    is reported on the first ones. Evaluations during training, which choose the best policy, take selection seeds:
+    those from 500,000 further on, so that no policy is reported on the seeds that chose it."""
     before_and_after: bool = True
     """Evaluate before and after training."""
     top_k: Annotated[int, Field(ge=0)] = 0
@@ -29,6 +35,17 @@ class Evaluation(Section):
     """In evaluation no response ends with one of its first this many tokens."""
     control: bool = False
     """After training, train the initial policy on `sft.data` for the same wall time and evaluate it as well."""
+
+    @property
+    def reported_seeds(self) -> range:
+        """Of the evaluations before and after training, and of `quartet eval`."""
+        return range(self.first_seed, self.first_seed + self.episodes_per_family)
+
+    @property
+    def selection_seeds(self) -> range:
+        """Of the evaluations during training, which mark the best policy."""
+        first = self.first_seed + SELECTION_OFFSET
+        return range(first, first + self.episodes_per_family_during)
 
 
 class Disk(Section):

@@ -1,17 +1,19 @@
 """Held-out evaluation: greedy rollouts on seeds that training never draws."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
+from quartet.data.results import Results, success_rate, total, uncounted_warning
 from quartet.env import turn_limit
 from quartet.observe.record import Recorder
 from quartet.types import Purpose, RolloutPlan, Task
 
 EVALUATION_MARKER = "evaluation"
 """An empty file that tells an evaluation's folder, which may be overwritten, from a training run's."""
-_DURING = "during/"
+DURING = "during/"
+"""Begins the tags of evaluations during training."""
 
 
 def is_evaluation(run_dir: Path) -> bool:
@@ -20,9 +22,9 @@ def is_evaluation(run_dir: Path) -> bool:
 
 
 def admit_evaluation(
-    ledger: Ledger, recipe: Recipe, families: list[str], *, episodes_per_family: int, temperature: float, tag: str
+    ledger: Ledger, recipe: Recipe, families: list[str], *, seeds: Sequence[int], temperature: float, tag: str
 ) -> int:
-    """Queue `episodes_per_family` rollouts of every family, on the seeds from `first_seed`.
+    """Queue one rollout of every family and seed.
 
     Returns the policy version that is the newest now. Raises `LedgerError` when the tag was used before.
 
@@ -32,8 +34,7 @@ def admit_evaluation(
 
     def plans() -> Iterator[RolloutPlan]:
         # Seed by seed and not family by family: what is running at the end is a mix of short and long tasks.
-        first_seed = recipe.evaluation.first_seed
-        for seed in range(first_seed, first_seed + episodes_per_family):
+        for seed in seeds:
             for family in families:
                 task = Task(env=recipe.env.name, family=family, seed=seed)
                 yield RolloutPlan(
@@ -49,10 +50,11 @@ def admit_evaluation(
 
 
 class PeriodicEvaluation:
-    """Evaluates every so many train steps while training goes on, and remembers the best policy.
+    """Evaluates every so many train steps while training goes on, and marks the best policy.
 
-    Engines go on to newer policies meanwhile, so a result belongs to the policy that was newest at its admission and,
-    in part, to its successors. Before and after training no new policy appears.
+    Seeds are the recipe's selection seeds: no policy is reported on the seeds that chose it. Engines go on to newer
+    policies meanwhile, so a result belongs to the policy that was newest at its admission and, in part, to its
+    successors. Before and after training no new policy appears.
     """
 
     def __init__(self, recipe: Recipe, ledger: Ledger, recorder: Recorder, families: list[str]) -> None:
@@ -64,14 +66,14 @@ class PeriodicEvaluation:
         every = self._recipe.evaluation.train_steps_per_evaluation
         # Not only at the exact step: a tick may come late, or another evaluation may still have been running.
         due = train_step - train_step % every if every else 0
-        tag = f"{_DURING}{due}"
+        tag = f"{DURING}{due}"
         if not due or tag in self._done or self._running():
             return False
         admit_evaluation(
             self._ledger,
             self._recipe,
             self._families,
-            episodes_per_family=self._recipe.evaluation.episodes_per_family_during,
+            seeds=self._recipe.evaluation.selection_seeds,
             temperature=0.0,
             tag=tag,
         )
@@ -84,18 +86,28 @@ class PeriodicEvaluation:
         for tag, version in self._running().items():
             if self._ledger.evaluation_open(tag):
                 continue
-            results = self._ledger.evaluation_results(tag)
-            episodes = sum(count for _, count in results.values())
-            if episodes:
-                success = sum(successes for successes, _ in results.values()) / episodes
-                self._ledger.mark_best(version, success)
-                self._recorder.metric(
-                    "evaluation", tag=tag, version=version, success=success, episodes=episodes, families=results
-                )
+            self._record(tag, version, self._ledger.evaluation_results(tag))
             self._ledger.finish_evaluation(tag)
             changed = True
         return changed
 
+    def _record(self, tag: str, version: int, results: Results) -> None:
+        everything, success = total(results), success_rate(results)
+        if warning := uncounted_warning(results):
+            self._ledger.event("evaluation_uncounted", tag=tag, warning=warning)
+        elif success is not None:
+            self._ledger.mark_best(version, success)
+        if success is not None:
+            self._recorder.metric(
+                "evaluation",
+                tag=tag,
+                version=version,
+                success=success,
+                episodes=everything.episodes,
+                uncounted=everything.uncounted,
+                families=results,
+            )
+
     def _running(self) -> dict[str, int]:
         running = self._ledger.evaluations_running()
-        return {tag: version for tag, version in running.items() if tag.startswith(_DURING)}
+        return {tag: version for tag, version in running.items() if tag.startswith(DURING)}

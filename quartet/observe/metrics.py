@@ -114,10 +114,11 @@ declare(
     "manager",
     "evaluation",
     ("tag", LABEL, "which evaluation"),
-    ("families", LABEL, "family -> [successes, episodes]"),
+    ("families", LABEL, "family -> [successes, episodes, uncounted]"),
     ("version", "versions", "policy version that was evaluated"),
-    ("success", "1", "success rate on held-out tasks, greedy"),
-    ("episodes", "rollouts", "episodes it took"),
+    ("success", "1", "success rate on selection seeds, which are held out too, greedy; mean over families"),
+    ("episodes", "rollouts", "rollouts with a result; a time-out is a failure"),
+    ("uncounted", "rollouts", "rollouts without one: infrastructure failures and cancelled ones"),
 )
 declare(
     "trainer",

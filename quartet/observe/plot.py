@@ -60,14 +60,12 @@ def _draw_curve(axes: Axes, run_dir: Path, summary: dict[str, Any]) -> None:
         color=BEFORE,
         label="training groups, as control draws them",
     )
-    held_out = [
-        (0.0, summary.get("success_before")),
-        *((point.time - start, point.last) for point in _points(run_dir, "evaluation/success")),
-        (trained, summary.get("success_after")),
-    ]
-    known = [(moment / seconds, 100 * success) for moment, success in held_out if success is not None]
-    if known:
-        axes.plot(*zip(*known, strict=True), color=AFTER, marker="o", label="held-out seeds, greedy")
+    reported = [(0.0, summary.get("success_before")), (trained, summary.get("success_after"))]
+    during = [(point.time - start, point.last) for point in _points(run_dir, "evaluation/success")]
+    for label, style, held_out in (("reported seeds", "s", reported), ("selection seeds", "o-", during)):
+        known = [(moment / seconds, 100 * success) for moment, success in held_out if success is not None]
+        if known:
+            axes.plot(*zip(*known, strict=True), style, color=AFTER, label=f"held out, greedy: {label}")
     _draw_levels(axes, {level: 100 * value for level in LEVELS if (value := summary.get(level.key)) is not None})
     axes.set(xlabel=f"{unit} of training", ylabel="success, %", ylim=(0, TOP), title="Success over time")
     axes.legend(loc="upper left", bbox_to_anchor=(0, -0.1), ncols=2, frameon=False, fontsize=8)

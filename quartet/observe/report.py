@@ -30,12 +30,22 @@ def summary_table(summary: dict[str, Any]) -> Table:
         if suffix is None and all(summary.get(key) is None for key in keys):
             continue  # every task was demonstrated, or none
         table.add_row(name, *(_percent(summary.get(key)) for key in keys[: 2 + control]), style="bold")
-    table.caption = (
+    table.caption = "".join(f"{line}\n" for line in _uncounted(summary)) + (
         f"{summary['rollouts_finished']:,} training rollouts in {summary['train_seconds']:,.0f} s of training\n"
         f"{decimal(summary['rollouts_per_second'], 1)} per second, {summary['train_steps']:,} train steps\n"
         f"lost {summary['lost']}, trained twice {summary['trained_twice']}"
     )
     return table
+
+
+def _uncounted(summary: dict[str, Any]) -> list[str]:
+    """One line per evaluation in which rollouts ended without a result."""
+    return [
+        f"{name.replace('_', ', ')}: {one['episodes']:,} of {one['asked']:,} episodes have a result; none have "
+        + ", ".join(f"{family} {count}" for family, count in one["uncounted"].items())
+        for name, one in summary["evaluations"].items()
+        if one["uncounted"]
+    ]
 
 
 def _percent(value: float | None) -> str:

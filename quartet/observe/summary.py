@@ -1,6 +1,7 @@
 """`summary.json`: the machine-readable end of a run."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +10,10 @@ from msgspec import to_builtins
 from quartet.config import Recipe
 from quartet.data.disk import whole_file
 from quartet.data.ledger import Ledger
+from quartet.data.results import FamilyResult, Results, success_rate, total
 from quartet.env import undemonstrated_families
 
 Summary = dict[str, Any]
-Results = dict[str, tuple[int, int]]
-"""Family -> (successes, episodes)."""
-
-
-def success_rate(results: Results, families: set[str] | None = None) -> float | None:
-    """Mean over families of their success rates, so that every task counts equally; None without episodes."""
-    rates = [s / n for family, (s, n) in results.items() if n and (families is None or family in families)]
-    return sum(rates) / len(rates) if rates else None
 
 
 def after_tag(ledger: Ledger) -> str:
@@ -29,7 +23,8 @@ def after_tag(ledger: Ledger) -> str:
 
 def build_summary(recipe: Recipe, ledger: Ledger, *, wall_seconds: float, control: Results | None) -> Summary:
     """Success before and after (held-out seeds), speed, lag, promises kept."""
-    before, after = ledger.evaluation_results("before/greedy"), ledger.evaluation_results(f"{after_tag(ledger)}/greedy")
+    before, before_sampled = (ledger.evaluation_results(f"before/{how}") for how in ("greedy", "sampled"))
+    after, after_sampled = (ledger.evaluation_results(f"{after_tag(ledger)}/{how}") for how in ("greedy", "sampled"))
     new = undemonstrated_families(recipe.env)
     totals, seconds = ledger.totals(), float(ledger.value("training_seconds", 0.0))
     per_second = (lambda count: round(count / seconds, 3)) if seconds else (lambda count: None)
@@ -39,13 +34,22 @@ def build_summary(recipe: Recipe, ledger: Ledger, *, wall_seconds: float, contro
         "stop_reason": ledger.stop_reason() or "",
         "success_before": success_rate(before),
         "success_after": success_rate(after),
-        "success_before_sampled": success_rate(ledger.evaluation_results("before/sampled")),
-        "success_after_sampled": success_rate(ledger.evaluation_results(f"{after_tag(ledger)}/sampled")),
+        "success_before_sampled": success_rate(before_sampled),
+        "success_after_sampled": success_rate(after_sampled),
         "success_undemonstrated_before": success_rate(before, new) if new else None,
         "success_undemonstrated_after": success_rate(after, new) if new else None,
         "success_control": success_rate(control or {}),
         "success_control_undemonstrated": success_rate(control or {}, new) if new else None,
         "per_task": _per_task(before, after, control or {}),
+        "evaluations": evaluations(
+            {
+                "before": before,
+                "before_sampled": before_sampled,
+                "after": after,
+                "after_sampled": after_sampled,
+                "control": control or {},
+            }
+        ),
         "train_seconds": round(seconds, 1),
         "wall_seconds": round(wall_seconds, 1),
         "train_steps": ledger.train_step(),
@@ -104,7 +108,9 @@ def evaluation_summary(recipe: Recipe, ledger: Ledger, policy: Path) -> Summary:
         "success_greedy": success_rate(greedy),
         "success_sampled": success_rate(sampled),
         "success_undemonstrated": success_rate(greedy, new) if new else None,
-        "episodes": sum(n for _, n in greedy.values()) + sum(n for _, n in sampled.values()),
+        "seeds": [recipe.evaluation.reported_seeds[0], recipe.evaluation.reported_seeds[-1]],
+        "episodes": total(greedy).episodes + total(sampled).episodes,
+        "evaluations": evaluations({"greedy": greedy, "sampled": sampled}),
         "per_task": {f: {"greedy": _rate(greedy, f), "sampled": _rate(sampled, f)} for f in sorted(greedy)},
     }
 
@@ -116,6 +122,19 @@ def _per_task(before: Results, after: Results, control: Results) -> dict[str, di
     }
 
 
+def evaluations(results: Mapping[str, Results]) -> dict[str, dict[str, Any]]:
+    """Of each evaluation that was run: how many episodes were asked for, how many have a result, and by family how many
+    have none."""
+    return {
+        name: {
+            "asked": total(of_one).asked,
+            "episodes": total(of_one).episodes,
+            "uncounted": {family: result.uncounted for family, result in of_one.items() if result.uncounted},
+        }
+        for name, of_one in results.items()
+        if of_one
+    }
+
+
 def _rate(results: Results, family: str) -> float | None:
-    successes, episodes = results.get(family, (0, 0))
-    return successes / episodes if episodes else None
+    return results.get(family, FamilyResult(0, 0)).rate

@@ -13,9 +13,10 @@ from quartet.data.disk import STOPPED_BY_DISK
 from quartet.data.evaluation import EVALUATION_MARKER, is_evaluation
 from quartet.data.exchange.demonstrations import settle
 from quartet.data.ledger import Ledger
+from quartet.data.results import Results
 from quartet.errors import ConfigError, InterruptedByUser, QuartetError, SetupError, StarvedError
 from quartet.observe.log import log_to_file
-from quartet.observe.summary import Results, Summary, after_tag, evaluation_summary, save_summary, write_summary
+from quartet.observe.summary import Summary, after_tag, evaluation_summary, save_summary, write_summary
 from quartet.runtime.finished import mark_finished
 from quartet.runtime.plan import check_recipe, check_training
 from quartet.runtime.run_dir import RunLock, prepare

@@ -13,10 +13,10 @@ from quartet.data.database import drop_database
 from quartet.data.evaluation import admit_evaluation
 from quartet.data.ledger import Ledger
 from quartet.data.phase import ENDED, EVALUATING, STARTING, STOPPING, TRAINING
+from quartet.data.results import described, uncounted_warning
 from quartet.env import suite_families
 from quartet.observe.display import LiveDisplay
 from quartet.observe.status import StatusReader
-from quartet.observe.summary import success_rate
 from quartet.runtime.run_dir import RunLock
 from quartet.runtime.supervisor import SINK, Supervisor
 
@@ -72,8 +72,10 @@ class Session:
         )
         for tag in tags:
             results = self.ledger.evaluation_results(tag)
-            episodes = sum(count for _, count in results.values())
-            self.display.note(f"success {tag}: {100 * (success_rate(results) or 0.0):.1f} % of {episodes} episodes")
+            self.display.note(f"success {tag}: {described(results)}")
+            if warning := uncounted_warning(results):
+                self.ledger.event("evaluation_uncounted", tag=tag, warning=warning)
+                self.display.note(f"warning: {warning}")
 
     def end(self) -> None:
         """Nothing is left to do."""
@@ -99,7 +101,7 @@ def admit_missing_evaluations(recipe: Recipe, ledger: Ledger, when: str) -> list
                 ledger,
                 recipe,
                 suite_families(recipe.env),
-                episodes_per_family=recipe.evaluation.episodes_per_family,
+                seeds=recipe.evaluation.reported_seeds,
                 temperature=temperature,
                 tag=tag,
             )

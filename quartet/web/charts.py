@@ -40,7 +40,7 @@ CHARTS = (
         "success",
         "Success",
         "%",
-        (Curve("rollout/success", "training"), Curve("evaluation/success", "held-out", marked=True)),
+        (Curve("rollout/success", "training"), Curve("evaluation/success", "held-out, selection seeds", marked=True)),
         share=True,
     ),
     Chart("reward", "Reward", "per rollout", (Curve("rollout/reward", "training"),)),

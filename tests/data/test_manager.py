@@ -118,10 +118,10 @@ def test_periodic_evaluation_finds_the_best_policy(ledger, clock):
                 finish(ledger, lease, reward=float(won), versions=(version,))
             settle(manager)
             train(ledger)
-    assert seeds == {500, 501}
+    assert seeds == {500_500, 500_501}, "not those that results are reported on"
     best = ledger.best_policy()
     assert best is not None and best.version == 1
-    assert ledger.evaluation_results("during/1") == {"fixed": (2, 2), "named": (2, 2)}
+    assert ledger.evaluation_results("during/1") == {"fixed": (2, 2, 0), "named": (2, 2, 0)}
     records = list(read_records(ledger.run_dir, "evaluation"))
     assert [(record["version"], record["success"]) for record in records] == [(1, 1.0), (2, 0.0)]
 
@@ -234,12 +234,12 @@ def test_a_higher_limit_lets_the_run_go_on(reason, trained, option):
 
 def test_evaluation_counts_by_family(ledger):
     knobs = recipe(evaluation={"first_seed": 1000})
-    admit_evaluation(ledger, knobs, ["named", "fixed"], episodes_per_family=3, temperature=0.5, tag="before/sampled")
+    admit_evaluation(ledger, knobs, ["named", "fixed"], seeds=range(1000, 1003), temperature=0.5, tag="before/sampled")
     assert ledger.evaluation_admitted("before/sampled") and not ledger.evaluation_admitted("before/greedy")
     assert ledger.evaluation_open("before/sampled") == 6
     work(ledger, success=lambda lease: lease.task.seed == 1000)
     assert ledger.evaluation_open("before/sampled") == 0
-    assert ledger.evaluation_results("before/sampled") == {"fixed": (1, 3), "named": (1, 3)}
+    assert ledger.evaluation_results("before/sampled") == {"fixed": (1, 3, 0), "named": (1, 3, 0)}
 
 
 async def test_the_module_runs_until_it_is_told_to_stop(ledger):

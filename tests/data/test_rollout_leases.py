@@ -100,7 +100,7 @@ def test_evaluations_have_no_deadline(ledger, clock):
     (lease,) = ledger.claim_rollouts("w", 1, 10)
     finish(ledger, lease, reward=1.0)
     assert ledger.evaluation_open("before") == 0
-    assert ledger.evaluation_results("before") == {"left": (1, 1)}
+    assert ledger.evaluation_results("before") == {"left": (1, 1, 0)}
     assert ledger.groups_ahead() == 0
 
 

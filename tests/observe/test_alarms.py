@@ -74,6 +74,10 @@ def test_a_healthy_run_has_none(healthy):
         ({"statuses": {"completed": 40, "truncated_turns": 60}}, "truncated_turns"),
         ({"verdicts": {"": 4, "equal_rewards": 96}}, "groups_dropped"),
         ({"canary_gap_nats": 0.2}, "gap"),
+        (
+            {"events": [Event(time=0.0, kind="evaluation_uncounted", fields={"tag": "during/1", "warning": "x"})]},
+            "evaluation_uncounted",
+        ),
         ({"metrics": {"entropy_nats": 0.001}}, "entropy"),
         ({"free_megabytes": 300.0}, "disk"),
         ({"events": [Event(time=0.0, kind="policy_refused", fields={"version": 3, "error": "gap"})]}, "policy_refused"),

@@ -124,7 +124,7 @@ def test_families_say_what_became_of_their_groups(ledger):
     left = rows["left"]
     assert (left.fates.trained, left.fates.on_the_way) == (1, 1)
     assert left.fates.dropped == {"all failed": 1, "all solved": 1}
-    assert (left.train_groups, left.rollouts_text, left.held_out) == (4, "8", {"before/greedy": (1, 1)})
+    assert (left.train_groups, left.rollouts_text, left.held_out) == (4, "8", {"before/greedy": (1, 1, 0)})
     assert left.success == pytest.approx(3 / 6)
     assert [(row.successes, row.countable) for row in groups.rows] == [(2, 2), (0, 2), (1, 2)]
 

@@ -3,12 +3,14 @@
 from collections.abc import Iterable
 
 import sqlalchemy as sa
+from sqlalchemy import Connection
 
 from quartet.data.ledger.groups import Groups
 from quartet.data.ledger.policies import Policies
-from quartet.data.schema import evaluations, groups, rollouts, trajectories
+from quartet.data.results import FamilyResult
+from quartet.data.schema import IS_FINAL, evaluations, groups, rollouts, trajectories
 from quartet.errors import LedgerError
-from quartet.types import RolloutPlan, RolloutState
+from quartet.types import RolloutPlan, RolloutState, Status
 
 
 class Evaluations(Groups, Policies):
@@ -55,19 +57,39 @@ class Evaluations(Groups, Policies):
         with self._database.read() as connection:
             return connection.execute(query).scalar_one()
 
-    def evaluation_results(self, tag: str) -> dict[str, tuple[int, int]]:
-        """(successes, episodes) by task family. Infrastructure failures are no episodes."""
-        query = (
-            sa.select(trajectories.c.family, sa.func.sum(sa.cast(trajectories.c.success, sa.Integer)), sa.func.count())
-            .join(groups, trajectories.c.group_id == groups.c.id)
-            .where(groups.c.tag == tag, trajectories.c.counted)
-            .group_by(trajectories.c.family)
-            .order_by(trajectories.c.family)
-        )
+    def evaluation_results(self, tag: str) -> dict[str, FamilyResult]:
+        """Results of the rollouts that have ended, by task family."""
         with self._database.read() as connection:
-            return {family: (successes, episodes) for family, successes, episodes in connection.execute(query)}
+            return read_results(connection, tag)
+
+    def evaluation_seeds(self, env: str, tag_prefix: str) -> set[int]:
+        """Seeds on which the evaluations whose tag begins so were run, in one environment."""
+        query = sa.select(groups.c.task_seed).distinct()
+        query = query.where(groups.c.env == env, groups.c.tag.startswith(tag_prefix, autoescape=True))
+        with self._database.read() as connection:
+            return set(connection.execute(query).scalars())
 
     def _evaluations(self, condition: sa.ColumnElement[bool]) -> dict[str, int]:
         with self._database.read() as connection:
             rows = connection.execute(sa.select(evaluations).where(condition).order_by(evaluations.c.created_at))
             return {row.tag: row.version for row in rows}
+
+
+def read_results(connection: Connection, tag: str) -> dict[str, FamilyResult]:
+    """Results of an evaluation's rollouts that have ended, by task family.
+
+    A time-out is an episode that failed: left out, a policy would gain by what it does slowly. Infrastructure failures
+    say nothing about the policy; they are uncounted.
+    """
+    solved = sa.case((sa.and_(trajectories.c.counted, trajectories.c.success), 1), else_=0)
+    has_result = sa.or_(trajectories.c.counted, trajectories.c.status == Status.TRUNCATED_TIME)
+    counts = (solved, sa.case((has_result, 1), else_=0), sa.case((has_result, 0), else_=1))
+    query = (
+        sa.select(groups.c.family, *(sa.func.sum(count) for count in counts))
+        .select_from(rollouts.join(groups, rollouts.c.group_id == groups.c.id))
+        .outerjoin(trajectories, sa.and_(trajectories.c.rollout_id == rollouts.c.id, IS_FINAL))
+        .where(groups.c.tag == tag, rollouts.c.state == RolloutState.FINISHED)
+        .group_by(groups.c.family)
+        .order_by(groups.c.family)
+    )
+    return {family: FamilyResult(*map(int, counts)) for family, *counts in connection.execute(query)}

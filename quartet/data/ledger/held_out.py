@@ -1,9 +1,10 @@
-"""Results of the greedy evaluations before and after training, for people who look."""
+"""Results of the greedy evaluations before and after training, for displays."""
 
 import sqlalchemy as sa
 from msgspec import Struct
 
 from quartet.data.ledger.evaluations import Evaluations
+from quartet.data.results import FamilyResult, success_rate, total
 from quartet.data.schema import evaluations, policies
 
 _MOST = 8
@@ -18,11 +19,14 @@ class HeldOutResult(Struct, frozen=True, kw_only=True):
     train_step: int
     success: float
     """Mean over families of their success rates, between 0 and 1."""
+    together: FamilyResult
+    """All families."""
 
 
 class HeldOut(Evaluations):
     def newest_success(self) -> float | None:
-        """Success rate of the newest policy that was evaluated during training; None before the first."""
+        """Success rate of the newest policy that was evaluated during training, on selection seeds; None before the
+        first."""
         query = sa.select(policies.c.success).where(policies.c.success.is_not(None), ~policies.c.rolled_back)
         with self._database.read() as connection:
             return connection.execute(query.order_by(policies.c.version.desc()).limit(1)).scalar()
@@ -46,8 +50,9 @@ class HeldOut(Evaluations):
                 time=row.created_at,
                 version=row.version,
                 train_step=row.train_step,
-                success=sum(wins / episodes for wins, episodes in families.values()) / len(families),
+                success=success,
+                together=total(families),
             )
             for row, families in results
-            if families
+            if (success := success_rate(families)) is not None
         ]

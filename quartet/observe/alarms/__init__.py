@@ -8,7 +8,7 @@ from quartet.data.ledger import Ledger
 from quartet.observe.alarms.facts import Alarm, Facts, read_facts
 from quartet.observe.alarms.modules import died, refused, silent, starving
 from quartet.observe.alarms.numbers import disk, numerics
-from quartet.observe.alarms.rollouts import cut_off, dropped, infrastructure, quarantined
+from quartet.observe.alarms.rollouts import cut_off, dropped, infrastructure, quarantined, uncounted
 from quartet.observe.status import RunStatus
 
 __all__ = ["RULES", "Alarm", "Facts", "read_alarms"]
@@ -19,6 +19,7 @@ RULES: tuple[Callable[[Facts], Iterator[Alarm]], ...] = (
     refused,
     starving,
     infrastructure,
+    uncounted,
     cut_off,
     dropped,
     quarantined,

@@ -30,6 +30,17 @@ _CURES = {
 }
 
 
+def uncounted(facts: Facts) -> Iterator[Alarm]:
+    """An evaluation lacks results, so its success rate is that of the episodes that happened to end."""
+    for event in facts.events:
+        if event.kind == "evaluation_uncounted":
+            yield Alarm(
+                kind=event.kind,
+                what=f"evaluation {event.fields['tag']}: {event.fields['warning']}",
+                advice="mend what fails (logs/env.jsonl, logs/worker.jsonl) and evaluate again: `quartet eval RUN`",
+            )
+
+
 def cut_off(facts: Facts) -> Iterator[Alarm]:
     """Most rollouts end at a limit."""
     total = sum(facts.statuses.values())
@@ -80,6 +91,8 @@ _REMEDIES = {
     "too_easy": f"{_OTHER_TASKS}, or a higher filter.accuracy_band.max_success",
     "broken": "the policy hardly says an action that can be done: look at some of its turns; a better start by "
     "`quartet sft`, or a higher filter.broken.max_error_share",
+    "short_failures": "the policy gives up early: a better start by `quartet sft`, or a lower "
+    "filter.short_failures.min_turns",
     "overlong": "raise rollout.max_turns, rollout.max_tokens or filter.overlong.max_response_tokens",
     "too_few_countable": "see how rollouts end, or lower admission.min_rollouts_per_group",
     "over_lag": "raise admission.max_lag, or let admission run less far ahead of the trainer",

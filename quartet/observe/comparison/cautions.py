@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from quartet.data.results import MAX_UNCOUNTED_SHARE
 from quartet.errors import ConfigError
 from quartet.observe.comparison.groups import Group
 
@@ -22,8 +23,9 @@ def refuse_copies(groups: Sequence[Group]) -> None:
 
 
 def cautions(groups: Sequence[Group]) -> list[str]:
-    """Runs of one column that share a seed, runs that were evaluated on different tasks, runs that have not ended."""
-    return [*_repeated_seeds(groups), *_different_tasks(groups), *_unfinished(groups)]
+    """Runs of one column that share a seed, runs that were evaluated on different tasks, evaluations with uncounted
+    episodes, runs that have not ended."""
+    return [*_repeated_seeds(groups), *_different_tasks(groups), *_uncounted(groups), *_unfinished(groups)]
 
 
 def _repeated_seeds(groups: Sequence[Group]) -> list[str]:
@@ -44,6 +46,15 @@ def _different_tasks(groups: Sequence[Group]) -> list[str]:
     told = "".join(f"\n  {run}: {tasks}" for tasks, run in kinds.items())
     return [
         f"NOT COMPARABLE: these runs were evaluated on different held-out tasks; their success does not compare{told}"
+    ]
+
+
+def _uncounted(groups: Sequence[Group]) -> list[str]:
+    runs = [run for group in groups for run in group.runs]
+    return [
+        f"{run.run}: {100 * run.uncounted_share:.0f} % of its evaluation episodes have no result and are left out"
+        for run in runs
+        if run.uncounted_share > MAX_UNCOUNTED_SHARE
     ]
 
 

@@ -7,13 +7,15 @@ from typing import Any
 from msgspec import Struct
 
 from quartet.config import Recipe
+from quartet.data.evaluation import DURING
 from quartet.data.ledger import Ledger
+from quartet.data.results import success_rate, total
 from quartet.data.rows import EvaluationTime
-from quartet.observe.summary import after_tag, success_rate
+from quartet.observe.summary import after_tag
 from quartet.recipe_file import flatten, load_recipe
 from quartet.runtime.run_dir import CONFIG
 
-_GREEDY, _DURING = "/greedy", "during/"
+_GREEDY = "/greedy"
 NOT_THE_METHOD = ("name", "seed", "runtime", "disk", "ledger", "sft")
 """Knobs by which runs of one group may differ."""
 _MOST_NAMES = 4
@@ -31,7 +33,8 @@ class Reached(Struct, frozen=True, kw_only=True):
 
 
 class HeldOutTasks(Struct, frozen=True, kw_only=True):
-    """On what a run was evaluated before and after training; success on other tasks does not compare."""
+    """On what the newest success of a run was measured; success on other tasks does not compare. Of a run that was
+    evaluated during training only, these are selection seeds."""
 
     env: str
     suite: str
@@ -54,6 +57,8 @@ class RunResult(Struct, frozen=True, kw_only=True):
     born: float
     """Unix seconds of its first evaluation or training group; a copy has the same, another run has not."""
     held_out: HeldOutTasks
+    uncounted_share: float
+    """Of the rollouts of its evaluations, those that ended without a result."""
     recipe: str
     seed: int
     knobs: dict[str, Any]
@@ -106,6 +111,7 @@ def _result(run_dir: Path, recipe: Recipe, ledger: Ledger) -> RunResult:
         run=str(run_dir),
         born=_born(ledger),
         held_out=_held_out_tasks(recipe, ledger),
+        uncounted_share=_uncounted_share(ledger),
         recipe=recipe.name,
         seed=recipe.seed,
         knobs=knobs,
@@ -130,20 +136,27 @@ def _born(ledger: Ledger) -> float:
 
 def _held_out_tasks(recipe: Recipe, ledger: Ledger) -> HeldOutTasks:
     tags = [evaluation.tag for evaluation, _ in held_out_success(ledger)]
+    reported = not tags or not tags[-1].startswith(DURING)
+    seeds = recipe.evaluation.reported_seeds if reported else recipe.evaluation.selection_seeds
     return HeldOutTasks(
         env=recipe.env.name,
         suite=recipe.env.suite,
         families=tuple(sorted(ledger.evaluation_results(tags[-1]))) if tags else (),
-        first_seed=recipe.evaluation.first_seed,
-        episodes_per_family=recipe.evaluation.episodes_per_family,
+        first_seed=seeds[0],
+        episodes_per_family=len(seeds),
     )
+
+
+def _uncounted_share(ledger: Ledger) -> float:
+    results = [total(ledger.evaluation_results(evaluation.tag)) for evaluation in ledger.evaluation_times()]
+    return sum(one.uncounted for one in results) / max(1, sum(one.asked for one in results))
 
 
 def held_out_success(ledger: Ledger) -> Iterator[tuple[EvaluationTime, float]]:
     """Every finished evaluation and its success rate, oldest first, greedy ones only: of those before and after
     training that is one half, those during training are greedy."""
     for evaluation in ledger.evaluation_times():
-        greedy = evaluation.tag.endswith(_GREEDY) or evaluation.tag.startswith(_DURING)
+        greedy = evaluation.tag.endswith(_GREEDY) or evaluation.tag.startswith(DURING)
         if greedy and not ledger.evaluation_open(evaluation.tag):
             success = success_rate(ledger.evaluation_results(evaluation.tag))
             if success is not None:

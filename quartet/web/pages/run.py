@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from quartet.data.results import FamilyResult
 from quartet.errors import ConfigError
 from quartet.observe.series import Axis, run_extent
 from quartet.recipe_file import changed_knobs, flatten
@@ -60,12 +61,18 @@ def send_curves(request: Request) -> Response:
     return JSONResponse({"running": run.running, "first": extent[0] if extent else None, **curves})
 
 
-def _held_out(run: ViewedRun) -> tuple[float | None, float | None]:
-    """Held-out success before training and as of late, with many episodes after training, with few during it."""
-    results = run.ledger.held_out_results()
-    before = results[0].success if results and results[0].version == 0 else None
-    after = results[-1].success if results and results[-1].version > 0 else run.ledger.newest_success()
-    return before, after
+def _held_out(run: ViewedRun) -> list[tuple[str, float, FamilyResult | None]]:
+    """Label, success rate and counts of the evaluations before and after training; until there is one after it, of the
+    newest during it, whose seeds are others."""
+    found = run.ledger.held_out_results()
+    before = next((result for result in found if result.version == 0), None)
+    after = found[-1] if found and found[-1].version > 0 else None
+    newest = run.ledger.newest_success() if after is None else None
+    results = {"before": before, "after": after}
+    return [
+        *((label, result.success, result.together) for label, result in results.items() if result),
+        *([("selection seeds", newest, None)] if newest is not None else []),
+    ]
 
 
 def _compared(request: Request, run: ViewedRun) -> set[str]:

@@ -8,8 +8,10 @@ import sqlalchemy as sa
 from msgspec import Struct, field
 from sqlalchemy import Connection
 
+from quartet.data.ledger.evaluations import read_results
 from quartet.data.ledger.statistics import judged
-from quartet.data.schema import evaluations, families, groups, pool, replays, trajectories
+from quartet.data.results import FamilyResult
+from quartet.data.schema import evaluations, families, groups, pool, replays
 from quartet.types import GroupState, Purpose
 
 GROUPS_PER_POINT = 16
@@ -58,8 +60,8 @@ class FamilyRow(Struct, frozen=True, kw_only=True):
     fates: Fates
     pooled: int
     """Stored successes in use, up to `MOST_POOLED`."""
-    held_out: dict[str, tuple[int, int]]
-    """(successes, episodes) of evaluations by tag."""
+    held_out: dict[str, FamilyResult]
+    """Results of evaluations by tag."""
 
     @property
     def success(self) -> float | None:
@@ -162,18 +164,11 @@ def shown_evaluations(connection: Connection) -> list[str]:
     return list(dict.fromkeys([*first, *last]))
 
 
-def _held_out(connection: Connection, tags: Sequence[str]) -> dict[str, dict[str, tuple[int, int]]]:
-    results: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
-    successes = sa.func.sum(sa.cast(trajectories.c.success, sa.Integer))
+def _held_out(connection: Connection, tags: Sequence[str]) -> dict[str, dict[str, FamilyResult]]:
+    results: dict[str, dict[str, FamilyResult]] = defaultdict(dict)
     for tag in tags:
-        query = (
-            sa.select(trajectories.c.family, successes, sa.func.count())
-            .join(groups, trajectories.c.group_id == groups.c.id)
-            .where(groups.c.tag == tag, trajectories.c.counted)
-            .group_by(trajectories.c.family)
-        )
-        for family, solved, episodes in connection.execute(query):
-            results[family][tag] = (solved, episodes)
+        for family, result in read_results(connection, tag).items():
+            results[family][tag] = result
     return dict(results)
 
 

@@ -1,0 +1,55 @@
+"""`quartet eval --policy best`: a policy is not reported on the seeds that chose it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks.bandit import bandit_recipe
+from quartet.cli import cli
+from quartet.data.evaluation import admit_evaluation
+from quartet.data.ledger import Ledger
+from quartet.errors import ConfigError
+from quartet.recipe_file import to_toml
+
+
+def make_run(folder: Path, policy: Path, *, chosen_on: range) -> Path:
+    """A run whose initial policy an evaluation on these seeds has marked as the best."""
+    recipe = bandit_recipe(policy, evaluation={"episodes_per_family": 4})
+    ledger = Ledger.create(folder)
+    ledger.register_initial_policy(str(policy))
+    admit_evaluation(ledger, recipe, ["fixed"], seeds=chosen_on, temperature=0.0, tag="during/1")
+    ledger.cancel_unfinished()
+    ledger.mark_best(0, 0.75)
+    ledger.close()
+    (folder / "config.toml").write_text(to_toml(recipe))
+    return folder
+
+
+def evaluate(run: Path) -> str:
+    outcome = CliRunner().invoke(cli, ["eval", str(run), "--policy", "best"], catch_exceptions=False)
+    assert outcome.exit_code == 0, outcome.output
+    return outcome.stdout
+
+
+def test_seeds_that_chose_the_policy_are_refused_with_a_way_out(tmp_path, bandit_policy):
+    """As runs of before have it: their evaluations during training took the first held-out seeds."""
+    run = make_run(tmp_path / "run", bandit_policy, chosen_on=range(1_000_003, 1_000_005))
+    with pytest.raises(ConfigError, match="was chosen on seeds 1,000,003 to 1,000,004") as refused:
+        evaluate(run)
+    assert "--set evaluation.first_seed=1000005" in str(refused.value)
+
+
+@pytest.mark.slow
+def test_the_best_policy_is_reported_on_seeds_that_did_not_choose_it(tmp_path, bandit_policy):
+    run = make_run(tmp_path / "run", bandit_policy, chosen_on=range(1_500_000, 1_500_002))
+    told = evaluate(run)
+    assert "8 of 8 episodes have a result; seeds 1,000,000 to 1,000,003" in told
+    (evaluation,) = (run / "evaluations").iterdir()
+    ledger = Ledger.view(evaluation)
+    assert ledger.evaluation_seeds("bandit", "eval/") == set(range(1_000_000, 1_000_004))
+    ledger.close()
+    summary = json.loads((evaluation / "summary.json").read_text())
+    assert summary["seeds"] == [1_000_000, 1_000_003]
+    assert summary["evaluations"]["greedy"] == {"asked": 4, "episodes": 4, "uncounted": {}}
