@@ -1,4 +1,7 @@
-"""What would a user pick instead? Quartet against TRL's GRPOTrainer, in rollouts finished and trained per second.
+"""What would a user pick instead? Quartet against TRL's GRPOTrainer, in trained rollouts per second.
+
+A rollout counts by the share of its tokens that the loss counted: Quartet masks tokens older than `admission.max_lag`,
+which cost time and teach nothing. The rate of finished rollouts is printed beside it.
 
 The same policy (Qwen3, 3.4 M parameters, float32), the same multi-turn text environment with 0, 50 and 200 ms per
 step, groups of 8, 16 rollouts per train step, 32 tokens per turn, the same optimizer, and the same processor cores.
@@ -98,24 +101,29 @@ def line(name: str, delay: int, run: Run, warm_up_steps: int) -> str:
     """One run for people."""
     seconds = statistics.median(run.step_seconds(warm_up_steps))
     return (
-        f"{name:20} {delay:3} ms  {run.rollouts_per_second(warm_up_steps):6.2f} rollouts/s  "
+        f"{name:20} {delay:3} ms  {run.trained_rollouts_per_second(warm_up_steps):6.2f} trained of "
+        f"{run.rollouts_per_second(warm_up_steps):6.2f} rollouts/s  "
         f"{seconds:6.2f} s/step  reward {run.reward(len(run.steps)):.2f} -> {run.reward(LAST_STEPS):.2f}  "
         f"{run.steps[-1].generated_tokens:.0f} tokens"
     )
 
 
 def summary(runs: dict[tuple[str, int], list[Run]], delays: list[int], warm_up_steps: int) -> dict[str, Any]:
-    """Medians over the repetitions; the ratio of each repetition is taken within it."""
-    rates = {key: [run.rollouts_per_second(warm_up_steps) for run in of_key] for key, of_key in runs.items()}
+    """Medians over the repetitions; the ratio of each repetition is taken within it, of trained rollouts."""
+    rates = {key: [run.trained_rollouts_per_second(warm_up_steps) for run in of_key] for key, of_key in runs.items()}
+    finished = {key: [run.rollouts_per_second(warm_up_steps) for run in of_key] for key, of_key in runs.items()}
+    shares = {key: [run.trained_share(warm_up_steps) for run in of_key] for key, of_key in runs.items()}
     result: dict[str, Any] = {}
     for name in THEIRS:
         result[f"ratio_to_{name}"] = {
             str(delay): round(_median_ratio(rates[Ours.name, delay], rates[name, delay]), 3) for delay in delays
         }
     names = (*THEIRS, Ours.name)
-    result["rollouts_per_second"] = {
-        name: {str(delay): round(statistics.median(rates[name, delay]), 3) for delay in delays} for name in names
-    }
+    figures = {"trained_rollouts_per_second": rates, "rollouts_per_second": finished, "trained_token_share": shares}
+    for figure, values in figures.items():
+        result[figure] = {
+            name: {str(delay): round(statistics.median(values[name, delay]), 3) for delay in delays} for name in names
+        }
     longest = min(delays)  # the run in which learning shows
     curves = {name: [[round(step.reward, 3) for step in run.steps] for run in runs[name, longest]] for name in names}
     last = {name: statistics.mean(run.reward(LAST_STEPS) for run in runs[name, longest]) for name in names}

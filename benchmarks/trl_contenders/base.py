@@ -44,6 +44,8 @@ class TrainStep(Struct, frozen=True, kw_only=True):
     """Mean over its rollouts."""
     generated_tokens: float
     """Per rollout."""
+    trained_share: float
+    """Of the generated tokens, those that the loss counted; tokens older than `admission.max_lag` are masked."""
 
 
 class Run(Struct, frozen=True):
@@ -52,9 +54,19 @@ class Run(Struct, frozen=True):
     steps: list[TrainStep]
 
     def rollouts_per_second(self, warm_up_steps: int) -> float:
-        """Finished and trained rollouts per second between the end of the warm-up and the end of the last step."""
+        """Rollouts per second of the batches between the end of the warm-up and the end of the last step."""
         timed = self.steps[warm_up_steps - 1 :]
         return (len(timed) - 1) * ROLLOUTS_PER_STEP / (timed[-1].ended - timed[0].ended)
+
+    def trained_rollouts_per_second(self, warm_up_steps: int) -> float:
+        """The same with each rollout counted by the share of its tokens that was trained."""
+        return self.rollouts_per_second(warm_up_steps) * self.trained_share(warm_up_steps)
+
+    def trained_share(self, warm_up_steps: int) -> float:
+        """Share of the generated tokens of those batches that the loss counted."""
+        timed = self.steps[warm_up_steps:]
+        generated = sum(step.generated_tokens for step in timed)
+        return sum(step.trained_share * step.generated_tokens for step in timed) / generated
 
     def step_seconds(self, warm_up_steps: int) -> list[float]:
         return [after.ended - before.ended for before, after in pairwise(self.steps[warm_up_steps - 1 :])]

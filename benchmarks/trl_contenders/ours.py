@@ -1,6 +1,7 @@
 """Quartet: the supervisor, all four modules, ledger, engine and HTTP, as `quartet train` starts them."""
 
 from pathlib import Path
+from typing import Any
 
 from benchmarks.trl_contenders import base
 from benchmarks.trl_contenders.base import Job, Run, TrainStep
@@ -55,7 +56,7 @@ def recipe_of(job: Job, *, train_steps: int) -> Recipe:
                 "train_steps_per_checkpoint": 10,
                 "threads": threads,
             },
-            "loss": {"clip_low": base.CLIP_LOW, "clip_high": base.CLIP_HIGH},
+            "loss": {"clip_low": base.CLIP_LOW, "clip_high": base.CLIP_HIGH, "dual_clip": 1e9},
             "evaluation": {"before_and_after": False},
         },
         "benchmarks.trl_contenders.ours",
@@ -63,14 +64,14 @@ def recipe_of(job: Job, *, train_steps: int) -> Recipe:
 
 
 def _read(run_dir: Path, train_steps: int) -> Run:
-    records = list(read_records(run_dir, "train"))
-    return Run(
-        [
-            TrainStep(
-                ended=record["time"],
-                reward=record["reward_mean"],
-                generated_tokens=(record["trained_tokens"] + record["masked_tokens"]) / base.ROLLOUTS_PER_STEP,
-            )
-            for record in records[:train_steps]
-        ]
+    return Run([_step(record) for record in list(read_records(run_dir, "train"))[:train_steps]])
+
+
+def _step(record: dict[str, Any]) -> TrainStep:
+    generated = record["trained_tokens"] + record["masked_tokens"]
+    return TrainStep(
+        ended=record["time"],
+        reward=record["reward_mean"],
+        generated_tokens=generated / base.ROLLOUTS_PER_STEP,
+        trained_share=record["trained_tokens"] / generated,
     )

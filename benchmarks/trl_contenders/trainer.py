@@ -83,4 +83,10 @@ class Steps(TrainerCallback):
     ) -> None:
         if logs and "reward" in logs:
             tokens = float(logs["completions/mean_length"])
-            self.ended.append(TrainStep(ended=self._now, reward=float(logs["reward"]), generated_tokens=tokens))
+            step = TrainStep(
+                ended=self._now,
+                reward=float(logs["reward"]),
+                generated_tokens=tokens,
+                trained_share=1.0,  # every token was sampled by the policy before the step
+            )
+            self.ended.append(step)

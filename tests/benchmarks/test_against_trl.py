@@ -56,9 +56,31 @@ def test_settings_are_shared(start):
     assert (recipe.engine.dtype, recipe.filter.names) == ("float32", [])
 
 
+def step(ended: float, *, generated_tokens: float = 1.0, trained_share: float = 1.0) -> TrainStep:
+    return TrainStep(ended=ended, reward=ended, generated_tokens=generated_tokens, trained_share=trained_share)
+
+
+def test_masked_tokens_do_not_count_in_the_rate_that_is_compared():
+    """After the warm-up of one step: 100 tokens of which 80 were trained, 300 of which 180 were: 0.65."""
+    ours = Run(
+        [
+            step(100.0, trained_share=0.1),
+            step(101.0, generated_tokens=100, trained_share=0.8),
+            step(102.0, generated_tokens=300, trained_share=0.6),
+        ]
+    )
+    theirs = Run([step(moment) for moment in (0.0, 2.0, 4.0)])
+    assert ours.rollouts_per_second(1) == ROLLOUTS_PER_STEP
+    assert ours.trained_rollouts_per_second(1) == pytest.approx(0.65 * ROLLOUTS_PER_STEP)
+    runs = {("quartet", 0): [ours]} | {(name, 0): [theirs] for name in THEIRS}
+    result = against_trl.summary(runs, [0], warm_up_steps=1)
+    assert [result[f"ratio_to_{name}"] for name in THEIRS] == [{"0": 1.3}] * 2
+    assert result["rollouts_per_second"]["quartet"] == {"0": ROLLOUTS_PER_STEP}
+    assert result["trained_token_share"]["quartet"] == {"0": 0.65}
+
+
 def test_rates_begin_after_the_warm_up():
-    steps = [TrainStep(ended=moment, reward=moment, generated_tokens=1) for moment in (100.0, 102.0, 104.0, 112.0)]
-    run = Run(steps)
+    run = Run([step(moment) for moment in (100.0, 102.0, 104.0, 112.0)])
     assert run.rollouts_per_second(2) == 2 * ROLLOUTS_PER_STEP / 10
     assert run.step_seconds(2) == [2.0, 8.0]
     assert run.reward(2) == 108.0
