@@ -26,11 +26,14 @@ DIFFERENCES = {
         *STATISTICS,
         "control.allocator",
         "control.horizon",
+        "filter.names",
         "loss.clip_low",
         "loss.dual_clip",
         "loss.name",
         "replay.choice",
         "replay.max_replays",
+        "train.max_grad_norm",
+        "train.weight_decay",
     },
 }
 

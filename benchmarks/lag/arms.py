@@ -21,6 +21,7 @@ SETTING = [
     "train.learning_rate=5e-4",
     "train.decay_steps=300",
     "loss.entropy_coefficient=0.01",
+    "loss.dual_clip=1e9",
     "disk.max_token_values_megabytes=0",
 ]
 """Of every arm, over plain GRPO of `benchmarks/curation.py`; chosen on seeds 0 to 5. No group is dropped, so that every

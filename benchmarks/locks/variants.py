@@ -1,13 +1,15 @@
 """What is compared, and on what. A variant is plain GRPO and a few named options; a condition is a suite of locks and a
 turn limit. Their names are those in the report."""
 
+from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from quartet.config import Recipe
-from quartet.recipe_file import apply_override, parse_recipe
+from quartet.recipe_file import apply_override, flatten, load_recipe, parse_recipe, toml_value
 
+RECIPES = Path(__file__).parents[2] / "recipes"
 Demonstrations = Literal["unseen", "pooled", "imitated", "pooled and imitated"]
 
 
@@ -74,20 +76,27 @@ _TRUNCATED_IS = ["loss.importance=truncate", "loss.importance_cap=1.0"]
 _POOL = ["replay.name=success_pool", "replay.rule=recompute"]
 _SUCCESS_POOL = [*_POOL, "replay.mode=substitute", "replay.max_replays=32"]
 _ALL_BUT_ENTROPY = [*_DYNAMIC_ROLLOUTS, *_DYNAMIC_LENGTH, *_TRUNCATED_IS, *_SUCCESS_POOL]
-_OVER_STEPS = ["advantage.name=grpo_steps", "loss.kl_coefficient=0.1"]
-_DART_PAPER = [
-    *("control.allocator=dynamic", "control.dynamic_rollouts.min_rollouts=2"),
-    *("control.horizon=longest_success", "control.longest_success.min_successes=1"),
-    *("control.longest_success.factor=1.0", "control.longest_success.groups_per_exploration=1000000"),
-    "control.longest_success.truncated_share=1.0",
-    *(*_HIGH_ENTROPY, *_TRUNCATED_IS, *_POOL, *_OVER_STEPS, "loss.aggregation=token_mean"),
-]
-"""Recipe `dart_paper`. Where the pool has demonstrations only `recompute` can learn from them."""
-_DART_CODE = [
-    *(*_TRUNCATED_IS, *_POOL, "replay.mode=substitute", "replay.choice=newest", "replay.max_replays=1000000"),
-    *(*_OVER_STEPS, "loss.name=gspo", "loss.clip_low=0.1", "loss.clip_high=0.28", "loss.aggregation=branch_mean"),
-]
-"""Recipe `dart_code`."""
+METHOD_SECTIONS = ("control", "filter", "replay", "advantage", "loss")
+METHOD_TRAIN_KNOBS = (
+    *("minibatches", "epochs", "weight_decay", "adam_beta1", "adam_beta2", "max_grad_norm"),
+    *("min_turn_entropy_percentile", "spare_replayed_turns"),
+)
+SIZE_KNOBS = ("control.train_seeds_per_family",)
+"""Knobs of these sections that go with the environment."""
+
+
+def method_of(name: str) -> list[str]:
+    """Return the method of a shipped recipe as `--set` takes it: everything but model, environment, learning rate and
+    budget, which are the benchmark's."""
+    knobs = flatten(load_recipe(RECIPES / name / "recipe.toml").model_dump(mode="json"))
+    of_method = {
+        knob: value
+        for knob, value in knobs.items()
+        if knob.split(".")[0] in METHOD_SECTIONS or knob.removeprefix("train.") in METHOD_TRAIN_KNOBS
+    }
+    kept = {knob: value for knob, value in of_method.items() if knob not in SIZE_KNOBS and value is not None}
+    return [f"{knob}={toml_value(value)}" for knob, value in kept.items()]
+
 
 BASELINE = "grpo"
 VARIANTS: dict[str, Variant] = {
@@ -103,10 +112,15 @@ VARIANTS: dict[str, Variant] = {
         options=[*_ALL_BUT_ENTROPY, *_HIGH_ENTROPY, "train.spare_replayed_turns=true"], demonstrations="pooled"
     ),
     "all_but_entropy": Variant(options=_ALL_BUT_ENTROPY, demonstrations="pooled"),
-    "dart_paper": Variant(options=_DART_PAPER, demonstrations="pooled"),
-    "dart_code": Variant(options=_DART_CODE, demonstrations="pooled"),
+    "dart": Variant(options=method_of("dart")),
+    "dart_paper": Variant(options=method_of("dart_paper")),
+    "dart_code": Variant(options=method_of("dart_code")),
+    "dart_paper_demonstrated": Variant(options=method_of("dart_paper"), demonstrations="pooled"),
+    "dart_code_demonstrated": Variant(options=method_of("dart_code"), demonstrations="pooled"),
 }
-"""`all` is DART's five parts together, `all_but_entropy` is recipe `dart`."""
+"""`all` is DART's five parts together over plain GRPO, with its four epochs, its entropy bonus and the demonstrations;
+`all_but_entropy` is the same without the choice of turns. `dart`, `dart_paper` and `dart_code` are the methods of the
+recipes of these names: no demonstrations, one epoch, no entropy bonus."""
 
 
 def recipe_of(options: list[str], *, suite: str, policy: str, seed: int) -> Recipe:

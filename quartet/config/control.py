@@ -9,7 +9,9 @@ from quartet.types import OnLate, ScheduleName
 
 
 class Vade(Section):
-    """Sampler `vade`. The decays are our reading: the paper's page gives the posterior and the information gain."""
+    """Sampler `vade`: per task family, with an independent draw for every group. VADE itself keeps counts per task and
+    picks a batch by one draw. The decays are our reading: the paper's page gives the posterior and the information
+    gain."""
 
     exponent: PositiveFloat = 2.0
     """Information gain p (1 - p)^exponent: 2 as published, 1 is the variance of the reward."""
@@ -23,9 +25,9 @@ class DynamicRollouts(Section):
     """Allocator `dynamic`: DART's dynamic rollout frequency."""
 
     success_threshold: Fraction = 0.6
-    """Up to this success rate a group gets all of `rollouts_per_group`."""
+    """Below this success rate a group gets all of `rollouts_per_group`."""
     min_rollouts: Annotated[int, Field(ge=2)] = 4
-    """Above it, a group gets int(9 / success rate - 7) rollouts, but not fewer than this."""
+    """From it on, a group gets int(9 / success rate - 7) rollouts, but not fewer than this."""
 
 
 class LongestSuccess(Section):
@@ -64,7 +66,7 @@ class Control(Section):
     sampler: str = "contrast"
     """Which task comes next: `uniform`; `contrast` (families in proportion to the chance that a group has mixed
     outcomes; those that take more turns than others less); `least_solved` (all families in turn, the least solved
-    first); `vade` (Thompson sampling of the information gain)."""
+    first); `vade` (Thompson sampling of a family's information gain, one draw per group)."""
     allocator: str = "fixed"
     """How many rollouts a group gets: `fixed` is `rollouts_per_group`, `dynamic` fewer of what mostly succeeds."""
     rollouts_per_group: Annotated[int, Field(ge=1)] = 8

@@ -22,6 +22,13 @@ class Overlong(Section):
     """Besides truncated rollouts, those with more response tokens are left out; 0 means no such limit."""
 
 
+class ShortFailures(Section):
+    """Filter `short_failures`: rollouts that failed after few turns."""
+
+    min_turns: Positive = 4
+    """A rollout without reward that has fewer turns is left out: DART's released storage rule."""
+
+
 class AccuracyBand(Section):
     """Filter `accuracy_band`: groups that are too easy or too hard."""
 
@@ -41,12 +48,14 @@ class Filter(Section):
     """What is worth training on."""
 
     names: Names = ["mixed_outcome"]
-    """Applied in order to every closed group. `broken` and `overlong` leave members out, `accuracy_band` drops groups
-    that are too easy or too hard, `mixed_outcome` those whose rewards are all equal."""
+    """Applied in order to every closed group. `broken`, `overlong` and `short_failures` leave members out,
+    `accuracy_band` drops groups that are too easy or too hard, `mixed_outcome` those whose rewards are all equal."""
     broken: Broken = Broken()
     """Knobs of the filter `broken`."""
     overlong: Overlong = Overlong()
     """Knobs of the filter `overlong`."""
+    short_failures: ShortFailures = ShortFailures()
+    """Knobs of the filter `short_failures`."""
     accuracy_band: AccuracyBand = AccuracyBand()
     """Knobs of the filter `accuracy_band`."""
 

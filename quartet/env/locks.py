@@ -1,10 +1,11 @@
 """Locks: a text environment of graded difficulty, fast enough to compare ways of training in seconds.
 
-A family is a lock. Its code gives each of its signs the one button that is right; nobody tells the code, it is learned
-by trial and holds for all seeds. A task is a row of the lock's signs, drawn by the seed. The page shows one sign at a
-time, `click [n]` presses button n, and the right one brings the next sign. After a wrong press the lock either `jams`,
-so that nothing helps any more, or `resets` to its first sign. The episode goes on in both cases: what a failure costs
-is decided by the turn limit. Opening the lock is rewarded with 1 and ends the episode.
+A family is a lock. Its code gives each of its signs the one button that is right; no page shows the code, it is
+learned by trial and holds for all seeds. A task is a row of the lock's signs. Seeds from `FIRST_HELD_OUT_SEED` on
+have rows that no seed below it has, of the same signs with the same code. The page shows one sign at a time, `click
+[n]` presses button n, and the right one brings the next sign. After a wrong press the lock either `jams`, so that
+nothing helps any more, or `resets` to its first sign. The episode goes on in both cases: what a failure costs is
+decided by the turn limit. Opening the lock is rewarded with 1 and ends the episode.
 
 With steps K and buttons B the chance of a policy that knows nothing is B^-K for each try.
 """
@@ -12,7 +13,7 @@ With steps K and buttons B the chance of a policy that knows nothing is B^-K for
 import asyncio
 import random
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, permutations
 from typing import Literal
 
 from msgspec import Struct
@@ -27,6 +28,9 @@ Difficulty = Literal["easy", "medium", "hard"]
 ROOMS = ("attic", "cabin", "cellar", "garage", "hall", "kitchen", "loft", "shed")
 """The seed draws one: what the page shows besides the sign, and means nothing."""
 JAMMED = "jammed"
+FIRST_HELD_OUT_SEED: int = config.Evaluation().first_seed
+TRAINING_SHARE = 2 / 3
+"""Of a family's rows; the others are held out."""
 _SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
 
 
@@ -38,13 +42,14 @@ class Lock(Struct, frozen=True, kw_only=True):
     """Signs of a task = right presses that open it."""
     buttons: int
     signs: int
-    """Signs of the family; at least `steps`, since no task repeats one."""
+    """Signs of the family: more than `steps`, since no task repeats one and some rows are held out; at most twice as
+    many, so that two rows show all."""
     wrong: Literal["jams", "resets"]
 
 
 SUITES: dict[str, dict[str, Lock]] = {
     "locks": {
-        "latch": Lock(difficulty="easy", steps=1, buttons=2, signs=2, wrong="jams"),
+        "latch": Lock(difficulty="easy", steps=2, buttons=2, signs=3, wrong="resets"),
         "hook": Lock(difficulty="easy", steps=2, buttons=2, signs=3, wrong="jams"),
         "knob": Lock(difficulty="easy", steps=2, buttons=3, signs=3, wrong="resets"),
         "bolt": Lock(difficulty="medium", steps=2, buttons=5, signs=3, wrong="jams"),
@@ -55,9 +60,9 @@ SUITES: dict[str, dict[str, Lock]] = {
         "vault": Lock(difficulty="hard", steps=5, buttons=6, signs=6, wrong="resets"),
     },
     "locks-2": {
-        "clasp": Lock(difficulty="easy", steps=1, buttons=3, signs=2, wrong="jams"),
+        "clasp": Lock(difficulty="easy", steps=2, buttons=3, signs=3, wrong="jams"),
         "bell": Lock(difficulty="easy", steps=2, buttons=2, signs=3, wrong="jams"),
-        "crank": Lock(difficulty="easy", steps=2, buttons=2, signs=2, wrong="resets"),
+        "crank": Lock(difficulty="easy", steps=2, buttons=2, signs=3, wrong="resets"),
         "wheel": Lock(difficulty="medium", steps=2, buttons=4, signs=4, wrong="jams"),
         "ladder": Lock(difficulty="medium", steps=4, buttons=2, signs=5, wrong="jams"),
         "dial": Lock(difficulty="medium", steps=3, buttons=5, signs=4, wrong="resets"),
@@ -92,7 +97,23 @@ def code(family: str) -> dict[str, int]:
 
 def row(task: Task) -> list[str]:
     """The signs of a task, in order."""
-    return random.Random(task.key).sample(signs(task.family), LOCKS[task.family].steps)
+    training, held_out = rows(task.family)
+    if task.seed < FIRST_HELD_OUT_SEED:
+        return list(training[task.seed % len(training)])
+    return list(random.Random(task.key).choice(held_out))
+
+
+@cache
+def rows(family: str) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+    """All rows of a family, each once: those of training seeds, in the order of the seeds, and those held out. The
+    first two training rows show all signs."""
+    words, steps = signs(family), LOCKS[family].steps
+    first = [tuple(words[:steps]), tuple(reversed(words))[:steps]]
+    others = sorted(set(permutations(words, steps)) - set(first))
+    random.Random(f"rows/{family}").shuffle(others)
+    ordered = [*first, *others]
+    split = round(TRAINING_SHARE * len(ordered))
+    return ordered[:split], ordered[split:]
 
 
 def solution(task: Task) -> list[str]:

@@ -20,6 +20,7 @@ from quartet.data.ledger import Ledger
 from quartet.env.locks import LOCKS, families
 from quartet.policy.load import load_policy
 from quartet.policy.make import make_policy
+from quartet.recipe_file import changed_knobs, load_recipe
 from quartet.rollout.renderer import Renderer
 from quartet.types import Task
 
@@ -91,6 +92,25 @@ def test_every_variant_is_a_valid_recipe_that_differs_in_its_options_only(name):
     recipe = recipe_of(VARIANTS[name].options, suite="locks", policy="policy", seed=3)
     assert (recipe.seed, recipe.env.suite, recipe.model.path) == (3, "locks", str(Path("policy").resolve()))
     assert recipe.train.learning_rate == GRPO["train"]["learning_rate"]
+
+
+RECIPES = ("dart", "dart_paper", "dart_code")
+OF_THE_BENCHMARK = ("name", "model", "env", "rollout", "engine", "evaluation", "sft")
+"""Sections that go with the environment, not with the method."""
+SIZES = {
+    *("control.train_seeds_per_family", "train.learning_rate", "train.warmup_steps", "train.decay_steps"),
+    *("train.max_tokens_per_microbatch", "train.max_seconds", "train.max_train_steps"),
+    "train.train_steps_per_checkpoint",
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_variant_with_a_recipe_s_name_is_that_recipe(name):
+    shipped = load_recipe(Path(__file__).parents[2] / "recipes" / name / "recipe.toml")
+    made = recipe_of(VARIANTS[name].options, suite="locks", policy="policy", seed=0)
+    different = {knob for knob in changed_knobs(shipped, made) if knob.split(".")[0] not in OF_THE_BENCHMARK}
+    assert different == SIZES
+    assert VARIANTS[name].demonstrations == "unseen", "the recipe has none"
 
 
 def test_only_training_tasks_of_hard_locks_are_demonstrated():

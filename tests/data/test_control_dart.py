@@ -36,6 +36,13 @@ def test_dynamic_rollouts_follow_the_released_formula(successes, rollouts):
     assert planned(successes) == max(4, rollouts)
 
 
+@pytest.mark.parametrize(("threshold", "rollouts"), [(0.75, 5), (0.76, 8), (0.0, 5)])
+def test_the_threshold_itself_gets_fewer_rollouts_as_in_the_released_code(threshold, rollouts):
+    """24 of 32 succeed; `task_loader.py` compares with `<`."""
+    assert planned(24, min_rollouts=2, success_threshold=threshold) == rollouts
+    assert planned(0, min_rollouts=2, success_threshold=threshold) == 8
+
+
 def test_dynamic_rollouts_of_a_family_that_is_hardly_known():
     assert planned(7, rollouts=7) == 8
     assert planned(8, rollouts=8) == 4

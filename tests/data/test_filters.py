@@ -50,6 +50,13 @@ def test_overlong_leaves_out_what_was_cut_off_or_too_long():
     assert kept("overlong", members[1:3]) == "overlong"
 
 
+def test_short_failures_leaves_out_failures_of_few_turns():
+    members = [trajectory(TASK, reward=reward, turns=turns) for reward, turns in ((0, 3), (0, 4), (1, 1), (0.5, 1))]
+    assert kept("short_failures", members) == [1, 2, 3]
+    assert kept("short_failures", members, min_turns=5) == [2, 3]
+    assert kept("short_failures", members[:1]) == "short_failures"
+
+
 def test_broken_leaves_out_failures_that_hardly_acted():
     def member(errors: int, *, reward: float) -> Trajectory:
         made = trajectory(TASK, reward=reward, turns=4)

@@ -1,12 +1,25 @@
 """Locks: what opens one, what a wrong press costs, and that the grid is as hard as it says."""
 
+import math
 from itertools import pairwise
 
 import pytest
 
 from quartet import config
 from quartet.env import make_pool, suite_families
-from quartet.env.locks import JAMMED, LOCKS, SUITES, LocksPool, code, families, row, signs, solution
+from quartet.env.locks import (
+    FIRST_HELD_OUT_SEED,
+    JAMMED,
+    LOCKS,
+    SUITES,
+    LocksPool,
+    code,
+    families,
+    row,
+    rows,
+    signs,
+    solution,
+)
 from quartet.errors import ConfigError, EnvError
 from quartet.types import Task
 
@@ -80,6 +93,19 @@ def test_seeds_share_the_code_and_differ_in_their_signs():
     assert all(len(set(signs_of_task)) == LOCKS["vault"].steps for signs_of_task in rows)
 
 
+@pytest.mark.parametrize("family", LOCKS)
+def test_no_held_out_task_has_a_row_of_a_training_task(family):
+    """Of as many seeds as a run draws, training and held out; all signs of held-out rows can be learned."""
+    training = {tuple(row(task(family, seed))) for seed in range(200)}
+    held_out = {tuple(row(task(family, FIRST_HELD_OUT_SEED + seed))) for seed in range(200)}
+    assert len(held_out) >= 2
+    assert not training & held_out
+    first_two = {sign for seed in range(2) for sign in row(task(family, seed))}
+    assert first_two == {sign for one in held_out | training for sign in one} == set(signs(family))
+    lock, both = LOCKS[family], rows(family)
+    assert len(both[0]) + len(both[1]) == len({*both[0], *both[1]}) == math.perm(lock.signs, lock.steps)
+
+
 def test_every_sign_belongs_to_one_family_and_every_button_exists():
     words = [sign for family in LOCKS for sign in signs(family)]
     assert len(words) == len(set(words)) == sum(lock.signs for lock in LOCKS.values())
@@ -96,7 +122,7 @@ def test_the_grid_goes_from_trivial_to_out_of_reach(suite):
     }
     for easier, harder in pairwise(chances.values()):
         assert min(easier) > max(harder)
-    assert max(chances["easy"]) >= 1 / 3
+    assert max(chances["easy"]) >= 1 / 4
     assert all((1 - chance) ** 32 > 0.95 for chance in chances["hard"]), "no success in 32 tries"
 
 

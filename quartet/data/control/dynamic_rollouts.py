@@ -5,7 +5,7 @@ from quartet.types import Task
 
 
 class DynamicAllocator(RolloutAllocator):
-    """N rollouts up to the threshold of the success rate s, then max(min_rollouts, int(9 / s - 7)), at most N.
+    """N rollouts below the threshold of the success rate s, from there on max(min_rollouts, int(9 / s - 7)), at most N.
 
     The formula is that of DART's released code (arXiv 2509.23866; `task_loader.py`): without a minimum five rollouts at
     s = 0.75, three at 0.9, two at 1. N is fixed when the group is admitted and does not depend on how its own rollouts
@@ -20,6 +20,7 @@ class DynamicAllocator(RolloutAllocator):
 
     def plan(self, task: Task) -> int:
         stats = self._statistics(task.family)
-        if stats.rollouts < self._most or stats.success_rate <= self._knobs.success_threshold:
+        success_rate = stats.success_rate
+        if stats.rollouts < self._most or not success_rate or success_rate < self._knobs.success_threshold:
             return self._most
-        return min(self._most, max(self._knobs.min_rollouts, int(9 / stats.success_rate - 7)))
+        return min(self._most, max(self._knobs.min_rollouts, int(9 / success_rate - 7)))

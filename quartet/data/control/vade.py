@@ -1,4 +1,4 @@
-"""VADE: Thompson sampling of how much a group would teach."""
+"""VADE, per task family: Thompson sampling of how much a group would teach."""
 
 from quartet.data.control.base import ControlContext, TaskSampler
 from quartet.data.rows import FamilyStats
@@ -6,7 +6,11 @@ from quartet.types import Group, Task
 
 
 class VadeSampler(TaskSampler):
-    """Draws p ~ Beta(a + 1, b + 1) per family and takes the family with the largest p (1 - p)^e (VADE, e = 2).
+    """Draws p ~ Beta(a + 1, b + 1) for every family and takes the family with the largest p (1 - p)^e (VADE, e = 2).
+
+    Every group has draws of its own, so a family may be picked several times in a row, and the task's seed is drawn
+    uniformly. VADE keeps counts per task and takes the best B tasks by one draw; here a family is a task, since a seed
+    recurs too rarely to have statistics.
 
     a and b are the successes and failures of the family's newest groups. They fade on two scales, because the policy
     moves: with every further group of the family, and with every train step. The paper's page gives

@@ -5,10 +5,12 @@ from quartet.data.filter.base import Filter
 from quartet.data.filter.broken import Broken
 from quartet.data.filter.mixed_outcome import MixedOutcome
 from quartet.data.filter.overlong import Overlong
+from quartet.data.filter.short_failures import ShortFailures
 
 FILTERS: dict[str, type[Filter]] = {
     "broken": Broken,
     "overlong": Overlong,
+    "short_failures": ShortFailures,
     "accuracy_band": AccuracyBand,
     "mixed_outcome": MixedOutcome,
 }
