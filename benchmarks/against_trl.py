@@ -23,6 +23,7 @@ from typing import Any
 import click
 import psutil
 
+from benchmarks.raw_results import RawResults, results_option
 from benchmarks.trl_contenders.base import Contender, Job, Run
 from benchmarks.trl_contenders.ours import Ours
 from benchmarks.trl_contenders.start import make_start
@@ -42,6 +43,7 @@ LAST_STEPS = 4
 @click.option("--cores", default=2, show_default=True, help="That each contender may use.")
 @click.option("--policy", default="runs/benchmarks/desk", show_default=True, help="Made there when it is missing.")
 @click.option("--trl-python", default=sys.executable, help="The Python that TRL is installed for; default: this one.")
+@results_option
 @click.option("--json", "as_json", is_flag=True)
 def main(
     delays: str,
@@ -52,6 +54,7 @@ def main(
     cores: int,
     policy: str,
     trl_python: str,
+    results: Path,
     as_json: bool,
 ) -> None:
     """Measure against TRL."""
@@ -59,6 +62,8 @@ def main(
     milliseconds = [int(delay) for delay in delays.split(",")]
     _take_cores(cores)
     runs: dict[tuple[str, int], list[Run]] = {}
+    raw = RawResults(results / "against_trl.jsonl", Run)
+    raw.begin()
     with contenders(trl_python, cores) as everybody:
         for repetition, delay, contender in in_turns(everybody, milliseconds, repetitions):
             job = Job(
@@ -71,6 +76,8 @@ def main(
             )
             run = measure(contender, job)
             runs.setdefault((contender.name, delay), []).append(run)
+            key = {"contender": contender.name, "delay": delay, "repetition": repetition}
+            raw.add(key | {"warm_up_steps": warm_up_steps, "cores": cores}, run)
             click.echo(line(contender.name, delay, run, warm_up_steps))
     result = summary(runs, milliseconds, warm_up_steps)
     click.echo(json.dumps(result) if as_json else "\n".join(f"{key:32} {value}" for key, value in result.items()))

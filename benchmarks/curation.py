@@ -5,7 +5,8 @@
 A tiny policy learns to open locks of graded difficulty (`quartet/env/locks.py`), once per variant, seed and condition.
 All runs of a suite start from the same weights, and runs of the same seed are compared, so differences are paired.
 Hyper-parameters were chosen on the suite `locks` and seeds 0 to 4; nothing was ever tuned on the suite `locks-2`.
-The tables that are printed stand in `recipes/dart/README.md`.
+The tables that are printed stand in `recipes/dart/README.md`; `python -m benchmarks.tables` makes them from the raw
+results.
 """
 
 import json
@@ -17,24 +18,15 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 import click
-import msgspec
 
 from benchmarks.locks.report import goals_table, make_report, table
 from benchmarks.locks.run import Result, run
 from benchmarks.locks.start import Starts, make_starts
 from benchmarks.locks.variants import BASELINE, CONDITIONS, VARIANTS, recipe_of
+from benchmarks.raw_results import FOLDER, RawResults
 
 Key = tuple[str, str, int]
 """Condition, variant, seed."""
-
-
-class KeptRun(msgspec.Struct, frozen=True, array_like=True):
-    """One line of the file of finished runs."""
-
-    key: Key
-    result: Result
-    options: list[str] = []
-    """Of `--set`."""
 
 
 @click.command()
@@ -46,7 +38,12 @@ class KeptRun(msgspec.Struct, frozen=True, array_like=True):
 @click.option("--budget-tokens", default=60_000, show_default=True, help="Generated tokens of one run.")
 @click.option("--set", "options", multiple=True, metavar="A.B=C", help="A knob of every run, to tune.")
 @click.option("--jobs", default=os.cpu_count() or 1, show_default=True, help="Runs at a time, one thread each.")
-@click.option("--runs", type=click.Path(path_type=Path), help="File of finished runs: added to and reused.")
+@click.option(
+    "--runs",
+    type=click.Path(path_type=Path),
+    default=FOLDER / "curation.jsonl",
+    help="File of raw results: finished runs are reused, new ones added; default: benchmarks/results/curation.jsonl.",
+)
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON line.")
 def main(
     conditions: tuple[str, ...],
@@ -55,7 +52,7 @@ def main(
     budget_tokens: int,
     options: tuple[str, ...],
     jobs: int,
-    runs: Path | None,
+    runs: Path,
     as_json: bool,
 ) -> None:
     """Compare VARIANTS with plain GRPO."""
@@ -67,14 +64,16 @@ def main(
     numbers = list(range(int(first), int(last or first) + 1))
     # Seed by seed: whoever stops half-way has whole pairs.
     keys = [(condition, name, seed) for condition in names for seed in numbers for name in names[condition]]
-    results = _read(runs, budget_tokens, list(options))
+    raw = RawResults(runs, Result)
+    results = _finished(raw, budget_tokens, list(options))
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         missing = [key for key in keys if key not in results]
         suites = dict.fromkeys(CONDITIONS[condition].suite for condition, _, _ in missing)
         starts = make_starts(Path(folder), suites) if missing else {}
         for key, result in _run_all(missing, starts, Path(folder), budget_tokens, list(options), jobs):
             results[key] = result
-            _append(runs, KeptRun(key, result, list(options)))
+            condition, variant, seed = key
+            raw.add({"condition": condition, "variant": variant, "seed": seed, "set": list(options)}, result)
             click.echo(f"{' '.join(map(str, key))}: {_line(result)}", err=True)
     reports = {
         condition: make_report({key[1:]: results[key] for key in keys if key[0] == condition}, of_condition, numbers)
@@ -114,22 +113,16 @@ def _line(result: Result) -> str:
     return f"{success}; {result.rollouts} rollouts, {result.train_steps} train steps, {result.cpu_seconds:.0f} s"
 
 
-def _read(runs: Path | None, budget_tokens: int, options: list[str]) -> dict[Key, Result]:
-    """The finished runs. Raises `click.UsageError` when some were made otherwise."""
-    if runs is None or not runs.exists():
-        return {}
-    kept = [msgspec.json.decode(line, type=KeptRun) for line in runs.read_bytes().splitlines()]
-    if any(one.result.tokens != budget_tokens for one in kept):
-        raise click.UsageError(f"{runs} holds runs of another budget: name another file, or give their --budget-tokens")
-    if any(one.options != options for one in kept):
-        raise click.UsageError(f"{runs} holds runs with other knobs: name another file, or give their --set")
-    return {one.key: one.result for one in kept}
-
-
-def _append(runs: Path | None, run: KeptRun) -> None:
-    if runs is not None:
-        with runs.open("ab") as file:
-            file.write(msgspec.json.encode(run) + b"\n")
+def _finished(raw: RawResults[Result], budget_tokens: int, options: list[str]) -> dict[Key, Result]:
+    """The runs of the file. Raises `click.UsageError` when some were made otherwise."""
+    runs = raw.read()
+    if any(result.tokens != budget_tokens for _, result in runs):
+        raise click.UsageError(
+            f"{raw.file} holds runs of another budget: name another file, or give their --budget-tokens"
+        )
+    if any(key["set"] != options for key, _ in runs):
+        raise click.UsageError(f"{raw.file} holds runs with other knobs: name another file, or give their --set")
+    return {(key["condition"], key["variant"], key["seed"]): result for key, result in runs}
 
 
 if __name__ == "__main__":

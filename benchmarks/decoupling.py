@@ -12,7 +12,6 @@ lengths; engine, trainer, ledger and all else are the real ones, started as `qua
 """
 
 import json
-import statistics
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -25,8 +24,10 @@ import psutil
 from benchmarks.lag.compare import compare_learning
 from benchmarks.modes.figures import Figures
 from benchmarks.modes.modes import APRIL, COUPLED, DECOUPLED, ROLLOUTS_PER_GROUP, Overrides, modes, recipe, single_turn
+from benchmarks.modes.report import median_ratio, medians
 from benchmarks.modes.run import run
 from benchmarks.modes.start import ACTING, REASONING, make_start
+from benchmarks.raw_results import RawResults, results_option
 from quartet.env.workload import read_workload
 
 WORKLOADS = Path(__file__).parent / "workloads"
@@ -56,6 +57,7 @@ PARTS = ("modes", "sessions", "april", "learning")
     show_default=True,
     help="Folder of the policies, made when missing.",
 )
+@results_option
 @click.option("--json", "as_json", is_flag=True)
 def main(
     parts: str,
@@ -70,10 +72,11 @@ def main(
     learning_seeds: str,
     learning_options: tuple[str, ...],
     policies: str,
+    results: Path,
     as_json: bool,
 ) -> None:
     """Compare schedules."""
-    bench = Bench(Path(policies).resolve(), max_lag=max_lag, train_steps=train_steps)
+    bench = Bench(Path(policies).resolve(), results, max_lag=max_lag, train_steps=train_steps)
     file = next(path for path in (WORKLOADS / f"{workload}.json", Path(workload)) if path.is_file())
     result: dict[str, Any] = dict.fromkeys(
         (
@@ -91,7 +94,7 @@ def main(
     if "learning" in wanted:
         first, _, last = learning_seeds.partition("-")
         seeds, lags = range(int(first), int(last or first) + 1), list(map(int, learning_lags.split(",")))
-        result |= compare_learning(lags, seeds, learning_options, click.echo)
+        result |= compare_learning(lags, seeds, learning_options, results / "lag.jsonl", click.echo)
     result["load_average_1min"] = round(psutil.getloadavg()[0], 2)
     click.echo(json.dumps(result) if as_json else "\n".join(f"{key:32} {value}" for key, value in result.items()))
 
@@ -105,10 +108,11 @@ def rescale(workload: Path, time_scale: float, folder: Path) -> Path:
 
 class Bench:
     """Runs of two policies, made in `folder`: one acts turn by turn, one reasons at length in a single turn. Every run
-    has a seed of its own, the same one for all modes of a repetition."""
+    has a seed of its own, the same one for all modes of a repetition. Raw results of the comparisons go to the
+    folder `results`."""
 
-    def __init__(self, folder: Path, *, max_lag: int, train_steps: int) -> None:
-        self._folder, self._train_steps = folder, train_steps
+    def __init__(self, folder: Path, results: Path, *, max_lag: int, train_steps: int) -> None:
+        self._folder, self._results, self._train_steps = folder, results, train_steps
         self._modes = modes(max_lag)
 
     def on_workload(self, workload: Path, groups: int, repetitions: int, parts: list[str]) -> dict[str, Any]:
@@ -135,16 +139,18 @@ class Bench:
     def compare(self, workload: Path, groups: int, sessions: int, repetitions: int) -> dict[str, Any]:
         """All modes at equal sessions, engine and batch; ratios are medians of those within a repetition."""
         runs: dict[str, list[Figures]] = {name: [] for name in self._modes}
-        names = list(self._modes)
+        names, raw = list(self._modes), RawResults(self._results / "modes.jsonl", Figures)
+        raw.begin()
         for repetition in range(repetitions):
             for turn in range(len(names)):  # each goes first in some repetition
-                name = names[(turn + repetition) % len(names)]
-                runs[name].append(self._run(name, workload, groups, sessions, seed=1 + repetition))
+                name, seed = names[(turn + repetition) % len(names)], 1 + repetition
+                runs[name].append(self._run(name, workload, groups, sessions, seed=seed))
+                raw.add({"mode": name, "sessions": sessions, "seed": seed}, runs[name][-1])
         return {
-            "throughput_ratio": _ratio(runs, "actions_per_minute"),
-            "environment_utilisation_ratio": _ratio(runs, "environment_utilisation"),
-            "engine_utilisation_ratio": _ratio(runs, "engine_utilisation"),
-            "modes": {name: _medians(of_mode) for name, of_mode in runs.items()},
+            "throughput_ratio": median_ratio(runs[DECOUPLED], runs[COUPLED], "actions_per_minute"),
+            "environment_utilisation_ratio": median_ratio(runs[DECOUPLED], runs[COUPLED], "environment_utilisation"),
+            "engine_utilisation_ratio": median_ratio(runs[DECOUPLED], runs[COUPLED], "engine_utilisation"),
+            "modes": {name: medians(of_mode) for name, of_mode in runs.items()},
         }
 
     def fewest_sessions(self, workload: Path, groups: int, sessions: int, wanted: float) -> dict[str, Any]:
@@ -165,17 +171,18 @@ class Bench:
         sessions = 2 * groups * ROLLOUTS_PER_GROUP
         policy = make_start(self._folder / "reasoning", REASONING)
         runs: dict[str, list[Figures]] = {COUPLED: [], APRIL: []}
+        raw = RawResults(self._results / "april.jsonl", Figures)
+        raw.begin()
         for repetition in range(repetitions):
             for name in list(runs) if repetition % 2 else reversed(list(runs)):
-                file, load = WORKLOADS / f"{INSTANT}.json", single_turn(policy)
-                runs[name].append(self._run(name, file, groups, sessions, load, seed=1 + repetition))
-        key = "generated_tokens_per_second"
-        pairs = zip(runs[APRIL], runs[COUPLED], strict=True)
-        ratio = statistics.median(getattr(april, key) / getattr(coupled, key) for april, coupled in pairs)
-        return {"april_ratio": round(ratio, 3), "april_modes": {name: _medians(of) for name, of in runs.items()}}
+                file, load, seed = WORKLOADS / f"{INSTANT}.json", single_turn(policy), 1 + repetition
+                runs[name].append(self._run(name, file, groups, sessions, load, seed=seed))
+                raw.add({"mode": name, "sessions": sessions, "seed": seed}, runs[name][-1])
+        ratio = median_ratio(runs[APRIL], runs[COUPLED], "generated_tokens_per_second")
+        return {"april_ratio": ratio, "april_modes": {name: medians(of) for name, of in runs.items()}}
 
     def _searched(self, mode: str, workload: Path, groups: int, sessions: int) -> dict[str, Any]:
-        return _medians([self._run(mode, workload, groups, sessions, seed=seed) for seed in SEARCH_SEEDS])
+        return medians([self._run(mode, workload, groups, sessions, seed=seed) for seed in SEARCH_SEEDS])
 
     def _run(self, mode: str, workload: Path, groups: int, sessions: int, *overrides: Overrides, seed: int) -> Figures:
         chosen = recipe(
@@ -206,25 +213,6 @@ def fewest(enough: Callable[[int], bool], low: int, high: int) -> int | None:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle + 1, high)
     return low
-
-
-def _ratio(runs: dict[str, list[Figures]], key: str) -> float:
-    """Rollout-wise over coupled."""
-    pairs = zip(runs[DECOUPLED], runs[COUPLED], strict=True)
-    return round(statistics.median(getattr(ours, key) / getattr(coupled, key) for ours, coupled in pairs), 3)
-
-
-def _medians(runs: list[Figures]) -> dict[str, Any]:
-    """Median of every number; lags are summed."""
-    numbers: dict[str, Any] = {}
-    for key in Figures.__struct_fields__:
-        values = [getattr(one, key) for one in runs]
-        if key == "lag_histogram":
-            lags = sorted({lag for value in values for lag in value})
-            numbers[key] = {lag: sum(value.get(lag, 0) for value in values) for lag in lags}
-        else:
-            numbers[key] = round(statistics.median(values), 4)
-    return numbers
 
 
 if __name__ == "__main__":

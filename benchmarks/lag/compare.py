@@ -14,6 +14,7 @@ from benchmarks.lag.arms import Arm, arms
 from benchmarks.lag.report import make_report, success, table
 from benchmarks.lag.run import Learned, learn
 from benchmarks.locks.start import make_start
+from benchmarks.raw_results import RawResults
 
 RUNS_PER_PROCESS = 8
 """On average: a run leaves about 100 MB to its process. (A pool that replaces its processes itself may wait for ever:
@@ -21,13 +22,16 @@ CPython issue 115634.)"""
 
 
 def compare_learning(
-    max_lags: Sequence[int], seeds: Sequence[int], options: Sequence[str], say: Callable[[str], None]
+    max_lags: Sequence[int], seeds: Sequence[int], options: Sequence[str], results: Path, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """Every arm with every seed, as many at a time as there are cores. A run's result depends on its arm and seed only,
-    so it may have neighbours. `options` are knobs over those of the setting, KNOB=VALUE."""
+    so it may have neighbours. `options` are knobs over those of the setting, KNOB=VALUE.
+    Raw results go to the file `results`."""
     compared = arms(max_lags)
     keys = [(name, seed) for seed in seeds for name in compared]
     runs: dict[str, list[Learned]] = {name: [] for name in compared}
+    raw = RawResults(results, Learned)
+    raw.begin()
     at_a_time = RUNS_PER_PROCESS * (os.cpu_count() or 1)
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         with _processes() as pool:
@@ -39,6 +43,11 @@ def compare_learning(
                 for (name, seed), future in zip(some, waiting, strict=True):
                     run = future.result()
                     runs[name].append(run)
+                    arm = compared[name]
+                    raw.add(
+                        {"arm": name, "objective": arm.objective, "max_lag": arm.max_lag, "seed": seed, "set": options},
+                        run,
+                    )
                     say(f"{name:22} seed {seed:3}  success {success(run):6.1%}  {run.cpu_seconds:4.0f} s of a core")
     report = make_report(runs, compared)
     say(table(report))

@@ -1,20 +1,21 @@
 """The curation benchmark: its statistics against numbers worked out by hand, and that a run keeps to its budget."""
 
 import json
+from itertools import product
 from pathlib import Path
 
-import msgspec
 import pytest
 import torch
 from click.testing import CliRunner
 
-from benchmarks.curation import KeptRun, main
+from benchmarks.curation import main
 from benchmarks.locks.demonstrations import SEEDS_PER_FAMILY, tasks
 from benchmarks.locks.measure import TASKS_PER_FAMILY, Measure, solution_turns
 from benchmarks.locks.report import Goal
 from benchmarks.locks.run import Result, run
 from benchmarks.locks.statistics import area, compare, interval
 from benchmarks.locks.variants import CONDITIONS, GRPO, VARIANTS, recipe_of
+from benchmarks.raw_results import RawResults
 from quartet.config import Evaluation
 from quartet.data.ledger import Ledger
 from quartet.env.locks import LOCKS, families
@@ -42,6 +43,11 @@ def result(all_success: float, *, rollouts: int = 80, turns: int = 400, trained_
         train_steps=2,
         cpu_seconds=1.0,
     )
+
+
+def keep(file: Path, variant: str, seed: int, kept: Result, options: list[str] | None = None) -> None:
+    key = {"condition": "locks", "variant": variant, "seed": seed, "set": options or []}
+    RawResults(file, Result).add(key, kept)
 
 
 def test_an_interval_is_that_of_students_t():
@@ -167,8 +173,8 @@ def test_a_run_ends_with_its_budget_and_only_the_pool_can_train_an_ignorant_poli
 def test_a_report_is_made_of_kept_runs_and_ends_with_one_json_line(tmp_path):
     runs = tmp_path / "runs.jsonl"
     shares = {"grpo": 0.2, "success_pool": 0.4, "grpo_sft": 0.3}
-    keys = [("locks", name, seed) for name in shares for seed in (0, 1)]
-    runs.write_bytes(b"".join(msgspec.json.encode((key, result(shares[key[1]]))) + b"\n" for key in keys))
+    for name, seed in product(shares, (0, 1)):
+        keep(runs, name, seed, result(shares[name]))
     arguments = ["--condition", "locks", "--seeds", "0-1", "--budget-tokens", "100", "--runs", str(runs), "--json"]
     for name in ("success_pool", "grpo_sft"):
         arguments += ["--variant", name]
@@ -183,7 +189,7 @@ def test_a_report_is_made_of_kept_runs_and_ends_with_one_json_line(tmp_path):
 
 def test_runs_of_another_budget_are_not_mixed_in(tmp_path):
     runs = tmp_path / "runs.jsonl"
-    runs.write_bytes(msgspec.json.encode((("locks", "grpo", 0), result(0.2))) + b"\n")
+    keep(runs, "grpo", 0, result(0.2))
     outcome = CliRunner().invoke(main, ["--condition", "locks", "--seeds", "0-1", "--runs", str(runs)])
     assert outcome.exit_code == 2
     assert "another budget" in outcome.output
@@ -192,7 +198,7 @@ def test_runs_of_another_budget_are_not_mixed_in(tmp_path):
 @pytest.mark.parametrize(("kept", "asked"), [([], ["loss.clip=0.3"]), (["loss.clip=0.3"], []), (["a=1"], ["a=2"])])
 def test_runs_with_other_knobs_are_not_mixed_in(tmp_path, kept, asked):
     runs = tmp_path / "runs.jsonl"
-    runs.write_bytes(msgspec.json.encode(KeptRun(("locks", "grpo", 0), result(0.2), kept)) + b"\n")
+    keep(runs, "grpo", 0, result(0.2), kept)
     arguments = ["--condition", "locks", "--seeds", "0", "--budget-tokens", "100", "--runs", str(runs)]
     outcome = CliRunner().invoke(main, [*arguments, *(part for option in asked for part in ("--set", option))])
     assert outcome.exit_code == 2

@@ -1,0 +1,61 @@
+"""The table and figures of schedules in `docs/performance.md`, from raw results of the parts `modes` and `april`."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.modes.figures import Figures
+from benchmarks.modes.modes import APRIL, COUPLED, DECOUPLED
+from benchmarks.modes.report import median_ratio, medians
+from benchmarks.raw_results import RawResults
+
+
+def by_mode(file: Path) -> dict[str, list[Figures]]:
+    """Runs of each mode by seed, over the seeds that every mode has: runs of one repetition stand at one place."""
+    runs: dict[str, dict[int, Figures]] = defaultdict(dict)
+    for key, result in RawResults(file, Figures).read():
+        runs[key["mode"]][key["seed"]] = result
+    seeds = sorted(set.intersection(*(set(of_mode) for of_mode in runs.values())))
+    return {mode: [of_mode[seed] for seed in seeds] for mode, of_mode in runs.items()}
+
+
+def table(file: Path) -> str:
+    """One line per mode: medians over the repetitions."""
+    lines = [
+        "| mode | actions/min | environments | engine | trainer | s to the last train step | mean lag |",
+        "|---" * 7 + "|",
+    ]
+    for mode, runs in by_mode(file).items():
+        found = medians(runs)
+        lags = {int(lag): count for lag, count in found["lag_histogram"].items()}
+        mean_lag = sum(lag * count for lag, count in lags.items()) / max(1, sum(lags.values()))
+        shares = (
+            f"{found[f'{name}_utilisation']:.0%}".replace("%", " %") for name in ("environment", "engine", "trainer")
+        )
+        cells = (mode, f"{found['actions_per_minute']:,.0f}", *shares, f"{found['seconds_to_train_steps']:.1f}")
+        lines.append(f"| {' | '.join(cells)} | {mean_lag:.2f} |")
+    return "\n".join(lines)
+
+
+def _ratio(ours: str, figure: str) -> Callable[[Path], str]:
+    def shown(file: Path) -> str:
+        runs = by_mode(file)
+        return f"{median_ratio(runs[ours], runs[COUPLED], figure):.2f}"
+
+    return shown
+
+
+def _tokens_per_second(mode: str) -> Callable[[Path], str]:
+    return lambda file: f"{medians(by_mode(file)[mode])['generated_tokens_per_second']:,.0f}"
+
+
+VIEWS: dict[str, Callable[[Path], str]] = {
+    "table": table,
+    "throughput_ratio": _ratio(DECOUPLED, "actions_per_minute"),
+    "environment_ratio": _ratio(DECOUPLED, "environment_utilisation"),
+    "engine_ratio": _ratio(DECOUPLED, "engine_utilisation"),
+    "april_ratio": _ratio(APRIL, "generated_tokens_per_second"),
+    "april_tokens_per_second": _tokens_per_second(APRIL),
+    "coupled_tokens_per_second": _tokens_per_second(COUPLED),
+    "repetitions": lambda file: str(len(next(iter(by_mode(file).values())))),
+}

@@ -1,0 +1,109 @@
+"""Raw results of experiments: one JSON line per run in `benchmarks/results/NAME.jsonl`, with how it was taken.
+
+Tables and figures of the documentation are made from these files: `benchmarks/tables.py`.
+"""
+
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import time
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import click
+import msgspec
+import psutil
+
+FOLDER = Path(__file__).parent / "results"
+results_option = click.option(
+    "--results",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=FOLDER,
+    help="Folder of raw results, one line per run; default: benchmarks/results.",
+)
+T = TypeVar("T")
+Key = dict[str, Any]
+"""What tells a run from the others of its file: variant, seed, ..."""
+
+
+class Taken(msgspec.Struct, frozen=True, kw_only=True):
+    """How a result was taken."""
+
+    commit: str
+    """Ends with `-dirty` where tracked files differed from it."""
+    command: str
+    machine: str
+    load_average_1min: float
+    ended: float
+    """Unix seconds."""
+
+
+class RawResults(Generic[T]):
+    """The runs of one experiment, whose results are of one kind."""
+
+    def __init__(self, file: Path, kind: type[T]) -> None:
+        self.file = file
+        self._decoder = msgspec.json.Decoder(_line_of(kind))
+
+    def begin(self) -> None:
+        """Delete the results of an earlier run of the experiment."""
+        self.file.unlink(missing_ok=True)
+
+    def add(self, key: Key, result: T) -> None:
+        line = {"key": key, "result": result, "taken": taken()}
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        with self.file.open("ab") as file:
+            file.write(msgspec.json.encode(line) + b"\n")
+
+    def read(self) -> list[tuple[Key, T]]:
+        """All runs in the order in which they were added; none where there is no file."""
+        if not self.file.exists():
+            return []
+        lines = map(self._decoder.decode, self.file.read_bytes().splitlines())
+        return [(line.key, line.result) for line in lines]
+
+
+def taken() -> Taken:
+    """How a result that is taken now was taken."""
+    return Taken(
+        commit=_commit(),
+        command=shlex.join(["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]]),
+        machine=_machine(),
+        load_average_1min=round(psutil.getloadavg()[0], 2),
+        ended=round(time.time(), 1),
+    )
+
+
+def _line_of(kind: type[T]) -> Any:
+    return msgspec.defstruct("Line", [("key", Key), ("result", kind), ("taken", Taken)])
+
+
+@cache
+def _commit() -> str:
+    """Read once: the code that runs is that of the start."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(FOLDER.parents[1]), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no", ":(exclude)benchmarks/results")
+        return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+@cache
+def _machine() -> str:
+    cpu_info = Path("/proc/cpuinfo")
+    names = (
+        [line.partition(":")[2].strip() for line in cpu_info.read_text().splitlines() if "model name" in line]
+        if (cpu_info.exists())
+        else []
+    )
+    processor = names[0] if names else platform.processor() or platform.machine()
+    return f"{processor}, {os.cpu_count()} cores, Python {platform.python_version()}, torch {version('torch')}"

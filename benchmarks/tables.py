@@ -1,0 +1,123 @@
+"""Tables and figures of the documentation, made from the raw results in `benchmarks/results`.
+
+    python -m benchmarks.tables --check     # exit code 1 where a page says something else than the raw results
+    python -m benchmarks.tables --write     # renew the pages
+
+A page marks what is made: `<!-- results: curation.jsonl goals -->`, the text, `<!-- /results -->`. The word after the
+file is a view of that experiment.
+"""
+
+import difflib
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import click
+
+from benchmarks.raw_results import FOLDER
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "docs/**/*.md", "recipes/*/README.md")
+MADE = re.compile(r"(<!-- results: (\S+)\.jsonl (\S+) -->)(.*?)(<!-- /results -->)", re.DOTALL)
+View = Callable[[Path], str]
+"""From the file of raw results to a Markdown table, or to the text of one figure."""
+
+
+def _curation() -> Mapping[str, View]:
+    from benchmarks.locks.views import VIEWS
+
+    return VIEWS
+
+
+def _lag() -> Mapping[str, View]:
+    from benchmarks.lag.views import VIEWS
+
+    return VIEWS
+
+
+def _modes() -> Mapping[str, View]:
+    from benchmarks.modes.views import VIEWS
+
+    return VIEWS
+
+
+def _against_trl() -> Mapping[str, View]:
+    from benchmarks.trl_contenders.views import VIEWS
+
+    return VIEWS
+
+
+EXPERIMENTS: dict[str, Callable[[], Mapping[str, View]]] = {
+    "curation": _curation,
+    "lag": _lag,
+    "modes": _modes,
+    "april": _modes,
+    "against_trl": _against_trl,
+}
+"""Name of a file of raw results -> its views."""
+
+
+@click.command()
+@click.option("--check", is_flag=True, help="Say where a page differs from the raw results; exit code 1 then.")
+@click.option("--write", is_flag=True, help="Write what the raw results say into the pages.")
+@click.option("--root", type=click.Path(path_type=Path, exists=True), default=ROOT, hidden=True)
+@click.option("--results", type=click.Path(path_type=Path), default=FOLDER, hidden=True)
+def main(check: bool, write: bool, root: Path, results: Path) -> None:
+    """Compare the documentation's tables with the raw results, or renew them."""
+    if check == write:
+        raise click.UsageError("give either --check or --write")
+    differing = 0
+    for page in pages(root):
+        text = page.read_text()
+        renewed = renew(text, results)
+        if renewed == text:
+            continue
+        differing += 1
+        if write:
+            page.write_text(renewed)
+        name = str(page.relative_to(root))
+        lines = (text.splitlines(keepends=True), renewed.splitlines(keepends=True))
+        click.echo("".join(difflib.unified_diff(*lines, name, f"{name} from the raw results", n=0)))
+    if check and differing:
+        click.echo(f"{differing} pages differ from the raw results: `python -m benchmarks.tables --write` renews them")
+        sys.exit(1)
+
+
+def pages(root: Path) -> Iterator[Path]:
+    """Every page that may hold something made."""
+    for pattern in PAGES:
+        yield from sorted(root.glob(pattern))
+
+
+def renew(text: str, results: Path) -> str:
+    """Return a page with everything that is made made again. Raises `click.ClickException` for an unknown view and for
+    a file that is not there."""
+
+    def made(match: re.Match[str]) -> str:
+        begin, name, view, _, end = match.groups()
+        shown = _view(name, view)(_existing(results / f"{name}.jsonl"))
+        return f"{begin}\n\n{shown}\n\n{end}" if shown.startswith("|") else f"{begin}{shown}{end}"
+
+    return MADE.sub(made, text)
+
+
+def _view(name: str, view: str) -> View:
+    if name not in EXPERIMENTS:
+        raise click.ClickException(f"no experiment writes {name}.jsonl: {', '.join(EXPERIMENTS)}")
+    views = EXPERIMENTS[name]()
+    if view not in views:
+        raise click.ClickException(f"{name}.jsonl has no view {view!r}: {', '.join(views)}")
+    return views[view]
+
+
+def _existing(file: Path) -> Path:
+    if not file.is_file():
+        raise click.ClickException(
+            f"{file} is named by a page and not there: run its experiment, or take the table out"
+        )
+    return file
+
+
+if __name__ == "__main__":
+    main()
