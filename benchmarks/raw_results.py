@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -38,7 +39,7 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     command: str
     machine: str
     load_average_1min: float
-    ended: float
+    time: float
     """Unix seconds."""
 
 
@@ -53,8 +54,8 @@ class RawResults(Generic[T]):
         """Delete the results of an earlier run of the experiment."""
         self.file.unlink(missing_ok=True)
 
-    def add(self, key: Key, result: T) -> None:
-        line = {"key": key, "result": result, "taken": taken()}
+    def add(self, key: Key, result: T, how: Taken | None = None) -> None:
+        line = {"key": key, "result": result, "taken": how or taken()}
         self.file.parent.mkdir(parents=True, exist_ok=True)
         with self.file.open("ab") as file:
             file.write(msgspec.json.encode(line) + b"\n")
@@ -67,14 +68,14 @@ class RawResults(Generic[T]):
         return [(line.key, line.result) for line in lines]
 
 
-def taken() -> Taken:
-    """How a result that is taken now was taken."""
+def taken(command: Sequence[str] = ()) -> Taken:
+    """How a result that is taken now was taken: by `command`, or by this process."""
     return Taken(
         commit=_commit(),
-        command=shlex.join(["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]]),
+        command=shlex.join(command or ["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]]),
         machine=_machine(),
         load_average_1min=round(psutil.getloadavg()[0], 2),
-        ended=round(time.time(), 1),
+        time=round(time.time(), 1),
     )
 
 

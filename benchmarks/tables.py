@@ -4,18 +4,24 @@
     python -m benchmarks.tables --write     # renew the pages
 
 A page marks what is made: `<!-- results: curation.jsonl goals -->`, the text, `<!-- /results -->`. The word after the
-file is a view of that experiment.
+file is a view of that experiment. An experiment without views of its own (`benchmarks/record.py`) has a view of every
+number of its JSON line: its dotted name, shown as the median over the lines, and behind a colon a format as in Python:
+`speed.distinct:,.0f`.
 """
 
 import difflib
 import re
+import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
+from operator import getitem
 from pathlib import Path
+from typing import Any
 
 import click
 
-from benchmarks.raw_results import FOLDER
+from benchmarks.raw_results import FOLDER, RawResults
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/**/*.md", "recipes/*/README.md")
@@ -104,11 +110,23 @@ def renew(text: str, results: Path) -> str:
 
 def _view(name: str, view: str) -> View:
     if name not in EXPERIMENTS:
-        raise click.ClickException(f"no experiment writes {name}.jsonl: {', '.join(EXPERIMENTS)}")
+        return lambda file: median(file, view)
     views = EXPERIMENTS[name]()
     if view not in views:
         raise click.ClickException(f"{name}.jsonl has no view {view!r}: {', '.join(views)}")
     return views[view]
+
+
+def median(file: Path, view: str) -> str:
+    """The median of one number over all lines of a file."""
+    path, _, format_spec = view.partition(":")
+    numbers = []
+    for _, result in RawResults(file, dict[str, Any]).read():
+        try:
+            numbers.append(float(reduce(getitem, path.split("."), result)))
+        except (KeyError, TypeError) as error:
+            raise click.ClickException(f"{file} has no number {path!r}: {', '.join(result)}") from error
+    return format(statistics.median(numbers), format_spec or ".3g")
 
 
 def _existing(file: Path) -> Path:

@@ -1,11 +1,12 @@
 """Tables and figures of the documentation are what the raw results say."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-from benchmarks import tables
+from benchmarks import record, tables
 from benchmarks.lag.arms import SYNCHRONOUS
 from benchmarks.lag.run import Learned
 from benchmarks.modes.figures import Figures
@@ -86,7 +87,7 @@ def test_a_single_changed_digit_is_found(root):
     ("mark", "told"),
     [
         ("lag.jsonl objectives", "lag.jsonl is named by a page and not there"),
-        ("unknown.jsonl table", "no experiment writes unknown.jsonl"),
+        ("train_step.jsonl seconds", "train_step.jsonl is named by a page and not there"),
         ("modes.jsonl beauty", "has no view 'beauty'"),
     ],
 )
@@ -95,6 +96,28 @@ def test_a_table_without_raw_results_is_refused(root, mark, told):
     outcome = invoke(root, "--check")
     assert outcome.exit_code == 1
     assert told in outcome.output
+
+
+def test_a_number_of_a_recorded_benchmark_is_its_median_over_the_lines(root):
+    raw = RawResults(root / "ledger.jsonl", dict[str, Any])
+    for appends in (4000.0, 6000.0, 5000.4):
+        raw.add({}, {"appends": {"per_second": appends}})
+    page = root / "README.md"
+    page.write_text("<!-- results: ledger.jsonl appends.per_second:,.0f -->1<!-- /results -->")
+    invoke(root, "--write")
+    assert ">5,000<" in page.read_text()
+    page.write_text("<!-- results: ledger.jsonl appends.per_minute -->1<!-- /results -->")
+    assert "has no number 'appends.per_minute': appends" in invoke(root, "--check").output
+
+
+@pytest.mark.slow
+def test_a_benchmark_that_prints_json_is_recorded(tmp_path):
+    arguments = ["--times", "2", "--results", str(tmp_path), "recording", "--records", "200"]
+    outcome = CliRunner().invoke(record.main, arguments)
+    assert outcome.exit_code == 0, outcome.output
+    lines = (tmp_path / "recording.jsonl").read_text().splitlines()
+    assert len(lines) == 2
+    assert '"command":"python -m benchmarks.recording --records 200 --json"' in lines[0]
 
 
 def test_a_line_says_how_it_was_taken(root):
