@@ -14,8 +14,6 @@ import re
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from functools import reduce
-from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +121,10 @@ def median(file: Path, view: str) -> str:
     numbers = []
     for _, result in RawResults(file, dict[str, Any]).read():
         try:
-            numbers.append(float(reduce(getitem, path.split("."), result)))
+            found: Any = result
+            for name in path.split("."):
+                found = found[name]
+            numbers.append(float(found))
         except (KeyError, TypeError) as error:
             raise click.ClickException(f"{file} has no number {path!r}: {', '.join(result)}") from error
     return format(statistics.median(numbers), format_spec or ".3g")

@@ -43,7 +43,7 @@ def _uncounted(summary: dict[str, Any]) -> list[str]:
     return [
         f"{name.replace('_', ', ')}: {one['episodes']:,} of {one['asked']:,} episodes have a result; none have "
         + ", ".join(f"{family} {count}" for family, count in one["uncounted"].items())
-        for name, one in summary["evaluations"].items()
+        for name, one in summary.get("evaluations", {}).items()  # a summary of an older run has none
         if one["uncounted"]
     ]
 
