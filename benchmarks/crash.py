@@ -1,6 +1,6 @@
 """Does a run keep its promises when everything in it is killed, again and again?
 
-    python -m benchmarks.crash --kills 200 --json [--database postgresql]
+    python -m benchmarks.crash --kills 200 --json [--database postgresql] [--setting few]
 
 Short runs on the bandit. Worker, engine, environment host, data manager, trainer and supervisor die by SIGKILL: at
 every named crash point, at random moments, alone and all at once; worker and trainer are also stopped for longer than
@@ -12,7 +12,7 @@ import json
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import click
 from benchmarks.bandit import make_bandit_policy
 from benchmarks.crashes.campaign import ALL_AT_WORK, Campaign, both
 from benchmarks.crashes.crash_run import CrashRun
-from benchmarks.crashes.recipe import crash_recipe
+from benchmarks.crashes.recipe import SETTINGS, crash_recipe
 from benchmarks.postgresql_server import server_url
 from quartet.crash_points import NAMES
 from quartet.observe.audit import AuditReport, audit
@@ -41,14 +41,21 @@ KILLS_PER_RUN = 100
     show_default=True,
     help="Where the ledger lies; postgresql starts a server of its own, which is killed too.",
 )
+@click.option(
+    "--setting",
+    "settings",
+    type=click.Choice(list(SETTINGS)),
+    multiple=True,
+    help="What runs keep to go back to, and how many engines they have; all in turn by default.",
+)
 @click.option("--seed", default=0, show_default=True, help="Of random moments and victims.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep the runs in this folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
-def main(kills: int, database: str, seed: int, keep: Path | None, as_json: bool) -> None:
+def main(kills: int, database: str, settings: tuple[str, ...], seed: int, keep: Path | None, as_json: bool) -> None:
     """Kill runs until there were enough kills."""
     with tempfile.TemporaryDirectory() as folder:
         url = server_url(fsync=False) if database == "postgresql" else ""
-        result = {"database": database} | measure(kills, seed, keep or Path(folder), url)
+        result = {"database": database} | measure(kills, seed, keep or Path(folder), url, settings or tuple(SETTINGS))
     for key, value in result.items():
         click.echo(f"{key:24} {value}")
     if as_json:
@@ -57,8 +64,8 @@ def main(kills: int, database: str, seed: int, keep: Path | None, as_json: bool)
         raise SystemExit(1)
 
 
-def measure(kills: int, seed: int, folder: Path, ledger_url: str) -> dict[str, Any]:
-    """Attack run after run. Every other one has sparse checkpoints, so that steps are rolled back."""
+def measure(kills: int, seed: int, folder: Path, ledger_url: str, settings: Sequence[str]) -> dict[str, Any]:
+    """Attack run after run, each with the next of the settings. With sparse checkpoints steps are rolled back."""
     begun = time.monotonic()
     policy = make_bandit_policy(folder / "policy")
     reports: list[AuditReport] = []
@@ -67,10 +74,11 @@ def measure(kills: int, seed: int, folder: Path, ledger_url: str) -> dict[str, A
     while total < kills:
         number = len(reports)
         path = folder / f"run-{number}"
-        sparse = number % 2 == 0
-        recipe = crash_recipe(policy, train_steps_per_checkpoint=1 + sparse, ledger_url=ledger_url)
+        setting = SETTINGS[settings[number % len(settings)]]
+        recipe = crash_recipe(policy, setting, ledger_url=ledger_url)
         with CrashRun(path, recipe) as run:
             campaign = Campaign(run, seed + number)
+            sparse = setting.train_steps_per_checkpoint > 1
             points = ALL_AT_WORK if sparse else ALL_AT_WORK - set(both("roll_back"))
             campaign.begin()
             if ledger_url:

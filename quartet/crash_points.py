@@ -31,7 +31,7 @@ TRANSACTIONS = {
     "renew": "worker",
     "append": "worker",
     "give_back": "worker, when it is told to stop",
-    "admit": "manager",
+    "admit_if": "manager",
     "close_group": "manager",
     "make_trainable": "manager",
     "drop_group": "manager",

@@ -6,7 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
 
-from benchmarks.crashes.crash_run import MODULES, POLL_SECONDS, CrashRun, StuckError
+from benchmarks.crashes.crash_run import POLL_SECONDS, CrashRun, StuckError
 from benchmarks.crashes.processes import has_ended
 from benchmarks.crashes.recipe import LEASE_SECONDS
 
@@ -15,8 +15,7 @@ ROUND_SECONDS = 12.0
 MAX_TRIES = 12
 RANDOM_MOMENT_SECONDS = 1.0
 EVERYBODY = ("supervisor", "everybody")
-VICTIMS = (*MODULES, *MODULES, *EVERYBODY)
-"""Who dies at a random moment: five times of six one module."""
+ENGINES = "engines"
 
 BEGINNING = ("config", "create", "register_initial_policy")
 ENDING = ("request_stop", "cancel_unfinished")
@@ -28,7 +27,7 @@ LATE = ("release_batch", "expire_batches")
 AT_WORK = {
     "worker": ("claim_rollouts", "renew", "appending", "append", "appended", "give_back"),
     "manager": (
-        *("admit", "close_group", "make_trainable", "drop_group", "store_successes", "expire_leases"),
+        *("admit_if", "close_group", "make_trainable", "drop_group", "store_successes", "expire_leases"),
         *("mark_deleted", "admit_evaluation", "mark_best", "finish_evaluation"),
     ),
     "trainer": (
@@ -40,9 +39,9 @@ AT_WORK = {
 }
 """The other writes, by who mostly does them: one point of each row is armed at a time."""
 PROVOKED_BY = {
-    "expire_leases": ("engine", "worker"),
-    "renew": ("engine",),
-    "give_back": ("engine", "supervisor"),
+    "expire_leases": (ENGINES, "worker"),
+    "renew": (ENGINES,),
+    "give_back": (ENGINES, "supervisor"),
     "end_leases": ("supervisor",),
     "roll_back": ("trainer",),
     "restored": ("trainer",),
@@ -63,6 +62,8 @@ class Campaign:
 
     def __init__(self, run: CrashRun, seed: int) -> None:
         self.run, self._random = run, random.Random(seed)
+        # One of them dies at a random moment: five times of six it is a single module.
+        self._victims = (*run.module_names, *run.module_names, *EVERYBODY)
         self.hits: list[str] = []
 
     def begin(self) -> None:
@@ -93,7 +94,7 @@ class Campaign:
         for row in rows:
             self.run.arm(row[0])
         victims = [victim for row in rows for victim in PROVOKED_BY.get(row[0].partition(".")[0], ())]
-        for victim in victims or [self._random.choice(VICTIMS)]:
+        for victim in victims or [self._random.choice(self._victims)]:
             time.sleep(self._random.uniform(0, RANDOM_MOMENT_SECONDS))
             self._kill(victim)
         deadline = time.monotonic() + ROUND_SECONDS
@@ -146,7 +147,7 @@ class Campaign:
 
     def lost_connections(self) -> None:
         """The database server ends the connections of each module, and then dies itself and comes back."""
-        for module in MODULES:
+        for module in self.run.module_names:
             self.run.until(lambda module=module: self.run.end_connections(module), what=f"{module} to connect")
             self.run.until_trained()
         self.run.crash_server()
@@ -172,6 +173,10 @@ class Campaign:
             self.run.kill_supervisor()
         elif victim == "everybody":
             self.run.kill_everybody()
+        elif victim == ENGINES:
+            for module in self.run.module_names:
+                if module.startswith("engine"):
+                    self.run.kill(module)
         else:
             self.run.kill(victim)
 

@@ -19,7 +19,6 @@ from quartet.data.ledger import Ledger
 from quartet.errors import LedgerUnreachableError
 from quartet.recipe_file import to_toml
 
-MODULES = ("worker", "engine", "env", "manager", "trainer")
 POLL_SECONDS = 0.05
 PATIENCE_SECONDS = 240.0
 """A run that does not get on for so long has failed: it is not slow, it is stuck. A start takes a minute on a busy
@@ -40,7 +39,7 @@ class CrashRun:
         self._points.mkdir(parents=True)
         self._environment = os.environ | {VARIABLE: str(self._points)}
         self._recipe_path.write_text(to_toml(recipe))
-        self._ledger_url = recipe.ledger.url
+        self._ledger_url, self.module_names = recipe.ledger.url, recipe.modules
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._stopped: list[psutil.Process] = []
         self._ledger: Ledger | None = None

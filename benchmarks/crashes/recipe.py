@@ -1,6 +1,8 @@
-"""What a run that is killed on purpose trains, and how soon it takes somebody for dead."""
+"""What a run that is killed on purpose trains, and after how long without a sign of life a module counts as dead."""
 
 from pathlib import Path
+
+from msgspec import Struct
 
 from benchmarks.bandit import bandit_recipe
 from quartet.config import Recipe
@@ -8,7 +10,23 @@ from quartet.config import Recipe
 LEASE_SECONDS, HEARTBEAT_TIMEOUT_SECONDS = 1.5, 20.0
 
 
-def crash_recipe(policy: Path, *, train_steps_per_checkpoint: int = 1, ledger_url: str = "") -> Recipe:
+class Setting(Struct, frozen=True, kw_only=True):
+    """How much a run keeps that it can go back to, and how many engines serve it."""
+
+    train_steps_per_checkpoint: int = 1
+    keep_policies: int = 6
+    engines: int = 1
+
+
+SETTINGS = {
+    "few": Setting(train_steps_per_checkpoint=7, keep_policies=1, engines=2),
+    "dense": Setting(),
+    "sparse": Setting(train_steps_per_checkpoint=2),
+}
+"""A campaign takes them in turn."""
+
+
+def crash_recipe(policy: Path, setting: Setting, *, ledger_url: str = "") -> Recipe:
     """A run that would go on for ever, forgives every death, and keeps receipts."""
     return bandit_recipe(
         policy,
@@ -18,11 +36,12 @@ def crash_recipe(policy: Path, *, train_steps_per_checkpoint: int = 1, ledger_ur
             "learning_rate": 1e-5,
             "max_train_steps": 1_000_000,
             "max_seconds": 36_000.0,
-            "train_steps_per_checkpoint": train_steps_per_checkpoint,
+            "train_steps_per_checkpoint": setting.train_steps_per_checkpoint,
         },
         evaluation={"before_and_after": False, "train_steps_per_evaluation": 3, "episodes_per_family_during": 2},
         replay={"name": "success_pool"},
-        disk={"keep_policies": 6, "keep_checkpoints": 1},
+        engine={"replicas": setting.engines},
+        disk={"keep_policies": setting.keep_policies, "keep_checkpoints": 1},
         ledger={"url": ledger_url},
         runtime={
             "receipts": True,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.crashes.campaign import ALL_AT_WORK, BEGINNING, ENDING, LARGE, LATE, Campaign, both
-from benchmarks.crashes.crash_run import MODULES, PATIENCE_SECONDS, CrashRun
-from benchmarks.crashes.recipe import crash_recipe
+from benchmarks.crashes.crash_run import PATIENCE_SECONDS, CrashRun
+from benchmarks.crashes.recipe import SETTINGS, crash_recipe
 from quartet.config import Recipe
 from quartet.crash_points import NAMES
 from quartet.data.ledger import Ledger
@@ -33,7 +33,7 @@ def kept_promises(run: CrashRun) -> AuditReport:
 
 @pytest.mark.slow
 def test_a_run_that_is_killed_and_stopped_keeps_its_promises(tmp_path: Path, bandit_policy: Path) -> None:
-    with CrashRun(tmp_path, crash_recipe(bandit_policy, train_steps_per_checkpoint=2)) as run:
+    with CrashRun(tmp_path, crash_recipe(bandit_policy, SETTINGS["sparse"])) as run:
         campaign = Campaign(run, seed=0)
         campaign.begin()
         campaign.attack(both("append", "commit_batch", "weights"))
@@ -49,10 +49,26 @@ def test_a_run_that_is_killed_and_stopped_keeps_its_promises(tmp_path: Path, ban
 
 
 @pytest.mark.slow
+def test_sparse_checkpoints_two_engines_and_one_policy_leave_a_way_back(tmp_path: Path, bandit_policy: Path) -> None:
+    with CrashRun(tmp_path, crash_recipe(bandit_policy, SETTINGS["few"])) as run:
+        campaign = Campaign(run, seed=2)
+        run.start()
+        campaign.attack(both("mark_deleted", "roll_back", "commit_batch", "checkpoint"))
+        run.kill_everybody()
+        run.finish()
+        assert run.kills >= 9
+    kept_promises(run)
+    ledger = Ledger.open(run.run_dir)
+    assert "rolled_back" in [event.kind for event in ledger.events(10_000)]
+    assert ledger.check(train_steps_per_checkpoint=SETTINGS["few"].train_steps_per_checkpoint).findings == []
+    ledger.close()
+
+
+@pytest.mark.slow
 def test_a_worker_may_die_while_a_recalled_rollout_goes_back_to_the_queue(tmp_path: Path, bandit_policy: Path) -> None:
     """Before the transaction the rollout is still leased and begins again, after it the next attempt goes on with what
     there is: either way every token is trained once, with the version that sampled it."""
-    with CrashRun(tmp_path, recalling(crash_recipe(bandit_policy))) as run:
+    with CrashRun(tmp_path, recalling(crash_recipe(bandit_policy, SETTINGS["dense"]))) as run:
         run.start()
         for point in both("recycle"):
             run.until_trained()
@@ -77,7 +93,7 @@ def recalling(recipe: Recipe) -> Recipe:
 @needs_postgresql
 def test_on_postgresql_the_server_may_end_connections_and_die(tmp_path: Path, bandit_policy: Path) -> None:
     """Whoever loses its connection ends with a clear error and is started again; the supervisor outlasts it."""
-    recipe = crash_recipe(bandit_policy, train_steps_per_checkpoint=2, ledger_url=server_url())
+    recipe = crash_recipe(bandit_policy, SETTINGS["sparse"], ledger_url=server_url())
     with CrashRun(tmp_path, recipe) as run:
         campaign = Campaign(run, seed=1)
         run.start()
@@ -91,4 +107,4 @@ def test_on_postgresql_the_server_may_end_connections_and_die(tmp_path: Path, ba
     deaths = [event.fields for event in ledger.events(10_000) if event.kind == "module_died"]
     ledger.close()
     unreachable = {death["module"] for death in deaths if death["code"] == LedgerUnreachableError.exit_code}
-    assert unreachable == set(MODULES)
+    assert unreachable == set(run.module_names)
