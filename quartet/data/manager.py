@@ -157,10 +157,11 @@ class DataManager:
             return False
         self._presence.working("admitting groups")
         with self._recorder.span("admit", groups=capacity.groups):
-            admitted = [self._admit_group(task) for task in self._sampler.pick(capacity.groups)]
+            tasks = self._sampler.pick(capacity.groups)
+            admitted = [self._admit_group(task, capacity.versions_behind) for task in tasks]
         return any(admitted)
 
-    def _admit_group(self, task: Task) -> bool:
+    def _admit_group(self, task: Task, versions_behind: int) -> bool:
         """False when a policy came meanwhile that has to be served first."""
         quorum = self._stragglers.quorum(self._allocator.plan(task))
         plan = RolloutPlan(
@@ -170,10 +171,8 @@ class DataManager:
             max_turns=self._horizon.max_turns(task),
             temperature=self._recipe.rollout.temperature,
         )
-        if self._admission.settled_only:
-            return self._ledger.admit_if_settled(plan)
-        self._ledger.admit(plan)
-        return True
+        settled = self._admission.settled_only
+        return self._ledger.admit_if(plan, versions_behind=versions_behind, settled=settled)
 
     def _sweep(self) -> None:
         if self._time() - self._swept_at < SWEEP_SECONDS:

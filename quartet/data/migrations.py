@@ -56,6 +56,13 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "ALTER TABLE groups ADD COLUMN leased_at FLOAT",
         "UPDATE groups SET leased_at = created_at",
         "ALTER TABLE groups ADD COLUMN failures INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE groups ADD COLUMN versions TEXT",
+        "ALTER TABLE trajectories ADD COLUMN versions TEXT",
+        # The versions in between were not kept: the two ends stand for them.
+        "UPDATE groups SET versions = '[' || oldest_version || ', ' || newest_version || ']'"
+        " WHERE newest_version IS NOT NULL",
+        "UPDATE trajectories SET versions = '[' || oldest_version || ', ' || newest_version || ']'"
+        " WHERE newest_version IS NOT NULL",
     ),
 }
 """SQL that turns a ledger of this version into the next one."""

@@ -28,6 +28,8 @@ class Capacity(Struct, frozen=True, kw_only=True):
     """How many groups may start, and if none, what that waits for and what ends it."""
 
     groups: int
+    versions_behind: int = 0
+    """How old the first tokens of these groups may be."""
     waiting_for: str = ""
     ends_when: str = ""
 

@@ -109,6 +109,7 @@ groups = Table(
     Column("judged_at_step", Integer, nullable=False, default=0),  # train steps committed by then
     Column("oldest_version", Integer),  # of all tokens of its countable members; before the verdict a lower bound
     Column("newest_version", Integer),
+    Column("versions", Text),  # with the verdict: all of these tokens, as `version_list` writes them
     Column("batch_id", ForeignKey("batches.id")),
     Column("failures", Integer, nullable=False, server_default="0"),  # train steps in a row that failed with it
     Column("created_at", Float, nullable=False),
@@ -166,6 +167,7 @@ trajectories = Table(
     Column("response_tokens", Integer, nullable=False),
     Column("oldest_version", Integer),
     Column("newest_version", Integer),
+    Column("versions", Text),  # of all its tokens, as `version_list` writes them; None without any
     Column("wall_seconds", Float, nullable=False),
     Column("blob", Text, nullable=False),
     Column("blob_bytes", Integer, nullable=False),

@@ -1,13 +1,13 @@
 """What a train step reports besides the loss: lag, rewards, token counts, and where the seconds went."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from quartet.observe.record import Recorder
 from quartet.observe.spans import Span
-from quartet.train.packing import PackedBatch
+from quartet.train.packing import MemberTokens, PackedBatch
 from quartet.types import Batch
 
 
@@ -51,6 +51,26 @@ def batch_metrics(batch: Batch, packed: PackedBatch) -> dict[str, Any]:
         "success_mean": sum(trajectory.success for trajectory in members) / max(1, len(members)),
         "trained_tokens": packed.trained_tokens,
         "masked_tokens": packed.masked_tokens,
+        **masked_shares(packed.fresh_members),
         "low_entropy_tokens": packed.response_tokens - packed.masked_tokens - packed.trained_tokens,
         "sequence_tokens": packed.sequence_tokens,
     }
+
+
+def masked_shares(members: Sequence[MemberTokens]) -> dict[str, float]:
+    """Return how much of the batch was too old, by outcome: masking that takes more of the successes than of the
+    failures, or the reverse, tilts what is learned, since all of them stay in the baseline."""
+    outcomes = {"success": [m for m in members if m.success], "failure": [m for m in members if not m.success]}
+    return {
+        "masked_share": _masked_share(members),
+        **{f"masked_{name}_share": _masked_share(of_outcome) for name, of_outcome in outcomes.items()},
+        **{
+            f"wholly_masked_{name}_share": sum(m.masked_tokens == m.response_tokens > 0 for m in of_outcome)
+            / max(1, len(of_outcome))
+            for name, of_outcome in outcomes.items()
+        },
+    }
+
+
+def _masked_share(members: Sequence[MemberTokens]) -> float:
+    return sum(m.masked_tokens for m in members) / max(1, sum(m.response_tokens for m in members))

@@ -12,14 +12,14 @@ import numpy as np
 
 from quartet.errors import QuartetError
 from quartet.train.advantage.base import Advantage
-from quartet.types import Batch, Call, GroupMember, ReplayRule
+from quartet.types import Batch, Call, GroupMember, ReplayRule, Trajectory
 
 NO_VERSION = np.iinfo(np.int64).max
-"""Stands where no policy sampled the token (prompts); never too old."""
+"""Stands where no policy sampled the token (prompts)."""
 RECOMPUTED = np.inf
 """Stands where no recorded log-prob counts. No probability is above 1; NaN would hide what an engine got wrong."""
 ANY_VERSION = np.iinfo(np.int64).min
-"""Older than every version: as a bound, nothing is too old; as a version, that of a demonstrated token."""
+"""The version of a demonstrated token, which has no age."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +55,15 @@ class Branch:
 
 
 @dataclass(frozen=True)
+class MemberTokens:
+    """What its age leaves of a member of its own group. A wholly masked one stays in the group's baseline."""
+
+    success: bool
+    response_tokens: int
+    masked_tokens: int
+
+
+@dataclass(frozen=True)
 class PackedBatch:
     """The training sequences of one batch and what is worth knowing about them."""
 
@@ -65,6 +74,8 @@ class PackedBatch:
     response_tokens: int
     masked_tokens: int
     """Response tokens left out because they are more than `max_lag` versions old."""
+    fresh_members: list[MemberTokens]
+    """Those that replay did not add."""
     lag_histogram: dict[int, int]
     """Lag -> number of trajectories."""
 
@@ -85,23 +96,44 @@ def pack_batch(batch: Batch, advantage: Advantage, max_lag: int) -> PackedBatch:
     """
     branches: list[Branch] = []
     members: list[GroupMember] = []
+    fresh: list[MemberTokens] = []
     for group_index, member, value in advantages(batch, advantage):
-        oldest_allowed = batch.start_version - max_lag if member.replay is None else ANY_VERSION
-        for draft in _draft_branches(member.trajectory.calls):
-            branch = draft.freeze(len(members), group_index, value, oldest_allowed, replayed=member.replay is not None)
-            branches.append(_without_logprobs(branch) if member.replay is ReplayRule.RECOMPUTE else branch)
+        too_old = _too_old(batch, member.trajectory, max_lag) if member.replay is None else []
+        replayed = member.replay is not None
+        drafts = _draft_branches(member.trajectory.calls)
+        own = [draft.freeze(len(members), group_index, value, too_old, replayed=replayed) for draft in drafts]
+        branches += map(_without_logprobs, own) if member.replay is ReplayRule.RECOMPUTE else own
+        if not replayed:
+            fresh.append(_tokens_of(member.trajectory, own))
         members.append(member)
     trajectories = [member.trajectory for member in members]
     response_tokens = sum(trajectory.num_response_tokens for trajectory in trajectories)
-    oldest = [member.trajectory.oldest_version for member in members if member.replay is None]
+    lags = (max(_lags(batch, member.trajectory).values(), default=None) for member in members if member.replay is None)
     return PackedBatch(
         branches=[branch for branch in branches if branch.num_trained_tokens],
         num_trajectories=len(trajectories),
         num_branches=len(branches),
         response_tokens=response_tokens,
         masked_tokens=response_tokens - sum(branch.num_trained_tokens for branch in branches),
-        lag_histogram=dict(sorted(Counter(batch.start_version - v for v in oldest if v is not None).items())),
+        fresh_members=fresh,
+        lag_histogram=dict(sorted(Counter(lag for lag in lags if lag is not None).items())),
     )
+
+
+def _tokens_of(trajectory: Trajectory, branches: Sequence[Branch]) -> MemberTokens:
+    count = trajectory.num_response_tokens
+    trained = sum(branch.num_trained_tokens for branch in branches)
+    return MemberTokens(success=trajectory.success, response_tokens=count, masked_tokens=count - trained)
+
+
+def _lags(batch: Batch, trajectory: Trajectory) -> dict[int, int]:
+    """Lag by policy version, of a trajectory's tokens."""
+    return {version: batch.ancestry.lag(version, batch.start_version) for version in trajectory.versions}
+
+
+def _too_old(batch: Batch, trajectory: Trajectory, max_lag: int) -> list[int]:
+    """The versions of a trajectory's tokens that leave the loss."""
+    return [version for version, lag in _lags(batch, trajectory).items() if lag > max_lag]
 
 
 def advantages(batch: Batch, advantage: Advantage) -> Iterator[tuple[int, GroupMember, float]]:
@@ -144,7 +176,7 @@ class _Draft:
         self.turns += [-1] * unsampled + [number] * count
 
     def freeze(
-        self, trajectory_index: int, group_index: int, advantage: float, oldest_allowed: int, *, replayed: bool
+        self, trajectory_index: int, group_index: int, advantage: float, too_old: Sequence[int], *, replayed: bool
     ) -> Branch:
         versions_L = np.array(self.versions)
         return Branch(
@@ -154,7 +186,7 @@ class _Draft:
             prompt_tokens=self.prompt_tokens,
             advantage=advantage,
             ids_L=np.array(self.ids),
-            trained_L=(versions_L != NO_VERSION) & (versions_L >= oldest_allowed),
+            trained_L=~np.isin(versions_L, [NO_VERSION, *too_old]),
             rollout_logprobs_L=np.array(self.logprobs, dtype=np.float32),
             temperatures_L=np.array(self.temperatures, dtype=np.float32),
             turns_L=np.array(self.turns),

@@ -8,10 +8,12 @@
    a **lease** on each of its rollouts.
 5. `batch`: groups trained together are a **batch**; what comes of it is the next **policy**.
 6. `states`: the moves of rollouts, groups and batches.
+7. `ancestry`: how far apart two policy versions are, the **lag**.
 
 Shapes stand in comments.
 """
 
+from quartet.types.ancestry import Ancestry
 from quartet.types.batch import Batch, Group, GroupMember, Policy, ReplayRule
 from quartet.types.call import Call, FinishReason, Sampling
 from quartet.types.plan import Purpose, RolloutLease, RolloutPlan
@@ -20,6 +22,7 @@ from quartet.types.task import Observation, StepResult, Task
 from quartet.types.trajectory import Status, Trajectory, Turn
 
 __all__ = [
+    "Ancestry",
     "Batch",
     "BatchState",
     "Call",

@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from quartet.types.ancestry import Ancestry
 from quartet.types.task import Task
 from quartet.types.trajectory import Trajectory
 
@@ -44,6 +45,8 @@ class Batch(Struct, frozen=True, kw_only=True):
     start_version: int
     """The policy version the train step starts from."""
     groups: list[Group]
+    ancestry: Ancestry = Ancestry()
+    """Of the run's policies; it tells how old a token is."""
 
 
 class Policy(Struct, frozen=True, kw_only=True):

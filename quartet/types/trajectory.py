@@ -74,14 +74,19 @@ class Trajectory(Struct, frozen=True, kw_only=True):
         return sum(self.rewards.values())
 
     @property
+    def versions(self) -> list[int]:
+        """All policy versions that sampled one of its tokens, ascending."""
+        return sorted({version for call in self.calls for version in call.versions})
+
+    @property
     def oldest_version(self) -> int | None:
         """Lowest policy version among all sampled tokens; None when nothing was sampled."""
-        return min((min(call.versions) for call in self.calls if call.versions), default=None)
+        return min(self.versions, default=None)
 
     @property
     def newest_version(self) -> int | None:
         """Highest policy version among all sampled tokens; None when nothing was sampled."""
-        return max((max(call.versions) for call in self.calls if call.versions), default=None)
+        return max(self.versions, default=None)
 
     @property
     def num_response_tokens(self) -> int:

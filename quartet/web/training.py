@@ -56,6 +56,7 @@ def _computed(members: list[GroupMember], row: Any | None, run: ViewedRun, facts
         attempt=0,
         train_step=row.train_step if row else 0,
         start_version=row.start_version if row else 0,
+        ancestry=run.ledger.ancestry(),
         groups=[Group(group_id=facts.group.id, task=task_of(facts.group), members=members)],
     )
     estimator = make_advantage(run.recipe.advantage)

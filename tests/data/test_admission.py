@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import recipe
+from samples import finish, manager_of, recipe, trainable_group
 from whole_run import Run
 
 from quartet.data.admission import capacity
@@ -74,6 +74,53 @@ def test_the_reference_model_never_deadlocks(lag, groups_per_batch, size, sessio
             open_groups.pop(group)
             trainable += draw.random() < 0.7
     assert trained > 0
+
+
+@pytest.mark.parametrize("serving", [0, 1], ids=["refuses it", "takes it"])
+def test_a_commit_frees_its_slots_when_the_engine_serves_the_policy(ledger, clock, serving):
+    """Until then a new group's tokens are one version old already, with as many batches before it as ever."""
+    knobs = recipe(env={"sessions": 8}, admission={"max_lag": 1})
+    ledger.mark_settled(0, serving=0)
+    with manager_of(knobs, ledger, clock) as manager:
+        run_ticks(manager)
+        assert ledger.groups_ahead() == 4
+        for lease in ledger.claim_rollouts("w", 4, 60):
+            finish(ledger, lease, reward=float(lease.index))
+        run_ticks(manager)
+        batch = ledger.claim_batch("t", 2, 1, "mask", 60)
+        assert batch is not None
+        ledger.commit_batch(batch, "p1", {})
+        run_ticks(manager)
+        assert ledger.groups_ahead() == 2, "the engine still samples from version 0"
+        manager._presence.beat(force=True)
+        assert ledger.modules()[0].waiting_for == "the engine"
+        ledger.mark_settled(1, serving=serving)
+        run_ticks(manager)
+        assert ledger.groups_ahead() == 2 + 2 * serving
+
+
+def test_a_group_is_not_admitted_when_a_policy_was_committed_since_the_look(ledger, clock, monkeypatch):
+    ledger.mark_settled(0, serving=0)
+    trainable_group(ledger)
+    batch = ledger.claim_batch("t", 1, 1, "mask", 60)
+    assert batch is not None
+    behind = ledger.versions_behind
+
+    def look_and_commit() -> int:
+        answer = behind()
+        monkeypatch.undo()
+        ledger.commit_batch(batch, "p1", {})
+        return answer
+
+    monkeypatch.setattr(ledger, "versions_behind", look_and_commit)
+    with manager_of(recipe(), ledger, clock) as manager:
+        manager.tick()
+        assert ledger.groups_ahead() == 0
+
+
+def run_ticks(manager) -> None:
+    while manager.tick():
+        pass
 
 
 def knobs_of(on_late: str, number: int) -> dict:

@@ -8,11 +8,10 @@ from samples import finish, manager_of, plan, recipe, trainable_group
 from quartet.data.due import due_groups
 
 
-def late(line: list[int], *, groups_per_batch: int, next_version: int, max_lag: int) -> int:
-    """How many groups are too old when the line, oldest first, is trained from version `next_version` on."""
-    return sum(
-        next_version + position // groups_per_batch - version > max_lag for position, version in enumerate(sorted(line))
-    )
+def late(line: list[int], *, groups_per_batch: int, max_lag: int) -> int:
+    """How many groups of these lags are too old when they are trained one batch after the other, oldest first."""
+    in_order = enumerate(sorted(line, reverse=True))
+    return sum(lag + position // groups_per_batch > max_lag for position, lag in in_order)
 
 
 @given(
@@ -23,39 +22,28 @@ def late(line: list[int], *, groups_per_batch: int, next_version: int, max_lag: 
 )
 def test_it_waits_just_when_the_others_would_be_too_old(slacks, unfinished, groups_per_batch, max_lag):
     """A line as long as admission allows, of groups that could all be trained in time were they finished."""
-    start_version = 5
     line = [
-        min(start_version, start_version - max_lag + position // groups_per_batch + slacks[position])
+        max(0, max_lag - position // groups_per_batch - slacks[position])
         for position in range((max_lag + 1) * groups_per_batch)
     ]
     rule = {"groups_per_batch": groups_per_batch, "max_lag": max_lag}
-    assert late(line, next_version=start_version, **rule) == 0
-    trainable = sorted(version for position, version in enumerate(line) if position not in unfinished)
-    unfinished = sorted(version for position, version in enumerate(line) if position in unfinished)
+    assert late(line, **rule) == 0
+    trainable = sorted((lag for position, lag in enumerate(line) if position not in unfinished), reverse=True)
+    unfinished = sorted((lag for position, lag in enumerate(line) if position in unfinished), reverse=True)
     assume(len(trainable) >= groups_per_batch)
-    rest = trainable[groups_per_batch:] + unfinished
-    late_later = late(rest, next_version=start_version + 1, **rule)
-    rule |= {"start_version": start_version, "next_version": start_version + 1}
+    late_later = late([lag + 1 for lag in trainable[groups_per_batch:] + unfinished], **rule)
     count = due_groups(trainable, unfinished, **rule)
     assert (count == 0) == (late_later == 0)
     assert 0 <= count <= len(unfinished)
-    ended = sorted(trainable + unfinished[:count])
+    ended = sorted(trainable + unfinished[:count], reverse=True)
     assert due_groups(ended, unfinished[count:], **rule) == 0
 
 
 def test_what_is_too_old_in_any_case_is_not_waited_for():
-    rule = {"groups_per_batch": 1, "start_version": 5, "next_version": 6}
-    assert due_groups([5], [5], **rule, max_lag=0) == 0  # both may only be in this step, and one of them is
-    assert due_groups([5], [4], **rule, max_lag=0) == 0
-    assert due_groups([5], [4], **rule, max_lag=1) == 1
-    assert due_groups([5], [3, 4], **rule, max_lag=1) == 1
-
-
-def test_after_a_roll_back_the_next_policy_is_not_the_next_number():
-    """Version 4 may be in the step that starts from 5; the one after it starts from 9."""
-    rule = {"groups_per_batch": 1, "start_version": 5, "next_version": 9}
-    assert due_groups([5], [4], **rule, max_lag=1) == 1
-    assert due_groups([5], [4], **rule, max_lag=5) == 0
+    assert due_groups([0], [0], groups_per_batch=1, max_lag=0) == 0  # both may only be in this step, one of them is
+    assert due_groups([0], [1], groups_per_batch=1, max_lag=0) == 0
+    assert due_groups([0], [1], groups_per_batch=1, max_lag=1) == 1
+    assert due_groups([0], [2, 1], groups_per_batch=1, max_lag=1) == 1
 
 
 def claim(ledger):
@@ -113,11 +101,12 @@ def test_a_roll_back_makes_an_open_group_as_old_as_the_policy_that_is_left(ledge
     committed(ledger, 2)
     ledger.admit(plan(rollouts=1))
     ledger.claim_rollouts("slow", 1, 60)
-    trainable_group(ledger, versions=(2,))
-    assert ledger.due_groups(1, 1) == 0
     ledger.roll_back(1)  # the second step's group, of version 1, is back
-    assert ledger.due_groups(2, 1) == 1
-    assert ledger.due_groups(2, 2) == 0
+    assert ledger.due_groups(1, 1) == 0
+    ledger.commit_batch(claim(ledger), "p3", {})
+    trainable_group(ledger, versions=(3,))
+    assert ledger.due_groups(1, 1) == 1
+    assert ledger.due_groups(1, 2) == 0
 
 
 def test_admission_waits_for_the_engine(ledger, clock):

@@ -119,7 +119,7 @@ def test_tokens_over_the_lag_bound_that_nobody_masked(ledger):
 
     assert trained(0, masked_tokens=2) == []
     assert trained(1, masked_tokens=2) == []
-    assert trained(2, masked_tokens=1) == ["batch 3 has 2 tokens older than version 2 and masked 1"]
+    assert trained(2, masked_tokens=1) == ["batch 3 has 2 tokens with a lag above 0 and masked 1"]
     assert ledger.check(max_lag=1).findings == ledger.check().findings == []
 
 

@@ -41,10 +41,10 @@ class LedgerMachine(RuleBasedStateMachine):
         self.appended: set[int] = set()
         self.partials: dict[int, int] = {}
         self.recycled: Counter[int] = Counter()
-        self.trained: list[int] = []
-        self.replayed: list[int] = []
         self.demonstrated: set[int] = set()
         self.live_batch: int | None = None
+        self.parents: dict[int, int] = {}
+        self.committed: list[tuple[int, list[int], list[int]]] = []
 
     @initialize()
     def create(self) -> None:
@@ -186,7 +186,7 @@ class LedgerMachine(RuleBasedStateMachine):
             fresh = [member for member in members if member.replay is None]
             assert not {member.rollout_id for member in fresh} & set(self.trained)
             for member in fresh:
-                assert batch.start_version - (member.trajectory.oldest_version or 0) <= MAX_LAG
+                assert self.distance(member.trajectory.oldest_version or 0, batch.start_version) <= MAX_LAG
         elif self.live_batch is not None and self.ledger.queue_sizes().groups["claimed"] == 0:
             self.live_batch = None
 
@@ -204,11 +204,41 @@ class LedgerMachine(RuleBasedStateMachine):
             assert batch.batch_id != self.live_batch
             return
         assert batch.batch_id == self.live_batch
-        assert policy.version == batch.start_version + 1
+        assert policy.version == len(self.parents) + 1
+        self.parents[policy.version] = batch.start_version
         members = [member for group in batch.groups for member in group.members]
-        self.trained += [member.rollout_id for member in members if member.replay is None]
-        self.replayed += [member.rollout_id for member in members if member.replay is not None]
+        fresh = [member.rollout_id for member in members if member.replay is None]
+        replayed = [member.rollout_id for member in members if member.replay is not None]
+        self.committed.append((policy.version, fresh, replayed))
         self.live_batch = None
+
+    @rule(steps=st.integers(1, 3))
+    def roll_back(self, steps: int) -> None:
+        """A trainer begins again at an earlier checkpoint."""
+        kept = max(0, len(self.committed) - steps)
+        assert self.ledger.roll_back(kept) == len(self.committed) - kept
+        if len(self.committed) > kept:
+            self.live_batch = None
+        self.committed = self.committed[:kept]
+        assert self.ledger.latest_policy().version == (self.committed[-1][0] if self.committed else 0)
+
+    def distance(self, version: int, other: int) -> int:
+        """Train steps between two policies, by walking up the tree from both."""
+        ancestors = [version]
+        while ancestors[-1]:
+            ancestors.append(self.parents[ancestors[-1]])
+        steps = 0
+        while other not in ancestors:
+            other, steps = self.parents[other], steps + 1
+        return steps + ancestors.index(other)
+
+    @property
+    def trained(self) -> list[int]:
+        return [rollout_id for _, fresh, _ in self.committed for rollout_id in fresh]
+
+    @property
+    def replayed(self) -> list[int]:
+        return [rollout_id for _, _, replayed in self.committed for rollout_id in replayed]
 
     @rule()
     def crash(self) -> None:

@@ -36,16 +36,16 @@ def test_verdicts_leave_out_what_is_not_judged_and_what_is_evaluated(ledger):
 
 
 def test_the_newest_train_metrics_are_of_what_is_committed(ledger):
-    assert ledger.newest_train_metrics() == {}
+    assert ledger.newest_train_metrics(1) == []
     for number in (1, 2):
         trainable_group(ledger)
         batch = claim(ledger)
         assert batch is not None
         ledger.commit_batch(batch, f"policies/{number}", {"entropy_nats": number / 10})
-    assert ledger.newest_train_metrics() == {"entropy_nats": 0.2}
+    assert ledger.newest_train_metrics(1) == [{"entropy_nats": 0.2}]
     trainable_group(ledger)
     assert claim(ledger) is not None
-    assert ledger.newest_train_metrics() == {"entropy_nats": 0.2}
+    assert ledger.newest_train_metrics(1) == [{"entropy_nats": 0.2}]
 
 
 def test_cost_counts_training_rollouts_until_a_moment(ledger, clock):
@@ -76,7 +76,7 @@ def test_lately_reads_no_more_of_a_longer_run(ledger):
     event.listen(ledger._database._engine, "before_cursor_execute", lambda *call: asked.append((call[2], call[3])))
     ledger.recent_statuses(9)
     ledger.recent_verdicts(9)
-    ledger.newest_train_metrics()
+    ledger.newest_train_metrics(20)
     ledger.training_began()
     assert len(asked) == 4
     for statement, parameters in asked.copy():

@@ -82,7 +82,7 @@ def test_replays_are_uses_of_their_own_and_bounded(ledger, clock):
     totals = ledger.totals()
     assert (totals.groups[GroupState.TRAINABLE], totals.dropped_by_reason) == (4, {"equal_rewards": 1})
     for step, groups in enumerate((1, 3), start=1):
-        ledger.commit_batch(claim(ledger, groups), f"policies/v{step:06d}", {})
+        ledger.commit_batch(claim(ledger, groups), f"p{step}", {})
     totals = ledger.totals()
     assert (totals.replayed, totals.trained_twice, totals.lost) == (3, 0, 0)
     assert ledger.check().findings == []

@@ -221,12 +221,12 @@ def test_a_train_step_that_ends_between_two_looks_lets_nothing_start(ledger, clo
 def test_a_group_is_not_admitted_once_a_policy_waits_to_be_served(ledger):
     settled(ledger)
     trainable_group(ledger)
-    assert ledger.admit_if_settled(plan())
+    assert ledger.admit_if(plan(), versions_behind=9, settled=True)
     ledger.commit_batch(claim_batch(ledger, groups=1), "p1", {})
-    assert not ledger.admit_if_settled(plan())
+    assert not ledger.admit_if(plan(), versions_behind=9, settled=True)
     assert ledger.groups_ahead() == 1
     settled(ledger)
-    assert ledger.admit_if_settled(plan())
+    assert ledger.admit_if(plan(), versions_behind=9, settled=True)
 
 
 def test_after_a_new_engine_groups_of_the_policy_before_end_first(ledger, clock):

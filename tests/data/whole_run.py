@@ -74,8 +74,8 @@ class Run:
             self.clock.now += 31
             return False
         self.ledger.commit_batch(batch, f"p{batch.train_step}", {})
-        oldest = [member.trajectory.oldest_version or 0 for group in batch.groups for member in group.members]
-        self.lags.update(batch.start_version - version for version in oldest)
+        for member in (member for group in batch.groups for member in group.members):
+            self.lags[max(batch.ancestry.lags(member.trajectory.versions, batch.start_version), default=0)] += 1
         if self.draw.random() < 0.03:  # a crash between two checkpoints
             self.rolled_back = True
             self.ledger.roll_back(self.ledger.train_step() - 1)

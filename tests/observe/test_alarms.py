@@ -37,6 +37,10 @@ def module(name: str, **changed: object) -> ModuleStatus:
     return structs.replace(healthy, **changed)
 
 
+def masked(share: float, of_successes: float, of_failures: float) -> dict[str, float]:
+    return {"masked_share": share, "masked_success_share": of_successes, "masked_failure_share": of_failures}
+
+
 @pytest.fixture
 def healthy(ledger, tmp_path) -> Facts:
     status = StatusReader(tmp_path, ledger, RECIPE).read()
@@ -46,7 +50,7 @@ def healthy(ledger, tmp_path) -> Facts:
         events=[],
         statuses={"completed": 180, "truncated_turns": 15, "error_env": 5},
         verdicts={"": 40, "equal_rewards": 60},
-        metrics={"gap_k1_nats": 0.68, "entropy_nats": 0.3},
+        train_steps=[{"gap_k1_nats": 0.68, "entropy_nats": 0.3, **masked(0.02, 0.03, 0.01)}] * 20,
         canary_gap_nats=1e-5,
         free_megabytes=10_000,
     )
@@ -78,7 +82,9 @@ def test_a_healthy_run_has_none(healthy):
             {"events": [Event(time=0.0, kind="evaluation_uncounted", fields={"tag": "during/1", "warning": "x"})]},
             "evaluation_uncounted",
         ),
-        ({"metrics": {"entropy_nats": 0.001}}, "entropy"),
+        ({"train_steps": [{"entropy_nats": 0.001}]}, "entropy"),
+        ({"train_steps": [masked(0.2, 0.2, 0.2)] * 5}, "masked"),
+        ({"train_steps": [masked(0.06, 0.12, 0.0)] * 5}, "masked"),
         ({"free_megabytes": 300.0}, "disk"),
         ({"events": [Event(time=0.0, kind="policy_refused", fields={"version": 3, "error": "gap"})]}, "policy_refused"),
         ({"events": [Event(time=0.0, kind="module_died", fields={"module": "env", "last_words": "x"})] * 2}, "died"),
@@ -102,6 +108,10 @@ def test_the_gap_is_that_of_the_canary_and_its_advice_is_not_what_is_set_already
 
 def test_few_rollouts_are_not_judged(healthy):
     assert rung(structs.replace(healthy, statuses={"error_env": 3}, verdicts={"equal_rewards": 3})) == []
+
+
+def test_few_train_steps_say_little_about_masking(healthy):
+    assert rung(structs.replace(healthy, train_steps=[masked(0.9, 0.9, 0.9)] * 4)) == []
 
 
 def test_a_silent_module_and_a_starving_trainer(healthy):
@@ -181,7 +191,7 @@ def test_facts_come_from_the_newest_rows(ledger, tmp_path):
     ledger.close_group(group_id)
     ledger.drop_group(group_id, "equal_rewards")
     assert ledger.recent_verdicts(9) == {"equal_rewards": 1}
-    assert ledger.newest_train_metrics() == {}
+    assert ledger.newest_train_metrics(20) == []
     ledger.event("module_died", module="env", code=1, last_words="out of memory")
     Presence(ledger, "worker")
     alarms = read_alarms(tmp_path, ledger, RECIPE, StatusReader(tmp_path, ledger, RECIPE).read())

@@ -8,8 +8,9 @@ from tiny_batches import make_batch, make_call, make_trajectory
 from quartet.config import Advantage
 from quartet.errors import QuartetError
 from quartet.train.advantage import make_advantage
+from quartet.train.metrics import masked_shares
 from quartet.train.packing import PackedBatch, pack_batch
-from quartet.types import Sampling, Status, Trajectory
+from quartet.types import Ancestry, Sampling, Status, Trajectory
 
 GRPO = make_advantage(Advantage())
 
@@ -86,6 +87,31 @@ def test_tokens_older_than_max_lag_are_masked_and_counted() -> None:
     assert np.flatnonzero(branch.trained_L).tolist() == [3]
     assert (packed.masked_tokens, packed.trained_tokens, packed.num_branches) == (3, 1, 2)
     assert packed.lag_histogram == {3: 1}
+
+
+def test_masking_is_told_by_outcome() -> None:
+    """Of two successes one is wholly masked, of two failures half of one; all four stay in the baseline."""
+    old, young = make_call([1], [2, 3], version=1), make_call([1, 2, 3, 4], [5, 6], version=9)
+    members = [([old], 1.0), ([young], 1.0), ([old, young], 0.0), ([young], 0.0)]
+    packed = pack([make_trajectory(calls, reward) for calls, reward in members], start_version=9)
+    assert masked_shares(packed.fresh_members) == {
+        "masked_share": 4 / 10,
+        "masked_success_share": 2 / 4,
+        "masked_failure_share": 2 / 6,
+        "wholly_masked_success_share": 1 / 2,
+        "wholly_masked_failure_share": 0.0,
+    }
+    assert sorted({round(branch.advantage, 3) for branch in packed.branches}) == [-0.5, 0.5]
+
+
+def test_after_a_roll_back_age_is_a_distance_along_the_ancestry() -> None:
+    """Versions 5 to 8 were rolled back to 4 and the next one is 9: tokens of 4 are one train step old, of 7 four."""
+    ancestry = Ancestry(rolled_back={5: 5, 6: 6, 7: 7, 8: 8})
+    calls = [make_call([1], [2], version=4), make_call([3], [4], version=7), make_call([5], [6], version=9)]
+    batch = replace(make_batch([[make_trajectory(calls, 1.0)]], start_version=9), ancestry=ancestry)
+    packed = pack_batch(batch, GRPO, max_lag=2)
+    assert [branch.ids_L.tolist() for branch in packed.branches] == [[1, 2], [5, 6]]
+    assert (packed.masked_tokens, packed.lag_histogram) == (1, {4: 1})
 
 
 @pytest.mark.parametrize("sampling", [{"temperature": 0.0}, {"top_p": 0.9}, {"top_k": 5}, {"min_tokens": 1}])

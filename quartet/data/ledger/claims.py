@@ -1,6 +1,7 @@
 """How a batch begins: which groups, in one transaction, and then their trajectories from the blobs."""
 
-from typing import Any
+import sys
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from msgspec import Struct
@@ -11,21 +12,18 @@ from quartet.data.ledger.batches import CLAIMED, FRESH, REPLAY, Batches
 from quartet.data.ledger.members import MEMBERS, WAITING, task_of
 from quartet.data.ledger.pool import REPLAYED
 from quartet.data.schema import batches, groups, replays, trajectories, uses
+from quartet.data.version_list import read_versions
 from quartet.types import Batch, BatchState, Group, GroupState, OnLate, Purpose
 
-_OLDEST = (groups.c.oldest_version.nulls_first(), groups.c.id)
-"""The earliest deadline first: how long a group may still wait is told by its oldest token."""
-_LINE = (
-    sa.select(groups.c.state, sa.func.coalesce(groups.c.oldest_version, -1))
-    .where(
-        groups.c.purpose == Purpose.TRAIN,
-        groups.c.state.in_((GroupState.OPEN, GroupState.CLOSED, GroupState.TRAINABLE)),
-    )
-    .order_by(*_OLDEST)
+_UNFINISHED = sa.select(groups.c.oldest_version).where(
+    groups.c.purpose == Purpose.TRAIN, groups.c.state.in_((GroupState.OPEN, GroupState.CLOSED))
 )
-"""What is on its way to the trainer. A group without any token goes first, as if it were older than all."""
+_WITHOUT_TOKENS = sys.maxsize
+"""The lag of a group without any token: it goes first, as if it were older than all."""
 _BATCH = sa.bindparam("batch_id")
-_GROUPS = sa.select(groups).where(groups.c.batch_id == _BATCH).order_by(*_OLDEST)
+_GROUPS = (
+    sa.select(groups).where(groups.c.batch_id == _BATCH).order_by(groups.c.oldest_version.nulls_first(), groups.c.id)
+)
 _FRESH = MEMBERS.join(groups, trajectories.c.group_id == groups.c.id).where(groups.c.batch_id == _BATCH)
 _REPLAYED = REPLAYED.join(groups, replays.c.group_id == groups.c.id).where(groups.c.batch_id == _BATCH)
 
@@ -37,6 +35,18 @@ class BatchClaim(Struct, frozen=True, kw_only=True):
     attempt: int
     train_step: int
     start_version: int
+
+
+class _Waiting(NamedTuple):
+    """A trainable group. Lags are counted from the version that the next train step starts from."""
+
+    group_id: int
+    lags: list[int]
+    """Of the versions of its tokens."""
+
+    @property
+    def oldest(self) -> int:
+        return max(self.lags, default=_WITHOUT_TOKENS)
 
 
 class Claims(Batches):
@@ -63,10 +73,14 @@ class Claims(Batches):
             train_step = self._next_train_step(connection, trainer)
             if train_step is None:
                 return None
-            dropped = self._drop_over_lag(connection, max_lag, on_late)
-            group_ids = self._next_groups(connection, groups, max_lag, on_late)
+            waiting = self._waiting(connection)
+            late = {group.group_id for group in waiting if _over_lag(group, max_lag, on_late)}
+            if late:
+                self._drop(connection, sorted(late), "over_lag")
+            in_time = [group for group in waiting if group.group_id not in late]
+            group_ids = self._next_groups(connection, in_time, groups, max_lag, on_late)
             claim = self._claim(connection, trainer, train_step, group_ids, lease_seconds) if group_ids else None
-        if dropped:
+        if late:
             self.doorbells.ring("manager")
         return claim
 
@@ -80,6 +94,7 @@ class Claims(Batches):
             for row in connection.execute(_REPLAYED, of_batch):
                 members[row.joined_group].append(row)
             rows = connection.execute(_GROUPS, of_batch).all()
+            ancestry = self._ancestry(connection)
         found, damaged = self._load_members([member for row in rows for member in members.get(row.id, ())])
         if damaged or len(members) < len(rows) or not rows:  # or somebody else found damage, or took the lease
             self._give_up(claim, damaged)
@@ -90,6 +105,7 @@ class Claims(Batches):
             attempt=claim.attempt,
             train_step=claim.train_step,
             start_version=claim.start_version,
+            ancestry=ancestry,
             groups=[
                 Group(group_id=row.id, task=task_of(row), members=[next(loaded) for _ in members[row.id]])
                 for row in rows
@@ -100,7 +116,7 @@ class Claims(Batches):
         """How many unfinished groups the next policy is held back for (`on_late` "wait"); 0 when there are not even
         `groups` trainable ones."""
         with self._database.read() as connection:
-            return self._due_groups(connection, groups, max_lag)
+            return self._due_groups(connection, self._waiting(connection), groups, max_lag)
 
     def _give_up(self, claim: BatchClaim, damaged: dict[int, str]) -> None:
         with self._database.write() as connection:
@@ -118,13 +134,21 @@ class Claims(Batches):
             return None
         return step + 1
 
-    def _next_groups(self, connection: Connection, count: int, max_lag: int, on_late: OnLate) -> list[int]:
+    def _waiting(self, connection: Connection) -> list[_Waiting]:
+        """The trainable groups, the earliest deadline first: how long a group may still wait depends on its oldest
+        token."""
+        ancestry, start = self._ancestry(connection), self._latest_policy(connection).version
+        rows = connection.execute(sa.select(groups.c.id, groups.c.versions).where(*WAITING))
+        waiting = [_Waiting(row.id, ancestry.lags(read_versions(row.versions), start)) for row in rows]
+        return sorted(waiting, key=lambda group: (-group.oldest, group.group_id))
+
+    def _next_groups(
+        self, connection: Connection, waiting: list[_Waiting], count: int, max_lag: int, on_late: OnLate
+    ) -> list[int]:
         """The oldest `count` trainable groups; none when there are fewer, or when others have to end first."""
-        oldest = sa.select(groups.c.id).where(*WAITING).order_by(*_OLDEST).limit(count)
-        group_ids = list(connection.execute(oldest).scalars())
-        if len(group_ids) < count or (on_late == "wait" and self._due_groups(connection, count, max_lag)):
+        if len(waiting) < count or (on_late == "wait" and self._due_groups(connection, waiting, count, max_lag)):
             return []
-        return group_ids
+        return [group.group_id for group in waiting[:count]]
 
     def _claim(
         self, connection: Connection, trainer: str, train_step: int, group_ids: list[int], lease_seconds: float
@@ -148,26 +172,17 @@ class Claims(Batches):
             connection.execute(sa.insert(uses).from_select(names, used), {"batch_id": batch_id})
         return BatchClaim(batch_id=batch_id, attempt=1, train_step=train_step, start_version=start_version)
 
-    def _due_groups(self, connection: Connection, count: int, max_lag: int) -> int:
-        versions: dict[bool, list[int]] = {True: [], False: []}
-        for state, oldest_version in connection.execute(_LINE):
-            versions[state == GroupState.TRAINABLE].append(oldest_version)
-        if len(versions[True]) < count:
+    def _due_groups(self, connection: Connection, waiting: list[_Waiting], count: int, max_lag: int) -> int:
+        if len(waiting) < count:
             return 0
-        return due_groups(
-            versions[True],
-            versions[False],
-            groups_per_batch=count,
-            start_version=self._latest_policy(connection).version,
-            next_version=self._next_version(connection),
-            max_lag=max_lag,
-        )
+        unfinished = connection.execute(_UNFINISHED).scalars()
+        versions = [version for version in unfinished if version is not None]
+        lags = self._ancestry(connection).lags(versions, self._latest_policy(connection).version)
+        return due_groups([group.oldest for group in waiting], lags, groups_per_batch=count, max_lag=max_lag)
 
-    def _drop_over_lag(self, connection: Connection, max_lag: int, on_late: OnLate) -> int:
-        """Drop groups with a token (`drop`) or only tokens (`mask`, `wait`) that are too old; returns how many."""
-        version = groups.c.oldest_version if on_late == "drop" else groups.c.newest_version
-        oldest_allowed = self._latest_policy(connection).version - max_lag
-        query = sa.select(groups.c.id).where(*WAITING, version < oldest_allowed)
-        if late := list(connection.execute(query).scalars()):
-            self._drop(connection, late, "over_lag")
-        return len(late)
+
+def _over_lag(group: _Waiting, max_lag: int, on_late: OnLate) -> bool:
+    """Whether a token (`drop`) or all tokens (`mask`, `wait`) of a group are too old."""
+    if not group.lags:
+        return False
+    return (max if on_late == "drop" else min)(group.lags) > max_lag

@@ -82,7 +82,7 @@ class Demonstrations(Rollouts, Pool):
             deadline=self._clock(),
         )
         # Versions count the policies of one run: those of another say nothing here.
-        ageless = {"oldest_version": None, "newest_version": None}
+        ageless = {"oldest_version": None, "newest_version": None, "versions": None}
         row = self._row(lease, trajectory, packed, TrajectoryKind.FINAL) | ageless
         self._store.write(connection, packed)
         connection.execute(sa.insert(trajectories).values(row))

@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from quartet.data.ledger.policies import Policies
 from quartet.data.ledger.pool import Pool
 from quartet.data.schema import batches, families, groups, rollouts, trajectories
+from quartet.data.version_list import read_versions, version_list
 from quartet.errors import LedgerError
 from quartet.types import BatchState, GroupState, Purpose, ReplayRule, RolloutPlan, RolloutState, Status
 
@@ -40,15 +41,17 @@ class Groups(Pool, Policies):
         self.doorbells.ring("worker")
         return group_id
 
-    def admit_if_settled(self, plan: RolloutPlan) -> bool:
-        """Like `admit`; False, and no group, while an engine has neither taken nor refused the newest policy."""
+    def admit_if(self, plan: RolloutPlan, *, versions_behind: int, settled: bool) -> bool:
+        """Like `admit`; False, and no group, once an engine serves a policy that is more than `versions_behind` behind
+        the newest, or, with `settled`, while one has neither taken nor refused the newest."""
         with self._database.write() as connection:
-            settled = self._latest_is_settled(connection)
-            if settled:
+            in_pace = self._versions_behind(connection) <= versions_behind
+            admitted = in_pace and (not settled or self._latest_is_settled(connection))
+            if admitted:
                 self._admit(connection, plan)
-        if settled:
+        if admitted:
             self.doorbells.ring("worker")
-        return settled
+        return admitted
 
     def has_older_unfinished(self) -> bool:
         """Whether a training group that began under an older policy than the one served now is still open or closed."""
@@ -115,8 +118,8 @@ class Groups(Pool, Policies):
         with self._database.write() as connection:
             self._exclude(connection, group_id, list(kept), excluded or {})
             own = (trajectories.c.group_id == group_id, trajectories.c.counted, trajectories.c.excluded == "")
-            extremes = sa.func.min(trajectories.c.oldest_version), sa.func.max(trajectories.c.newest_version)
-            oldest, newest = connection.execute(sa.select(*extremes).where(*own)).one()
+            texts = connection.execute(sa.select(trajectories.c.versions).where(*own)).scalars()
+            versions = [version for text in texts for version in read_versions(text)]
             self._move(
                 connection,
                 group_id,
@@ -124,8 +127,9 @@ class Groups(Pool, Policies):
                 GroupState.TRAINABLE,
                 **_OUTCOME,
                 min_countable=min_countable,
-                oldest_version=oldest,
-                newest_version=newest,
+                oldest_version=min(versions, default=None),
+                newest_version=max(versions, default=None),
+                versions=version_list(versions),
             )
             self._join(connection, group_id, replayed or {})
         self.doorbells.ring("trainer", "worker", "engine")

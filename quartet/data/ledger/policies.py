@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from quartet.data.ledger.part import LedgerPart
 from quartet.data.schema import policies, run_values
 from quartet.errors import LedgerError
-from quartet.types import Policy
+from quartet.types import Ancestry, Policy
 
 _SETTLED, _SERVED, _ENGINES = "settled_version", "served_version", "engines"
 _FIRST_ENGINE = "engine"
@@ -48,6 +48,12 @@ class Policies(LedgerPart):
         with self._database.read() as connection:
             return self._latest_is_settled(connection)
 
+    def versions_behind(self) -> int:
+        """Return how many train steps lie between the newest policy and the one that an engine samples from: the lag
+        that a token sampled now begins with. The largest over all engines."""
+        with self._database.read() as connection:
+            return self._versions_behind(connection)
+
     def settled_version(self) -> int:
         """Return the newest version that all engines have taken or refused; each may be loading any newer one.
 
@@ -56,6 +62,11 @@ class Policies(LedgerPart):
         with self._database.read() as connection:
             said = [version for version in self._by_engine(connection, _SETTLED) if version is not None]
             return min([self._latest_policy(connection).version, *said])
+
+    def ancestry(self) -> Ancestry:
+        """Return how the policies descend from each other: with it goes the age of every token."""
+        with self._database.read() as connection:
+            return self._ancestry(connection)
 
     def version_before(self, count: int) -> int:
         """Return the live version that `count` newer live ones have followed; the first one of a younger run."""
@@ -108,6 +119,10 @@ class Policies(LedgerPart):
             row = connection.execute(query).one_or_none()
         return None if row is None else self._policy(row)
 
+    def _ancestry(self, connection: Connection) -> Ancestry:
+        query = sa.select(policies.c.version, policies.c.train_step).where(policies.c.rolled_back)
+        return Ancestry(rolled_back={row.version: row.train_step for row in connection.execute(query)})
+
     def _latest_is_settled(self, connection: Connection) -> bool:
         return set(self._by_engine(connection, _SETTLED)) == {self._latest_policy(connection).version}
 
@@ -123,6 +138,11 @@ class Policies(LedgerPart):
         all, replaced."""
         served = [version for version in self._by_engine(connection, _SERVED) if version is not None]
         return min([self._latest_policy(connection).version, *served])
+
+    def _versions_behind(self, connection: Connection) -> int:
+        served = [version for version in self._by_engine(connection, _SERVED) if version is not None]
+        newest = self._latest_policy(connection).version
+        return max(self._ancestry(connection).lags(served, newest), default=0)
 
     def _by_engine(self, connection: Connection, name: str) -> list[int | None]:
         engines = self._value(connection, _ENGINES, [_FIRST_ENGINE])

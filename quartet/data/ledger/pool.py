@@ -6,11 +6,13 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from quartet.data.ledger.members import Members
-from quartet.data.schema import IS_FINAL, groups, policies, pool, replays, trajectories
+from quartet.data.ledger.policies import Policies
+from quartet.data.schema import IS_FINAL, groups, pool, replays, trajectories
+from quartet.data.version_list import read_versions
 from quartet.types import GroupMember, GroupState, Purpose, ReplayRule, Task
 
 
-class Pool(Members):
+class Pool(Members, Policies):
     def store_successes(self, task: Task, rollout_ids: Sequence[int], keep: int) -> None:
         """Put successful rollouts of a task into the pool; of each task the newest `keep` entries are in use.
 
@@ -26,17 +28,19 @@ class Pool(Members):
         joined = sa.select(sa.func.count()).select_from(replays.join(groups, replays.c.group_id == groups.c.id))
         joined = joined.where(replays.c.trajectory_id == trajectories.c.id, groups.c.state != GroupState.DROPPED)
         ready = (
-            sa.select(pool.c.rollout_id)
+            sa.select(pool.c.rollout_id, trajectories.c.versions)
             .select_from(pool)
             .join(trajectories, sa.and_(trajectories.c.rollout_id == pool.c.rollout_id, IS_FINAL))
             .where(pool.c.task_key == task.key, ~pool.c.outdated, joined.scalar_subquery() < max_replays)
         )
-        if max_lag is not None:
-            newest_version = sa.select(sa.func.max(policies.c.version)).scalar_subquery()
-            oldest = trajectories.c.oldest_version
-            ready = ready.where(sa.or_(oldest.is_(None), oldest >= newest_version - max_lag))
         with self._database.read() as connection:
-            return list(connection.execute(ready.order_by(pool.c.id.desc())).scalars())
+            rows = connection.execute(ready.order_by(pool.c.id.desc())).all()
+            if max_lag is not None:
+                ancestry, newest = self._ancestry(connection), self._latest_policy(connection).version
+                rows = [
+                    row for row in rows if max(ancestry.lags(read_versions(row.versions), newest), default=0) <= max_lag
+                ]
+            return [row.rollout_id for row in rows]
 
     def load_stored(self, rollout_id: int, rules: Mapping[Purpose, ReplayRule]) -> GroupMember | None:
         """A stored success as a member to replay, by the rule for what it was made for.

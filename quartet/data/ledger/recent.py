@@ -26,11 +26,12 @@ class Recent(LedgerPart):
         page = newest.order_by(groups.c.id.desc()).limit(n).subquery()
         return self._counted(sa.select(page.c.reason).where(page.c.state.in_(_JUDGED)))
 
-    def newest_train_metrics(self) -> dict[str, Any]:
-        """What the trainer reported with its newest committed batch; empty before the first."""
+    def newest_train_metrics(self, train_steps: int) -> list[dict[str, Any]]:
+        """Return what the trainer reported with its newest committed batches, newest first."""
         newest = sa.select(batches.c.metrics).where(batches.c.state == BatchState.COMMITTED)
         with self._database.read() as connection:
-            return connection.execute(newest.order_by(batches.c.train_step.desc()).limit(1)).scalar() or {}
+            rows = connection.execute(newest.order_by(batches.c.train_step.desc()).limit(train_steps)).scalars()
+            return [metrics or {} for metrics in rows]
 
     def evaluation_counts(self, tags: list[str]) -> tuple[int, int]:
         """Rollouts of these evaluations that have ended, and all of them."""

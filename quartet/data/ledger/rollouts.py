@@ -13,6 +13,7 @@ from quartet.data.ledger.leases import HELD, MINE, QUEUE_AGAIN, Leases, attempt_
 from quartet.data.rows import AppendOutcome
 from quartet.data.schema import TrajectoryKind, rollouts, trajectories
 from quartet.data.trajectory_store import PackedTrajectory
+from quartet.data.version_list import version_list
 from quartet.types import RolloutLease, RolloutState, Status, Trajectory
 
 
@@ -60,6 +61,7 @@ class Rollouts(Leases):
     def _row(
         self, lease: RolloutLease, trajectory: Trajectory, packed: PackedTrajectory, kind: TrajectoryKind
     ) -> dict[str, Any]:
+        versions = trajectory.versions
         return {
             "rollout_id": lease.rollout_id,
             "group_id": lease.group_id,
@@ -75,8 +77,9 @@ class Rollouts(Leases):
             "turns": len(trajectory.turns),
             "prompt_tokens": trajectory.num_prompt_tokens,
             "response_tokens": trajectory.num_response_tokens,
-            "oldest_version": trajectory.oldest_version,
-            "newest_version": trajectory.newest_version,
+            "oldest_version": min(versions, default=None),
+            "newest_version": max(versions, default=None),
+            "versions": version_list(versions),
             "wall_seconds": trajectory.wall_seconds,
             "blob": packed.record.digest,
             "blob_bytes": len(packed.record.data),

@@ -1,54 +1,93 @@
-"""Verification of the lag bound, from the versions in the stored trajectories and what the trainer left out."""
+"""How old trained tokens are: the histogram, and the verification of the lag bound from the stored trajectories."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy import Connection
 
 from quartet.data.blobs import DamagedBlobError
 from quartet.data.ledger.batches import FRESH
-from quartet.data.ledger.part import LedgerPart
+from quartet.data.ledger.policies import Policies
 from quartet.data.schema import batches, trajectories, uses
-from quartet.types import BatchState
+from quartet.data.version_list import read_versions
+from quartet.types import Ancestry, BatchState
 
-_MASKED = sa.func.coalesce(batches.c.metrics["masked_tokens"].as_integer(), 0).label("masked_tokens")
-_OLD_USES = (
-    sa.select(uses.c.batch_id, batches.c.start_version, _MASKED, trajectories.c.blob)
-    .select_from(uses.join(batches, uses.c.batch_id == batches.c.id).join(trajectories))
-    .where(
-        batches.c.state == BatchState.COMMITTED,
-        uses.c.role == FRESH,
-        trajectories.c.oldest_version < batches.c.start_version - sa.bindparam("max_lag"),
-    )
+_FRESH_USES = (batches.c.state == BatchState.COMMITTED, uses.c.role == FRESH, trajectories.c.versions.is_not(None))
+_JOINED = uses.join(batches, uses.c.batch_id == batches.c.id).join(trajectories)
+_AGES = (
+    sa.select(batches.c.id, batches.c.start_version, trajectories.c.versions, sa.func.count().label("size"))
+    .select_from(_JOINED)
+    .where(*_FRESH_USES)
+    .group_by(batches.c.id, batches.c.start_version, trajectories.c.versions)
 )
-"""Fresh uses of trajectories with a token that is too old: few, and each batch must have masked these tokens."""
+"""Fresh trained trajectories by batch and by the versions of their tokens: few rows per train step."""
+_MASKED = sa.func.coalesce(batches.c.metrics["masked_tokens"].as_integer(), 0).label("masked_tokens")
+_MEMBERS = (
+    sa.select(uses.c.batch_id, batches.c.start_version, _MASKED, trajectories.c.versions, trajectories.c.blob)
+    .select_from(_JOINED)
+    .where(*_FRESH_USES)
+)
 
 
-class Staleness(LedgerPart):
+class Staleness(Policies):
+    def lag_histogram(self) -> dict[int, int]:
+        """Return the number of fresh trained trajectories by lag, that of their oldest token."""
+        with self._database.read() as connection:
+            return dict(sorted(self._lags(connection, _AGES).items()))
+
+    def recent_lag(self, train_steps: int) -> float | None:
+        """Return the mean lag of the fresh trajectories of the newest committed train steps; None before the first."""
+        newest = sa.select(batches.c.id).where(batches.c.state == BatchState.COMMITTED)
+        newest = newest.order_by(batches.c.train_step.desc()).limit(train_steps)
+        with self._database.read() as connection:
+            ids = list(connection.execute(newest).scalars())
+            lags = self._lags(connection, _AGES.where(batches.c.id.in_(ids)))
+        return sum(lag * count for lag, count in lags.items()) / lags.total() if lags else None
+
     def over_lag(self, max_lag: int) -> Iterator[str]:
-        """One sentence per committed batch that holds more too old fresh tokens than its trainer says it masked.
+        """Yield one sentence per committed batch that holds more too old fresh tokens than its trainer says it masked.
 
         A batch with a record that retention deleted, or that is damaged, cannot be judged and is passed over. Whether
         the trainer masked what it says is what an audit finds out (`quartet.observe.audit`).
         """
         with self._database.read() as connection:
-            rows = connection.execute(_OLD_USES, {"max_lag": max_lag}).all()
+            ancestry = self._ancestry(connection)
+            late = {row.id for row in connection.execute(_AGES) if _lag(ancestry, row) > max_lag}
+            rows = [row for batch in sorted(late) for row in connection.execute(_MEMBERS.where(batches.c.id == batch))]
         by_batch: dict[int, list[Any]] = {}
         for row in rows:
-            by_batch.setdefault(row.batch_id, []).append(row)
+            if _lag(ancestry, row) > max_lag:
+                by_batch.setdefault(row.batch_id, []).append(row)
         for batch_id, members in by_batch.items():
-            oldest_allowed, masked = members[0].start_version - max_lag, members[0].masked_tokens
-            counts = [self._tokens_before(member.blob, oldest_allowed) for member in members]
+            masked = members[0].masked_tokens
+            counts = [self._tokens_over(ancestry, member, max_lag) for member in members]
             too_old = sum(count for count in counts if count is not None)
             if None not in counts and too_old > masked:
-                yield f"batch {batch_id} has {too_old} tokens older than version {oldest_allowed} and masked {masked}"
+                yield f"batch {batch_id} has {too_old} tokens with a lag above {max_lag} and masked {masked}"
 
-    def _tokens_before(self, blob: str, version: int) -> int | None:
-        """Response tokens of an older version; None when the record cannot be read."""
-        if not blob:
+    def _lags(self, connection: Connection, query: sa.Select[Any, Any, Any, int]) -> Counter[int]:
+        """Trajectories by lag, from rows like those of `_AGES`."""
+        ancestry, lags = self._ancestry(connection), Counter[int]()
+        for row in connection.execute(query):
+            lags[_lag(ancestry, row)] += row.size
+        return lags
+
+    def _tokens_over(self, ancestry: Ancestry, member: Any, max_lag: int) -> int | None:
+        """Response tokens with a larger lag; None when the record cannot be read."""
+        if not member.blob:
             return None
         try:
-            calls = self._store.load(blob).calls
+            calls = self._store.load(member.blob).calls
         except (DamagedBlobError, OSError):  # a finding of its own
             return None
-        return sum(sampled < version for call in calls for sampled in call.versions)
+        versions = Counter(version for call in calls for version in call.versions)
+        return sum(
+            count for version, count in versions.items() if ancestry.lag(version, member.start_version) > max_lag
+        )
+
+
+def _lag(ancestry: Ancestry, row: Any) -> int:
+    """Of the oldest token of a row's trajectories."""
+    return max(ancestry.lags(read_versions(row.versions), row.start_version))

@@ -5,12 +5,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from quartet.data.ledger.batches import FRESH
 from quartet.data.ledger.groups import ADMITTED_STATES
 from quartet.data.ledger.part import LedgerPart
 from quartet.data.rows import FamilyStats, GroupOutcome, QueueSizes, Rates
-from quartet.data.schema import IS_FINAL, batches, families, groups, rollouts, trajectories, uses
-from quartet.types import BatchState, Purpose, RolloutState, Status
+from quartet.data.schema import IS_FINAL, families, groups, rollouts, trajectories
+from quartet.types import Purpose, RolloutState, Status
 
 _COUNTED = (trajectories.c.purpose == Purpose.TRAIN, trajectories.c.counted)
 NEWEST_GROUPS, MOST_KNOWN_SUCCESSES = 48, 64
@@ -52,19 +51,6 @@ class Statistics(LedgerPart):
             response_tokens_per_second=sum(row.response_tokens for row in rows) / seconds,
             trajectories_stored=stored,
         )
-
-    def recent_lag(self, train_steps: int) -> float | None:
-        """Mean lag of the fresh trajectories of the newest committed train steps; None before the first."""
-        newest = sa.select(batches.c.id, batches.c.start_version).where(batches.c.state == BatchState.COMMITTED)
-        recent = newest.order_by(batches.c.train_step.desc()).limit(train_steps).subquery()
-        lag = (
-            sa.select(sa.func.avg(recent.c.start_version - trajectories.c.oldest_version))
-            .select_from(recent.join(uses, uses.c.batch_id == recent.c.id).join(trajectories))
-            .where(uses.c.role == FRESH)
-        )
-        with self._database.read() as connection:
-            mean = connection.execute(lag).scalar()
-        return None if mean is None else float(mean)
 
     def queue_sizes(self) -> QueueSizes:
         """What waits where; states without any are 0."""

@@ -56,20 +56,6 @@ class RunTotals(LedgerPart):
         with self._database.read() as connection:
             return _histogram(connection, rollouts.c.status, ended)
 
-    def lag_histogram(self) -> dict[int, int]:
-        """Fresh trained trajectories by lag: the version their train step started from, minus their oldest version."""
-        lag = (batches.c.start_version - trajectories.c.oldest_version).label("lag")
-        query = (
-            sa.select(lag, sa.func.count())
-            .select_from(trajectories.join(uses).join(batches, uses.c.batch_id == batches.c.id))
-            .where(batches.c.state == BatchState.COMMITTED, uses.c.role == FRESH)
-            .where(trajectories.c.oldest_version.is_not(None))
-            .group_by(lag)
-            .order_by(lag)
-        )
-        with self._database.read() as connection:
-            return {row[0]: row[1] for row in connection.execute(query)}
-
 
 _REPLAYED = (
     sa.select(uses.c.id)

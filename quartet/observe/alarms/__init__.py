@@ -7,7 +7,7 @@ from quartet.config import Recipe
 from quartet.data.ledger import Ledger
 from quartet.observe.alarms.facts import Alarm, Facts, read_facts
 from quartet.observe.alarms.modules import died, refused, silent, starving
-from quartet.observe.alarms.numbers import disk, numerics
+from quartet.observe.alarms.numbers import disk, masked, numerics
 from quartet.observe.alarms.rollouts import cut_off, dropped, infrastructure, quarantined, uncounted
 from quartet.observe.status import RunStatus
 
@@ -24,6 +24,7 @@ RULES: tuple[Callable[[Facts], Iterator[Alarm]], ...] = (
     dropped,
     quarantined,
     numerics,
+    masked,
     disk,
 )
 

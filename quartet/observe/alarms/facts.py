@@ -14,6 +14,7 @@ from quartet.observe.series import read_series
 from quartet.observe.status import RunStatus
 
 RECENT_SECONDS, NEWEST_EVENTS, NEWEST_ROLLOUTS, NEWEST_GROUPS = 600.0, 200, 200, 100
+NEWEST_TRAIN_STEPS = 20
 
 
 class Alarm(Struct, frozen=True, kw_only=True):
@@ -36,8 +37,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     """How the newest 200 attempts ended."""
     verdicts: dict[str, int]
     """Of the newest 100 groups, by the reason of their drop; "" for the kept."""
-    metrics: dict[str, Any]
-    """Of the newest train step."""
+    train_steps: list[dict[str, Any]]
+    """Metrics of the newest 20 train steps, newest first."""
     canary_gap_nats: float | None
     """The largest of the policies loaded in the last ten minutes; None when none was, or none has a canary."""
     free_megabytes: float
@@ -52,7 +53,7 @@ def read_facts(run_dir: Path, ledger: Ledger, recipe: Recipe, status: RunStatus)
         events=[event for event in ledger.events(NEWEST_EVENTS) if event.time > since],
         statuses=ledger.recent_statuses(NEWEST_ROLLOUTS),
         verdicts=ledger.recent_verdicts(NEWEST_GROUPS),
-        metrics=ledger.newest_train_metrics(),
+        train_steps=ledger.newest_train_metrics(NEWEST_TRAIN_STEPS),
         canary_gap_nats=_largest_canary_gap(run_dir, since),
         free_megabytes=free_megabytes(run_dir),
     )

@@ -27,7 +27,7 @@ class Retrace:
 
     def __init__(self, recipe: Recipe, ledger: Ledger, initial: Path) -> None:
         torch.set_num_threads(recipe.train.threads)
-        self._recipe, self._ledger = recipe, ledger
+        self._recipe, self._ledger, self._ancestry = recipe, ledger, ledger.ancestry()
         self._advantage = make_advantage(recipe.advantage)
         model = load_model(initial, trust_remote_code=recipe.model.trust_remote_code)
         reference = copy.deepcopy(model) if recipe.loss.kl_coefficient > 0 else None
@@ -68,6 +68,7 @@ class Retrace:
             train_step=receipt.train_step,
             start_version=receipt.start_version,
             groups=groups,
+            ancestry=self._ancestry,
         )
 
     def _member(self, member: TrainedMember) -> GroupMember:
@@ -80,24 +81,25 @@ class Retrace:
 def tokens_over_lag(batch: Batch, advantage: Advantage, max_lag: int) -> int:
     """Fresh tokens among the trained ones that are more than `max_lag` versions old.
 
-    The trainer's own packing says which are trained; what it does with versions is not believed. They travel through it
-    in the place of the log-probs, which it only carries along.
+    The trainer's own packing says which are trained; what it does with versions is not believed. The lags travel
+    through it in the place of the log-probs, which it only carries along.
     """
-    labelled = structs.replace(batch, groups=[_labelled(group) for group in batch.groups])
-    oldest_allowed = batch.start_version - max_lag
+    labelled = structs.replace(batch, groups=[_labelled(batch, group) for group in batch.groups])
     branches = pack_batch(labelled, advantage, max_lag).branches
-    return sum(int((branch.rollout_logprobs_L[branch.trained_L] < oldest_allowed).sum()) for branch in branches)
+    return sum(int((branch.rollout_logprobs_L[branch.trained_L] > max_lag).sum()) for branch in branches)
 
 
-def _labelled(group: Group) -> Group:
+def _labelled(batch: Batch, group: Group) -> Group:
     fresh = [member for member in group.members if member.replay is None]
-    members = [structs.replace(member, trajectory=_versions_as_logprobs(member.trajectory)) for member in fresh]
+    members = [structs.replace(member, trajectory=_lags_as_logprobs(batch, member.trajectory)) for member in fresh]
     return structs.replace(group, members=members)
 
 
-def _versions_as_logprobs(trajectory: Trajectory) -> Trajectory:
+def _lags_as_logprobs(batch: Batch, trajectory: Trajectory) -> Trajectory:
     def labelled(call: Call) -> Call:
-        return structs.replace(call, logprobs=[float(version) for version in call.versions])
+        return structs.replace(
+            call, logprobs=[float(lag) for lag in batch.ancestry.lags(call.versions, batch.start_version)]
+        )
 
     return structs.replace(trajectory, calls=[labelled(call) for call in trajectory.calls])
 

@@ -1,0 +1,15 @@
+"""The policy versions of a record's tokens, as the ledger's tables keep them: `[4, 5, 9]`, ascending, each once."""
+
+import json
+from collections.abc import Iterable
+
+
+def version_list(versions: Iterable[int]) -> str | None:
+    """Return the text of these versions; None for none."""
+    distinct = sorted(set(versions))
+    return json.dumps(distinct) if distinct else None
+
+
+def read_versions(text: str | None) -> list[int]:
+    """Return the versions of a text that `version_list` wrote."""
+    return [] if text is None else json.loads(text)
