@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -91,6 +92,17 @@ def test_a_wrong_recipe_is_refused_with_a_hint(recipe_path, override, message):
     assert refused.returncode == 2
     assert message in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_a_damaged_policy_is_not_evaluated(recipe_path, tmp_path, bandit_policy):
+    policy = Path(shutil.copytree(bandit_policy, tmp_path / "policy"))
+    weights = bytearray((policy / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (policy / "model.safetensors").write_bytes(weights)
+    refused = quartet("eval", policy, "--recipe", recipe_path, "--output", tmp_path / "out")
+    assert refused.returncode == 1
+    assert f"{policy / 'model.safetensors'} is damaged" in refused.stderr
+    assert "Traceback" not in refused.stderr and not (tmp_path / "out").exists()
 
 
 def test_a_corrupted_ledger_is_named_and_left_alone(recipe_path, tmp_path, bandit_policy):

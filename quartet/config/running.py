@@ -82,7 +82,8 @@ class Runtime(Section):
     max_restart_delay_seconds: PositiveFloat = 8.0
     """A module that died is started again after 0.5 s, then after twice as long each time, up to this."""
     heartbeat_timeout_seconds: PositiveFloat = 60.0
-    """A module silent for this long is killed and started again."""
+    """A module without progress for this long is killed and started again. While the trainer writes a policy or a
+    checkpoint, each file of at most 500 MB is progress; more than the slowest disk needs for one."""
     engine_port: Annotated[int, Field(ge=0, le=65535)] = 0
     """Port of the engine on this machine; 0 picks a free one."""
     env_port: Annotated[int, Field(ge=0, le=65535)] = 0
@@ -108,7 +109,8 @@ class Ledger(Section):
     """The database."""
 
     durability: Literal["process", "full"] = "process"
-    """`process` survives the death of any process; `full` also power loss (fsync at every commit)."""
+    """`process` survives the death of any process; `full` also power loss: policies, checkpoints and blobs are synced
+    with their folders before the commit that names them, and the commit itself."""
     url: str = ""
     """A PostgreSQL database, `postgresql://user@host/database`, for workers on several machines; empty is a SQLite file
     in the run's folder. The password comes from PGPASSWORD or ~/.pgpass: the recipe is written into the run."""

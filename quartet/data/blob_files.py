@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from quartet.crash_points import crash_point
-from quartet.data.disk import raise_if_full
+from quartet.data.disk import raise_if_full, sync
 from quartet.errors import SetupError
 
 
@@ -37,6 +37,8 @@ class LocalBlobFiles(BlobFiles):
 
     def __init__(self, root: Path, *, fsync: bool = False) -> None:
         self.root, self._fsync = root, fsync
+        self._synced: set[Path] = set()
+        """Folders whose own names are on the disk, as far as this process knows."""
 
     def put(self, digest: str, data: bytes) -> None:
         path = self.path(digest)
@@ -77,7 +79,15 @@ class LocalBlobFiles(BlobFiles):
             temporary.unlink(missing_ok=True)
             raise
         if self._fsync:
-            _fsync_folder(path.parent)
+            self._sync_names(path.parent)
+
+    def _sync_names(self, folder: Path) -> None:
+        """Put the names in `folder` on the disk, and once its own, and that of the folder around it."""
+        sync(folder)
+        if folder not in self._synced:
+            sync(self.root)
+            sync(self.root.parent)
+            self._synced.add(folder)
 
 
 class ObjectBlobFiles(BlobFiles):
@@ -115,11 +125,3 @@ class ObjectBlobFiles(BlobFiles):
 
     def _path(self, digest: str) -> str:
         return f"{self._root}/{digest[:2]}/{digest[2:]}.zst"
-
-
-def _fsync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,6 +1,7 @@
 """Files that are whole or not there, free space, and the errors of a disk that is full or refuses."""
 
 import errno
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,15 @@ def whole_file(path: Path) -> Iterator[Path]:
     fresh = path.with_name(path.name + ".writing")
     yield fresh
     fresh.replace(path)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file's content, or a folder's list of names, survives power loss."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

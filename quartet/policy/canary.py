@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from quartet.crash_points import crash_point
 from quartet.errors import CheckpointError
+from quartet.policy.files import raising_checkpoint_errors
 from quartet.policy.load import raising_os_errors
 
 CANARY_FILE = "canary.tensors"
@@ -78,18 +78,17 @@ def check_canary(folder: str | Path, model: PreTrainedModel) -> float:
     Raises `CheckpointError` when the canary is missing, damaged, or does not fit the model's vocabulary: never another
     error, whatever the file holds.
     """
-    canary = read_canary(folder, model.config.vocab_size)
-    return canary.gap([_score(model, ids) for ids in canary.sequences])
+    with raising_checkpoint_errors(f"the policy in {folder} cannot score its canary"):
+        canary = read_canary(folder, model.config.vocab_size)
+        return canary.gap([_score(model, ids) for ids in canary.sequences])
 
 
 def read_canary(folder: str | Path, vocab_size: int) -> Canary:
     """The stored canary. Raises `CheckpointError` like `check_canary`."""
     file = Path(folder) / CANARY_FILE
-    try:
+    with raising_checkpoint_errors(f"{file} is missing or damaged"):
         tensors = load_file(file)
         lengths, token_ids, stored = (tensors[name] for name in ("lengths", "token_ids", "logprobs"))
-    except (SafetensorError, OSError, KeyError) as error:
-        raise CheckpointError(f"{file} is missing or damaged: {error}", "publish the policy again") from error
     if not _is_whole(lengths, token_ids, stored):
         shapes = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in tensors.items())
         raise CheckpointError(

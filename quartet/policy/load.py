@@ -1,29 +1,34 @@
-"""Policies on disk: a folder in Hugging Face format (config.json, *.safetensors, tokenizer files).
+"""Policies on disk: a folder in Hugging Face format (config.json, *.safetensors, tokenizer files) with checksums.
 
-Weights are read from safetensors only; a pickle is never opened. A folder appears complete or not at all.
+Weights are read from safetensors only; a pickle is never opened. A folder appears complete or not at all, and what was
+changed in it since is noticed before it is loaded. Damage of any kind is a `CheckpointError`.
 """
 
 import copy
 import os
 import re
-import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
-from quartet.crash_points import crash_point
 from quartet.data.disk import usable_output
+from quartet.data.whole_folder import nothing, whole_folder
 from quartet.errors import CheckpointError
-from quartet.policy.tokenizer_files import load_advice, load_tokenizer
+from quartet.policy.files import check_policy, raising_checkpoint_errors
+from quartet.policy.library_progress import reporting
+from quartet.policy.tokenizer_files import load_tokenizer
+
+SHARD_SIZE = "500MB"
+"""A file of weights is written within a heartbeat: no other Python code of the process runs meanwhile."""
 
 _LOADING = Lock()
 """`transformers` patches its own classes while it loads a model: of two threads that load at once, one would leave them
@@ -37,43 +42,49 @@ class LoadedPolicy(NamedTuple):
     tokenizer: PreTrainedTokenizerBase
 
 
-def load_policy(path: str | Path, *, trust_remote_code: bool = False) -> LoadedPolicy:
+def load_policy(
+    path: str | Path, *, trust_remote_code: bool = False, on_progress: Callable[[], None] = nothing
+) -> LoadedPolicy:
     """Load any causal language model in Hugging Face format, from disk only.
 
-    Raises `CheckpointError` that names the file when something is missing, damaged or does not fit the model.
+    Raises `CheckpointError` when something is missing, damaged or does not fit the model, never another error for it.
     """
     folder = Path(path)
-    model = load_model(folder, trust_remote_code=trust_remote_code)
+    model = load_model(folder, trust_remote_code=trust_remote_code, on_progress=on_progress)
     return LoadedPolicy(model, load_tokenizer(folder, trust_remote_code=trust_remote_code))
 
 
-def load_model(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedModel:
-    """The weights alone, in float32. Raises `CheckpointError` like `load_policy`."""
+def load_model(
+    folder: Path, *, trust_remote_code: bool = False, on_progress: Callable[[], None] = nothing
+) -> PreTrainedModel:
+    """Load the weights alone, in float32, and prove that the model computes. Raises `CheckpointError` like
+    `load_policy`."""
     weight_files(folder)
     if not (folder / "config.json").is_file():
         raise CheckpointError(f"{folder} has no config.json", "it is no model in Hugging Face format, or a damaged one")
+    check_policy(folder, on_progress=on_progress)
     transformers_logging.disable_progress_bar()
-    try:
-        with _LOADING:
-            loaded: Any = AutoModelForCausalLM.from_pretrained(
-                str(folder),
-                dtype=torch.float32,
-                attn_implementation="sdpa",
-                use_safetensors=True,
-                local_files_only=True,
-                trust_remote_code=trust_remote_code,
-                output_loading_info=True,
-            )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise CheckpointError(f"cannot load the model in {folder}: {error}", load_advice(error)) from error
-    model, report = loaded
-    if report["missing_keys"] or report["mismatched_keys"]:
-        names = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
-        raise CheckpointError(
-            f"the weights in {folder} do not fit its config.json: {', '.join(names[:5])} missing or of another shape",
-            "the folder mixes two models or was written only in part; copy it again from its source",
+    with raising_checkpoint_errors(f"cannot load the model in {folder}"), _LOADING, reporting(on_progress):
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            str(folder),
+            dtype=torch.float32,
+            attn_implementation="sdpa",
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=trust_remote_code,
+            output_loading_info=True,
         )
-    return model.eval()
+        model, report = loaded
+        if report["missing_keys"] or report["mismatched_keys"]:
+            names = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
+            raise CheckpointError(
+                f"the weights in {folder} do not fit its config.json: {', '.join(names[:5])} missing or of another "
+                "shape",
+                "the folder mixes two models or was written only in part; copy it again from its source",
+            )
+        with torch.inference_mode():
+            model.eval()(input_ids=torch.zeros(1, 2, dtype=torch.long), use_cache=False)
+    return model
 
 
 def make_place(folder: Path) -> None:
@@ -99,22 +110,23 @@ def save_policy(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, fold
     """
     folder = Path(folder)
     _refuse_foreign(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    fresh, stale = folder.with_name(folder.name + ".writing"), folder.with_name(folder.name + ".replaced")
-    for leftover in (fresh, stale):
-        shutil.rmtree(leftover, ignore_errors=True)
+    with whole_folder(folder, point="policy") as fresh:
+        write_policy(model, tokenizer, fresh)
+
+
+def write_policy(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: Path,
+    on_progress: Callable[[], None] = nothing,
+) -> None:
+    """Write weights and tokenizer into `folder`; `on_progress` is called after each file of weights."""
     transformers_logging.disable_progress_bar()
-    with raising_os_errors(fresh):
-        model.save_pretrained(str(fresh))
-        tokenizer.save_pretrained(str(fresh))
-    for file in weight_files(fresh):  # written for the owner only, unlike the rest
-        file.chmod((fresh / "config.json").stat().st_mode)
-    if folder.exists():
-        folder.rename(stale)
-    crash_point("policy.before")
-    fresh.rename(folder)
-    crash_point("policy.after")
-    shutil.rmtree(stale, ignore_errors=True)
+    with raising_os_errors(folder), reporting(on_progress):
+        model.save_pretrained(str(folder), max_shard_size=SHARD_SIZE)
+        tokenizer.save_pretrained(str(folder))
+    for file in weight_files(folder):  # written for the owner only, unlike the rest
+        file.chmod((folder / "config.json").stat().st_mode)
 
 
 @contextmanager
@@ -136,14 +148,13 @@ def raising_os_errors(path: Path) -> Iterator[None]:
 def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
     """All tensors of a policy folder by name. Tied tensors are stored once, so one of their names may be absent.
 
-    Raises `CheckpointError` that names the damaged or missing file.
+    Raises `CheckpointError` that names the damaged or missing file, of the whole policy.
     """
-    weights: dict[str, torch.Tensor] = {}
-    for file in weight_files(Path(path)):
-        try:
+    files, weights = weight_files(Path(path)), dict[str, torch.Tensor]()
+    check_policy(Path(path))
+    for file in files:
+        with raising_checkpoint_errors(f"{file} is damaged"):
             weights |= load_file(file)
-        except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"{file} is damaged: {error}", load_advice(error)) from error
     return weights
 
 
@@ -154,11 +165,8 @@ def weight_shapes(path: str | Path) -> dict[str, list[int]]:
     """
     shapes: dict[str, list[int]] = {}
     for file in weight_files(Path(path)):
-        try:
-            with safe_open(file, framework="pt") as opened:
-                shapes |= {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"{file} is damaged: {error}", load_advice(error)) from error
+        with raising_checkpoint_errors(f"{file} is damaged"), safe_open(file, framework="pt") as opened:
+            shapes |= {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118
     return shapes
 
 

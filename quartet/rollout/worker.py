@@ -9,7 +9,6 @@ import asyncio
 import logging
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from quartet.access.token import run_token
 from quartet.config import Recipe
@@ -19,7 +18,7 @@ from quartet.data.phase import TRAINING, wait_in
 from quartet.data.straggler import make_straggler_rule
 from quartet.env.base import Env, EnvPool
 from quartet.env.client import RemoteEnvPool
-from quartet.errors import CheckpointError, EnvError
+from quartet.errors import CheckpointError, ConfigError, EnvError
 from quartet.observe.activities import WAIT
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
@@ -28,9 +27,6 @@ from quartet.rollout.engine.base import Engine
 from quartet.rollout.renderer import Renderer
 from quartet.rollout.runner import RolloutRunner
 from quartet.types import Purpose, RolloutLease
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 LOG = logging.getLogger(__name__)
 REPORT_SECONDS = 0.5
@@ -176,27 +172,34 @@ async def run_worker(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None
         )
         try:
             presence = Presence(ledger, "worker", recorder=recorder)
-            renderer = Renderer(_load_tokenizer(recipe, ledger))
+            renderer = _make_renderer(recipe, ledger)
             await RolloutWorker(recipe, ledger, engine, pool, renderer, recorder, presence).run(stop)
         finally:
             await pool.close()
             await engine.close()
 
 
-def _load_tokenizer(recipe: Recipe, ledger: Ledger) -> "PreTrainedTokenizerBase":
+def _make_renderer(recipe: Recipe, ledger: Ledger) -> Renderer:
     """All policies of a run have the same tokenizer: that of the newest whose files are whole, as the engine serves it.
 
     Raises the `CheckpointError` of the oldest when none is.
     """
-    from quartet.policy.tokenizer_files import load_tokenizer
-
     *newer, oldest = [Path(policy.path) for policy in ledger.loadable_policies()]
     for folder in newer:
         try:
-            return load_tokenizer(folder, trust_remote_code=recipe.model.trust_remote_code)
-        except CheckpointError as error:
+            return _renderer(recipe, folder)
+        except (CheckpointError, ConfigError) as error:
             LOG.warning("%s", error)
-    return load_tokenizer(oldest, trust_remote_code=recipe.model.trust_remote_code)
+    return _renderer(recipe, oldest)
+
+
+def _renderer(recipe: Recipe, folder: Path) -> Renderer:
+    from quartet.policy.files import raising_checkpoint_errors
+    from quartet.policy.tokenizer_files import load_tokenizer
+
+    tokenizer = load_tokenizer(folder, trust_remote_code=recipe.model.trust_remote_code)
+    with raising_checkpoint_errors(f"cannot use the tokenizer in {folder}"):
+        return Renderer(tokenizer)
 
 
 def _running(leases: list[RolloutLease]) -> str:

@@ -17,6 +17,7 @@ from quartet.data.results import Results
 from quartet.errors import ConfigError, InterruptedByUser, QuartetError, SetupError, StarvedError
 from quartet.observe.log import log_to_file
 from quartet.observe.summary import Summary, after_tag, evaluation_summary, save_summary, write_summary
+from quartet.policy.files import check_policy
 from quartet.runtime.finished import mark_finished
 from quartet.runtime.plan import check_recipe, check_training
 from quartet.runtime.run_dir import RunLock, prepare
@@ -101,6 +102,7 @@ def evaluate_policy(recipe: Recipe, policy: Path, run_dir: Path, *, quiet: bool)
     observe = recipe.observe.model_copy(update={"sinks": []})  # they show the run, and this is another one
     recipe = recipe.model_copy(update={"model": model, "evaluation": evaluation, "observe": observe})
     check_recipe(recipe)
+    check_policy(policy)
     if run_dir.exists() and any(run_dir.iterdir()) and not is_evaluation(run_dir):
         raise ConfigError(f"{run_dir} holds something else than an evaluation", "give another --output")
     prepare(recipe, run_dir, resume=False, fresh=True)

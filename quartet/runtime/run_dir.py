@@ -7,7 +7,7 @@ from types import TracebackType
 
 from quartet.config import Recipe
 from quartet.crash_points import crash_point
-from quartet.data.disk import usable_output, whole_file
+from quartet.data.disk import sync, usable_output, whole_file
 from quartet.errors import ConfigError, SetupError
 from quartet.recipe_file import load_recipe, refuse_changes, to_toml
 from quartet.runtime.run_files import LOCK, clear_run, is_run
@@ -48,11 +48,15 @@ def prepare(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = False)
 
 
 def _write_config(path: Path, recipe: Recipe) -> None:
-    """Whole or not at all: what a resume compares itself with must not be half a file."""
+    """Whole or not at all: what a resume compares itself with must not be half a file. It survives power loss, and so
+    does the name of the run's folder."""
     with whole_file(path) as fresh:
         fresh.write_text(to_toml(recipe))
+        sync(fresh)
         crash_point("config.before")
     crash_point("config.after")
+    sync(path.parent)
+    sync(path.parent.parent)
 
 
 def _refuse_foreign_folder(folder: Path) -> None:

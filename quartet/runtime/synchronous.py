@@ -58,7 +58,8 @@ class _House:
     def __init__(self, recipe: Recipe, run_dir: Path, ledger: Ledger) -> None:
         self._recipe, self._ledger = recipe, ledger
         self._recorders = {module: Recorder(run_dir, module) for module in ("manager", "worker", "trainer")}
-        policy = ledger.latest_policy()
+        self._trainer = Trainer(recipe, ledger, run_dir, *self._observed("trainer"))
+        policy = ledger.latest_policy()  # the newest that is whole: the trainer has gone back to it
         tokenizer = load_tokenizer(Path(policy.path), trust_remote_code=recipe.model.trust_remote_code)
         self._engine = open_torch(recipe, policy)
         self._pool = make_pool(recipe.env)
@@ -71,7 +72,6 @@ class _House:
             Renderer(tokenizer),
             *self._observed("worker"),
         )
-        self._trainer = Trainer(recipe, ledger, run_dir, *self._observed("trainer"))
 
     def _observed(self, module: str) -> tuple[Recorder, Presence]:
         recorder = self._recorders[module]

@@ -4,26 +4,25 @@
 random state. The weights are the policy that this step published. A folder appears complete or not at all.
 """
 
-import hashlib
-import os
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 import torch
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
+from safetensors.torch import load_file, save_file
 
-from quartet.crash_points import crash_point
 from quartet.data.checkpoints import CHECKPOINTS, checkpoints_on_disk
+from quartet.data.whole_folder import check_folder, nothing, whole_folder
 from quartet.errors import CheckpointError
+from quartet.policy.files import raising_checkpoint_errors
+from quartet.policy.load import raising_os_errors
 from quartet.train.step import Learner
 
-TENSORS, NUMBERS, CHECKSUMS = "state.safetensors", "state.json", "checksums.json"
+TENSORS, NUMBERS = "state.safetensors", "state.json"
+"""The first file of tensors, and the numbers; large states have more files `state-00001.safetensors`, and so on."""
+SHARD_BYTES = 500 * 10**6
 RANDOM_STATE = "random_state"
-WRITING = ".writing"
-T = TypeVar("T")
 
 
 class Numbers(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,28 +30,37 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     optimizer_step: int
 
 
-def save_checkpoint(folder: Path, learner: Learner, train_step: int) -> None:
-    """Write `folder`, replacing what is there."""
-    fresh = folder.with_name(folder.name + WRITING)
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir(parents=True)
+def save_checkpoint(
+    folder: Path,
+    learner: Learner,
+    train_step: int,
+    *,
+    durable: bool = False,
+    on_progress: Callable[[], None] = nothing,
+) -> None:
+    """Write `folder`, replacing what is there.
+
+    `durable`: it survives power loss when this returns. `on_progress` is called after each file and chunk.
+    """
     numbers = Numbers(train_step=train_step, optimizer_step=learner.optimizer_step)
-    contents = {TENSORS: save_tensors(_tensors(learner)), NUMBERS: msgspec.json.encode(numbers)}
-    checksums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-    for name, content in {**contents, CHECKSUMS: msgspec.json.encode(checksums)}.items():
-        _write_durably(fresh / name, content)
-    shutil.rmtree(folder, ignore_errors=True)
-    crash_point("checkpoint.before")
-    fresh.rename(folder)
-    crash_point("checkpoint.after")
+    with whole_folder(folder, point="checkpoint", durable=durable, on_progress=on_progress) as fresh:
+        (fresh / NUMBERS).write_bytes(msgspec.json.encode(numbers))
+        for number, shard in enumerate(_shards(_tensors(learner))):
+            with raising_os_errors(fresh):
+                save_file(shard, fresh / (f"state-{number:05d}.safetensors" if number else TENSORS))
+            on_progress()
 
 
-def load_checkpoint(folder: Path, learner: Learner) -> int:
+def load_checkpoint(folder: Path, learner: Learner, *, on_progress: Callable[[], None] = nothing) -> int:
     """Put the state into `learner`, bit for bit; returns its train step. Raises `CheckpointError` naming the file."""
-    check_files(folder)
-    tensors = load_tensors(_read(folder / TENSORS))
-    numbers = _decode(folder / NUMBERS, Numbers)
-    torch.set_rng_state(tensors.pop(RANDOM_STATE))
+    check_folder(folder, on_progress=on_progress)
+    with raising_checkpoint_errors(f"cannot load the checkpoint in {folder}"):
+        numbers = msgspec.json.decode((folder / NUMBERS).read_bytes(), type=Numbers)
+        tensors: dict[str, torch.Tensor] = {}
+        for file in sorted(folder.glob("state*.safetensors")):
+            tensors |= load_file(file)
+            on_progress()
+        torch.set_rng_state(tensors.pop(RANDOM_STATE))
     learner.optimizer_step = numbers.optimizer_step
     optimizer, parameters = learner.optimizer, dict(learner.model.named_parameters())
     optimizer.state.clear()
@@ -60,16 +68,8 @@ def load_checkpoint(folder: Path, learner: Learner) -> int:
         parameter_name, _, entry = key.rpartition("/")
         if parameter_name not in parameters:
             raise CheckpointError(f"{folder / TENSORS} is of another model: it has {parameter_name!r}", _ADVICE)
-        optimizer.state[parameters[parameter_name]][entry] = tensor.to(learner.model.device)
+        optimizer.state[parameters[parameter_name]][entry] = tensor.to(learner.model.device, copy=True)
     return numbers.train_step
-
-
-def check_files(folder: Path) -> None:
-    """Compare a checkpoint's files with their checksums. Raises `CheckpointError` naming the file."""
-    checksums = _decode(folder / CHECKSUMS, dict[str, str])
-    for name in (TENSORS, NUMBERS):
-        if hashlib.sha256(_read(folder / name)).hexdigest() != checksums.get(name):
-            raise CheckpointError(f"{folder / name} does not match its checksum", _ADVICE)
 
 
 def prune_checkpoints(run_dir: Path, keep: int, train_step: int) -> None:
@@ -95,25 +95,15 @@ def _tensors(learner: Learner) -> dict[str, torch.Tensor]:
     return tensors | {RANDOM_STATE: torch.get_rng_state()}
 
 
-def _write_durably(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _decode(path: Path, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(_read(path), type=kind)
-    except msgspec.DecodeError as error:
-        raise CheckpointError(f"{path} is damaged: {error}", _ADVICE) from error
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error}", _ADVICE) from error
+def _shards(tensors: dict[str, torch.Tensor]) -> Iterator[dict[str, torch.Tensor]]:
+    """Split into files that are written within a heartbeat: no other Python code of the process runs meanwhile."""
+    shard: dict[str, torch.Tensor] = {}
+    for name, tensor in tensors.items():
+        if shard and sum(each.nbytes for each in shard.values()) + tensor.nbytes > SHARD_BYTES:
+            yield shard
+            shard = {}
+        shard[name] = tensor
+    yield shard
 
 
 _ADVICE = "restore the folder from a copy, or start a new run with model.path = the policy of that step"

@@ -1,13 +1,14 @@
 """A train step's result on disk: the policy folder with its canary. Engines see it once the ledger has committed it."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from quartet.data.whole_folder import nothing, whole_folder
 from quartet.policy.canary import fixed_sequence, write_canary
-from quartet.policy.load import save_policy
+from quartet.policy.load import write_policy
 from quartet.train.packing import Branch
 
 CANARY_TOKENS = 256
@@ -15,12 +16,23 @@ CANARY_TOKENS = 256
 
 
 def publish_policy(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, branches: Sequence[Branch]
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: Path,
+    branches: Sequence[Branch],
+    *,
+    durable: bool = False,
+    on_progress: Callable[[], None] = nothing,
 ) -> None:
-    """Write weights, tokenizer and canary to `folder`; what a crashed attempt left there is replaced."""
-    save_policy(model, tokenizer, folder)
+    """Write weights, tokenizer and canary to `folder`; what a crashed attempt left there is replaced.
+
+    `durable`: the folder survives power loss when this returns. `on_progress` is called after each file and chunk.
+    """
     fixed = fixed_sequence(model.config.vocab_size, CANARY_TOKENS)
-    write_canary(folder, model, [fixed, *first_tokens(branches, CANARY_TOKENS)])
+    with whole_folder(folder, point="policy", durable=durable, on_progress=on_progress) as fresh:
+        write_policy(model, tokenizer, fresh, on_progress)
+        write_canary(fresh, model, [fixed, *first_tokens(branches, CANARY_TOKENS)])
+        on_progress()
 
 
 def policy_folder(root: Path, version: int, batch_id: int) -> Path:

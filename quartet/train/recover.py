@@ -1,36 +1,43 @@
 """Where a trainer goes on after a restart: the newest committed train step whose files are whole."""
 
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
 from quartet.config import Recipe
 from quartet.data.checkpoints import RecoveryPoint
 from quartet.data.ledger import Ledger
+from quartet.data.whole_folder import check_folder, nothing
 from quartet.errors import CheckpointError
-from quartet.policy.load import read_weights
-from quartet.train.checkpoint import check_files
+
+LOG = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
-def roll_back_to_whole(ledger: Ledger, recipe: Recipe) -> RecoveryPoint:
-    """Undo the train steps after the newest one whose checkpoint and policy are whole, and return it.
+def roll_back_to_whole(
+    ledger: Ledger, recipe: Recipe, load: Callable[[Path], T], *, on_progress: Callable[[], None] = nothing
+) -> tuple[RecoveryPoint, T]:
+    """Undo the train steps after the newest one whose checkpoint and policy are whole; return it and its loaded policy.
 
     With sparse checkpoints these are the steps since the last one. Where its files are damaged or gone, the run goes
-    back to the checkpoint before it, and an event names the damage. Raises `CheckpointError` when no pair is whole.
+    back to the checkpoint before it, and an event names the damage. `load` reads a policy's folder. Raises
+    `CheckpointError` when no pair is whole.
     """
     points = ledger.points_to_go_on_from(recipe.train.train_steps_per_checkpoint)
     damage: list[CheckpointError] = []
     for point in points:
         try:
-            _check(ledger, point)
+            if point.checkpoint:
+                check_folder(point.checkpoint, on_progress=on_progress)
+            loaded = load(ledger.run_dir / point.policy.path)
         except CheckpointError as error:
             damage.append(error)
+            LOG.error("train step %d cannot be gone on from: %s", point.train_step, error)
             ledger.event("recovery_point_damaged", train_step=point.train_step, error=error.what)
             continue
         if point.train_step < ledger.train_step():
+            LOG.warning("the run goes on from train step %d of %d", point.train_step, ledger.train_step())
             ledger.roll_back(point.train_step)
-        return point
+        return point, loaded
     raise damage[0]
-
-
-def _check(ledger: Ledger, point: RecoveryPoint) -> None:
-    """Raise `CheckpointError` for damage that a trainer would meet."""
-    read_weights(ledger.run_dir / point.policy.path)
-    if point.checkpoint:
-        check_files(point.checkpoint)

@@ -6,6 +6,7 @@ So a trainer that dies anywhere leaves a batch that goes back to trainable, and 
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from quartet.observe.receipts import TrainerReceipts
 from quartet.observe.record import Recorder
 from quartet.observe.token_values import write_token_values
 from quartet.policy.digest import weights_digest
-from quartet.policy.load import load_policy, read_weights, swap_weights
+from quartet.policy.load import load_model, load_policy, read_weights, swap_weights
 from quartet.train.advantage import make_advantage
 from quartet.train.batch_wait import BatchWait
 from quartet.train.checkpoint import load_checkpoint, prune_checkpoints, save_checkpoint
@@ -45,13 +46,19 @@ class Trainer:
     def __init__(self, recipe: Recipe, ledger: Ledger, run_dir: Path, recorder: Recorder, presence: Presence) -> None:
         self.recipe, self.ledger, self.run_dir = recipe, ledger, run_dir
         self.recorder, self.presence = recorder, presence
+        self._durable = recipe.ledger.durability == "full"
         self._advantage = make_advantage(recipe.advantage)
-        point = roll_back_to_whole(ledger, recipe)
         remote_code = recipe.model.trust_remote_code
-        self.model, self.tokenizer = load_policy(run_dir / point.policy.path, trust_remote_code=remote_code)
+        point, (self.model, self.tokenizer) = roll_back_to_whole(
+            ledger,
+            recipe,
+            lambda folder: load_policy(folder, trust_remote_code=remote_code, on_progress=presence.beat),
+            on_progress=presence.beat,
+        )
         reference = None
         if recipe.loss.kl_coefficient > 0:
-            reference = load_policy(recipe.model.path, trust_remote_code=remote_code).model
+            initial = Path(recipe.model.path)
+            reference = load_model(initial, trust_remote_code=remote_code, on_progress=presence.beat)
         self.learner = Learner(self.model, recipe, reference)
         self._setback = Setback(recipe, ledger, self.learner, self._advantage, presence)
         self._receipts = TrainerReceipts(
@@ -109,14 +116,13 @@ class Trainer:
         if self._committed is None:
             return
         train_step, batch_id = self._committed
-        folder = checkpoint_folder(self.run_dir, train_step, batch_id)
-        if not folder.is_dir():
-            save_checkpoint(folder, self.learner, train_step)
+        if not checkpoint_folder(self.run_dir, train_step, batch_id).is_dir():
+            self._save_checkpoint(train_step, batch_id, self.presence.beat)
 
     def restore(self) -> None:
         """Go back to the last train step that has a checkpoint: weights, version and optimizer state."""
-        point = roll_back_to_whole(self.ledger, self.recipe)
-        swap_weights(self.model, read_weights(self.run_dir / point.policy.path))
+        point, weights = roll_back_to_whole(self.ledger, self.recipe, read_weights, on_progress=self.presence.beat)
+        swap_weights(self.model, weights)
         self._restore_optimizer(point)
 
     def _restore_optimizer(self, point: RecoveryPoint) -> None:
@@ -125,7 +131,7 @@ class Trainer:
         if point.checkpoint is None:
             self.learner.reset()
             return
-        train_step = load_checkpoint(point.checkpoint, self.learner)
+        train_step = load_checkpoint(point.checkpoint, self.learner, on_progress=self.presence.beat)
         self.ledger.event("trainer_restored", train_step=train_step, version=self.version)
 
     @property
@@ -151,7 +157,10 @@ class Trainer:
         )
 
     def _progress(self, batch: Batch) -> None:
-        """Between microbatches: show life, keep the batch. Raises `LeaseLostError` when it is no longer ours."""
+        """Show life and keep the batch: between microbatches, and between files and chunks while publishing.
+
+        Raises `LeaseLostError` when the batch is no longer ours.
+        """
         self.presence.beat()
         if time.monotonic() - self._lease_renewed > self._lease_seconds / 4:
             self.ledger.renew_batch(batch, self._lease_seconds)
@@ -176,11 +185,10 @@ class Trainer:
             )
         with phases("publish"):
             try:
-                path = self._publish(batch, packed)
+                path = self._publish(batch, packed, progress)
             except FileNotFoundError:  # a successor tidies away what we write, once it has committed the step
                 self.ledger.renew_batch(batch, self._lease_seconds)
                 raise
-            progress()
         report = metrics | batch_metrics(batch, packed) | phases.seconds
         self._receipts.committing(batch)
         with phases("commit"):
@@ -193,15 +201,18 @@ class Trainer:
             write_token_values(self.run_dir, batch.train_step, batch.batch_id, tokens.calls(), budget)
         self.recorder.metric("train", step=batch.train_step, version=policy.version, **(report | phases.seconds))
 
-    def _publish(self, batch: Batch, packed: PackedBatch) -> Path:
+    def _publish(self, batch: Batch, packed: PackedBatch, progress: Callable[[], None]) -> Path:
         """Policy with canary, then the checkpoint. Both are final on disk when this returns."""
         version = self.ledger.next_version()
         path = policy_folder(self.run_dir.resolve() / POLICIES, version, batch.batch_id)
-        publish_policy(self.model, self.tokenizer, path, packed.branches)
+        publish_policy(self.model, self.tokenizer, path, packed.branches, durable=self._durable, on_progress=progress)
         if batch.train_step % self.recipe.train.train_steps_per_checkpoint == 0:
-            folder = checkpoint_folder(self.run_dir, batch.train_step, batch.batch_id)
-            save_checkpoint(folder, self.learner, batch.train_step)
+            self._save_checkpoint(batch.train_step, batch.batch_id, progress)
         return path
+
+    def _save_checkpoint(self, train_step: int, batch_id: int, progress: Callable[[], None]) -> None:
+        folder = checkpoint_folder(self.run_dir, train_step, batch_id)
+        save_checkpoint(folder, self.learner, train_step, durable=self._durable, on_progress=progress)
 
     def _undo(self, steps_before: int) -> None:
         """Leave no trace of a step that failed. Raises `LedgerError` when another trainer went on meanwhile: to restore

@@ -1,6 +1,7 @@
 """A trainer with the mistake that the crash tests must find: the ledger's commit comes before the files."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from quartet.runtime.module import run_module
@@ -17,7 +18,7 @@ class CommitsFirst(trainer.Trainer):
         folder = trainer.checkpoint_folder(self.run_dir, batch.train_step, batch.batch_id)
         trainer.save_checkpoint(folder, self.learner, batch.train_step)
 
-    def _publish(self, batch: Batch, packed: PackedBatch) -> Path:
+    def _publish(self, batch: Batch, packed: PackedBatch, progress: Callable[[], None]) -> Path:
         self._packed = packed
         self._path = self.run_dir.resolve() / "policies" / f"v{batch.train_step:06d}_batch_{batch.batch_id:06d}"
         return self._path

@@ -18,6 +18,7 @@ from quartet.observe.status import GIVEN_UP, NOT_STARTED, SILENT_AFTER_SECONDS, 
 from quartet.types import Purpose, RolloutPlan, Task
 from tests.data.samples import trajectory
 
+DAMAGED = {"train_step": 3, "error": "zeroed"}
 RECIPE = bandit_recipe(Path("policy"), train={"max_train_steps": 10, "max_seconds": 100.0})
 
 
@@ -87,6 +88,7 @@ def test_a_healthy_run_has_none(healthy):
         ({"train_steps": [masked(0.06, 0.12, 0.0)] * 5}, "masked"),
         ({"free_megabytes": 300.0}, "disk"),
         ({"events": [Event(time=0.0, kind="policy_refused", fields={"version": 3, "error": "gap"})]}, "policy_refused"),
+        ({"events": [Event(time=0.0, kind="recovery_point_damaged", fields=DAMAGED)]}, "went_back"),
         ({"events": [Event(time=0.0, kind="module_died", fields={"module": "env", "last_words": "x"})] * 2}, "died"),
     ],
 )

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from quartet.data.whole_folder import CHECKSUMS
 from quartet.errors import CheckpointError
 from quartet.policy.load import LoadedPolicy, load_model, load_policy, read_weights, save_policy, swap_weights
 from quartet.policy.model import make_model
@@ -114,6 +115,7 @@ def test_an_absent_tensor_is_never_filled_with_random_numbers(copied: Path):
     weights = load_file(copied / "model.safetensors")
     del weights["model.norm.weight"]
     save_file(weights, copied / "model.safetensors", metadata={"format": "pt"})
+    (copied / CHECKSUMS).unlink()
     with pytest.raises(CheckpointError, match=r"model\.norm\.weight"):
         load_policy(copied)
 

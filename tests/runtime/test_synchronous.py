@@ -16,15 +16,15 @@ from quartet.runtime.run import run_recipe
 pytestmark = pytest.mark.slow
 
 
-def run(folder, policy, seed):
+def run(folder, policy, seed, *, max_train_steps=4, resume=False):
     recipe = bandit_recipe(
         policy,
         runtime={"kind": "synchronous"},
         admission={"max_lag": 0},
-        train={"max_train_steps": 4},
+        train={"max_train_steps": max_train_steps},
         evaluation={"episodes_per_family": 10},
     ).model_copy(update={"seed": seed})
-    summary = run_recipe(recipe, folder, resume=False, fresh=False, quiet=True)
+    summary = run_recipe(recipe, folder, resume=resume, fresh=False, quiet=True)
     ledger = Ledger.open(folder)
     weights = [
         hashlib.sha256((folder / policy.path / "model.safetensors").read_bytes()).hexdigest()
@@ -45,6 +45,19 @@ def test_one_seed_gives_one_run_and_another_seed_another(tmp_path, bandit_policy
     assert {key: first[key] for key in timeless} == {key: second[key] for key in timeless}
     assert first["lag_histogram"] == {"0": sum(first["lag_histogram"].values())}
     assert first["lost"] == first["trained_twice"] == 0
+
+
+def test_a_resumed_run_goes_back_behind_a_damaged_policy(tmp_path, bandit_policy):
+    run(tmp_path / "run", bandit_policy, seed=0)
+    newest = max((tmp_path / "run" / "policies").iterdir())
+    for file in newest.iterdir():
+        file.write_bytes(bytes(file.stat().st_size))
+    summary, _ = run(tmp_path / "run", bandit_policy, seed=0, max_train_steps=5, resume=True)
+    assert (summary["train_steps"], summary["lost"], summary["trained_twice"]) == (5, 0, 0)
+    ledger = Ledger.open(tmp_path / "run")
+    assert "recovery_point_damaged" in [event.kind for event in ledger.events()]
+    assert ledger.check().findings == []
+    ledger.close()
 
 
 def test_the_policy_is_proved_in_the_engines_type_before_it_serves(tmp_path, bandit_policy):

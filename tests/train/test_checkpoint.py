@@ -11,6 +11,7 @@ from tiny_batches import make_model
 from quartet.config import Recipe
 from quartet.data.checkpoints import checkpoint_folder, checkpoints_on_disk
 from quartet.errors import CheckpointError
+from quartet.train import checkpoint
 from quartet.train.checkpoint import (
     load_checkpoint,
     prune_checkpoints,
@@ -51,6 +52,23 @@ def test_resume_is_bit_exact(trained: Learner, tmp_path: Path) -> None:
     train(trained, 2)
     train(resumed, 2)
     assert all(torch.equal(a, b) for a, b in zip(weights(trained), weights(resumed), strict=True))
+
+
+def test_a_large_state_is_written_in_parts(trained: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "SHARD_BYTES", 20_000)
+    folder, steps = checkpoint_folder(tmp_path, 1, 1), []
+    save_checkpoint(folder, trained, 1, on_progress=lambda: steps.append(1))
+    files = list(folder.glob("state*.safetensors"))
+    assert len(steps) > len(files) > 2
+    resumed = Learner(make_model(seed=5), trained.recipe)
+    resumed.model.load_state_dict(trained.model.state_dict())
+    load_checkpoint(folder, resumed)
+    train(trained, 2)
+    train(resumed, 2)
+    assert all(torch.equal(a, b) for a, b in zip(weights(trained), weights(resumed), strict=True))
+    files[1].unlink()
+    with pytest.raises(CheckpointError, match=files[1].name):
+        load_checkpoint(folder, resumed)
 
 
 def test_forgetting_the_moments_would_show(trained: Learner) -> None:

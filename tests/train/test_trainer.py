@@ -1,15 +1,19 @@
 """The trainer with a real ledger and real files: commit order, recovery, refusal, starvation."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from tiny_batches import make_call, make_model, make_tokenizer, make_trajectory
 
 from quartet.config import Recipe
+from quartet.data.checkpoints import checkpoint_folder
 from quartet.data.ledger import Ledger
 from quartet.data.retention import Retention
 from quartet.errors import CheckpointError, LedgerError, StarvedError
@@ -24,7 +28,7 @@ from quartet.train.loss.base import LossInput
 from quartet.train.loss.ppo_clip import PpoClip
 from quartet.train.packing import PackedBatch
 from quartet.train.trainer import Trainer, run_trainer
-from quartet.types import Batch, ReplayRule, RolloutPlan, Trajectory
+from quartet.types import Batch, Policy, ReplayRule, RolloutPlan, Trajectory
 
 RecipeBuilder = Callable[..., Recipe]
 TRAIN = {"groups_per_batch": 2, "learning_rate": 0.01, "minibatches": 2}
@@ -33,9 +37,9 @@ TRAIN = {"groups_per_batch": 2, "learning_rate": 0.01, "minibatches": 2}
 class Run:
     """A run directory with an initial policy, and hands to feed it."""
 
-    def __init__(self, run_dir: Path, recipe: Recipe) -> None:
+    def __init__(self, run_dir: Path, recipe: Recipe, clock: Callable[[], float] = time.time) -> None:
         self.run_dir, self.recipe = run_dir, recipe
-        self.ledger = Ledger.create(run_dir)
+        self.ledger = Ledger.create(run_dir, durability=recipe.ledger.durability, clock=clock)
         save_policy(make_model(), make_tokenizer(), run_dir / "initial")
         self.ledger.register_initial_policy(str(run_dir / "initial"))
 
@@ -333,12 +337,12 @@ def test_a_trainer_that_wakes_up_late_touches_nothing_of_its_successor(
     run.feed(group(10), group(20), group(30), group(12))
     committed: dict[str, torch.Tensor] = {}
 
-    def stopped_before_it_writes(batch: Batch, packed: PackedBatch) -> Path:
+    def stopped_before_it_writes(batch: Batch, packed: PackedBatch, progress: Callable[[], None]) -> Path:
         assert successor.train_one()
         committed.update(run.weights(1))
         with torch.no_grad():
             next(late.model.parameters()).add_(1.0)
-        return publish(batch, packed)
+        return publish(batch, packed, progress)
 
     publish = late._publish
     monkeypatch.setattr(late, "_publish", stopped_before_it_writes)
@@ -354,7 +358,7 @@ def test_a_late_trainer_whose_files_were_tidied_away_is_told_why(run: Run, monke
     late, successor = run.trainer(), run.trainer()
     run.feed(group(10), group(20))
 
-    def overtaken(model: object, tokenizer: object, folder: Path, branches: object) -> None:
+    def overtaken(model: object, tokenizer: object, folder: Path, branches: object, **options: object) -> None:
         monkeypatch.undo()
         assert successor.train_one()
         raise FileNotFoundError(f"{folder}.writing")
@@ -423,3 +427,92 @@ async def test_the_loop_ends_when_told_to(run: Run) -> None:
     stop.set()
     await run_trainer(run.recipe, run.run_dir, stop)
     assert run.ledger.stop_reason() is None
+
+
+FULL = {"durability": "full"}
+
+
+def trained(run: Run, steps: int) -> Trainer:
+    trainer = run.trainer()
+    for version in range(steps):
+        run.feed(group(10, version=version), group(20, version=version))
+        assert trainer.train_one()
+    return trainer
+
+
+def test_with_full_durability_files_and_folders_are_synced_before_the_commit(
+    tmp_path: Path, recipe: RecipeBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path / "run", recipe(train=TRAIN, ledger=FULL))
+    synced: list[Path] = []
+    fsync, commit = os.fsync, Ledger.commit_batch
+
+    def recording(descriptor: int) -> None:
+        fsync(descriptor)
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+    def checked(ledger: Ledger, batch: Batch, path: str, metrics: dict[str, Any]) -> Policy:
+        last_sync = {place: number for number, place in enumerate(synced)}
+        for folder in (Path(path), checkpoint_folder(run.run_dir, batch.train_step, batch.batch_id)):
+            writing = folder.with_name(f"{folder.name}.writing")
+            files = [last_sync[writing / file.name] for file in folder.iterdir()]
+            assert max(files) < last_sync[writing] < last_sync[folder.parent] < last_sync[run.run_dir]
+        synced.clear()
+        return commit(ledger, batch, path, metrics)
+
+    monkeypatch.setattr(os, "fsync", recording)
+    monkeypatch.setattr(Ledger, "commit_batch", checked)
+    trained(run, 2)
+    assert run.ledger.train_step() == 2
+
+
+def zero(folder: Path) -> None:
+    """What power loss makes of files whose names are on the disk and whose content is not."""
+    for file in folder.iterdir():
+        file.write_bytes(bytes(file.stat().st_size))
+
+
+@pytest.mark.parametrize("lost", [["policies"], ["trainer"], ["policies", "trainer"]])
+def test_after_power_loss_a_run_goes_on_from_the_newest_whole_pair(
+    tmp_path: Path, recipe: RecipeBuilder, lost: list[str]
+) -> None:
+    run = Run(tmp_path / "run", recipe(train=TRAIN, ledger=FULL))
+    trained(run, 3)
+    second = run.weights(2)
+    for name in lost:
+        zero(max((run.run_dir / name).iterdir()))
+    trainer = run.trainer()
+    assert (trainer.version, run.ledger.train_step(), run.ledger.latest_policy().version) == (2, 2, 2)
+    assert same(second, trainer.model.state_dict())
+    (damaged,) = [event.fields for event in run.ledger.events() if event.kind == "recovery_point_damaged"]
+    assert damaged["train_step"] == 3
+    assert trainer.train_one()  # the groups of the lost step are trained again
+    assert (run.ledger.train_step(), run.ledger.latest_policy().version) == (3, 4)
+    assert run.ledger.check(max_lag=2).findings == []
+
+
+def test_a_slow_disk_is_progress_and_the_batch_is_kept(
+    tmp_path: Path, recipe: RecipeBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every sync takes 20 s: all of them longer than the supervisor waits, each of them not so long."""
+    now, fsync, beats = [1e9], os.fsync, [1e9]
+
+    def slow(descriptor: int) -> None:
+        fsync(descriptor)
+        now[0] += 20.0
+        run.ledger.expire_batches()  # as the data manager does all the time
+
+    class Supervisor:
+        def report(self, module: str, **fields: object) -> None:
+            beats.append(now[0])
+
+    timeout = {"heartbeat_timeout_seconds": 50}
+    run = Run(tmp_path / "run", recipe(train=TRAIN, ledger=FULL, runtime=timeout), clock=lambda: now[0])
+    trainer = run.trainer(Supervisor())
+    run.feed(group(10), group(20))
+    monkeypatch.setattr(os, "fsync", slow)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    assert trainer.train_one()
+    assert run.ledger.train_step() == 1
+    assert now[0] - 1e9 > 100
+    assert max(later - earlier for earlier, later in pairwise([*beats, now[0]])) < 50

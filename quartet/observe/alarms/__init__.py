@@ -6,7 +6,7 @@ from pathlib import Path
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
 from quartet.observe.alarms.facts import Alarm, Facts, read_facts
-from quartet.observe.alarms.modules import died, refused, silent, starving
+from quartet.observe.alarms.modules import died, refused, silent, starving, went_back
 from quartet.observe.alarms.numbers import disk, masked, numerics
 from quartet.observe.alarms.rollouts import cut_off, dropped, infrastructure, quarantined, uncounted
 from quartet.observe.status import RunStatus
@@ -17,6 +17,7 @@ RULES: tuple[Callable[[Facts], Iterator[Alarm]], ...] = (
     silent,
     died,
     refused,
+    went_back,
     starving,
     infrastructure,
     uncounted,

@@ -44,6 +44,17 @@ def refused(facts: Facts) -> Iterator[Alarm]:
         )
 
 
+def went_back(facts: Facts) -> Iterator[Alarm]:
+    """The trainer found a damaged policy or checkpoint and goes on from an earlier train step."""
+    damaged = [event.fields for event in facts.events if event.kind == "recovery_point_damaged"]
+    if damaged:
+        yield Alarm(
+            kind="went_back",
+            what=f"train step {damaged[0]['train_step']} is damaged: {damaged[0]['error']}",
+            advice="the run goes on from an earlier step and trains the lost ones again; look at the disk's health",
+        )
+
+
 def starving(facts: Facts) -> Iterator[Alarm]:
     """The trainer has had nothing to train for long, while the run trains."""
     if facts.status.phase != TRAINING:

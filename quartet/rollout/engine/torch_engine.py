@@ -24,6 +24,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from quartet import config
 from quartet.allocator import keep_freed_memory
 from quartet.errors import CheckpointError, EngineError
+from quartet.policy.files import raising_checkpoint_errors
 from quartet.policy.load import load_policy
 from quartet.rollout.engine.base import Counters, GenerateRequest, GenerateResult, PolicyLoad
 from quartet.rollout.engine.forward import make_forward
@@ -42,9 +43,10 @@ def open_torch(recipe: config.Recipe, policy: Policy) -> "TorchEngine":
     """The embedded engine with `policy`. Raises `CheckpointError` when it is damaged or fails its canary."""
     loaded = load_policy(policy.path, trust_remote_code=recipe.model.trust_remote_code)
     model: Any = loaded.model
-    model.to(getattr(torch, recipe.engine.dtype))
-    verify(model, Path(policy.path))
-    return TorchEngine(model, policy.version, recipe.engine, loaded.tokenizer)
+    with raising_checkpoint_errors(f"cannot serve the policy in {policy.path}"):
+        model.to(getattr(torch, recipe.engine.dtype))
+        verify(model, Path(policy.path))
+        return TorchEngine(model, policy.version, recipe.engine, loaded.tokenizer)
 
 
 class TorchEngine:

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from quartet.crash_points import crash_point
 from quartet.errors import CheckpointError
 from quartet.policy.canary import check_canary, has_canary
+from quartet.policy.files import raising_checkpoint_errors
 from quartet.policy.load import read_weights, swap_weights, with_weights
 from quartet.rollout.engine.agreement import OwnPass, disagreement, own_pass
 from quartet.rollout.engine.forward import Forward
@@ -63,7 +64,7 @@ def prove_weights(model: PreTrainedModel, forward: Forward, folder: Path) -> Pro
 
     Raises `CheckpointError` when the weights are damaged, do not fit or fail their canary.
     """
-    with refusing(folder):
+    with refusing(folder), raising_checkpoint_errors("it cannot be computed"):
         tensors = read_weights(folder)
         copy = with_weights(model, tensors)
         return ProvedWeights(folder, tensors, verify(copy, folder), own_pass(copy, forward))

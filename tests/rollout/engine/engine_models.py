@@ -27,8 +27,9 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from quartet.data.whole_folder import CHECKSUMS, whole_folder
 from quartet.policy.canary import fixed_sequence, write_canary
-from quartet.policy.load import save_policy
+from quartet.policy.load import write_policy
 from quartet.rollout.engine.base import GenerateRequest
 from quartet.rollout.engine.torch_engine import TorchEngine
 from quartet.types import Sampling
@@ -162,13 +163,21 @@ def reference_logprobs(
 
 
 def publish(model: PreTrainedModel, folder: Path) -> Path:
-    """A policy as the trainer leaves it: weights, tokenizer, canary."""
-    save_policy(model, make_word_tokenizer(), folder)
-    write_canary(folder, model, [fixed_sequence(VOCAB_SIZE, 64), fixed_sequence(VOCAB_SIZE, 300)[100:]])
+    """Write a policy as the trainer leaves it: weights, tokenizer, canary, checksums."""
+    with whole_folder(folder, point="policy") as fresh:
+        write_policy(model, make_word_tokenizer(), fresh)
+        write_canary(fresh, model, [fixed_sequence(VOCAB_SIZE, 64), fixed_sequence(VOCAB_SIZE, 300)[100:]])
+    return folder
+
+
+def without_checksums(folder: Path) -> Path:
+    """A policy of an older Quartet, or one whose trainer made a mistake: no file is damaged."""
+    (folder / CHECKSUMS).unlink()
     return folder
 
 
 def other_canary(folder: Path) -> None:
+    without_checksums(folder)
     write_canary(folder, make_model(seed=2), [fixed_sequence(VOCAB_SIZE, 64)])
 
 
@@ -178,20 +187,30 @@ def truncated(folder: Path) -> None:
 
 
 def missing_tensor(folder: Path) -> None:
+    without_checksums(folder)
     weights = load_file(folder / "model.safetensors")
     save_file({name: tensor for name, tensor in weights.items() if "q_proj" not in name}, folder / "model.safetensors")
 
 
 def not_finite(folder: Path) -> None:
+    without_checksums(folder)
     weights = load_file(folder / "model.safetensors")
     save_file({name: tensor * torch.nan for name, tensor in weights.items()}, folder / "model.safetensors")
+
+
+def flipped_bit(folder: Path) -> None:
+    """In the lowest bit of the last weight: no canary would show it."""
+    file = folder / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-4] ^= 1
+    file.write_bytes(content)
 
 
 def no_weights(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
 
 
-DAMAGES = [other_canary, truncated, missing_tensor, not_finite, no_weights]
+DAMAGES = [other_canary, truncated, flipped_bit, missing_tensor, not_finite, no_weights]
 
 
 class Gate:

@@ -19,7 +19,9 @@ from aiohttp import web
 from engine_models import MAX_CONTEXT_TOKENS, reference_logprobs
 from transformers import PreTrainedModel
 
+from quartet.data.whole_folder import CHECKSUMS
 from quartet.errors import CheckpointError, EngineError
+from quartet.policy.canary import CANARY_FILE
 from quartet.rollout.engine.base import GenerateRequest, GenerateResult
 from quartet.rollout.engine.torch_engine import TorchEngine
 from quartet.types import FinishReason, Sampling
@@ -73,9 +75,10 @@ class OpenAIServer:
         if not self.obeys:
             return web.json_response({"success": True})
         with tempfile.TemporaryDirectory() as copy:
-            # Without its canary: such a server believes every file.
+            # Without canary and checksums: such a server believes every file.
             folder = shutil.copytree((await http.json())["model_path"], Path(copy) / "policy")
-            (folder / "canary.tensors").unlink(missing_ok=True)
+            (folder / CANARY_FILE).unlink(missing_ok=True)
+            (folder / CHECKSUMS).unlink(missing_ok=True)
             try:
                 await self.engine.load_policy(folder, await self.engine.version() + 1)
             except CheckpointError as error:

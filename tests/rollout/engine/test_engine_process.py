@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 import torch
-from engine_models import DAMAGES, make_model, make_requests, publish, reference_logprobs
+from engine_models import DAMAGES, make_model, make_requests, publish, reference_logprobs, without_checksums
 
 from quartet.access.token import run_token
 from quartet.config import Recipe
@@ -17,7 +18,9 @@ from quartet.recipe_file import parse_recipe
 from quartet.rollout.engine import service
 from quartet.rollout.engine.http import HttpEngine
 from quartet.rollout.engine.server import run_engine
+from quartet.rollout.engine.start import start_with_newest
 from quartet.types import RolloutPlan, Task
+from tests.policy.mutations import damage
 
 pytestmark = pytest.mark.slow
 
@@ -121,6 +124,24 @@ async def test_an_engine_that_finds_a_damaged_policy_starts_with_the_one_before(
     stop.set()
     await process
     await engine.close()
+    ledger.close()
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+async def test_whatever_a_damaged_policy_makes_a_library_raise_an_older_one_serves(name: str, tmp_path: Path) -> None:
+    """Without checksums, as an older Quartet left its policies: the libraries' own errors are met."""
+    ledger = Ledger.create(tmp_path)
+    ledger.register_initial_policy(published(tmp_path / "p0", seed=0))
+    newest = without_checksums(publish(make_model(seed=1), tmp_path / "p1"))
+    commit(ledger, str(newest))
+    whole, served = (newest / name).read_bytes(), set[int]()
+    for seed in range(60):
+        damage(newest / name, Random(seed))
+        started = await start_with_newest(tiny_recipe(), ledger, "engine")
+        served.add(await started.engine.version())
+        await started.engine.close()
+        (newest / name).write_bytes(whole)
+    assert 0 in served and served <= {0, 1}
     ledger.close()
 
 

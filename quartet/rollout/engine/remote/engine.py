@@ -13,6 +13,7 @@ from quartet import config
 from quartet.crash_points import crash_point
 from quartet.errors import CheckpointError, EngineError, SetupError, WrongAnswerError
 from quartet.policy.canary import Canary, fixed_sequence, has_canary, read_canary
+from quartet.policy.files import check_policy, raising_checkpoint_errors
 from quartet.policy.load import weight_shapes
 from quartet.rollout.engine.base import Counters, GenerateRequest, GenerateResult, PolicyLoad
 from quartet.rollout.engine.remote.server import Card, InferenceServer
@@ -35,12 +36,17 @@ class Limits(NamedTuple):
 
 
 def model_limits(folder: Path, config: config.Engine, *, trust_remote_code: bool = False) -> Limits:
-    """Limits of the policy in `folder`, as its configuration and the recipe tell them."""
-    text = AutoConfig.from_pretrained(
-        str(folder), local_files_only=True, trust_remote_code=trust_remote_code
-    ).get_text_config()
-    positions = getattr(text, "max_position_embeddings", None) or config.max_context_tokens
-    return Limits(min(config.max_context_tokens, positions), text.vocab_size)
+    """Return the limits of the policy in `folder`, as its configuration and the recipe tell them.
+
+    Raises `CheckpointError` when the policy is damaged.
+    """
+    check_policy(folder)
+    with raising_checkpoint_errors(f"cannot read the configuration of {folder}"):
+        text = AutoConfig.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=trust_remote_code
+        ).get_text_config()
+        positions = getattr(text, "max_position_embeddings", None) or config.max_context_tokens
+        return Limits(min(config.max_context_tokens, positions), text.vocab_size)
 
 
 async def first_card(server: InferenceServer, knob: str, *, model: str = "", waits: bool) -> Card:
@@ -169,6 +175,7 @@ class RemoteEngine(ABC):
 
     def _examine(self, folder: Path) -> Canary | None:
         """What can be found wrong before the server is told. Raises `CheckpointError`."""
+        check_policy(folder)
         shapes = weight_shapes(folder)
         expected = self._shapes or shapes
         if wrong := sorted(name for name in shapes.keys() | expected.keys() if shapes.get(name) != expected.get(name)):

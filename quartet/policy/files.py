@@ -1,0 +1,44 @@
+"""A policy's folder before it is loaded: its checksums, and one kind of error for all that loading raises."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from quartet.data.whole_folder import CHECKSUMS, check_folder, nothing
+from quartet.errors import CheckpointError, QuartetError
+
+WEIGHTS = "*.safetensors"
+_RUST_PANIC = "pyo3_runtime"
+"""Module of the exceptions that a panic in tokenizers or safetensors becomes; they are no `Exception`."""
+
+
+def check_policy(folder: Path, *, except_for: str = "", on_progress: Callable[[], None] = nothing) -> None:
+    """Compare a policy's files with their checksums; one that another program made has none, and passes.
+
+    Raises `CheckpointError` like `check_folder`.
+    """
+    if (folder / CHECKSUMS).exists():
+        check_folder(folder, except_for=except_for, on_progress=on_progress)
+
+
+@contextmanager
+def raising_checkpoint_errors(what: str) -> Iterator[None]:
+    """Turn whatever a library raises over damaged files into a `CheckpointError` that begins with `what`.
+
+    Over a changed config.json or tokenizer file `transformers` raises nearly every kind of error.
+    """
+    try:
+        yield
+    except QuartetError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__module__ != _RUST_PANIC:
+            raise
+        raise CheckpointError(f"{what}: {type(error).__name__}: {error}", load_advice(error)) from error
+
+
+def load_advice(error: BaseException) -> str:
+    """Return what to do about an error of `transformers` while it reads a policy's folder."""
+    if "trust_remote_code" in str(error):
+        return "the model brings its own Python code; set model.trust_remote_code = true only if you trust its source"
+    return "copy the folder again from its source, or use an earlier policy"

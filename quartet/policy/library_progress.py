@@ -1,0 +1,46 @@
+"""Progress of the long calls of `transformers`: reading a model's tensors, writing its shards."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+from transformers.utils.logging import set_tqdm_hook
+
+
+class _ReportingBar:
+    """A progress bar of `transformers`, shown or not, whose steps are reported."""
+
+    def __init__(self, bar: Any, on_progress: Callable[[], None]) -> None:
+        self._bar, self._on_progress = bar, on_progress
+
+    def __iter__(self) -> Iterator[Any]:
+        for item in self._bar:
+            yield item
+            self._on_progress()
+
+    def update(self, *arguments: Any) -> None:
+        self._bar.update(*arguments)
+        self._on_progress()
+
+    def __enter__(self) -> "_ReportingBar":
+        self._bar.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.__exit__(kind, error, trace)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bar, name)
+
+
+@contextmanager
+def reporting(on_progress: Callable[[], None]) -> Iterator[None]:
+    """Call `on_progress` after every tensor or shard that `transformers` reads or writes inside the block."""
+    former = set_tqdm_hook(lambda factory, args, kwargs: _ReportingBar(factory(*args, **kwargs), on_progress))
+    try:
+        yield
+    finally:
+        set_tqdm_hook(former)
