@@ -4,8 +4,9 @@
 
 Short runs on the bandit. Worker, engine, environment host, data manager, trainer and supervisor die by SIGKILL: at
 every named crash point, at random moments, alone and all at once; worker and trainer are also stopped for longer than
-their lease. On PostgreSQL the server ends connections as well, and dies and comes back. Each run goes on, comes to its
-end, and is audited (`quartet.observe.audit`). Exits with 1 when a promise is broken or a point was not hit.
+their lease. On PostgreSQL the server ends connections as well, dies and comes back, and freezes, for less and for more
+than the patience of the run. Each run goes on, comes to its end, and is audited (`quartet.observe.audit`). Exits with 1
+when a promise is broken or a point was not hit.
 """
 
 import json
@@ -83,6 +84,7 @@ def measure(kills: int, seed: int, folder: Path, ledger_url: str, settings: Sequ
             campaign.begin()
             if ledger_url:
                 campaign.lost_connections()
+                campaign.frozen_server()
             attack(campaign, number, points, min(KILLS_PER_RUN, kills - total))
             total += run.kills
             hits.update(campaign.hits)

@@ -3,10 +3,15 @@
 import atexit
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+
+import psutil
 
 from quartet.errors import SetupError
 
@@ -40,6 +45,22 @@ def crash_server(url: str) -> None:
     """End a server of ours without a farewell, as its own crash would, and start it again."""
     folder = Path(url.removeprefix(_URL))
     _control(folder, "-m", "immediate", "-l", str(folder / "log"), "restart")
+
+
+@contextmanager
+def frozen_server(url: str) -> Iterator[None]:
+    """All processes of a server of ours are stopped inside the block: it takes connections and answers nothing."""
+    folder = Path(url.removeprefix(_URL))
+    postmaster = psutil.Process(int((folder / "data" / "postmaster.pid").read_text().split()[0]))
+    postmaster.send_signal(signal.SIGSTOP)  # first: then it makes no more of the others
+    processes = [postmaster, *postmaster.children(recursive=True)]
+    for process in processes:
+        process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in reversed(processes):
+            process.send_signal(signal.SIGCONT)
 
 
 def end_connections(url: str, pid: int) -> int:

@@ -8,14 +8,16 @@ from collections.abc import Collection, Sequence
 
 from benchmarks.crashes.crash_run import POLL_SECONDS, CrashRun, StuckError
 from benchmarks.crashes.processes import has_ended
-from benchmarks.crashes.recipe import LEASE_SECONDS
+from benchmarks.crashes.recipe import FREEZE_SECONDS, LEASE_SECONDS, LEDGER_PATIENCE_SECONDS
 
 ROUND_SECONDS = 12.0
 """A point that nobody reached for so long makes room for others; its turn comes again."""
 MAX_TRIES = 12
 RANDOM_MOMENT_SECONDS = 1.0
 EVERYBODY = ("supervisor", "everybody")
-ENGINES = "engines"
+ENGINES, SERVER = "engines", "server"
+LONGEST_FREEZE = 1.5
+"""Of the patience of the run, for a freeze of the database server at a random moment."""
 
 BEGINNING = ("config", "create", "register_initial_policy")
 ENDING = ("request_stop", "cancel_unfinished")
@@ -62,8 +64,9 @@ class Campaign:
 
     def __init__(self, run: CrashRun, seed: int) -> None:
         self.run, self._random = run, random.Random(seed)
-        # One of them dies at a random moment: five times of six it is a single module.
-        self._victims = (*run.module_names, *run.module_names, *EVERYBODY)
+        # One of them dies at a random moment: five times of six it is a single module. A server freezes about as often
+        # as the supervisor dies.
+        self._victims = (*run.module_names, *run.module_names, *EVERYBODY, *[SERVER] * 2 * run.on_server)
         self.hits: list[str] = []
 
     def begin(self) -> None:
@@ -153,6 +156,13 @@ class Campaign:
         self.run.crash_server()
         self.run.until_trained(2)
 
+    def frozen_server(self) -> None:
+        """The database server freezes: for less than the patience of the run, and for more."""
+        self.run.freeze_server(FREEZE_SECONDS)
+        self.run.until_trained(2)
+        self.run.outwait_patience()
+        self.run.until_trained(2)
+
     def end(self) -> None:
         """Let the run come to its end, killed at each point of that."""
         for point in both(*ENDING):
@@ -177,6 +187,8 @@ class Campaign:
             for module in self.run.module_names:
                 if module.startswith("engine"):
                     self.run.kill(module)
+        elif victim == SERVER:
+            self.run.freeze_server(self._random.uniform(0, LONGEST_FREEZE * LEDGER_PATIENCE_SECONDS))
         else:
             self.run.kill(victim)
 

@@ -12,7 +12,7 @@ from types import TracebackType
 import psutil
 
 from benchmarks.crashes.processes import everybody, module_processes
-from benchmarks.postgresql_server import crash_server, end_connections
+from benchmarks.postgresql_server import crash_server, end_connections, frozen_server
 from quartet.config import Recipe
 from quartet.crash_points import VARIABLE
 from quartet.data.ledger import Ledger
@@ -43,6 +43,11 @@ class CrashRun:
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._stopped: list[psutil.Process] = []
         self._ledger: Ledger | None = None
+
+    @property
+    def on_server(self) -> bool:
+        """Whether the ledger lies on a database server, which can be hit too."""
+        return bool(self._ledger_url)
 
     def __enter__(self) -> "CrashRun":
         return self
@@ -192,6 +197,28 @@ class CrashRun:
         """The database server dies and comes back: every connection of everybody is gone."""
         crash_server(self._ledger_url)
         self.kills += 1
+
+    def freeze_server(self, seconds: float) -> None:
+        """The database server and all its processes are stopped for a while; whoever waits for it has to wait."""
+        with frozen_server(self._ledger_url):
+            time.sleep(seconds)
+        self.kills += 1
+
+    def outwait_patience(self) -> None:
+        """The database server is frozen until the run has lost its patience and ended by itself: with an error that
+        says so, and without a process left behind."""
+        with frozen_server(self._ledger_url):
+            assert self._supervisor is not None
+            code = self._supervisor.wait(PATIENCE_SECONDS)
+            if code != LedgerUnreachableError.exit_code or everybody(self.run_dir):
+                raise StuckError(f"code {code}, left {everybody(self.run_dir)}: {self._last_words()}")
+        self.kills += 1
+
+    def terminate(self) -> int:
+        """SIGTERM to the supervisor; returns its exit code."""
+        assert self._supervisor is not None
+        self._supervisor.terminate()
+        return self._supervisor.wait(PATIENCE_SECONDS)
 
     def stop_at(self, point: str, module: str) -> psutil.Process:
         """Let a module stop itself (SIGSTOP) at a point; `go_on` wakes it up."""

@@ -7,7 +7,9 @@ from msgspec import Struct
 from benchmarks.bandit import bandit_recipe
 from quartet.config import Recipe
 
-LEASE_SECONDS, HEARTBEAT_TIMEOUT_SECONDS = 1.5, 20.0
+LEASE_SECONDS, HEARTBEAT_TIMEOUT_SECONDS, LEDGER_PATIENCE_SECONDS = 1.5, 20.0, 10.0
+FREEZE_SECONDS = 4.0
+"""Freeze of a database server that every process outlasts."""
 
 
 class Setting(Struct, frozen=True, kw_only=True):
@@ -48,5 +50,6 @@ def crash_recipe(policy: Path, setting: Setting, *, ledger_url: str = "") -> Rec
             "max_restarts_per_module": 1_000_000,
             "max_restart_delay_seconds": 0.25,
             "heartbeat_timeout_seconds": HEARTBEAT_TIMEOUT_SECONDS,
+            "ledger_patience_seconds": LEDGER_PATIENCE_SECONDS,
         },
     )

@@ -84,6 +84,9 @@ class Runtime(Section):
     heartbeat_timeout_seconds: PositiveFloat = 60.0
     """A module without progress for this long is killed and started again. While the trainer writes a policy or a
     checkpoint, each file of at most 500 MB is progress; more than the slowest disk needs for one."""
+    ledger_patience_seconds: PositiveFloat = 60.0
+    """Bound of every wait for the PostgreSQL server of `ledger.url`, of all processes. A run whose server is frozen or
+    unreachable goes on when the server is back before, and ends with exit code 5 otherwise."""
     engine_port: Annotated[int, Field(ge=0, le=65535)] = 0
     """Port of the engine on this machine; 0 picks a free one."""
     env_port: Annotated[int, Field(ge=0, le=65535)] = 0

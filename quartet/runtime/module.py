@@ -1,7 +1,8 @@
 """One module in one process: `python -m quartet.runtime.module MODULE RUN_DIR`.
 
 A module is a plain process. It reads the run's `config.toml`, talks to the others through the ledger and HTTP only,
-stops on SIGTERM, and dies with its supervisor. So it can also be started by hand, by Ray or by Kubernetes.
+stops on SIGTERM, whatever the ledger's server does, and dies with its supervisor. So it can also be started by hand, by
+Ray or by Kubernetes.
 """
 
 import asyncio
@@ -10,8 +11,10 @@ import logging
 import signal
 import sys
 from pathlib import Path
+from types import FrameType
 
 from quartet.config import Recipe
+from quartet.data.database.patience import PATIENCE
 from quartet.data.disk import disk_error
 from quartet.errors import QuartetError
 from quartet.observe.log import log_to_file
@@ -61,13 +64,24 @@ def _report(module: str, error: QuartetError) -> int:
 
 async def _run(module: str, recipe: Recipe, run_dir: Path) -> None:
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for name in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(name, stop.set)
+    _stop_at_signals(asyncio.get_running_loop(), stop)
+    PATIENCE.seconds = recipe.runtime.ledger_patience_seconds
     role, _, number = module.partition("-")
     module_name, _, function = ENTRIES[role].partition(":")
     entry = getattr(importlib.import_module(module_name), function)
     await entry(recipe, run_dir, stop, **({"module": module} if number else {}))
+
+
+def _stop_at_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """Set `stop` at SIGTERM and SIGINT. `loop.add_signal_handler` would not do: its handlers run only between two
+    steps of the loop, and a step may be waiting for the ledger's server."""
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        PATIENCE.stop()
+        loop.call_soon_threadsafe(stop.set)
+
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, on_signal)
 
 
 if __name__ == "__main__":

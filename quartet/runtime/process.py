@@ -21,8 +21,6 @@ class ModuleProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._max_delay_seconds, self._restart_at = max_delay_seconds, 0.0
         self._stopping = False
-        self.started_at = 0.0
-        """Unix seconds of the latest start."""
 
     @property
     def pid(self) -> int | None:
@@ -37,7 +35,6 @@ class ModuleProcess:
         log_path = self._run_dir / "logs" / f"{self.module}.stderr"
         log_path.parent.mkdir(parents=True, exist_ok=True)
         environment = os.environ | {"OMP_NUM_THREADS": str(self._threads), "TOKENIZERS_PARALLELISM": "false"}
-        self.started_at = time.time()  # before the process can say anything
         with log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "quartet.runtime.module", self.module, str(self._run_dir), str(os.getpid())],
@@ -59,12 +56,12 @@ class ModuleProcess:
         self._kill_group()
         self._process = None
         self.restarts += 1
-        self._restart_at = time.time() + min(0.25 * 2 ** min(self.restarts, 10), self._max_delay_seconds)
+        self._restart_at = time.monotonic() + min(0.25 * 2 ** min(self.restarts, 10), self._max_delay_seconds)
         return code
 
     def restart_if_due(self) -> bool:
         """Start again after the backoff; False when nothing was to be done."""
-        if self._process is not None or self._stopping or self.exhausted or time.time() < self._restart_at:
+        if self._process is not None or self._stopping or self.exhausted or time.monotonic() < self._restart_at:
             return False
         self.start()
         return True
@@ -76,11 +73,11 @@ class ModuleProcess:
             self._process.terminate()
 
     def join(self, deadline: float) -> None:
-        """Wait for the module to end until `deadline` (Unix seconds), then kill its whole process group."""
+        """Wait for the module to end until `deadline` (of `time.monotonic`), then kill its whole process group."""
         if self._process is None:
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(max(0.0, deadline - time.time()))
+            self._process.wait(max(0.0, deadline - time.monotonic()))
         self._kill_group()
         self._process.wait()
         self._process = None

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import FrameType
 
 from quartet.config import Recipe
+from quartet.data.database.patience import PATIENCE
 from quartet.data.disk import STOPPED_BY_DISK
 from quartet.data.evaluation import EVALUATION_MARKER, is_evaluation
 from quartet.data.exchange.demonstrations import settle
@@ -28,9 +29,10 @@ def run_recipe(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quie
     """Evaluate, train, evaluate, control, summary. Raises, after the summary is written, `StarvedError` for a run
     that found nothing to train and `SetupError` for one that a full disk ended."""
     check_training(recipe)
+    PATIENCE.seconds = recipe.runtime.ledger_patience_seconds
     prepare(recipe, run_dir, resume=resume, fresh=fresh)
     log_to_file(run_dir, "supervisor")
-    started = time.time()
+    started = time.monotonic()
     if resume:
         _forget_stop(run_dir)
         _require_recovery_point(recipe, run_dir)
@@ -56,7 +58,7 @@ def run_recipe(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quie
 def _summarise(recipe: Recipe, run_dir: Path, started: float, *, control: Results | None) -> Summary:
     ledger = Ledger.open(run_dir)
     try:
-        return write_summary(recipe, run_dir, ledger, wall_seconds=time.time() - started, control=control)
+        return write_summary(recipe, run_dir, ledger, wall_seconds=time.monotonic() - started, control=control)
     finally:
         ledger.close()
 
@@ -86,12 +88,12 @@ def _require_recovery_point(recipe: Recipe, run_dir: Path) -> None:
 
 def _train_in_processes(recipe: Recipe, run_dir: Path, *, quiet: bool) -> None:
     with Session(recipe, run_dir, quiet=quiet) as session:
-        settle(recipe, session.ledger)
+        session.outlast(lambda: settle(recipe, session.ledger))
         if recipe.evaluation.before_and_after:
             session.evaluate("before")
         session.train()
         if recipe.evaluation.before_and_after:
-            session.evaluate(after_tag(session.ledger))
+            session.evaluate(session.outlast(lambda: after_tag(session.ledger)))
         session.end()
 
 
@@ -103,6 +105,7 @@ def evaluate_policy(recipe: Recipe, policy: Path, run_dir: Path, *, quiet: bool)
     recipe = recipe.model_copy(update={"model": model, "evaluation": evaluation, "observe": observe})
     check_recipe(recipe)
     check_policy(policy)
+    PATIENCE.seconds = recipe.runtime.ledger_patience_seconds
     if run_dir.exists() and any(run_dir.iterdir()) and not is_evaluation(run_dir):
         raise ConfigError(f"{run_dir} holds something else than an evaluation", "give another --output")
     prepare(recipe, run_dir, resume=False, fresh=True)

@@ -1,8 +1,10 @@
 """The phases of a run (`quartet.data.phase`): evaluate, train, evaluate again.
 
-Which phase a run is in stands in the ledger. What a resumed run has yet to do follows from what it has done.
+Which phase a run is in stands in the ledger. What a resumed run has yet to do follows from what it has done. A database
+server that is away for a while is outlasted in every phase, and between them.
 """
 
+import logging
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -10,6 +12,7 @@ from types import TracebackType
 from quartet.access.token import forget_token
 from quartet.config import Recipe
 from quartet.data.database import drop_database
+from quartet.data.database.patience import PATIENCE
 from quartet.data.evaluation import admit_evaluation
 from quartet.data.ledger import Ledger
 from quartet.data.phase import ENDED, EVALUATING, STARTING, STOPPING, TRAINING
@@ -19,6 +22,8 @@ from quartet.observe.display import LiveDisplay
 from quartet.observe.status import StatusReader
 from quartet.runtime.run_dir import RunLock
 from quartet.runtime.supervisor import SINK, Supervisor
+
+LOG = logging.getLogger(__name__)
 
 
 def serving(recipe: Recipe) -> list[str]:
@@ -40,8 +45,11 @@ class Session:
             stack.callback(self.ledger.close)
             self.ledger.expect_engines(self.recipe.engine_modules)
             self._supervisor = stack.enter_context(Supervisor(self.recipe, self.run_dir, self.ledger))
+            self.outlast = self._supervisor.outlast
             self.display = LiveDisplay(StatusReader(self.run_dir, self.ledger, self.recipe), quiet=self._quiet)
             stack.enter_context(self.display)
+            stack.callback(setattr, PATIENCE, "report", PATIENCE.report)
+            PATIENCE.report = self._report
             self._leave = stack.pop_all()
         return self
 
@@ -52,26 +60,26 @@ class Session:
 
     def train(self) -> None:
         """Train until the data manager says why to stop; nothing to do when it said so before."""
-        if self.ledger.stop_reason():
+        if self.outlast(self.ledger.stop_reason):
             return
         self._enter_phase(TRAINING, *serving(self.recipe), "trainer")
         reason = self._supervisor.run_until(lambda: self.ledger.stop_reason(), self.display.tick)
-        self.ledger.enter_phase(STOPPING)
+        self.outlast(lambda: self.ledger.enter_phase(STOPPING))
         self._supervisor.stop("trainer")
-        self.ledger.cancel_unfinished()
+        self.outlast(self.ledger.cancel_unfinished)
         self.display.note(f"training ended: {reason}")
 
     def evaluate(self, when: str) -> None:
         """Held-out episodes of every family, greedy and at the training temperature; done only once per `when`."""
         self._enter_phase(f"{EVALUATING}{when}", *serving(self.recipe))
         self._supervisor.run_until(lambda: "settled" if self.ledger.latest_is_settled() else None, self.display.tick)
-        tags = admit_missing_evaluations(self.recipe, self.ledger, when)
+        tags = self.outlast(lambda: admit_missing_evaluations(self.recipe, self.ledger, when))
         self._supervisor.run_until(
             lambda: None if any(self.ledger.evaluation_open(tag) for tag in tags) else "done",
             self.display.tick,
         )
         for tag in tags:
-            results = self.ledger.evaluation_results(tag)
+            results = self.outlast(lambda tag=tag: self.ledger.evaluation_results(tag))
             self.display.note(f"success {tag}: {described(results)}")
             if warning := uncounted_warning(results):
                 self.ledger.event("evaluation_uncounted", tag=tag, warning=warning)
@@ -79,17 +87,22 @@ class Session:
 
     def end(self) -> None:
         """Nothing is left to do."""
-        self.ledger.enter_phase(ENDED)
+        self.outlast(lambda: self.ledger.enter_phase(ENDED))
+
+    def _report(self, text: str) -> None:
+        """Tell the log and the terminal."""
+        LOG.warning("%s", text)
+        self.display.note(text)
 
     def _enter_phase(self, phase: str, *modules: str) -> None:
         """Go on to a phase as soon as its modules are up: until then the run starts, and no time of training passes."""
-        if not self._supervisor.are_up(*modules):
-            self.ledger.enter_phase(STARTING)
+        if not self.outlast(lambda: self._supervisor.are_up(*modules)):
+            self.outlast(lambda: self.ledger.enter_phase(STARTING))
             self._supervisor.start(*modules, *(f"{SINK}{name}" for name in self.recipe.observe.sinks))
             self._supervisor.run_until(
                 lambda: "up" if self._supervisor.are_up(*modules) else self.ledger.stop_reason(), self.display.tick
             )
-        self.ledger.enter_phase(phase)
+        self.outlast(lambda: self.ledger.enter_phase(phase))
 
 
 def admit_missing_evaluations(recipe: Recipe, ledger: Ledger, when: str) -> list[str]:

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, TracebackType
+from typing import TypeVar
 
 from quartet.config import Recipe
+from quartet.data.database.patience import PATIENCE
 from quartet.data.ledger import Ledger
-from quartet.data.phase import STARTING
-from quartet.data.rows import ModuleRow
 from quartet.errors import (
     ConfigError,
     InterruptedByUser,
@@ -24,9 +24,11 @@ from quartet.errors import (
     UntrainableError,
 )
 from quartet.observe.status import GIVEN_UP
+from quartet.runtime.heartbeats import Heartbeats
 from quartet.runtime.process import ModuleProcess
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 STOP_SECONDS = 8.0
 """Modules get this long to stop cleanly before they are killed: Ctrl-C promises ten seconds in all."""
@@ -35,8 +37,6 @@ SINK = "sink-"
 SINK_STOP_SECONDS = 1.5
 """Sinks stop last, and get at least this long to show what the others did last."""
 TICK_SECONDS = 0.2
-LEDGER_PATIENCE_SECONDS = 60.0
-"""How long the ledger's server may be away before the run ends; modules that it leaves behind end, and start again."""
 _FINAL = {error.exit_code: error for error in (ConfigError, SetupError, UntrainableError)}
 """What a module says by its exit code that another start would only say again."""
 
@@ -50,6 +50,7 @@ class Supervisor:
 
     def __init__(self, recipe: Recipe, run_dir: Path, ledger: Ledger) -> None:
         self._recipe, self._run_dir, self._ledger = recipe, run_dir, ledger
+        self._heartbeats = Heartbeats(ledger)
         self._processes: dict[str, ModuleProcess] = {}
         self._untold: dict[str, int] = {}  # exit codes of modules that died, until the ledger has them
         self._given_up: set[str] = set()
@@ -68,6 +69,7 @@ class Supervisor:
         self.stop(*self._processes)
         for name, handler in self._old_handlers.items():
             signal.signal(name, handler)
+        PATIENCE.resume()
 
     def start(self, *modules: str) -> None:
         """Start modules that do not run yet, and that were not given up."""
@@ -84,47 +86,54 @@ class Supervisor:
                     threads=threads,
                 )
                 self._processes[module] = process
+                self._heartbeats.started(module)
                 process.start()
 
     def stop(self, *modules: str) -> None:
         """Stop modules together, sinks last: all are asked, then waited for, then what is left is killed."""
         leaving = [self._processes.pop(module) for module in list(modules) if module in self._processes]
         sinks = [process for process in leaving if process.module.startswith(SINK)]
-        deadline = time.time() + STOP_SECONDS
+        deadline = time.monotonic() + STOP_SECONDS
         _stop([process for process in leaving if process not in sinks], deadline)
-        _stop(sinks, max(deadline, time.time() + SINK_STOP_SECONDS))
+        _stop(sinks, max(deadline, time.monotonic() + SINK_STOP_SECONDS))
 
     def are_up(self, *modules: str) -> bool:
-        """Has the process of each of them said that it is past its start?"""
-        said = {row.module: row for row in self._ledger.modules() if row.state != STARTING}
-        return all(
-            module in self._processes and module in said and _is_of(said[module], self._processes[module])
-            for module in modules
-        )
+        """Whether the process of each of them has reported that it is past its start."""
+        self._heartbeats.look()
+        processes = self._processes
+        return all(module in processes and self._heartbeats.is_up(module, processes[module].pid) for module in modules)
 
     def run_until(self, condition: Callable[[], str | None], on_tick: Callable[[], None] = lambda: None) -> str:
         """Watch over the modules until `condition` returns a reason. Raises when the user or a module ends the run, and
         `LedgerUnreachableError` when the ledger's server stays away."""
-        reached_at, told = time.monotonic(), ""
+        while not (reason := self.outlast(lambda: self._tick(condition, on_tick))):
+            time.sleep(TICK_SECONDS)
+        return reason
+
+    def outlast(self, call: Callable[[], T]) -> T:
+        """Result of `call`, made again while the ledger's server is away; so it must be harmless to make it twice.
+
+        Raises `LedgerUnreachableError` after `runtime.ledger_patience_seconds`, `InterruptedByUser` after a signal.
+        """
+        begun_at, reported = time.monotonic(), ""
         while True:
             if self._interrupted:
                 raise InterruptedByUser("stopped by the user", "go on with --resume")
             try:
-                if reason := self._tick(condition, on_tick):
-                    return reason
-                reached_at, told = time.monotonic(), ""
+                return call()
             except LedgerUnreachableError as error:
-                if error.what != told:
-                    log.warning("%s", error.what)
-                told = error.what
-                if time.monotonic() - reached_at > LEDGER_PATIENCE_SECONDS:
+                if not self._interrupted and time.monotonic() - begun_at > PATIENCE.seconds:
                     raise
+                if error.what != reported:
+                    PATIENCE.report(f"waits for the database: {error.what}")
+                reported = error.what
             time.sleep(TICK_SECONDS)
 
     def _tick(self, condition: Callable[[], str | None], on_tick: Callable[[], None]) -> str | None:
         """One look at everything. The ledger is asked first: while it is away, nothing is started again."""
         if reason := condition():
             return reason
+        self._heartbeats.look()
         for process in list(self._processes.values()):
             self._watch(process)
         on_tick()
@@ -145,8 +154,9 @@ class Supervisor:
                 f"see {self._run_dir / 'logs' / (process.module + '.stderr')}, then go on with --resume",
             )
         if process.restart_if_due():
+            self._heartbeats.started(process.module)
             log.warning("module %s started again", process.module)
-        elif process.pid is not None and self._silent_seconds(process) > self._recipe.runtime.heartbeat_timeout_seconds:
+        elif process.pid is not None and self._is_silent(process.module):
             self._ledger.event("module_silent", module=process.module)
             log.error("module %s was silent for too long and is killed", process.module)
             process.kill()
@@ -167,17 +177,12 @@ class Supervisor:
         self._ledger.event("sink_given_up", module=process.module, last_words=words)
         log.error("module %s is given up, the run goes on without it: %s", process.module, words)
 
-    def _silent_seconds(self, process: ModuleProcess) -> float:
-        beats = [row.beat_at for row in self._ledger.modules() if row.module == process.module]
-        return time.time() - max([process.started_at, *beats])
+    def _is_silent(self, module: str) -> bool:
+        return self._heartbeats.silent_seconds(module) > self._recipe.runtime.heartbeat_timeout_seconds
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._interrupted = True
-
-
-def _is_of(row: ModuleRow, process: ModuleProcess) -> bool:
-    """Whether this process wrote the row: in a container, that of the run before often had the same id."""
-    return row.pid == process.pid and row.beat_at >= process.started_at
+        PATIENCE.stop()
 
 
 def _stop(processes: list[ModuleProcess], deadline: float) -> None:

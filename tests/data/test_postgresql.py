@@ -1,19 +1,24 @@
 """A ledger on a server: where it lies, who waits for whom, and what a person reads when it cannot be reached."""
 
+import logging
 import socket
 import threading
+import time
+from contextlib import closing
 
 import pytest
 import sqlalchemy as sa
 from pydantic import ValidationError
 from samples import finish, plan, recipe, trainable_group
 
+from benchmarks.postgresql_server import frozen_server
 from quartet.config import Recipe
 from quartet.data.database import drop_database, find_database, has_database, postgresql
+from quartet.data.database.patience import PATIENCE
 from quartet.data.database.prepared import Prepared
 from quartet.data.ledger import Ledger
 from quartet.errors import LedgerError, LedgerUnreachableError
-from tests.postgresql import needs_postgresql, server_url
+from tests.postgresql import Proxy, needs_postgresql, server_url
 
 pytestmark = needs_postgresql
 
@@ -126,3 +131,89 @@ def test_half_made(tmp_path):
 def test_urls_that_are_refused(url, message):
     with pytest.raises(ValidationError, match=message):
         Recipe.model_validate(recipe().model_dump() | {"ledger": {"url": url}})
+
+
+@pytest.fixture
+def patience():
+    yield PATIENCE
+    PATIENCE.seconds, PATIENCE.report = 60.0, logging.getLogger(__name__).warning
+    PATIENCE.resume()
+
+
+def test_a_frozen_server_is_waited_for_as_long_as_the_patience_lasts(ledger, patience):
+    """Its kernel still takes what is sent, so that no time-out of TCP fires."""
+    patience.seconds = 1.0
+    ledger.train_step()
+    with (
+        frozen_server(server_url()),
+        pytest.raises(LedgerUnreachableError, match=r"postgresql://.*gave no answer for 1 s"),
+    ):
+        ledger.train_step()
+    assert ledger.train_step() == 0  # on a new connection
+
+
+def test_a_call_goes_on_when_the_server_is_thawed(ledger, patience, monkeypatch):
+    monkeypatch.setattr("quartet.data.database.patience.EXPLAIN_AFTER_SECONDS", 0.2)
+    reports: list[str] = []
+    patience.report = reports.append
+    call = threading.Thread(target=trainable_group, args=[ledger])
+    with frozen_server(server_url()):
+        call.start()
+        while not reports:
+            time.sleep(0.01)
+    call.join(60)
+    assert ledger.totals().groups == {"trainable": 1}
+    waits, answers = reports
+    assert "waits for the database postgresql://quartet@" in waits and "answers again" in answers
+
+
+def test_a_process_that_stops_waits_no_longer_for_a_frozen_server(ledger, patience):
+    ledger.train_step()
+    begun, timer = time.monotonic(), threading.Timer(0.3, patience.stop)
+    with frozen_server(server_url()):
+        timer.start()
+        with pytest.raises(LedgerUnreachableError, match="gave no answer for 2 s"):
+            ledger.train_step()
+        with pytest.raises(LedgerUnreachableError, match="asked to stop"):
+            ledger.train_step()
+    assert time.monotonic() - begun < patience.seconds
+
+
+@pytest.mark.parametrize("call", ["train_step", "stop_claims"])
+def test_a_partition_without_a_reset_is_noticed(tmp_path, patience, call):
+    """What is sent arrives nowhere, and nothing comes back."""
+    patience.seconds = 1.0
+    with Proxy(server_url()) as proxy, closing(Ledger.create(tmp_path / "run", url=proxy.url)) as ledger:
+        ledger.register_initial_policy("policies/v000000")
+        with proxy.silence(), pytest.raises(LedgerUnreachableError, match="gave no answer for 1 s"):
+            getattr(ledger, call)()
+        assert ledger.train_step() == 0
+
+
+def test_a_process_that_was_stopped_inside_a_transaction_does_not_hold_the_others_up(ledger, patience):
+    """The server ends its connection, so that the lock is free again."""
+    patience.seconds = 1.5
+    with pytest.raises(LedgerUnreachableError), ledger._database.write() as connection:
+        other = threading.Thread(target=trainable_group, args=[ledger])
+        other.start()
+        other.join(60)
+        connection.exec_driver_sql("SELECT 1")
+    assert ledger.totals().groups == {"trainable": 1}
+
+
+def test_a_lock_that_is_not_released_is_an_error_that_names_the_database(ledger, patience):
+    patience.seconds = 1.0
+    with (
+        ledger._database.write() as connection,
+        pytest.raises(LedgerUnreachableError, match=r"postgresql://.*lock timeout"),
+    ):
+        connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
+        ledger.register_initial_policy("policies/v000000")
+
+
+def test_errors_and_reports_hold_no_password(tmp_path, monkeypatch):
+    monkeypatch.setattr(postgresql, "CONNECT_SECONDS", 2)
+    with socket.create_server(("127.0.0.1", 0)) as mute, pytest.raises(LedgerUnreachableError) as error:
+        where = f"127.0.0.1:{mute.getsockname()[1]}"
+        Ledger.create(tmp_path / "run", url=f"postgresql://me:secret@{where}/postgres?password=hidden")
+    assert where in str(error.value) and "secret" not in str(error.value) and "hidden" not in str(error.value)

@@ -1,6 +1,7 @@
 """What the supervisor does when a module dies, and while the ledger's server is away."""
 
 import os
+import signal
 import time
 from contextlib import closing
 from pathlib import Path
@@ -8,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks.bandit import bandit_recipe
+from quartet.data.database.patience import PATIENCE
 from quartet.data.ledger import Ledger
-from quartet.errors import ConfigError, LedgerUnreachableError
+from quartet.errors import ConfigError, InterruptedByUser, LedgerUnreachableError
 from quartet.observe.presence import Presence
 from quartet.observe.status import GIVEN_UP
 from quartet.recipe_file import to_toml
-from quartet.runtime import supervisor as supervisor_module
+from quartet.runtime.heartbeats import MAX_GAP_SECONDS, Heartbeats
+from quartet.runtime.process import ModuleProcess
 from quartet.runtime.supervisor import ModuleDiedError, Supervisor
 
 
@@ -38,11 +41,11 @@ def away_for(looks: int):
 
 def test_it_outlasts_a_server_that_comes_back_and_says_once_that_it_is_away(supervisor, caplog):
     assert supervisor.run_until(away_for(3)) == "back"
-    assert caplog.messages == ["cannot reach the ledger"]
+    assert caplog.messages == ["waits for the database: cannot reach the ledger"]
 
 
 def test_it_ends_when_the_server_stays_away(supervisor, monkeypatch):
-    monkeypatch.setattr(supervisor_module, "LEDGER_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(PATIENCE, "seconds", 0.0)
     with pytest.raises(LedgerUnreachableError):
         supervisor.run_until(away_for(3))
 
@@ -55,18 +58,69 @@ def test_a_module_that_refuses_its_recipe_is_not_started_again(supervisor):
     assert [event.fields["code"] for event in supervisor._ledger.events()] == [2]
 
 
-def test_what_the_run_before_said_is_not_up_though_its_process_id_is_back(supervisor, monkeypatch):
+def test_a_signal_ends_the_wait_for_a_server_that_is_away(supervisor):
+    def away() -> str:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise LedgerUnreachableError("cannot reach the ledger")
+
+    with supervisor, pytest.raises(InterruptedByUser):
+        supervisor.outlast(away)
+
+
+def test_what_the_run_before_said_is_not_up_though_its_process_id_is_back(tmp_path, monkeypatch):
     """As in a container, where process ids begin anew."""
-    ledger = supervisor._ledger
-    with supervisor:
-        supervisor.start("manager")
-        pid = supervisor._processes["manager"].pid
-        monkeypatch.setattr(os, "getpid", lambda: pid)
-        with closing(Ledger.open(ledger.run_dir, clock=lambda: time.time() - 100)) as before:
-            Presence(before, "manager", interval_seconds=0).working("admitting groups")
-        assert not supervisor.are_up("manager")
+    monkeypatch.setattr(ModuleProcess, "pid", os.getpid())
+    with closing(Ledger.create(tmp_path / "run")) as ledger:
         Presence(ledger, "manager", interval_seconds=0).working("admitting groups")
-        assert supervisor.are_up("manager")
+        with Supervisor(bandit_recipe(Path("unused")), tmp_path / "run", ledger) as supervisor:
+            supervisor.start("manager")
+            assert not supervisor.are_up("manager")
+            Presence(ledger, "manager", interval_seconds=0).working("admitting groups")
+            assert supervisor.are_up("manager")
+
+
+@pytest.mark.parametrize("jump_seconds", [-3600, 3600])
+def test_a_wall_clock_that_jumps_delays_no_restart(tmp_path, monkeypatch, jump_seconds):
+    process, wall_clock = ModuleProcess("manager", tmp_path, max_restarts=1, max_delay_seconds=0.01), time.time
+    process.start()
+    while process.poll() is None:
+        time.sleep(0.01)
+    monkeypatch.setattr(time, "time", lambda: wall_clock() + jump_seconds)
+    time.sleep(0.1)
+    assert process.restart_if_due()
+    process.terminate()
+    process.join(time.monotonic() + 60)
+
+
+@pytest.mark.parametrize("jump_seconds", [-3600, 3600])
+def test_a_wall_clock_that_jumps_silences_no_module_and_hides_no_silence(tmp_path, monkeypatch, jump_seconds):
+    wall_clock, now = time.time, [0.0]
+    with closing(Ledger.create(tmp_path / "run")) as ledger:
+        heartbeats = Heartbeats(ledger, clock=lambda: now[0])
+        heartbeats.started("worker")
+        presence = Presence(ledger, "worker", interval_seconds=0)
+        heartbeats.look()
+        monkeypatch.setattr(time, "time", lambda: wall_clock() + jump_seconds)
+    with closing(Ledger.open(tmp_path / "run")) as ledger:
+        heartbeats._ledger = presence._sink = ledger
+        for second in range(1, 6):
+            now[0] = float(second)
+            heartbeats.look()
+        assert heartbeats.silent_seconds("worker") == 5.0
+        presence.beat()
+        heartbeats.look()
+        assert heartbeats.silent_seconds("worker") == 0.0
+
+
+def test_time_in_which_the_supervisor_could_not_look_is_no_silence(tmp_path):
+    """The ledger's server was frozen, or the supervisor itself was stopped."""
+    now = [0.0]
+    with closing(Ledger.create(tmp_path / "run")) as ledger:
+        heartbeats = Heartbeats(ledger, clock=lambda: now[0])
+        heartbeats.started("worker")
+        now[0] = 3600.0
+        heartbeats.look()
+        assert heartbeats.silent_seconds("worker") == MAX_GAP_SECONDS
 
 
 def test_a_silent_module_is_killed_and_started_again_until_its_restarts_are_used_up(tmp_path):

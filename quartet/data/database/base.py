@@ -49,6 +49,11 @@ class Database(ABC):
         with self._explained(), self._transaction("read") as connection:
             yield connection
 
+    @abstractmethod
+    def now(self, connection: sa.Connection) -> float:
+        """Seconds of the clock that leases and deadlines are measured by: the same for all processes of a run, and
+        without any relation to the time of day. A value means nothing after a resume."""
+
     def close(self) -> None:
         """Close all connections of this process."""
         self._engine.dispose()

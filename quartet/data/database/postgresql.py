@@ -7,12 +7,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy import event
 
 from quartet.data.database.base import Access, Database
+from quartet.data.database.patience import PATIENCE
 from quartet.errors import LedgerError, LedgerUnreachableError, SetupError
 
-_FULL, _GONE = "53100", ("08", "57P")
-"""SQLSTATE of a full disk, and how those of a lost or refused connection begin."""
+_FULL, _GONE = "53100", ("08", "57P", "25P03", "25P04", "55P03", "57014")
+"""SQLSTATE of a full disk; and the beginnings of those of a lost or refused connection, of one that the server ended
+because its client was idle in a transaction, and of a lock or a statement that took too long."""
 CONNECT_SECONDS = 5
 """How long to wait for a server that does not answer at all, when `ledger.url` names no `connect_timeout`."""
 
@@ -55,18 +58,28 @@ class PostgresqlDatabase(Database):
             connection.execute(sa.schema.DropSchema(self.schema, cascade=True, if_exists=True))
         self.close()
 
+    def now(self, connection: sa.Connection) -> float:
+        """The server's clock, whatever those of the clients say."""
+        return connection.exec_driver_sql("SELECT extract(epoch FROM clock_timestamp())::float8").scalar_one()
+
     @property
     def _name(self) -> str:
-        return self._engine.url.render_as_string(hide_password=True)
+        return _name(self._engine.url)
 
     @contextmanager
     def _transaction(self, access: Access) -> Iterator[sa.Connection]:
         engine = self._reading if access == "read" else self._writing
         with engine.connect() as connection, connection.begin():
             if access != "read":
-                shared = "_shared" if access == "beside" else ""
-                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock{shared}({self._lock})")
+                connection.exec_driver_sql(self._take_lock(shared=access == "beside"))
             yield connection
+
+    def _take_lock(self, *, shared: bool) -> str:
+        """SQL that takes the run's lock. A process that is stopped while it holds the lock loses its connection before
+        the others lose their patience."""
+        function = "pg_advisory_xact_lock" + ("_shared" if shared else "")
+        idle = f"set_config('idle_in_transaction_session_timeout', '{_milliseconds(PATIENCE.seconds / 2)}', true)"
+        return f"SELECT {idle}, {function}({self._lock})"
 
     def _explain(self, error: Any) -> None:
         state: str = getattr(error, "sqlstate", None) or ""
@@ -86,18 +99,50 @@ class PostgresqlDatabase(Database):
 def _engine(url: str, schema: str) -> sa.Engine:
     """A connection looks into the run's schema only, and tells the server its process. Raises `SetupError` without the
     driver."""
-    driver = sa.make_url(url).set(drivername="postgresql+psycopg")
-    options = {
-        "options": f"-csearch_path={schema}",
-        "application_name": f"quartet-{os.getpid()}",
-        "connect_timeout": driver.query.get("connect_timeout", CONNECT_SECONDS),
-    }
+    target = sa.make_url(url).set(drivername="postgresql+psycopg")
     try:
-        return sa.create_engine(driver, connect_args=options, pool_pre_ping=False)
+        engine = sa.create_engine(target, pool_pre_ping=False)
+        from quartet.data.database.bounded_connection import BoundedConnection
     except ModuleNotFoundError as error:
         raise SetupError(
             "PostgreSQL needs the driver psycopg", "pip install 'quartet-rl[postgresql]', or leave ledger.url empty"
         ) from error
+
+    def connect(dialect: object, record: object, arguments: Any, parameters: dict[str, Any]) -> BoundedConnection:
+        options = f"-csearch_path={schema} {parameters.pop('options', '')}"
+        return BoundedConnection.to(_name(target), *arguments, **_bounds(options) | parameters)
+
+    event.listen(engine, "do_connect", connect)
+    return engine
+
+
+def _bounds(options: str) -> dict[str, Any]:
+    """Parameters of a connection; those in `ledger.url` win.
+
+    The server ends what its clients no longer wait for. Keepalives and `tcp_user_timeout` find a peer whose kernel is
+    gone; `BoundedConnection` finds a server whose kernel is there and that does not answer.
+    """
+    lock, statement = _milliseconds(PATIENCE.seconds * 3 / 4), _milliseconds(PATIENCE.seconds)
+    return {
+        "options": f"-clock_timeout={lock} -cstatement_timeout={statement} {options}",
+        "application_name": f"quartet-{os.getpid()}",
+        "connect_timeout": max(1, int(min(CONNECT_SECONDS, PATIENCE.left_seconds))),
+        "keepalives_idle": 15,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": statement,
+    }
+
+
+def _name(url: sa.URL) -> str:
+    """The database for people: without the password, which may also be a parameter."""
+    where = {key: value for key, value in url.query.items() if key in ("host", "port")}
+    return url.set(drivername="postgresql", query=where).render_as_string(hide_password=True)
+
+
+def _milliseconds(seconds: float) -> int:
+    """PostgreSQL counts its time-outs in whole milliseconds; 0 would be none."""
+    return max(1, round(seconds * 1000))
 
 
 def server_version(url: str) -> str:

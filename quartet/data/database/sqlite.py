@@ -1,6 +1,7 @@
 """One SQLite file in WAL mode, beside the run's other files."""
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,6 +59,10 @@ class SqliteDatabase(Database):
         finally:
             connection.close()
         return not busy
+
+    def now(self, connection: sa.Connection) -> float:
+        """The machine's clock that nobody sets: every process of it reads the same one."""
+        return time.monotonic()
 
     def drop(self) -> None:
         self.close()
