@@ -108,4 +108,5 @@ class Admission(Section):
     min_rollouts_per_group: Positive = 2
     """Countable members a group needs to be trained."""
     group_deadline_seconds: PositiveFloat = 180.0
-    """An open group closes at this age with what it has; what arrives later is kept as `late`."""
+    """An open group closes this long after the first lease of one of its rollouts, with what it has; what arrives later
+    is kept as `late`."""

@@ -55,7 +55,8 @@ class Rollout(Section):
     response may take longer: an engine that is well says so meanwhile, and that is progress. One that is silent or
     stays away for four fifths of it is an `error_engine`."""
     max_attempts: Positive = 3
-    """How often an infrastructure error is retried, first attempt included."""
+    """Attempts that may fail by an infrastructure error or an expired lease, the first one included. An attempt that is
+    given back (its worker stops) or recalled does not count."""
 
     @model_validator(mode="before")
     @classmethod

@@ -9,7 +9,7 @@ from quartet.data.ledger import Ledger
 
 _KEY = "training_seconds"
 _COUNTED_UNTIL = "training_seconds_until"
-"""Unix seconds that the written count reaches to; null while the clock stands still."""
+"""The time, by `Ledger.now`, that the written count reaches to; null while the clock stands still."""
 _WRITE_SECONDS = 1.0
 
 
@@ -17,7 +17,8 @@ class TrainingClock:
     """Counts while it is ticked, and keeps the count in the ledger; when the run is killed, what passed since the last
     write is not counted: a second, or the time between two ticks.
 
-    `counts` says whether the run trains at `now` (Unix seconds). Then whoever kept the clock before died while it did.
+    `counts` says whether the run trains at `now` (by `Ledger.now`). Then whoever kept the clock before died while it
+    did.
     """
 
     def __init__(self, ledger: Ledger, now: float, *, counts: bool) -> None:
@@ -31,7 +32,7 @@ class TrainingClock:
             self.save()
 
     def tick(self, now: float, *, counts: bool) -> None:
-        """Time has passed until `now` (Unix seconds), in which the run did as the last tick said. What comes now
+        """Time has passed until `now` (by `Ledger.now`), in which the run did as the last tick said. What comes now
         `counts` when the run trains.
 
         A clock that was set back counts as no time.

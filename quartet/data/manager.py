@@ -4,7 +4,6 @@ when training ends. It holds no state of its own that matters: killed and starte
 
 import asyncio
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -47,10 +46,8 @@ class DataManager:
         presence: Presence,
         *,
         families: list[str] | None = None,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self._recipe, self._ledger, self._recorder, self._presence = recipe, ledger, recorder, presence
-        self._time = clock
         families = families or suite_families(recipe.env)
         window = recipe.control.statistics_window_rollouts
         context = ControlContext(
@@ -71,9 +68,9 @@ class DataManager:
         self._stragglers = make_straggler_rule(recipe)
         self._admission = Admission(recipe, ledger, self._stragglers)
         self._evaluation = PeriodicEvaluation(recipe, ledger, recorder, families)
-        self._retention = Retention(recipe.disk, ledger, ledger.run_dir, clock=clock)
-        self._swept_at = 0.0
-        self._training_clock = TrainingClock(ledger, clock(), counts=self._trains())
+        self._retention = Retention(recipe.disk, ledger, ledger.run_dir)
+        self._sweep_at = 0.0
+        self._training_clock = TrainingClock(ledger, ledger.now(), counts=self._trains())
         self._stop_rule = StopRule(recipe.train, ledger)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -98,7 +95,7 @@ class DataManager:
         return changed
 
     def _count_time(self) -> None:
-        self._training_clock.tick(self._time(), counts=self._trains())
+        self._training_clock.tick(self._ledger.now(), counts=self._trains())
 
     def _trains(self) -> bool:
         return self._ledger.value("phase", TRAINING) == TRAINING and self._ledger.stop_reason() is None
@@ -175,9 +172,9 @@ class DataManager:
         return self._ledger.admit_if(plan, versions_behind=versions_behind, settled=settled)
 
     def _sweep(self) -> None:
-        if self._time() - self._swept_at < SWEEP_SECONDS:
+        if time.monotonic() < self._sweep_at:
             return
-        self._swept_at = self._time()
+        self._sweep_at = time.monotonic() + SWEEP_SECONDS
         self._ledger.shorten_log()
         if reason := self._retention.sweep():
             self._ledger.request_stop(reason)

@@ -54,7 +54,6 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
     ),
     4: (
         "ALTER TABLE groups ADD COLUMN leased_at FLOAT",
-        "UPDATE groups SET leased_at = created_at",
         "ALTER TABLE groups ADD COLUMN failures INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE groups ADD COLUMN versions TEXT",
         "ALTER TABLE trajectories ADD COLUMN versions TEXT",
@@ -63,6 +62,9 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         " WHERE newest_version IS NOT NULL",
         "UPDATE trajectories SET versions = '[' || oldest_version || ', ' || newest_version || ']'"
         " WHERE newest_version IS NOT NULL",
+        "ALTER TABLE rollouts ADD COLUMN failures INTEGER NOT NULL DEFAULT 0",
+        "UPDATE rollouts SET failures = attempt - recycled WHERE state = 'queued'",
+        "UPDATE rollouts SET failures = attempt - recycled - 1 WHERE state = 'leased'",
     ),
 }
 """SQL that turns a ledger of this version into the next one."""

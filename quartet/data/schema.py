@@ -113,7 +113,7 @@ groups = Table(
     Column("batch_id", ForeignKey("batches.id")),
     Column("failures", Integer, nullable=False, server_default="0"),  # train steps in a row that failed with it
     Column("created_at", Float, nullable=False),
-    Column("leased_at", Float),  # first lease of one of its rollouts; None while all are queued
+    Column("leased_at", Float),  # first lease of one of its rollouts, by `Ledger.now`; None while all are queued
     Column("closed_at", Float),
     Index("groups_by_state", "purpose", "state", "oldest_version", "id"),
     Index("groups_by_tag", "tag"),
@@ -139,9 +139,10 @@ rollouts = Table(
     Column("status", Text, nullable=False, default=""),
     Column("attempt", Integer, nullable=False, default=0),  # the fence: grows at every claim
     Column("recycled", Integer, nullable=False, default=0),  # how many of the attempts were recalled
+    Column("failures", Integer, nullable=False, default=0),  # how many failed: infrastructure errors, expired leases
     Column("partial", Text, nullable=False, default=""),  # blob of what the last of these had sampled
     Column("worker", Text, nullable=False, default=""),
-    Column("deadline", Float),
+    Column("deadline", Float),  # of the lease, by `Ledger.now`
     Column("finished_at", Float),
     UniqueConstraint("group_id", "index"),
     Index("rollouts_by_state", "state", "purpose", "id"),
@@ -210,7 +211,7 @@ batches = Table(
     Column("state", Text, nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("trainer", Text, nullable=False),
-    Column("deadline", Float, nullable=False),
+    Column("deadline", Float, nullable=False),  # of the lease, by `Ledger.now`
     Column("train_step", Integer, nullable=False),
     Column("start_version", Integer, nullable=False),
     Column("created_at", Float, nullable=False),

@@ -50,9 +50,9 @@ class Presence:
         self._sink, self._url = sink, url
         self._interval_seconds = interval_seconds
         self._state, self._waiting_for, self._ends_when = STARTING, "", ""
-        self._since = time.time()
-        self._last_write = 0.0
-        self._measured_at, self._measured_waiting_seconds = self._since, 0.0
+        self._since, self._since_monotonic = time.time(), time.monotonic()
+        self._next_write = 0.0
+        self._measured_at, self._measured_waiting_seconds = self._since_monotonic, 0.0
         self.waiting_seconds = 0.0
         """Wall seconds spent waiting since the module started."""
         self.beat(force=True)
@@ -76,11 +76,11 @@ class Presence:
 
     def beat(self, *, force: bool = False) -> None:
         """Tell the ledger that the module lives; call it from every loop."""
-        now = time.time()
-        if not force and now - self._last_write < self._interval_seconds:
+        now = time.monotonic()
+        if not force and now < self._next_write:
             return
-        self._last_write = now
-        pending = now - self._since if self._waiting_for else 0.0
+        self._next_write = now + self._interval_seconds
+        pending = now - self._since_monotonic if self._waiting_for else 0.0
         self._measure(now, self.waiting_seconds + pending)
         self._sink.report(
             self.module,
@@ -94,10 +94,10 @@ class Presence:
 
     def _change(self, state: str, waiting_for: str, ends_when: str) -> None:
         if (state, waiting_for) != (self._state, self._waiting_for):
-            now = time.time()
+            now = time.monotonic()
             if self._waiting_for:
-                self.waiting_seconds += now - self._since
-            self._since = now
+                self.waiting_seconds += now - self._since_monotonic
+            self._since, self._since_monotonic = time.time(), now
             self._record_wait(waiting_for)
         self._state, self._waiting_for, self._ends_when = state, waiting_for, ends_when
         self.beat()

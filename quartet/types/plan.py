@@ -45,8 +45,10 @@ class RolloutLease(Struct, frozen=True, kw_only=True):
     temperature: float
     purpose: Purpose
     deadline: float
-    """Unix seconds."""
+    """By the clock of `Ledger.now`."""
     recycled: int = 0
-    """How many of the earlier attempts were recalled: they are no failures."""
+    """How many of the earlier attempts were recalled."""
+    failures: int = 0
+    """How many of the earlier attempts failed; those that were recalled or given back did not."""
     partial: str = ""
     """Blob of what those have sampled; empty where there is nothing to go on from."""

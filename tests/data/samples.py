@@ -115,7 +115,7 @@ def manager_of(recipe: Recipe, ledger: Ledger, clock: FakeClock) -> Iterator[Dat
     """A data manager; make another one on the same ledger to restart it."""
     recorder = Recorder(ledger.run_dir, "manager")
     try:
-        yield DataManager(recipe, ledger, recorder, Presence(ledger, "manager"), clock=clock)
+        yield DataManager(recipe, ledger, recorder, Presence(ledger, "manager"))
     finally:
         recorder.close()
 

@@ -60,11 +60,34 @@ def test_groups_without_contrast_are_dropped_and_their_slots_come_back(ledger, c
 def test_a_group_with_too_few_members_is_dropped_at_its_deadline(ledger, clock):
     with manager_of(recipe(), ledger, clock) as manager:
         settle(manager)
-        (lease, *_) = ledger.claim_rollouts("w", 2, 1000)
+        (lease, *_) = ledger.claim_rollouts("w", 8, 1000)
         finish(ledger, lease, reward=1.0)
         clock.now += 181
         settle(manager)
     assert ledger.totals().dropped_by_reason == {"too_few_countable": 4}
+
+
+def test_the_deadline_of_a_group_counts_from_its_first_lease(ledger, clock):
+    """An evaluation is claimed first: groups that wait for it meanwhile must not lose their slow members."""
+    with manager_of(recipe(), ledger, clock) as manager:
+        settle(manager)
+        clock.now += 1000  # all groups are queued
+        settle(manager)
+        assert ledger.queue_sizes().groups["open"] == 4
+        ledger.claim_rollouts("w", 2, 1000)  # of the first group
+        clock.now += 179
+        (first_of_second,) = ledger.claim_rollouts("w", 1, 1000)
+        settle(manager)
+        assert ledger.queue_sizes().groups["open"] == 4
+        clock.now += 2
+        settle(manager)
+        assert ledger.totals().dropped_by_reason == {"too_few_countable": 1}
+        ledger.give_back(first_of_second)
+        clock.now += 170
+        ledger.claim_rollouts("w", 1, 1000)  # a second lease begins nothing
+        clock.now += 10
+        settle(manager)
+    assert ledger.totals().dropped_by_reason == {"too_few_countable": 2}
 
 
 def test_nothing_new_starts_outside_the_training_phase(ledger, clock):

@@ -133,6 +133,7 @@ def test_a_ledger_of_schema_version_3_is_upgraded(ledger, clock):
             ("groups", "enough"),
             ("groups", "leased_at"),
             ("groups", "failures"),
+            ("rollouts", "failures"),
             ("rollouts", "recycled"),
             ("rollouts", "partial"),
             ("groups", "versions"),

@@ -1,8 +1,12 @@
 """Leases of rollouts: order, fencing, retries, late arrivals."""
 
-import pytest
-from samples import finish, plan
+import time
+from contextlib import closing
 
+import pytest
+from samples import finish, plan, trainable_group
+
+from quartet.data.ledger import Ledger
 from quartet.data.rows import AppendOutcome
 from quartet.errors import LeaseLostError, LedgerError
 from quartet.types import Purpose, Status
@@ -111,6 +115,54 @@ def test_a_lease_given_back_is_free_at_once(ledger):
     (again,) = ledger.claim_rollouts("w", 1, 10)
     ledger.give_back(lease)
     assert finish(ledger, again) is AppendOutcome.APPENDED
+
+
+def test_a_lease_given_back_consumes_no_attempt_and_fences_all_the_same(ledger, clock):
+    ledger.admit(plan(rollouts=1))
+    for attempt in range(1, 6):
+        (lease,) = ledger.claim_rollouts("stopping", 1, 10)
+        assert lease.attempt == attempt
+        ledger.give_back(lease)
+        with pytest.raises(LeaseLostError):
+            ledger.renew(lease, 10)
+    (lease,) = ledger.claim_rollouts("w", 1, 10)
+    assert finish(ledger, lease, status=Status.ERROR_ENV, max_attempts=3) is AppendOutcome.REQUEUED
+    ledger.claim_rollouts("dies", 1, 10)
+    clock.now += 11
+    assert ledger.expire_leases(max_attempts=3) == 1
+    (lease,) = ledger.claim_rollouts("w", 1, 10)
+    assert finish(ledger, lease, status=Status.ERROR_ENV, max_attempts=3) is AppendOutcome.APPENDED
+
+
+@pytest.mark.parametrize("jump_seconds", [-3600, 3600])
+def test_a_wall_clock_that_jumps_neither_ends_nor_prolongs_a_lease(tmp_path, url, monkeypatch, jump_seconds):
+    """With the real clocks: those of the database, and a wall clock that every process reads."""
+    wall_clock = time.time
+    with closing(Ledger.create(tmp_path / "run", url=url)) as ledger:
+        ledger.register_initial_policy("policies/v000000")
+        trainable_group(ledger)
+        ledger.admit(plan(rollouts=1))
+        (lease,) = ledger.claim_rollouts("w", 1, 600)
+        batch = ledger.claim_batch("trainer", 1, 2, "mask", 600)
+    assert batch
+    monkeypatch.setattr(time, "time", lambda: wall_clock() + jump_seconds)
+    with closing(Ledger.open(tmp_path / "run")) as ledger:
+        assert (ledger.expire_leases(), ledger.expire_batches(), ledger.closable(600)) == (0, 0, [])
+        ledger.renew(lease, 0.01)
+        ledger.renew_batch(batch, 0.01)
+        time.sleep(0.1)
+        assert (ledger.expire_leases(), ledger.expire_batches(), len(ledger.closable(0.01))) == (1, 1, 1)
+
+
+def test_a_resume_ends_all_leases_and_begins_the_deadlines_of_groups_again(ledger, clock):
+    group_id = ledger.admit(plan(rollouts=1))
+    ledger.claim_rollouts("dead", 1, 1000)
+    clock.now += 1000
+    assert ledger.end_leases() == 1
+    assert ledger.closable(180) == []
+    ledger.claim_rollouts("w", 1, 1000)
+    clock.now += 180
+    assert ledger.closable(180) == [group_id]
 
 
 def test_a_resume_ends_all_leases(ledger):

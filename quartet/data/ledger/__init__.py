@@ -3,7 +3,6 @@
 One class, one file per state machine. Every public method is one transaction; each takes about a millisecond.
 """
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,12 +80,13 @@ class Ledger(
         url: str = "",
         blobs_url: str = "",
         seed: int = 0,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
     ) -> "Ledger":
         """Make the ledger of a new run. Raises `LedgerError` when there is one already.
 
         All of it holds for the whole run: `url` names a PostgreSQL database, empty is SQLite; `blobs_url` is where
         large blobs go, empty is the run's folder; `seed` is where every rollout's sampling seed is derived from.
+        A `clock` takes the place of all others, for tests.
         """
         values = {"schema_version": SCHEMA_VERSION, "durability": durability, "blobs_url": blobs_url, "seed": seed}
         ledger = cls._on(run_dir, create_database(run_dir, durability, url), values, clock)
@@ -98,7 +98,7 @@ class Ledger(
         return ledger
 
     @classmethod
-    def open(cls, run_dir: Path, *, clock: Callable[[], float] = time.time, upgrade: bool = False) -> "Ledger":
+    def open(cls, run_dir: Path, *, clock: Callable[[], float] | None = None, upgrade: bool = False) -> "Ledger":
         """Open the ledger of an existing run. Raises `LedgerError` when it is missing, damaged, too old or too new.
 
         With `upgrade` an older schema is brought up to date. Only who holds the run's lock may ask for that: modules of
@@ -118,11 +118,11 @@ class Ledger(
         """Open the ledger of a run for looking only, however large it is, whether the run is at work, finished, copied
         or on a read-only disk. Raises `LedgerError` when it is missing, too old or too new, and at any write."""
         database = view_database(run_dir)
-        probe = cls._on(run_dir, database, {}, time.time)
+        probe = cls._on(run_dir, database, {}, None)
         database.check()
         probe._check_version(upgrade=False)
         values = {key: probe.value(key, default) for key, default in _DEFAULTS.items()}
-        return cls._on(run_dir, database, values, time.time)
+        return cls._on(run_dir, database, values, None)
 
     def _check_version(self, upgrade: bool) -> None:
         with self._database.read() as connection:
@@ -155,7 +155,9 @@ class Ledger(
             self._event(connection, "ledger_upgraded", from_version=version, to_version=SCHEMA_VERSION)
 
     @classmethod
-    def _on(cls, run_dir: Path, database: Database, values: dict[str, Any], clock: Callable[[], float]) -> "Ledger":
+    def _on(
+        cls, run_dir: Path, database: Database, values: dict[str, Any], clock: Callable[[], float] | None
+    ) -> "Ledger":
         values = _DEFAULTS | values
         files = (
             ObjectBlobFiles(values["blobs_url"])

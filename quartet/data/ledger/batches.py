@@ -26,7 +26,7 @@ class Batches(Members, Policies):
     def renew_batch(self, batch: Batch, lease_seconds: float) -> None:
         """Extend the lease of a batch. Raises `LeaseLostError` when it is no longer held."""
         with self._database.write() as connection:
-            deadline = self._clock() + lease_seconds
+            deadline = self._now(connection) + lease_seconds
             held = connection.execute(sa.update(batches).where(_held(batch)).values(deadline=deadline)).rowcount
         if not held:
             raise _lost(batch)
@@ -57,8 +57,8 @@ class Batches(Members, Policies):
 
     def expire_batches(self) -> int:
         """Release the batches whose lease ended; returns how many."""
-        overdue = sa.and_(CLAIMED, batches.c.deadline < self._clock())
         with self._database.read() as connection:
+            overdue = sa.and_(CLAIMED, batches.c.deadline < self._now(connection))
             if not connection.execute(sa.select(batches.c.id).where(overdue)).first():
                 return 0
         with self._database.write() as connection:

@@ -127,7 +127,7 @@ class Claims(Batches):
 
     def _next_train_step(self, connection: Connection, trainer: str) -> int | None:
         """Number of the train step that `trainer` may begin now, or None."""
-        mine_or_overdue = sa.or_(batches.c.trainer == trainer, batches.c.deadline < self._clock())
+        mine_or_overdue = sa.or_(batches.c.trainer == trainer, batches.c.deadline < self._now(connection))
         self._release(connection, sa.and_(CLAIMED, mine_or_overdue))
         step, last = self._train_step(connection), self._value(connection, "last_train_step", None)
         if connection.execute(sa.select(batches.c.id).where(CLAIMED)).first() or (last is not None and step >= last):
@@ -158,7 +158,7 @@ class Claims(Batches):
             "state": BatchState.CLAIMED,
             "attempt": 1,
             "trainer": trainer,
-            "deadline": self._clock() + lease_seconds,
+            "deadline": self._now(connection) + lease_seconds,
             "train_step": train_step,
             "start_version": start_version,
             "created_at": self._clock(),

@@ -74,10 +74,11 @@ class Groups(Pool, Policies):
             return connection.execute(query).scalar_one()
 
     def closable(self, deadline_seconds: float) -> list[int]:
-        """Open groups whose members are all finished, or enough of them countable; and training groups older than
-        `deadline_seconds`."""
+        """Open groups whose members are all finished, or enough of them countable; and training groups whose first
+        lease is `deadline_seconds` ago."""
         unfinished = sa.exists().where(rollouts.c.group_id == groups.c.id, rollouts.c.state != RolloutState.FINISHED)
-        overdue = sa.and_(groups.c.purpose == Purpose.TRAIN, groups.c.created_at <= self._clock() - deadline_seconds)
+        begun_before = self.now() - deadline_seconds
+        overdue = sa.and_(groups.c.purpose == Purpose.TRAIN, groups.c.leased_at <= begun_before)
         return self._group_ids(list(Purpose), GroupState.OPEN, sa.or_(~unfinished, _HAS_ENOUGH, overdue))
 
     def close_group(self, group_id: int) -> None:

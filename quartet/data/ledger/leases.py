@@ -12,7 +12,7 @@ from quartet.data.database.prepared import Prepared
 from quartet.data.ledger.part import LedgerPart
 from quartet.data.schema import groups, rollouts
 from quartet.errors import LeaseLostError
-from quartet.types import Purpose, RolloutLease, RolloutState, Status, Task
+from quartet.types import GroupState, Purpose, RolloutLease, RolloutState, Status, Task
 
 
 class Leases(LedgerPart):
@@ -31,27 +31,29 @@ class Leases(LedgerPart):
                 )
             if not ids:
                 return []
-            deadline = self._clock() + lease_seconds
-            connection.execute(
-                sa.update(rollouts)
-                .where(rollouts.c.id.in_(ids))
-                .values(state=RolloutState.LEASED, attempt=rollouts.c.attempt + 1, worker=worker, deadline=deadline)
-            )
+            now = self._now(connection)
+            leased = {"state": RolloutState.LEASED, "worker": worker, "deadline": now + lease_seconds}
+            claimed = sa.update(rollouts).where(rollouts.c.id.in_(ids))
+            connection.execute(claimed.values(attempt=rollouts.c.attempt + 1, **leased))
             seed = self._value(connection, "seed", 0)
             rows = {row.id: row for row in connection.execute(_LEASES.where(rollouts.c.id.in_(ids)))}
+            self._begin_groups(connection, {row.group_id for row in rows.values() if row.leased_at is None}, now)
         return [_lease(rows[rollout_id], seed) for rollout_id in ids]
 
     def renew(self, lease: RolloutLease, lease_seconds: float) -> None:
         """Extend a lease, because the rollout made progress. Raises `LeaseLostError` when it is no longer held."""
         with self._database.write_beside() as connection:
-            held = _RENEW(connection, **attempt_of(lease), until=self._clock() + lease_seconds).rowcount
+            held = _RENEW(connection, **attempt_of(lease), until=self._now(connection) + lease_seconds).rowcount
         if not held:
             raise lease_lost(lease)
 
     def give_back(self, lease: RolloutLease) -> None:
-        """Return an unfinished rollout to the queue; a lease that is already lost is fine."""
+        """Return an unfinished rollout to the queue; a lease that is already lost is fine.
+
+        The attempt is no failure: of `max_attempts` it takes none.
+        """
         with self._database.write_beside() as connection:
-            QUEUE_AGAIN(connection, **attempt_of(lease))
+            _GIVE_BACK(connection, **attempt_of(lease))
         self.doorbells.ring("worker")
 
     def expire_leases(self, max_attempts: int | None = None) -> int:
@@ -59,25 +61,39 @@ class Leases(LedgerPart):
 
         One that has used up `max_attempts` is cancelled instead: it may be what kills its workers.
         """
-        overdue = sa.and_(rollouts.c.state == RolloutState.LEASED, rollouts.c.deadline < self._clock())
         with self._database.read() as connection:
+            overdue = sa.and_(rollouts.c.state == RolloutState.LEASED, rollouts.c.deadline < self._now(connection))
             if not connection.execute(sa.select(rollouts.c.id).where(overdue).limit(1)).first():
                 return 0
         return self._end_leases(overdue, max_attempts)
 
     def end_leases(self) -> int:
-        """Queue every leased rollout at once; for a resume, when no worker can be alive. Returns how many."""
+        """Queue every leased rollout at once; for a resume, when no worker can be alive. Returns how many.
+
+        The deadlines of open groups count from their next lease: the time between two starts of a run is not theirs.
+        """
+        with self._database.write() as connection:
+            unfinished = sa.update(groups).where(groups.c.state == GroupState.OPEN)
+            connection.execute(unfinished.values(leased_at=None))
         return self._end_leases(rollouts.c.state == RolloutState.LEASED, None)
+
+    def _begin_groups(self, connection: sa.Connection, group_ids: set[int], now: float) -> None:
+        """Record the first lease of these groups; one that another worker is recording is left to it."""
+        if group_ids:
+            new = sa.select(groups.c.id).where(groups.c.id.in_(group_ids), groups.c.leased_at.is_(None))
+            mine = connection.execute(new.with_for_update(skip_locked=True)).scalars().all()
+            connection.execute(sa.update(groups).where(groups.c.id.in_(mine)).values(leased_at=now))
 
     def _end_leases(self, condition: sa.ColumnElement[bool], max_attempts: int | None) -> int:
         with self._database.write() as connection:
             rows = connection.execute(sa.select(rollouts).where(condition)).all()
             for row in rows:
-                spent = max_attempts is not None and row.attempt - row.recycled >= max_attempts
+                failures = row.failures + (max_attempts is not None)
+                spent = max_attempts is not None and failures >= max_attempts
                 then = (
                     {"state": RolloutState.FINISHED, "status": Status.CANCELLED, "finished_at": self._clock()}
                     if spent
-                    else {"state": RolloutState.QUEUED, "worker": "", "deadline": None}
+                    else {"state": RolloutState.QUEUED, "worker": "", "deadline": None, "failures": failures}
                 )
                 connection.execute(sa.update(rollouts).where(rollouts.c.id == row.id).values(then))
                 kind = "rollout_out_of_attempts" if spent else "lease_expired"
@@ -90,13 +106,15 @@ MINE = sa.and_(rollouts.c.id == sa.bindparam("rollout_id"), rollouts.c.attempt =
 HELD = sa.update(rollouts).where(MINE, rollouts.c.state == sa.literal_column(f"'{RolloutState.LEASED}'"))
 """An update that touches the rollout only while attempt `lease_attempt` of `rollout_id` holds it."""
 _RENEW = Prepared(HELD.values(deadline=sa.bindparam("until")))
-QUEUE_AGAIN = Prepared(
-    HELD.values(state=sa.literal_column(f"'{RolloutState.QUEUED}'"), worker=sa.literal_column("''"), deadline=sa.null())
+_QUEUED = HELD.values(
+    state=sa.literal_column(f"'{RolloutState.QUEUED}'"), worker=sa.literal_column("''"), deadline=sa.null()
 )
+_GIVE_BACK = Prepared(_QUEUED)
+TRY_AGAIN = Prepared(_QUEUED.values(failures=rollouts.c.failures + sa.literal_column("1")))
 
 _LEASES = sa.select(
     rollouts,
-    *(groups.c[name] for name in ("env", "family", "task_seed", "params", "max_turns", "temperature")),
+    *(groups.c[name] for name in ("env", "family", "task_seed", "params", "max_turns", "temperature", "leased_at")),
 ).join(groups, rollouts.c.group_id == groups.c.id)
 
 
@@ -123,6 +141,7 @@ def _lease(row: Any, run_seed: int) -> RolloutLease:
         purpose=Purpose(row.purpose),
         deadline=row.deadline,
         recycled=row.recycled,
+        failures=row.failures,
         partial=row.partial,
     )
 

@@ -6,8 +6,8 @@ from sqlalchemy import Connection
 
 from quartet.data.ledger.part import LedgerPart
 from quartet.data.ledger.policies import served_versions
-from quartet.data.schema import batches, groups, policies, rollouts
-from quartet.types import BatchState, GroupState, Purpose, RolloutState
+from quartet.data.schema import batches, policies
+from quartet.types import BatchState
 
 
 class BatchInWork(Struct, frozen=True, kw_only=True):
@@ -16,16 +16,11 @@ class BatchInWork(Struct, frozen=True, kw_only=True):
     train_step: int
     start_version: int
     claimed_at: float
-    deadline: float
 
 
 class Overview(Struct, frozen=True, kw_only=True):
     """One moment of the run. Times are Unix seconds, None for what is not there."""
 
-    next_lease_end: float | None
-    """When the first of the running rollouts loses its lease, unless it makes progress."""
-    oldest_open_group_at: float | None
-    """When the oldest unfinished training group was admitted."""
     batch: BatchInWork | None
     last_commit_at: float | None
     newest_version: int
@@ -40,8 +35,6 @@ class CurrentState(LedgerPart):
         with self._database.read() as connection:
             newest = connection.execute(_NEWEST_POLICY).one_or_none()
             return Overview(
-                next_lease_end=connection.execute(_NEXT_LEASE_END).scalar(),
-                oldest_open_group_at=connection.execute(_OLDEST_OPEN_GROUP).scalar(),
                 batch=_batch_in_work(connection),
                 last_commit_at=connection.execute(_LAST_COMMIT).scalar(),
                 newest_version=newest.version if newest else 0,
@@ -50,10 +43,6 @@ class CurrentState(LedgerPart):
             )
 
 
-_NEXT_LEASE_END = sa.select(sa.func.min(rollouts.c.deadline)).where(rollouts.c.state == RolloutState.LEASED)
-_OLDEST_OPEN_GROUP = sa.select(sa.func.min(groups.c.created_at)).where(
-    groups.c.purpose == Purpose.TRAIN, groups.c.state == GroupState.OPEN
-)
 _LAST_COMMIT = (
     sa.select(batches.c.committed_at)
     .where(batches.c.state == BatchState.COMMITTED)
@@ -73,6 +62,4 @@ def _batch_in_work(connection: Connection) -> BatchInWork | None:
     row = connection.execute(claimed).one_or_none()
     if row is None:
         return None
-    return BatchInWork(
-        train_step=row.train_step, start_version=row.start_version, claimed_at=row.created_at, deadline=row.deadline
-    )
+    return BatchInWork(train_step=row.train_step, start_version=row.start_version, claimed_at=row.created_at)

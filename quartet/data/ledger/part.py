@@ -1,6 +1,7 @@
 """What the parts of the ledger share: the database, the blobs, the clock, doorbells, events, a few named values."""
 
 import json
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -23,9 +24,13 @@ _VALUE = sa.select(run_values.c.value).where(run_values.c.key == sa.bindparam("k
 class LedgerPart:
     """Base of the classes that `Ledger` is made of."""
 
-    def __init__(self, run_dir: Path, database: Database, store: TrajectoryStore, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, run_dir: Path, database: Database, store: TrajectoryStore, clock: Callable[[], float] | None
+    ) -> None:
         self.run_dir = run_dir
-        self._database, self._store, self._clock = database, store, clock
+        self._database, self._store = database, store
+        self._clock: Callable[[], float] = clock or time.time  # Unix seconds, for people; it may jump
+        self._now: Callable[[Connection], float] = (lambda _: clock()) if clock else database.now
         look_seconds = LOOK_SECONDS if database.on_one_machine else LOOK_SECONDS_ELSEWHERE
         self.doorbells = Doorbells(run_dir / "bells", look_seconds)
 
@@ -41,6 +46,11 @@ class LedgerPart:
     def store(self) -> TrajectoryStore:
         """Trajectories by the blobs that rows name."""
         return self._store
+
+    def now(self) -> float:
+        """Seconds of the clock that leases and deadlines are measured by (`Database.now`)."""
+        with self._database.read() as connection:
+            return self._now(connection)
 
     def event(self, kind: str, **fields: Any) -> None:
         """Record something worth telling a person; `fields` must be JSON."""

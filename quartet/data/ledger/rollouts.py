@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from quartet.data.database.prepared import Prepared, inserted
-from quartet.data.ledger.leases import HELD, MINE, QUEUE_AGAIN, Leases, attempt_of, lease_lost
+from quartet.data.ledger.leases import HELD, MINE, TRY_AGAIN, Leases, attempt_of, lease_lost
 from quartet.data.rows import AppendOutcome
 from quartet.data.schema import TrajectoryKind, rollouts, trajectories
 from quartet.data.trajectory_store import PackedTrajectory
@@ -45,8 +45,8 @@ class Rollouts(Leases):
     def _end(self, connection: Connection, lease: RolloutLease, status: Status, max_attempts: int) -> TrajectoryKind:
         """Finish the rollout or queue its next attempt, if the lease still holds it; what its record is by that."""
         held = attempt_of(lease)
-        if status.retried and lease.attempt - lease.recycled < max_attempts:
-            if QUEUE_AGAIN(connection, **held).rowcount:
+        if status.retried and lease.failures + 1 < max_attempts:
+            if TRY_AGAIN(connection, **held).rowcount:
                 return TrajectoryKind.RETRIED
         elif _FINISH(connection, **held, new_status=status.value, now=self._clock()).rowcount:
             return TrajectoryKind.FINAL
