@@ -31,9 +31,10 @@ _POLICIES = (
 _GROUPS = (
     "INSERT INTO groups (id, purpose, tag, env, family, task_seed, params, num_rollouts, enough, max_turns,"
     " temperature, state, reason, min_countable, countable, successes, mixed, judged_at_step, oldest_version,"
-    " newest_version, batch_id, created_at, closed_at) {series} SELECT i, 'train', '', 'e', 'family-' || (i % 24),"
+    " newest_version, versions, batch_id, created_at, closed_at) {series} SELECT i, 'train', '', 'e',"
+    " 'family-' || (i % 24),"
     " i % 200, '{{}}', 8, 8, 16, 1.0, 'trained', '', 2, 8, 4, true, i / 64, (i - 1) / 64, (i - 1) / 64,"
-    " (i - 1) / 64 + 1, i, i FROM s"
+    " '[' || ((i - 1) / 64) || ']', (i - 1) / 64 + 1, i, i FROM s"
 )
 _ROLLOUTS = (
     'INSERT INTO rollouts (id, group_id, "index", purpose, state, status, attempt, recycled, partial, worker,'
@@ -43,10 +44,11 @@ _ROLLOUTS = (
 _BLOBS = "INSERT INTO blobs (id, digest, data) {series} SELECT i, {digest}, {data} FROM s"
 _TRAJECTORIES = (
     "INSERT INTO trajectories (id, rollout_id, group_id, attempt, kind, purpose, family, status, counted, excluded,"
-    " success, reward, turns, prompt_tokens, response_tokens, oldest_version, newest_version, wall_seconds, blob,"
-    " blob_bytes, screenshots_bytes, created_at) SELECT id, id, (id - 1) / 8 + 1, 1, 'final', 'train',"
+    " success, reward, turns, prompt_tokens, response_tokens, oldest_version, newest_version, versions, wall_seconds,"
+    " blob, blob_bytes, screenshots_bytes, created_at) SELECT id, id, (id - 1) / 8 + 1, 1, 'final', 'train',"
     " 'family-' || (((id - 1) / 8 + 1) % 24), 'completed', true, '', id % 2 = 0, id % 2, 3 + id % 9, 900, 90,"
-    " (id - 1) / 512, (id - 1) / 512, 1.0, {hex}, 4096, 0, id FROM blobs WHERE id BETWEEN {low} AND {high}"
+    " (id - 1) / 512, (id - 1) / 512, '[' || ((id - 1) / 512) || ']', 1.0, {hex}, 4096, 0, id"
+    " FROM blobs WHERE id BETWEEN {low} AND {high}"
 )
 _USES = (
     "INSERT INTO uses (id, trajectory_id, batch_id, role, voided)"
