@@ -21,7 +21,7 @@ class Setting(Struct, frozen=True, kw_only=True):
 
 
 SETTINGS = {
-    "few": Setting(train_steps_per_checkpoint=7, keep_policies=1, engines=2),
+    "few": Setting(train_steps_per_checkpoint=3, keep_policies=1, engines=2),
     "dense": Setting(),
     "sparse": Setting(train_steps_per_checkpoint=2),
 }
