@@ -48,15 +48,17 @@ def prepare(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = False)
 
 
 def _write_config(path: Path, recipe: Recipe) -> None:
-    """Whole or not at all: what a resume compares itself with must not be half a file. It survives power loss, and so
-    does the name of the run's folder."""
+    """Whole or not at all: what a resume compares itself with must not be half a file. With full durability it survives
+    power loss, and so does the name of the run's folder."""
+    durable = recipe.ledger.durability == "full"
     with whole_file(path) as fresh:
         fresh.write_text(to_toml(recipe))
-        sync(fresh)
+        if durable:
+            sync(fresh)
         crash_point("config.before")
     crash_point("config.after")
-    sync(path.parent)
-    sync(path.parent.parent)
+    for folder in (path.parent, path.parent.parent) if durable else ():
+        sync(folder)
 
 
 def _refuse_foreign_folder(folder: Path) -> None:

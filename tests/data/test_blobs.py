@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -48,6 +49,23 @@ def test_round_trip(store, data):
     assert store.get(digest) == data
     assert put(store, data) == digest
     assert list(store.files.digests()) == []
+
+
+def test_with_full_durability_the_folders_around_a_file_are_synced(tmp_path, monkeypatch):
+    """The first file of a folder makes the folder: its name must survive power loss too."""
+    synced, fsync = [], os.fsync
+
+    def recording(descriptor: int) -> None:
+        fsync(descriptor)
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+    monkeypatch.setattr(os, "fsync", recording)
+    files = LocalBlobFiles(tmp_path / "blobs", fsync=True)
+    for last in "12":
+        files.put(f"ab{last}", LARGE)
+    folder = tmp_path / "blobs" / "ab"
+    assert synced[1:4] == [folder, tmp_path / "blobs", tmp_path]
+    assert synced[5:] == [folder]
 
 
 def test_a_large_one_is_a_file(store, files):

@@ -41,6 +41,20 @@ def test_a_fresh_start_deletes_what_the_run_wrote_and_nothing_else(tmp_path):
     assert (run / "thesis" / "file").exists() and (elsewhere / "file").exists()
 
 
+@pytest.mark.parametrize("durability", ["process", "full"])
+def test_with_full_durability_the_recipe_and_its_folders_are_synced(tmp_path, durability, monkeypatch):
+    synced, fsync = [], os.fsync
+
+    def recording(descriptor: int) -> None:
+        fsync(descriptor)
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+    monkeypatch.setattr(os, "fsync", recording)
+    run, ledger = tmp_path / "run", RECIPE.ledger.model_copy(update={"durability": durability})
+    prepare(RECIPE.model_copy(update={"ledger": ledger}), run, resume=False)
+    assert synced == ([run / "config.toml.writing", run, tmp_path] if durability == "full" else [])
+
+
 @pytest.mark.parametrize("fresh", [False, True])
 @pytest.mark.parametrize("name", ["thesis.tex", "config.toml", "logs", "policies"])
 def test_a_folder_that_is_no_run_is_left_alone(tmp_path, fresh, name):
