@@ -26,6 +26,14 @@ class EnvError(QuartetError):
     """An environment failed: infrastructure, never the policy's doing."""
 
 
+class EnvFaultError(EnvError):
+    """The environment's code raised an exception, or answered with something that is no answer."""
+
+    def __init__(self, what: str, traceback: str = "") -> None:
+        super().__init__(what)
+        self.traceback = traceback
+
+
 class EngineError(QuartetError):
     """An engine failed or answered nonsense: infrastructure, never the policy's doing."""
 
@@ -76,6 +84,10 @@ class SetupError(QuartetError):
     """The machine lacks something: a browser, a free port, disk space. Trying again at once does not help."""
 
     exit_code = 4
+
+
+class RepeatedErrorError(QuartetError):
+    """The newest rollouts all failed with the same error."""
 
 
 class StarvedError(QuartetError):

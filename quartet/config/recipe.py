@@ -164,6 +164,7 @@ RESUMABLE_KNOBS = (
     "env.step_timeout_seconds",
     "rollout.lease_seconds",
     "rollout.episode_timeout_seconds",
+    "rollout.max_identical_errors",
     "evaluation.train_steps_per_evaluation",
     "evaluation.episodes_per_family_during",
     "evaluation.control",

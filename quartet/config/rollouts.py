@@ -57,6 +57,9 @@ class Rollout(Section):
     max_attempts: Positive = 3
     """Attempts that may fail by an infrastructure error or an expired lease, the first one included. An attempt that is
     given back (its worker stops) or recalled does not count."""
+    max_identical_errors: Positive = 20
+    """When this many rollouts in a row have failed with the same error of the environment or the agent loop, the run
+    stops with it. Texts that differ only in numbers are the same error."""
 
     @model_validator(mode="before")
     @classmethod

@@ -65,6 +65,8 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "ALTER TABLE rollouts ADD COLUMN failures INTEGER NOT NULL DEFAULT 0",
         "UPDATE rollouts SET failures = attempt - recycled WHERE state = 'queued'",
         "UPDATE rollouts SET failures = attempt - recycled - 1 WHERE state = 'leased'",
+        "ALTER TABLE trajectories ADD COLUMN valid_actions INTEGER",
+        "ALTER TABLE trajectories ADD COLUMN error TEXT NOT NULL DEFAULT ''",
     ),
 }
 """SQL that turns a ledger of this version into the next one."""

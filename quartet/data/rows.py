@@ -95,6 +95,18 @@ class FamilyStats(Struct, frozen=True, kw_only=True):
         return self.truncated / self.rollouts if self.rollouts else 0.0
 
 
+class RepeatedError(Struct, frozen=True, kw_only=True):
+    """An error that the newest rollouts failed with, one after the other."""
+
+    count: int
+    error: str
+    status: str
+    rollout_id: int
+    """The newest of them."""
+    blob: str
+    """Its record, which holds the traceback."""
+
+
 class QueueSizes(Struct, frozen=True, kw_only=True):
     """What waits where, right now."""
 

@@ -164,6 +164,8 @@ trajectories = Table(
     Column("success", Boolean, nullable=False),
     Column("reward", Float, nullable=False),
     Column("turns", Integer, nullable=False),
+    Column("valid_actions", Integer),  # turns whose action was understood and done; None before schema 5
+    Column("error", Text, nullable=False, default=""),  # why it did not come to its end, in one line
     Column("prompt_tokens", Integer, nullable=False),
     Column("response_tokens", Integer, nullable=False),
     Column("oldest_version", Integer),

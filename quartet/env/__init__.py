@@ -25,6 +25,8 @@ class Adapter(NamedTuple):
     """Turns that the hardest task of a family needs, and a few to spare; None where nobody said."""
     observation_format: int = 1
     """Raised by who changes the texts of goals and pages: what was recorded before then reads differently."""
+    grammar: str = ""
+    """What an action looks like, for people who read why none was valid."""
     first_knobs: Mapping[str, Mapping[str, object]] = MappingProxyType({})
     """What a first recipe sets besides its defaults, by section: `quartet init` writes it."""
 
@@ -53,12 +55,18 @@ def turn_limit(env: config.Env, family: str, upper_bound: int) -> int:
     return min(upper_bound, _adapter(env.name).max_turns(env.suite, family) or upper_bound)
 
 
+def action_grammar(env: config.Env) -> str:
+    """What an action of the environment looks like; empty where its adapter does not say."""
+    return _adapter(env.name).grammar
+
+
 def observation_format(env: config.Env) -> int:
     """Which form of goals and pages the environment writes now."""
     return _adapter(env.name).observation_format
 
 
 def _miniwob() -> Adapter:
+    from quartet.env.action import GRAMMAR
     from quartet.env.miniwob.env import MiniWobPool
     from quartet.env.miniwob.suite import families, max_turns, undemonstrated
 
@@ -67,27 +75,28 @@ def _miniwob() -> Adapter:
         "rollout": {"max_turns": 16, "max_tokens": 40},
         "control": {"horizon": ["suite"]},
     }
-    return Adapter(MiniWobPool, families, undemonstrated, max_turns, first_knobs=knobs)
+    return Adapter(MiniWobPool, families, undemonstrated, max_turns, grammar=GRAMMAR, first_knobs=knobs)
 
 
 def _bandit() -> Adapter:
     from quartet.env.bandit import BanditPool, families
 
     knobs = {"env": {"families": ["fixed"], "screenshots": False}, "rollout": {"max_turns": 1, "max_tokens": 8}}
-    return Adapter(BanditPool, families, first_knobs=knobs)
+    return Adapter(BanditPool, families, grammar="`click LABEL [1]` or `done`", first_knobs=knobs)
 
 
 def _locks() -> Adapter:
     from quartet.env.locks import LocksPool, families
 
     knobs = {"env": {"suite": "locks", "screenshots": False}, "rollout": {"max_turns": 8, "max_tokens": 8}}
-    return Adapter(LocksPool, families, first_knobs=knobs)
+    return Adapter(LocksPool, families, grammar="`click LABEL [1]`", first_knobs=knobs)
 
 
 def _desk() -> Adapter:
     from quartet.env.desk import DeskPool, families
 
-    return Adapter(DeskPool, families, first_knobs={"env": {"screenshots": False}, "rollout": {"max_turns": 8}})
+    knobs = {"env": {"screenshots": False}, "rollout": {"max_turns": 8}}
+    return Adapter(DeskPool, families, grammar="`click LABEL [1]` or `done`", first_knobs=knobs)
 
 
 ENVS: dict[str, Callable[[], Adapter]] = {"miniwob": _miniwob, "bandit": _bandit, "locks": _locks, "desk": _desk}

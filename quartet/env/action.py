@@ -78,6 +78,10 @@ class Done(Struct, frozen=True, tag=True):
     """The policy considers the task finished."""
 
 
+GRAMMAR = """one of `click LABEL [23]`, `type LABEL [5] "text"`, `key Enter`, `select LABEL [9] "Spain"`, `scroll up`, \
+`scroll down`, `drag LABEL [3] to LABEL [7]`, `done`"""
+"""What a policy may do, for people."""
+
 Action = Click | Type | Key | Select | Scroll | Drag | Done
 
 MAX_LABEL_CHARACTERS = 1_000

@@ -25,7 +25,7 @@ from msgspec import Struct
 from quartet.access.token import bearer
 from quartet.env.base import Env
 from quartet.env.protocol import ErrorData, Message, ObservationData, ResetData, StateData, StepData, encode
-from quartet.errors import EnvError
+from quartet.errors import EnvError, EnvFaultError
 from quartet.observe.trace import current_trace
 from quartet.types import Observation, StepResult, Task
 
@@ -203,6 +203,8 @@ def _read(reply: WSMessage, answer_type: type[T]) -> T:
         message = msgspec.json.decode(reply.data, type=Message)
         if message.type == "error":
             error = msgspec.json.decode(message.data, type=ErrorData)
+            if error.traceback:
+                raise EnvFaultError(error.message, error.traceback)
             raise EnvError(f"the environment host answered {error.code}: {error.message}")
         return msgspec.json.decode(message.data, type=answer_type)
     except msgspec.DecodeError as error:

@@ -18,6 +18,7 @@ from quartet.config import Recipe
 from quartet.data.ledger import Ledger
 from quartet.env import make_pool
 from quartet.env.base import EnvPool
+from quartet.env.guarded import GuardedPool
 from quartet.env.protocol import ErrorCode, ErrorData, encode
 from quartet.env.session import HostedSession
 from quartet.observe.lanes import Lanes
@@ -44,7 +45,7 @@ class EnvHost:
         idle_timeout_seconds: float = 600.0,
         recorder: Recorder | None = None,
     ) -> None:
-        self._pool, self._name, self._capacity = pool, name, capacity
+        self._pool, self._name, self._capacity = GuardedPool(pool), name, capacity
         self._step_timeout_seconds = step_timeout_seconds
         self._idle_timeout_seconds = idle_timeout_seconds
         self._recorder, self._lanes = recorder, Lanes("session")

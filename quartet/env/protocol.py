@@ -92,9 +92,11 @@ class StateData(Struct, kw_only=True):
     step_count: int
 
 
-class ErrorData(Struct, kw_only=True):
+class ErrorData(Struct, kw_only=True, omit_defaults=True):
     message: str
     code: ErrorCode
+    traceback: str = ""
+    """Of the exception that the environment's code raised; absent otherwise."""
 
 
 def encode(kind: str, data: Struct | None = None) -> str:

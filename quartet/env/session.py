@@ -9,7 +9,7 @@ import msgspec
 
 from quartet.env.base import Env, EnvPool
 from quartet.env.protocol import ErrorCode, ErrorData, Message, ObservationData, ResetData, StateData, StepData, encode
-from quartet.errors import ConfigError, EnvError, QuartetError
+from quartet.errors import ConfigError, EnvError, EnvFaultError, QuartetError
 from quartet.observe.record import Recorder
 from quartet.types import Observation, Task
 
@@ -19,9 +19,9 @@ T = TypeVar("T")
 class RefusedError(Exception):
     """A request that is answered with an error; the session goes on."""
 
-    def __init__(self, code: ErrorCode, message: str) -> None:
+    def __init__(self, code: ErrorCode, message: str, traceback: str = "") -> None:
         super().__init__(message)
-        self.data = ErrorData(message=message, code=code)
+        self.data = ErrorData(message=message, code=code, traceback=traceback)
 
 
 class HostedSession:
@@ -107,8 +107,9 @@ class HostedSession:
         except (QuartetError, TimeoutError) as error:
             await self.close()
             self._busy = False
-            what = str(error) or f"no answer within {self._timeout_seconds:g} s"
-            raise RefusedError(ErrorCode.EXECUTION_ERROR, what) from error
+            what = str(error) or f"no answer within {self._timeout_seconds:g} s (env.step_timeout_seconds)"
+            trace = error.traceback if isinstance(error, EnvFaultError) else ""
+            raise RefusedError(ErrorCode.EXECUTION_ERROR, what, trace) from error
         self._busy = False
         return result
 

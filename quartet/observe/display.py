@@ -1,4 +1,4 @@
-"""Shows a run while it goes on: a live panel in a terminal, a plain line every few seconds elsewhere."""
+"""Shows a run while it goes on: a live panel in a terminal; elsewhere a line every few seconds, and one per alarm."""
 
 import time
 from types import TracebackType
@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.live import Live
 
 from quartet.observe.alarms import Alarm, read_alarms
+from quartet.observe.alarms.announced import Announced
 from quartet.observe.panel import panel, plain_line
 from quartet.observe.status import RunStatus, StatusReader
 
@@ -22,6 +23,7 @@ class LiveDisplay:
         self._console = Console(stderr=True)
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._next = 0.0
+        self._announced = Announced()
 
     def __enter__(self) -> "LiveDisplay":
         if self._panel:
@@ -40,10 +42,12 @@ class LiveDisplay:
             return
         self._next = now + (PANEL_SECONDS if self._panel else LINE_SECONDS)
         status = self._reader.read()
+        alarms = self._alarms(status)
         if self._panel:
-            self._live.update(panel(status, self._alarms(status)), refresh=True)
-        else:
-            self._console.print(plain_line(status), soft_wrap=True, highlight=False)
+            self._live.update(panel(status, alarms), refresh=True)
+            return
+        for line in (*self._announced.lines(alarms), plain_line(status)):
+            self._console.print(line, soft_wrap=True, highlight=False, markup=False)
 
     def note(self, text: str) -> None:
         """A line that stays, above the panel."""

@@ -11,6 +11,11 @@ def count(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
+def times(value: int) -> str:
+    """1 -> once, 2 -> twice, 3 -> 3 times"""
+    return {1: "once", 2: "twice"}.get(value, f"{value:,} times")
+
+
 def percent(value: float | None) -> str:
     """0.856 -> 86 %"""
     return UNKNOWN if value is None else f"{100 * value:.0f} %"

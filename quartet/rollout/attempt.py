@@ -7,7 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from quartet.data.ledger import Ledger
-from quartet.errors import EngineError
+from quartet.errors import EngineError, EnvFaultError, QuartetError
+from quartet.fault import fault_of
 from quartet.rollout.client import ModelClient
 from quartet.rollout.watch import Watch
 from quartet.types import Purpose, RolloutLease, Status, Trajectory
@@ -27,6 +28,7 @@ class Attempt:
     def unfinished(self, status: Status, error: Exception) -> Trajectory:
         """The record of an attempt that did not come to its end; it keeps what was sampled, and has no reward."""
         recalled = status is Status.CANCELLED
+        error_text, trace = ("", "") if recalled else _described(error)
         return Trajectory(
             task=self.lease.task,
             status=status,
@@ -34,9 +36,20 @@ class Attempt:
             turns=[],
             rewards={},
             success=False,
-            error="" if recalled else f"{type(error).__name__}: {error}",
+            error=error_text,
+            traceback=trace,
             wall_seconds=time.monotonic() - self.started,
         )
+
+
+def _described(error: Exception) -> tuple[str, str]:
+    """One line, and the traceback where somebody's code raised it."""
+    if isinstance(error, EnvFaultError):
+        return error.what, error.traceback
+    if isinstance(error, QuartetError):
+        return f"{type(error).__name__}: {error}", ""
+    fault = fault_of(error)
+    return fault.summary, fault.traceback
 
 
 async def recall_unwanted(attempts: Iterable[Attempt], ledger: Ledger, *, rests: bool) -> None:

@@ -7,9 +7,7 @@ Every failure becomes a status, and the ledger decides about the retry. What a w
 import asyncio
 import os
 import time
-import traceback
 from collections.abc import Collection
-from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -65,8 +63,8 @@ class RolloutRunner:
     async def carry_out(self, attempt: Attempt, session: Env) -> AppendOutcome | None:
         """From reset to the ledger; gives the session back.
 
-        Returns None when the lease was lost on the way. Environment and engine failures become statuses. Any other
-        exception is a bug in our loop: it is recorded as `error_agent` and raised.
+        Returns None when the lease was lost on the way. Environment and engine failures become statuses, and so does
+        any other exception of the agent loop (`error_agent`).
         """
         lease = attempt.lease
         fields = {"family": lease.task.family, "purpose": lease.purpose, "group": lease.group_id}
@@ -108,13 +106,9 @@ class RolloutRunner:
             return attempt.unfinished(Status.ERROR_ENGINE, error)
         except QuartetError:
             raise
-        except Exception as error:
-            # The one broad except of the rollout service. A bug in our own loop must leave a trace in the ledger, or
-            # its rollout would be tried again for ever; it is raised again, so that nobody overlooks it.
-            self._ledger.event("error_agent", rollout_id=lease.rollout_id, traceback=traceback.format_exc())
-            with suppress(LeaseLostError):
-                self._appender.append(attempt, attempt.unfinished(Status.ERROR_AGENT, error))
-            raise
+        except Exception as error:  # noqa: BLE001  (the agent loop may be anybody's code)
+            # Its traceback is in the record, and the run stops when the error repeats: `rollout.max_identical_errors`.
+            return attempt.unfinished(Status.ERROR_AGENT, error)
 
     def _watch(self, lease: RolloutLease, lane: str) -> Watch:
         """Renews the lease at progress, but not more often than useful."""

@@ -7,6 +7,7 @@ back with what it has.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -73,11 +74,12 @@ class RolloutWorker:
             for task in tasks:
                 task.cancel()
 
-    async def run_queued(self) -> int:
+    async def run_queued(self, after_each: Callable[[], None] = lambda: None) -> int:
         """Run what is queued, one rollout after the other, and return how many: the synchronous runtime's worker."""
         finished = 0
         while (lease := self._claim()) is not None:
             await self.run_rollout(lease, await self._pool.acquire())
+            after_each()
             finished += 1
         return finished
 

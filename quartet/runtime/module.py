@@ -17,6 +17,7 @@ from quartet.config import Recipe
 from quartet.data.database.patience import PATIENCE
 from quartet.data.disk import disk_error
 from quartet.errors import QuartetError
+from quartet.fault import fault_of
 from quartet.observe.log import log_to_file
 from quartet.recipe_file import load_recipe
 from quartet.runtime.die_with import die_with
@@ -31,17 +32,23 @@ ENTRIES = {
 }
 """Each entry is `async def run(recipe, run_dir, stop: asyncio.Event) -> None`. One that runs several times is told its
 `module` as well: `engine-2`."""
+FAULT = 70
+"""Exit code of a module whose code raised something else than a `QuartetError`."""
 
 
 def run_module(module: str, run_dir: Path) -> int:
-    """Run one module until it is told to stop. Returns the exit code; an error is logged with its advice."""
+    """Run one module until it is told to stop. Returns the exit code; an error is logged with its advice, a fault with
+    its traceback."""
     log_to_file(run_dir, module)
     try:
         asyncio.run(_run(module, load_recipe(run_dir / "config.toml"), run_dir))
-    except (QuartetError, OSError, BaseExceptionGroup) as error:
-        if (known := explained(error)) is None:
-            raise
-        return _report(module, known)
+    except Exception as error:
+        if known := explained(error):
+            return _report(module, known)
+        fault = fault_of(error)
+        logging.getLogger(module).exception("%s", fault.summary)
+        print(f"{fault.traceback}{fault.summary}", file=sys.stderr)  # noqa: T201  (the supervisor reads both)
+        return FAULT
     return 0
 
 

@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+TRACEBACK = "Traceback (most recent call last):"
+
 
 class ModuleProcess:
     """Starts, watches and ends one module of a run."""
@@ -88,11 +90,20 @@ class ModuleProcess:
             self._kill_group()
 
     def last_words(self) -> str:
-        """The last line the process printed, with the advice below it, for the person who asks why it died."""
-        path = self._run_dir / "logs" / f"{self.module}.stderr"
-        lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
+        """Return the last line the process printed, with the advice below it."""
+        lines = self._stderr().strip().splitlines()
         is_advice = bool(lines) and lines[-1].lstrip().startswith("->")
         return "\n".join(lines[-2 if is_advice else -1 :])
+
+    def last_traceback(self) -> str:
+        """Return the last traceback the process printed, and what follows it; empty when it printed none."""
+        said = self._stderr()
+        begin = said.rfind(TRACEBACK)
+        return said[begin:].strip() if begin >= 0 else ""
+
+    def _stderr(self) -> str:
+        path = self._run_dir / "logs" / f"{self.module}.stderr"
+        return path.read_text(errors="replace") if path.exists() else ""
 
     def _kill_group(self) -> None:
         if self._process is None:

@@ -5,6 +5,7 @@ server that is away for a while is outlasted in every phase, and between them.
 """
 
 import logging
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +21,7 @@ from quartet.data.results import described, uncounted_warning
 from quartet.env import suite_families
 from quartet.observe.display import LiveDisplay
 from quartet.observe.status import StatusReader
+from quartet.runtime.repeated_error import raise_if_repeated
 from quartet.runtime.run_dir import RunLock
 from quartet.runtime.supervisor import SINK, Supervisor
 
@@ -43,6 +45,7 @@ class Session:
             stack.callback(forget_token, self.run_dir)
             self.ledger = open_or_create(self.recipe, self.run_dir)
             stack.callback(self.ledger.close)
+            self.ledger.forget_errors()
             self.ledger.expect_engines(self.recipe.engine_modules)
             self._supervisor = stack.enter_context(Supervisor(self.recipe, self.run_dir, self.ledger))
             self.outlast = self._supervisor.outlast
@@ -58,12 +61,24 @@ class Session:
     ) -> None:
         self._leave.__exit__(kind, error, trace)
 
+    def _run_until(self, condition: Callable[[], str | None]) -> str:
+        """Watch over modules and rollouts until `condition` returns a reason.
+
+        Raises as `Supervisor.run_until` does, and `RepeatedErrorError`.
+        """
+
+        def met() -> str | None:
+            raise_if_repeated(self.recipe, self.ledger)
+            return condition()
+
+        return self._supervisor.run_until(met, self.display.tick)
+
     def train(self) -> None:
         """Train until the data manager says why to stop; nothing to do when it said so before."""
         if self.outlast(self.ledger.stop_reason):
             return
         self._enter_phase(TRAINING, *serving(self.recipe), "trainer")
-        reason = self._supervisor.run_until(lambda: self.ledger.stop_reason(), self.display.tick)
+        reason = self._run_until(self.ledger.stop_reason)
         self.outlast(lambda: self.ledger.enter_phase(STOPPING))
         self._supervisor.stop("trainer")
         self.outlast(self.ledger.cancel_unfinished)
@@ -72,12 +87,9 @@ class Session:
     def evaluate(self, when: str) -> None:
         """Held-out episodes of every family, greedy and at the training temperature; done only once per `when`."""
         self._enter_phase(f"{EVALUATING}{when}", *serving(self.recipe))
-        self._supervisor.run_until(lambda: "settled" if self.ledger.latest_is_settled() else None, self.display.tick)
+        self._run_until(lambda: "settled" if self.ledger.latest_is_settled() else None)
         tags = self.outlast(lambda: admit_missing_evaluations(self.recipe, self.ledger, when))
-        self._supervisor.run_until(
-            lambda: None if any(self.ledger.evaluation_open(tag) for tag in tags) else "done",
-            self.display.tick,
-        )
+        self._run_until(lambda: None if any(self.ledger.evaluation_open(tag) for tag in tags) else "done")
         for tag in tags:
             results = self.outlast(lambda tag=tag: self.ledger.evaluation_results(tag))
             self.display.note(f"success {tag}: {described(results)}")
@@ -99,9 +111,7 @@ class Session:
         if not self.outlast(lambda: self._supervisor.are_up(*modules)):
             self.outlast(lambda: self.ledger.enter_phase(STARTING))
             self._supervisor.start(*modules, *(f"{SINK}{name}" for name in self.recipe.observe.sinks))
-            self._supervisor.run_until(
-                lambda: "up" if self._supervisor.are_up(*modules) else self.ledger.stop_reason(), self.display.tick
-            )
+            self._run_until(lambda: "up" if self._supervisor.are_up(*modules) else self.ledger.stop_reason())
         self.outlast(lambda: self.ledger.enter_phase(phase))
 
 

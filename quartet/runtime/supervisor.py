@@ -23,8 +23,11 @@ from quartet.errors import (
     SetupError,
     UntrainableError,
 )
+from quartet.fault import same_error
+from quartet.observe.show import times
 from quartet.observe.status import GIVEN_UP
 from quartet.runtime.heartbeats import Heartbeats
+from quartet.runtime.module import FAULT
 from quartet.runtime.process import ModuleProcess
 
 log = logging.getLogger(__name__)
@@ -37,6 +40,8 @@ SINK = "sink-"
 SINK_STOP_SECONDS = 1.5
 """Sinks stop last, and get at least this long to show what the others did last."""
 TICK_SECONDS = 0.2
+MOST_IDENTICAL_FAULTS = 3
+"""A module that ended so often in a row with the same exception is not started again."""
 _FINAL = {error.exit_code: error for error in (ConfigError, SetupError, UntrainableError)}
 """What a module says by its exit code that another start would only say again."""
 
@@ -54,6 +59,7 @@ class Supervisor:
         self._processes: dict[str, ModuleProcess] = {}
         self._untold: dict[str, int] = {}  # exit codes of modules that died, until the ledger has them
         self._given_up: set[str] = set()
+        self._faults: dict[str, list[str]] = {}  # by module: the same exception, as often as it came in a row
         self._interrupted = False
         self._old_handlers: dict[int, signal.Handlers | Callable[[int, FrameType | None], object] | int | None] = {}
 
@@ -150,7 +156,7 @@ class Supervisor:
             return
         if process.exhausted:
             raise ModuleDiedError(
-                f"module {process.module!r} died {process.restarts} times; last words: {process.last_words()}",
+                f"module {process.module!r} died {times(process.restarts)}; last words: {process.last_words()}",
                 f"see {self._run_dir / 'logs' / (process.module + '.stderr')}, then go on with --resume",
             )
         if process.restart_if_due():
@@ -169,6 +175,18 @@ class Supervisor:
             self._give_up(process, words)
         elif error := _FINAL.get(code):
             raise error(f"module {process.module!r} cannot run: {words}", "then go on with --resume")
+        self._raise_if_repeated(process, words if code == FAULT else "")
+
+    def _raise_if_repeated(self, process: ModuleProcess, fault: str) -> None:
+        """Raise `ModuleDiedError` for the last of `MOST_IDENTICAL_FAULTS`; `fault` is empty for any other death."""
+        former = self._faults.get(process.module, [])
+        same = [*former, fault] if former and same_error(former[0], fault) else [fault]
+        self._faults[process.module] = same if fault else []
+        if fault and len(same) >= MOST_IDENTICAL_FAULTS:
+            raise ModuleDiedError(
+                f"module {process.module!r} died {times(len(same))} of the same exception\n{process.last_traceback()}",
+                f"mend it and go on with --resume; see {self._run_dir / 'logs' / (process.module + '.stderr')}",
+            )
 
     def _give_up(self, process: ModuleProcess, words: str) -> None:
         del self._processes[process.module]

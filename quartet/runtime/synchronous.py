@@ -17,6 +17,7 @@ from quartet.data.ledger import Ledger
 from quartet.data.manager import DataManager
 from quartet.data.phase import ENDED, EVALUATING, STARTING, TRAINING
 from quartet.env import make_pool
+from quartet.env.guarded import GuardedPool
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
 from quartet.observe.summary import after_tag
@@ -24,6 +25,7 @@ from quartet.policy.tokenizer_files import load_tokenizer
 from quartet.rollout.engine.torch_engine import open_torch
 from quartet.rollout.renderer import Renderer
 from quartet.rollout.worker import RolloutWorker
+from quartet.runtime.repeated_error import raise_if_repeated
 from quartet.runtime.run_dir import RunLock
 from quartet.runtime.session import admit_missing_evaluations, open_or_create
 from quartet.train.trainer import Trainer
@@ -39,6 +41,7 @@ def train_synchronously(recipe: Recipe, run_dir: Path) -> None:
 async def _run(recipe: Recipe, run_dir: Path) -> None:
     with closing(open_or_create(recipe, run_dir)) as ledger:
         settle(recipe, ledger)
+        ledger.forget_errors()
         ledger.enter_phase(STARTING)
         house = _House(recipe, run_dir, ledger)
         try:
@@ -62,7 +65,7 @@ class _House:
         policy = ledger.latest_policy()  # the newest that is whole: the trainer has gone back to it
         tokenizer = load_tokenizer(Path(policy.path), trust_remote_code=recipe.model.trust_remote_code)
         self._engine = open_torch(recipe, policy)
-        self._pool = make_pool(recipe.env)
+        self._pool = GuardedPool(make_pool(recipe.env))
         self._manager = DataManager(recipe, ledger, *self._observed("manager"))
         self._worker = RolloutWorker(
             recipe,
@@ -81,7 +84,7 @@ class _House:
         """Held-out episodes, one after the other."""
         self._ledger.enter_phase(f"{EVALUATING}{when}")
         admit_missing_evaluations(self._recipe, self._ledger, when)
-        while await self._worker.run_queued():
+        while await self._run_queued():
             self._manager.tick()
 
     async def train(self) -> None:
@@ -92,7 +95,7 @@ class _House:
         last_trained = time.monotonic()
         while not self._ledger.stop_reason():
             self._manager.tick()
-            await self._worker.run_queued()
+            await self._run_queued()
             self._manager.tick()
             if self._trainer.train_one():
                 last_trained = time.monotonic()
@@ -103,6 +106,10 @@ class _House:
                 self._ledger.request_stop("starved: no group had contrast for too long")
         self._trainer.finish()
         self._manager.tick()  # the training clock ends with the request to stop
+
+    async def _run_queued(self) -> int:
+        """Run what is queued, and return how many. Raises `RepeatedErrorError`."""
+        return await self._worker.run_queued(after_each=lambda: raise_if_repeated(self._recipe, self._ledger))
 
     async def close(self) -> None:
         with ExitStack() as recorders:

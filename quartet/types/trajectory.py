@@ -65,6 +65,9 @@ class Trajectory(Struct, frozen=True, kw_only=True):
     """Named reward parts; `reward` is their sum."""
     success: bool
     error: str = ""
+    """Why it did not come to its end, in one line."""
+    traceback: str = ""
+    """Of the exception, where code of the environment or of the agent loop raised one."""
     wall_seconds: float = 0.0
     parent: str | None = None
     """Rollout id this one branched from."""
@@ -77,6 +80,11 @@ class Trajectory(Struct, frozen=True, kw_only=True):
     def versions(self) -> list[int]:
         """All policy versions that sampled one of its tokens, ascending."""
         return sorted({version for call in self.calls for version in call.versions})
+
+    @property
+    def num_valid_actions(self) -> int:
+        """Turns whose action was understood and done."""
+        return sum(not turn.error for turn in self.turns)
 
     @property
     def oldest_version(self) -> int | None:

@@ -138,6 +138,8 @@ def test_a_ledger_of_schema_version_3_is_upgraded(ledger, clock):
             ("rollouts", "partial"),
             ("groups", "versions"),
             ("trajectories", "versions"),
+            ("trajectories", "error"),
+            ("trajectories", "valid_actions"),
         ):
             connection.exec_driver_sql(f"ALTER TABLE {table} DROP COLUMN {column}")
     ledger.set_value("schema_version", 3)

@@ -17,11 +17,11 @@ from quartet.env.bandit import BanditEnv, BanditPool
 from quartet.env.base import Env
 from quartet.env.client import RemoteEnvPool
 from quartet.env.host import EnvHost
-from quartet.errors import EnvError, SetupError
+from quartet.errors import EnvError, EnvFaultError, SetupError
 from quartet.observe.record import Recorder
 from quartet.observe.slices import run_extent
 from quartet.observe.spans import read_spans
-from quartet.types import Observation, Task
+from quartet.types import Observation, StepResult, Task
 
 TOKEN = "token-of-a-test"
 PAGE = "button left [1]\nbutton right [2]"
@@ -61,8 +61,8 @@ class CountingPool(BanditPool):
 
 
 @asynccontextmanager
-async def hosting(capacity=2, step_timeout_seconds=5.0, **settings):
-    pool = CountingPool(config.Env(name="bandit", sessions=capacity))
+async def hosting(capacity=2, step_timeout_seconds=5.0, pool=CountingPool, **settings):
+    pool = pool(config.Env(name="bandit", sessions=capacity))
     host = EnvHost(
         pool, name="bandit", capacity=capacity, token=TOKEN, step_timeout_seconds=step_timeout_seconds, **settings
     )
@@ -139,11 +139,84 @@ async def test_an_error_has_its_code_and_does_not_end_the_session(message, code)
         assert (await ask(ws, {"type": "reset", "data": {"family": "fixed"}}))["type"] == "observation"
 
 
+def answers(value):
+    """A method that answers with `value`, or raises it."""
+
+    async def method(self, argument):
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+    return method
+
+
+SEEN = Observation(goal="Pull.", text=PAGE)
+
+
+@pytest.mark.parametrize(
+    ("method", "does", "said"),
+    [
+        ("reset", answers(ValueError("odd")), r"Broken\.reset raised ValueError: odd \(\S*test_host\.py:\d+, in"),
+        ("step", answers(TimeoutError()), r"Broken\.step raised TimeoutError \(\S*test_host\.py"),
+        ("reset", answers(None), "returned None of type NoneType, not Observation"),
+        ("step", answers((SEEN, 1.0, True)), "of type tuple, not StepResult"),
+        ("step", answers(StepResult(observation=SEEN, reward="abc", terminated=True)), r"Expected `float`.*reward"),
+        ("step", answers(StepResult(observation=None, reward=1.0, terminated=True)), r"Expected `object`.*observation"),
+        ("step", answers(StepResult(observation=SEEN, reward=1.0, terminated=True, info={"x": SEEN})), ""),
+        ("step", answers(StepResult(observation=SEEN, reward=1.0, terminated=True, info={"x": object()})), "object"),
+        ("reset", lambda self, task: SEEN, ""),
+        ("step", None, r"Broken\.step raised (Attribute|Type)Error"),
+    ],
+)  # fmt: skip
+async def test_a_fault_of_an_environment_is_told_with_its_place_and_the_session_goes_on(method, does, said):
+    broken = type("Broken", (BanditEnv,), {method: does})
+
+    class BrokenPool(BanditPool):
+        async def acquire(self) -> Env:
+            await super().acquire()
+            return broken(Counter())
+
+    async with hosting(capacity=1, pool=BrokenPool) as (host, _):
+        remote = RemoteEnvPool(lambda: host.url, 1, token=TOKEN)
+        env = await remote.acquire()
+
+        async def play():
+            await env.reset(task())
+            if method == "step":
+                await env.step("click left [1]")
+
+        if not said:
+            await play()
+        for _ in range(2 if said else 0):
+            with pytest.raises(EnvError, match=said) as raised:
+                await play()
+            assert "hung up" not in str(raised.value)
+            if "test_host" in said:
+                assert isinstance(raised.value, EnvFaultError) and "test_host.py" in raised.value.traceback
+        await remote.close()
+
+
+async def test_a_session_that_cannot_be_released_is_logged_and_costs_no_connection(caplog):
+    class Clinging(CountingPool):
+        async def release(self, env: Env, *, healthy: bool) -> None:
+            await super().release(env, healthy=healthy)
+            raise KeyError("window")
+
+    async with hosting(capacity=1, pool=Clinging) as (host, _), connected(host) as ws:
+        for _ in range(2):
+            answer = await ask(ws, {"type": "reset", "data": {"family": "fixed", "params": {"fail_rate": 1.0}}})
+            assert answer["data"]["code"] == "EXECUTION_ERROR"
+    assert "Clinging.release raised KeyError: 'window'" in caplog.text and "Traceback" in caplog.text
+
+
 async def test_a_step_that_takes_too_long_costs_the_session_its_environment_but_not_the_connection():
     async with hosting(step_timeout_seconds=0.1) as (host, pool), connected(host) as ws:
         slow = {"family": "fixed", "params": {"delay_seconds": 60}}
         answer = await ask(ws, {"type": "reset", "data": slow})
-        assert answer["data"] == {"message": "no answer within 0.1 s", "code": "EXECUTION_ERROR"}
+        assert answer["data"] == {
+            "message": "no answer within 0.1 s (env.step_timeout_seconds)",
+            "code": "EXECUTION_ERROR",
+        }
         assert pool.released == [False]
         assert (await ask(ws, {"type": "step", "data": {"action": "done"}}))["data"]["code"] == "SESSION_ERROR"
         await ask(ws, {"type": "reset", "data": {"family": "fixed"}})

@@ -8,8 +8,10 @@ from msgspec import structs
 
 from benchmarks.bandit import bandit_recipe
 from quartet.data.ledger import Ledger
-from quartet.data.rows import Event
+from quartet.data.rows import Event, RepeatedError
 from quartet.observe.alarms import RULES, Facts, read_alarms
+from quartet.observe.alarms.announced import Announced
+from quartet.observe.alarms.facts import Alarm, NoAction
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
 from quartet.observe.run_progress import TRAINING, run_progress
@@ -20,6 +22,8 @@ from tests.data.samples import trajectory
 
 DAMAGED = {"train_step": 3, "error": "zeroed"}
 RECIPE = bandit_recipe(Path("policy"), train={"max_train_steps": 10, "max_seconds": 100.0})
+
+BROKEN = RepeatedError(count=2, error="Env.step raised ValueError: odd", status="error_env", rollout_id=7, blob="none")
 
 
 @pytest.fixture
@@ -50,6 +54,9 @@ def healthy(ledger, tmp_path) -> Facts:
         status=structs.replace(status, modules=[module("trainer"), module("worker")]),
         events=[],
         statuses={"completed": 180, "truncated_turns": 15, "error_env": 5},
+        errors={"error_env": "EnvError: the browser is gone"},
+        repeated=None,
+        no_action=None,
         verdicts={"": 40, "equal_rewards": 60},
         train_steps=[{"gap_k1_nats": 0.68, "entropy_nats": 0.3, **masked(0.02, 0.03, 0.01)}] * 20,
         canary_gap_nats=1e-5,
@@ -76,6 +83,8 @@ def test_a_healthy_run_has_none(healthy):
     [
         ({"statuses": {"completed": 90, "error_env": 10}}, "error_env"),
         ({"statuses": {"completed": 10, "error_agent": 20}}, "error_agent"),
+        ({"repeated": structs.replace(BROKEN, count=3)}, "same_error"),
+        ({"no_action": NoAction(rollouts=100, response="hm", answer="not an action")}, "no_valid_action"),
         ({"statuses": {"completed": 40, "truncated_turns": 60}}, "truncated_turns"),
         ({"verdicts": {"": 4, "equal_rewards": 96}}, "groups_dropped"),
         ({"canary_gap_nats": 0.2}, "gap"),
@@ -109,7 +118,31 @@ def test_the_gap_is_that_of_the_canary_and_its_advice_is_not_what_is_set_already
 
 
 def test_few_rollouts_are_not_judged(healthy):
-    assert rung(structs.replace(healthy, statuses={"error_env": 3}, verdicts={"equal_rewards": 3})) == []
+    facts = structs.replace(healthy, statuses={"error_env": 3}, verdicts={"equal_rewards": 3}, repeated=BROKEN)
+    assert rung(facts) == []
+
+
+def test_the_newest_error_is_in_the_alarm_about_its_status(healthy):
+    facts = structs.replace(healthy, statuses={"completed": 90, "error_env": 10})
+    (alarm,) = [alarm for rule in RULES for alarm in rule(facts)]
+    assert "the newest with: EnvError: the browser is gone" in alarm.what
+
+
+def test_an_alarm_is_announced_once_when_raised_and_once_when_over():
+    disk = Alarm(kind="disk", what="300 MB are free", advice="free some")
+    env, worker = (
+        Alarm(kind="died", about=name, what=f"{name} died", advice="see its log") for name in ("env", "worker")
+    )
+    announced = Announced()
+    assert list(announced.lines([disk])) == ["alarm: 300 MB are free -> free some"]
+    fuller = structs.replace(disk, what="299 MB are free")
+    assert list(announced.lines([fuller, env])) == ["alarm: env died -> see its log"]
+    assert list(announced.lines([fuller, worker])) == ["alarm: worker died -> see its log", "alarm is over: env died"]
+    assert list(announced.lines([structs.replace(fuller, level=2)])) == [
+        "alarm: 299 MB are free -> free some",
+        "alarm is over: worker died",
+    ]
+    assert list(announced.lines([])) == ["alarm is over: 299 MB are free"]
 
 
 def test_few_train_steps_say_little_about_masking(healthy):

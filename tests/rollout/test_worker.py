@@ -1,19 +1,24 @@
 """The rollout worker on a real ledger: every ending becomes the right status, and every wait is explained."""
 
 import asyncio
+import re
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
+import sqlalchemy as sa
 from scripted_engine import ScriptedEngine
 from worker_bench import TOKENIZER, Bench, until
 
 from quartet.data.ledger import AppendOutcome
+from quartet.data.schema import trajectories
 from quartet.errors import EngineError
+from quartet.observe.alarms import read_alarms
+from quartet.observe.alarms.announced import Announced
 from quartet.observe.presence import Presence
 from quartet.observe.records import read_records
 from quartet.observe.slices import run_extent
 from quartet.observe.spans import read_spans
+from quartet.observe.status import StatusReader
 from quartet.rollout.renderer import Renderer
 from quartet.rollout.worker import RolloutWorker
 from quartet.types import Purpose, RolloutPlan, Task
@@ -108,15 +113,38 @@ async def test_engine_failures_are_retried_with_the_same_random_numbers(tmp_path
     assert {request.request_id for request in failed}.isdisjoint(request.request_id for request in retried)
 
 
-async def test_a_bug_is_recorded_and_raised_as_an_alarm(tmp_path):
-    bench = Bench(tmp_path, lambda request, index: ZeroDivisionError("ours"))
-    bench.admit()
-    with pytest.raises(ExceptionGroup) as raised:
-        await asyncio.wait_for(bench.worker.run(asyncio.Event()), 10)
-    assert raised.group_contains(ZeroDivisionError, match="ours")
-    assert bench.ledger.status_counts() == {"error_agent": 1}
-    (event,) = [event for event in bench.ledger.events() if event.kind == "error_agent"]
-    assert "ZeroDivisionError: ours" in event.fields["traceback"]
+async def test_an_exception_of_the_agent_loop_is_in_the_record_and_others_go_on(tmp_path):
+    bench = Bench(tmp_path, lambda request, index: ZeroDivisionError("ours") if index == 0 else "click left [1]")
+    bench.admit(rollouts=2)
+    async with bench.running():
+        await until(lambda: bench.ledger.status_counts() == {"error_agent": 1, "completed": 1})
+    with bench.ledger.read() as connection:
+        row = connection.execute(sa.select(trajectories).where(trajectories.c.status == "error_agent")).one()
+    failed = bench.ledger.store.load(row.blob)
+    assert re.fullmatch(r"ZeroDivisionError: ours \(\S+\.py:\d+, in \w+\)", failed.error)
+    assert failed.traceback.startswith("Traceback") and failed.traceback.rstrip().endswith("ZeroDivisionError: ours")
+    (event,) = [event for event in bench.ledger.events() if event.fields.get("status") == "error_agent"]
+    assert event.fields["error"] == row.error == failed.error
+
+
+async def test_a_policy_without_a_valid_action_is_an_alarm_with_an_example(tmp_path):
+    """Announced at 100 rollouts and at 200, and over with the first action that can be done."""
+    bench = Bench(tmp_path, lambda request, index: "I would rather not" if index < 400 else "click left [1]")
+    announced, said = Announced(), []
+    for _ in range(4):
+        bench.admit(rollouts=60, max_turns=1)
+        await bench.worker.run_queued()
+        status = StatusReader(bench.folder, bench.ledger, bench.recipe).read()
+        alarms = read_alarms(bench.folder, bench.ledger, bench.recipe, status)
+        said.append([line for line in announced.lines(alarms) if "valid action" in line])
+    assert [len(lines) for lines in said] == [0, 1, 0, 1]
+    assert "newest 100" in said[1][0] and "newest 200" in said[3][0]
+    assert "'I would rather not'" in said[1][0] and "not an action" in said[1][0] and "`click LABEL [1]`" in said[1][0]
+    bench.engine.script = left
+    bench.admit(max_turns=1)
+    await bench.worker.run_queued()
+    (over,) = announced.lines(read_alarms(bench.folder, bench.ledger, bench.recipe, status))
+    assert over.startswith("alarm is over: none of the newest")
 
 
 async def test_a_lost_lease_is_given_up_quietly(tmp_path):

@@ -130,7 +130,7 @@ def test_a_silent_module_is_killed_and_started_again_until_its_restarts_are_used
     (tmp_path / "run" / "config.toml").write_text(to_toml(recipe))
     with Supervisor(recipe, tmp_path / "run", ledger) as supervisor:
         supervisor.start("env")
-        with pytest.raises(ModuleDiedError, match="module 'env' died 2 times; last words"):
+        with pytest.raises(ModuleDiedError, match="module 'env' died twice; last words"):
             supervisor.run_until(lambda: None)
     kinds = [event.kind for event in ledger.events()]
     ledger.close()

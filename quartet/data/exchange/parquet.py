@@ -122,7 +122,7 @@ def _schema(pa: Any) -> Any:
         **{"status": text, "success": pa.bool_(), "reward": number, "rewards": pa.map_(text, number)},
         "calls": pa.list_(_struct(pa, call)),
         "turns": pa.list_(_struct(pa, turn)),
-        **{"error": text, "wall_seconds": number, "parent": text},
+        **{"error": text, "traceback": text, "wall_seconds": number, "parent": text},
         **{"run": text, "purpose": text, "rollout_id": whole, "group_id": whole, "attempt": whole},
         "created_at": number,
         **{"tokenizer_hash": text, "chat_template_hash": text, "observation_hash": text},

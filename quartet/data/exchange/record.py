@@ -46,6 +46,7 @@ class TrajectoryRecord(Struct, frozen=True, kw_only=True, tag_field="format", ta
     calls: list[CallRecord]
     turns: list[Turn]
     error: str
+    traceback: str = ""
     wall_seconds: float
     parent: str | None
     provenance: Provenance

@@ -70,7 +70,7 @@ class Recycling(Rollouts):
             self._store.write(connection, packed)
             row = self._row(lease, partial, packed, kind)
             # A partial has no turns of its own; a call is as good as a turn to whoever counts them.
-            _STORE(connection, **row | {"turns": len(partial.calls)})
+            _STORE(connection, **row | {"turns": len(partial.calls), "valid_actions": None})
             if kind is TrajectoryKind.EVICTED:
                 self._event(connection, "rollout_evicted", rollout_id=lease.rollout_id, recycled=lease.recycled)
         if kind is TrajectoryKind.SUPERSEDED:

@@ -16,6 +16,9 @@ from quartet.data.trajectory_store import PackedTrajectory
 from quartet.data.version_list import version_list
 from quartet.types import RolloutLease, RolloutState, Status, Trajectory
 
+MOST_ERROR_CHARACTERS = 500
+"""Of a trajectory's error in its row; the record has the whole."""
+
 
 class Rollouts(Leases):
     def append(self, lease: RolloutLease, trajectory: Trajectory, max_attempts: int) -> AppendOutcome:
@@ -35,7 +38,7 @@ class Rollouts(Leases):
                     rollout_id=lease.rollout_id,
                     attempt=lease.attempt,
                     status=trajectory.status,
-                    error=trajectory.error[:500],
+                    error=trajectory.error[:MOST_ERROR_CHARACTERS],
                 )
         if kind is TrajectoryKind.SUPERSEDED:
             raise lease_lost(lease)
@@ -75,6 +78,8 @@ class Rollouts(Leases):
             "success": trajectory.success,
             "reward": trajectory.reward,
             "turns": len(trajectory.turns),
+            "valid_actions": trajectory.num_valid_actions,
+            "error": trajectory.error[:MOST_ERROR_CHARACTERS],
             "prompt_tokens": trajectory.num_prompt_tokens,
             "response_tokens": trajectory.num_response_tokens,
             "oldest_version": min(versions, default=None),

@@ -8,7 +8,15 @@ from quartet.data.ledger import Ledger
 from quartet.observe.alarms.facts import Alarm, Facts, read_facts
 from quartet.observe.alarms.modules import died, refused, silent, starving, went_back
 from quartet.observe.alarms.numbers import disk, masked, numerics
-from quartet.observe.alarms.rollouts import cut_off, dropped, infrastructure, quarantined, uncounted
+from quartet.observe.alarms.rollouts import (
+    cut_off,
+    dropped,
+    failing,
+    infrastructure,
+    no_action,
+    quarantined,
+    uncounted,
+)
 from quartet.observe.status import RunStatus
 
 __all__ = ["RULES", "Alarm", "Facts", "read_alarms"]
@@ -19,8 +27,10 @@ RULES: tuple[Callable[[Facts], Iterator[Alarm]], ...] = (
     refused,
     went_back,
     starving,
+    failing,
     infrastructure,
     uncounted,
+    no_action,
     cut_off,
     dropped,
     quarantined,

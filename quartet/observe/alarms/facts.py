@@ -7,12 +7,15 @@ from typing import Any
 from msgspec import Struct
 
 from quartet.config import Recipe
+from quartet.data.blobs import DamagedBlobError
 from quartet.data.disk import free_megabytes
 from quartet.data.ledger import Ledger
-from quartet.data.rows import Event
+from quartet.data.rows import Event, RepeatedError
 from quartet.observe.series import read_series
 from quartet.observe.status import RunStatus
 
+MANY_ROLLOUTS = (100, 200, 400, 800, 1600)
+"""Rollouts without a valid action after which it is said, and said again."""
 RECENT_SECONDS, NEWEST_EVENTS, NEWEST_ROLLOUTS, NEWEST_GROUPS = 600.0, 200, 200, 100
 NEWEST_TRAIN_STEPS = 20
 
@@ -24,6 +27,21 @@ class Alarm(Struct, frozen=True, kw_only=True):
     """A short snake_case word."""
     what: str
     advice: str
+    about: str = ""
+    """What tells it from others of its kind: a module's name."""
+    level: int = 0
+    """A higher one is announced again."""
+
+
+class NoAction(Struct, frozen=True, kw_only=True):
+    """A policy that says nothing an environment can do."""
+
+    rollouts: int
+    """The newest so many hold no valid action: 100, 200, 400, 800 or 1600."""
+    response: str
+    """One of its responses."""
+    answer: str
+    """What the environment answered to it."""
 
 
 class Facts(Struct, frozen=True, kw_only=True):
@@ -35,6 +53,12 @@ class Facts(Struct, frozen=True, kw_only=True):
     """Of the last ten minutes."""
     statuses: dict[str, int]
     """How the newest 200 attempts ended."""
+    errors: dict[str, str]
+    """By status: what the newest of these attempts failed with."""
+    repeated: RepeatedError | None
+    """The error that the newest rollouts all failed with."""
+    no_action: NoAction | None
+    """Set when none of the newest 100 rollouts held a valid action."""
     verdicts: dict[str, int]
     """Of the newest 100 groups, by the reason of their drop; "" for the kept."""
     train_steps: list[dict[str, Any]]
@@ -52,10 +76,29 @@ def read_facts(run_dir: Path, ledger: Ledger, recipe: Recipe, status: RunStatus)
         status=status,
         events=[event for event in ledger.events(NEWEST_EVENTS) if event.time > since],
         statuses=ledger.recent_statuses(NEWEST_ROLLOUTS),
+        errors=ledger.recent_errors(NEWEST_ROLLOUTS),
+        repeated=ledger.identical_errors(recipe.rollout.max_identical_errors),
+        no_action=_no_action(ledger),
         verdicts=ledger.recent_verdicts(NEWEST_GROUPS),
         train_steps=ledger.newest_train_metrics(NEWEST_TRAIN_STEPS),
         canary_gap_nats=_largest_canary_gap(run_dir, since),
         free_megabytes=free_megabytes(run_dir),
+    )
+
+
+def _no_action(ledger: Ledger) -> NoAction | None:
+    """The cost is that of `MANY_ROLLOUTS[0]` rows as long as one of them holds an action."""
+    if ledger.rollouts_without_action(MANY_ROLLOUTS[0])[0] < MANY_ROLLOUTS[0]:
+        return None
+    count, blob = ledger.rollouts_without_action(MANY_ROLLOUTS[-1])
+    try:
+        turns = ledger.store.load(blob).turns
+    except DamagedBlobError:
+        turns = []
+    return NoAction(
+        rollouts=max(many for many in MANY_ROLLOUTS if many <= count),
+        response=turns[-1].response if turns else "",
+        answer=turns[-1].error if turns else "",
     )
 
 

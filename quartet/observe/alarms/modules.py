@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from quartet.data.phase import TRAINING
 from quartet.observe.alarms.facts import Alarm, Facts
 from quartet.observe.presence import TRAINABLE_GROUPS
+from quartet.observe.show import times
 from quartet.observe.status import SILENT_AFTER_SECONDS
 
 
@@ -15,6 +16,7 @@ def silent(facts: Facts) -> Iterator[Alarm]:
         if module.silent_seconds > SILENT_AFTER_SECONDS and not facts.status.absence(module):
             yield Alarm(
                 kind="silent",
+                about=module.module,
                 what=f"{module.module} has said nothing for {module.silent_seconds:.0f} s",
                 advice=f"look into logs/{module.module}.jsonl; after runtime.heartbeat_timeout_seconds = "
                 f"{facts.recipe.runtime.heartbeat_timeout_seconds:g} it is killed and started again",
@@ -28,7 +30,8 @@ def died(facts: Facts) -> Iterator[Alarm]:
         words = next(fields["last_words"] for fields in deaths if fields["module"] == module)
         yield Alarm(
             kind="died",
-            what=f"{module} died {count} times in ten minutes: {words}",
+            about=module,
+            what=f"{module} died {times(count)} in ten minutes: {words}",
             advice=f"see logs/{module}.stderr; `quartet doctor` looks at the machine",
         )
 

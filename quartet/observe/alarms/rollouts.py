@@ -4,10 +4,15 @@ from collections.abc import Iterator
 
 from quartet.data.filter.base import EQUAL_REWARDS
 from quartet.data.ledger.quarantine import QUARANTINED
+from quartet.env import action_grammar
 from quartet.observe.alarms.facts import Alarm, Facts
 
 MANY = 20
 """Shares are not judged by fewer rollouts or groups than this."""
+FAILED_ROLLOUTS = 3
+"""So many with the same error in a row are worth a word."""
+LONGEST_RESPONSE = 200
+"""Characters of an example."""
 
 
 def infrastructure(facts: Facts) -> Iterator[Alarm]:
@@ -17,16 +22,44 @@ def infrastructure(facts: Facts) -> Iterator[Alarm]:
         if total >= MANY and status.startswith("error_") and count > total / 20:
             yield Alarm(
                 kind=status,
-                what=f"{count} of the newest {total} attempts ended as {status}",
+                what=f"{count} of the newest {total} attempts ended as {status}, the newest with: "
+                f"{facts.errors.get(status, 'no message')}",
                 advice=_CURES.get(status, "see logs/worker.jsonl"),
             )
+
+
+def failing(facts: Facts) -> Iterator[Alarm]:
+    """The newest rollouts all fail with the same error."""
+    repeated, most = facts.repeated, facts.recipe.rollout.max_identical_errors
+    if repeated is not None and repeated.count >= min(FAILED_ROLLOUTS, most):
+        yield Alarm(
+            kind="same_error",
+            what=f"the newest {repeated.count} rollouts all ended as {repeated.status}: {repeated.error}",
+            advice=f"`quartet view` shows rollout {repeated.rollout_id} with the traceback; the run stops at "
+            f"rollout.max_identical_errors = {most} in a row",
+        )
+
+
+def no_action(facts: Facts) -> Iterator[Alarm]:
+    """The policy says nothing that the environment can do."""
+    if (found := facts.no_action) is None:
+        return
+    expected = action_grammar(facts.recipe.env)
+    yield Alarm(
+        kind="no_valid_action",
+        what=f"none of the newest {found.rollouts} rollouts held one valid action; for example the policy said "
+        f"{found.response[:LONGEST_RESPONSE]!r}, and the environment answered: {found.answer or 'nothing'}",
+        advice=(f"the environment expects {expected}; " if expected else "")
+        + "a policy learns the form of actions by `quartet sft`, not from rewards that are all equal",
+        level=found.rollouts,
+    )
 
 
 _CURES = {
     "error_env": "see logs/env.jsonl; fewer env.sessions or a longer env.step_timeout_seconds help a slow machine",
     "error_engine": "see logs/engine.jsonl; an engine died, was silent or answered nonsense",
     "error_reward": "see logs/worker.jsonl: the environment's reward failed",
-    "error_agent": "a fault in the agent loop: its traceback stands in logs/worker.jsonl",
+    "error_agent": "a fault in the agent loop: the dashboard's page of a rollout shows its traceback",
 }
 
 

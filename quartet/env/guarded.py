@@ -1,0 +1,87 @@
+"""Sessions of an environment that may be anybody's code: every failure is an `EnvError` that says where it happened."""
+
+import inspect
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import msgspec
+
+from quartet.env.base import Env, EnvPool
+from quartet.errors import EnvFaultError, QuartetError
+from quartet.fault import fault_of
+from quartet.types import Observation, StepResult, Task
+
+LOG = logging.getLogger(__name__)
+LONGEST_VALUE = 80
+"""Characters of a wrong answer that an error shows."""
+
+T = TypeVar("T", Observation, StepResult)
+
+
+class GuardedPool:
+    """A pool whose sessions raise `EnvFaultError` for exceptions of their code and for answers of the wrong type."""
+
+    def __init__(self, pool: EnvPool) -> None:
+        self._pool = pool
+
+    async def acquire(self) -> Env:
+        with _faults(f"{type(self._pool).__name__}.acquire"):
+            return GuardedEnv(await self._pool.acquire())
+
+    async def release(self, env: Env, *, healthy: bool) -> None:
+        """Give a session back. An exception of its `close` is logged: its episode is over."""
+        assert isinstance(env, GuardedEnv)
+        try:
+            with _faults(f"{type(self._pool).__name__}.release"):
+                await self._pool.release(env.inner, healthy=healthy)
+        except EnvFaultError as error:
+            LOG.error("%s\n%s", error.what, error.traceback)
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+
+class GuardedEnv:
+    """A session of a guarded pool; `inner` is the environment's own."""
+
+    def __init__(self, inner: Env) -> None:
+        self.inner = inner
+
+    async def reset(self, task: Task) -> Observation:
+        return await self._ask("reset", task, Observation)
+
+    async def step(self, action: str) -> StepResult:
+        return await self._ask("step", action, StepResult)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+    async def _ask(self, method: str, argument: Any, kind: type[T]) -> T:
+        name = f"{type(self.inner).__name__}.{method}"
+        with _faults(name):
+            answer = getattr(self.inner, method)(argument)
+            if inspect.isawaitable(answer):
+                answer = await answer
+        if not isinstance(answer, kind):
+            shown = repr(answer)[:LONGEST_VALUE]
+            raise EnvFaultError(f"{name} returned {shown} of type {type(answer).__name__}, not {kind.__name__}")
+        try:
+            # Only a conversion checks the types of a struct's fields.
+            msgspec.convert(msgspec.to_builtins(answer, builtin_types=(bytes,)), kind)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise EnvFaultError(f"{name} returned a {kind.__name__} of wrong types: {error}") from error
+        return answer
+
+
+@contextmanager
+def _faults(what: str) -> Iterator[None]:
+    """Raise an exception of the block as `EnvFaultError` that begins with `what`; Quartet's own errors pass."""
+    try:
+        yield
+    except QuartetError:
+        raise
+    except Exception as error:
+        fault = fault_of(error)
+        raise EnvFaultError(f"{what} raised {fault.summary}", fault.traceback) from error

@@ -1,0 +1,51 @@
+"""What an exception of somebody's code says: the error, the place it was raised at, and the traceback."""
+
+import os
+import re
+import sysconfig
+import traceback
+from pathlib import Path
+
+from msgspec import Struct
+
+LONGEST_ERROR, LONGEST_TRACEBACK = 300, 8000
+"""Characters that are kept; of a traceback the last ones."""
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_VARYING = re.compile(r"0x[0-9a-f]+|\d+", re.IGNORECASE)
+
+
+class Fault(Struct, frozen=True):
+    """One exception."""
+
+    summary: str
+    """One line, for example `ValueError: boom (envs/doors.py:31, in step)`."""
+    traceback: str
+
+
+def fault_of(error: BaseException) -> Fault:
+    """Describe an exception; of an exception group, the first exception in it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    said = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")[:LONGEST_ERROR]
+    text = "".join(traceback.format_exception(error))
+    return Fault(f"{said}{_place(error)}", text[-LONGEST_TRACEBACK:])
+
+
+def same_error(first: str, second: str) -> bool:
+    """Whether two error texts differ only in their numbers: a seed, an address, a count of seconds."""
+    return _VARYING.sub("#", first) == _VARYING.sub("#", second)
+
+
+def _place(error: BaseException) -> str:
+    """The deepest line outside the standard library and installed packages: the one that its author can mend."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith((*_LIBRARIES, "<"))]
+    if not (own or frames):
+        return ""
+    frame = (own or frames)[-1]
+    return f" ({_short(frame.filename)}:{frame.lineno}, in {frame.name})"
+
+
+def _short(path: str) -> str:
+    """Relative to the current folder where it lies below that."""
+    return os.path.relpath(path) if Path(path).is_relative_to(Path.cwd()) else path

@@ -1,0 +1,129 @@
+"""Whole runs whose environment, agent loop or filter is broken: they stop with the error and the place it came from."""
+
+import os
+import sys
+from pathlib import Path
+from subprocess import CompletedProcess, run
+
+import pytest
+import sqlalchemy as sa
+from click.testing import CliRunner
+from starlette.testclient import TestClient
+
+from benchmarks.bandit import bandit_recipe
+from quartet.cli import cli
+from quartet.data.ledger import Ledger
+from quartet.data.schema import trajectories
+from quartet.recipe_file import to_toml
+from quartet.web.app import build_app
+
+pytestmark = pytest.mark.slow
+
+BROKEN = """
+from quartet.data.filter import FILTERS
+from quartet.env import ENVS, Adapter
+from quartet.env.bandit import BanditEnv, BanditPool, families
+from quartet.rollout.loop import LOOPS
+from quartet.rollout.loop.append import AppendLoop
+
+
+class Odd(BanditEnv):
+    async def step(self, action):
+        raise ValueError(f"no door {id(self)}")
+
+
+class OddPool(BanditPool):
+    async def acquire(self):
+        await super().acquire()
+        return Odd(self._episodes)
+
+
+class Loop(AppendLoop):
+    async def run(self, task, env, model, limits):
+        return {}["memory"]
+
+
+class Filter:
+    def __init__(self, knobs):
+        pass
+
+    def apply(self, group):
+        return group.no_such_thing
+
+
+ENVS["odd"] = lambda: Adapter(OddPool, families)
+LOOPS["odd"] = Loop
+FILTERS["odd"] = Filter
+"""
+"""Registered in every process of a run, as an edited checkout would."""
+
+
+def train(tmp_path: Path, policy: Path, *arguments: str, **sections: dict) -> CompletedProcess[str]:
+    """`quartet train` with the broken code, started as a user would."""
+    (tmp_path / "broken.py").write_text(BROKEN)
+    (tmp_path / "sitecustomize.py").write_text("import broken\n")
+    small = {"env": {"families": [], "sessions": 2}, "evaluation": {"before_and_after": False}}
+    (tmp_path / "recipe.toml").write_text(to_toml(bandit_recipe(policy, **small, **sections)))
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH", str(Path.cwd()))])])
+    command = [sys.executable, "-m", "quartet", "train", "recipe.toml", "--run-dir", "run", *arguments]
+    environment = os.environ | {"PYTHONPATH": path, "NO_COLOR": "1"}
+    return run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False)
+
+
+@pytest.mark.parametrize("runtime", ["processes", "synchronous"])
+def test_an_exception_of_the_environment_stops_the_run_and_is_shown_everywhere(tmp_path, bandit_policy, runtime):
+    sections = {"rollout": {"max_identical_errors": 7}, "runtime": {"kind": runtime}, "admission": {"max_lag": 0}}
+    ended = train(tmp_path, bandit_policy, "--set", "env.name=odd", **sections)
+    assert ended.returncode == 1, ended.stderr
+    place = "(broken.py:11, in step)"
+    assert (
+        "error: 7 rollouts in a row ended as error_env with the same error: Odd.step raised ValueError" in ended.stderr
+    )
+    assert place in ended.stderr and 'raise ValueError(f"no door {id(self)}")' in ended.stderr
+    assert "-> mend it and go on with --resume" in ended.stderr and "hung up" not in ended.stderr
+    ledger = Ledger.view(tmp_path / "run")
+    stored = ledger.totals().attempts
+    with ledger.read() as connection:  # what was at work when the run stopped may have ended otherwise
+        row = connection.execute(sa.select(trajectories).where(trajectories.c.error.contains(place))).first()
+    record = ledger.store.load(row.blob)
+    reason = ledger.stop_reason()
+    ledger.close()
+    assert 7 <= sum(stored.values()) <= 12, "it does not go on for long"
+    assert row.status == "error_env" and record.error == row.error
+    assert record.traceback.startswith("Traceback") and "broken.py" in record.traceback
+    assert "Odd.step raised ValueError" in reason
+    with TestClient(build_app([tmp_path / "run"]), base_url="http://localhost") as client:
+        page = client.get(f"/runs/run/rollouts/{row.rollout_id}").text
+    assert "broken.py" in page and "Traceback (most recent call last)" in page
+    status = CliRunner().invoke(cli, ["status", str(tmp_path / "run")], env={"COLUMNS": "400"})
+    assert "Odd.step raised ValueError" in status.output
+
+
+def test_a_mended_run_is_resumed(tmp_path, bandit_policy):
+    """The errors of before the resume do not count."""
+    sections = {"rollout": {"max_identical_errors": 5}, "train": {"max_train_steps": 1}}
+    sections |= {"runtime": {"kind": "synchronous"}, "admission": {"max_lag": 0}}
+    odd = ("--set", "env.name=odd")
+    assert train(tmp_path, bandit_policy, *odd, **sections).returncode == 1
+    global BROKEN
+    broken, BROKEN = BROKEN, BROKEN.replace("raise ValueError", "return await super().step(action)\n        raise")
+    try:
+        mended = train(tmp_path, bandit_policy, "--resume", *odd, **sections)
+    finally:
+        BROKEN = broken
+    assert mended.returncode == 0, mended.stderr
+
+
+def test_an_exception_of_the_agent_loop_stops_the_run(tmp_path, bandit_policy):
+    ended = train(tmp_path, bandit_policy, rollout={"loop": "odd", "max_identical_errors": 5})
+    assert ended.returncode == 1
+    assert "5 rollouts in a row ended as error_agent with the same error: KeyError: 'memory'" in ended.stderr
+    assert "(broken.py:22, in run)" in ended.stderr and "died" not in ended.stderr, "the worker lives on"
+
+
+def test_an_exception_of_a_filter_stops_the_run_and_its_traceback_is_printed(tmp_path, bandit_policy):
+    ended = train(tmp_path, bandit_policy, filter={"names": ["odd"]})
+    assert ended.returncode == 1
+    assert "error: module 'manager' died 3 times of the same exception" in ended.stderr
+    assert "return group.no_such_thing" in ended.stderr and "(broken.py:30, in apply)" in ended.stderr
+    assert "alarm: manager died once in ten minutes: AttributeError" in ended.stderr
