@@ -34,6 +34,11 @@ class EnvFaultError(EnvError):
         self.traceback = traceback
 
 
+class RewardError(QuartetError):
+    """The reward of an episode could not be computed, or is no finite number. An environment raises it when its reward
+    function fails: the rollout is retried, and never counts as a reward of 0."""
+
+
 class EngineError(QuartetError):
     """An engine failed or answered nonsense: infrastructure, never the policy's doing."""
 

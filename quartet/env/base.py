@@ -8,7 +8,8 @@ from quartet.types import Observation, StepResult, Task
 class Env(Protocol):
     """One session of an environment; reused for many episodes, one at a time.
 
-    Every method may raise `EnvError` (infrastructure: the rollout is retried elsewhere). A malformed or impossible
+    Every method may raise `EnvError` (infrastructure: the rollout is retried elsewhere) or `RewardError` (the reward
+    could not be computed). A malformed or impossible
     action is not an error: it is a `StepResult` whose observation carries `error`.
     """
 

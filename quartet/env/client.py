@@ -24,8 +24,8 @@ from msgspec import Struct
 
 from quartet.access.token import bearer
 from quartet.env.base import Env
-from quartet.env.protocol import ErrorData, Message, ObservationData, ResetData, StateData, StepData, encode
-from quartet.errors import EnvError, EnvFaultError
+from quartet.env.protocol import ErrorCode, ErrorData, Message, ObservationData, ResetData, StateData, StepData, encode
+from quartet.errors import EnvError, EnvFaultError, RewardError
 from quartet.observe.trace import current_trace
 from quartet.types import Observation, StepResult, Task
 
@@ -196,13 +196,15 @@ class RemoteEnvPool:
 
 
 def _read(reply: WSMessage, answer_type: type[T]) -> T:
-    """Read an answer. Raises `EnvError` for an error message and for what the protocol does not know."""
+    """Read an answer. Raises what an error message says, and `EnvError` for what the protocol does not know."""
     if reply.type is not WSMsgType.TEXT:
         raise ConnectionLostError("the environment host hung up")
     try:
         message = msgspec.json.decode(reply.data, type=Message)
         if message.type == "error":
             error = msgspec.json.decode(message.data, type=ErrorData)
+            if error.code is ErrorCode.REWARD_ERROR:
+                raise RewardError(error.message)
             if error.traceback:
                 raise EnvFaultError(error.message, error.traceback)
             raise EnvError(f"the environment host answered {error.code}: {error.message}")

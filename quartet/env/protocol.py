@@ -5,6 +5,7 @@ is answered by exactly one `observation`, `state` or `error`. One request may be
 ids. An error does not end the session.
 """
 
+import math
 from enum import StrEnum
 from typing import Any
 
@@ -22,6 +23,8 @@ class ErrorCode(StrEnum):
     VALIDATION_ERROR = "VALIDATION_ERROR"
     EXECUTION_ERROR = "EXECUTION_ERROR"
     """The environment failed or took too long; the episode is lost, the next reset gets a fresh session."""
+    REWARD_ERROR = "REWARD_ERROR"
+    """The reward is no finite number, or could not be computed; the episode is lost as with `EXECUTION_ERROR`."""
     SESSION_ERROR = "SESSION_ERROR"
     """The request does not fit the session's state: a step before the first reset."""
     CAPACITY_REACHED = "CAPACITY_REACHED"
@@ -77,10 +80,11 @@ class ObservationData(Struct, kw_only=True):
         )
 
     def step_result(self) -> StepResult:
-        """Read an answer as a step. A plain OpenEnv server sends no metadata: there, `done` means terminated."""
+        """Read an answer as a step. A plain OpenEnv server sends no metadata: there, `done` means terminated. A reward
+        of null is NaN: JSON writes so what is no number, and it must not pass for 0."""
         return StepResult(
             observation=self.observation,
-            reward=self.reward or 0.0,
+            reward=math.nan if self.reward is None else self.reward,
             terminated=self.metadata.terminated or (self.done and not self.metadata.truncated),
             truncated=self.metadata.truncated,
             info=self.metadata.info,

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from quartet.config import Recipe
 from quartet.data.ledger import AppendOutcome, Ledger
 from quartet.env.base import Env, EnvPool
-from quartet.errors import EngineError, EnvError, LeaseLostError, QuartetError, RecalledError
+from quartet.errors import EngineError, EnvError, LeaseLostError, QuartetError, RecalledError, RewardError
 from quartet.observe.record import Recorder
 from quartet.observe.trace import traced
 from quartet.rollout.appender import Appender
@@ -63,8 +63,8 @@ class RolloutRunner:
     async def carry_out(self, attempt: Attempt, session: Env) -> AppendOutcome | None:
         """From reset to the ledger; gives the session back.
 
-        Returns None when the lease was lost on the way. Environment and engine failures become statuses, and so does
-        any other exception of the agent loop (`error_agent`).
+        Returns None when the lease was lost on the way. Failures of environment, reward and engine become statuses, and
+        so does any other exception of the agent loop (`error_agent`).
         """
         lease = attempt.lease
         fields = {"family": lease.task.family, "purpose": lease.purpose, "group": lease.group_id}
@@ -76,7 +76,7 @@ class RolloutRunner:
         try:
             trajectory = await self._play(attempt, session)
             # A rollout out of time was cut off inside a request, whose answer may still come.
-            healthy = trajectory.status not in (Status.ERROR_ENV, Status.TRUNCATED_TIME)
+            healthy = trajectory.status not in (Status.ERROR_ENV, Status.ERROR_REWARD, Status.TRUNCATED_TIME)
             return self._appender.append(attempt, trajectory)
         except LeaseLostError as error:
             self._ledger.event("lease_lost", rollout_id=lease.rollout_id, attempt=lease.attempt, error=error.what)
@@ -102,6 +102,8 @@ class RolloutRunner:
             return attempt.unfinished(Status.CANCELLED, error)
         except EnvError as error:
             return attempt.unfinished(Status.ERROR_ENV, error)
+        except RewardError as error:
+            return attempt.unfinished(Status.ERROR_REWARD, error)
         except EngineError as error:
             return attempt.unfinished(Status.ERROR_ENGINE, error)
         except QuartetError:

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 from quartet.env.base import Env
+from quartet.env.reward import with_sound_reward
 from quartet.observe.record import Recorder
 from quartet.rollout.engine.base import Engine, GenerateRequest, GenerateResult
 from quartet.types import Observation, StepResult, Task
@@ -84,12 +85,14 @@ class WatchedEnv:
         self._env, self._watch = env, watch
 
     async def reset(self, task: Task) -> Observation:
+        self._task = task
         with self._watch.doing("reset"):
             return await self._env.reset(task)
 
     async def step(self, action: str) -> StepResult:
+        """Raises `RewardError` when the reward is no finite number."""
         with self._watch.doing("step"):
-            return await self._env.step(action)
+            return with_sound_reward(await self._env.step(action), self._task)
 
     async def close(self) -> None:
         await self._env.close()

@@ -22,7 +22,7 @@ TOKENIZER = make_tokenizer()
 class Bench:
     """A worker with everything around it."""
 
-    def __init__(self, folder: Path, script, *, engine=ScriptedEngine, sections=None, **rollout) -> None:
+    def __init__(self, folder: Path, script, *, engine=ScriptedEngine, pool=None, sections=None, **rollout) -> None:
         data = {
             "name": "bench",
             "model": {"path": "none"},
@@ -37,7 +37,7 @@ class Bench:
         self.folder = folder / "run"
         self.recorder = Recorder(self.folder, "worker")
         self.engine = engine(TOKENIZER, script)
-        self.pool = BanditPool(self.recipe.env)
+        self.pool = pool or BanditPool(self.recipe.env)
         self.worker = RolloutWorker(
             self.recipe,
             self.ledger,

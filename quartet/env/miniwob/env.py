@@ -6,6 +6,7 @@ MiniWoB++'s raw reward, without time decay; an episode is a success when it is e
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
@@ -18,6 +19,7 @@ from quartet.env.browser import Browser
 from quartet.env.hands import SCRIPTS, ActionFailedError, Hands
 from quartet.env.miniwob.html import html_folder, stage_url, task_page
 from quartet.env.page import Page
+from quartet.env.reward import number
 from quartet.errors import EnvError
 from quartet.types import Observation, StepResult, Task
 
@@ -62,11 +64,11 @@ class MiniWobSession:
             state = await self.page.evaluate("quartet.state()")
             self._last = await self._observe(state, error)
         self._over = gave_up or state["done"]
-        raw = float(state["reward"])
+        raw = number(state["reward"])
         reason = "gave up" if gave_up else str(state["reason"])
         return StepResult(
             observation=self._last,
-            reward=min(max(raw, 0.0), 1.0),
+            reward=raw if math.isnan(raw) else min(max(raw, 0.0), 1.0),
             terminated=self._over,
             info={"success": raw == 1.0, "raw_reward": raw, "reason": reason, "points": points},
         )

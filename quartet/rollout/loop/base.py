@@ -22,7 +22,7 @@ class AgentLoop(Protocol):
     """Runs one rollout as one coroutine: observe -> generate -> act.
 
     Returns a trajectory with status `completed` or `truncated_*`. Infrastructure failures are raised
-    (`EnvError`, `EngineError`); the worker records them as statuses.
+    (`EnvError`, `RewardError`, `EngineError`); the worker records them as statuses.
     """
 
     async def run(self, task: Task, env: Env, model: ModelClient, limits: Limits) -> Trajectory: ...

@@ -1,0 +1,28 @@
+"""A reward is a finite number. Anything else is an error of the environment that gave it, and never a reward of 0."""
+
+import math
+from typing import Any
+
+from msgspec.structs import replace
+
+from quartet.errors import RewardError
+from quartet.types import StepResult, Task
+
+
+def number(value: Any) -> float:
+    """The number that a reward is, or NaN for what is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def with_sound_reward(result: StepResult, task: Task) -> StepResult:
+    """The same step with its reward as a float. Raises `RewardError` that names the task."""
+    reward = number(result.reward)
+    if not math.isfinite(reward):
+        raise RewardError(
+            f"the reward of {task.env}/{task.family}, seed {task.seed}, is {result.reward!r:.50}: not a finite number",
+            "mend the reward function of the environment",
+        )
+    return replace(result, reward=reward)

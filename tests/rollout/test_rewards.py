@@ -1,0 +1,119 @@
+"""A reward that is no number is an error that names its task, in process and over the wire, and never a reward of 0."""
+
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from aiohttp import ClientSession
+from msgspec.structs import replace
+from worker_bench import Bench
+
+from quartet import config
+from quartet.access.token import bearer
+from quartet.env.bandit import BanditEnv, BanditPool
+from quartet.env.base import Env
+from quartet.env.client import RemoteEnvPool
+from quartet.env.host import EnvHost
+from quartet.env.protocol import ObservationData
+from quartet.errors import RewardError
+from quartet.types import Observation, StepResult
+
+TOKEN = "token-of-a-test"
+NO_NUMBERS = [math.nan, math.inf, -math.inf, None, "a lot", [1.0]]
+
+
+class OddBandit(BanditEnv):
+    """A bandit with a reward function of its own."""
+
+    reward: Any = 0.0
+
+    async def step(self, action: str) -> StepResult:
+        if isinstance(self.reward, Exception):
+            raise self.reward
+        return replace(await super().step(action), reward=self.reward)
+
+
+class OddPool(BanditPool):
+    async def acquire(self) -> Env:
+        await super().acquire()
+        return OddBandit(Counter())
+
+
+@pytest.fixture
+def odd(monkeypatch: pytest.MonkeyPatch):
+    """Every bandit answers with this reward; an exception is raised."""
+    return lambda reward: monkeypatch.setattr(OddBandit, "reward", reward)
+
+
+def left(request, index):
+    return "click left [1]"
+
+
+def bench_with(tmp_path, pool) -> Bench:
+    bench = Bench(tmp_path, left, pool=pool)
+    bench.admit(seed=3)
+    return bench
+
+
+def finding(bench: Bench) -> str:
+    (event,) = [event for event in bench.ledger.events() if event.kind == "rollout_final"]
+    return event.fields["error"]
+
+
+@pytest.mark.parametrize("reward", [*NO_NUMBERS, RewardError("the grader answered nonsense")])
+async def test_in_process(tmp_path, odd, reward):
+    odd(reward)
+    bench = bench_with(tmp_path, OddPool(config.Env(name="bandit", sessions=1)))
+    assert await bench.worker.run_queued() == bench.recipe.rollout.max_attempts
+    assert bench.ledger.status_counts() == {"error_reward": 1}
+    assert "bandit/fixed, seed 3" in finding(bench) or "the grader" in finding(bench)
+
+
+@pytest.mark.parametrize("reward", [*NO_NUMBERS, RewardError("the grader answered nonsense")])
+async def test_over_the_wire(tmp_path, odd, reward):
+    odd(reward)
+    pool = OddPool(config.Env(name="bandit", sessions=2))
+    host = EnvHost(pool, name="bandit", capacity=2, token=TOKEN, step_timeout_seconds=5.0)
+    await host.start()
+    remote = RemoteEnvPool(lambda: host.url, 1, token=TOKEN)
+    try:
+        bench = bench_with(tmp_path, remote)
+        assert await bench.worker.run_queued() == bench.recipe.rollout.max_attempts
+        assert bench.ledger.status_counts() == {"error_reward": 1}
+        assert "bandit/fixed, seed 3" in finding(bench) or "the grader" in finding(bench)
+    finally:
+        await remote.close()
+        await host.stop()
+
+
+async def test_the_host_names_the_error_by_a_code_of_its_own(odd):
+    odd(math.nan)
+    host = EnvHost(
+        OddPool(config.Env(name="bandit", sessions=1)), name="bandit", capacity=1, token=TOKEN, step_timeout_seconds=5.0
+    )
+    await host.start()
+    try:
+        async with ClientSession(headers=bearer(TOKEN)) as http, http.ws_connect(f"{host.url}/ws") as ws:
+            await ws.send_json({"type": "reset", "data": {"env": "bandit", "family": "fixed", "seed": 3}})
+            await ws.receive_json(timeout=10)
+            await ws.send_json({"type": "step", "data": {"action": "click left [1]"}})
+            answer = await ws.receive_json(timeout=10)
+    finally:
+        await host.stop()
+    assert (answer["type"], answer["data"]["code"]) == ("error", "REWARD_ERROR")
+    assert answer["data"]["message"].startswith("the reward of bandit/fixed, seed 3, is nan: not a finite number")
+
+
+def test_a_foreign_host_that_writes_null_for_a_reward_gives_no_zero():
+    step = ObservationData(observation=Observation(goal="", text=""), reward=None, done=True).step_result()
+    assert math.isnan(step.reward)
+
+
+@pytest.mark.parametrize("reward", [1, True, np.float32(0.5), np.float64(0.25)])
+async def test_any_number_is_one(tmp_path, odd, reward):
+    odd(reward)
+    bench = bench_with(tmp_path, OddPool(config.Env(name="bandit", sessions=1)))
+    assert await bench.worker.run_queued() == 1
+    assert bench.ledger.status_counts() == {"completed": 1}
