@@ -67,6 +67,9 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "UPDATE rollouts SET failures = attempt - recycled - 1 WHERE state = 'leased'",
         "ALTER TABLE trajectories ADD COLUMN valid_actions INTEGER",
         "ALTER TABLE trajectories ADD COLUMN error TEXT NOT NULL DEFAULT ''",
+        # The key of a task did not name its parameters: such a success may stand under the key of another task.
+        "UPDATE pool SET outdated = TRUE WHERE rollout_id IN (SELECT rollouts.id FROM rollouts"
+        " JOIN groups ON rollouts.group_id = groups.id WHERE CAST(groups.params AS TEXT) <> '{}')",
     ),
 }
 """SQL that turns a ledger of this version into the next one."""

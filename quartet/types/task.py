@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 from msgspec import Struct, field
 
 
@@ -17,8 +18,10 @@ class Task(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Stable identity: the same key means the same task, in every run."""
-        return f"{self.env}/{self.family}/{self.seed}"
+        """Stable identity: the same key means the same task, in every run. Parameters stand in it as JSON, sorted by
+        name; a task without any has a key without them."""
+        params = f"/{msgspec.json.encode(self.params, order='sorted').decode()}" if self.params else ""
+        return f"{self.env}/{self.family}/{self.seed}{params}"
 
 
 class Observation(Struct, frozen=True, kw_only=True):

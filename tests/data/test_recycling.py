@@ -7,7 +7,7 @@ from quartet.data.ledger import Ledger
 from quartet.data.ledger.recycling import MAX_EMPTY_RECYCLES
 from quartet.data.rows import AppendOutcome
 from quartet.errors import LeaseLostError
-from quartet.types import Status
+from quartet.types import Status, Task
 
 
 def recycle(ledger, lease, *, versions=(0, 0), max_recycles=2):
@@ -125,9 +125,8 @@ def test_garbage_collection_keeps_what_a_rollout_goes_on_from(ledger):
     assert ledger.load_partial(claim(ledger))
 
 
-def test_a_ledger_of_schema_version_3_is_upgraded(ledger, clock):
-    """What the older Quartet wrote: without the columns of recycling and of quorums."""
-    group_id = ledger.admit(plan(rollouts=2))
+def as_version_3(ledger) -> None:
+    """What the older Quartet wrote: without the columns of recycling, of quorums and of all that came later."""
     with ledger._database.write() as connection:
         for table, column in (
             ("groups", "enough"),
@@ -143,10 +142,29 @@ def test_a_ledger_of_schema_version_3_is_upgraded(ledger, clock):
         ):
             connection.exec_driver_sql(f"ALTER TABLE {table} DROP COLUMN {column}")
     ledger.set_value("schema_version", 3)
+
+
+def test_a_ledger_of_schema_version_3_is_upgraded(ledger, clock):
+    group_id = ledger.admit(plan(rollouts=2))
+    as_version_3(ledger)
     upgraded = Ledger.open(ledger.run_dir, clock=clock, upgrade=True)
     for _ in range(2):
         assert upgraded.closable(1e9) == []
         recycle(upgraded, claim(upgraded))
         finish(upgraded, claim(upgraded))
     assert upgraded.closable(1e9) == [group_id]
+    upgraded.close()
+
+
+def test_an_upgrade_leaves_no_success_under_the_key_of_another_task(ledger, clock):
+    """Before schema version 5 a task's key did not name its parameters."""
+    plain = Task(env="bandit", family="left", seed=1)
+    long = Task(env="bandit", family="left", seed=1, params={"turns": 2})
+    ledger.store_demonstrations([trajectory(plain, reward=1.0), trajectory(long, reward=1.0)], 8)
+    with ledger._database.write() as connection:
+        connection.exec_driver_sql("UPDATE pool SET task_key = 'bandit/left/1'")
+    as_version_3(ledger)
+    upgraded = Ledger.open(ledger.run_dir, clock=clock, upgrade=True)
+    assert len(upgraded.stored_successes(plain, 8)) == 1
+    assert upgraded.stored_successes(long, 8) == []
     upgraded.close()

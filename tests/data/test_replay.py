@@ -7,7 +7,7 @@ from quartet.data.ledger import Ledger
 from quartet.data.replay.success_pool import SuccessPool
 from quartet.types import Group, GroupMember, GroupState, ReplayRule, Task
 
-FAILED = trajectory(Task(env="bandit", family="left", seed=1))
+FAILED = trajectory(Task(env="bandit", family="left", seed=1, params={"turns": 1}))
 FAILED_MEMBER = GroupMember(rollout_id=99, trajectory=FAILED)
 
 
@@ -171,7 +171,7 @@ def test_a_group_that_lost_its_stored_member_is_dropped(ledger, clock):
     ledger.commit_batch(claim(ledger), "policies/v000001", {})
     failed = rolled_out(ledger, 0.0, 0.0)
     tick(ledger, clock)
-    (entry,) = ledger.stored_successes(Task(env="bandit", family="left", seed=1), 8)
+    (entry,) = ledger.stored_successes(Task(env="bandit", family="left", seed=1, params={"turns": 1}), 8)
     spoil(ledger, entry, missing=True)
     assert ledger.claim_batch("t", 1, 1, "mask", 60) is None
     assert ledger.totals().dropped_by_reason == {"damaged": 1}
@@ -184,6 +184,8 @@ def test_a_damaged_entry_takes_its_own_waiting_group_along(ledger, clock):
     failed = rolled_out(ledger, 0.0, 0.0)
     spoil(ledger, 1)
     pool = SuccessPool(recipe(replay={"name": "success_pool"}), ledger)
-    group = Group(group_id=failed, task=Task(env="bandit", family="left", seed=1), members=[FAILED_MEMBER])
+    group = Group(
+        group_id=failed, task=Task(env="bandit", family="left", seed=1, params={"turns": 1}), members=[FAILED_MEMBER]
+    )
     assert pool.compose(group) == group
     assert ledger.totals().dropped_by_reason == {"damaged": 1}

@@ -9,6 +9,7 @@ from scripted_engine import ScriptedEngine, make_tokenizer
 from quartet import config
 from quartet.env.bandit import BanditPool
 from quartet.env.base import Env
+from quartet.env.locks import LocksPool, solution
 from quartet.errors import ConfigError, EngineError, EnvError, PromptTooLongError
 from quartet.rollout.client import ModelClient
 from quartet.rollout.loop import make_loop
@@ -84,6 +85,18 @@ async def test_a_malformed_action_is_a_turn_with_an_error(loop):
 async def test_done_ends_the_episode_with_the_reward_as_it_is():
     trajectory, _ = await play("latest", ["click left [1]", "done"], turns=4)
     assert (trajectory.status, trajectory.reward, len(trajectory.turns)) == (Status.COMPLETED, 0.25, 2)
+
+
+async def test_the_word_done_ends_no_episode_of_an_environment_that_does_not_know_it():
+    task = Task(env="locks", family="latch", seed=0)
+    script = ["done", solution(task)[0]]
+    model = ModelClient(
+        ScriptedEngine(TOKENIZER, lambda request, index: script[index]), RENDERER, sampling=Sampling(), conversation="c"
+    )
+    env = await LocksPool(config.Env(name="locks")).acquire()
+    trajectory = await make_loop("latest").run(task, env, model, LIMITS)
+    assert (trajectory.status, trajectory.success) == (Status.COMPLETED, True)
+    assert [turn.error for turn in trajectory.turns] == ["only click works here", ""]
 
 
 @pytest.mark.parametrize("loop", ["append", "latest"])

@@ -11,9 +11,6 @@ from quartet.rollout.client import ModelClient
 from quartet.rollout.loop.base import Limits
 from quartet.types import Observation, Status, StepResult, Task, Trajectory, Turn
 
-DONE = "done"
-"""The action by which the policy ends an episode itself."""
-
 
 class Episode:
     """The state of a running episode; `play` runs it to its end."""
@@ -51,15 +48,15 @@ class Episode:
             call = await self.model.generate(build_prompt(self, observation), self._limits.max_tokens)
             response = self.model.renderer.decode(call.response_ids)
             result = await self._env.step(response)
-            turn = self._record(observation, response, result)
-            if result.terminated or turn.action == DONE:
+            self._record(observation, response, result)
+            if result.terminated:
                 return Status.COMPLETED
             if result.truncated:
                 break
             observation = result.observation
         return Status.TRUNCATED_TURNS
 
-    def _record(self, observation: Observation, response: str, result: StepResult) -> Turn:
+    def _record(self, observation: Observation, response: str, result: StepResult) -> None:
         turn = Turn(
             observation=observation,
             call_index=len(self.model.calls) - 1,
@@ -71,7 +68,6 @@ class Episode:
         )
         self.turns.append(turn)
         self._success = result.info.get("success")
-        return turn
 
     def _trajectory(self, status: Status, wall_seconds: float) -> Trajectory:
         reward = sum(turn.reward for turn in self.turns)
