@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
 from quartet.errors import CheckpointError
 from quartet.policy.files import WEIGHTS, check_policy, raising_checkpoint_errors
@@ -19,3 +19,13 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> PreTrain
         return AutoTokenizer.from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=trust_remote_code, use_fast=True
         )
+
+
+def vocabulary_size(folder: Path, *, trust_remote_code: bool = False) -> int:
+    """Return how many tokens the policy in `folder` can read: the rows of its embedding, padding included.
+
+    Raises `CheckpointError` when its config.json is missing or damaged.
+    """
+    with raising_checkpoint_errors(f"cannot read the vocabulary size of the model in {folder}"):
+        config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=trust_remote_code)
+        return int(config.get_text_config().vocab_size)

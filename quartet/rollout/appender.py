@@ -19,7 +19,7 @@ class Appender:
 
     def append(self, attempt: Attempt, trajectory: Trajectory) -> AppendOutcome:
         """Hand it in, finished or recalled. Raises `LeaseLostError` when the rollout is somebody else's by now."""
-        lease = attempt.lease
+        lease, trajectory = attempt.lease, self._ledger.examined(trajectory)  # records say what the ledger will
         with attempt.watch.span("append"):
             if trajectory.status is Status.CANCELLED:
                 outcome = self._ledger.recycle(lease, trajectory, self._max_recycles)

@@ -121,6 +121,13 @@ def test_another_task_gets_none(run, tmp_path, clock, task):
     assert run.totals().dropped_by_reason == {"equal_rewards": 1}
 
 
+def test_tasks_that_differ_in_their_parameters_alone_do_not_share_their_successes(run):
+    tasks = [replace(TASK, params={"turns": turns}) for turns in (1, 2)]
+    run.store_demonstrations([trajectory(task, reward=1.0) for task in tasks], 8)
+    assert [len(stored(run, task)) for task in [*tasks, TASK]] == [1, 1, 0]
+    assert [stored(run, task)[0].trajectory.task for task in tasks] == tasks
+
+
 def test_they_are_stored_once(run, tmp_path):
     path = tmp_path / "demos.jsonl"
     path.write_text(chat("click left [1]") * 2 + chat("click left [1]", seed=2))

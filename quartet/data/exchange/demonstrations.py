@@ -14,6 +14,7 @@ from quartet.data.exchange.fingerprint import Fingerprint, settle_fingerprint
 from quartet.data.exchange.jsonl import read_jsonl
 from quartet.data.exchange.parquet import read_parquet
 from quartet.data.ledger import Ledger
+from quartet.data.soundness import find_flaw
 from quartet.env import suite_families, undemonstrated_families
 from quartet.errors import ConfigError
 from quartet.rollout.renderer import Renderer
@@ -39,6 +40,7 @@ class ImportSummary(Struct, frozen=True, kw_only=True):
 
 def settle(recipe: Recipe, ledger: Ledger) -> None:
     """Before a run's first rollout, and at every resume: its fingerprint, and the demonstrations of its recipe."""
+    _settle_vocabulary(ledger, recipe)
     if recipe.replay.demonstrations:
         store_into(ledger, recipe, Path(recipe.replay.demonstrations))
     else:
@@ -48,19 +50,21 @@ def settle(recipe: Recipe, ledger: Ledger) -> None:
 def store_into(ledger: Ledger, recipe: Recipe, path: Path) -> ImportSummary:
     """Put the successes of a file into the pool, in one transaction; a demonstration that is there stays as it is.
 
-    Raises `ConfigError`, and stores nothing, when the run has no pool, for what must not be demonstrated, for another
-    fingerprint than the run's, for the rule `stored` without log-probs, and when nothing in the file is of use.
+    Raises `ConfigError` that names file, line and field, and stores nothing, when the run has no pool, for what could
+    not be trained on or must not be demonstrated, for another fingerprint than the run's, for the rule `stored` without
+    log-probs, and when nothing in the file is of use.
     """
     if recipe.replay.name == "none":
         raise ConfigError(f"the run {ledger.run_dir} replays nothing", 'train one with replay.name = "success_pool"')
     tokenizer = _tokenizer(ledger, recipe)
-    mark = settle_fingerprint(ledger, recipe, tokenizer)
+    mark, vocabulary = settle_fingerprint(ledger, recipe, tokenizer), _settle_vocabulary(ledger, recipe)
     usable: list[Trajectory] = []
     left_out: Counter[str] = Counter()
     families = set(suite_families(recipe.env))
     for where, trajectory in _read(path, recipe, tokenizer, mark):
         reason = _reason_to_leave_out(trajectory, recipe, families)
         if reason != "no_success":
+            _refuse_unsound(where, trajectory, vocabulary)
             _refuse_forbidden(where, trajectory, recipe)
         if reason:
             left_out[reason] += 1
@@ -77,6 +81,15 @@ def store_into(ledger: Ledger, recipe: Recipe, path: Path) -> ImportSummary:
     if stored:
         ledger.event("demonstrations_stored", **msgspec.to_builtins(summary))
     return summary
+
+
+def _settle_vocabulary(ledger: Ledger, recipe: Recipe) -> int:
+    from quartet.policy.tokenizer_files import vocabulary_size
+
+    folder = ledger.run_dir / ledger.latest_policy().path
+    size = vocabulary_size(folder, trust_remote_code=recipe.model.trust_remote_code)
+    ledger.settle_vocabulary(size)
+    return size
 
 
 def _tokenizer(ledger: Ledger, recipe: Recipe) -> "PreTrainedTokenizerBase":
@@ -111,7 +124,7 @@ def _holds_chats(path: Path) -> bool:
         first = next((line for line in file if line.strip()), b"{}")
     try:
         return "messages" in msgspec.json.decode(first, type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} holds no JSON lines: {error}", "docs/exchange.md shows the formats") from error
 
 
@@ -119,12 +132,21 @@ def _reason_to_leave_out(trajectory: Trajectory, recipe: Recipe, families: set[s
     task = trajectory.task
     if not (trajectory.success and trajectory.status.countable and trajectory.calls):
         return "no_success"
-    # Control draws tasks without parameters; the pool's key names none, so one with some would join another task.
+    # Control draws tasks without parameters: no group would ever be joined by a success of a task with some.
     trained = task.env == recipe.env.name and task.family in families and not task.params
     if not trained or not 0 <= task.seed < recipe.control.train_seeds_per_family:
         return "other_task"
     longest = max(len(call.prompt_ids) + len(call.response_ids) for call in trajectory.calls)
     return "too_long" if longest > recipe.engine.max_context_tokens else ""
+
+
+def _refuse_unsound(where: str, trajectory: Trajectory, vocabulary: int) -> None:
+    """What would end the train step of every batch that it joins."""
+    flaw = find_flaw(trajectory, vocabulary)
+    if flaw is None and not trajectory.num_response_tokens:
+        flaw = "calls: no response token to learn from"
+    if flaw is not None:
+        raise ConfigError(f"{where}: {flaw}", "mend the line or leave it out; nothing of the file was stored")
 
 
 def _refuse_forbidden(where: str, trajectory: Trajectory, recipe: Recipe) -> None:

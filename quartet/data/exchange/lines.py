@@ -21,5 +21,5 @@ def read_lines(path: Path, kind: type[T], name: str, advice: str) -> Iterator[tu
                 continue
             try:
                 yield number, decoder.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise ConfigError(f"{path}:{number} is no {name}: {error}", advice) from error

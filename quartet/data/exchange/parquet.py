@@ -49,20 +49,23 @@ class ParquetWriter:
 
 def read_parquet(path: Path) -> Iterator[tuple[int, TrajectoryRecord]]:
     """Row numbers, from 1, and records. Raises `ConfigError` for a file that is none of ours."""
+    for number, row in enumerate(_rows(path), start=1):
+        try:
+            record = _from_row(row)
+        except (msgspec.DecodeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise ConfigError(
+                f"{path}: row {number} is no trajectory: {error}", "docs/exchange.md shows the columns"
+            ) from error
+        yield number, record
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
     arrow = _pyarrow()
     try:
-        file = arrow.parquet.ParquetFile(path)
-    except arrow.ArrowInvalid as error:
+        with arrow.parquet.ParquetFile(path) as file:
+            yield from chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(_ROWS_PER_GROUP))
+    except (arrow.ArrowException, OSError) as error:
         raise ConfigError(f"{path} is no Parquet file: {error}", "only `quartet ledger export` writes them") from error
-    with file:
-        rows = chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(_ROWS_PER_GROUP))
-        for number, row in enumerate(rows, start=1):
-            try:
-                yield number, _from_row(row)
-            except (msgspec.ValidationError, KeyError) as error:
-                raise ConfigError(
-                    f"{path}: row {number} is no trajectory: {error}", "docs/exchange.md shows the columns"
-                ) from error
 
 
 def _to_row(record: TrajectoryRecord) -> dict[str, Any]:

@@ -3,29 +3,37 @@
 The rollout state machine is queued -> leased -> finished, and leased -> queued for another attempt.
 """
 
+import math
+from functools import cached_property
 from typing import Any
 
 import sqlalchemy as sa
+from msgspec import structs
 from sqlalchemy import Connection
 
 from quartet.data.database.prepared import Prepared, inserted
 from quartet.data.ledger.leases import HELD, MINE, TRY_AGAIN, Leases, attempt_of, lease_lost
 from quartet.data.rows import AppendOutcome
 from quartet.data.schema import TrajectoryKind, rollouts, trajectories
+from quartet.data.soundness import find_flaw
 from quartet.data.trajectory_store import PackedTrajectory
 from quartet.data.version_list import version_list
 from quartet.types import RolloutLease, RolloutState, Status, Trajectory
 
 MOST_ERROR_CHARACTERS = 500
 """Of a trajectory's error in its row; the record has the whole."""
+_VOCABULARY = "vocabulary_size"
+"""Its name in the ledger."""
 
 
 class Rollouts(Leases):
     def append(self, lease: RolloutLease, trajectory: Trajectory, max_attempts: int) -> AppendOutcome:
-        """Store a rollout's record, durably, and finish the rollout or queue its next attempt.
+        """Store a rollout's record, durably, and finish the rollout or queue its next attempt. One that could not be
+        trained on is stored as `examined` makes it.
 
         Raises `LeaseLostError` when the lease was lost; the trajectory is then kept as `superseded`.
         """
+        trajectory = self.examined(trajectory)
         packed = self._store.pack(trajectory)
         with self._database.write_beside() as connection:
             kind = self._end(connection, lease, trajectory.status, max_attempts)
@@ -44,6 +52,25 @@ class Rollouts(Leases):
             raise lease_lost(lease)
         self.doorbells.ring("worker" if kind is TrajectoryKind.RETRIED else "manager")
         return _OUTCOMES[kind]
+
+    def examined(self, trajectory: Trajectory) -> Trajectory:
+        """The trajectory as it is, or, when it could not be trained on, with the status that its flaw has and without
+        a reward."""
+        flaw = find_flaw(trajectory, self._vocabulary_size)
+        if flaw is None:
+            return trajectory
+        error = f"{flaw} (task {trajectory.task.key})"
+        turns = [structs.replace(turn, reward=0.0) for turn in trajectory.turns]
+        return structs.replace(trajectory, status=flaw.status, error=error, rewards={}, turns=turns, success=False)
+
+    def settle_vocabulary(self, size: int) -> None:
+        """Record how many tokens the run's policies know; all have the same vocabulary."""
+        self.set_value(_VOCABULARY, size)
+        self.__dict__.pop("_vocabulary_size", None)
+
+    @cached_property
+    def _vocabulary_size(self) -> float:
+        return self.value(_VOCABULARY, math.inf)
 
     def _end(self, connection: Connection, lease: RolloutLease, status: Status, max_attempts: int) -> TrajectoryKind:
         """Finish the rollout or queue its next attempt, if the lease still holds it; what its record is by that."""

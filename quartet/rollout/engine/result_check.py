@@ -2,11 +2,9 @@
 
 import math
 
+from quartet.data.soundness import MAX_ROUNDING_NATS
 from quartet.rollout.engine.base import GenerateRequest, GenerateResult
 from quartet.types import FinishReason
-
-MAX_ROUNDING = 1e-3
-"""In nats: a log-prob is at most 0 and an entropy at least 0, but for this."""
 
 
 def find_problem(request: GenerateRequest, result: GenerateResult, vocab_size: float = math.inf) -> str:
@@ -28,9 +26,9 @@ def find_problem(request: GenerateRequest, result: GenerateResult, vocab_size: f
     ):
         lengths = ", ".join(f"{len(values)} {name}" for name, values in (lists | optional).items())
         return f"sent {count} tokens, but {lengths}"
-    if not all(math.isfinite(logprob) and logprob <= MAX_ROUNDING for logprob in result.logprobs):
+    if not all(math.isfinite(logprob) and logprob <= MAX_ROUNDING_NATS for logprob in result.logprobs):
         return "sent log-probs that are none (above 0, infinite or NaN)"
-    if not all(math.isfinite(entropy) and entropy >= -MAX_ROUNDING for entropy in result.entropies):
+    if not all(math.isfinite(entropy) and entropy >= -MAX_ROUNDING_NATS for entropy in result.entropies):
         return "sent entropies that are none (below 0, infinite or NaN)"
     if result.versions and (result.versions[0] < 0 or result.versions != sorted(result.versions)):
         return f"sent policy versions that go backwards: {result.versions}"

@@ -1,0 +1,84 @@
+"""What a trajectory must hold to be trained on, whoever made it: asked at the ledger's door and at an import.
+
+A trajectory that lacks it would end the train step of every batch that it is in. Each rule is about one field.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from quartet.types import Call, Status, Trajectory, Turn
+
+MAX_ROUNDING_NATS = 1e-3
+"""A log-prob is at most 0 and an entropy at least 0, but for this."""
+MOST_NATS = 1e4
+"""No token of probability e^-10000 is ever sampled."""
+LARGEST_REWARD = 1e9
+"""Of either sign. The square of a reward and the sum of a group's rewards must be finite in float32."""
+LARGEST_TEMPERATURE = 1e3
+LARGEST_VERSION = 10**7
+"""No run trains as many policies."""
+
+
+class Flaw(Struct, frozen=True, kw_only=True):
+    """Why a trajectory cannot be trained on."""
+
+    field: str
+    """Where, for example `calls[0].logprobs`."""
+    what: str
+    status: Status
+    """What a rollout ends as that has it."""
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.what}"
+
+
+def find_flaw(trajectory: Trajectory, vocabulary_size: float = math.inf) -> Flaw | None:
+    """The first flaw, or None. `vocabulary_size` is that of the run's policy, infinite where nobody knows it."""
+    return next(_flaws(trajectory, vocabulary_size), None)
+
+
+def _flaws(trajectory: Trajectory, vocabulary_size: float) -> Iterator[Flaw]:
+    for field, reward in (*((f"rewards.{name}", part) for name, part in trajectory.rewards.items()), _sum(trajectory)):
+        if not abs(reward) <= LARGEST_REWARD:
+            yield _flaw(field, f"{reward:g} is no reward", Status.ERROR_REWARD)
+    for index, turn in enumerate(trajectory.turns):
+        yield from _turn_flaws(f"turns[{index}]", turn, len(trajectory.calls))
+    for index, call in enumerate(trajectory.calls):
+        yield from _call_flaws(f"calls[{index}]", call, vocabulary_size)
+    if not 0 <= trajectory.wall_seconds < math.inf:
+        yield _flaw("wall_seconds", f"{trajectory.wall_seconds:g} is no duration", Status.ERROR_AGENT)
+
+
+def _sum(trajectory: Trajectory) -> tuple[str, float]:
+    return "rewards", trajectory.reward
+
+
+def _turn_flaws(field: str, turn: Turn, num_calls: int) -> Iterator[Flaw]:
+    if not abs(turn.reward) <= LARGEST_REWARD:
+        yield _flaw(f"{field}.reward", f"{turn.reward:g} is no reward", Status.ERROR_REWARD)
+    if not 0 <= turn.call_index < num_calls:
+        yield _flaw(f"{field}.call_index", f"there is no call {turn.call_index}", Status.ERROR_AGENT)
+
+
+def _call_flaws(field: str, call: Call, vocabulary_size: float) -> Iterator[Flaw]:
+    if call.response_ids and not call.prompt_ids:
+        yield _flaw(f"{field}.prompt_ids", "a response without a prompt", Status.ERROR_AGENT)
+    ranges: tuple[tuple[str, Sequence[float], float, float, str], ...] = (
+        ("prompt_ids", call.prompt_ids, 0, vocabulary_size - 1, "no token of the policy"),
+        ("response_ids", call.response_ids, 0, vocabulary_size - 1, "no token of the policy"),
+        ("logprobs", call.logprobs, -MOST_NATS, MAX_ROUNDING_NATS, "no log-prob of a sampled token"),
+        ("entropies", call.entropies, -MAX_ROUNDING_NATS, MOST_NATS, "no entropy"),
+        ("versions", call.versions, 0, LARGEST_VERSION, "no policy version"),
+        ("cache_versions", call.cache_versions, 0, LARGEST_VERSION, "no policy version"),
+        ("sampling.temperature", [call.sampling.temperature], 0, LARGEST_TEMPERATURE, "no temperature"),
+    )
+    for name, values, lowest, highest, meaning in ranges:
+        strange = next((value for value in values if not lowest <= value <= highest), None)
+        if strange is not None:
+            yield _flaw(f"{field}.{name}", f"{strange} is {meaning}", Status.ERROR_ENGINE)
+
+
+def _flaw(field: str, what: str, status: Status) -> Flaw:
+    return Flaw(field=field, what=what, status=status)

@@ -1,0 +1,139 @@
+"""What could not be trained on is refused at an import, and gets a status at the ledger's own door."""
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from msgspec.structs import replace
+from samples import finish, plan, recipe, trajectory
+
+from quartet.cli import cli
+from quartet.data.exchange.demonstrations import settle, store_into
+from quartet.data.exchange.export import export
+from quartet.data.ledger import AppendOutcome, Ledger
+from quartet.data.ledger.export import Selection
+from quartet.errors import ConfigError
+from quartet.recipe_file import to_toml
+from quartet.types import Task
+
+TASK = Task(env="bandit", family="fixed", seed=1)
+RECIPE = recipe(replay={"name": "success_pool"}, evaluation={"before_and_after": False})
+
+
+@pytest.fixture
+def run(tmp_path, bandit_policy):
+    """A run whose policy knows a few hundred tokens."""
+    ledger = Ledger.create(tmp_path / "run")
+    ledger.register_initial_policy(str(bandit_policy))
+    settle(RECIPE, ledger)
+    yield ledger
+    ledger.close()
+
+
+@pytest.fixture
+def line(run, tmp_path) -> dict[str, Any]:
+    """One exported success, as JSON."""
+    group_id = run.admit(replace(plan(rollouts=1), task=TASK))
+    (lease,) = run.claim_rollouts("w", 1, 60)
+    finish(run, lease, reward=1.0, versions=(0, 0))
+    run.close_group(group_id)
+    export(run, RECIPE, "jsonl", tmp_path / "sound.jsonl", Selection())
+    return json.loads((tmp_path / "sound.jsonl").read_text())
+
+
+def call(name: str, value: object) -> Callable[[dict[str, Any]], None]:
+    return lambda record: record["calls"][0].__setitem__(name, value)
+
+
+FLAWS: list[tuple[str, Callable[[dict[str, Any]], None]]] = [
+    (r"calls\[0\]\.response_ids: 100000 is no token", call("token_ids", [7, 8, 9, 0, 100_000])),
+    (r"calls\[0\]\.prompt_ids: -1 is no token", call("token_ids", [7, -1, 9, 0, 1])),
+    (r"calls\[0\]\.response_ids: 9\d+ is no token", call("token_ids", [7, 8, 9, 0, 9 * 10**17])),
+    (r"calls\[0\]\.versions: 1000000000 is no policy version", call("versions", [10**9, 0])),
+    (r"calls\[0\]\.versions: -1 is no policy version", call("versions", [0, -1])),
+    (r"calls\[0\]\.logprobs: 0.5 is no log-prob", call("logprobs", [-0.5, 0.5])),
+    (r"calls\[0\]\.logprobs: -1e\+300 is no log-prob", call("logprobs", [-0.5, -1e300])),
+    (r"calls\[0\]\.entropies: -1.0 is no entropy", call("entropies", [-1.0, 1.0])),
+    (
+        r"calls\[0\]\.prompt_ids: a response without",
+        lambda r: r["calls"][0].update(token_ids=[0, 1], response_mask=[1, 1]),
+    ),
+    (
+        r"calls: no response token",
+        lambda r: r["calls"][0].update(token_ids=[7], response_mask=[0], logprobs=[], versions=[]),
+    ),
+    ("per-token lists differ in length", call("logprobs", [-0.5])),
+    ("rewards.task: 1e\\+300 is no reward", lambda r: r["rewards"].update(task=1e300)),
+    (r"turns\[0\]\.reward: -1e\+10 is no reward", lambda r: r["turns"][0].update(reward=-1e10)),
+    (r"turns\[0\]\.call_index: there is no call 3", lambda r: r["turns"][0].update(call_index=3)),
+    ("wall_seconds: -1 is no duration", lambda r: r.update(wall_seconds=-1.0)),
+    (r"calls\[0\]\.sampling\.temperature", lambda r: r["calls"][0]["sampling"].update(temperature=1e9)),
+]
+
+
+@pytest.mark.parametrize(("message", "damage"), FLAWS)
+def test_an_import_names_file_line_and_field_and_stores_nothing(run, line, tmp_path, message, damage):
+    path = tmp_path / "demos.jsonl"
+    sound = json.dumps(line)
+    damage(line)
+    path.write_text(f"{sound}\n{json.dumps(line)}\n")
+    with pytest.raises(ConfigError, match=rf"demos\.jsonl:2: .*{message}"):
+        store_into(run, RECIPE, path)
+    assert run.stored_successes(TASK, 8) == []
+
+
+def test_the_command_says_it_in_one_line(run, line, tmp_path):
+    (run.run_dir / "config.toml").write_text(to_toml(RECIPE))
+    line["rewards"]["task"] = 1e300
+    path = tmp_path / "demos.jsonl"
+    path.write_text(json.dumps(line))
+    with pytest.raises(ConfigError, match=r"demos\.jsonl:1: rewards\.task"):
+        CliRunner().invoke(cli, ["ledger", "import", str(run.run_dir), str(path)], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("text", ['{"params": ' + "[" * 100_000, '{"messages": ' + "[" * 100_000])
+def test_a_line_that_nests_too_deep_is_refused(run, tmp_path, text):
+    path = tmp_path / "deep.jsonl"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="deep"):
+        store_into(run, RECIPE, path)
+
+
+def test_a_parquet_file_that_was_cut_is_refused(run, line, tmp_path):
+    path = tmp_path / "x.parquet"
+    export(run, RECIPE, "parquet", path, Selection())
+    whole = path.read_bytes()
+    middle = len(whole) // 3
+    for broken in (whole[:middle], whole[:4] + bytes(middle) + whole[4 + middle :]):
+        path.write_bytes(broken)
+        with pytest.raises(ConfigError, match=r"x\.parquet"):
+            store_into(run, RECIPE, path)
+
+
+@pytest.mark.parametrize("reward", [math.nan, math.inf, 1e300])
+def test_a_reward_that_is_none_is_retried_and_never_stored(run, reward):
+    run.admit(plan(rollouts=1))
+    (lease,) = run.claim_rollouts("w", 1, 60)
+    assert finish(run, lease, reward=reward, max_attempts=2) is AppendOutcome.REQUEUED
+    (lease,) = run.claim_rollouts("w", 1, 60)
+    assert finish(run, lease, reward=reward, max_attempts=2) is AppendOutcome.APPENDED
+    assert run.status_counts() == {"error_reward": 1}
+    (error,) = [event.fields["error"] for event in run.events() if event.kind == "rollout_final"]
+    assert error.startswith("rewards.task: ") and lease.task.key in error
+
+
+@pytest.mark.parametrize("changed", [{"response_ids": [10**6]}, {"response_ids": [-1]}, {"logprobs": [math.nan]}])
+def test_a_call_that_no_policy_can_have_made_is_an_error_of_the_engine(run, changed):
+    run.admit(plan(rollouts=1))
+    (lease,) = run.claim_rollouts("w", 1, 60)
+    sound = trajectory(lease.task, reward=1.0)
+    run.append(lease, replace(sound, calls=[replace(sound.calls[0], **changed)]), 1)
+    assert run.status_counts() == {"error_engine": 1}
+
+
+def test_what_is_sound_is_stored_as_it_is(run):
+    sound = trajectory(TASK, reward=-3.5, versions=(0, 5))
+    assert run.examined(sound) is sound
