@@ -22,10 +22,21 @@ def test_resolved_recipe_reads_back_unchanged():
     assert parse_recipe(tomllib.loads(to_toml(recipe)), "test") == recipe
 
 
-@given(name=st.text(st.characters(exclude_categories=["Cs"]), max_size=30), seed=st.integers(-(2**60), 2**60))
-def test_any_name_and_seed_survive_the_round_trip(name, seed):
-    recipe = parse_recipe(MINIMAL | {"name": name, "seed": seed}, "test")
+@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=30), seed=st.integers(-(2**60), 2**60))
+def test_any_text_and_seed_survive_the_round_trip(text, seed):
+    recipe = parse_recipe(MINIMAL | {"engine": {"vllm": {"python": text}}, "seed": seed}, "test")
     assert parse_recipe(tomllib.loads(to_toml(recipe)), "test") == recipe
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "/x", "a/b", "x\n", "x\x00", "x\x1b[2J", "\u202ex", "x" * 121])
+def test_a_name_that_is_no_folder_is_refused(name):
+    with pytest.raises(ConfigError, match=r"name.*cannot name a folder"):
+        parse_recipe(MINIMAL | {"name": name}, "test")
+
+
+@pytest.mark.parametrize("name", ["x", "DART (paper)", "größe 0.5", ".hidden", "試験", "lag=4, lr=1e-5"])
+def test_other_names_are_free(name):
+    assert parse_recipe(MINIMAL | {"name": name}, "test").name == name
 
 
 def test_misspelt_key_names_the_nearest():

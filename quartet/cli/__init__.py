@@ -2,6 +2,7 @@
 
 import sys
 from difflib import get_close_matches
+from types import TracebackType
 from typing import NoReturn
 
 import click
@@ -9,6 +10,7 @@ import click
 from quartet import __version__
 from quartet.cli.group import LazyGroup
 from quartet.errors import ConfigError, InterruptedByUser, QuartetError
+from quartet.terminal.say import say
 
 COMMANDS = {
     "train": "Train a policy with reinforcement learning.",
@@ -48,6 +50,7 @@ def cli() -> None:
 
 def main() -> None:
     """Entry point: every error people are meant to read is one screen, with the next step and without a traceback."""
+    sys.excepthook = _show_bug
     try:
         sys.exit(cli.main(prog_name="quartet", standalone_mode=False) or 0)
     except QuartetError as error:
@@ -65,6 +68,13 @@ def main() -> None:
         if (told := disk_error(error)) is None:
             raise
         _fail(told)
+
+
+def _show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print the traceback of an error that nobody expected; its message may quote a model or a web page."""
+    import traceback
+
+    say("".join(traceback.format_exception(kind, error, trace)).rstrip(), err=True)
 
 
 def _wrong_usage(error: click.ClickException) -> ConfigError:
@@ -85,5 +95,5 @@ def _unknown_option(error: click.NoSuchOption) -> str:
 
 
 def _fail(error: QuartetError) -> NoReturn:
-    click.secho(f"error: {error}", fg="red", err=True)
+    say(f"error: {error}", fg="red", err=True)
     sys.exit(error.exit_code)

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from quartet.cli.parameters import JSON, RUNS
+from quartet.terminal.say import say
 
 
 @click.command(name="compare")
@@ -33,14 +34,14 @@ def command(runs: tuple[Path, ...], target: float | None, as_json: bool) -> None
     refuse_copies(groups)
     named, target = target is not None, common_target(results) if target is None else target
     if as_json:
-        click.echo(json.dumps(comparison_data(groups, target)))
+        say(json.dumps(comparison_data(groups, target)))
         return
-    from rich.console import Console
+    from quartet.terminal.console import PrintableConsole
 
-    console = Console()
+    console = PrintableConsole()
     for caution in cautions(groups):
-        console.print(f"{caution}\n", style="bold yellow", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"{caution}\n", style="bold yellow", soft_wrap=True)
     console.print(comparison_table(groups, target))
     if (knobs := knobs_table(groups)) is not None:
         console.print("", knobs)
-    console.print(f"\n{target_note(target, named=named)}", style="dim", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"\n{target_note(target, named=named)}", style="dim", soft_wrap=True)

@@ -3,6 +3,8 @@
 import click
 from click.shell_completion import get_completion_class
 
+from quartet.terminal.say import say
+
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -20,4 +22,4 @@ def command(shell: str) -> None:
 
     completion = get_completion_class(shell)
     assert completion is not None
-    click.echo(completion(cli, {}, "quartet", "_QUARTET_COMPLETE").source())
+    say(completion(cli, {}, "quartet", "_QUARTET_COMPLETE").source())

@@ -8,6 +8,7 @@ import click
 
 from quartet.cli.parameters import JSON, RUNS_FOLDER, SET, RecipeName
 from quartet.errors import SetupError
+from quartet.terminal.say import say
 
 if TYPE_CHECKING:
     from quartet.doctor import Finding
@@ -37,18 +38,20 @@ def command(recipe: Path | None, overrides: tuple[str, ...], runs: Path, as_json
             _show(name, findings)
     lacking = sum(finding.grade is Grade.LACKS for findings in found.values() for finding in findings)
     if as_json:
-        click.echo(json.dumps({"lacking": lacking, "checks": to_builtins(found)}))
+        say(json.dumps({"lacking": lacking, "checks": to_builtins(found)}))
     elif not lacking:
-        click.echo("\nnothing is lacking")
+        say("\nnothing is lacking")
     if lacking:
         if not as_json:
-            click.secho(f"\n{lacking} lacking: what to do stands behind the arrows", fg="red")
+            say(f"\n{lacking} lacking: what to do stands behind the arrows", fg="red")
         raise SystemExit(SetupError.exit_code)
 
 
 def _show(name: str, findings: "list[Finding]") -> None:
-    styles = {"ok": {"fg": "green"}, "note": {"fg": "yellow"}, "lacks": {"fg": "red", "bold": True}}
+    colours = {"ok": "green", "note": "yellow", "lacks": "red"}
     for finding in findings:
-        click.echo(f"{name:11}" + click.style(f"{finding.grade:6}", **styles[finding.grade]) + finding.what)
+        say(f"{name:11}", nl=False)
+        say(f"{finding.grade:6}", fg=colours[finding.grade], bold=finding.grade == "lacks", nl=False)
+        say(finding.what)
         if finding.advice:
-            click.echo(f"{'':17}-> {finding.advice}")
+            say(f"{'':17}-> {finding.advice}")

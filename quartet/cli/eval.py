@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from quartet.cli.parameters import JSON, SET, RecipeName
+from quartet.terminal.say import say
 
 if TYPE_CHECKING:
     from quartet.config import Recipe
@@ -37,6 +38,7 @@ def command(
     other held-out seeds, those from evaluation.first_seed on.
     """
     from quartet.data.database import has_database
+    from quartet.data.database.location import trust_server
     from quartet.errors import ConfigError
     from quartet.recipe_file import load_recipe
     from quartet.runtime.run import evaluate_policy
@@ -48,6 +50,8 @@ def command(
             "add --recipe: a file or a name of `quartet recipes`",
         )
     tasks = load_recipe(recipe or run_or_policy / "config.toml", list(overrides))
+    if recipe is not None:
+        trust_server(tasks.ledger.url)
     if is_run:
         policy = _policy_of_run(run_or_policy, which, tasks)
         output = output or run_or_policy / "evaluations" / policy.name
@@ -56,15 +60,15 @@ def command(
         output = output or Path("runs") / f"eval-{policy.name}"
     summary = evaluate_policy(tasks, policy, output, quiet=as_json)
     if as_json:
-        click.echo(json.dumps(summary))
+        say(json.dumps(summary))
         return
     evaluations = summary["evaluations"].values()
     for family, rates in summary["per_task"].items():
         uncounted = sum(one["uncounted"].get(family, 0) for one in evaluations)
-        click.echo(_line(family, rates["greedy"], rates["sampled"]) + (f"  {uncounted} uncounted" if uncounted else ""))
+        say(_line(family, rates["greedy"], rates["sampled"]) + (f"  {uncounted} uncounted" if uncounted else ""))
     asked, (first, last) = sum(one["asked"] for one in evaluations), summary["seeds"]
-    click.echo(f"{_line('all', summary['success_greedy'], summary['success_sampled'])}   ({output / 'summary.json'})")
-    click.echo(f"{summary['episodes']:,} of {asked:,} episodes have a result; seeds {first:,} to {last:,}")
+    say(f"{_line('all', summary['success_greedy'], summary['success_sampled'])}   ({output / 'summary.json'})")
+    say(f"{summary['episodes']:,} of {asked:,} episodes have a result; seeds {first:,} to {last:,}")
 
 
 def _line(name: str, greedy: float | None, sampled: float | None) -> str:
@@ -88,7 +92,7 @@ def _policy_of_run(run: Path, which: str, tasks: "Recipe") -> Path:
     finally:
         ledger.close()
     if which == "best" and best is None:
-        click.echo("no evaluation during training has marked a best policy: this is the latest", err=True)
+        say("no evaluation during training has marked a best policy: this is the latest", err=True)
     if chosen_on & set(tasks.evaluation.reported_seeds):
         raise ConfigError(
             f"the best policy of {run} was chosen on seeds {min(chosen_on):,} to {max(chosen_on):,}: its success on "
@@ -96,5 +100,5 @@ def _policy_of_run(run: Path, which: str, tasks: "Recipe") -> Path:
             f"report on others: --set evaluation.first_seed={max(chosen_on) + 1}",
         )
     if chosen_on:
-        click.echo(f"chosen on selection seeds {min(chosen_on):,} to {max(chosen_on):,}", err=True)
+        say(f"chosen on selection seeds {min(chosen_on):,} to {max(chosen_on):,}", err=True)
     return Path(policy.path)

@@ -9,6 +9,7 @@ import click
 
 from quartet.cli.parameters import JSON, SET
 from quartet.errors import ConfigError
+from quartet.terminal.say import say
 
 LONGEST_CONTEXT_TOKENS = 4096
 """What is written at most; longer ones take memory that a first run does not need."""
@@ -56,9 +57,9 @@ def command(
             fresh.unlink()
             raise
     if as_json:
-        click.echo(json.dumps({"recipe": str(file), "env": env_name, "model": str(model_path)}))
+        say(json.dumps({"recipe": str(file), "env": env_name, "model": str(model_path)}))
         return
-    click.echo(
+    say(
         f"wrote {file}\n\nquartet train {file} --dry-run   prints what it comes to\n"
         f"quartet train {file}             trains"
     )

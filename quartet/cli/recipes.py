@@ -7,6 +7,7 @@ import click
 
 from quartet.cli.group import CommandGroup
 from quartet.cli.parameters import JSON, RECIPE
+from quartet.terminal.say import say
 
 
 @click.group(name="recipes", cls=CommandGroup, invoke_without_command=True)
@@ -26,11 +27,12 @@ def list_(as_json: bool) -> None:
 
     described = [describe(path) for path in shipped_recipes().values()]
     if as_json:
-        click.echo(json.dumps([one.to_dict() for one in described]))
+        say(json.dumps([one.to_dict() for one in described]))
         return
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from quartet.terminal.console import PrintableConsole
 
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
     for heading in ("recipe", "environment", "what it is"):
@@ -39,8 +41,8 @@ def list_(as_json: bool) -> None:
         table.add_row(
             Text(one.name, style="bold"), Text(one.environment), Text(one.summary.partition(". ")[0].rstrip(".") + ".")
         )
-    Console().print(table)
-    click.echo("\nquartet recipes describe NAME tells more, quartet train NAME trains it")
+    PrintableConsole().print(table)
+    say("\nquartet recipes describe NAME tells more, quartet train NAME trains it")
 
 
 @command.command(name="describe", short_help="Say what a recipe claims, changes, and takes.")
@@ -53,18 +55,19 @@ def describe_(recipe: Path, as_json: bool) -> None:
 
     description = describe(find_recipe(recipe))
     if as_json:
-        click.echo(json.dumps(description.to_dict()))
+        say(json.dumps(description.to_dict()))
         return
-    from rich.console import Console
     from rich.markdown import Markdown
     from rich.table import Table
     from rich.text import Text
 
-    console = Console()
+    from quartet.terminal.console import PrintableConsole
+
+    console = PrintableConsole()
     console.print(Text(description.name, style="bold"), Text(f"(environment: {description.environment})", style="dim"))
     console.print(Text(f"\n{description.summary}\n"))
     if description.claim:
-        console.print(Markdown(f"{description.claim}\n\n{description.result}"))
+        console.print(Markdown(f"{description.claim}\n\n{description.result}", hyperlinks=False))
     knobs = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
     knobs.add_column("knob", no_wrap=True)
     for heading in ("here", "default"):
@@ -73,4 +76,4 @@ def describe_(recipe: Path, as_json: bool) -> None:
         knobs.add_row(Text(knob.name), Text(knob.value, style="bold"), Text(knob.default or "needed"))
     console.print("", knobs, "")
     console.print(Text(f"{description.file}\n{description.readme or 'no README.md beside it'}", style="dim"))
-    click.echo(f"\nquartet train {recipe} --dry-run prints its arithmetic, without --dry-run it trains")
+    say(f"\nquartet train {recipe} --dry-run prints its arithmetic, without --dry-run it trains")

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from quartet.cli.parameters import JSON, RUNS
+from quartet.terminal.say import say
 
 
 @click.command(name="report")
@@ -27,6 +28,6 @@ def command(runs: tuple[Path, ...], output: Path, target: float | None, as_json:
     with Watched("figures", quiet=as_json) as watched, usable_output(output):
         files = write_report(read, output, target, watched)
     if as_json:
-        click.echo(json.dumps({"files": [str(file) for file in files]}))
+        say(json.dumps({"files": [str(file) for file in files]}))
         return
-    click.echo("\n".join(f"wrote {file}" for file in files))
+    say("\n".join(f"wrote {file}" for file in files))

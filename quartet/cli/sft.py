@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from quartet.cli.parameters import JSON, RECIPE, SET
+from quartet.terminal.say import say
 
 
 @click.command(name="sft")
@@ -23,9 +24,9 @@ def command(recipe: Path, overrides: tuple[str, ...], as_json: bool) -> None:
     with Watched("fine-tuning", quiet=as_json) as watched:
         summary = run_sft(resolved, on_step=step_watcher(watched, resolved.sft))
     if as_json:
-        click.echo(json.dumps(summary))
+        say(json.dumps(summary))
         return
-    click.echo(
+    say(
         f"wrote {summary['output']}\n"
         f"{summary['copy_steps']:,} steps of copying and {summary['demonstration_steps']:,} of demonstrations "
         f"in {summary['train_seconds']:.0f} s, ended by {summary['stopped_by']}; "

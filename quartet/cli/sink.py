@@ -11,6 +11,7 @@ import click
 from quartet.cli.parameters import JSON, RUN
 from quartet.errors import ConfigError
 from quartet.observe.sinks import SINKS, sink_class
+from quartet.terminal.say import say
 
 if TYPE_CHECKING:
     from quartet.observe.sinks.base import Sink
@@ -41,7 +42,7 @@ def command(run: Path, name: str, follow: bool, as_json: bool) -> None:
     recipe = load_recipe(run / "config.toml")
     with following(run, name) as followed, closing(sink_class(name)(recipe, run)) as sink:
         shown = _show(followed, sink, follow=follow)
-    click.echo(json.dumps({"sink": name, "shown": shown}) if as_json else f"{shown} records and spans to {name}")
+    say(json.dumps({"sink": name, "shown": shown}) if as_json else f"{shown} records and spans to {name}")
 
 
 def _show(followed: "FollowedRun", sink: "Sink", *, follow: bool) -> int:
@@ -53,5 +54,5 @@ def _show(followed: "FollowedRun", sink: "Sink", *, follow: bool) -> int:
             time.sleep(LOOK_SECONDS)
             shown += followed.show(sink)
     except KeyboardInterrupt:
-        click.echo("stopped", err=True)
+        say("stopped", err=True)
     return shown

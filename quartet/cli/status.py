@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from quartet.cli.parameters import JSON, RUN
+from quartet.terminal.say import say
 
 if TYPE_CHECKING:
     from quartet.observe.looker import Looker
@@ -31,17 +32,17 @@ def command(run: Path, watch: bool, as_json: bool) -> None:
 
     with Looker(run) as looker:
         if looker.note:
-            click.secho(looker.note, fg="yellow", err=True)
+            say(looker.note, fg="yellow", err=True)
         if watch:
             _watch(looker, as_json)
             return
         snapshot = looker.look()
         if as_json:
-            click.echo(json.dumps(snapshot.to_dict()))
+            say(json.dumps(snapshot.to_dict()))
             return
-        from rich.console import Console
+        from quartet.terminal.console import PrintableConsole
 
-        Console().print(snapshot.panel())
+        PrintableConsole().print(snapshot.panel())
 
 
 def _watch(looker: "Looker", as_json: bool) -> None:
@@ -55,11 +56,13 @@ def _watch(looker: "Looker", as_json: bool) -> None:
 def _follow(looker: "Looker", as_json: bool) -> None:
     from rich.live import Live
 
-    with Live(auto_refresh=False) as live:
+    from quartet.terminal.console import PrintableConsole
+
+    with Live(console=PrintableConsole(), auto_refresh=False) as live:
         while True:
             snapshot = looker.look()
             if as_json:
-                click.echo(json.dumps(snapshot.to_dict()))
+                say(json.dumps(snapshot.to_dict()))
             else:
                 live.update(snapshot.panel(), refresh=True)
             if not snapshot.running:

@@ -10,6 +10,7 @@ import click
 
 from quartet.cli.parameters import JSON, RUN
 from quartet.errors import SetupError
+from quartet.terminal.say import say
 
 PATIENCE_SECONDS = 20.0
 
@@ -30,6 +31,6 @@ def command(run: Path, as_json: bool) -> None:
                 raise SetupError(f"process {pid} did not stop within {PATIENCE_SECONDS:.0f} s", f"kill -9 {pid}")
             time.sleep(0.1)
     if as_json:
-        click.echo(json.dumps({"run": str(run), "was_running": pid is not None}))
+        say(json.dumps({"run": str(run), "was_running": pid is not None}))
     else:
-        click.echo(f"stopped {run}" if pid is not None else f"{run} was not running")
+        say(f"stopped {run}" if pid is not None else f"{run} was not running")

@@ -10,7 +10,8 @@ from quartet.data.disk import usable_output
 from quartet.errors import ConfigError
 from quartet.observe.opening import opening_window
 from quartet.observe.slices import run_extent
-from quartet.observe.spans import read_spans
+from quartet.observe.spans import decode_spans, read_spans
+from quartet.terminal.say import say
 
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -62,9 +63,10 @@ def command(runs: tuple[Path, ...], start: float | None, seconds: float, output:
             draw_timeline(panels, seconds, output)
     count = sum(len(panel.spans) for panel in panels)
     if as_json:
-        click.echo(json.dumps({"output": str(output), "spans": count}))
+        say(json.dumps({"output": str(output), "spans": count}))
     else:
-        click.echo(f"{count} spans in {output}")
+        left_out = f"; {decode_spans.damaged} damaged lines left out" if decode_spans.damaged else ""
+        say(f"{count} spans in {output}{left_out}")
 
 
 def _window(run: Path, start: float | None, seconds: float) -> tuple[float, float]:

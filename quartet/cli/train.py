@@ -10,6 +10,7 @@ from quartet.cli.parameters import JSON, RECIPE, SET
 from quartet.config import Recipe
 from quartet.errors import ConfigError
 from quartet.recipe_file import load_recipe
+from quartet.terminal.say import say
 
 if TYPE_CHECKING:
     from quartet.observe.summary import Summary
@@ -47,17 +48,16 @@ def command(
 
         summary = run_recipe(resolved, run_dir, resume=resume, fresh=fresh, quiet=as_json)
     if as_json:
-        click.echo(json.dumps(summary))
+        say(json.dumps(summary))
         return
-    from rich.console import Console
-
     from quartet.observe.plot import draw_run
     from quartet.observe.report import summary_table
+    from quartet.terminal.console import PrintableConsole
 
-    console = Console()
+    console = PrintableConsole()
     console.print(summary_table(summary))
     console.print(f"summary  {run_dir / 'summary.json'}\npicture  {draw_run(run_dir, summary)}")
-    console.print(f"next     quartet view {run_dir}", highlight=False, soft_wrap=True)
+    console.print(f"next     quartet view {run_dir}", soft_wrap=True)
 
 
 def _finished(recipe: Recipe, run_dir: Path) -> "Summary | None":
@@ -69,10 +69,10 @@ def _finished(recipe: Recipe, run_dir: Path) -> "Summary | None":
     limit = finished_by(recipe, run_dir)
     if limit is None:
         return None
-    click.secho(f"{run_dir} is finished, nothing is started: {limit} is reached", fg="yellow", err=True)
+    say(f"{run_dir} is finished, nothing is started: {limit} is reached", fg="yellow", err=True)
     summary = read_summary(run_dir)
     higher = higher_limit(limit, summary["train_steps"], summary["train_seconds"]) if summary else higher_limit(limit)
-    click.secho(f"  -> it goes on with a higher limit, for instance {higher}", fg="yellow", err=True)
+    say(f"  -> it goes on with a higher limit, for instance {higher}", fg="yellow", err=True)
     return summary
 
 
@@ -83,7 +83,7 @@ def _note_run_dir(recipe: Recipe, run_dir: Path, resume: bool, fresh: bool) -> N
     try:
         check_run_dir(recipe, run_dir, resume=resume, fresh=fresh)
     except ConfigError as error:
-        click.secho(f"note: without --dry-run this would be refused: {error}", fg="yellow", err=True)
+        say(f"note: without --dry-run this would be refused: {error}", fg="yellow", err=True)
 
 
 def _note_kept(recipe: Recipe, run_dir: Path, resume: bool) -> None:
@@ -93,7 +93,7 @@ def _note_kept(recipe: Recipe, run_dir: Path, resume: bool) -> None:
 
     check_run_dir(recipe, run_dir, resume=resume, fresh=True)
     if kept := foreign_names(run_dir):
-        click.secho(f"note: not of the run, and kept in {run_dir}: {', '.join(kept)}", fg="yellow", err=True)
+        say(f"note: not of the run, and kept in {run_dir}: {', '.join(kept)}", fg="yellow", err=True)
 
 
 def _show_plan(recipe: Recipe, as_json: bool) -> None:
@@ -102,11 +102,11 @@ def _show_plan(recipe: Recipe, as_json: bool) -> None:
     check_training(recipe)
     numbers = plan(recipe)
     if as_json:
-        click.echo(json.dumps(numbers))
+        say(json.dumps(numbers))
         return
     train, control = recipe.train, recipe.control
     at_most = "" if control.allocator == "fixed" else "at most "
-    click.echo(
+    say(
         f"{at_most}{train.groups_per_batch} groups × {control.rollouts_per_group} rollouts = "
         f"{numbers['rollouts_per_train_step']} trajectories per train step\n"
         f"{numbers['optimizer_steps_per_train_step']} optimizer steps per train step "

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from quartet.cli.parameters import RUNS
+from quartet.terminal.say import say
 
 
 @click.command(name="view")
@@ -31,19 +32,18 @@ def command(runs: tuple[Path, ...], host: str, port: int, token: str | None, ter
         token = secrets.token_urlsafe(32)
     app = build_app(runs, token=token)
     listener = listen(host, port)
-    click.echo(f"http://{_shown(host)}:{listener.getsockname()[1]}/" + (f"?token={token}" if token else ""))
-    click.echo("Ctrl-C ends it", err=True)
+    say(f"http://{_shown(host)}:{listener.getsockname()[1]}/" + (f"?token={token}" if token else ""))
+    say("Ctrl-C ends it", err=True)
     serve(app, listener)
 
 
 def _show_here(runs: tuple[Path, ...]) -> None:
     """Until the runs end, or Ctrl-C, which is no failure."""
-    from rich.console import Console
-
     from quartet.observe.screen import show_runs
+    from quartet.terminal.console import PrintableConsole
 
     try:
-        show_runs(runs, Console())
+        show_runs(runs, PrintableConsole())
     except KeyboardInterrupt:
         return
 

@@ -8,7 +8,7 @@ from quartet.config.control import Admission, Control
 from quartet.config.curation import Filter, Replay
 from quartet.config.rollouts import Engine, Env, Model, Rollout
 from quartet.config.running import Disk, Evaluation, Ledger, Observe, Runtime
-from quartet.config.section import Section
+from quartet.config.section import FolderName, Section
 from quartet.config.stragglers import Stragglers
 from quartet.config.training import Advantage, Loss, Sft, Train
 
@@ -18,7 +18,7 @@ class Recipe(Section):
 
     config_version: Literal[1] = 1
     """Of the form of this file."""
-    name: str
+    name: FolderName
     """Of the run; its folder is `runs/NAME` unless told otherwise."""
     seed: int = 0
     """Of everything that is drawn: tasks, samples, weights that are made anew."""

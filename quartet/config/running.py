@@ -1,7 +1,7 @@
 """Knobs of a run as a whole: evaluation, processes, what is kept and where."""
 
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from pydantic import Field, field_validator
 
@@ -116,7 +116,8 @@ class Ledger(Section):
     with their folders before the commit that names them, and the commit itself."""
     url: str = ""
     """A PostgreSQL database, `postgresql://user@host/database`, for workers on several machines; empty is a SQLite file
-    in the run's folder. The password comes from PGPASSWORD or ~/.pgpass: the recipe is written into the run."""
+    in the run's folder. The password comes from PGPASSWORD or ~/.pgpass: the recipe is written into the run. Commands
+    that are given the run alone send PGPASSWORD only to the server that PGHOST and PGPORT name."""
 
     blobs_url: str = ""
     """Where blobs of more than 64 kB go: any URL of fsspec (`s3://bucket/run`); empty is the run's folder."""
@@ -126,6 +127,6 @@ class Ledger(Section):
     def _check_url(cls, url: str) -> str:
         if url and not url.startswith("postgresql://"):
             raise ValueError("must be empty (SQLite) or begin with postgresql://")
-        if urlsplit(url).password:
+        if urlsplit(url).password or "password" in parse_qs(urlsplit(url).query, keep_blank_values=True):
             raise ValueError("holds a password, which would be written into the run: use PGPASSWORD or ~/.pgpass")
         return url

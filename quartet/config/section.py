@@ -19,6 +19,22 @@ Names = Annotated[list[str], BeforeValidator(_as_list)]
 """One name or several."""
 
 
+MAX_NAME_BYTES = 120
+
+
+def _folder_name(name: str) -> str:
+    if name in ("", ".", "..") or "/" in name or not name.isprintable() or len(name.encode()) > MAX_NAME_BYTES:
+        raise ValueError(
+            f"{name!r} cannot name a folder: use up to {MAX_NAME_BYTES} printable characters without '/'; "
+            "--run-dir puts a run elsewhere"
+        )
+    return name
+
+
+FolderName = Annotated[str, AfterValidator(_folder_name)]
+"""A name that becomes a folder."""
+
+
 class PathMark:
     """Marks a knob whose value is a path: in a recipe's file a relative one begins at that file's folder."""
 

@@ -52,6 +52,11 @@ ACTIVITIES: dict[str, Activity] = {
 }
 
 
+def shown_activity(name: str) -> Activity:
+    """The declaration, or a bare one: a copied run, or one of another Quartet, may name anything."""
+    return ACTIVITIES.get(name) or Activity(name, "", _RECORDS)
+
+
 def activity(name: str) -> Activity:
     """The declaration of `name`. Raises `ConfigError` that suggests the nearest one."""
     if name not in ACTIVITIES:

@@ -4,6 +4,7 @@ Format: "Trace Event Format" (Google, 2016): complete events (`ph` X) in microse
 metadata events. A role is a process, a lane a thread.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from quartet.observe.activities import WAIT
 from quartet.observe.spans import Span
 
 _MODULES = ("manager", "env", "worker", "engine", "trainer")
+_NUMBER = re.compile("[0-9]{1,9}")
 MODULE_LANE = "module"
 """What the row of a role without lanes is called."""
 
@@ -35,7 +37,7 @@ def row_order(row: tuple[str, str]) -> tuple[int, str, str, int]:
     module = role.partition("-")[0]
     rank = _MODULES.index(module) if module in _MODULES else len(_MODULES)
     thing, _, number = lane.rpartition(" ")
-    return (rank, role, thing, int(number)) if number.isdigit() else (rank, role, lane, -1)
+    return (rank, role, thing, int(number)) if _NUMBER.fullmatch(number) else (rank, role, lane, -1)
 
 
 def _event(span: Span, start: float, pid: int, thread: int) -> dict[str, Any]:

@@ -3,13 +3,13 @@
 import time
 from types import TracebackType
 
-from rich.console import Console
 from rich.live import Live
 
 from quartet.observe.alarms import Alarm, read_alarms
 from quartet.observe.alarms.announced import Announced
 from quartet.observe.panel import panel, plain_line
 from quartet.observe.status import RunStatus, StatusReader
+from quartet.terminal.console import PrintableConsole
 
 PANEL_SECONDS = 1.0
 LINE_SECONDS = 5.0
@@ -20,7 +20,7 @@ class LiveDisplay:
 
     def __init__(self, reader: StatusReader, *, quiet: bool = False) -> None:
         self._reader, self._quiet = reader, quiet
-        self._console = Console(stderr=True)
+        self._console = PrintableConsole(stderr=True)
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._next = 0.0
         self._announced = Announced()
@@ -52,7 +52,7 @@ class LiveDisplay:
     def note(self, text: str) -> None:
         """A line that stays, above the panel."""
         if not self._quiet:
-            self._console.print(text, highlight=False)
+            self._console.print(text)
 
     def _alarms(self, status: RunStatus) -> list[Alarm]:
         reader = self._reader

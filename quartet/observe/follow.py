@@ -5,15 +5,15 @@ Of metrics it takes the sums over ten seconds, of spans every one. A follower th
 """
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from quartet.observe.rollup import ROLLUP_SECONDS, SLOTS_PER_FILE, Slot
+from quartet.observe.line_decoder import LineDecoder
+from quartet.observe.rollup import ROLLUP_SECONDS, SLOTS_PER_FILE, Slot, decode_slots
 from quartet.observe.slices import METRICS, SLICE_SECONDS, SPANS, Writer, complete_lines, slice_files, writers
-from quartet.observe.spans import Span, decode_span
+from quartet.observe.spans import Span, decode_spans
 
 
 class Sums(msgspec.Struct, frozen=True):
@@ -55,16 +55,16 @@ class Follower:
         sums = [
             Sums(writer.role, slot)
             for writer in writers(self._run_dir, METRICS)
-            for slot in self._new(writer, writer.rollups(finest), finest * SLOTS_PER_FILE, _decode_slot)
+            for slot in self._new(writer, writer.rollups(finest), finest * SLOTS_PER_FILE, decode_slots)
         ]
         spans = [
             msgspec.structs.replace(span, role=writer.role)
             for writer in writers(self._run_dir, SPANS)
-            for span in self._new(writer, writer.folder, SLICE_SECONDS, decode_span)
+            for span in self._new(writer, writer.folder, SLICE_SECONDS, decode_spans)
         ]
         return News(sorted(sums, key=lambda item: item.slot.begin), sorted(spans, key=lambda span: span.end))
 
-    def _new(self, writer: Writer, folder: Path, seconds: int, decode: Callable[[bytes], Any]) -> list[Any]:
+    def _new(self, writer: Writer, folder: Path, seconds: int, decode: LineDecoder[Any]) -> list[Any]:
         """The new lines of one folder whose files cover `seconds` each, decoded."""
         place = self.cursor.setdefault(str(folder.relative_to(self._run_dir)), Place(writer.started_at))
         found = []
@@ -72,9 +72,6 @@ class Follower:
             begin = float(path.stem)
             offset = place.offset if begin <= place.begin else 0
             lines, offset = complete_lines(path, offset)
-            found += map(decode, lines)
+            found += decode(lines)
             place.begin, place.offset = begin, offset
         return found
-
-
-_decode_slot = msgspec.json.Decoder(Slot).decode

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from quartet.observe.log_limit import RepeatLimit
+from quartet.terminal.printable import printable
 
 
 class JsonFormatter(logging.Formatter):
@@ -20,7 +21,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(entry).decode()
+        return printable(msgspec.json.encode(entry).decode())  # its escapes are those of JSON
 
 
 def log_to_file(run_dir: Path, module: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from quartet.observe.slices import SPANS, lines_of, run_extent, slice_names, writers
-from quartet.observe.spans import Span, decode_span
+from quartet.observe.spans import Span, decode_spans
 
 TRAINER, TRAIN_STEP = "trainer", "train_step"
 
@@ -32,4 +32,4 @@ def _last_train_step(run_dir: Path) -> float | None:
 def _newest_first(run_dir: Path) -> Iterator[Span]:
     for writer in reversed(writers(run_dir, SPANS, (TRAINER,))):
         for name in reversed(slice_names(writer.folder)):
-            yield from map(decode_span, reversed(list(lines_of(writer.folder / name))))
+            yield from decode_spans(reversed(list(lines_of(writer.folder / name))))

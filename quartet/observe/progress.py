@@ -3,9 +3,10 @@
 import time
 from types import TracebackType
 
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from quartet.terminal.console import PrintableConsole
 
 LINE_SECONDS = 10.0
 
@@ -16,7 +17,7 @@ class Watched:
 
     def __init__(self, what: str, *, quiet: bool = False) -> None:
         self._what, self._quiet = what, quiet
-        self._console = Console(stderr=True)
+        self._console = PrintableConsole(stderr=True)
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -47,7 +48,7 @@ class Watched:
         elif not self._quiet and time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + LINE_SECONDS
             of = f" of {total:,}" if total else ""
-            self._console.print(f"{self._what}  {done:,}{of}  {note}".rstrip(), highlight=False, markup=False)
+            self._console.print(f"{self._what}  {done:,}{of}  {note}".rstrip())
 
     @property
     def _draws(self) -> bool:

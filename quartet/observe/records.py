@@ -5,11 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from quartet.observe.line_decoder import records
 from quartet.observe.slices import METRICS, writers
-
-_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def read_records(run_dir: Path, area: str, *, start: float = 0.0, end: float = math.inf) -> Iterator[dict[str, Any]]:
@@ -22,6 +19,6 @@ def read_records(run_dir: Path, area: str, *, start: float = 0.0, end: float = m
     mark = f'"area":"{area}"'.encode()
     for writer in writers(run_dir, METRICS):
         marked = (line for line in writer.lines(start, end) if mark in line)
-        for record in map(_decode, marked):
+        for record in records(marked):
             if record["area"] == area and start <= record["time"] < end:
                 yield record | {"role": writer.role}

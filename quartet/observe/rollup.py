@@ -11,6 +11,7 @@ from typing import Any, TypeGuard, TypeVar
 
 import msgspec
 
+from quartet.observe.line_decoder import LineDecoder
 from quartet.observe.slices import slot_of
 
 ROLLUP_SECONDS = (10, 60, 600, 3600)
@@ -44,6 +45,9 @@ class Slot(msgspec.Struct):
 
     begin: int
     series: dict[str, Rollup]
+
+
+decode_slots = LineDecoder("the sums of metrics", Slot)
 
 
 class Ladder:

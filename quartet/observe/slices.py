@@ -11,6 +11,7 @@ begins.
 
 import math
 import os
+import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,9 +20,12 @@ from typing import NamedTuple
 import msgspec
 
 from quartet.errors import RecordsError
+from quartet.observe.line_decoder import LineDecoder
 
 METRICS, SPANS, ROLLUPS = "metrics", "spans", "rollups"
 SLICE_SECONDS = 60
+_SLICE_NAME = re.compile(r"[0-9]{10}\.jsonl")
+_WRITER_NAME = re.compile(r"[0-9]{1,15}(-.*)?")
 _FEW_SLICES = 64
 """So many file names are tried; for more the folder is listed."""
 
@@ -66,8 +70,8 @@ def slice_files(folder: Path, start: float, end: float, *, seconds: int) -> list
 def slice_names(folder: Path) -> list[str]:
     """All slices of a folder, by time."""
     try:
-        return sorted(name for name in os.listdir(folder) if name.endswith(".jsonl"))  # noqa: PTH208  (thousands)
-    except FileNotFoundError:
+        return sorted(name for name in os.listdir(folder) if _SLICE_NAME.fullmatch(name))  # noqa: PTH208  (thousands)
+    except (FileNotFoundError, NotADirectoryError):
         return []
 
 
@@ -87,6 +91,13 @@ class _Moment(msgspec.Struct):
     start: float = 0.0
     seconds: float = 0.0
 
+    @property
+    def end(self) -> float:
+        return self.time or self.start + self.seconds
+
+
+_decode_moments = LineDecoder("the records", _Moment, is_whole=lambda moment: 0 < moment.end < math.inf)
+
 
 def writers(run_dir: Path, kind: str, roles: tuple[str, ...] | None = None) -> list[Writer]:
     """Who wrote records of a kind (`METRICS`, `SPANS`), by role and start.
@@ -100,10 +111,10 @@ def writers(run_dir: Path, kind: str, roles: tuple[str, ...] | None = None) -> l
     found = [
         Writer(role.name, folder.name, folder)
         for role in sorted(root.iterdir())
-        if roles is None or role.name in roles
+        if role.is_dir() and (roles is None or role.name in roles)
         for folder in sorted(role.iterdir())
     ]
-    return [writer for writer in found if writer.name.partition("-")[0].isdigit()]
+    return [writer for writer in found if _WRITER_NAME.fullmatch(writer.name)]
 
 
 def new_writer(run_dir: Path, role: str, started_at: float) -> Writer:
@@ -144,10 +155,10 @@ def run_extent(run_dir: Path) -> tuple[float, float] | None:
     starts, ends = [], []
     for writer in (writer for kind in (METRICS, SPANS) for writer in writers(run_dir, kind)):
         names = slice_names(writer.folder)
-        if lines := complete_lines(writer.folder / names[-1])[0] if names else []:
+        lines = complete_lines(writer.folder / names[-1])[0] if names else []
+        if moment := next(_decode_moments(reversed(lines)), None):
             starts.append(max(int(names[0][:10]), writer.started_at))
-            moment = msgspec.json.decode(lines[-1], type=_Moment)
-            ends.append(moment.time or moment.start + moment.seconds)
+            ends.append(moment.end)
     return (min(starts), math.nextafter(max(ends), math.inf)) if starts else None
 
 

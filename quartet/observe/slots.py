@@ -2,12 +2,10 @@
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
 
-import msgspec
-
+from quartet.observe.line_decoder import records
 from quartet.observe.metrics import LABEL, described
-from quartet.observe.rollup import ROLLUP_SECONDS, SLOTS_PER_FILE, Rollup, Slot, finite, merge
+from quartet.observe.rollup import ROLLUP_SECONDS, SLOTS_PER_FILE, Rollup, decode_slots, finite, merge
 from quartet.observe.slices import Writer, lines_of, slice_files, slot_of
 
 SLOT_SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600)
@@ -17,8 +15,6 @@ MAX_RECORD_BYTES = 6_000_000
 
 Slots = dict[int, Rollup]
 """Begin in Unix seconds -> what was recorded in the slot."""
-_decode_slot = msgspec.json.Decoder(Slot).decode
-_decode_record = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def choose_slot_seconds(writers: Collection[Writer], start: float, end: float, max_points: int) -> int:
@@ -71,7 +67,7 @@ def _written(
         return
     seconds, covered = ROLLUP_SECONDS[level], start
     for path in slice_files(writer.rollups(seconds), start, end, seconds=seconds * SLOTS_PER_FILE):
-        for slot in map(_decode_slot, lines_of(path)):
+        for slot in decode_slots(lines_of(path)):
             covered = max(covered, slot.begin + seconds)
             if start <= slot.begin < end:
                 yield slot.begin, slot.series
@@ -88,13 +84,12 @@ def _recorded(
         area, _, thing = name.partition("/")
         if described(name).unit != LABEL:
             things.setdefault(area, []).append(thing)
-    marks = [(f'"area":"{area}"'.encode(), area) for area in things]
-    for line in writer.lines(start, end):
-        area = next((area for mark, area in marks if mark in line), None)
-        if area is None:  # most lines are of no interest, and not worth decoding
-            continue
-        record = _decode_record(line)
-        if start <= record["time"] < end and record["area"] == area:
+    marks = [f'"area":"{area}"'.encode() for area in things]
+    # Most lines are of no interest, and not worth decoding.
+    marked = (line for line in writer.lines(start, end) if any(mark in line for mark in marks))
+    for record in records(marked):
+        area = record["area"]
+        if start <= record["time"] < end and area in things:
             numbers = [(f"{area}/{thing}", record.get(thing)) for thing in things[area]]
             yield record["time"], {name: Rollup(1, *[float(value)] * 4) for name, value in numbers if finite(value)}
 

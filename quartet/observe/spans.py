@@ -1,6 +1,7 @@
 """What modules did, and when: spans, read a window at a time."""
 
 import heapq
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from quartet.observe.line_decoder import LineDecoder
 from quartet.observe.slices import SPANS, Writer, writers
 
 PIECE_SECONDS = 30.0
@@ -78,10 +80,13 @@ def longest_of_each_row(spans: Iterable[Span], max_spans: int) -> list[Span]:
 
 def _overlapping(writer: Writer, start: float, end: float) -> Iterator[Span]:
     """One writer's spans."""
-    for span in map(decode_span, writer.lines(start, end + PIECE_SECONDS + _LATE_SECONDS)):
+    for span in decode_spans(writer.lines(start, end + PIECE_SECONDS + _LATE_SECONDS)):
         if span.start < end and span.end >= start:
             yield msgspec.structs.replace(span, role=writer.role)
 
 
-decode_span = msgspec.json.Decoder(Span).decode
-"""From a line of a span file."""
+def _is_whole(span: Span) -> bool:
+    return math.isfinite(span.start) and 0 <= span.seconds < math.inf
+
+
+decode_spans = LineDecoder("the spans", Span, is_whole=_is_whole)

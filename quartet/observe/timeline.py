@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from quartet.observe.activities import ACTIVITIES, WAIT
+from quartet.observe.activities import ACTIVITIES, WAIT, shown_activity
 from quartet.observe.chrome_trace import row_order
 from quartet.observe.spans import Span
 
@@ -74,7 +74,7 @@ def _draw(axes: Axes, panel: Panel, rows: list[tuple[str, str]], seconds: float)
 def _draw_row(axes: Axes, spans: list[Span], place: int, start: float) -> None:
     """What encloses others lies behind them, taller; waiting is a thin pale bar."""
     for name in {span.name for span in spans}:
-        known = ACTIVITIES[name]
+        known = shown_activity(name)
         height = 0.9 if known.encloses else 0.22 if name == WAIT else 0.66
         bars = [(span.start - start, span.seconds) for span in spans if span.name == name]
         order = 1 if known.encloses else 2
@@ -83,7 +83,7 @@ def _draw_row(axes: Axes, spans: list[Span], place: int, start: float) -> None:
 
 def works(span: Span) -> bool:
     """Is it work, and neither waiting nor what only encloses work?"""
-    return span.name != WAIT and not ACTIVITIES[span.name].encloses
+    return span.name != WAIT and not shown_activity(span.name).encloses
 
 
 def working_seconds(spans: Iterable[Span], start: float, end: float) -> float:

@@ -21,6 +21,7 @@ from quartet.fault import fault_of
 from quartet.observe.log import log_to_file
 from quartet.recipe_file import load_recipe
 from quartet.runtime.die_with import die_with
+from quartet.terminal.printable import printable
 
 ENTRIES = {
     "env": "quartet.env.host:run_env_host",
@@ -65,7 +66,7 @@ def explained(error: BaseException) -> QuartetError | None:
 
 def _report(module: str, error: QuartetError) -> int:
     logging.getLogger(module).error("%s", error)
-    print(error, file=sys.stderr)  # noqa: T201  (the supervisor shows the last line of a module that died)
+    print(printable(str(error)), file=sys.stderr)  # noqa: T201  (the supervisor shows the last line of a module that died)
     return error.exit_code
 
 

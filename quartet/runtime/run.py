@@ -9,6 +9,7 @@ from pathlib import Path
 from types import FrameType
 
 from quartet.config import Recipe
+from quartet.data.database.location import trust_server
 from quartet.data.database.patience import PATIENCE
 from quartet.data.disk import STOPPED_BY_DISK
 from quartet.data.evaluation import EVALUATION_MARKER, is_evaluation
@@ -30,6 +31,7 @@ def run_recipe(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quie
     that found nothing to train and `SetupError` for one that a full disk ended."""
     check_training(recipe)
     PATIENCE.seconds = recipe.runtime.ledger_patience_seconds
+    trust_server(recipe.ledger.url)
     prepare(recipe, run_dir, resume=resume, fresh=fresh)
     log_to_file(run_dir, "supervisor")
     started = time.monotonic()

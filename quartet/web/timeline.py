@@ -5,7 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from quartet.observe.activities import ACTIVITIES, WAIT
+from quartet.observe.activities import WAIT, shown_activity
 from quartet.observe.spans import Span, longest_of_each_row, read_spans
 
 MOST_SECONDS = 600.0
@@ -46,7 +46,7 @@ def shares_of(
     counted = _lanes(lanes, role)
     for lane in counted:
         for span in lanes[role, lane]:
-            if not (span.name in ACTIVITIES and ACTIVITIES[span.name].encloses):
+            if not shown_activity(span.name).encloses:
                 inside = min(span.end, start + seconds) - max(span.start, start)
                 sums[span.name, span.reason] += max(inside, 0.0)
     whole = seconds * len(counted)
@@ -80,5 +80,5 @@ def _place(row: tuple[str, str]) -> tuple[Any, ...]:
     """By module, then by the numbers in the lane's name."""
     role, lane = row
     kind = role.partition("-")[0]
-    numbers = [int(number) for number in re.findall(r"\d+", lane)]
+    numbers = [int(number) for number in re.findall(r"[0-9]{1,9}", lane)]
     return (_ORDER.index(kind) if kind in _ORDER else len(_ORDER), role, numbers, lane)

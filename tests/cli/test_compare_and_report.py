@@ -148,7 +148,7 @@ class Page(HTMLParser):
         self.text += data
 
 
-SCRIPT = "<script>alert('x')</script>"
+SCRIPT = "<script src=x>alert('x')"
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from quartet.cli.parameters import JSON, RUN
+from quartet.terminal.say import say
 
 
 @click.command(short_help="Prove a run's promises from its receipts.")
@@ -27,11 +28,11 @@ def audit(run: Path, as_json: bool) -> None:
     with RunLock(run), Watched("train steps trained again", quiet=as_json) as watched:
         report = audit_run(run, watched)
     if as_json:
-        click.echo(json.dumps(report.to_dict()))
+        say(json.dumps(report.to_dict()))
     else:
         for finding in report.findings:
-            click.secho(f"{finding.kind}: {finding.what}", fg="red")
-        click.echo(
+            say(f"{finding.kind}: {finding.what}", fg="red")
+        say(
             f"{report.appended} rollouts appended, {report.trained} trained in {report.train_steps} train steps; "
             f"lost {report.lost}, trained twice {report.trained_twice}, tokens over the bound {report.over_lag}; "
             f"trained again: {'the same bits' if report.replay_identical else 'other weights'}"

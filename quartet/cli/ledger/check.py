@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from quartet.cli.parameters import JSON, RUN
+from quartet.terminal.say import say
 
 
 @click.command(short_help="Verify a run's ledger and blobs.")
@@ -24,11 +25,11 @@ def check(run: Path, as_json: bool) -> None:
     with closing(Ledger.open(run)) as ledger, Watched("trajectories checked", quiet=as_json) as watched:
         report = ledger.check(*_bounds(run / "config.toml"), on_progress=watched)
     if as_json:
-        click.echo(json.dumps(report.to_dict()))
+        say(json.dumps(report.to_dict()))
     else:
         for finding in report.findings:
-            click.secho(f"{finding.kind}: {finding.what}", fg="red")
-        click.echo(f"{report.trajectories} trajectories, {report.blobs} blobs, {len(report.findings)} findings")
+            say(f"{finding.kind}: {finding.what}", fg="red")
+        say(f"{report.trajectories} trajectories, {report.blobs} blobs, {len(report.findings)} findings")
     if report.findings:
         raise SystemExit(1)
 
@@ -41,8 +42,6 @@ def _bounds(recipe: Path) -> tuple[int | None, int | None]:
     try:
         loaded = load_recipe(recipe)
     except ConfigError as error:
-        click.secho(
-            f"the age of what was trained and the newest checkpoint are not checked: {error}", fg="yellow", err=True
-        )
+        say(f"the age of what was trained and the newest checkpoint are not checked: {error}", fg="yellow", err=True)
         return None, None
     return loaded.admission.max_lag, loaded.train.train_steps_per_checkpoint

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from quartet.cli.parameters import JSON, RUN
+from quartet.terminal.say import say
 
 
 @click.command(short_help="Write a run's trajectories to a file.")
@@ -66,11 +67,11 @@ def export(
     ):
         summary = export_to(ledger, recipe, kind, output, selection, limit, watched)
     if as_json:
-        click.echo(json.dumps(to_builtins(summary)))
+        say(json.dumps(to_builtins(summary)))
         return
-    click.echo(
+    say(
         f"{summary.trajectories} trajectories, {summary.turns} turns, {summary.response_tokens} response tokens, "
         f"{size(summary.bytes)} in {output}"
     )
     if summary.damaged:
-        click.secho(f"left out: {summary.damaged} that are damaged, see `quartet ledger check {run}`", fg="yellow")
+        say(f"left out: {summary.damaged} that are damaged, see `quartet ledger check {run}`", fg="yellow")

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from quartet.cli.parameters import JSON, RUN
+from quartet.terminal.say import say
 
 
 @click.command(name="import", short_help="Put successes from a file into a run's success pool.")
@@ -27,7 +28,7 @@ def import_(run: Path, file: Path, as_json: bool) -> None:
     with closing(Ledger.open(run)) as ledger:
         summary = store_into(ledger, load_recipe(run / "config.toml"), file)
     left_out = "".join(f", {count} left out ({reason})" for reason, count in summary.left_out.items())
-    click.echo(
+    say(
         json.dumps(to_builtins(summary))
         if as_json
         else f"{summary.stored} demonstrations stored, {summary.known} were there already{left_out}"

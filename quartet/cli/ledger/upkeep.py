@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from quartet.cli.parameters import JSON, RUN
+from quartet.terminal.say import say
 
 
 @click.command(short_help="Bring an older ledger up to date.")
@@ -26,7 +27,7 @@ def upgrade(run: Path, as_json: bool) -> None:
     with RunLock(run):
         Ledger.open(run, upgrade=True).close()
     version = {"run": str(run), "schema_version": SCHEMA_VERSION}
-    click.echo(json.dumps(version) if as_json else f"{run} has schema version {SCHEMA_VERSION}")
+    say(json.dumps(version) if as_json else f"{run} has schema version {SCHEMA_VERSION}")
 
 
 @click.command(short_help="Delete blobs that nothing refers to.")
@@ -44,4 +45,4 @@ def gc(run: Path, as_json: bool) -> None:
 
     with RunLock(run), closing(Ledger.open(run)) as ledger, Watched("blobs deleted", quiet=as_json) as watched:
         deleted = ledger.collect_garbage(watched)
-    click.echo(json.dumps({"deleted": deleted}) if as_json else f"{deleted} blobs deleted")
+    say(json.dumps({"deleted": deleted}) if as_json else f"{deleted} blobs deleted")

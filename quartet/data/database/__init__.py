@@ -1,12 +1,13 @@
 """Where a run's ledger lies: a SQLite file of its own, or a schema of a PostgreSQL database, named by `ledger.json`."""
 
-import json
 import re
 import secrets
 from pathlib import Path
 
 from quartet.data.database.base import Database, Durability
 from quartet.data.database.file_system import refuse_network_file_system
+from quartet.data.database.location import FILE as LOCATION_FILE
+from quartet.data.database.location import Location, is_trusted, read_location, write_location
 from quartet.data.database.postgresql import PostgresqlDatabase
 from quartet.data.database.read_only import ReadOnlyPostgresql, ReadOnlySqlite
 from quartet.data.database.sqlite import FILE, SqliteDatabase
@@ -22,13 +23,10 @@ __all__ = [
     "view_database",
 ]
 
-_LOCATION = "ledger.json"
-"""Written by `create_database` for a ledger on a server: {"url", "schema"}."""
-
 
 def has_database(run_dir: Path) -> bool:
     """Whether somebody made a ledger for this run."""
-    return (run_dir / FILE).exists() or (run_dir / _LOCATION).exists()
+    return (run_dir / FILE).exists() or (run_dir / LOCATION_FILE).exists()
 
 
 def create_database(run_dir: Path, durability: Durability, url: str) -> Database:
@@ -41,33 +39,36 @@ def create_database(run_dir: Path, durability: Durability, url: str) -> Database
         refuse_network_file_system(run_dir)
         return SqliteDatabase(run_dir / FILE, durability)
     schema = f"quartet_{re.sub(r'[^a-z0-9]+', '_', run_dir.name.lower())[:40]}_{secrets.token_hex(4)}"
-    database = PostgresqlDatabase(url, schema)
+    where = Location(url, schema)
+    database = _on_server(PostgresqlDatabase, where)
     # The file first: a crash in between leaves a name without a schema, which `--fresh` clears away.
-    (run_dir / _LOCATION).write_text(json.dumps({"url": url, "schema": schema}) + "\n")
+    write_location(run_dir, where)
     database.create()
     return database
 
 
 def find_database(run_dir: Path, durability: Durability = "process") -> Database:
     """The database of a run; `check` tells whether it is intact."""
-    where = _location(run_dir)
-    return PostgresqlDatabase(**where) if where else SqliteDatabase(run_dir / FILE, durability)
+    where = read_location(run_dir)
+    return _on_server(PostgresqlDatabase, where) if where else SqliteDatabase(run_dir / FILE, durability)
 
 
 def view_database(run_dir: Path) -> Database:
     """The database of a run for reading only, at work or not; nothing is written, not even beside it."""
-    where = _location(run_dir)
-    return ReadOnlyPostgresql(**where) if where else ReadOnlySqlite(run_dir / FILE)
+    where = read_location(run_dir)
+    return _on_server(ReadOnlyPostgresql, where) if where else ReadOnlySqlite(run_dir / FILE)
 
 
 def drop_database(run_dir: Path) -> None:
     """Delete a run's ledger, wherever it lies; a run without one is fine."""
     if has_database(run_dir):
         find_database(run_dir).drop()
-        (run_dir / _LOCATION).unlink(missing_ok=True)
+        (run_dir / LOCATION_FILE).unlink(missing_ok=True)
 
 
-def _location(run_dir: Path) -> dict[str, str] | None:
-    """`url` and `schema` of a ledger on a server; None for a SQLite file."""
-    path = run_dir / _LOCATION
-    return json.loads(path.read_text()) if path.is_file() else None
+def _on_server(kind: type[PostgresqlDatabase], where: Location) -> PostgresqlDatabase:
+    """Without PGPASSWORD, unless the user has named the server: a recipe may be that of a copied run."""
+    database = kind(where.url, where.schema)
+    if not is_trusted(where.url):
+        database.withhold_password()
+    return database

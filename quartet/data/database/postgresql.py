@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 from quartet.data.database.base import Access, Database
+from quartet.data.database.location import server_of
 from quartet.data.database.patience import PATIENCE
 from quartet.errors import LedgerError, LedgerUnreachableError, SetupError
 
@@ -37,6 +38,14 @@ class PostgresqlDatabase(Database):
         self._lock = int.from_bytes(digest, "big", signed=True)
         self._writing = self._engine.execution_options(isolation_level="READ COMMITTED")
         self._reading = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
+    def withhold_password(self) -> None:
+        """Send no PGPASSWORD: libpq takes it for any server. It still looks up the server in ~/.pgpass."""
+
+        def withhold(dialect: object, record: object, arguments: object, parameters: dict[str, Any]) -> None:
+            parameters.setdefault("password", "")
+
+        event.listen(self._engine, "do_connect", withhold, insert=True)
 
     def create(self) -> None:
         """Make the run's schema. Raises `LedgerError` when it is there already."""
@@ -87,6 +96,13 @@ class PostgresqlDatabase(Database):
             raise SetupError(
                 f"the disk of {self._name} is full: {error}",
                 "free some space there and go on with --resume; everything committed before is intact",
+            ) from error
+        if "no password supplied" in str(error):
+            host, port = server_of(str(self._engine.url))
+            raise SetupError(
+                f"the ledger's server {host}:{port} asks for a password, and the run's folder alone names this server",
+                f"if you trust it, put its password into ~/.pgpass, or export PGHOST={host} PGPORT={port} beside "
+                "PGPASSWORD",
             ) from error
         refused = isinstance(error, self._engine.dialect.loaded_dbapi.OperationalError) and not state
         if state.startswith(_GONE) or refused:

@@ -25,6 +25,7 @@ from quartet.errors import ConfigError, QuartetError
 from quartet.on_progress import OnProgress, nobody_watches
 from quartet.registry import lookup
 from quartet.rollout.prompt import turn_text
+from quartet.terminal.say import say
 from quartet.types import Task
 
 FIRST_HELD_OUT_SEED: int = config.Evaluation().first_seed
@@ -136,11 +137,11 @@ def main(families: str, seeds: range, output: Path | None, texts: Path | None, s
     try:
         if texts is not None:
             written = asyncio.run(write_texts(names, seeds, texts, sessions))
-            click.echo(f"{len(written)} texts, {statistics.mean(map(len, written)):.0f} characters each, in {texts}")
+            say(f"{len(written)} texts, {statistics.mean(map(len, written)):.0f} characters each, in {texts}")
         elif output is not None:
-            click.echo("\n".join(report(asyncio.run(make_demonstrations(names, seeds, output, sessions)))))
+            say("\n".join(report(asyncio.run(make_demonstrations(names, seeds, output, sessions)))))
         else:
-            click.echo("\n".join(report(asyncio.run(attempt_all(make_tasks(names, seeds), sessions)))))
+            say("\n".join(report(asyncio.run(attempt_all(make_tasks(names, seeds), sessions)))))
     except QuartetError as error:
         raise click.ClickException(str(error)) from error
 

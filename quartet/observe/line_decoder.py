@@ -1,0 +1,45 @@
+"""Decodes the lines of recorded files. A disk that was full, a copy or a killed machine may leave damaged ones."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+LOG = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class LineDecoder(Generic[T]):
+    """Leaves damaged lines out, counts them, and warns of the first."""
+
+    def __init__(self, what: str, kind: type[T], *, is_whole: Callable[[T], bool] = lambda _: True) -> None:
+        """`what` names a line in the warning; `is_whole` tells what no reader can use from what decodes."""
+        self._what, self._decode, self._is_whole = what, msgspec.json.Decoder(kind).decode, is_whole
+        self.damaged = 0
+        """Lines left out by this process."""
+
+    def __call__(self, lines: Iterable[bytes]) -> Iterator[T]:
+        for line in lines:
+            try:
+                decoded = self._decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                self._leave_out(str(error))
+                continue
+            if self._is_whole(decoded):
+                yield decoded
+            else:
+                self._leave_out("a value is missing or out of range")
+
+    def _leave_out(self, why: str) -> None:
+        self.damaged += 1
+        if self.damaged == 1:
+            LOG.warning("a damaged line of %s is left out, and so are others like it: %s", self._what, why)
+
+
+def is_record(record: dict[str, Any]) -> bool:
+    """Whether a line is a metric record: it says when and of which area."""
+    return type(record.get("time")) in (int, float) and type(record.get("area")) is str
+
+
+records = LineDecoder("the metrics", dict[str, Any], is_whole=is_record)
