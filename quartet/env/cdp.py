@@ -3,21 +3,34 @@
 A pipe instead of a port: nothing to collide with or to connect to from outside, and the browser ends by itself when our
 end of the pipe closes, whatever killed us. Messages are JSON, separated by NUL. One pipe carries many sessions, one per
 page (`flatten`); each answer names the call it belongs to.
+
+The sessions share the pipe but not their failures: a message that cannot be decoded or is too long, or too many events,
+fail only the session that sent them.
 """
 
 import asyncio
+import logging
 import os
+import re
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from quartet.env.framing import MAX_MESSAGE_BYTES, TAIL_BYTES, Frame, Framer
 from quartet.errors import EnvError
 
+LOG = logging.getLogger(__name__)
 Event = dict[str, Any]
 CALL_TIMEOUT_SECONDS = 30.0
 """Generous, for a starved machine: a crash or a closed pipe ends calls at once, so this only bounds a hang."""
+
+MAX_EVENT_BYTES = 4 << 20
+"""Events that a session may send between two of our calls; an episode's own are a few kilobytes."""
+
+_SENDER = re.compile(rb'"sessionId":"(\w+)"\}$')
+"""The end of a message."""
 
 
 class Session:
@@ -28,6 +41,7 @@ class Session:
         self.session_id = session_id
         self._handlers: dict[str, list[Callable[[Event], None]]] = defaultdict(list)
         self._pending: set[asyncio.Future[dict[str, Any]]] = set()
+        self._event_bytes = 0
         self.dead = ""
         """Why no call can succeed any more; empty while all is well."""
 
@@ -40,6 +54,7 @@ class Session:
         """
         if reason := self.dead or self._connection.closed:
             raise EnvError(f"{method}: {reason}")
+        self._event_bytes = 0
         future = self._connection.send(self.session_id, method, params)
         self._pending.add(future)
         try:
@@ -67,7 +82,11 @@ class Session:
         future.add_done_callback(lambda _: self._handlers[event].remove(settle))
         return future
 
-    def handle(self, event: str, params: Event) -> None:
+    def handle(self, event: str, params: Event, num_bytes: int) -> None:
+        """Pass an event to its handlers. Fail when the events since the last call are too many."""
+        self._event_bytes += num_bytes
+        if self.session_id and self._event_bytes > MAX_EVENT_BYTES:
+            self._connection.cut_off(self, f"the page sent more than {MAX_EVENT_BYTES} bytes of events")
         for handler in list(self._handlers.get(event, ())):
             handler(params)
 
@@ -85,7 +104,7 @@ class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self.closed = ""
         """Why the pipe is closed; empty while it is open."""
-        self._buffer = bytearray()
+        self._framer = Framer()
         self._calls: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._next_id = 0
         self._sessions: dict[str, Session] = {}
@@ -111,6 +130,7 @@ class Connection(asyncio.Protocol):
         self._sessions.pop(session.session_id, None)
 
     def send(self, session_id: str, method: str, params: dict[str, Any]) -> "asyncio.Future[dict[str, Any]]":
+        """Send a call; a caller that does not await the answer may drop the future."""
         if self._writer is None:
             raise EnvError(f"{method}: the pipe to the browser is not open")
         self._next_id += 1
@@ -120,9 +140,22 @@ class Connection(asyncio.Protocol):
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         call_id = self._next_id
         self._calls[call_id] = future
-        future.add_done_callback(lambda _: self._calls.pop(call_id, None))
+
+        def forget(done: "asyncio.Future[dict[str, Any]]") -> None:
+            self._calls.pop(call_id, None)
+            if not done.cancelled():
+                done.exception()  # read, so that the answer to a call that nothing awaits is no error in the log
+
+        future.add_done_callback(forget)
         self._writer.write(msgspec.json.encode(message) + b"\0")
         return future
+
+    def cut_off(self, session: Session, reason: str) -> None:
+        """Fail a session and stop its events at their source."""
+        if not session.dead:
+            LOG.warning("session %s of the browser failed: %s", session.session_id, reason)
+            session.fail(reason)
+            self.send("", "Target.detachFromTarget", {"sessionId": session.session_id})
 
     def close(self, reason: str = "the browser was closed") -> None:
         """Close our ends; the browser ends by itself. Every pending call raises `EnvError`."""
@@ -134,20 +167,37 @@ class Connection(asyncio.Protocol):
             session.fail(self.closed)
 
     def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        *messages, rest = self._buffer.split(b"\0")
-        self._buffer = bytearray(rest)
-        for message in messages:
-            self._dispatch(msgspec.json.decode(message))
+        for frame in self._framer.feed(data):
+            self._take(frame)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.close("the browser died")
 
-    def _dispatch(self, message: dict[str, Any]) -> None:
+    def _take(self, frame: Frame) -> None:
+        """Dispatch a message. Fail its sender when it cannot be read."""
+        if not frame.whole:
+            self._fail_sender(frame, f"it sent a message of more than {MAX_MESSAGE_BYTES} bytes")
+            return
+        try:
+            message = msgspec.json.decode(frame.data)
+        except (ValueError, RecursionError) as error:  # not well-formed, such as half of a surrogate pair
+            self._fail_sender(frame, f"it sent a message that cannot be decoded: {error}")
+            return
+        self._dispatch(message, len(frame.data))
+
+    def _fail_sender(self, frame: Frame, problem: str) -> None:
+        sender = _SENDER.search(frame.data[-TAIL_BYTES:])
+        session = self._sessions.get(sender[1].decode()) if sender else None
+        if session is None:
+            LOG.warning("a message of the browser was dropped: %s", problem)
+        else:
+            self.cut_off(session, problem)
+
+    def _dispatch(self, message: dict[str, Any], num_bytes: int) -> None:
         if "id" not in message:
             session = self._sessions.get(message.get("sessionId", ""))
             if session is not None:
-                session.handle(message["method"], message.get("params", {}))
+                session.handle(message["method"], message.get("params", {}), num_bytes)
             return
         future = self._calls.get(message["id"])
         if future is None or future.done():
