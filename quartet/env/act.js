@@ -14,32 +14,29 @@
 
   const ownerOf = (node) => (quartet.isElement(node) ? node : node.parentElement)
 
-  // Where the page's own coordinates start in the window that input events are sent to.
-  const origin = () => quartet.page.frameElement?.getBoundingClientRect() ?? { left: 0, top: 0 }
-
   // A point of the window where a click reaches the node and nothing that lies over it; the middle where possible.
-  function openPoint(node) {
-    const { left, top } = origin()
+  function openPoint(node, view) {
     for (const rect of quartet.shaped(node).getClientRects()) {
       for (const [down, along] of GRID.flatMap((down) => GRID.map((along) => [down, along]))) {
         const [x, y] = [rect.left + rect.width * along, rect.top + rect.height * down]
-        const hit = inView(x + left, y + top) && quartet.page.document.elementFromPoint(x, y)
-        if (hit && ownerOf(node).contains(hit)) return { x: x + left, y: y + top }
+        const point = { x: x + view.left, y: y + view.top }
+        const hit = inView(point, view) && document.elementFromPoint(x, y)
+        if (hit && ownerOf(node).contains(hit)) return point
       }
     }
     return undefined
   }
 
-  const inView = (x, y) => x >= 0 && y >= 0 && x < window.innerWidth && y < window.innerHeight
+  const inView = ({ x, y }, view) => x >= 0 && y >= 0 && x < view.width && y < view.height
 
   // {x, y}, or {error} that a policy reads.
-  function locate(reference) {
+  async function locate(reference) {
     const node = found(reference)
     if (!node) return { error: `no element [${reference}]` }
-    const point = openPoint(node)
+    const point = openPoint(node, await quartet.view())
     if (point) return point
     ownerOf(node).scrollIntoView({ block: 'center', inline: 'nearest', behavior: 'instant' })
-    return openPoint(node) ?? { error: `covered [${reference}]` }
+    return openPoint(node, await quartet.view()) ?? { error: `covered [${reference}]` }
   }
 
   // ------------------------------------------------------------------------------------------------- fields and choices
@@ -59,7 +56,7 @@
   // After the click on a field: may text be typed, and must some be replaced?
   function field(reference) {
     const node = found(reference)
-    const ready = !!node && quartet.page.document.activeElement === node && !node.disabled && !node.readOnly
+    const ready = !!node && document.activeElement === node && !node.disabled && !node.readOnly
     return { ready, filled: ready && (node.value ?? node.textContent) !== '' }
   }
 
@@ -75,22 +72,22 @@
   }
 
   // How to choose an option: point at it ({x, y, adds}), or point at the closed list and press keys ({x, y, keys}).
-  function locateOption(reference, text) {
+  async function locateOption(reference, text) {
     const node = found(reference)
     const select = node && ownerOf(node).closest('select')
     if (node && !select) return { error: `no list [${reference}]` }
     const option = node && optionOf(select, text)
-    if (node && !option) return { error: `no option ${text.slice(0, 40)} in [${reference}]` }
+    if (node && !option) return { error: `no option ${quartet.cut(text, 40)} in [${reference}]` }
     if (node && quartet.isListbox(select)) return pointAtOption(option, reference)
     const choices = node ? [...select.options].filter((other) => !other.disabled) : []
     const moves = node ? choices.indexOf(option) - choices.indexOf(select.options[select.selectedIndex]) : 0
     const arrows = Array(Math.abs(moves)).fill(moves > 0 ? 'ArrowDown' : 'ArrowUp')
-    return { ...locate(reference), keys: [...arrows, 'Enter'] }
+    return { ...(await locate(reference)), keys: [...arrows, 'Enter'] }
   }
 
-  function pointAtOption(option, reference) {
+  async function pointAtOption(option, reference) {
     option.scrollIntoView({ block: 'nearest', behavior: 'instant' })
-    const point = openPoint(option)
+    const point = openPoint(option, await quartet.view())
     if (!point) return { error: `covered [${reference}]` }
     return { ...point, adds: option.parentElement.closest('select').multiple, chosen: option.selected }
   }
@@ -110,47 +107,26 @@
 
   // ---------------------------------------------------------------------------------------------------------------- rest
 
-  const SOON_MS = 500 // A page may answer a key a little later, as suggestions do.
-  const frames = new Set() // animation frames the page waits for
-  const timers = new Map() // timers of the page -> when they are due
   const loaded = new Set() // pictures of the page
 
-  // Keep account of what a page waits for. Called before the first script of the page runs.
-  function watch(page) {
-    frames.clear()
-    timers.clear()
-    loaded.clear()
-    const { requestAnimationFrame, setTimeout } = page
-    page.requestAnimationFrame = (callback) => {
-      const id = requestAnimationFrame((time) => { frames.delete(id); callback(time) })
-      frames.add(id)
-      return id
-    }
-    page.setTimeout = (callback, delay = 0, ...rest) => {
-      const call = typeof callback === 'function' ? callback : () => page.eval(callback)
-      const id = setTimeout(() => { timers.delete(id); call(...rest) }, delay)
-      timers.set(id, performance.now() + delay)
-      return id
-    }
-    forgetOn(page, 'cancelAnimationFrame', frames)
-    forgetOn(page, 'clearTimeout', timers)
+  // The answer of watch.js, which runs among the page's scripts; undefined when it is not there (any more).
+  function ask(question, detail) {
+    let answer
+    const take = (event) => { answer = event.detail }
+    document.addEventListener('quartet-answer', take)
+    document.dispatchEvent(new CustomEvent(`quartet-${question}`, { detail }))
+    document.removeEventListener('quartet-answer', take)
+    if (answer?.error) throw new Error(`the page failed at ${question}: ${quartet.cut(String(answer.error), 200)}`)
+    return answer?.value
   }
 
-  function forgetOn(page, cancel, waiting) {
-    const original = page[cancel]
-    page[cancel] = (id) => { waiting.delete(id); original(id) }
-  }
-
-  // This window may be the watched page, and its own waiting must not count.
-  const [later, nextPaint] = [window.setTimeout.bind(window), window.requestAnimationFrame.bind(window)]
-  const quiet = () => frames.size === 0 && [...timers.values()].every((due) => due > performance.now() + SOON_MS)
-  const pause = () => new Promise((resolve) => later(resolve, 1))
-  const nextFrame = () => new Promise((resolve) => { nextPaint(resolve); later(resolve, 100) })
+  const quiet = () => ask('quiet') ?? true
+  const pause = () => new Promise((resolve) => setTimeout(resolve, 1))
+  const nextFrame = () => new Promise((resolve) => { requestAnimationFrame(resolve); setTimeout(resolve, 100) })
 
   // Pictures that style sheets put on the page load on their own time, and have no size before.
   function newPictures() {
-    const { document } = quartet.page
-    const urls = [...document.body.querySelectorAll('*')].flatMap((element) => {
+    const urls = [...document.querySelectorAll('body *')].flatMap((element) => {
       const style = getComputedStyle(element)
       return [...`${style.content} ${style.backgroundImage}`.matchAll(/url\("([^"]+)"\)/g)].map((match) => match[1])
     })
@@ -192,5 +168,8 @@
     return quartet.observe()
   }
 
-  Object.assign(quartet, { locate, locateField, field, locateOption, chose, adds, watch, settle })
+  // Where this document's coordinates start in the window that input events are sent to, and how large that is.
+  const view = async () => ({ left: 0, top: 0, width: window.innerWidth, height: window.innerHeight })
+
+  Object.assign(quartet, { locate, locateField, field, locateOption, chose, adds, ask, settle, view })
 })()

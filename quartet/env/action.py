@@ -116,6 +116,7 @@ def parse_action(text: str) -> Action:
 
     Raises `ActionError` when no line does.
     """
+    text = text.encode(errors="replace").decode()  # Half of a surrogate pair can neither be typed nor sent.
     problem = ActionError("not an action")
     for line in reversed(text.split("\n")):
         line = line.strip(" \t\r")

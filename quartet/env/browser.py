@@ -1,6 +1,7 @@
 """One Chromium with several pages, driven over a pipe.
 
-The browser lives in its own process group with a throw-away profile. It dies when we close it, and also when we die.
+The browser lives in its own process group with a throw-away profile. It dies when we close it, and also when we die,
+and the profile goes with it. Pages reach no network, not even the services of this machine, such as the engine.
 """
 
 import asyncio
@@ -8,19 +9,17 @@ import fcntl
 import os
 import shutil
 import signal
-import tempfile
-from contextlib import suppress
 from pathlib import Path
 
-from quartet.env.cdp import Connection
+from quartet.env.cdp import Connection, Event
 from quartet.env.page import Page
+from quartet.env.scratch import ScratchFolder
 from quartet.errors import EnvError, SetupError
 
 # First the shell, the same browser without windows: a quarter less processor time per turn.
 SHELLS = ("chromium-headless-shell", "chrome-headless-shell")
 PROGRAMS = (*SHELLS, "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 START_TIMEOUT_SECONDS = 30.0
-EXIT_TIMEOUT_SECONDS = 5.0
 DISABLED_FEATURES = (
     # Would take pages without a screen for background work and lower their priority.
     "PMProcessPriorityPolicy",
@@ -35,6 +34,8 @@ DISABLED_FEATURES = (
     "MediaRouter",
     "OptimizationHints",
     "Translate",
+    # Would move the sandboxed frame that a task runs in to a process of its own.
+    "IsolateSandboxedIframes",
 )
 FLAGS = (
     "--headless=new",
@@ -51,6 +52,8 @@ FLAGS = (
     "--disable-backgrounding-occluded-windows",
     "--disable-renderer-backgrounding",
     "--disable-smooth-scrolling",
+    # No page reaches any host. The rule holds for addresses too, whatever asks for them.
+    "--host-resolver-rules=MAP * ~NOTFOUND",
     # No traffic of its own.
     "--disable-background-networking",
     "--disable-component-update",
@@ -98,25 +101,32 @@ def _behind_script(path: str) -> str:
 class Browser:
     """A running Chromium. Start it with `Browser.start()`."""
 
-    def __init__(self, pid: int, connection: Connection, profile: Path) -> None:
+    def __init__(self, pid: int, connection: Connection, profile: ScratchFolder) -> None:
         self.pid = pid
         self._connection = connection
         self._profile = profile
+        self._pages: set[str] = set()
+        self._unknown: set[str] = set()
+        self._opening = 0
 
     @classmethod
     async def start(cls) -> "Browser":
         """Start a browser and wait until it answers. Raises `SetupError` when it does not."""
         program = find_chromium()
-        profile = Path(tempfile.mkdtemp(prefix="quartet-chromium-"))
-        flags = [*FLAGS, f"--user-data-dir={profile}"]
+        profile = ScratchFolder("quartet-chromium-")
+        flags = [*FLAGS, f"--user-data-dir={profile.path}"]
         if os.geteuid() == 0:
             flags.append("--no-sandbox")  # Chromium refuses to run its sandbox as root.
-        pid, read_fd, write_fd = _spawn(program, flags, profile / "stderr.log")
+        try:
+            pid, read_fd, write_fd = _spawn(program, flags, profile)
+        except SetupError:
+            await asyncio.to_thread(profile.remove)
+            raise
         browser = cls(pid, await Connection.open(read_fd, write_fd), profile)
         try:
-            await browser._connection.browser.call("Browser.getVersion", timeout_seconds=START_TIMEOUT_SECONDS)
+            await browser._prepare()
         except EnvError as error:
-            log = (profile / "stderr.log").read_text(errors="replace").strip().splitlines()
+            log = (profile.path / "stderr.log").read_text(errors="replace").strip().splitlines()
             await browser.close()
             raise SetupError(
                 f"{program} did not start: {error.what}; its last words: {' | '.join(log[-3:]) or 'none'}",
@@ -124,23 +134,41 @@ class Browser:
             ) from error
         return browser
 
+    async def _prepare(self) -> None:
+        """Wait until the browser answers. From then on it reports new pages."""
+        browser = self._connection.browser
+        browser.on("Target.targetCreated", self._page_reported)
+        browser.on("Target.targetInfoChanged", self._page_reported)  # one that is just being made cannot be closed yet
+        await browser.call(
+            "Target.setDiscoverTargets",
+            discover=True,
+            filter=[{"type": "page"}],
+            timeout_seconds=START_TIMEOUT_SECONDS,
+        )
+
     @property
     def alive(self) -> bool:
         return not self._connection.closed
 
-    async def new_page(self, url: str, *, width: int, height: int, scripts: tuple[str, ...] = ()) -> Page:
-        """Open a URL in a window of its own; `scripts` run in every document before the document's own.
+    async def new_page(self, url: str, *, width: int, height: int) -> Page:
+        """Open a URL in a window of its own.
 
         Each page has a process of its own, about 25 MB to start with, so a crash takes one page only.
         """
         browser = self._connection.browser
-        target = await browser.call(
-            "Target.createTarget", url="about:blank", newWindow=True, width=width, height=height
-        )
+        self._opening += 1  # The page is reported before the call is answered.
+        try:
+            target = await browser.call(
+                "Target.createTarget", url="about:blank", newWindow=True, width=width, height=height
+            )
+            self._pages.add(target["targetId"])
+        finally:
+            self._opening -= 1
+            self._close_unknown()
         attached = await browser.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         page = Page(self._connection, self._connection.session(attached["sessionId"]), target["targetId"])
         try:
-            await page.prepare(width, height, scripts)
+            await page.prepare(width, height)
             await page.navigate(url)
         except EnvError:
             await page.close()
@@ -151,45 +179,48 @@ class Browser:
         """End the browser with all its processes and remove its profile; safe to call twice."""
         self._connection.close()
         await asyncio.to_thread(_reap, self.pid)
-        await asyncio.to_thread(_remove, self._profile)
+        await asyncio.to_thread(self._profile.remove)
+
+    def _page_reported(self, event: Event) -> None:
+        self._unknown.add(event["targetInfo"]["targetId"])
+        self._close_unknown()
+
+    def _close_unknown(self) -> None:
+        """Close the pages that were not opened by `new_page`: popups, and links opened in a new tab."""
+        if self._opening or self._connection.closed:
+            return
+        for target_id in self._unknown - self._pages:
+            self._connection.send("", "Target.closeTarget", {"targetId": target_id})
+        self._unknown.clear()
 
 
-def _spawn(program: str, flags: list[str], log: Path) -> tuple[int, int, int]:
+def _spawn(program: str, flags: list[str], profile: ScratchFolder) -> tuple[int, int, int]:
     """Start the browser in its own process group; returns its pid and our ends of the pipes (read, write)."""
     their_read, our_write = os.pipe()
     our_read, their_write = os.pipe()
-    # The child's ends must not be 3 or 4 themselves, or moving one would overwrite the other.
-    high_read, high_write = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in (their_read, their_write))
+    # The child's ends must not be 3, 4 or 5 themselves, or moving one would overwrite another.
+    theirs = (their_read, their_write, profile.hold_fd)
+    high_read, high_write, high_hold = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in theirs)
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 2, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+        (os.POSIX_SPAWN_OPEN, 2, str(profile.path / "stderr.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
         (os.POSIX_SPAWN_DUP2, high_read, 3),
         (os.POSIX_SPAWN_DUP2, high_write, 4),
+        (os.POSIX_SPAWN_DUP2, high_hold, 5),
     ]
+    # Its other temporary files, such as a socket, go where they are removed with the profile.
+    environment = {**os.environ, "TMPDIR": str(profile.path)}
     try:
-        pid = os.posix_spawn(program, [program, *flags], os.environ, file_actions=actions, setpgroup=0)
+        pid = os.posix_spawn(program, [program, *flags], environment, file_actions=actions, setpgroup=0)
     except OSError as error:
         os.close(our_read)
         os.close(our_write)
         raise SetupError(f"cannot start {program}: {error}", "set QUARTET_CHROMIUM to a Chromium that runs") from error
     finally:
-        for fd in (their_read, their_write, high_read, high_write):
+        for fd in (their_read, their_write, high_read, high_write, high_hold):
             os.close(fd)
     return pid, our_read, our_write
-
-
-def _remove(profile: Path) -> None:
-    """The profile, and what it points to: Chromium with windows keeps a socket in a folder of its own among the
-    machine's temporary files (the path of a socket must be short), and leaves it there when it is killed."""
-    socket = profile / "SingletonSocket"
-    if socket.is_symlink():
-        folder = socket.readlink().parent
-        for name in ("SingletonSocket", "SingletonCookie"):
-            (folder / name).unlink(missing_ok=True)
-        with suppress(OSError):  # gone already, or somebody put something else there
-            folder.rmdir()
-    shutil.rmtree(profile, ignore_errors=True)
 
 
 def _reap(pid: int) -> None:

@@ -11,8 +11,17 @@ from quartet.env.action import Action, Click, Done, Drag, Element, Key, Point, S
 from quartet.env.keyboard import MODIFIER_BITS
 from quartet.env.page import Page
 
-SCRIPTS = tuple((files("quartet.env") / name).read_text() for name in ("observe.js", "act.js"))
-"""What a page needs so that it can be read and acted on."""
+HARNESS = ";".join((files("quartet.env") / name).read_text() for name in ("observe.js", "act.js"))
+"""Evaluated in the isolated world of a page, makes it possible to read the page and to act on it."""
+
+
+def watching(answers: str = "{}") -> str:
+    """The script that runs among the page's own scripts, with the answers that the page gives to the harness."""
+    return f"({(files('quartet.env') / 'watch.js').read_text()})({answers})"
+
+
+MAX_TYPED_CHARACTERS = 1000
+"""A key takes about a millisecond, and typing must end within a step."""
 
 TWO_FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 """The browser delivers wheel events with the next frame."""
@@ -51,7 +60,7 @@ class Hands:
             case Scroll(direction):
                 middle = self._page.width / 2, self._page.height / 2
                 await self._page.wheel(*middle, steps=1 if direction == "down" else -1)
-                await self._page.evaluate(TWO_FRAMES)
+                await self._page.ask(TWO_FRAMES)
             case Drag(start, end):
                 # Looking for one end may scroll the page, so the other is looked up last and the first once more.
                 await self._point(start)
@@ -66,6 +75,8 @@ class Hands:
         await self._page.click(x, y, modifiers=MODIFIER_BITS["Control"] if adds else 0)
 
     async def _type(self, ref: int, text: str) -> None:
+        if len(text) > MAX_TYPED_CHARACTERS:
+            raise ActionFailedError(f"text longer than {MAX_TYPED_CHARACTERS} characters")
         place = await self._locate("locateField", ref)
         await self._page.click(*self._pointed((place["x"], place["y"])))
         field = await self._ask("field", ref)
@@ -106,4 +117,4 @@ class Hands:
 
     async def _ask(self, function: str, *arguments: Any) -> Any:
         values = ", ".join(json.dumps(argument) for argument in arguments)
-        return await self._page.evaluate(f"quartet.{function}({values})")
+        return await self._page.ask(f"quartet.{function}({values})")

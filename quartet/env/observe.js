@@ -3,13 +3,13 @@
 //   button next [23]      input Username [5] = "bob" focused      checkbox ag9 [7] checked      text Some words [12]
 //
 // `quartet.observe()` returns those lines. A reference is given at first sight and stays with its element; act.js finds
-// elements by it. What is read is `quartet.page`: this window, or a frame in it of the same origin (whose nodes belong to
-// other classes, so kinds are told by `nodeType` and `tagName`, never by `instanceof`). `quartet.unlisted` are selectors
-// of what the policy must not read.
+// elements by it. `quartet.unlisted` are selectors of what the policy must not read. This script and act.js run in an
+// isolated world: they share the document with the page's scripts, but no object that these could replace.
 (() => {
   const MAX_REF = 199
   const MAX_LABEL = 40
   const MAX_TEXT = 80
+  const MAX_READ = 10_000 // Of what a page holds as one text, whatever its length: more than any label needs.
   const FORMATTING = new Set(['B', 'I', 'U', 'EM', 'STRONG', 'SPAN', 'SMALL', 'MARK', 'LABEL', 'FONT', 'SUB', 'SUP', 'BR', 'CODE'])
   const TEXTLESS_INPUTS = new Set(['checkbox', 'radio', 'submit', 'button', 'reset', 'image', 'file', 'range', 'color'])
   const ROLES = new Set(['button', 'link', 'tab', 'checkbox', 'radio', 'option', 'slider', 'menuitem'])
@@ -34,15 +34,22 @@
   // ------------------------------------------------------------------------------------------------ what is on the page
 
   // Brackets and double quotes belong to the grammar of actions, so no label may hold them.
-  const clean = (text) => (text ?? '').replace(/\s+/g, ' ').trim().replace(/\[/g, '(').replace(/\]/g, ')').replace(/"/g, "'")
-  const cut = (text, length) => (text.length > length ? text.slice(0, length).trim() : text)
+  const clean = (text) =>
+    (text ?? '').slice(0, MAX_READ).replace(/\s+/g, ' ').trim().replace(/\[/g, '(').replace(/\]/g, ')').replace(/"/g, "'")
+
+  // The first `length` characters. A character is a code point: half of a pair of surrogates could not be sent.
+  function cut(text, length) {
+    if (text.length <= length) return text.toWellFormed()
+    const characters = Array.from(text.slice(0, 2 * length + 2))
+    return characters.length > length ? characters.slice(0, length).join('').trim().toWellFormed() : text.toWellFormed()
+  }
 
   const isRendered = (element) => element.checkVisibility({ visibilityProperty: true })
 
   function isVisible(element) {
     if (!isRendered(element)) return false
     const box = element.getBoundingClientRect()
-    return box.width > 1 && box.height > 1 && box.right > 0 && box.bottom + quartet.page.scrollY > 0
+    return box.width > 1 && box.height > 1 && box.right > 0 && box.bottom + window.scrollY > 0
   }
 
   function textIsVisible(node) {
@@ -132,7 +139,7 @@
 
   function referredText(node, attribute) {
     const ids = (node.getAttribute(attribute) ?? '').split(/\s+/).filter(Boolean)
-    return ids.map((id) => quartet.page.document.getElementById(id)?.textContent ?? '').join(' ')
+    return ids.map((id) => document.getElementById(id)?.textContent ?? '').join(' ')
   }
 
   function ownText(node) {
@@ -227,7 +234,7 @@
       active: marked('active'),
       clicked: kind === 'image' && node.classList.contains('clicked'),
       disabled: node.disabled || has('aria-disabled') || marked('disabled'),
-      focused: quartet.page.document.activeElement === node,
+      focused: document.activeElement === node,
     }
     return Object.keys(states).filter((state) => states[state])
   }
@@ -244,7 +251,7 @@
 
   function observe() {
     const items = []
-    collect(quartet.page.document.body, items)
+    if (document.body) collect(document.body, items)
     const used = new Set()
     const labels = new Map(items.map((item) => [item, labelOf(item, items, used)]))
     const unlabelled = {}
@@ -258,11 +265,5 @@
     return lines.filter(Boolean).join('\n')
   }
 
-  // Start over with another page: references count from 1 again.
-  function turnTo(page) {
-    quartet.page = page
-    nodes.clear()
-  }
-
-  window.quartet = { page: window, unlisted: '', observe, turnTo, nodes, boxOf, shaped, isElement, isListbox }
+  window.quartet = { unlisted: '', observe, cut, nodes, boxOf, shaped, isElement, isListbox }
 })()

@@ -23,26 +23,30 @@ class Page:
     def __init__(self, connection: Connection, session: Session, target_id: str) -> None:
         self._connection = connection
         self._session = session
-        self._target_id = target_id
+        self._target_id = target_id  # also the id of the page's main frame
+        self._frame_id = ""  # of the newest frame of the page's own document
+        self._world_id = 0
         self.width, self.height = 0, 0
+        self.left = False
+        """Whether the document that `isolate` chose was replaced by another one."""
 
-    async def prepare(self, width: int, height: int, scripts: tuple[str, ...]) -> None:
-        """Give the page its size, its focus and its scripts. `Browser.new_page` calls this once."""
+    async def prepare(self, width: int, height: int) -> None:
+        """Give the page its size and its focus. `Browser.new_page` calls this once."""
         self.width, self.height = width, height
         session = self._session
         session.on("Inspector.targetCrashed", lambda _: session.fail("the page crashed"))
-        session.on("Page.javascriptDialogOpening", self._dismiss)
         session.on("Inspector.detached", lambda _: session.fail("the page was closed"))
+        session.on("Page.javascriptDialogOpening", self._dismiss)
+        session.on("Page.frameAttached", self._frame_attached)
+        session.on("Page.frameNavigated", self._frame_navigated)
+        # Not `Runtime` and not `Log`: their events carry whatever a page logs, and nothing here reads them.
         await session.call("Page.enable")
         await session.call("Inspector.enable")
-        await session.call("Runtime.enable")
         await session.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
         # Each page believes it has the keyboard, so that focus events fire in all of them at once.
         await session.call("Emulation.setFocusEmulationEnabled", enabled=True)
-        for script in scripts:
-            await session.call("Page.addScriptToEvaluateOnNewDocument", source=script)
 
     @property
     def dead(self) -> str:
@@ -58,18 +62,45 @@ class Page:
             raise EnvError(f"cannot load {url}: {problem}")
         await loaded
 
+    async def isolate(self, *, in_frame: bool = False) -> None:
+        """Make a new isolated world, in which `ask` evaluates from now on: it shares the document with the page's own
+        scripts, but no object, so nothing that these scripts replace can change what it reads.
+
+        It lives in the document of the page, or in that of its newest frame, and ends with that document.
+        """
+        frame_id = self._frame_id if in_frame else self._target_id
+        answer = await self._session.call("Page.createIsolatedWorld", frameId=frame_id, worldName="quartet")
+        self._world_id = answer["executionContextId"]
+        self.left = False
+
+    async def was_left(self) -> bool:
+        """`left`, after every event that the browser has sent so far."""
+        await self.evaluate("0")
+        return self.left
+
+    async def ask(self, expression: str, *, timeout_seconds: float = CALL_TIMEOUT_SECONDS) -> Any:
+        """As `evaluate`, in the isolated world. Raises `EnvError` also when its document is gone."""
+        return await self._evaluate(expression, timeout_seconds, contextId=self._world_id)
+
     async def evaluate(self, expression: str, *, timeout_seconds: float = CALL_TIMEOUT_SECONDS) -> Any:
-        """The value of a JavaScript expression, awaited if it is a promise. Raises `EnvError` when it throws."""
+        """The value of a JavaScript expression among the page's own scripts, awaited if it is a promise.
+
+        Raises `EnvError` when it throws.
+        """
+        return await self._evaluate(expression, timeout_seconds)
+
+    async def _evaluate(self, expression: str, timeout_seconds: float, **where: int) -> Any:
         answer = await self._session.call(
             "Runtime.evaluate",
             expression=expression,
             awaitPromise=True,
             returnByValue=True,
             timeout_seconds=timeout_seconds,
+            **where,
         )
         if problem := answer.get("exceptionDetails"):
             text = problem.get("exception", {}).get("description") or problem.get("text")
-            raise EnvError(f"script {expression[:60]!r} failed: {text}")
+            raise EnvError(f"script {expression[-60:]!r} failed: {text}")
         return answer["result"].get("value")
 
     async def screenshot(self) -> bytes:
@@ -146,3 +177,10 @@ class Page:
     def _dismiss(self, _: Event) -> None:
         """Accept an alert at once: it would block every script of the page."""
         self._connection.send(self._session.session_id, "Page.handleJavaScriptDialog", {"accept": True})
+
+    def _frame_attached(self, event: Event) -> None:
+        if event["parentFrameId"] == self._target_id:
+            self._frame_id = event["frameId"]
+
+    def _frame_navigated(self, event: Event) -> None:
+        self.left = self.left or event["frame"]["id"] in (self._frame_id, self._target_id)

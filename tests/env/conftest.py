@@ -3,10 +3,9 @@
 from collections.abc import AsyncIterator
 
 import pytest_asyncio
-from desk import PAGES, Desk
+from desk import Desk
 
 from quartet.env.browser import Browser
-from quartet.env.hands import SCRIPTS
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -18,8 +17,4 @@ async def browser() -> AsyncIterator[Browser]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def desk(browser: Browser) -> Desk:
-    return Desk(
-        await browser.new_page(
-            (PAGES / "labels.html").as_uri(), width=300, height=260, scripts=(*SCRIPTS, "quartet.watch(window)")
-        )
-    )
+    return Desk(await browser.new_page("about:blank", width=300, height=260))

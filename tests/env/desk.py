@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from quartet.env.hands import Hands
+from quartet.env.hands import HARNESS, Hands, watching
 from quartet.env.page import Page
 
 PAGES = Path(__file__).parent / "pages"
@@ -18,10 +18,13 @@ class Desk:
     async def open(self, name: str) -> str:
         """Load a page of tests/env/pages and return what a policy reads of it."""
         await self.page.navigate((PAGES / name).as_uri())
+        await self.page.evaluate(watching())
+        await self.page.isolate()
+        await self.page.ask(HARNESS)
         return await self.read()
 
     async def read(self) -> str:
-        return await self.page.evaluate("quartet.settle(() => false, 1000)")
+        return await self.page.ask("quartet.settle(() => false, 1000)")
 
     async def ref(self, start: str) -> int:
         """Reference of the first line that starts so."""

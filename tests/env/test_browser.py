@@ -4,15 +4,17 @@ import asyncio
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from pathlib import Path
 
 import psutil
 import pytest
-from desk import Desk
+from desk import PAGES, Desk
 
 from quartet.env.action import parse_action
 from quartet.env.browser import Browser, find_chromium
+from quartet.env.framing import Framer
 from quartet.env.hands import ActionFailedError
 from quartet.errors import EnvError, SetupError
 
@@ -229,18 +231,108 @@ async def test_close_leaves_nothing_behind() -> None:
     assert not profile.exists()
 
 
-async def test_a_killed_browser_leaves_nothing_among_the_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chromium with windows keeps a socket there; the headless shell does not, and is tried where there is no other."""
-    monkeypatch.setenv("QUARTET_CHROMIUM", shutil.which("chromium") or find_chromium())
+@pytest.mark.parametrize("program", ["chromium", "chromium-headless-shell"])
+async def test_a_killed_browser_leaves_nothing_among_the_temporary_files(
+    program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chromium with windows keeps a socket there too."""
+    monkeypatch.setenv("QUARTET_CHROMIUM", shutil.which(program) or find_chromium())
     with tempfile.TemporaryDirectory(prefix="q-") as folder:  # short: the path of a socket has a hundred characters
         monkeypatch.setattr(tempfile, "tempdir", folder)
         monkeypatch.setenv("TMPDIR", folder)
         browser = await Browser.start()
         await browser.new_page(BLANK, width=100, height=100)
         os.killpg(browser.pid, signal.SIGKILL)
-        assert len(list(Path(folder).iterdir())) == (2 if shutil.which("chromium") else 1)
+        assert len(list(Path(folder).iterdir())) == 1
         await browser.close()
         assert list(Path(folder).iterdir()) == []
+
+
+KILLED = """
+import asyncio, os, signal
+from quartet.env.browser import Browser
+
+async def main():
+    browser = await Browser.start()
+    await browser.new_page("about:blank", width=100, height=100)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_killed_owner_leaves_neither_a_browser_nor_a_profile() -> None:
+    with tempfile.TemporaryDirectory(prefix="q-") as folder:
+        environment = {**os.environ, "TMPDIR": folder}
+        owner = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, env=environment)
+        assert await owner.wait() == -signal.SIGKILL
+        async with asyncio.timeout(60):
+            while list(Path(folder).iterdir()):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        assert not [process for process in psutil.process_iter() if folder in " ".join(command_of(process))]
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []  # it has just ended
+
+
+async def test_a_page_that_floods_or_cannot_be_decoded_fails_alone(browser: Browser) -> None:
+    honest = await browser.new_page(BLANK, width=100, height=100)
+    for expression, problem in [("'x'.repeat(60e6)", "more than"), ("'half a pair: \\ud83d'", "cannot be decoded")]:
+        hostile = await browser.new_page(BLANK, width=100, height=100)
+        with pytest.raises(EnvError, match=problem):
+            await hostile.evaluate(expression)
+        assert await honest.evaluate("1 + 1") == 2
+        await hostile.close()
+    await honest.close()
+
+
+async def test_what_a_page_logs_is_not_sent(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = await browser.new_page(BLANK, width=100, height=100)
+    received: list[int] = []
+    feed = Framer.feed
+    monkeypatch.setattr(Framer, "feed", lambda self, data: received.append(len(data)) or feed(self, data))
+    await page.evaluate("console.log('x'.repeat(6e6)), 0")
+    await page.evaluate("0")
+    assert sum(received) < 10_000
+    await page.close()
+
+
+async def test_windows_that_a_page_opens_are_closed(browser: Browser) -> None:
+    page = await browser.new_page(BLANK, width=100, height=100)
+    await page.evaluate(
+        "document.body.innerHTML = '<a id=a href=about:blank>x</a>', document.getElementById('a').focus()"
+    )
+    await page.press("Control+Enter", "Shift+Enter")
+    await page.evaluate("for (let i = 0; i < 20; i++) open('about:blank', `w${i}`); 0")
+    async with asyncio.timeout(60):
+        while await popups(browser):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    await page.close()
+
+
+async def popups(browser: Browser) -> set[str]:
+    targets = (await browser._connection.browser.call("Target.getTargets"))["targetInfos"]
+    return {target["targetId"] for target in targets} - browser._pages
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+async def test_no_page_reaches_a_server_of_this_machine(browser: Browser, host: str) -> None:
+    connections: list[object] = []
+    server = await asyncio.start_server(lambda _, writer: connections.append(writer), "localhost", 0)
+    page = await browser.new_page((PAGES / "labels.html").as_uri(), width=100, height=100)
+    for listening in server.sockets:
+        url = f"http://{host}:{listening.getsockname()[1]}/"
+        fetched = f"fetch('{url}', {{ mode: 'no-cors' }}).then(() => 'reached', () => 'blocked')"
+        assert await page.evaluate(fetched) == "blocked"
+        with pytest.raises(EnvError, match="cannot load"):
+            await page.navigate(url)
+    assert connections == []
+    await page.close()
+    server.close()
 
 
 async def test_a_missing_browser_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:

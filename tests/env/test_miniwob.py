@@ -72,11 +72,11 @@ async def test_the_same_seed_is_the_same_task(session: MiniWobSession, name: str
 async def test_every_episode_starts_with_its_upper_left_corner_in_the_picture(session: MiniWobSession) -> None:
     await session.reset(task("enter-text"))
     await session.step("scroll down")
-    corner = "(({ left, top }) => [left, top])(quartet.page.frameElement.getBoundingClientRect())"
-    assert (await session.page.evaluate(corner))[1] < 0
+    corner = "quartet.view().then(({ left, top }) => [left, top])"
+    assert (await session.page.ask(corner))[1] < 0
     for name in ("click-dialog", "click-test-2"):  # The dialog focuses its button before it is in its place.
         await session.reset(task(name, 3))
-        assert await session.page.evaluate(corner) == [0, 0]
+        assert await session.page.ask(corner) == [0, 0]
 
 
 async def test_an_episode_that_is_solved(session: MiniWobSession) -> None:
@@ -197,7 +197,7 @@ async def test_a_step_that_takes_too_long_is_an_env_error() -> None:
     env = await pool.acquire()
     assert isinstance(env, MiniWobSession)
     await env.reset(task("enter-text"))
-    await env.page.evaluate("quartet.settle = () => new Promise(() => 0)")
+    await env.page.ask("quartet.settle = () => new Promise(() => 0)")
     with pytest.raises(EnvError, match="took longer than 5 s"):
         await env.step("click [1]")
     await pool.close()

@@ -29,10 +29,11 @@ ONLY_CLICKS = ["click-option", "click-checkboxes", "click-checkboxes-large", "cl
 MAX_CLICKS = 5
 MAX_ASKS = 30
 # Where the page itself says which elements stand in which place, before any click.
-PLACE = """(() => {
+PLACE = """(async () => {
   const before = JSON.stringify(quartet.boxOf(quartet.nodes.get(%d)))
-  const point = quartet.locate(%d)
-  return JSON.stringify(quartet.boxOf(quartet.nodes.get(%d))) === before && !scrollY && point.x ? point : null
+  const point = await quartet.locate(%d)
+  const scrolled = JSON.stringify(quartet.boxOf(quartet.nodes.get(%d))) !== before || (await quartet.view()).top
+  return !scrolled && point.x ? point : null
 })()"""
 
 
@@ -104,7 +105,7 @@ async def start(session: MiniWobSession, oracle: Oracle, family: str, seed: int)
 
 async def click(session: MiniWobSession, oracle: Oracle, ref: int) -> tuple[Observation, bool, float] | None:
     """Click the middle of an element in both browsers; None when that would need scrolling."""
-    place = await session.page.evaluate(PLACE % (ref, ref, ref))
+    place = await session.page.ask(PLACE % (ref, ref, ref))
     if place is None:
         return None
     x, y = round(place["x"]), round(place["y"])

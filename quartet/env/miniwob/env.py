@@ -1,7 +1,7 @@
 """MiniWoB++ tasks in pages of one Chromium: the pool of sessions, and the session.
 
-Every episode runs in a fresh JavaScript world, because some tasks leak state into the next episode. The reward is
-MiniWoB++'s raw reward, without time decay; an episode is a success when it is exactly 1.
+Every episode runs in a fresh sandboxed frame, because some tasks leak state into the next episode, and a hostile one
+could judge it. The reward is MiniWoB++'s raw reward, without time decay; an episode is a success when it is exactly 1.
 """
 
 import asyncio
@@ -16,8 +16,9 @@ from quartet import config
 from quartet.env.action import ActionError, Done, parse_action
 from quartet.env.base import Env
 from quartet.env.browser import Browser
-from quartet.env.hands import SCRIPTS, ActionFailedError, Hands
-from quartet.env.miniwob.html import html_folder, stage_url, task_page
+from quartet.env.cdp import CALL_TIMEOUT_SECONDS
+from quartet.env.hands import HARNESS, ActionFailedError, Hands, watching
+from quartet.env.miniwob.html import html_folder, task_page
 from quartet.env.page import Page
 from quartet.env.reward import number
 from quartet.errors import EnvError
@@ -25,7 +26,15 @@ from quartet.types import Observation, StepResult, Task
 
 WIDTH, HEIGHT = 160, 210
 """Pixels of the picture: the task without what the page shows beside it, time and reward."""
-EPISODE_SCRIPT = (files("quartet.env.miniwob") / "episode.js").read_text()
+CLEAR_TIMEOUT_SECONDS = 5.0
+"""How long the page of the last episode may block its window before the window is replaced."""
+
+LEFT = {"text": "", "done": True, "reward": 0.0, "reason": "left the task page"}
+"""How a task stands whose page is gone after an action."""
+
+STAGE, EPISODE, JUDGE = (
+    (files("quartet.env.miniwob") / name).read_text() for name in ("stage.js", "episode.js", "judge.js")
+)
 
 
 class MiniWobSession:
@@ -48,20 +57,25 @@ class MiniWobSession:
         """Start the episode of a task: its family is the name of a task page, its seed goes to `Math.seedrandom`."""
         page = task_page(task.family)
         async with _deadline(f"reset of {task.key}", self._settings.step_timeout_seconds):
-            await self._send({task.family: page.html, **page.parts})
-            state = await self.page.evaluate(f"quartet.start({json.dumps(task.family)}, {task.seed})")
+            await self._show(task.family, {"watch": watching(JUDGE), task.family: page.html, **page.parts})
+            await self.page.isolate(in_frame=True)
+            state = await self._ask(f"{HARNESS};{EPISODE};quartet.start({task.seed})")
+            if state is None:
+                raise EnvError(f"the page of {task.key} went away while it started")
             self._last = await self._observe(state, error="")
         self._over = False
         return self._last
 
     async def step(self, action: str) -> StepResult:
         """Apply one action. `info` holds `success`, `raw_reward` (-1..1), the page's `reason`, and `points` on it where
-        the action went, in pixels."""
+        the action went, in pixels. An action that leads away from the task page ends the episode without success."""
         if self._over:
             raise RuntimeError("step after the end of the episode: call reset first")
+        if self.page.left:
+            raise EnvError("the task page went away by itself, between two actions")
         async with _deadline(f"step {action[:40]!r}", self._settings.step_timeout_seconds):
             error, gave_up, points = await self._act(action)
-            state = await self.page.evaluate("quartet.state()")
+            state = await self._ask("quartet.state()") or {**LEFT, "goal": self._last.goal}
             self._last = await self._observe(state, error)
         self._over = gave_up or state["done"]
         raw = number(state["reward"])
@@ -76,12 +90,23 @@ class MiniWobSession:
     async def close(self) -> None:
         await self.page.close()
 
-    async def _send(self, texts: dict[str, str]) -> None:
-        """Give the page the texts that it has not got yet."""
+    async def _show(self, family: str, texts: dict[str, str]) -> None:
+        """Put a new frame for that family on the stage. A window that the last episode blocks, crashed or flooded is
+        replaced."""
+        try:
+            await self._show_in_window(family, texts, CLEAR_TIMEOUT_SECONDS)
+        except EnvError:
+            await self.page.close()
+            self.page, self._sent = await open_stage(self.browser), set()
+            self._hands = Hands(self.page)
+            await self._show_in_window(family, texts, CALL_TIMEOUT_SECONDS)
+
+    async def _show_in_window(self, family: str, texts: dict[str, str], timeout_seconds: float) -> None:
+        """Send the texts that the window has not got yet, and which of them to show."""
         new = {name: text for name, text in texts.items() if name not in self._sent}
-        if new:
-            await self.page.evaluate(f"quartet.define({json.dumps(new)})")
-            self._sent |= new.keys()
+        show = f"stage.show({json.dumps(family)}, {json.dumps(new)})"
+        await self.page.evaluate(show, timeout_seconds=timeout_seconds)
+        self._sent |= new.keys()
 
     async def _act(self, text: str) -> tuple[str, bool, list[tuple[float, float]]]:
         """Returns what the policy did wrong ("" if nothing), whether it declared the task done, where it pointed."""
@@ -90,13 +115,33 @@ class MiniWobSession:
             points = await self._hands.perform(action)
         except (ActionError, ActionFailedError) as error:
             return str(error), False, []
+        except EnvError:
+            if not await self.page.was_left():
+                raise
+            return "", False, []
         return "", isinstance(action, Done), points
+
+    async def _ask(self, expression: str) -> dict[str, Any] | None:
+        """The answer of the harness, or None when the task page is gone."""
+        try:
+            return await self.page.ask(expression)
+        except EnvError:
+            if not await self.page.was_left():
+                raise
+            return None
 
     async def _observe(self, state: dict[str, Any], error: str) -> Observation:
         picture = self._last.screenshot
         if self._settings.screenshots and not state["done"]:  # The page covers itself when the episode is over.
             picture = await self.page.screenshot()
         return Observation(goal=state["goal"], text=state["text"], error=error, screenshot=picture)
+
+
+async def open_stage(browser: Browser) -> Page:
+    """A window in which no episode has run yet."""
+    page = await browser.new_page("about:blank", width=WIDTH, height=HEIGHT)
+    await page.evaluate(STAGE)
+    return page
 
 
 @asynccontextmanager
@@ -128,8 +173,7 @@ class MiniWobPool:
                 session = self._idle.pop()
                 if session.healthy:
                     return session
-            page = await browser.new_page(stage_url(), width=WIDTH, height=HEIGHT, scripts=(*SCRIPTS, EPISODE_SCRIPT))
-            return MiniWobSession(browser, page, self._settings)
+            return MiniWobSession(browser, await open_stage(browser), self._settings)
         except BaseException:
             self._slots.release()
             raise

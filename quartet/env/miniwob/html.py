@@ -1,9 +1,12 @@
-"""The task pages of the package `miniwob`, with their scripts and style sheets as parts to be put inside.
+"""The task pages of the package `miniwob`, with their scripts, style sheets and pictures as parts to be put inside.
 
-A page in one piece needs no file access while it loads, which is what makes a fresh page per episode affordable.
+A page in one piece loads nothing, neither files nor from a network: it needs no rights that a hostile page could use,
+and a fresh page per episode is affordable.
 """
 
+import mimetypes
 import re
+from base64 import b64encode
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +17,7 @@ from quartet.errors import ConfigError, SetupError, nearest
 
 _SCRIPT = re.compile(r'<script\b[^>]*\bsrc="([^"]+)"[^>]*>\s*</script>')
 _STYLE_SHEET = re.compile(r'<link\b[^>]*\bhref="([^"]+\.css)"[^>]*>')
-_RELATIVE_URL = re.compile(r"url\(\s*['\"]?(?!data:|https?:|file:|#)([^'\")]+)['\"]?\s*\)")
+_PICTURE = re.compile(r"""(url\(\s*['"]?|\bsrc=['"])([\w./-]+\.(?:png|gif|jpe?g|svg))(?=['")\s])""")
 _PART = re.compile(r"<!--part (\S+)-->")
 
 
@@ -33,11 +36,6 @@ def html_folder() -> Path:
     return Path(spec.origin).parent / "html" / "miniwob"
 
 
-def stage_url() -> str:
-    """A document without scripts, beside the task pages, so that their relative URLs mean the same from it."""
-    return (html_folder().parent / "core" / "core.css").as_uri()
-
-
 @cache
 def task_page(family: str) -> TaskPage:
     """The page of a task family. Raises `ConfigError` for an unknown one."""
@@ -46,7 +44,7 @@ def task_page(family: str) -> TaskPage:
     if not path.is_file():
         known = [page.stem for page in folder.glob("*.html")]
         raise ConfigError(f"no MiniWoB++ task {family!r}", nearest(family, known))
-    html = path.read_text(encoding="utf-8")
+    html = _with_pictures(path.read_text(encoding="utf-8"), folder)
     for pattern in (_SCRIPT, _STYLE_SHEET):
         html = pattern.sub(r"<!--part \1-->", html)
     return TaskPage(html, {name: _part(folder / name) for name in _PART.findall(html)})
@@ -57,9 +55,16 @@ def _part(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".js":
         return "<script>" + text.replace("</script", "<\\/script") + "</script>"
-    # Relative URLs in a style sheet start from the sheet, not from the page.
-    return (
-        "<style>"
-        + _RELATIVE_URL.sub(lambda url: f'url("{(path.parent / url[1]).resolve().as_uri()}")', text)
-        + "</style>"
-    )
+    return "<style>" + _with_pictures(text, path.parent) + "</style>"
+
+
+def _with_pictures(text: str, folder: Path) -> str:
+    """The text with its pictures inside; URLs in a page or style sheet start from its folder."""
+
+    def inline(match: re.Match[str]) -> str:
+        path = folder / match[2]
+        if not path.is_file():
+            return match[0]
+        return f"{match[1]}data:{mimetypes.guess_type(path)[0]};base64,{b64encode(path.read_bytes()).decode()}"
+
+    return _PICTURE.sub(inline, text)

@@ -1,0 +1,40 @@
+"""A temporary folder that is removed when the processes that hold it have died, however they died."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+EXIT_TIMEOUT_SECONDS = 5.0
+
+WATCH = 'cat; rm -rf -- "$0"'
+"""A shell that waits until every holder has closed its end of a pipe, and then removes the folder."""
+
+
+class ScratchFolder:
+    """A folder of this process and of the processes that inherit `hold_fd`."""
+
+    def __init__(self, prefix: str) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix=prefix))
+        watched_fd, self.hold_fd = os.pipe()
+        try:
+            # In a session of its own: what ends this process and its group must not end the shell.
+            self._shell = subprocess.Popen(
+                ["/bin/sh", "-c", WATCH, str(self.path)],
+                stdin=watched_fd,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        finally:
+            os.close(watched_fd)
+
+    def remove(self) -> None:
+        """Let go of the folder and wait until the other holders are gone too; safe to call twice."""
+        if self.hold_fd >= 0:
+            os.close(self.hold_fd)
+            self.hold_fd = -1
+        with suppress(subprocess.TimeoutExpired):
+            self._shell.wait(EXIT_TIMEOUT_SECONDS)
+        shutil.rmtree(self.path, ignore_errors=True)  # where the shell was killed
