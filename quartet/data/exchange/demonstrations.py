@@ -86,6 +86,8 @@ def store_into(ledger: Ledger, recipe: Recipe, path: Path) -> ImportSummary:
 def _settle_vocabulary(ledger: Ledger, recipe: Recipe) -> int:
     from quartet.policy.tokenizer_files import vocabulary_size
 
+    if (known := ledger.vocabulary_size) is not None:
+        return known
     folder = ledger.run_dir / ledger.latest_policy().path
     size = vocabulary_size(folder, trust_remote_code=recipe.model.trust_remote_code)
     ledger.settle_vocabulary(size)

@@ -54,9 +54,9 @@ class Rollouts(Leases):
         return _OUTCOMES[kind]
 
     def examined(self, trajectory: Trajectory) -> Trajectory:
-        """The trajectory as it is, or, when it could not be trained on, with the status that its flaw has and without
+        """Return the trajectory as it is, or, when it could not be trained on, with the status of its flaw and without
         a reward."""
-        flaw = find_flaw(trajectory, self._vocabulary_size)
+        flaw = find_flaw(trajectory, self.vocabulary_size or math.inf)
         if flaw is None:
             return trajectory
         error = f"{flaw} (task {trajectory.task.key})"
@@ -66,11 +66,12 @@ class Rollouts(Leases):
     def settle_vocabulary(self, size: int) -> None:
         """Record how many tokens the run's policies know; all have the same vocabulary."""
         self.set_value(_VOCABULARY, size)
-        self.__dict__.pop("_vocabulary_size", None)
+        self.__dict__.pop("vocabulary_size", None)
 
     @cached_property
-    def _vocabulary_size(self) -> float:
-        return self.value(_VOCABULARY, math.inf)
+    def vocabulary_size(self) -> int | None:
+        """As recorded when the run began; None for a run that recorded none."""
+        return self.value(_VOCABULARY)
 
     def _end(self, connection: Connection, lease: RolloutLease, status: Status, max_attempts: int) -> TrajectoryKind:
         """Finish the rollout or queue its next attempt, if the lease still holds it; what its record is by that."""
