@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from quartet.env.base import Env, EnvPool
+from quartet.env.reward import with_sound_reward
 from quartet.errors import EnvFaultError, QuartetError
 from quartet.fault import fault_of
 from quartet.types import Observation, StepResult, Task
@@ -50,16 +51,19 @@ class GuardedEnv:
         self.inner = inner
 
     async def reset(self, task: Task) -> Observation:
-        return await self._ask("reset", task, Observation)
+        self._task = task
+        return self._sound("reset", await self._ask("reset", task, Observation))
 
     async def step(self, action: str) -> StepResult:
-        return await self._ask("step", action, StepResult)
+        """Raises `RewardError` when the reward is no finite number, before anything else is said of the answer."""
+        result = with_sound_reward(await self._ask("step", action, StepResult), self._task)
+        return self._sound("step", result)
 
     async def close(self) -> None:
         await self.inner.close()
 
     async def _ask(self, method: str, argument: Any, kind: type[T]) -> T:
-        name = f"{type(self.inner).__name__}.{method}"
+        name = self._name(method)
         with _faults(name):
             answer = getattr(self.inner, method)(argument)
             if inspect.isawaitable(answer):
@@ -67,12 +71,19 @@ class GuardedEnv:
         if not isinstance(answer, kind):
             shown = repr(answer)[:LONGEST_VALUE]
             raise EnvFaultError(f"{name} returned {shown} of type {type(answer).__name__}, not {kind.__name__}")
+        return answer
+
+    def _sound(self, method: str, answer: T) -> T:
+        kind = type(answer)
         try:
             # Only a conversion checks the types of a struct's fields.
             msgspec.convert(msgspec.to_builtins(answer, builtin_types=(bytes,)), kind)
         except (TypeError, ValueError, RecursionError) as error:
-            raise EnvFaultError(f"{name} returned a {kind.__name__} of wrong types: {error}") from error
+            raise EnvFaultError(f"{self._name(method)} returned a {kind.__name__} of wrong types: {error}") from error
         return answer
+
+    def _name(self, method: str) -> str:
+        return f"{type(self.inner).__name__}.{method}"
 
 
 @contextmanager

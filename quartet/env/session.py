@@ -9,10 +9,9 @@ import msgspec
 
 from quartet.env.base import Env, EnvPool
 from quartet.env.protocol import ErrorCode, ErrorData, Message, ObservationData, ResetData, StateData, StepData, encode
-from quartet.env.reward import with_sound_reward
 from quartet.errors import ConfigError, EnvError, EnvFaultError, QuartetError, RewardError
 from quartet.observe.record import Recorder
-from quartet.types import Observation, StepResult, Task
+from quartet.types import Observation, Task
 
 T = TypeVar("T")
 
@@ -71,8 +70,7 @@ class HostedSession:
 
     async def _reset(self, data: ResetData) -> ObservationData:
         self._in_episode, self._trace = False, data.trace
-        self._task = data.task()
-        observation = await self._call("reset", self._start(self._task), task=data.episode_id)
+        observation = await self._call("reset", self._start(data.task()), task=data.episode_id)
         self._in_episode = True
         self._state = StateData(episode_id=data.episode_id, step_count=0)
         return ObservationData(observation=observation)
@@ -90,13 +88,10 @@ class HostedSession:
     async def _step(self, data: StepData) -> ObservationData:
         if self._env is None or not self._in_episode:
             raise RefusedError(ErrorCode.SESSION_ERROR, "no episode is running: send reset first")
-        result = await self._call("step", self._act(self._env, data.action), task=self._state.episode_id)
+        result = await self._call("step", self._env.step(data.action), task=self._state.episode_id)
         self._state.step_count += 1
         self._in_episode = not (result.terminated or result.truncated)
         return ObservationData.of_step(result)
-
-    async def _act(self, env: Env, action: str) -> StepResult:
-        return with_sound_reward(await env.step(action), self._task)
 
     async def _call(self, activity: str, call: Awaitable[T], *, task: str) -> T:
         """Await the environment within the time limit; a failure costs the session its environment."""

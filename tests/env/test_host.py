@@ -160,7 +160,7 @@ SEEN = Observation(goal="Pull.", text=PAGE)
         ("step", answers(TimeoutError()), r"Broken\.step raised TimeoutError \(\S*test_host\.py"),
         ("reset", answers(None), "returned None of type NoneType, not Observation"),
         ("step", answers((SEEN, 1.0, True)), "of type tuple, not StepResult"),
-        ("step", answers(StepResult(observation=SEEN, reward="abc", terminated=True)), r"Expected `float`.*reward"),
+        ("step", answers(StepResult(observation=SEEN, reward=1.0, terminated="yes")), r"Expected `bool`.*terminated"),
         ("step", answers(StepResult(observation=None, reward=1.0, terminated=True)), r"Expected `object`.*observation"),
         ("step", answers(StepResult(observation=SEEN, reward=1.0, terminated=True, info={"x": SEEN})), ""),
         ("step", answers(StepResult(observation=SEEN, reward=1.0, terminated=True, info={"x": object()})), "object"),
