@@ -68,7 +68,4 @@ def drop_database(run_dir: Path) -> None:
 
 def _on_server(kind: type[PostgresqlDatabase], where: Location) -> PostgresqlDatabase:
     """Without PGPASSWORD, unless the user has named the server: a recipe may be that of a copied run."""
-    database = kind(where.url, where.schema)
-    if not is_trusted(where.url):
-        database.withhold_password()
-    return database
+    return kind(where.url, where.schema, sends_password=is_trusted(where.url))

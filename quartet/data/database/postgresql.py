@@ -31,21 +31,14 @@ class PostgresqlDatabase(Database):
 
     on_one_machine = False
 
-    def __init__(self, url: str, schema: str) -> None:
-        super().__init__(_engine(url, schema))
+    def __init__(self, url: str, schema: str, *, sends_password: bool = True) -> None:
+        """Unless it `sends_password`, PGPASSWORD is not used; libpq still looks the server up in ~/.pgpass."""
+        super().__init__(_engine(url, schema, {} if sends_password else {"password": ""}))
         self.schema = schema
         digest = hashlib.blake2b(schema.encode(), digest_size=8).digest()
         self._lock = int.from_bytes(digest, "big", signed=True)
         self._writing = self._engine.execution_options(isolation_level="READ COMMITTED")
         self._reading = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-
-    def withhold_password(self) -> None:
-        """Send no PGPASSWORD: libpq takes it for any server. It still looks up the server in ~/.pgpass."""
-
-        def withhold(dialect: object, record: object, arguments: object, parameters: dict[str, Any]) -> None:
-            parameters.setdefault("password", "")
-
-        event.listen(self._engine, "do_connect", withhold, insert=True)
 
     def create(self) -> None:
         """Make the run's schema. Raises `LedgerError` when it is there already."""
@@ -112,7 +105,7 @@ class PostgresqlDatabase(Database):
             ) from error
 
 
-def _engine(url: str, schema: str) -> sa.Engine:
+def _engine(url: str, schema: str, defaults: dict[str, str]) -> sa.Engine:
     """A connection looks into the run's schema only, and tells the server its process. Raises `SetupError` without the
     driver."""
     target = sa.make_url(url).set(drivername="postgresql+psycopg")
@@ -126,7 +119,7 @@ def _engine(url: str, schema: str) -> sa.Engine:
 
     def connect(dialect: object, record: object, arguments: Any, parameters: dict[str, Any]) -> BoundedConnection:
         options = f"-csearch_path={schema} {parameters.pop('options', '')}"
-        return BoundedConnection.to(_name(target), *arguments, **_bounds(options) | parameters)
+        return BoundedConnection.to(_name(target), *arguments, **_bounds(options) | defaults | parameters)
 
     event.listen(engine, "do_connect", connect)
     return engine
