@@ -1,12 +1,16 @@
 """A policy's folder before it is loaded: its checksums, and one kind of error for all that loading raises."""
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from quartet.data.whole_folder import CHECKSUMS, check_folder, nothing
-from quartet.errors import CheckpointError, QuartetError
+from quartet.errors import CheckpointError, ConfigError, QuartetError
 
+LOG = logging.getLogger(__name__)
+T = TypeVar("T")
 WEIGHTS = "*.safetensors"
 _RUST_PANIC = "pyo3_runtime"
 """Module of the exceptions that a panic in tokenizers or safetensors becomes; they are no `Exception`."""
@@ -19,6 +23,20 @@ def check_policy(folder: Path, *, except_for: str = "", on_progress: Callable[[]
     """
     if (folder / CHECKSUMS).exists():
         check_folder(folder, except_for=except_for, on_progress=on_progress)
+
+
+def from_newest_whole(folders: Sequence[Path], load: Callable[[Path], T]) -> T:
+    """Return what `load` makes of the first folder that is whole; `folders` are a run's policies, newest first.
+
+    For what all policies of a run have in common, as their tokenizer. Raises the error of the oldest when none is.
+    """
+    *newer, oldest = folders
+    for folder in newer:
+        try:
+            return load(folder)
+        except (CheckpointError, ConfigError) as error:
+            LOG.warning("%s", error)
+    return load(oldest)
 
 
 @contextmanager

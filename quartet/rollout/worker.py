@@ -19,7 +19,7 @@ from quartet.data.phase import TRAINING, wait_in
 from quartet.data.straggler import make_straggler_rule
 from quartet.env.base import Env, EnvPool
 from quartet.env.client import RemoteEnvPool
-from quartet.errors import CheckpointError, ConfigError, EnvError
+from quartet.errors import EnvError
 from quartet.observe.activities import WAIT
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
@@ -182,26 +182,17 @@ async def run_worker(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None
 
 
 def _make_renderer(recipe: Recipe, ledger: Ledger) -> Renderer:
-    """All policies of a run have the same tokenizer: that of the newest whose files are whole, as the engine serves it.
-
-    Raises the `CheckpointError` of the oldest when none is.
-    """
-    *newer, oldest = [Path(policy.path) for policy in ledger.loadable_policies()]
-    for folder in newer:
-        try:
-            return _renderer(recipe, folder)
-        except (CheckpointError, ConfigError) as error:
-            LOG.warning("%s", error)
-    return _renderer(recipe, oldest)
-
-
-def _renderer(recipe: Recipe, folder: Path) -> Renderer:
-    from quartet.policy.files import raising_checkpoint_errors
+    """Return the renderer of the newest policy whose files are whole, as the engine serves it. Raises
+    `CheckpointError`."""
+    from quartet.policy.files import from_newest_whole, raising_checkpoint_errors
     from quartet.policy.tokenizer_files import load_tokenizer
 
-    tokenizer = load_tokenizer(folder, trust_remote_code=recipe.model.trust_remote_code)
-    with raising_checkpoint_errors(f"cannot use the tokenizer in {folder}"):
-        return Renderer(tokenizer)
+    def load(folder: Path) -> Renderer:
+        tokenizer = load_tokenizer(folder, trust_remote_code=recipe.model.trust_remote_code)
+        with raising_checkpoint_errors(f"cannot use the tokenizer in {folder}"):
+            return Renderer(tokenizer)
+
+    return from_newest_whole([ledger.run_dir / policy.path for policy in ledger.loadable_policies()], load)
 
 
 def _running(leases: list[RolloutLease]) -> str:

@@ -95,10 +95,13 @@ def _settle_vocabulary(ledger: Ledger, recipe: Recipe) -> int:
 
 
 def _tokenizer(ledger: Ledger, recipe: Recipe) -> "PreTrainedTokenizerBase":
+    from quartet.policy.files import from_newest_whole
     from quartet.policy.tokenizer_files import load_tokenizer
 
-    folder = ledger.run_dir / ledger.latest_policy().path
-    return load_tokenizer(folder, trust_remote_code=recipe.model.trust_remote_code)
+    return from_newest_whole(
+        [ledger.run_dir / policy.path for policy in ledger.loadable_policies()],
+        lambda folder: load_tokenizer(folder, trust_remote_code=recipe.model.trust_remote_code),
+    )
 
 
 def _read(path: Path, recipe: Recipe, tokenizer: "PreTrainedTokenizerBase", mark: Fingerprint) -> Iterator[_Found]:
