@@ -127,7 +127,7 @@ ENDINGS = {
     "goes_to_network": "error the page of",
     "huge_goal": "error",
     "forged_answers": "error",
-    "nan_reward": "error",
+    "nan_reward": "reward nan",  # an error_reward, once the session is guarded
     "leaves": "error",
     "frames": "error the page sent more than",
     "crashes": "error the page crashed",

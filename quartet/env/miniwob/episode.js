@@ -61,7 +61,6 @@
     if (!outcome) return null
     const [goal, reward] = [String(outcome.goal), Number(outcome.reward)]
     if (goal.length > MAX_GOAL) throw new Error(`the goal of the page has ${goal.length} characters`)
-    if (!Number.isFinite(reward)) throw new Error(`the reward of the page is ${reward}`)
     const reason = quartet.cut(String(outcome.reason ?? ''), MAX_REASON)
     return { goal: goal.toWellFormed(), text, done: !!outcome.done, reward, reason }
   }
