@@ -26,6 +26,7 @@ def vocabulary_size(folder: Path, *, trust_remote_code: bool = False) -> int:
 
     Raises `CheckpointError` when its config.json is missing or damaged.
     """
+    check_policy(folder, except_for=WEIGHTS)
     with raising_checkpoint_errors(f"cannot read the vocabulary size of the model in {folder}"):
         config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=trust_remote_code)
         return int(config.get_text_config().vocab_size)

@@ -1,9 +1,9 @@
 """Successes from a file: read, checked, rendered to tokens, and put into the success pool of a run."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -23,6 +23,7 @@ from quartet.types import ReplayRule, Trajectory
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+T = TypeVar("T")
 _Found = tuple[str, Trajectory]
 """Where it stands, and what it is."""
 
@@ -88,20 +89,24 @@ def _settle_vocabulary(ledger: Ledger, recipe: Recipe) -> int:
 
     if (known := ledger.vocabulary_size) is not None:
         return known
-    folder = ledger.run_dir / ledger.latest_policy().path
-    size = vocabulary_size(folder, trust_remote_code=recipe.model.trust_remote_code)
+    trust = recipe.model.trust_remote_code
+    size = _from_policy(ledger, lambda folder: vocabulary_size(folder, trust_remote_code=trust))
     ledger.settle_vocabulary(size)
     return size
 
 
 def _tokenizer(ledger: Ledger, recipe: Recipe) -> "PreTrainedTokenizerBase":
-    from quartet.policy.files import from_newest_whole
     from quartet.policy.tokenizer_files import load_tokenizer
 
-    return from_newest_whole(
-        [ledger.run_dir / policy.path for policy in ledger.loadable_policies()],
-        lambda folder: load_tokenizer(folder, trust_remote_code=recipe.model.trust_remote_code),
-    )
+    trust = recipe.model.trust_remote_code
+    return _from_policy(ledger, lambda folder: load_tokenizer(folder, trust_remote_code=trust))
+
+
+def _from_policy(ledger: Ledger, load: Callable[[Path], T]) -> T:
+    """Read what all policies of the run have in common from the newest that is whole. Raises `CheckpointError`."""
+    from quartet.policy.files import from_newest_whole
+
+    return from_newest_whole([ledger.run_dir / policy.path for policy in ledger.loadable_policies()], load)
 
 
 def _read(path: Path, recipe: Recipe, tokenizer: "PreTrainedTokenizerBase", mark: Fingerprint) -> Iterator[_Found]:
