@@ -1,9 +1,11 @@
 """An aiohttp application on a port of this machine, for the programs of one run."""
 
 import asyncio
+import logging
 import os
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
 from quartet.access.rules import Refusal, refuse_client
@@ -18,6 +20,22 @@ REQUEST_TIMEOUT_SECONDS = 10.0
 """A connection is closed unless its first admitted request has arrived by then."""
 
 
+_CLIENTS_FAULTS = (HttpProcessingError, ConnectionError)
+_LOG = logging.getLogger(__name__)
+
+
+def _shorten(record: logging.LogRecord) -> bool:
+    """aiohttp logs a traceback of its parser for each malformed request, and of its writer for each lost client."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, _CLIENTS_FAULTS):
+        record.levelno, record.levelname, record.exc_info = logging.WARNING, "WARNING", None
+        record.msg = f"{record.msg}: {type(error).__name__}"
+    return True
+
+
+_LOG.addFilter(_shorten)
+
+
 class LocalServer:
     """Answers requests that `refuse_client` lets pass; closes connections that bring none.
 
@@ -29,7 +47,7 @@ class LocalServer:
         app.middlewares.insert(0, self._guard)
         self._token, self._name, self._port_setting = token, name, port_setting
         # A handler is cancelled when its client closes the connection, also while it waits.
-        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0, logger=_LOG)
         self._listener: asyncio.Server | None = None
         self._pending: dict[web.RequestHandler, asyncio.TimerHandle] = {}
 
@@ -79,7 +97,10 @@ class LocalServer:
         if refusal := refuse_client(request.method, request.headers, self._token):
             return _refused(refusal)
         self._admit(request.protocol)
-        return await handler(request)
+        try:
+            return await handler(request)
+        except web.RequestPayloadError as error:
+            return _refused(Refusal(400, f"the body cannot be read: {error}"))
 
 
 def _refused(refusal: Refusal) -> web.Response:

@@ -47,7 +47,7 @@ class HostedSession:
             return encode("error", refusal.data)
         except msgspec.ValidationError as error:
             return encode("error", ErrorData(message=str(error), code=ErrorCode.VALIDATION_ERROR))
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:  # or brackets nested too deeply
             return encode("error", ErrorData(message=str(error), code=ErrorCode.INVALID_JSON))
 
     async def close(self) -> None:

@@ -198,6 +198,21 @@ def test_the_environment_host_under_any_messages(host, messages):
     assert not host.bugs
 
 
+def test_a_message_nested_too_deeply_is_refused_in_words(host):
+    deep = '{"a":' * 5_000
+    whole = f'{{"family":"fixed","params":{deep}1{"}" * 5_000}}}'
+    messages = [f'{{"type":"reset","data":{data}}}' for data in (deep, whole)]
+
+    async def converse() -> None:
+        async with ClientSession(headers=bearer(TOKEN)) as http, http.ws_connect(f"{host.url}/ws") as socket:
+            for message in messages:
+                await socket.send_str(message)
+                assert (await socket.receive_json())["type"] == "error"
+
+    host.run(converse())
+    assert not host.bugs
+
+
 @MANY
 @given(frames=SPLICES)
 def test_the_environment_host_under_any_frames(host, frames):

@@ -141,7 +141,8 @@ class Handlers:
         """Every refusal and failure becomes an `ErrorResponse`."""
         try:
             return await handler(request)
-        except msgspec.DecodeError as error:  # malformed JSON; a ValidationError is one too
+        # Malformed JSON, a value of the wrong type, bytes that are no UTF-8, brackets nested too deeply.
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             return error_response(ErrorBody(f"{request.path}: {error}", "bad_request", 400))
         except PromptTooLongError as error:
             return error_response(ErrorBody(str(error), "prompt_too_long", 400))
