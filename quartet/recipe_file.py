@@ -26,7 +26,7 @@ def load_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
     path = find_recipe(path)
     try:
         data = tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
     _place_paths(data, Recipe, path.resolve().parent)
     for override in overrides or []:

@@ -23,7 +23,7 @@ from quartet.web.timeline import window
 from tests.fuzz.mutations import mutated, spliced
 
 pytestmark = pytest.mark.slow
-MANY = settings(max_examples=300)
+MANY = settings(max_examples=150)
 BEGAN = 1_790_000_000.0
 WORDS = [
     *("click", "type", "select", "key", "press", "scroll", "drag", "done", "up", "down", "to", "->"),
