@@ -1,6 +1,5 @@
 """What a recipe is, read off its own files: the comment at its head, the knobs it changes, its README's claim."""
 
-import json
 import re
 from itertools import takewhile
 from pathlib import Path
@@ -8,8 +7,9 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from quartet.config import Section
-from quartet.recipe_file import load_recipe
+from quartet.config import Choice, Section
+from quartet.recipe_file import load_recipe, toml_value
+from quartet.registry import find
 
 
 class ChangedKnob(Struct, frozen=True, kw_only=True):
@@ -68,15 +68,42 @@ def _paragraphs(markdown: str) -> list[str]:
 
 
 def knobs_set(section: Section, prefix: str = "") -> list[ChangedKnob]:
-    """Every knob of a recipe that is not at its default, and those that have none."""
+    """Return every setting of a recipe that is not at its default, and those that have none."""
     changed: list[ChangedKnob] = []
     for name, info in type(section).model_fields.items():
-        value = getattr(section, name)
-        if isinstance(value, Section):
+        value, default = getattr(section, name), None if info.is_required() else info.default
+        if isinstance(value, Choice):
+            changed += _changed(f"{prefix}{name}", value.name, _name(default))
+            changed += [one for one in knobs_set(value, f"{prefix}{name}.") if not one.name.endswith(".name")]
+            changed += _own_settings(value, f"{prefix}{name}.")
+        elif isinstance(value, Section):
             changed += knobs_set(value, f"{prefix}{name}.")
-        elif info.is_required() or value != info.default:
-            default = None if info.is_required() else json.dumps(info.default, ensure_ascii=False)
-            changed.append(
-                ChangedKnob(name=prefix + name, value=json.dumps(value, ensure_ascii=False), default=default)
-            )
+        elif isinstance(value, list) and any(isinstance(part, Choice) for part in [*value, *(default or [])]):
+            changed += _changed(f"{prefix}{name}", _names(value), _names(default))
+            changed += [one for part in value for one in _own_settings(part, f"{prefix}{name}.{part.name}.")]
+        else:
+            changed += _changed(f"{prefix}{name}", value, default, required=info.is_required())
     return changed
+
+
+def _own_settings(choice: Choice, prefix: str) -> list[ChangedKnob]:
+    fields = find(choice.kind, choice.name).Knobs.model_fields
+    return [
+        one
+        for key, value in choice.knobs.items()
+        for one in _changed(f"{prefix}{key}", value, fields[key].get_default(), required=fields[key].is_required())
+    ]
+
+
+def _changed(name: str, value: Any, default: Any, *, required: bool = False) -> list[ChangedKnob]:
+    if value == default and not required:
+        return []
+    return [ChangedKnob(name=name, value=toml_value(value), default=None if required else toml_value(default))]
+
+
+def _name(part: Choice | None) -> str | None:
+    return None if part is None else part.name
+
+
+def _names(parts: list[Choice] | None) -> list[str]:
+    return [part.name for part in parts or []]

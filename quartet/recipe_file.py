@@ -2,7 +2,7 @@
 
 import json
 import tomllib
-from difflib import get_close_matches
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -10,28 +10,67 @@ from pydantic import ValidationError
 
 from quartet.config import RESUMABLE_KNOBS, PathMark, Recipe
 from quartet.errors import ConfigError, nearest
+from quartet.recipe_errors import problems_of, raise_for
+from quartet.recipe_parts import with_parts
+from quartet.recipe_upgrade import upgraded
+from quartet.registry import import_plugins
 from quartet.shipped import shipped_recipes
 
 CONFIG = "config.toml"
 """The resolved recipe of a run, in its folder."""
-MOST_PROBLEMS = 10
-"""So many are told at once: an error is one screen."""
 
 
 def load_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
-    """Read a recipe's file, or the shipped recipe of that name, and apply dotted overrides.
+    """Read a recipe's file, or the shipped recipe of that name, apply dotted overrides, and resolve its parts.
 
     Raises `ConfigError` that names the key and the nearest valid one.
     """
     path = find_recipe(path)
+    data = _read(path)
+    for override in overrides or []:
+        apply_override(data, override)
+    return parse_recipe(data, source=str(path), overrides=overrides, folder=path.resolve().parent)
+
+
+def read_resolved(path: Path) -> Recipe:
+    """Read the resolved recipe that a run wrote, of this or an older version, without importing its parts.
+
+    Raises `ConfigError`.
+    """
+    path = find_recipe(path)
+    return _validated(_read(path), str(path), [])
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A file as plain data: in today's form, over the recipe that it extends, with its paths absolute."""
     try:
         data = tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    data = upgraded(data)
     _place_paths(data, Recipe, path.resolve().parent)
-    for override in overrides or []:
-        apply_override(data, override)
-    return parse_recipe(data, source=str(path), overrides=overrides)
+    base = data.pop("extends", None)
+    if base is None:
+        return data
+    if not isinstance(base, str):
+        raise ConfigError(f"{path}: extends = {base!r} is no recipe", "name a recipe that ships, or a file")
+    beside = path.resolve().parent / base
+    return merged(_read(find_recipe(beside if beside.is_file() else Path(base))), data)
+
+
+def merged(base: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+    """Return `base` with the values of `data` over it, section by section.
+
+    A part of another name replaces the one of `base` with all its settings; lists are replaced.
+    """
+    result = dict(base)
+    for key, value in data.items():
+        below = _table(result.get(key))
+        same_part = (
+            isinstance(value, dict) and isinstance(below, dict) and value.get("name") in (None, below.get("name"))
+        )
+        result[key] = merged(below, value) if same_part else value
+    return result
 
 
 def find_recipe(path: Path) -> Path:
@@ -70,22 +109,27 @@ def _place_paths(data: dict[str, Any], model: Any, folder: Path) -> None:
             data[name] = str(folder / value)
 
 
-def parse_recipe(data: dict[str, Any], source: str, overrides: list[str] | None = None) -> Recipe:
-    """Validate a plain dict. An error names the override that set the knob, or else `source`."""
+def parse_recipe(
+    data: dict[str, Any], source: str, overrides: list[str] | None = None, folder: Path | None = None
+) -> Recipe:
+    """Validate a plain dict and resolve its parts. An error names the override that set the key, or else `source`.
+
+    Relative paths among the settings of parts begin at `folder`, by default the current one.
+    """
+    recipe = _validated(data, source, overrides or [])
+    import_plugins(recipe.plugins)
+    recipe, problems = with_parts(recipe, folder or Path.cwd())
+    raise_for(problems, source, overrides or [])
+    return recipe
+
+
+def _validated(data: dict[str, Any], source: str, overrides: list[str]) -> Recipe:
     try:
         return Recipe.model_validate(data)
     except ValidationError as error:
-        named = {override.partition("=")[0]: f"--set {override}" for override in overrides or []}
-        lines: list[str] = []
-        for problem in error.errors():
-            place, text = ".".join(str(part) for part in problem["loc"]), _explain(dict(problem))
-            by = next((given for key, given in named.items() if _concerns(key, place, text)), source)
-            lines.append(f"{by}: {text}")
-        more = [f"and {len(lines) - MOST_PROBLEMS} more"] if len(lines) > MOST_PROBLEMS else []
-        if len(lines) == 1:
-            what, _, advice = lines[0].partition(" -> ")
-            raise ConfigError(what, advice) from error
-        raise ConfigError("\n       ".join([*lines[:MOST_PROBLEMS], *more])) from error
+        problems = problems_of(error, Recipe)
+    raise_for(problems, source, overrides)
+    raise AssertionError("pydantic refused a recipe without a problem")
 
 
 def apply_override(data: dict[str, Any], override: str) -> None:
@@ -97,12 +141,31 @@ def apply_override(data: dict[str, Any], override: str) -> None:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text
-    *sections, key = dotted.split(".")
-    for section in sections:
-        data = data.setdefault(section, {})
-        if not isinstance(data, dict):
-            raise ConfigError(f"--set {override!r}: {section!r} is a value, not a section")
-    data[key] = value
+    _set(data, dotted.split("."), value, override)
+
+
+def _set(node: Any, keys: list[str], value: Any, override: str) -> None:
+    """Write into nested tables. In a list of parts the key is a name; a part given by its name gets a table."""
+    key, *rest = keys
+    if isinstance(node, list):
+        parts = [_table(part) for part in node]
+        chosen = [part for part in parts if isinstance(part, dict) and part.get("name") == key]
+        if not chosen or not rest:
+            raise ConfigError(f"--set {override!r}: the list has no part {key!r}", "choose it in the list first")
+        node[:] = parts
+        _set(chosen[0], rest, value, override)
+    elif not rest:
+        node[key] = value
+    else:
+        below = node[key] = _table(node.get(key, {}))
+        if not isinstance(below, dict | list):
+            raise ConfigError(f"--set {override!r}: {key!r} is a value, not a section")
+        names_itself = isinstance(below, dict) and below.get("name") == rest[0] and len(rest) > 1
+        _set(below, rest[1:] if names_itself else rest, value, override)
+
+
+def _table(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
 
 
 def changed_knobs(old: Recipe, new: Recipe) -> list[str]:
@@ -127,10 +190,12 @@ def to_toml(recipe: Recipe) -> str:
 
 
 def flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested sections as one dict of dotted names."""
+    """Return nested sections as one dict of dotted names; in a list of parts the name of each is a word."""
     flat: dict[str, Any] = {}
     for key, value in data.items():
-        if isinstance(value, dict):
+        if isinstance(value, list) and value and all(isinstance(part, dict) for part in value):
+            flat |= flatten({part["name"]: part for part in value}, f"{prefix}{key}.")
+        elif isinstance(value, dict):
             flat |= flatten(value, f"{prefix}{key}.")
         else:
             flat[prefix + key] = value
@@ -147,40 +212,11 @@ def _toml_lines(data: dict[str, Any], section: str = "") -> list[str]:
 
 
 def toml_value(value: Any) -> str:
-    """TOML's strings, numbers, booleans and lists are JSON's, but for the delete character."""
+    """Write a value as TOML. Strings, numbers, booleans and lists are JSON's, but for the delete character."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {toml_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml_value, value)) + "]"
+    if isinstance(value, float) and not isfinite(value):
+        return str(value)  # TOML writes inf and nan, which JSON has not
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _explain(problem: dict[str, Any]) -> str:
-    """One validation problem as a sentence."""
-    place = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] != "extra_forbidden":
-        message = problem["msg"].removeprefix("Value error, ")
-        return f"{place}: {message}" if place else message
-    model: Any = Recipe
-    for part in problem["loc"][:-1]:
-        model = model.model_fields[part].annotation
-    name, section = str(problem["loc"][-1]), place.rpartition(".")[0]
-    elsewhere = [knob for knob in flatten(_all_knobs(Recipe)) if knob.endswith(f".{name}") and name != "name"]
-    if elsewhere and not get_close_matches(name, model.model_fields, n=1, cutoff=0.75):
-        return f"unknown key {place!r}. Did you mean {' or '.join(map(repr, elsewhere))}?"
-    here = [f"{section}.{knob}" if section else knob for knob in model.model_fields]
-    return f"unknown key {place!r}. {nearest(place, here)}"
-
-
-def _concerns(key: str, place: str, text: str) -> bool:
-    """Whether the knob `key` has to do with a problem at `place`; one between knobs has no place, but names them."""
-    return _within(key, place) or _within(place, key) if place else f"{key} " in text
-
-
-def _within(key: str, place: str) -> bool:
-    """Whether `key` is `place` or a part of it, in dotted names."""
-    return key == place or key.startswith(f"{place}.")
-
-
-def _all_knobs(model: Any) -> dict[str, Any]:
-    """Every section and knob as nested dicts."""
-    return {
-        name: _all_knobs(info.annotation) if hasattr(info.annotation, "model_fields") else None
-        for name, info in model.model_fields.items()
-    }

@@ -1,4 +1,4 @@
-"""A recipe to begin with: the knobs of a first run, each under its own documentation.
+"""A recipe to begin with: the settings of a first run, each under its own documentation.
 
 The comments are the docstrings of `quartet.config`, so they say what the knobs mean today.
 """
@@ -6,12 +6,13 @@ The comments are the docstrings of `quartet.config`, so they say what the knobs 
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
-from quartet.config import Recipe, Section
+from quartet.config import Choice, Recipe, Section
 from quartet.recipe_file import toml_value
+from quartet.registry import names
 
 COLUMNS = 100
 ESSENTIAL = (
@@ -19,7 +20,7 @@ ESSENTIAL = (
     *("rollout.loop", "rollout.max_turns", "rollout.max_tokens", "rollout.temperature", "engine.max_context_tokens"),
     *("control.sampler", "control.rollouts_per_group", "control.horizon", "admission.max_lag"),
     *("train.groups_per_batch", "train.learning_rate", "train.max_train_steps", "train.max_seconds"),
-    *("advantage.name", "loss.name", "evaluation.episodes_per_family", "evaluation.train_steps_per_evaluation"),
+    *("advantage", "loss.name", "evaluation.episodes_per_family", "evaluation.train_steps_per_evaluation"),
 )
 """What a first run is asked about, besides what has no default."""
 
@@ -42,10 +43,10 @@ def _section(model: Any, chosen: dict[str, Any], prefix: str, every_knob: bool) 
     """Plain knobs first, then sub-sections: in this order TOML reads them back."""
     fields: dict[str, FieldInfo] = model.model_fields
     for name, info in fields.items():
-        if not _is_section(info):
+        if not _is_table(info):
             yield from _knob(f"{prefix}{name}", name, info, chosen, every_knob)
     for name, info in fields.items():
-        if not _is_section(info):
+        if not _is_table(info):
             continue
         lines = list(_section(info.annotation, chosen.get(name, {}), f"{prefix}{name}.", every_knob))
         if lines:
@@ -57,20 +58,39 @@ def _knob(dotted: str, name: str, info: FieldInfo, chosen: dict[str, Any], every
     if name in chosen:
         line = f"{name} = {toml_value(chosen[name])}"
     elif dotted in ESSENTIAL:
-        line = f"{name} = {toml_value(info.default)}"
+        line = f"{name} = {toml_value(_plain(info.default))}"
     elif every_knob:
-        line = f"# {name} =" if info.default is None else f"# {name} = {toml_value(info.default)}"
+        line = f"# {name} =" if info.default is None else f"# {name} = {toml_value(_plain(info.default))}"
     else:
         return
-    yield from (*_comment(info.description or ""), line, "")
+    yield from (*_comment(f"{info.description or ''}{_parts_hint(info)}"), line, "")
 
 
 def _comment(text: str) -> list[str]:
     return [f"# {line}" for line in textwrap.wrap(" ".join(text.split()), COLUMNS)]
 
 
-def _is_section(info: FieldInfo) -> bool:
-    return isinstance(info.annotation, type) and issubclass(info.annotation, Section)
+def _parts_hint(info: FieldInfo) -> str:
+    """Name the parts that a field may choose from."""
+    model = next(iter(get_args(info.annotation)), info.annotation)
+    if not (isinstance(model, type) and issubclass(model, Choice)):
+        return ""
+    return f" One of {', '.join(names(model.kind))}: `quartet parts {model.kind}` explains them."
+
+
+def _is_table(info: FieldInfo) -> bool:
+    """Whether a field is written as a table: a section, but no part that is chosen by its name alone."""
+    model = info.annotation
+    if not (isinstance(model, type) and issubclass(model, Section)):
+        return False
+    return not issubclass(model, Choice) or len(model.model_fields) > 1
+
+
+def _plain(value: Any) -> Any:
+    """A value as a recipe writes it: a part without settings by its name."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value.name if isinstance(value, Choice) and not value.knobs else value
 
 
 def model_value(path: Path, folder: Path) -> str:

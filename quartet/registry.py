@@ -1,11 +1,114 @@
-"""Lookup by name with a helpful error. A registry is a plain dict."""
+"""Find parts by name: a file of the package, an entry point of an installed package, or `module:Class`.
 
-from collections.abc import Mapping
-from typing import TypeVar
+A kind is a folder of the package. Each of its files but `base.py` is one part, named after the file. An installed
+package adds parts of its own by entry points of the group `quartet.KIND`; a plugin, a module that the recipe imports,
+by `register`. Nothing else in Quartet names a part.
+"""
 
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import entry_points
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from quartet.config.choice import Choice
 from quartet.errors import ConfigError, nearest
+from quartet.part import Part
 
 T = TypeVar("T")
+P = TypeVar("P", bound=type[Part])
+
+
+class Kind(Struct, frozen=True):
+    """What parts have in common that answer the same question."""
+
+    folder: str
+    """The package whose files are the parts that ship."""
+    base: str
+    """`module:Class` of the interface."""
+    question: str
+    """What the recipe decides by choosing one."""
+
+
+KINDS: Mapping[str, Kind] = {
+    "loop": Kind("quartet.rollout.loop", "quartet.rollout.loop.base:AgentLoop", "how observations become prompts"),
+    "sampler": Kind("quartet.data.control.sampler", "quartet.data.control.base:TaskSampler", "which task comes next"),
+    "allocator": Kind(
+        "quartet.data.control.allocator", "quartet.data.control.base:RolloutAllocator", "how many rollouts a group gets"
+    ),
+    "horizon": Kind(
+        "quartet.data.control.horizon", "quartet.data.control.base:Horizon", "how many turns a rollout may take"
+    ),
+    "straggler": Kind(
+        "quartet.data.straggler", "quartet.data.straggler.base:StragglerRule", "what happens to rollouts that take long"
+    ),
+    "filter": Kind("quartet.data.filter", "quartet.data.filter.base:Filter", "what is worth training on"),
+    "replay": Kind("quartet.data.replay", "quartet.data.replay.base:Replay", "what is trained on again"),
+    "advantage": Kind(
+        "quartet.train.advantage", "quartet.train.advantage.base:Advantage", "what a trajectory is worth"
+    ),
+    "loss": Kind("quartet.train.loss", "quartet.train.loss.base:PolicyLoss", "what the optimizer minimises"),
+}
+"""Every kind of part, by the name that recipes, entry points and `quartet parts` use."""
+
+_registered: dict[tuple[str, str], type[Part]] = {}
+
+
+def register(kind: str, name: str) -> Callable[[P], P]:
+    """Return a decorator that makes a class of a plugin a part of that name.
+
+    Raises `ConfigError` for an unknown kind, and for a name that another class has already.
+    """
+
+    def add(part: P) -> P:
+        _check_interface(part, kind, f"{part.__module__}:{part.__qualname__}")
+        if name in _files(kind) or _registered.get((kind, name), part) is not part:
+            raise ConfigError(f"there is a {kind} {name!r} already", "give yours another name")
+        _registered[kind, name] = part
+        return part
+
+    return add
+
+
+def import_plugins(modules: Sequence[str]) -> None:
+    """Import the modules that a recipe lists as `plugins`. Raises `ConfigError` for one that cannot be imported."""
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise ConfigError(
+                f"plugins: {name!r} cannot be imported: {error}", "install it in this environment"
+            ) from error
+
+
+def names(kind: str) -> list[str]:
+    """Return the names of all parts of a kind, sorted, without importing them."""
+    own = [name for registered_kind, name in _registered if registered_kind == kind]
+    return sorted({*_files(kind), *own, *_entry_points(kind)})
+
+
+def find(kind: str, name: str) -> type[Part]:
+    """Import the part `name` of a kind.
+
+    Raises `ConfigError` that suggests the nearest name, or that says why what is found is no such part.
+    """
+    if ":" in name:
+        return _check_interface(_load(name, kind), kind, name)
+    if part := _registered.get((kind, name)):
+        return part
+    if name in _files(kind):
+        return _only_part(f"{KINDS[kind].folder}.{name}", kind)
+    if path := _entry_points(kind).get(name):
+        return _check_interface(_load(path, kind), kind, path)
+    raise ConfigError(f"unknown {kind} {name!r}", nearest(name, names(kind)))
+
+
+def build(choice: Choice, *arguments: Any) -> Any:
+    """Make the part that a recipe chooses: its class gets its validated settings, then `arguments`."""
+    part: Any = find(choice.kind, choice.name)
+    return part(part.Knobs.model_validate(choice.knobs), *arguments)
 
 
 def lookup(kind: str, name: str, registry: Mapping[str, T]) -> T:
@@ -13,3 +116,40 @@ def lookup(kind: str, name: str, registry: Mapping[str, T]) -> T:
     if name not in registry:
         raise ConfigError(f"unknown {kind} {name!r}", nearest(name, registry))
     return registry[name]
+
+
+def _files(kind: str) -> list[str]:
+    folder = importlib.import_module(lookup("kind of part", kind, KINDS).folder)
+    return [module.name for module in pkgutil.iter_modules(folder.__path__) if module.name != "base"]
+
+
+def _entry_points(kind: str) -> dict[str, str]:
+    return {point.name: point.value for point in entry_points(group=f"quartet.{kind}")}
+
+
+def _load(path: str, kind: str) -> Any:
+    module_name, _, class_name = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module_name), class_name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"no {kind} at {path!r}: {error}", "write module:Class, and install the module") from error
+
+
+def _only_part(module_name: str, kind: str) -> type[Part]:
+    """Return the one part that a file of the package defines."""
+    base, found = _load(KINDS[kind].base, kind), []
+    for value in vars(importlib.import_module(module_name)).values():
+        if isinstance(value, type) and issubclass(value, base) and value.__module__ == module_name:
+            found.append(value)
+    if len(found) != 1:
+        raise ConfigError(
+            f"{module_name} defines {len(found)} classes of kind {kind!r}", "a part is one file, one class"
+        )
+    return found[0]
+
+
+def _check_interface(part: Any, kind: str, path: str) -> type[Part]:
+    base = _load(lookup("kind of part", kind, KINDS).base, kind)
+    if not (isinstance(part, type) and issubclass(part, base)):
+        raise ConfigError(f"{path} is no {kind}", f"make it a subclass of {KINDS[kind].base}")
+    return part

@@ -13,7 +13,7 @@ FAMILIES = ["latch", "hook", "knob", "chain"]
 SETTING = [
     f"env.families={FAMILIES}",
     "rollout.max_turns=3",
-    "filter.names=[]",
+    "filters=[]",
     "train.groups_per_batch=8",
     "train.minibatches=2",
     "train.epochs=1",
@@ -28,7 +28,7 @@ SETTING = [
 arm samples and trains the same number of trajectories. At twice the learning rate runs with a lag of 4 collapse."""
 OBJECTIVES = {
     "decoupled": ["loss.importance=mask", "loss.importance_cap=5.0"],
-    "naive PPO": ["loss.name=naive_ppo"],
+    "naive PPO": ["loss.name=benchmarks.lag.naive_ppo:NaivePpo"],
 }
 """Objective -> its knobs. The decoupled one is AReaL's; without lag its weights are 1."""
 

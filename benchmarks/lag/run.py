@@ -12,14 +12,10 @@ from pathlib import Path
 import torch
 from msgspec import Struct
 
-from benchmarks.lag.naive_ppo import NaivePpo
 from benchmarks.locks.measure import ALL
 from benchmarks.locks.run import House
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
-from quartet.train.loss import LOSSES
-
-LOSSES["naive_ppo"] = NaivePpo
 
 
 class Learned(Struct, frozen=True, kw_only=True):

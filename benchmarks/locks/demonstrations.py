@@ -17,6 +17,7 @@ from quartet.env import make_pool
 from quartet.env.locks import LOCKS, SUITES, code, solution
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
+from quartet.part import NoSettings
 from quartet.policy.chat import Chat, Message
 from quartet.rollout.engine.base import GenerateRequest, GenerateResult
 from quartet.rollout.loop.latest import LatestLoop
@@ -77,7 +78,7 @@ async def demonstrate(
 
 def write_chats(members: Sequence[GroupMember], file: Path) -> Path:
     """Every turn of the demonstrations as one chat of supervised fine-tuning; returns `file`."""
-    conversations = (texts for member in members for texts in LatestLoop().chats(member.trajectory.turns))
+    conversations = (texts for member in members for texts in LatestLoop(NoSettings()).chats(member.trajectory.turns))
     chats = [Chat([Message(*said) for said in zip(cycle(ROLES), texts)]) for texts in conversations]
     file.write_bytes(msgspec.json.Encoder().encode_lines(chats))
     return file

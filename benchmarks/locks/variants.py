@@ -7,7 +7,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from quartet.config import Recipe
-from quartet.recipe_file import apply_override, flatten, load_recipe, parse_recipe, toml_value
+from quartet.recipe_file import apply_override, load_recipe, parse_recipe, toml_value
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 Demonstrations = Literal["unseen", "pooled", "imitated", "pooled and imitated"]
@@ -76,26 +76,22 @@ _TRUNCATED_IS = ["loss.importance=truncate", "loss.importance_cap=1.0"]
 _POOL = ["replay.name=success_pool", "replay.rule=recompute"]
 _SUCCESS_POOL = [*_POOL, "replay.mode=substitute", "replay.max_replays=32"]
 _ALL_BUT_ENTROPY = [*_DYNAMIC_ROLLOUTS, *_DYNAMIC_LENGTH, *_TRUNCATED_IS, *_SUCCESS_POOL]
-METHOD_SECTIONS = ("control", "filter", "replay", "advantage", "loss")
+METHOD_SECTIONS = ("control", "replay", "advantage", "loss")
 METHOD_TRAIN_KNOBS = (
     *("minibatches", "epochs", "weight_decay", "adam_beta1", "adam_beta2", "max_grad_norm"),
     *("min_turn_entropy_percentile", "spare_replayed_turns"),
 )
 SIZE_KNOBS = ("control.train_seeds_per_family",)
-"""Knobs of these sections that go with the environment."""
+"""Settings of these sections that go with the environment."""
 
 
 def method_of(name: str) -> list[str]:
     """Return the method of a shipped recipe as `--set` takes it: everything but model, environment, learning rate and
     budget, which are the benchmark's."""
-    knobs = flatten(load_recipe(RECIPES / name / "recipe.toml").model_dump(mode="json"))
-    of_method = {
-        knob: value
-        for knob, value in knobs.items()
-        if knob.split(".")[0] in METHOD_SECTIONS or knob.removeprefix("train.") in METHOD_TRAIN_KNOBS
-    }
-    kept = {knob: value for knob, value in of_method.items() if knob not in SIZE_KNOBS and value is not None}
-    return [f"{knob}={toml_value(value)}" for knob, value in kept.items()]
+    recipe = load_recipe(RECIPES / name / "recipe.toml").model_dump(mode="json", exclude_none=True)
+    method = {f"{section}.{key}": value for section in METHOD_SECTIONS for key, value in recipe[section].items()}
+    method |= {f"train.{key}": recipe["train"][key] for key in METHOD_TRAIN_KNOBS} | {"filters": recipe["filters"]}
+    return [f"{key}={toml_value(value)}" for key, value in method.items() if key not in SIZE_KNOBS]
 
 
 BASELINE = "grpo"

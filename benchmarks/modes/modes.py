@@ -23,7 +23,7 @@ def modes(max_lag: int) -> dict[str, Overrides]:
         "task_wise": {"admission": {"schedule": "task_wise", "max_lag": max_lag}},
         APRIL: {
             "admission": {"schedule": "batch_synchronous", "max_lag": max_lag},
-            "stragglers": {"rule": "april"},
+            "straggler": {"name": "april"},
         },
         DECOUPLED: {"admission": {"schedule": "rollout_wise", "max_lag": max_lag}},
     }
@@ -40,7 +40,7 @@ def recipe(policy: Path, workload: Path, *overrides: Overrides, groups: int, ses
         "engine": {"max_slots": 128, "max_context_tokens": 1024},
         "control": {"sampler": "uniform", "rollouts_per_group": ROLLOUTS_PER_GROUP},
         "admission": {},
-        "filter": {"names": []},
+        "filters": [],
         "train": {"groups_per_batch": groups, "learning_rate": 1e-5, "train_steps_per_checkpoint": 10},
         "evaluation": {"before_and_after": False},
     }

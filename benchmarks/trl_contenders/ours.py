@@ -45,7 +45,7 @@ def recipe_of(job: Job, *, train_steps: int) -> Recipe:
                 "train_seeds_per_family": base.TASKS,
             },
             "admission": {"max_lag": MAX_LAG},
-            "filter": {"names": []},
+            "filters": [],
             "train": {
                 "groups_per_batch": base.GROUPS_PER_STEP,
                 "learning_rate": base.LEARNING_RATE,

@@ -2,6 +2,7 @@
 
 import sys
 from difflib import get_close_matches
+from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
@@ -24,6 +25,7 @@ COMMANDS = {
     "compare": "Compare runs: success, cost, time to a target.",
     "report": "Write a page and pictures about runs.",
     "ledger": "Verify, audit, upgrade or tidy a run's ledger, export from it, import into it.",
+    "parts": "List the parts that a recipe can choose, with their settings.",
     "recipes": "List and describe the recipes that ship.",
     "init": "Write a commented recipe for an environment and a model.",
     "doctor": "Check what this machine has and lacks.",
@@ -51,6 +53,7 @@ def cli() -> None:
 def main() -> None:
     """Entry point: every error people are meant to read is one screen, with the next step and without a traceback."""
     sys.excepthook = _show_bug
+    sys.path.append(str(Path.cwd()))  # a recipe may name a part of a file beside it, `module:Class`
     try:
         sys.exit(cli.main(prog_name="quartet", standalone_mode=False) or 0)
     except QuartetError as error:

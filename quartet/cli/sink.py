@@ -37,9 +37,9 @@ def command(run: Path, name: str, follow: bool, as_json: bool) -> None:
             f"quartet sink {run} {name} --follow",
         )
     from quartet.observe.sinks.run import following
-    from quartet.recipe_file import load_recipe
+    from quartet.recipe_file import read_resolved
 
-    recipe = load_recipe(run / "config.toml")
+    recipe = read_resolved(run / "config.toml")
     with following(run, name) as followed, closing(sink_class(name)(recipe, run)) as sink:
         shown = _show(followed, sink, follow=follow)
     say(json.dumps({"sink": name, "shown": shown}) if as_json else f"{shown} records and spans to {name}")

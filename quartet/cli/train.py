@@ -1,13 +1,14 @@
 """`quartet train`: the whole run, or with `--dry-run` its arithmetic."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from quartet.cli.parameters import JSON, RECIPE, SET
-from quartet.config import Recipe
+from quartet.config import Choice, Recipe
 from quartet.errors import ConfigError
 from quartet.recipe_file import load_recipe
 from quartet.terminal.say import say
@@ -105,7 +106,7 @@ def _show_plan(recipe: Recipe, as_json: bool) -> None:
         say(json.dumps(numbers))
         return
     train, control = recipe.train, recipe.control
-    at_most = "" if control.allocator == "fixed" else "at most "
+    at_most = "" if control.allocator.name == "fixed" else "at most "
     say(
         f"{at_most}{train.groups_per_batch} groups × {control.rollouts_per_group} rollouts = "
         f"{numbers['rollouts_per_train_step']} trajectories per train step\n"
@@ -114,9 +115,13 @@ def _show_plan(recipe: Recipe, as_json: bool) -> None:
         f"at most {train.max_tokens_per_microbatch} tokens per microbatch\n"
         f"staleness: no fresh token older than {recipe.admission.max_lag} versions is trained; at most "
         f"{numbers['max_groups_ahead']} groups = {numbers['max_rollouts_ahead']} rollouts ahead of the trainer\n"
-        f"schedule {recipe.admission.schedule}, stragglers {recipe.stragglers.rule}\n"
-        f"sampler {control.sampler}, allocator {control.allocator}, horizon {' + '.join(control.horizon)}, "
-        f"filters {' + '.join(recipe.filter.names) or 'none'}, replay {recipe.replay.name}\n"
+        f"schedule {recipe.admission.schedule}, stragglers {recipe.straggler.name}\n"
+        f"sampler {control.sampler.name}, allocator {control.allocator.name}, horizon {_names(control.horizon)}, "
+        f"filters {_names(recipe.filters) or 'none'}, replay {recipe.replay.name}\n"
         f"{numbers['families']} task families, {numbers['train_tasks']} training tasks, "
         f"{numbers['evaluation_episodes']} held-out episodes per evaluation"
     )
+
+
+def _names(choices: Sequence[Choice]) -> str:
+    return " + ".join(choice.name for choice in choices)

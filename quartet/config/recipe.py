@@ -4,32 +4,36 @@ from typing import Literal
 
 from pydantic import model_validator
 
+from quartet.config.choice import SeveralOf
 from quartet.config.control import Admission, Control
 from quartet.config.curation import Filter, Replay
 from quartet.config.rollouts import Engine, Env, Model, Rollout
 from quartet.config.running import Disk, Evaluation, Ledger, Observe, Runtime
 from quartet.config.section import FolderName, Section
-from quartet.config.stragglers import Stragglers
+from quartet.config.stragglers import Straggler
 from quartet.config.training import Advantage, Loss, Sft, Train
 
 
 class Recipe(Section):
     """One run, whole."""
 
-    config_version: Literal[1] = 1
-    """Of the form of this file."""
+    config_version: Literal[2] = 2
+    """Version of the form of this file. `quartet.recipe_upgrade` reads version 1."""
     name: FolderName
     """Of the run; its folder is `runs/NAME` unless told otherwise."""
     seed: int = 0
     """Of everything that is drawn: tasks, samples, weights that are made anew."""
+    plugins: list[str] = []
+    """Modules that every process of the run imports before it looks for parts: they may register their own."""
     model: Model
     env: Env
     rollout: Rollout = Rollout()
     engine: Engine = Engine()
     control: Control = Control()
     admission: Admission = Admission()
-    stragglers: Stragglers = Stragglers()
-    filter: Filter = Filter()
+    straggler: Straggler = Straggler()
+    filters: SeveralOf[Filter] = [Filter(name="mixed_outcome")]
+    """Applied in order to every closed group."""
     train: Train = Train()
     advantage: Advantage = Advantage()
     loss: Loss = Loss()
@@ -61,15 +65,6 @@ class Recipe(Section):
             raise ValueError(
                 "runtime.kind = 'synchronous' runs the engine 'torch' only: it needs the model in its process"
             )
-        if self.control.allocator == "dynamic":
-            least, most = self.control.dynamic_rollouts.min_rollouts, self.control.rollouts_per_group
-            if not self.admission.min_rollouts_per_group <= least <= most:
-                raise ValueError(
-                    "control.dynamic_rollouts.min_rollouts must lie between admission.min_rollouts_per_group and "
-                    "control.rollouts_per_group"
-                )
-            if self.control.statistics_window_rollouts < most:
-                raise ValueError("control.statistics_window_rollouts is smaller than control.rollouts_per_group")
         return self
 
     @model_validator(mode="after")
@@ -89,14 +84,6 @@ class Recipe(Section):
             raise ValueError(
                 "admission.schedule one_step_off trains tokens one version old: set admission.max_lag >= 1"
             )
-        if self.stragglers.rule == "april":
-            if admission.schedule != "batch_synchronous" or admission.max_lag < 1:
-                raise ValueError(
-                    "stragglers.rule april needs admission.schedule batch_synchronous and, because recycled tokens are "
-                    "older, admission.max_lag >= 1"
-                )
-            if admission.on_late == "wait":
-                raise ValueError("stragglers.rule april and admission.on_late wait would wait for each other")
         return self
 
     @model_validator(mode="after")
@@ -146,12 +133,6 @@ class Recipe(Section):
         """Names of all module processes that training starts."""
         sinks = [f"sink-{name}" for name in self.observe.sinks]
         return ["env", *self.engine_modules, "worker", "manager", "trainer", *sinks]
-
-    @property
-    def max_recycles(self) -> int:
-        """How often a rollout goes back to the queue with what it has."""
-        knob = self.stragglers.april.max_recycles
-        return self.admission.max_lag if knob is None else knob
 
 
 RESUMABLE_KNOBS = (

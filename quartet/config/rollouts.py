@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from quartet.config.choice import Choice
 from quartet.config.section import LocalPath, Positive, PositiveFloat, Section, ServerUrl
 
 
@@ -33,12 +34,19 @@ class Env(Section):
     """A reset or step that takes longer is an `error_env` and the session is thrown away."""
 
 
+class Loop(Choice):
+    """Agent loop."""
+
+    kind = "loop"
+    name: str = "latest"
+    """Which one: `quartet parts loop` lists them."""
+
+
 class Rollout(Section):
     """Rollout service: agent loop, sampling, leases."""
 
-    loop: str = "latest"
-    """Agent loop: `append` keeps the whole conversation (one branch), `latest` shows the newest observation and a
-    list of earlier actions (one branch per turn, as DART does)."""
+    loop: Loop = Loop()
+    """How observations become prompts and responses become actions."""
     max_turns: Positive = 10
     """Upper bound of turns per rollout; control may set a lower one."""
     max_tokens: Positive = 32

@@ -1,9 +1,10 @@
-"""Knobs of training: reinforcement learning, and the supervised stage before it."""
+"""Settings of training: reinforcement learning, and the supervised stage before it."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from quartet.config.choice import Choice
 from quartet.config.section import Fraction, LocalPath, Positive, PositiveFloat, Section
 
 
@@ -58,38 +59,20 @@ class Train(Section):
     """Nothing to train for this long stops the run with an explanation (exit code 3)."""
 
 
-class Advantage(Section):
+class Advantage(Choice):
     """From the rewards of a group to one number per trajectory."""
 
+    kind = "advantage"
     name: str = "grpo"
-    """`grpo`: (reward - group mean) / (group standard deviation + epsilon), one value per trajectory. `grpo_steps`: the
-    same with mean and standard deviation over all steps of the group, so that long trajectories weigh more in them."""
-    epsilon: PositiveFloat = 1e-6
-    """Added to the group's standard deviation."""
-    negative_weight: Annotated[float, Field(ge=0)] = 1.0
-    """Factor on advantages below zero. 1 is GRPO; 0 learns from what went better than the group's mean, only."""
+    """Which one: `quartet parts advantage` lists them."""
 
 
-class Loss(Section):
+class Loss(Choice):
     """Policy loss."""
 
+    kind = "loss"
     name: str = "ppo_clip"
-    """`ppo_clip`: PPO's clipped surrogate with DART's truncated importance weight. `gspo`: the same with one ratio per
-    branch, the geometric mean over its tokens (DART's released code)."""
-    clip_low: Fraction = 0.2
-    """The ratio is clipped below 1 minus this."""
-    clip_high: Annotated[float, Field(ge=0)] = 0.28
-    """The ratio is clipped above 1 plus this: separate bounds are DAPO's clip-higher."""
-    dual_clip: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 3.0
-    """Where the advantage is negative, the ratio counts as at most this (dual-clip PPO; the default is verl's
-    `clip_ratio_c`): a token that became much more likely and failed has a bounded loss. 1e9 turns it off, since no
-    ratio exceeds e^20."""
-    importance: Literal["truncate", "mask", "none"] = "truncate"
-    """What happens to a token whose importance weight w = pi_train_old / pi_rollout, a constant, is above
-    `importance_cap`: `truncate` gives it the cap (DART with cap 1, slime with cap 2), `mask` the weight 0 (AReaL's
-    decoupled objective, cap 5). With `none` every weight is 1, as if the trainer's own policy had sampled."""
-    importance_cap: PositiveFloat = 1.0
-    """Largest importance weight."""
+    """Which one: `quartet parts loss` lists them."""
     aggregation: Literal["token_mean", "sequence_mean", "branch_mean"] = "token_mean"
     """`token_mean`: every token counts equally; `sequence_mean`: every trajectory does; `branch_mean`: every branch
     does, which with the loop `latest` is every turn."""

@@ -10,22 +10,20 @@ from pathlib import Path
 from quartet.config import Recipe
 from quartet.data.admission import Admission
 from quartet.data.clock import TrainingClock
-from quartet.data.control import ALLOCATORS, HORIZONS, SAMPLERS
-from quartet.data.control.base import ControlContext
-from quartet.data.control.tightest import TightestHorizon
+from quartet.data.control.base import ControlContext, RolloutAllocator, TaskSampler
 from quartet.data.evaluation import PeriodicEvaluation
-from quartet.data.filter import FILTERS
-from quartet.data.filter.judge import Judge
+from quartet.data.judge import Judge
 from quartet.data.ledger import Ledger
 from quartet.data.phase import TRAINING, wait_in
-from quartet.data.replay import REPLAYS
+from quartet.data.replay.base import Replay
 from quartet.data.retention import Retention
 from quartet.data.stop import StopRule
-from quartet.data.straggler import make_straggler_rule
+from quartet.data.straggler.base import StragglerRule
+from quartet.data.tightest_horizon import TightestHorizon
 from quartet.env import suite_families
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
-from quartet.registry import lookup
+from quartet.registry import build
 from quartet.types import GroupState, RolloutPlan, Task
 
 SWEEP_SECONDS = 10.0
@@ -58,14 +56,14 @@ class DataManager:
             train_step=ledger.train_step,
             groups_admitted=ledger.groups_admitted,
         )
-        self._sampler = lookup("task sampler", recipe.control.sampler, SAMPLERS)(context)
-        self._allocator = lookup("rollout allocator", recipe.control.allocator, ALLOCATORS)(context)
-        horizons = [lookup("horizon", name, HORIZONS)(context) for name in recipe.control.horizon]
+        self._sampler: TaskSampler = build(recipe.control.sampler, context)
+        self._allocator: RolloutAllocator = build(recipe.control.allocator, context)
+        horizons = [build(choice, context) for choice in recipe.control.horizon]
         self._horizon = TightestHorizon(horizons, recipe.rollout.max_turns)
-        filters = {name: lookup("filter", name, FILTERS)(recipe.filter) for name in recipe.filter.names}
+        filters = {choice.name: build(choice) for choice in recipe.filters}
         self._judge = Judge(ledger, filters, recipe.admission.min_rollouts_per_group)
-        self._replay = lookup("replay", recipe.replay.name, REPLAYS)(recipe, ledger)
-        self._stragglers = make_straggler_rule(recipe)
+        self._replay: Replay = build(recipe.replay, recipe, ledger)
+        self._stragglers: StragglerRule = build(recipe.straggler, recipe)
         self._admission = Admission(recipe, ledger, self._stragglers)
         self._evaluation = PeriodicEvaluation(recipe, ledger, recorder, families)
         self._retention = Retention(recipe.disk, ledger, ledger.run_dir)

@@ -12,7 +12,7 @@ from quartet.errors import ConfigError
 from quartet.observe.alarms import Alarm, read_alarms
 from quartet.observe.panel import panel, resting_panel
 from quartet.observe.status import RunStatus, StatusReader
-from quartet.recipe_file import load_recipe
+from quartet.recipe_file import read_resolved
 from quartet.runtime.run_dir import CONFIG, supervisor_pid
 
 
@@ -44,7 +44,7 @@ class Looker:
     def __enter__(self) -> "Looker":
         self.ledger = Ledger.view(self.run_dir)
         try:
-            self.recipe = load_recipe(self.run_dir / CONFIG)
+            self.recipe = read_resolved(self.run_dir / CONFIG)
         except ConfigError as error:
             self.recipe, self.note = None, f"without progress and alarms: {error}"
         self._reader = StatusReader(self.run_dir, self.ledger, self.recipe)

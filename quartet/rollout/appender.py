@@ -2,9 +2,11 @@
 
 from quartet.config import Recipe
 from quartet.data.ledger import AppendOutcome, Ledger
+from quartet.data.straggler.base import StragglerRule
 from quartet.errors import LeaseLostError
 from quartet.observe.receipts import WorkerReceipts
 from quartet.observe.record import Recorder
+from quartet.registry import build
 from quartet.rollout.attempt import Attempt
 from quartet.types import Purpose, RolloutLease, Status, Trajectory
 
@@ -14,7 +16,8 @@ class Appender:
 
     def __init__(self, recipe: Recipe, ledger: Ledger, recorder: Recorder) -> None:
         self._ledger, self._recorder = ledger, recorder
-        self._max_attempts, self._max_recycles = recipe.rollout.max_attempts, recipe.max_recycles
+        stragglers: StragglerRule = build(recipe.straggler, recipe)
+        self._max_attempts, self._max_recycles = recipe.rollout.max_attempts, stragglers.max_recycles
         self._receipts = WorkerReceipts(ledger.run_dir, enabled=recipe.runtime.receipts)
 
     def append(self, attempt: Attempt, trajectory: Trajectory) -> AppendOutcome:

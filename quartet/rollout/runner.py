@@ -17,12 +17,12 @@ from quartet.env.base import Env, EnvPool
 from quartet.errors import EngineError, EnvError, LeaseLostError, QuartetError, RecalledError, RewardError
 from quartet.observe.record import Recorder
 from quartet.observe.trace import traced
+from quartet.registry import build
 from quartet.rollout.appender import Appender
 from quartet.rollout.attempt import Attempt
 from quartet.rollout.client import ModelClient
 from quartet.rollout.engine.base import Engine
-from quartet.rollout.loop import make_loop
-from quartet.rollout.loop.base import Limits
+from quartet.rollout.loop.base import AgentLoop, Limits
 from quartet.rollout.renderer import Renderer
 from quartet.rollout.watch import Watch, WatchedEngine, WatchedEnv
 from quartet.types import Purpose, RolloutLease, Sampling, Status, Trajectory
@@ -37,7 +37,8 @@ class RolloutRunner:
         self.name = f"worker-{os.getpid()}"
         self._recipe, self._ledger, self._engine, self._pool = recipe, ledger, engine, pool
         self._renderer, self._recorder = renderer, recorder
-        self._loop, self._appender = make_loop(recipe.rollout.loop), Appender(recipe, ledger, recorder)
+        self._loop: AgentLoop = build(recipe.rollout.loop)
+        self._appender = Appender(recipe, ledger, recorder)
         self._attempts: dict[tuple[int, int], Attempt] = {}  # by rollout and attempt: a lease may come back to us
 
     @property

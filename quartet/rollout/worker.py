@@ -16,13 +16,14 @@ from quartet.config import Recipe
 from quartet.data.doorbell import Doorbell
 from quartet.data.ledger import AppendOutcome, Ledger
 from quartet.data.phase import TRAINING, wait_in
-from quartet.data.straggler import make_straggler_rule
+from quartet.data.straggler.base import StragglerRule
 from quartet.env.base import Env, EnvPool
 from quartet.env.client import RemoteEnvPool
 from quartet.errors import EnvError
 from quartet.observe.activities import WAIT
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
+from quartet.registry import build
 from quartet.rollout.attempt import recall_unwanted
 from quartet.rollout.engine.base import Engine
 from quartet.rollout.renderer import Renderer
@@ -51,7 +52,7 @@ class RolloutWorker:
         self._recipe, self._ledger, self._pool = recipe, ledger, pool
         self._recorder, self._presence = recorder, presence
         self._runner = RolloutRunner(recipe, ledger, engine, pool, renderer, recorder)
-        self._stragglers = make_straggler_rule(recipe)
+        self._stragglers: StragglerRule = build(recipe.straggler, recipe)
         self._claiming = asyncio.Lock()
         self._rung = asyncio.Event()
         self._resting = False

@@ -19,7 +19,8 @@ from quartet.data.disk import disk_error
 from quartet.errors import QuartetError
 from quartet.fault import fault_of
 from quartet.observe.log import log_to_file
-from quartet.recipe_file import load_recipe
+from quartet.recipe_file import read_resolved
+from quartet.registry import import_plugins
 from quartet.runtime.die_with import die_with
 from quartet.terminal.printable import printable
 
@@ -42,7 +43,9 @@ def run_module(module: str, run_dir: Path) -> int:
     its traceback."""
     log_to_file(run_dir, module)
     try:
-        asyncio.run(_run(module, load_recipe(run_dir / "config.toml"), run_dir))
+        recipe = read_resolved(run_dir / "config.toml")
+        import_plugins(recipe.plugins)
+        asyncio.run(_run(module, recipe, run_dir))
     except Exception as error:
         if known := explained(error):
             return _report(module, known)

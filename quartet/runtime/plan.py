@@ -2,36 +2,22 @@
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from quartet.config import Recipe
 from quartet.env import suite_families
 from quartet.errors import ConfigError
+from quartet.registry import build
+
+if TYPE_CHECKING:
+    from quartet.data.straggler.base import StragglerRule
 
 
 def check_recipe(recipe: Recipe) -> None:
-    """Look up every name of the recipe and the model's folder. Raises `ConfigError` that suggests the nearest name."""
-    from quartet.data.control import ALLOCATORS, HORIZONS, SAMPLERS
-    from quartet.data.filter import FILTERS
-    from quartet.data.replay import REPLAYS
-    from quartet.data.straggler import make_straggler_rule
+    """Look up the task families, the sinks and the files that the recipe names. Raises `ConfigError`."""
     from quartet.observe.sinks import check_sinks
-    from quartet.registry import lookup
-    from quartet.rollout.loop import LOOPS
-    from quartet.train.advantage import ADVANTAGES
-    from quartet.train.loss import LOSSES
 
     suite_families(recipe.env)
-    lookup("task sampler", recipe.control.sampler, SAMPLERS)
-    lookup("rollout allocator", recipe.control.allocator, ALLOCATORS)
-    for name in recipe.control.horizon:
-        lookup("horizon", name, HORIZONS)
-    make_straggler_rule(recipe)
-    lookup("replay", recipe.replay.name, REPLAYS)
-    lookup("agent loop", recipe.rollout.loop, LOOPS)
-    lookup("advantage", recipe.advantage.name, ADVANTAGES)
-    lookup("loss", recipe.loss.name, LOSSES)
-    for name in recipe.filter.names:
-        lookup("filter", name, FILTERS)
     check_sinks(recipe.observe.sinks)
     check_model_folder(Path(recipe.model.path))
     _check_key("engine.openai", recipe.engine.openai.api_key_variable)
@@ -95,9 +81,8 @@ def check_model_folder(path: Path) -> None:
 
 def plan(recipe: Recipe) -> dict[str, int]:
     """The batch arithmetic as numbers."""
-    from quartet.data.straggler import make_straggler_rule
-
-    families, stragglers = len(suite_families(recipe.env)), make_straggler_rule(recipe)
+    families = len(suite_families(recipe.env))
+    stragglers: StragglerRule = build(recipe.straggler, recipe)
     max_groups_ahead = stragglers.groups_ahead(recipe.max_groups_ahead)
     return {
         "groups_per_train_step": recipe.train.groups_per_batch,

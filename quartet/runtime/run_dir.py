@@ -9,7 +9,7 @@ from quartet.config import Recipe
 from quartet.crash_points import crash_point
 from quartet.data.disk import sync, usable_output, whole_file
 from quartet.errors import ConfigError, SetupError
-from quartet.recipe_file import load_recipe, refuse_changes, to_toml
+from quartet.recipe_file import read_resolved, refuse_changes, to_toml
 from quartet.runtime.run_files import LOCK, clear_run, is_run
 
 CONFIG = "config.toml"
@@ -27,7 +27,7 @@ def check_run_dir(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = 
     if resume and not config_path.is_file():
         raise ConfigError(f"nothing to resume at {run_dir}", "leave --resume out to start a new run")
     if resume:
-        refuse_changes(load_recipe(config_path), recipe)
+        refuse_changes(read_resolved(config_path), recipe)
     elif config_path.exists() and not fresh:
         raise ConfigError(
             f"{run_dir} holds a run already", "go on with --resume, start over with --fresh, or name another folder"

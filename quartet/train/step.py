@@ -15,12 +15,12 @@ from transformers import PreTrainedModel
 from quartet.config import Recipe
 from quartet.errors import ConfigError, QuartetError
 from quartet.policy.rope import refuse_length_dependent_rope
+from quartet.registry import build
 from quartet.train.aggregation import AGGREGATIONS
 from quartet.train.branch_attention import attends_everywhere
 from quartet.train.forward import require_plain_head, score
 from quartet.train.gap import gap_means, gap_sums
 from quartet.train.linear import train_by_the_faster_library
-from quartet.train.loss import make_loss
 from quartet.train.loss.base import LossInput
 from quartet.train.microbatch import Microbatch, Row, collate, in_chunks, share_prompts
 from quartet.train.packing import RECOMPUTED, Branch
@@ -51,7 +51,7 @@ class Learner:
         self.model, self.recipe, self.reference = model.eval(), recipe, reference  # eval: dropout would be noise in r
         self.optimizer_step = 0
         self.optimizer = _make_optimizer(model, recipe)
-        self._loss = make_loss(recipe.loss)
+        self._loss = build(recipe.loss)
         self._packed = attends_everywhere(model)
 
     def reset(self) -> None:

@@ -23,7 +23,8 @@ from quartet.observe.record import Recorder
 from quartet.observe.token_values import write_token_values
 from quartet.policy.digest import weights_digest
 from quartet.policy.load import load_model, load_policy, read_weights, swap_weights
-from quartet.train.advantage import make_advantage
+from quartet.registry import build
+from quartet.train.advantage.base import Advantage
 from quartet.train.batch_wait import BatchWait
 from quartet.train.checkpoint import load_checkpoint, prune_checkpoints, save_checkpoint
 from quartet.train.metrics import PhaseTimer, batch_metrics
@@ -47,7 +48,7 @@ class Trainer:
         self.recipe, self.ledger, self.run_dir = recipe, ledger, run_dir
         self.recorder, self.presence = recorder, presence
         self._durable = recipe.ledger.durability == "full"
-        self._advantage = make_advantage(recipe.advantage)
+        self._advantage: Advantage = build(recipe.advantage)
         remote_code = recipe.model.trust_remote_code
         point, (self.model, self.tokenizer) = roll_back_to_whole(
             ledger,

@@ -14,7 +14,7 @@ from quartet.data.schema import batches, replays, trajectories
 from quartet.data.trajectory_store import TrajectoryStore
 from quartet.errors import QuartetError
 from quartet.observe.token_values import CallValues, read_token_values, unpacked
-from quartet.train.advantage import make_advantage
+from quartet.registry import build
 from quartet.train.packing import PackedBatch, advantages, pack_batch
 from quartet.types import Batch, BatchState, Group, GroupMember, Purpose, ReplayRule
 from quartet.web.queries.rollout import RolloutFacts
@@ -59,7 +59,7 @@ def _computed(members: list[GroupMember], row: Any | None, run: ViewedRun, facts
         ancestry=run.ledger.ancestry(),
         groups=[Group(group_id=facts.group.id, task=task_of(facts.group), members=members)],
     )
-    estimator = make_advantage(run.recipe.advantage)
+    estimator = build(run.recipe.advantage)
     own = [(member.rollout_id, value) for _, member, value in advantages(batch, estimator)]
     index = next(n for n, (rollout_id, _) in enumerate(own) if rollout_id == facts.rollout.id)
     advantage = own[index][1]

@@ -13,7 +13,7 @@ from quartet.config import Recipe
 from quartet.data.ledger import Ledger
 from quartet.errors import LedgerError
 from quartet.observe.status import RunStatus, StatusReader
-from quartet.recipe_file import load_recipe
+from quartet.recipe_file import read_resolved
 from quartet.runtime.run_dir import CONFIG, supervisor_pid
 
 
@@ -30,7 +30,7 @@ class ViewedRun:
     @cached_property
     def recipe(self) -> Recipe:
         """The resolved recipe."""
-        return load_recipe(self.run_dir / CONFIG)
+        return read_resolved(self.run_dir / CONFIG)
 
     @property
     def running(self) -> bool:

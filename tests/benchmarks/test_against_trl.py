@@ -53,7 +53,7 @@ def test_a_conversation_has_the_same_token_ids_in_quartet_and_in_trl(start):
 def test_settings_are_shared(start):
     recipe = recipe_of(job(start, "quartet"), train_steps=1)
     assert recipe.rollouts_per_batch == ROLLOUTS_PER_STEP == recipe.env.sessions
-    assert (recipe.engine.dtype, recipe.filter.names) == ("float32", [])
+    assert (recipe.engine.dtype, recipe.filters) == ("float32", [])
 
 
 def step(ended: float, *, generated_tokens: float = 1.0, trained_share: float = 1.0) -> TrainStep:

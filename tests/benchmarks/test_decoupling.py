@@ -33,7 +33,7 @@ def of_mode(mode: str, policy: Path = Path("policy"), sessions: int = 4) -> Reci
 
 @pytest.mark.parametrize("mode", modes(2))
 def test_every_mode_is_a_valid_recipe_and_trains_all_that_is_finished(mode):
-    assert of_mode(mode).filter.names == []
+    assert of_mode(mode).filters == []
     loaded = recipe(
         Path("policy"), INSTANT, modes(2)[mode], single_turn(Path("reasoning")), groups=1, sessions=4, seed=0
     )

@@ -10,7 +10,6 @@ from benchmarks.lag.arms import SYNCHRONOUS, Arm, arms
 from benchmarks.lag.naive_ppo import NaivePpo
 from benchmarks.lag.report import LAST_TRAIN_STEPS, Line, make_report, mean_lag, success, table, within_margin
 from benchmarks.lag.run import Learned, learn
-from quartet.config import Loss
 from quartet.observe.comparison.intervals import interval
 from quartet.policy.make import make_policy
 from quartet.train.loss.base import LossInput
@@ -80,7 +79,7 @@ def test_naive_ppo_clips_around_the_policy_that_sampled():
         weights_T=torch.full((2,), 0.5),
         branches_T=torch.tensor([0, 0]),
     )
-    loss, metrics = NaivePpo(Loss()).loss(tokens)
+    loss, metrics = NaivePpo(NaivePpo.Knobs()).loss(tokens)
     assert loss.item() == pytest.approx(-(1.28 + 0.5) / 2)
     assert metrics["importance_mean"] == pytest.approx(1.0)
 

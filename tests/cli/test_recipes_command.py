@@ -106,7 +106,8 @@ def test_its_comments_are_the_docstrings_of_the_knobs(tmp_path):
     described = 0
     for info in Recipe.model_fields.values():
         for knob in getattr(info.annotation, "model_fields", {}).values():
-            if knob.description and not hasattr(knob.annotation, "model_fields"):
+            alone = set(getattr(info.annotation, "model_fields", {})) == {"name"}  # a part is written by its name
+            if knob.description and not hasattr(knob.annotation, "model_fields") and not alone:
                 assert " ".join(knob.description.split()) in text
                 described += 1
     assert described > 80

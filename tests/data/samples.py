@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -94,7 +95,7 @@ def trainable_group(ledger: Ledger, *, family: str = "left", versions: tuple[int
     return group_id
 
 
-def recipe(**sections: dict) -> Recipe:
+def recipe(**sections: Any) -> Recipe:
     """Batches of two groups of two, four sessions, at most one version of lag; `sections` are merged over it."""
     data: dict = {
         "name": "test",
@@ -106,7 +107,7 @@ def recipe(**sections: dict) -> Recipe:
         "disk": {"min_free_megabytes": 1},
     }
     for section, values in sections.items():
-        data[section] = data.get(section, {}) | values
+        data[section] = data.get(section, {}) | values if isinstance(values, dict) else values
     return parse_recipe(data, "test")
 
 

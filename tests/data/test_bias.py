@@ -10,7 +10,7 @@ from quartet.data.ledger import Ledger
 from quartet.data.ledger.bias import Gate
 from quartet.types import Status, Task
 
-WHOLE = recipe(filter={"names": []}, admission={"group_deadline_seconds": 100.0})
+WHOLE = recipe(filters=[], admission={"group_deadline_seconds": 100.0})
 
 
 def admit(ledger: Ledger, family: str) -> None:

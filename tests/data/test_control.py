@@ -7,13 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import finish, manager_of, plan, recipe, trajectory
 
-from quartet.config import Filter
-from quartet.data.control import ALLOCATORS, HORIZONS, SAMPLERS
+from quartet.config import Allocator, Horizon, Sampler
 from quartet.data.control.base import ControlContext
-from quartet.data.control.contrast import LEAST_WEIGHT, weight
+from quartet.data.control.sampler.contrast import LEAST_WEIGHT, weight
 from quartet.data.filter.mixed_outcome import MixedOutcome
 from quartet.data.rows import FamilyStats, GroupOutcome
 from quartet.errors import ConfigError
+from quartet.part import NoSettings
+from quartet.registry import build, names
 from quartet.types import Group, GroupMember, Task
 
 WINDOW = 32
@@ -61,29 +62,30 @@ def context(
     )
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("name", names("sampler"))
 def test_a_restarted_sampler_goes_on_where_it_was(name):
-    at_once = SAMPLERS[name](context()).pick(20)
-    assert at_once == SAMPLERS[name](context()).pick(20)
-    assert at_once[12:] == SAMPLERS[name](context(admitted=12)).pick(8)
+    at_once = build(Sampler(name=name), context()).pick(20)
+    assert at_once == build(Sampler(name=name), context()).pick(20)
+    assert at_once[12:] == build(Sampler(name=name), context(admitted=12)).pick(8)
     assert {task.env for task in at_once} == {"bandit"}
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("name", names("sampler"))
 def test_only_training_seeds_and_all_of_them(name):
-    tasks = SAMPLERS[name](context(train_seeds_per_family=5)).pick(400)
+    tasks = build(Sampler(name=name), context(train_seeds_per_family=5)).pick(400)
     assert {task.seed for task in tasks} == set(range(5))
     assert {task.family for task in tasks} == {"easy", "even", "hard", "new"}
 
 
 def test_uniform_is_uniform():
-    seen = Counter(task.family for task in SAMPLERS["uniform"](context()).pick(4000))
+    seen = Counter(task.family for task in build(Sampler(name="uniform"), context()).pick(4000))
     assert all(abs(count - 1000) < 5 * 1000**0.5 for count in seen.values())
 
 
 def test_contrast_weighs_families_by_mixed_groups_and_hopes_for_those_that_fail():
-    sampler = SAMPLERS["contrast"](context({"easy": (0, 12, 1.0), "even": (12, 12, 0.5), "hard": (0, 12, 0.0)}))
-    solved, mixed, failing, unseen = sampler.weights()  # type: ignore[attr-defined]
+    parts = context({"easy": (0, 12, 1.0), "even": (12, 12, 0.5), "hard": (0, 12, 0.0)})
+    sampler = build(Sampler(name="contrast"), parts)
+    solved, mixed, failing, unseen = sampler.weights()
     assert (solved, mixed) == pytest.approx((0.04 + 4 * (4 / 40) / 16, 0.04 + 14 / 16))
     assert (failing, unseen) == pytest.approx((0.04 + 4 * (36 / 40) / 16, 1.04))
     seen = Counter(task.family for task in sampler.pick(4000))
@@ -111,8 +113,8 @@ def test_contrast_doubts_a_lucky_group_and_draws_the_expensive_less():
 
 def test_fixed():
     task = Task(env="bandit", family="easy", seed=0)
-    assert ALLOCATORS["fixed"](context(rollouts_per_group=6)).plan(task) == 6
-    assert HORIZONS["fixed"](context()).max_turns(task) == recipe().rollout.max_turns
+    assert build(Allocator(), context(rollouts_per_group=6)).plan(task) == 6
+    assert build(Horizon(name="fixed"), context()).max_turns(task) == recipe().rollout.max_turns
 
 
 @settings(deadline=None)
@@ -124,7 +126,7 @@ def test_mixed_outcome(rewards):
         for number, reward in enumerate(rewards)
     ]
     group = Group(group_id=1, task=task, members=members)
-    assert MixedOutcome(Filter()).apply(group) == (group if len(set(rewards)) > 1 else "equal_rewards")
+    assert MixedOutcome(NoSettings()).apply(group) == (group if len(set(rewards)) > 1 else "equal_rewards")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +135,7 @@ def test_mixed_outcome(rewards):
         {"control": {"sampler": "contrasts"}},
         {"control": {"allocator": "fxed"}},
         {"control": {"horizon": ["fixed", "fixd"]}},
-        {"filter": {"names": ["mixed_outcomes"]}},
+        {"filters": ["mixed_outcomes"]},
     ],
 )
 def test_an_unknown_name_suggests_the_nearest(ledger, clock, section):

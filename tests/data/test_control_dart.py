@@ -10,12 +10,15 @@ from msgspec.structs import replace
 from samples import finish, on_sqlite, plan, recipe
 from test_control import NOTHING, context
 
-from quartet.data.control import ALLOCATORS, HORIZONS, SAMPLERS
-from quartet.data.control.tightest import TightestHorizon
-from quartet.data.control.vade import VadeSampler, gain
+from quartet.config import Allocator, Horizon, Sampler
+from quartet.data.control.base import ControlContext
+from quartet.data.control.base import Horizon as HorizonPart
+from quartet.data.control.sampler.vade import VadeSampler, gain
 from quartet.data.ledger.statistics import judged, succeeded
 from quartet.data.rows import FamilyStats, GroupOutcome
+from quartet.data.tightest_horizon import TightestHorizon
 from quartet.errors import ConfigError
+from quartet.registry import build
 from quartet.types import Status, Task
 
 TASK = Task(env="bandit", family="easy", seed=0)
@@ -26,8 +29,8 @@ def known(successes: int, rollouts: int = 32, **fields) -> dict[str, FamilyStats
 
 
 def planned(successes: int, rollouts: int = 32, **knobs) -> int:
-    control = {"rollouts_per_group": 8, "dynamic_rollouts": knobs}
-    return ALLOCATORS["dynamic"](context(family_stats=known(successes, rollouts), **control)).plan(TASK)
+    parts = context(family_stats=known(successes, rollouts), rollouts_per_group=8)
+    return build(Allocator.model_validate({"name": "dynamic"} | knobs), parts).plan(TASK)
 
 
 @pytest.mark.parametrize(("successes", "rollouts"), [(0, 8), (19, 8), (20, 7), (24, 5), (28, 3), (29, 2), (32, 2)])
@@ -51,14 +54,18 @@ def test_dynamic_rollouts_of_a_family_that_is_hardly_known():
 @given(successes=st.integers(0, 32), most=st.integers(2, 16), least=st.integers(2, 16))
 def test_dynamic_rollouts_stay_within_the_group(successes, most, least):
     least, most = min(least, most), max(least, most)
-    control = {"rollouts_per_group": most, "dynamic_rollouts": {"min_rollouts": least}}
-    rollouts = ALLOCATORS["dynamic"](context(family_stats=known(successes), **control)).plan(TASK)
+    dynamic = Allocator.model_validate({"name": "dynamic", "min_rollouts": least})
+    rollouts = build(dynamic, context(family_stats=known(successes), rollouts_per_group=most)).plan(TASK)
     assert least <= rollouts <= most
+
+
+def horizon(name: str, parts: ControlContext, **knobs) -> HorizonPart:
+    return build(Horizon.model_validate({"name": name} | knobs), parts)
 
 
 def limit(stats: dict[str, FamilyStats], **knobs) -> int:
     """Of a recipe whose upper bound is 10 turns."""
-    return HORIZONS["longest_success"](context(family_stats=stats, longest_success=knobs)).max_turns(TASK)
+    return horizon("longest_success", context(family_stats=stats), **knobs).max_turns(TASK)
 
 
 def test_length_follows_the_longest_success():
@@ -99,12 +106,12 @@ def test_a_long_variant_is_found_under_a_short_limit(ledger):
         recipe=whole,
         family_statistics=lambda family: ledger.family_statistics(family, 32),
     )
-    horizon = HORIZONS["longest_success"](parts)
+    longest_success = horizon("longest_success", parts)
     limits = []
     for number in range(60):
         needed = 12 if number % 5 == 4 and number > 25 else 3
         task = Task(env="bandit", family="left", seed=number)
-        limits.append(horizon.max_turns(task))
+        limits.append(longest_success.max_turns(task))
         ledger.admit(replace(plan("left"), task=task, max_turns=limits[-1]))
         for lease in ledger.claim_rollouts("w", 2, 60):
             solved = limits[-1] >= needed
@@ -118,26 +125,26 @@ def test_a_long_variant_is_found_under_a_short_limit(ledger):
 
 def test_stages_begin_at_their_train_step():
     staged = {"train_steps": [0, 10, 30], "max_turns": [3, 6, 12]}
-    limits = [
-        HORIZONS["staged"](context(train_step=step, staged=staged)).max_turns(TASK) for step in (0, 9, 10, 29, 30, 99)
-    ]
+    limits = [horizon("staged", context(train_step=step), **staged).max_turns(TASK) for step in (0, 9, 10, 29, 30, 99)]
     assert limits == [3, 3, 6, 6, 12, 12]
     for broken in ({"train_steps": [5]}, {"max_turns": [3, 4]}, {"train_steps": [0, 0], "max_turns": [1, 2]}):
         with pytest.raises(ConfigError, match="ascend from 0"):
-            recipe(control={"staged": broken})
+            recipe(control={"horizon": {"name": "staged"} | broken})
 
 
 def test_stacked_horizons_give_the_lowest_limit_and_never_more_than_the_bound():
     staged = {"train_steps": [0, 10], "max_turns": [3, 50]}
     parts = [
-        [HORIZONS[name](context(train_step=step, staged=staged)) for name in ("fixed", "staged")] for step in (0, 10)
+        [horizon("fixed", context(train_step=step)), horizon("staged", context(train_step=step), **staged)]
+        for step in (0, 10)
     ]
     assert [TightestHorizon(stack, 20).max_turns(TASK) for stack in parts] == [3, 10]
     assert TightestHorizon(parts[1][1:], 20).max_turns(TASK) == 20
 
 
 def test_least_solved_first_and_each_family_once_per_pass():
-    sampler = SAMPLERS["least_solved"](context({"easy": (0, 4, 1.0), "even": (0, 4, 0.5), "hard": (0, 4, 0.0)}))
+    parts = context({"easy": (0, 4, 1.0), "even": (0, 4, 0.5), "hard": (0, 4, 0.0)})
+    sampler = build(Sampler(name="least_solved"), parts)
     assert [task.family for task in sampler.pick(8)] == ["new", "hard", "even", "easy"] * 2
 
 
@@ -146,12 +153,12 @@ def test_least_solved_goes_on_within_a_pass():
     solved = replace(NOTHING, rollouts=4, groups_admitted=5)
     stats = {name: replace(solved, successes=n) for n, name in enumerate(parts.families)}
     stats["new"] = replace(stats["new"], groups_admitted=4)
-    sampler = SAMPLERS["least_solved"](replace(parts, statistics=lambda: stats))
+    sampler = build(Sampler(name="least_solved"), replace(parts, statistics=lambda: stats))
     assert [task.family for task in sampler.pick(3)] == ["new", "easy", "even"]
 
 
 def vade(**knobs) -> VadeSampler:
-    return VadeSampler(context(vade=knobs))
+    return VadeSampler(VadeSampler.Knobs(**knobs), context())
 
 
 def outcome(judged_at_step: int, successes: int, max_turns: int = 10) -> GroupOutcome:
@@ -182,7 +189,7 @@ def test_vade_prefers_what_is_sometimes_solved():
     stats = {"easy": always, "even": half, "hard": never}
     by_family = {family: replace(NOTHING, outcomes=newest) for family, newest in stats.items()}
     parts = replace(context(train_step=20), families=list(by_family), statistics=lambda: by_family)
-    seen = Counter(task.family for task in VadeSampler(parts).pick(500))
+    seen = Counter(task.family for task in VadeSampler(VadeSampler.Knobs(), parts).pick(500))
     assert seen["even"] > 490
 
 

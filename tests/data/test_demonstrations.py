@@ -17,8 +17,8 @@ from quartet.data.ledger.export import Selection
 from quartet.env import undemonstrated_families
 from quartet.errors import ConfigError
 from quartet.policy.tokenizer_files import load_tokenizer
+from quartet.registry import build
 from quartet.rollout.renderer import Renderer
-from quartet.train.advantage import make_advantage
 from quartet.train.packing import RECOMPUTED, pack_batch
 from quartet.types import Purpose, ReplayRule, Task
 
@@ -101,7 +101,7 @@ def test_it_joins_a_group_that_failed_and_is_trained_in_full(run, tmp_path, cloc
     judge(run, clock)
     batch = run.claim_batch("t", 1, 1, "mask", 60)
     assert batch is not None and batch.groups[0].group_id == failed
-    packed = pack_batch(batch, make_advantage(Advantage()), max_lag=0)
+    packed = pack_batch(batch, build(Advantage()), max_lag=0)
     *_, demonstrated = packed.branches
     response = demonstrated.ids_L[demonstrated.prompt_tokens :]
     assert demonstrated.advantage > 0 and packed.masked_tokens == 0
@@ -260,7 +260,7 @@ def test_trajectories_of_another_run(run, other, tmp_path, clock, kind):
     batch = run.claim_batch("t", 1, 0, "mask", 60)
     assert batch is not None
     assert [member.replay for member in batch.groups[0].members] == [None, None, ReplayRule.STORED]
-    *_, demonstrated = pack_batch(batch, make_advantage(Advantage()), max_lag=0).branches
+    *_, demonstrated = pack_batch(batch, build(Advantage()), max_lag=0).branches
     assert demonstrated.rollout_logprobs_L[demonstrated.trained_L].tolist() == [-0.5, -0.5]
 
 

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from samples import finish, manager_of, plan, recipe, trajectory
 
 from quartet.config import Filter
-from quartet.data.filter import FILTERS
+from quartet.registry import build
 from quartet.types import Group, GroupMember, GroupState, Status, Task, Trajectory
 
 TASK = Task(env="bandit", family="left", seed=0)
@@ -21,7 +21,7 @@ def group(*members: Trajectory) -> Group:
 
 def kept(name: str, members: list[Trajectory], **knobs) -> list[int] | str:
     """Positions of the members that stay, or the reason of the drop."""
-    passed = FILTERS[name](Filter.model_validate({name: knobs})).apply(group(*members))
+    passed = build(Filter.model_validate({"name": name} | knobs)).apply(group(*members))
     return passed if isinstance(passed, str) else [member.rollout_id for member in passed.members]
 
 
@@ -71,7 +71,7 @@ def test_broken_leaves_out_failures_that_hardly_acted():
 
 def test_stacked_filters_judge_what_the_ones_before_them_left(ledger, clock):
     """Without its truncated member the group has no contrast: the second filter drops it, and the ledger says why."""
-    whole = recipe(filter={"names": ["overlong", "mixed_outcome"]}, control={"rollouts_per_group": 3})
+    whole = recipe(filters=["overlong", "mixed_outcome"], control={"rollouts_per_group": 3})
     ledger.admit(plan(rollouts=3))
     for lease in ledger.claim_rollouts("w", 3, 60):
         cut_off = Status.TRUNCATED_TURNS if lease.index == 2 else Status.COMPLETED
@@ -86,7 +86,7 @@ def test_stacked_filters_judge_what_the_ones_before_them_left(ledger, clock):
 
 
 def test_every_member_that_is_left_out_says_why(ledger, clock):
-    whole = recipe(filter={"names": ["overlong", "broken"]}, control={"rollouts_per_group": 4})
+    whole = recipe(filters=["overlong", "broken"], control={"rollouts_per_group": 4})
     ledger.admit(plan(rollouts=4))
     for lease in ledger.claim_rollouts("w", 4, 60):
         made = trajectory(lease.task, status=Status.TRUNCATED_TURNS if lease.index == 1 else Status.COMPLETED)

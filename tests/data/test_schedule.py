@@ -14,16 +14,16 @@ from quartet.data.database import drop_database
 from quartet.data.ledger import AppendOutcome
 from quartet.data.schedule import SCHEDULES
 from quartet.data.schema import TrajectoryKind, rollouts, trajectories
-from quartet.data.straggler import make_straggler_rule
+from quartet.registry import build
 from tests.postgresql import needs_postgresql, server_url
 
 MODES = [
     ("rollout_wise", "redundancy"),
     ("rollout_wise", "early_stop"),
-    ("task_wise", "continue"),
-    ("one_step_off", "continue"),
+    ("task_wise", "none"),
+    ("one_step_off", "none"),
     ("one_step_off", "redundancy"),
-    ("batch_synchronous", "continue"),
+    ("batch_synchronous", "none"),
     ("batch_synchronous", "early_stop"),
     ("batch_synchronous", "april"),
 ]
@@ -58,11 +58,12 @@ def test_a_run_on_postgresql_reaches_its_end(schedule, rule):
 
 
 def it_reaches_its_end(url, train_steps, schedule, rule, max_lag, groups_per_batch, size, sessions, max_recycles, seed):
+    own = {"april": {"max_recycles": max_recycles}, "early_stop": {"min_share": 0.0}}.get(rule, {})
     knobs = recipe(
         env={"sessions": sessions},
         control={"rollouts_per_group": size},
         admission={"max_lag": max_lag, "schedule": schedule},
-        stragglers={"rule": rule, "april": {"max_recycles": max_recycles}, "early_stop": {"min_share": 0.0}},
+        straggler={"name": rule} | own,
         train={"groups_per_batch": groups_per_batch, "max_train_steps": train_steps},
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -135,7 +136,7 @@ def test_a_group_of_its_own_sessions_starts_when_another_one_has_ended(ledger, c
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_when_weights_change(ledger, schedule):
-    rule, modes = make_straggler_rule(recipe()), SCHEDULES[schedule]
+    rule, modes = build(recipe().straggler, recipe()), SCHEDULES[schedule]
     assert modes.may_take_weights(ledger, rule)
     ledger.admit(plan(rollouts=1))
     assert modes.may_take_weights(ledger, rule) == (not modes.between_batches)
@@ -146,8 +147,8 @@ def test_when_weights_change(ledger, schedule):
 
 
 def test_rests_from_a_full_batch_until_its_policy_is_served(ledger):
-    knobs = recipe(admission={"schedule": "batch_synchronous"}, stragglers={"rule": "april"})
-    rule, schedule = make_straggler_rule(knobs), SCHEDULES["batch_synchronous"]
+    knobs = recipe(admission={"schedule": "batch_synchronous"}, straggler={"name": "april"})
+    rule, schedule = build(knobs.straggler, knobs), SCHEDULES["batch_synchronous"]
     settled(ledger)
     trainable_group(ledger)
     assert not rule.rests(ledger)
@@ -167,8 +168,8 @@ def test_rests_from_a_full_batch_until_its_policy_is_served(ledger):
 
 def test_a_batch_that_is_gone_ends_the_rest(ledger, clock):
     """Nobody stored that there was one."""
-    knobs = recipe(admission={"schedule": "batch_synchronous"}, stragglers={"rule": "april"})
-    rule = make_straggler_rule(knobs)
+    knobs = recipe(admission={"schedule": "batch_synchronous"}, straggler={"name": "april"})
+    rule = build(knobs.straggler, knobs)
     settled(ledger)
     for _ in range(2):
         trainable_group(ledger, versions=(0,))
@@ -182,9 +183,9 @@ def test_a_batch_that_is_gone_ends_the_rest(ledger, clock):
 
 
 def test_april_starts_more_groups_than_a_batch_has(ledger, clock):
-    april = {"rule": "april", "april": {"over_provision": 1.5}}
+    april = {"name": "april", "over_provision": 1.5}
     settled(ledger)
-    with manager_of(recipe(admission={"schedule": "batch_synchronous"}, stragglers=april), ledger, clock) as manager:
+    with manager_of(recipe(admission={"schedule": "batch_synchronous"}, straggler=april), ledger, clock) as manager:
         tick(manager)
         assert ledger.groups_ahead() == 3
 

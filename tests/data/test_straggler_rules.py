@@ -8,18 +8,18 @@ from hypothesis import strategies as st
 from samples import finish, manager_of, recipe, trajectory
 
 from quartet.data.rows import AppendOutcome
-from quartet.data.straggler import STRAGGLER_RULES, make_straggler_rule
+from quartet.registry import build, names
 from quartet.types import GroupState, Status
 
 
 @given(
-    size=st.integers(2, 64), extra=st.integers(1, 9), share=st.floats(0, 1), rule=st.sampled_from(list(STRAGGLER_RULES))
+    size=st.integers(2, 64), extra=st.integers(1, 9), share=st.floats(0, 1), rule=st.sampled_from(names("straggler"))
 )
 def test_a_quorum_can_be_met_and_trained(size, extra, share, rule):
-    sections = {"redundancy": {"extra_rollouts": extra}, "early_stop": {"min_share": share}}
+    own = {"redundancy": {"extra_rollouts": extra}, "early_stop": {"min_share": share}}.get(rule, {})
     admission = {"schedule": "batch_synchronous", "max_lag": 1, "min_rollouts_per_group": min(size, 5)}
-    knobs = recipe(control={"rollouts_per_group": size}, admission=admission, stragglers={"rule": rule} | sections)
-    quorum = make_straggler_rule(knobs).quorum(size)
+    knobs = recipe(control={"rollouts_per_group": size}, admission=admission, straggler={"name": rule} | own)
+    quorum = build(knobs.straggler, knobs).quorum(size)
     assert min(size, 5) <= quorum.enough <= quorum.queued
     assert quorum.queued == (size + extra if rule == "redundancy" else size)
     if rule == "early_stop" and size > 5:
@@ -29,8 +29,8 @@ def test_a_quorum_can_be_met_and_trained(size, extra, share, rule):
 
 
 def redundant(ledger, clock, extra=2):
-    stragglers = {"rule": "redundancy", "redundancy": {"extra_rollouts": extra}}
-    return manager_of(recipe(stragglers=stragglers, train={"groups_per_batch": 1}), ledger, clock)
+    straggler = {"name": "redundancy", "extra_rollouts": extra}
+    return manager_of(recipe(straggler=straggler, train={"groups_per_batch": 1}), ledger, clock)
 
 
 def tick(manager) -> None:

@@ -12,8 +12,8 @@ from quartet.config import Recipe
 from quartet.data.ledger import AppendOutcome, Ledger
 from quartet.data.manager import DataManager
 from quartet.data.schedule import make_schedule
-from quartet.data.straggler import make_straggler_rule
 from quartet.errors import LeaseLostError
+from quartet.registry import build
 from quartet.types import Purpose, RolloutLease, RolloutState, Status
 
 
@@ -34,7 +34,7 @@ class Run:
 
     def __init__(self, folder: Path, recipe: Recipe, draw: random.Random, url: str) -> None:
         self.clock, self.draw, self.recipe = FakeClock(), draw, recipe
-        self.schedule, self.rule = make_schedule(recipe.admission.schedule), make_straggler_rule(recipe)
+        self.schedule, self.rule = make_schedule(recipe.admission.schedule), build(recipe.straggler, recipe)
         self.ledger = Ledger.create(folder / "run", clock=self.clock, url=url)
         self.ledger.register_initial_policy("p0")
         self.served = 0

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.crashes.campaign import ALL_AT_WORK, BEGINNING, ENDING, LARGE, LATE, Campaign, both
 from benchmarks.crashes.crash_run import PATIENCE_SECONDS, CrashRun
 from benchmarks.crashes.recipe import SETTINGS, crash_recipe
-from quartet.config import Recipe
+from quartet.config import Recipe, Straggler
 from quartet.crash_points import NAMES
 from quartet.data.ledger import Ledger
 from quartet.errors import LedgerUnreachableError
@@ -85,8 +85,8 @@ def test_a_worker_may_die_while_a_recalled_rollout_goes_back_to_the_queue(tmp_pa
 def recalling(recipe: Recipe) -> Recipe:
     """The same run with partial rollouts: when a batch is full, what still runs is recalled and recycled."""
     admission = recipe.admission.model_copy(update={"schedule": "batch_synchronous"})
-    stragglers = recipe.stragglers.model_copy(update={"rule": "april"})
-    return recipe.model_copy(update={"admission": admission, "stragglers": stragglers})
+    straggler = Straggler(name="april")
+    return recipe.model_copy(update={"admission": admission, "straggler": straggler})
 
 
 @pytest.mark.slow

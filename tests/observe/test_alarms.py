@@ -173,11 +173,11 @@ def test_a_trainer_that_is_held_back_is_not_starving(healthy):
     ("reason", "knob", "other"),
     [
         ("equal_rewards", "control.sampler", "filter"),
-        ("overlong", "filter.overlong.max_response_tokens", "too easy"),
-        ("broken", "filter.broken.max_error_share", "too easy"),
+        ("overlong", "filters.overlong.max_response_tokens", "too easy"),
+        ("broken", "filters.broken.max_error_share", "too easy"),
         ("over_lag", "admission.max_lag", "too easy"),
         ("damaged", "quartet ledger check", "too easy"),
-        ("a_filter_of_ones_own", "filter.names", "too easy"),
+        ("a_filter_of_ones_own", "filters", "too easy"),
     ],
 )
 def test_what_to_try_depends_on_why_groups_are_dropped(healthy, reason, knob, other):

@@ -7,14 +7,15 @@ import pytest
 from scripted_engine import ScriptedEngine, make_tokenizer
 
 from quartet import config
+from quartet.config import Loop
 from quartet.env.bandit import BanditPool
 from quartet.env.base import Env
 from quartet.env.locks import LocksPool, solution
 from quartet.errors import ConfigError, EngineError, EnvError, PromptTooLongError
+from quartet.registry import build
 from quartet.rollout.client import ModelClient
-from quartet.rollout.loop import make_loop
+from quartet.rollout.episode import canonical_action
 from quartet.rollout.loop.base import Limits
-from quartet.rollout.loop.episode import canonical_action
 from quartet.rollout.renderer import Renderer
 from quartet.types import FinishReason, Sampling, Status, StepResult, Task, Trajectory
 
@@ -32,7 +33,7 @@ async def play(
     model = ModelClient(engine, RENDERER, sampling=Sampling(seed=5), conversation="w/1.1")
     env = env or await BanditPool(config.Env(name="bandit")).acquire()
     task = Task(env="bandit", family="fixed", seed=0, params=params)
-    return await make_loop(loop).run(task, env, model, limits), engine
+    return await build(Loop(name=loop)).run(task, env, model, limits), engine
 
 
 @pytest.mark.parametrize("loop", ["append", "latest"])
@@ -94,7 +95,7 @@ async def test_the_word_done_ends_no_episode_of_an_environment_that_does_not_kno
         ScriptedEngine(TOKENIZER, lambda request, index: script[index]), RENDERER, sampling=Sampling(), conversation="c"
     )
     env = await LocksPool(config.Env(name="locks")).acquire()
-    trajectory = await make_loop("latest").run(task, env, model, LIMITS)
+    trajectory = await build(Loop()).run(task, env, model, LIMITS)
     assert (trajectory.status, trajectory.success) == (Status.COMPLETED, True)
     assert [turn.error for turn in trajectory.turns] == ["only click works here", ""]
 
@@ -137,7 +138,7 @@ async def test_an_episode_out_of_time_keeps_what_was_done():
     env = await BanditPool(config.Env(name="bandit")).acquire()
     task = Task(env="bandit", family="fixed", seed=0, params={"turns": 3})
     limits = Limits(max_turns=4, max_tokens=40, timeout_seconds=2.0)
-    trajectory = await make_loop("latest").run(task, env, model, limits)
+    trajectory = await build(Loop()).run(task, env, model, limits)
     assert (trajectory.status, len(trajectory.turns)) == (Status.TRUNCATED_TIME, 1)
 
 
@@ -176,4 +177,4 @@ def test_canonical_actions():
 
 def test_an_unknown_loop_suggests_the_nearest():
     with pytest.raises(ConfigError, match="Did you mean 'latest'"):
-        make_loop("lattest")
+        build(Loop(name="lattest"))

@@ -13,7 +13,7 @@ from quartet.types import FinishReason, Purpose
 WHOLE = TOKENIZER("click left [1]", add_special_tokens=False)["input_ids"] + [TOKENIZER.eos_token_id]
 APRIL = {
     "admission": {"schedule": "batch_synchronous"},
-    "stragglers": {"rule": "april"},
+    "straggler": {"name": "april"},
     "train": {"groups_per_batch": 1},
     "control": {"rollouts_per_group": 2},
 }
@@ -114,8 +114,8 @@ async def test_an_unfinished_rollout_rests_while_a_batch_is_trained_and_goes_on_
 
 
 async def test_a_rollout_that_is_recalled_too_often_is_evicted(tmp_path):
-    stragglers = {"stragglers": {"rule": "april", "april": {"max_recycles": 0}}}
-    bench = Bench(tmp_path, Script("2.1/0"), engine=SlowEngine, sections=APRIL | stragglers)
+    straggler = {"straggler": {"name": "april", "max_recycles": 0}}
+    bench = Bench(tmp_path, Script("2.1/0"), engine=SlowEngine, sections=APRIL | straggler)
     served(bench, 0)
     bench.admit()
     bench.admit()
@@ -155,9 +155,9 @@ async def test_who_does_not_make_the_group_gives_its_session_to_the_next(tmp_pat
     assert [(row.status, row.response_tokens, row.counted) for row in late] == [("cancelled", 2, False)] * 2
 
 
-@pytest.mark.parametrize("rule", ["continue", "redundancy", "early_stop"])
+@pytest.mark.parametrize("rule", ["none", "redundancy", "early_stop"])
 async def test_only_april_rests(tmp_path, rule):
-    sections = APRIL | {"stragglers": {"rule": rule}}
+    sections = APRIL | {"straggler": {"name": rule}}
     bench = Bench(tmp_path, Script(), engine=SlowEngine, sections=sections)
     bench.admit()
     async with bench.running():

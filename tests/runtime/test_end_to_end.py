@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from benchmarks.bandit import bandit_recipe
+from quartet.config import Straggler
 from quartet.config.running import Ledger as LedgerPlace
 from quartet.data.ledger import Ledger
 from quartet.observe.plot import draw_run
@@ -155,8 +156,8 @@ def test_one_of_two_engines_may_die_be_ended_or_freeze(tmp_path, bandit_policy, 
 def test_every_schedule_trains(tmp_path, bandit_policy, schedule, rule):
     recipe = slow_learner(bandit_policy, max_train_steps=6)
     admission = recipe.admission.model_copy(update={"schedule": schedule})
-    stragglers = recipe.stragglers.model_copy(update={"rule": rule})
-    summary = finish(start_run(tmp_path, recipe.model_copy(update={"admission": admission, "stragglers": stragglers})))
+    straggler = Straggler(name=rule)
+    summary = finish(start_run(tmp_path, recipe.model_copy(update={"admission": admission, "straggler": straggler})))
     assert (summary["train_steps"], summary["lost"], summary["trained_twice"]) == (6, 0, 0)
     assert not too_old(tmp_path / "run", max_lag=2)
     if schedule == "one_step_off":

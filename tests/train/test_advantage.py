@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from quartet.config import Advantage
 from quartet.errors import ConfigError
-from quartet.train.advantage import make_advantage
+from quartet.registry import build
 
-GRPO = make_advantage(Advantage(name="grpo"))
-STEPS = make_advantage(Advantage(name="grpo_steps"))
+GRPO = build(Advantage(name="grpo"))
+STEPS = build(Advantage(name="grpo_steps"))
 ONE_CALL_EACH = np.ones(4, dtype=np.int64)
 
 
@@ -23,12 +23,12 @@ def test_one_success_in_four() -> None:
 
 
 def test_epsilon_stands_beside_the_standard_deviation() -> None:
-    halves = make_advantage(Advantage(epsilon=0.5)).estimate(np.array([1.0, 0.0, 0.0, 0.0]), ONE_CALL_EACH)
+    halves = build(Advantage(epsilon=0.5)).estimate(np.array([1.0, 0.0, 0.0, 0.0]), ONE_CALL_EACH)
     np.testing.assert_allclose(halves, [0.75, -0.25, -0.25, -0.25])  # std = 0.5 exactly
 
 
 def test_what_went_worse_may_weigh_less() -> None:
-    quarter = make_advantage(Advantage(negative_weight=0.25)).estimate(np.array([1.0, 0.0, 0.0, 0.0]), ONE_CALL_EACH)
+    quarter = build(Advantage(negative_weight=0.25)).estimate(np.array([1.0, 0.0, 0.0, 0.0]), ONE_CALL_EACH)
     np.testing.assert_allclose(quarter, [1.5, -0.125, -0.125, -0.125], atol=1e-5)
 
 
@@ -71,4 +71,4 @@ def test_over_steps_of_equal_length_only_the_degrees_of_freedom_differ(rewards: 
 
 def test_unknown_name_suggests_the_nearest() -> None:
     with pytest.raises(ConfigError, match="grpo"):
-        make_advantage(Advantage(name="gropo"))
+        build(Advantage(name="gropo"))

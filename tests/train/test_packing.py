@@ -7,12 +7,12 @@ from tiny_batches import make_batch, make_call, make_trajectory
 
 from quartet.config import Advantage
 from quartet.errors import QuartetError
-from quartet.train.advantage import make_advantage
+from quartet.registry import build
 from quartet.train.metrics import masked_shares
 from quartet.train.packing import PackedBatch, pack_batch
 from quartet.types import Ancestry, Sampling, Status, Trajectory
 
-GRPO = make_advantage(Advantage())
+GRPO = build(Advantage())
 
 
 def pack(*groups: list[Trajectory], start_version: int = 0, max_lag: int = 2) -> PackedBatch:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from tiny_batches import make_batch, make_call, make_model, make_trajectory
 
 from quartet.config import Advantage
-from quartet.train.advantage import make_advantage
+from quartet.registry import build
 from quartet.train.packing import PackedBatch, pack_batch
 from quartet.train.step import Learner
 from quartet.types import Batch, ReplayRule
@@ -22,7 +22,7 @@ def batch_with(rule: ReplayRule | None) -> Batch:
 
 
 def packed(rule: ReplayRule | None) -> PackedBatch:
-    return pack_batch(batch_with(rule), make_advantage(Advantage()), max_lag=2)
+    return pack_batch(batch_with(rule), build(Advantage()), max_lag=2)
 
 
 @pytest.mark.parametrize(("rule", "trained"), [(None, 2), (ReplayRule.STORED, 5), (ReplayRule.RECOMPUTE, 5)])
@@ -48,7 +48,7 @@ def test_recompute_has_the_importance_weight_1(recipe):
         failure, success = group.members
         members = [failure, replace(success, trajectory=certain)]
         batch = replace(batch, groups=[replace(group, members=members)])
-        branches = pack_batch(batch, make_advantage(Advantage()), max_lag=2).branches
+        branches = pack_batch(batch, build(Advantage()), max_lag=2).branches
         found[rule] = learner.update(learner.plan(branches[1:], 1, lambda: None), lambda: None)
     assert found[ReplayRule.RECOMPUTE]["importance_mean"] == pytest.approx(1.0)
     assert found[ReplayRule.STORED]["importance_mean"] < 0.5

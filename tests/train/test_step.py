@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen3ForCausalLM
 
 from quartet.config import Recipe
 from quartet.errors import ConfigError
-from quartet.train.advantage import make_advantage
+from quartet.registry import build
 from quartet.train.packing import Branch, pack_batch
 from quartet.train.step import Learner, NonFiniteError
 from quartet.types import Trajectory
@@ -40,7 +40,7 @@ def trajectories(seed: int = 0) -> list[list[Trajectory]]:
 
 
 def branches_of(groups: list[list[Trajectory]], recipe: Recipe) -> list[Branch]:
-    return pack_batch(make_batch(groups), make_advantage(recipe.advantage), max_lag=0).branches
+    return pack_batch(make_batch(groups), build(recipe.advantage), max_lag=0).branches
 
 
 def gradient(recipe: Recipe, branches: list[Branch], *, share_prompts: bool = True) -> torch.Tensor:

@@ -6,7 +6,7 @@ import torch
 from tiny_batches import make_batch, make_call, make_model, make_trajectory
 
 from quartet.observe.token_values import CallValues, unpacked
-from quartet.train.advantage import make_advantage
+from quartet.registry import build
 from quartet.train.packing import pack_batch
 from quartet.train.step import Learner
 from quartet.train.token_record import TokenRecord
@@ -30,7 +30,7 @@ def groups_of_two() -> Batch:
 def kept(batch: Batch, recipe, **train) -> dict[tuple[int, int], CallValues]:
     setting = recipe(train={"minibatches": 2, "epochs": 2, "learning_rate": 0.01} | train)
     learner = Learner(make_model(), setting)
-    branches = pack_batch(batch, make_advantage(setting.advantage), max_lag=3).branches
+    branches = pack_batch(batch, build(setting.advantage), max_lag=3).branches
     record = TokenRecord(batch)
     learner.update(learner.plan(branches, 1, nothing), nothing, record.see)
     return {(call.rollout_id, call.call_index): call for call in record.calls()}

@@ -12,14 +12,14 @@ from tiny_batches import VOCAB, make_batch, make_call, make_model, make_trajecto
 
 from quartet.config import Advantage
 from quartet.recipe_file import parse_recipe
-from quartet.train.advantage import make_advantage
+from quartet.registry import build
 from quartet.train.aggregation import token_mean
 from quartet.train.packing import Branch, pack_batch
 from quartet.train.step import Learner
 from quartet.train.turn_selection import high_entropy_turns
 from quartet.types import ReplayRule
 
-GRPO = make_advantage(Advantage())
+GRPO = build(Advantage())
 
 
 def branches_of(*groups: list[list[int]]) -> list[Branch]:

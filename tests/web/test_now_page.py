@@ -81,7 +81,7 @@ async def test_queues_and_slots_are_counted(ledger):
 async def test_slots_are_those_that_the_straggler_rule_gives(ledger):
     recipe = bandit_recipe(
         Path("policy"),
-        stragglers={"rule": "april"},
+        straggler={"name": "april"},
         admission={"schedule": "batch_synchronous", "max_lag": 1},
     )
     (ledger.run_dir / "config.toml").write_text(to_toml(recipe))

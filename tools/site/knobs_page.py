@@ -1,18 +1,20 @@
-"""The page of all knobs, from the types, defaults and docstrings of `quartet.config`."""
+"""The page of all settings, from the types, defaults and docstrings of `quartet.config` and of the parts."""
 
-from typing import Any
+from typing import Any, get_args
 
 import annotated_types
 from pydantic.fields import FieldInfo
 
-from quartet.config import RESUMABLE_KNOBS, Recipe
+from quartet.config import RESUMABLE_KNOBS, Choice, Recipe, Section
+from quartet.part_description import PartDescription, describe_parts
 
 HEAD = """\
 # Knobs
 
-A recipe is a TOML file with one section per part of a run. These are all its knobs, made from
-[`quartet/config/`](../../quartet/config). A knob without a default must be set. On the command line a knob is set by
-`--set section.knob=value`; a misspelt one is refused with the nearest name.
+A recipe is a TOML file with one section per part of a run. These are all its settings, made from
+[`quartet/config/`](../../quartet/config) and from the parts that a recipe can choose. A setting without a default
+must be set. On the command line it is set by `--set section.setting=value`; a misspelt one is refused with the nearest
+name. A part's settings stand beside its name: `sampler = {{name = "vade", exponent = 2}}`, or `[control.sampler]`.
 
 What may change when a run is resumed: {resumable}. A whole section stands for all of its knobs.
 """
@@ -22,11 +24,12 @@ BOUNDS = {annotated_types.Ge: "≥", annotated_types.Gt: ">", annotated_types.Le
 def knobs_page() -> str:
     """The page in Markdown: a heading per section, a table row with an anchor per knob."""
     resumable = ", ".join(f"[`{name}`](#{name})" for name in RESUMABLE_KNOBS)
-    return "\n".join([HEAD.format(resumable=resumable), *_section(Recipe, "")])
+    seen: set[str] = set()
+    return "\n".join([HEAD.format(resumable=resumable), *_section(Recipe, "", seen)])
 
 
-def _section(model: Any, name: str) -> list[str]:
-    """The section's own knobs, then its sub-sections."""
+def _section(model: Any, name: str, seen: set[str]) -> list[str]:
+    """Return the section's own settings, the parts that it can choose, then its sub-sections."""
     lines = [f"## `[{name}]` {{#{name} }}", "", _flat(model.__doc__), ""] if name else ["## The run itself", ""]
     prefix = f"{name}." if name else ""
     knobs = {key: info for key, info in model.model_fields.items() if not _is_section(info)}
@@ -34,10 +37,28 @@ def _section(model: Any, name: str) -> list[str]:
         lines += ["| knob | default | meaning |", "|---|---|---|"]
         lines += [_row(f"{prefix}{key}", key, info) for key, info in knobs.items()]
     lines.append("")
+    if issubclass(model, Choice):
+        lines += [line for part in describe_parts(model.kind) for line in _part(part, name, seen)]
     for key, info in model.model_fields.items():
-        if _is_section(info):
-            lines += _section(info.annotation, f"{prefix}{key}")
+        inner = next(iter(get_args(info.annotation)), info.annotation)
+        if isinstance(inner, type) and issubclass(inner, Section):
+            lines += _section(inner, f"{prefix}{key}", seen)
     return lines
+
+
+def _part(part: PartDescription, section: str, seen: set[str]) -> list[str]:
+    """Return what one part does and its settings. A setting that several parts have has one anchor, at the first."""
+    source = f" *Source: {part.source}.*" if part.source else ""
+    lines = [f"**`{part.name}`**: {part.summary}{source}", ""]
+    if part.settings:
+        lines += ["| setting | default | meaning |", "|---|---|---|"]
+    for setting in part.settings:
+        anchor = f"{section}.{setting.name}"
+        span = "" if anchor in seen else f'<span id="{anchor}"></span>'
+        seen.add(anchor)
+        meaning = setting.meaning.replace("|", "\\|")
+        lines.append(f"| {span}`{setting.name}` | `{_toml(setting.default)}` | {meaning} |")
+    return [*lines, ""]
 
 
 def _row(name: str, key: str, info: FieldInfo) -> str:
@@ -64,7 +85,8 @@ def _toml(value: Any) -> str:
 
 
 def _is_section(info: FieldInfo) -> bool:
-    return hasattr(info.annotation, "model_fields")
+    inner = next(iter(get_args(info.annotation)), info.annotation)
+    return isinstance(inner, type) and issubclass(inner, Section)
 
 
 def _flat(text: str) -> str:

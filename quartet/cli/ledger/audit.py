@@ -20,10 +20,10 @@ def audit(run: Path, as_json: bool) -> None:
     from quartet.errors import ConfigError
     from quartet.observe.audit import audit as audit_run
     from quartet.observe.progress import Watched
-    from quartet.recipe_file import load_recipe
+    from quartet.recipe_file import read_resolved
     from quartet.runtime.run_dir import CONFIG, RunLock
 
-    if not load_recipe(run / CONFIG).runtime.receipts:
+    if not read_resolved(run / CONFIG).runtime.receipts:
         raise ConfigError(f"{run} kept no receipts, so nothing can be audited", "train with runtime.receipts = true")
     with RunLock(run), Watched("train steps trained again", quiet=as_json) as watched:
         report = audit_run(run, watched)

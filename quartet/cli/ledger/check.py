@@ -37,10 +37,10 @@ def check(run: Path, as_json: bool) -> None:
 def _bounds(recipe: Path) -> tuple[int | None, int | None]:
     """Return a run's `admission.max_lag` and `train.train_steps_per_checkpoint`; warn when its recipe is unreadable."""
     from quartet.errors import ConfigError
-    from quartet.recipe_file import load_recipe
+    from quartet.recipe_file import read_resolved
 
     try:
-        loaded = load_recipe(recipe)
+        loaded = read_resolved(recipe)
     except ConfigError as error:
         say(f"the age of what was trained and the newest checkpoint are not checked: {error}", fg="yellow", err=True)
         return None, None

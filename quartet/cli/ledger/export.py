@@ -50,7 +50,7 @@ def export(
     from quartet.data.ledger.export import Selection
     from quartet.observe.progress import Watched
     from quartet.observe.show import size
-    from quartet.recipe_file import load_recipe
+    from quartet.recipe_file import read_resolved
     from quartet.types import Purpose
 
     selection = Selection(
@@ -59,7 +59,7 @@ def export(
         successes_only=kind == "chat" if successes is None else successes,
         screenshots=screenshots,
     )
-    recipe = load_recipe(run / "config.toml")
+    recipe = read_resolved(run / "config.toml")
     with (
         closing(Ledger.view(run)) as ledger,
         Watched("trajectories written", quiet=as_json) as watched,

@@ -1,13 +1,15 @@
-"""The three control protocols, and the context that their constructors receive."""
+"""The three interfaces of control, and the context that their parts receive beside their settings."""
 
 import random
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any
 
 from msgspec import Struct
 
 from quartet.config import Recipe
 from quartet.data.rows import FamilyStats
+from quartet.part import Part
 from quartet.types import Group, Task
 
 
@@ -34,31 +36,36 @@ class ControlContext(Struct, frozen=True, kw_only=True):
         return Task(env=self.recipe.env.name, family=family, seed=seed)
 
 
-class TaskSampler(Protocol):
+class ControlPart(Part):
+    """What the parts of control have in common: their settings, and what they may know."""
+
+    def __init__(self, knobs: Any, context: ControlContext) -> None:
+        super().__init__(knobs)
+        self.context = context
+
+
+class TaskSampler(ControlPart):
     """Which tasks are attempted next."""
 
-    def __init__(self, context: ControlContext) -> None: ...
-
+    @abstractmethod
     def pick(self, n: int) -> list[Task]:
-        """The tasks of the next `n` groups. Picking without admitting gives the same tasks again."""
-        ...
+        """Return the tasks of the next `n` groups. Picking without admitting gives the same tasks again."""
 
     def observe(self, group: Group) -> None:
-        """A group has closed. Whatever is learned here is forgotten at a restart: prefer `context.statistics`."""
-        ...
+        """React to a closed group. A restart forgets what is kept here: prefer `context.statistics`."""
 
 
-class RolloutAllocator(Protocol):
+class RolloutAllocator(ControlPart):
     """How many rollouts a group gets."""
 
-    def __init__(self, context: ControlContext) -> None: ...
+    @abstractmethod
+    def plan(self, task: Task) -> int:
+        """Return the number of rollouts of a new group of this task."""
 
-    def plan(self, task: Task) -> int: ...
 
-
-class Horizon(Protocol):
+class Horizon(ControlPart):
     """How many turns a rollout may take."""
 
-    def __init__(self, context: ControlContext) -> None: ...
-
-    def max_turns(self, task: Task) -> int: ...
+    @abstractmethod
+    def max_turns(self, task: Task) -> int:
+        """Return the turn limit of all rollouts of a new group of this task."""

@@ -11,8 +11,8 @@ from quartet.data.exchange.lines import read_lines
 from quartet.data.exchange.record import TrajectoryRecord
 from quartet.errors import ConfigError
 from quartet.policy.chat import FORM, Chat, Message, exchanges
-from quartet.rollout.loop import make_loop
-from quartet.rollout.loop.episode import canonical_action
+from quartet.registry import build
+from quartet.rollout.episode import canonical_action
 from quartet.rollout.renderer import Renderer
 from quartet.types import Call, FinishReason, Observation, Sampling, Status, Task, Trajectory, Turn
 
@@ -41,7 +41,7 @@ class ChatWriter:
     """One `ChatLine` per conversation."""
 
     def __init__(self, file: BinaryIO, recipe: Recipe) -> None:
-        self._file, self._encoder, self._loop = file, msgspec.json.Encoder(), make_loop(recipe.rollout.loop)
+        self._file, self._encoder, self._loop = file, msgspec.json.Encoder(), build(recipe.rollout.loop)
 
     def write(self, record: TrajectoryRecord) -> None:
         """A trajectory without turns leaves no line."""

@@ -90,7 +90,7 @@ def fingerprint(tokenizer: "PreTrainedTokenizerBase", recipe: Recipe) -> Fingerp
 
 def observation_hash(recipe: Recipe) -> str:
     """How pages become text here."""
-    return _hash([recipe.env.name, observation_format(recipe.env), TURN_FORMAT, recipe.rollout.loop])
+    return _hash([recipe.env.name, observation_format(recipe.env), TURN_FORMAT, recipe.rollout.loop.name])
 
 
 def _definition(tokenizer: "PreTrainedTokenizerBase") -> Any:

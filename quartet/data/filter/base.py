@@ -1,20 +1,20 @@
-"""The filter protocol: a closed group in, a group to train on or a reason to drop it out."""
+"""The interface of filters: a closed group in, a group to train on or the reason of its drop out."""
 
-from typing import Protocol
+from abc import abstractmethod
 
-from quartet.config import Filter as Section
+from quartet.part import Part
 from quartet.types import Group
 
 EQUAL_REWARDS = "equal_rewards"
 """Reason of a group without contrast; control counts these."""
 
 
-class Filter(Protocol):
-    def __init__(self, section: Section) -> None: ...
+class Filter(Part):
+    """What a closed group is worth."""
 
+    @abstractmethod
     def apply(self, group: Group) -> Group | str:
-        """The group, possibly with fewer members, or the reason why it is dropped (a short snake_case word).
+        """Return the group, possibly with fewer members, or the reason why it is dropped (a short snake_case word).
 
         `group` holds countable members only.
         """
-        ...

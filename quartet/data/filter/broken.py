@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from quartet.config import Filter as Section
+from quartet.config.section import Fraction, Section
 from quartet.data.filter.base import Filter
 from quartet.types import Group, Trajectory
 
@@ -13,8 +13,11 @@ class Broken(Filter):
     A group that is nothing else is dropped as `broken`. Successes stay whatever their turns were.
     """
 
-    def __init__(self, section: Section) -> None:
-        self._max_share = section.broken.max_error_share
+    class Knobs(Section):
+        max_error_share: Fraction = 0.5
+        """A failure with more than this share of turns without a valid action is left out."""
+
+    knobs: Knobs
 
     def apply(self, group: Group) -> Group | str:
         members = [member for member in group.members if not self._is_broken(member.trajectory)]
@@ -22,4 +25,4 @@ class Broken(Filter):
 
     def _is_broken(self, trajectory: Trajectory) -> bool:
         errors = sum(bool(turn.error) for turn in trajectory.turns)
-        return not trajectory.success and errors > self._max_share * len(trajectory.turns)
+        return not trajectory.success and errors > self.knobs.max_error_share * len(trajectory.turns)

@@ -1,6 +1,5 @@
 """Without a difference in reward there is nothing to compare: such a group has no gradient under GRPO."""
 
-from quartet.config import Filter as Section
 from quartet.data.filter.base import EQUAL_REWARDS, Filter
 from quartet.types import Group
 
@@ -8,8 +7,7 @@ from quartet.types import Group
 class MixedOutcome(Filter):
     """Drops groups whose rewards are all exactly equal: DAPO's dynamic sampling (arXiv 2503.14476, section 3.2)."""
 
-    def __init__(self, section: Section) -> None:
-        """No parameters."""
+    source = "DAPO, arXiv 2503.14476, section 3.2"
 
     def apply(self, group: Group) -> Group | str:
         rewards = {member.trajectory.reward for member in group.members}

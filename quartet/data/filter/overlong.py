@@ -1,8 +1,11 @@
 """DAPO's overlong filtering: a rollout that was cut off says little about what it would have come to."""
 
-from msgspec.structs import replace
+from typing import Annotated
 
-from quartet.config import Filter as Section
+from msgspec.structs import replace
+from pydantic import Field
+
+from quartet.config.section import Section
 from quartet.data.filter.base import Filter
 from quartet.types import Group, Status, Trajectory
 
@@ -16,13 +19,17 @@ class Overlong(Filter):
     else is dropped as `overlong`.
     """
 
-    def __init__(self, section: Section) -> None:
-        self._max_tokens = section.overlong.max_response_tokens
+    class Knobs(Section):
+        max_response_tokens: Annotated[int, Field(ge=0)] = 0
+        """Besides truncated rollouts, those with more response tokens are left out; 0 means no such limit."""
+
+    knobs: Knobs
+    source = "DAPO, arXiv 2503.14476, section 3.4"
 
     def apply(self, group: Group) -> Group | str:
         members = [member for member in group.members if not self._is_overlong(member.trajectory)]
         return replace(group, members=members) if members else "overlong"
 
     def _is_overlong(self, trajectory: Trajectory) -> bool:
-        too_long = 0 < self._max_tokens < trajectory.num_response_tokens
+        too_long = 0 < self.knobs.max_response_tokens < trajectory.num_response_tokens
         return trajectory.status in _CUT_OFF or too_long

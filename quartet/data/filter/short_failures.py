@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from quartet.config import Filter as Section
+from quartet.config.section import Positive, Section
 from quartet.data.filter.base import Filter
 from quartet.types import Group
 
@@ -14,13 +14,17 @@ class ShortFailures(Filter):
     (arXiv 2509.23866, `trajectory_runner.py`). A policy that gives up at once is then not taught by its failures.
     """
 
-    def __init__(self, section: Section) -> None:
-        self._min_turns = section.short_failures.min_turns
+    class Knobs(Section):
+        min_turns: Positive = 4
+        """A rollout without reward that has fewer turns is left out."""
+
+    knobs: Knobs
+    source = "DART, arXiv 2509.23866; storage rule of its released code, trajectory_runner.py"
 
     def apply(self, group: Group) -> Group | str:
         members = [
             member
             for member in group.members
-            if member.trajectory.reward > 0 or len(member.trajectory.turns) >= self._min_turns
+            if member.trajectory.reward > 0 or len(member.trajectory.turns) >= self.knobs.min_turns
         ]
         return replace(group, members=members) if members else "short_failures"

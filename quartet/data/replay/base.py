@@ -1,32 +1,24 @@
-"""The replay protocol: a closed group in, the group that is judged and trained out."""
+"""The interface of replays: a closed group in, the group that is judged and trained out."""
 
-from typing import Protocol
+from abc import abstractmethod
+from typing import Any
 
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
+from quartet.part import Part
 from quartet.types import Group
 
 
-class Replay(Protocol):
-    def __init__(self, recipe: Recipe, ledger: Ledger) -> None: ...
+class Replay(Part):
+    """What of earlier rollouts joins a closed group."""
 
+    def __init__(self, knobs: Any, recipe: Recipe, ledger: Ledger) -> None:
+        super().__init__(knobs)
+        self.recipe, self.ledger = recipe, ledger
+
+    @abstractmethod
     def compose(self, group: Group) -> Group:
-        """The group, possibly with stored members (marked by `replay`) beside or instead of its own."""
-        ...
+        """Return the group, possibly with stored members (marked by `replay`) beside or instead of its own."""
 
     def observe(self, group: Group) -> None:
-        """A group as it was rolled out; its successes may be stored."""
-        ...
-
-
-class NoReplay(Replay):
-    """Every rollout is trained on once."""
-
-    def __init__(self, recipe: Recipe, ledger: Ledger) -> None:
-        """Nothing to keep."""
-
-    def compose(self, group: Group) -> Group:
-        return group
-
-    def observe(self, group: Group) -> None:
-        """Nothing to keep."""
+        """Store what may be replayed of a group as it was rolled out."""

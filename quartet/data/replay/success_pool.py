@@ -1,13 +1,14 @@
 """DART's experience pool: when all rollouts of a task fail, one earlier success of the same task joins them."""
 
 import random
+from typing import Annotated, Literal
 
 from msgspec.structs import replace
+from pydantic import Field
 
-from quartet.config import Recipe
-from quartet.data.ledger import Ledger
+from quartet.config.section import Positive, Section
 from quartet.data.replay.base import Replay
-from quartet.types import Group, GroupMember, Purpose
+from quartet.types import Group, GroupMember, Purpose, ReplayRule
 
 
 class SuccessPool(Replay):
@@ -20,12 +21,22 @@ class SuccessPool(Replay):
     the rule.
     """
 
-    def __init__(self, recipe: Recipe, ledger: Ledger) -> None:
-        self._knobs, self._seed, self._ledger = recipe.replay, recipe.seed, ledger
-        self._rules = {
-            Purpose.TRAIN: self._knobs.rule,
-            Purpose.DEMONSTRATION: self._knobs.demonstration_rule,
-        }
+    class Knobs(Section):
+        rule: ReplayRule = ReplayRule.STORED
+        """What a success's importance weight is taken from: `stored` its recorded log-probs, `recompute` nothing
+        (weight 1)."""
+        mode: Literal["insert", "substitute"] = "insert"
+        """`insert` adds it to the group, `substitute` lets it take the place of the first member."""
+        choice: Literal["random", "newest"] = "random"
+        """Which of the task's stored successes."""
+        max_replays: Positive = 8
+        """An entry joins at most this many groups."""
+        max_lag: Annotated[int, Field(ge=0)] | None = None
+        """A success with a token more than this many versions old does not join. Unset, a success of any age does:
+        replays are exempt from `admission.max_lag`, and only they. Demonstrations have no age."""
+
+    knobs: Knobs
+    source = "DART, arXiv 2509.23866, experience pool"
 
     def compose(self, group: Group) -> Group:
         if not group.members or any(member.trajectory.success for member in group.members):
@@ -33,18 +44,19 @@ class SuccessPool(Replay):
         stored = self._pick(group)
         if stored is None:
             return group
-        kept = group.members[1:] if self._knobs.mode == "substitute" else group.members
+        kept = group.members[1:] if self.knobs.mode == "substitute" else group.members
         return replace(group, members=[*kept, stored])
 
     def observe(self, group: Group) -> None:
         successes = [member.rollout_id for member in group.members if member.trajectory.success]
         if successes:
-            self._ledger.store_successes(group.task, successes, self._knobs.entries_per_task)
+            self.ledger.store_successes(group.task, successes, self.recipe.replay.entries_per_task)
 
     def _pick(self, group: Group) -> GroupMember | None:
         """A stored success of the group's task that can be read, or None."""
-        rollouts = self._ledger.stored_successes(group.task, self._knobs.max_replays, self._knobs.max_lag)
-        if self._knobs.choice == "random":
-            random.Random(f"{self._seed}/replay/{group.group_id}").shuffle(rollouts)
-        members = (self._ledger.load_stored(rollout_id, self._rules) for rollout_id in rollouts)
+        rollouts = self.ledger.stored_successes(group.task, self.knobs.max_replays, self.knobs.max_lag)
+        if self.knobs.choice == "random":
+            random.Random(f"{self.recipe.seed}/replay/{group.group_id}").shuffle(rollouts)
+        rules = {Purpose.TRAIN: self.knobs.rule, Purpose.DEMONSTRATION: self.recipe.replay.demonstration_rule}
+        members = (self.ledger.load_stored(rollout_id, rules) for rollout_id in rollouts)
         return next((member for member in members if member is not None), None)

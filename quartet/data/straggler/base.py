@@ -1,11 +1,12 @@
-"""The straggler rule protocol, and the rule `continue`, which is what the others differ from."""
+"""The interface of straggler rules. Its defaults are the rule `none`: every rollout runs to its end."""
 
-from typing import Protocol
+from typing import Any
 
 from msgspec import Struct
 
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
+from quartet.part import Part
 
 
 class Quorum(Struct, frozen=True, kw_only=True):
@@ -15,38 +16,29 @@ class Quorum(Struct, frozen=True, kw_only=True):
     enough: int
 
 
-class StragglerRule(Protocol):
-    """What becomes of rollouts that take much longer than the others. Holds no state: asks the ledger."""
+class StragglerRule(Part):
+    """What happens to rollouts that take much longer than the others. Holds no state: asks the ledger."""
 
-    def __init__(self, recipe: Recipe) -> None: ...
-
-    def quorum(self, num_rollouts: int) -> Quorum:
-        """Of a group for which control wants `num_rollouts`."""
-        ...
-
-    def groups_ahead(self, groups: int) -> int:
-        """How many groups may be on their way where the schedule allows `groups`."""
-        ...
-
-    def rests(self, ledger: Ledger) -> bool:
-        """Whether training rollouts have to stop now: running ones are recycled, queued ones wait.
-
-        True only as long as something goes on that ends it: a train step, or an engine that loads.
-        """
-        ...
-
-
-class KeepGoing(StragglerRule):
-    """Every rollout runs to its end, at most until the deadline of its group; nothing waits for it meanwhile."""
-
-    def __init__(self, recipe: Recipe) -> None:
-        self._recipe = recipe
+    def __init__(self, knobs: Any, recipe: Recipe) -> None:
+        super().__init__(knobs)
+        self.recipe = recipe
 
     def quorum(self, num_rollouts: int) -> Quorum:
+        """Return the quorum of a group for which control wants `num_rollouts`."""
         return Quorum(queued=num_rollouts, enough=num_rollouts)
 
     def groups_ahead(self, groups: int) -> int:
+        """Return how many groups may be on their way where the schedule allows `groups`."""
         return groups
 
     def rests(self, ledger: Ledger) -> bool:
+        """Return whether training rollouts have to stop now: running ones are recycled, queued ones wait.
+
+        True only as long as something goes on that ends it: a train step, or an engine that loads.
+        """
         return False
+
+    @property
+    def max_recycles(self) -> int:
+        """How often a rollout goes back to the queue with the tokens it has, before it is cancelled."""
+        return self.recipe.admission.max_lag

@@ -99,7 +99,7 @@ def dropped(facts: Facts) -> Iterator[Alarm]:
             yield Alarm(
                 kind="groups_dropped",
                 what=f"{count} of the newest {total} groups were dropped: {reason}",
-                advice=_REMEDIES.get(reason, "see which of filter.names drops them, and loosen it"),
+                advice=_REMEDIES.get(reason, "see which of the filters drops them, and loosen it"),
             )
 
 
@@ -120,13 +120,13 @@ _OTHER_TASKS = "take control.sampler = 'contrast', other env.families"
 _REMEDIES = {
     EQUAL_REWARDS: f"tasks are too easy or too hard for the policy: {_OTHER_TASKS}, more control.rollouts_per_group, "
     "or a better start by `quartet sft`",
-    "too_hard": f"{_OTHER_TASKS}, a lower filter.accuracy_band.min_success, or a better start by `quartet sft`",
-    "too_easy": f"{_OTHER_TASKS}, or a higher filter.accuracy_band.max_success",
+    "too_hard": f"{_OTHER_TASKS}, a lower filters.accuracy_band.min_success, or a better start by `quartet sft`",
+    "too_easy": f"{_OTHER_TASKS}, or a higher filters.accuracy_band.max_success",
     "broken": "the policy hardly says an action that can be done: look at some of its turns; a better start by "
-    "`quartet sft`, or a higher filter.broken.max_error_share",
+    "`quartet sft`, or a higher filters.broken.max_error_share",
     "short_failures": "the policy gives up early: a better start by `quartet sft`, or a lower "
-    "filter.short_failures.min_turns",
-    "overlong": "raise rollout.max_turns, rollout.max_tokens or filter.overlong.max_response_tokens",
+    "filters.short_failures.min_turns",
+    "overlong": "raise rollout.max_turns, rollout.max_tokens or filters.overlong.max_response_tokens",
     "too_few_countable": "see how rollouts end, or lower admission.min_rollouts_per_group",
     "over_lag": "raise admission.max_lag, or let admission run less far ahead of the trainer",
     QUARANTINED: "train steps with them fail: logs/trainer.jsonl has the traceback",

@@ -24,7 +24,7 @@ from quartet.observe.receipts import Committing, read_receipts
 from quartet.on_progress import OnProgress, nobody_watches
 from quartet.policy.digest import weights_digest
 from quartet.policy.load import read_weights
-from quartet.recipe_file import load_recipe
+from quartet.recipe_file import read_resolved
 from quartet.types import Policy
 
 REPLAY = "replay_differs"
@@ -57,7 +57,7 @@ class AuditReport(Struct, frozen=True, kw_only=True):
 
 def audit(run_dir: Path, on_progress: OnProgress = nobody_watches) -> AuditReport:
     """Audit a run that kept receipts (`runtime.receipts`) and is not at work. Trains all its steps again."""
-    recipe, ledger = load_recipe(run_dir / "config.toml"), Ledger.open(run_dir)
+    recipe, ledger = read_resolved(run_dir / "config.toml"), Ledger.open(run_dir)
     testimony = Testimony(read_receipts(run_dir))
     findings, over_lag = [], 0
     chain: list[Committing] = []

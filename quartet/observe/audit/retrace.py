@@ -13,7 +13,7 @@ from quartet.errors import LedgerError
 from quartet.observe.receipts import Committing, TrainedMember, trajectory_digest
 from quartet.policy.digest import weights_digest
 from quartet.policy.load import load_model
-from quartet.train.advantage import make_advantage
+from quartet.registry import build
 from quartet.train.advantage.base import Advantage
 from quartet.train.checkpoint import load_checkpoint
 from quartet.train.packing import pack_batch
@@ -28,7 +28,7 @@ class Retrace:
     def __init__(self, recipe: Recipe, ledger: Ledger, initial: Path) -> None:
         torch.set_num_threads(recipe.train.threads)
         self._recipe, self._ledger, self._ancestry = recipe, ledger, ledger.ancestry()
-        self._advantage = make_advantage(recipe.advantage)
+        self._advantage: Advantage = build(recipe.advantage)
         model = load_model(initial, trust_remote_code=recipe.model.trust_remote_code)
         reference = copy.deepcopy(model) if recipe.loss.kl_coefficient > 0 else None
         self._learner = Learner(model, recipe, reference)

@@ -12,7 +12,7 @@ from quartet.data.ledger import Ledger
 from quartet.data.results import success_rate, total
 from quartet.data.rows import EvaluationTime
 from quartet.observe.summary import after_tag
-from quartet.recipe_file import flatten, load_recipe
+from quartet.recipe_file import flatten, read_resolved
 from quartet.runtime.run_dir import CONFIG
 
 _GREEDY = "/greedy"
@@ -96,7 +96,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
 def read_result(run_dir: Path) -> RunResult:
     """Read a run, at work or at rest; writes nothing. Raises `LedgerError` or `ConfigError` when it cannot be read."""
-    recipe, ledger = load_recipe(run_dir / CONFIG), Ledger.view(run_dir)
+    recipe, ledger = read_resolved(run_dir / CONFIG), Ledger.view(run_dir)
     try:
         return _result(run_dir, recipe, ledger)
     finally:

@@ -10,9 +10,9 @@ from quartet.access.token import run_token
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
 from quartet.data.schedule import make_schedule
-from quartet.data.straggler import make_straggler_rule
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
+from quartet.registry import build
 from quartet.rollout.engine.api import make_app
 from quartet.rollout.engine.base import ServedEngine
 from quartet.rollout.engine.service import EngineService, beating
@@ -66,7 +66,7 @@ async def _keep_up(service: EngineService, ledger: Ledger, stop: asyncio.Event) 
 
 
 def _may_load(recipe: Recipe, ledger: Ledger) -> Callable[[], bool]:
-    schedule, stragglers = make_schedule(recipe.admission.schedule), make_straggler_rule(recipe)
+    schedule, stragglers = make_schedule(recipe.admission.schedule), build(recipe.straggler, recipe)
     return lambda: schedule.may_take_weights(ledger, stragglers)
 
 

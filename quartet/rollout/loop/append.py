@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from quartet.env.base import Env
 from quartet.rollout.client import ModelClient
-from quartet.rollout.loop.base import Limits
-from quartet.rollout.loop.episode import Episode
+from quartet.rollout.episode import Episode
+from quartet.rollout.loop.base import AgentLoop, Limits
 from quartet.rollout.prompt import turn_text
 from quartet.types import Observation, Task, Trajectory, Turn
 
 
-class AppendLoop:
+class AppendLoop(AgentLoop):
     """Every observation is a new message; the model sees all its earlier turns."""
 
     async def run(self, task: Task, env: Env, model: ModelClient, limits: Limits) -> Trajectory:

@@ -1,11 +1,12 @@
-"""The agent loop protocol: how observations become prompts and responses become actions."""
+"""The interface of agent loops: how observations become prompts and responses become actions."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
 
 from msgspec import Struct
 
 from quartet.env.base import Env
+from quartet.part import Part
 from quartet.rollout.client import ModelClient
 from quartet.types import Task, Trajectory, Turn
 
@@ -18,15 +19,17 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Per episode."""
 
 
-class AgentLoop(Protocol):
+class AgentLoop(Part):
     """Runs one rollout as one coroutine: observe -> generate -> act.
 
     Returns a trajectory with status `completed` or `truncated_*`. Infrastructure failures are raised
     (`EnvError`, `RewardError`, `EngineError`); the worker records them as statuses.
     """
 
-    async def run(self, task: Task, env: Env, model: ModelClient, limits: Limits) -> Trajectory: ...
+    @abstractmethod
+    async def run(self, task: Task, env: Env, model: ModelClient, limits: Limits) -> Trajectory:
+        """Run the rollout to its end."""
 
+    @abstractmethod
     def chats(self, turns: Sequence[Turn]) -> list[list[str]]:
-        """What the policy read and said in these turns, one list of alternating texts per conversation."""
-        ...
+        """Return what the policy read and said in these turns, one list of alternating texts per conversation."""

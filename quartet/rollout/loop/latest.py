@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from quartet.env.base import Env
 from quartet.rollout.client import ModelClient
-from quartet.rollout.loop.base import Limits
-from quartet.rollout.loop.episode import Episode, actions_of
+from quartet.rollout.episode import Episode, actions_of
+from quartet.rollout.loop.base import AgentLoop, Limits
 from quartet.rollout.prompt import turn_text
 from quartet.types import Observation, Task, Trajectory, Turn
 
 
-class LatestLoop:
+class LatestLoop(AgentLoop):
     """Every turn is a fresh conversation of one message."""
 
     async def run(self, task: Task, env: Env, model: ModelClient, limits: Limits) -> Trajectory:

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from quartet.config import Advantage
+from quartet.train.advantage.base import Advantage
 from quartet.train.advantage.grpo import Grpo
 
 
-class GrpoSteps:
+class GrpoSteps(Advantage):
     """(reward - mean over the group's steps) / (their standard deviation + epsilon), one value per trajectory.
 
     A step is one call, with the reward of its trajectory: a trajectory of twelve steps weighs six times as much in the
@@ -14,8 +14,14 @@ class GrpoSteps:
     zero, not the sum over trajectories. Otherwise as `grpo`: unbiased standard deviation, `negative_weight`.
     """
 
-    def __init__(self, section: Advantage) -> None:
-        self._over_steps = Grpo(section)
+    class Knobs(Grpo.Knobs):
+        """Those of `grpo`."""
+
+    source = "DART, arXiv 2509.23866"
+
+    def __init__(self, knobs: Knobs) -> None:
+        super().__init__(knobs)
+        self._over_steps = Grpo(knobs)
 
     def estimate(self, rewards_N: np.ndarray, calls_N: np.ndarray) -> np.ndarray:
         steps_N = np.maximum(calls_N, 1)  # a trajectory without a call has nothing to train, but it did happen

@@ -1,8 +1,14 @@
-"""The policy loss protocol."""
+"""The interface of policy losses."""
 
-from typing import NamedTuple, Protocol
+from __future__ import annotations
 
-import torch
+from abc import abstractmethod
+from typing import TYPE_CHECKING, NamedTuple
+
+from quartet.part import Part
+
+if TYPE_CHECKING:  # the command line validates a recipe without loading torch
+    import torch
 
 
 class LossInput(NamedTuple):
@@ -21,7 +27,9 @@ class LossInput(NamedTuple):
     """Number of the token's branch in the microbatch, from 0; a branch is never cut."""
 
 
-class PolicyLoss(Protocol):
+class PolicyLoss(Part):
+    """What the optimizer minimises."""
+
+    @abstractmethod
     def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
-        """Scalar loss to minimise (a weighted sum, so that microbatches add up) and metrics (weighted sums too)."""
-        ...
+        """Return the loss to minimise and metrics: weighted sums over tokens, so that microbatches add up."""

@@ -1,9 +1,14 @@
 """GSPO: the clipped surrogate with one ratio per response instead of one per token (arXiv 2507.18071)."""
 
-import torch
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from quartet.train.loss.base import LossInput
 from quartet.train.loss.ppo_clip import PpoClip
+
+if TYPE_CHECKING:  # the command line validates a recipe without loading torch
+    import torch
 
 
 class Gspo(PpoClip):
@@ -17,10 +22,12 @@ class Gspo(PpoClip):
     (`append`) is one branch. Bounds are of another size than a token's: a mean moves less.
     """
 
+    source = "GSPO, arXiv 2507.18071"
+
     def log_ratio(self, tokens: LossInput) -> torch.Tensor:
         log_ratio_T, branches_T = super().log_ratio(tokens), tokens.branches_T
         size = int(branches_T.max()) + 1
         sums = log_ratio_T.new_zeros(size).index_add(0, branches_T, log_ratio_T)
-        counts = torch.bincount(branches_T, minlength=size).clamp(min=1)
+        counts = branches_T.bincount(minlength=size).clamp(min=1)
         means_T = (sums / counts)[branches_T]
         return means_T.detach() + log_ratio_T - log_ratio_T.detach()

@@ -1,22 +1,29 @@
 """PPO's clipped surrogate with separate bounds (DAPO) and a bounded importance weight (DART, slime, AReaL)."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import torch
+from pydantic import Field
 
-from quartet.config import Loss
-from quartet.train.loss.base import LossInput
+from quartet.config.section import Fraction, PositiveFloat, Section
+from quartet.train.loss.base import LossInput, PolicyLoss
+
+if TYPE_CHECKING:  # the command line validates a recipe without loading torch
+    import torch
+
 
 MAX_LOG_RATIO = 20.0
 """Log-ratios are clamped here before `exp`, so that one absurd token cannot overflow a batch."""
 _IMPORTANCE: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
     "truncate": lambda rho_T, cap: rho_T.clamp(max=cap),
     "mask": lambda rho_T, cap: rho_T.where(rho_T <= cap, 0.0),
-    "none": lambda rho_T, cap: torch.ones_like(rho_T),
+    "none": lambda rho_T, cap: rho_T.new_ones(rho_T.shape),
 }
 
 
-class PpoClip:
+class PpoClip(PolicyLoss):
     """Per token: -w * min(r * A, clip(r, 1 - low, 1 + high) * A), and for A < 0 at most -w * c * A.
 
     r = pi / pi_old carries the gradient. c, `dual_clip`, bounds the loss where A < 0, which `min` leaves open (Yu and
@@ -27,21 +34,36 @@ class PpoClip:
     rho <= cap, else 0; masked tokens stay in the denominator, as in AReaL. `none`: w = 1.
     """
 
-    def __init__(self, section: Loss) -> None:
-        self._low, self._high, self._dual = section.clip_low, section.clip_high, section.dual_clip
-        self._importance, self._cap = _IMPORTANCE[section.importance], section.importance_cap
+    class Knobs(Section):
+        clip_low: Fraction = 0.2
+        """The ratio is clipped below 1 minus this."""
+        clip_high: Annotated[float, Field(ge=0)] = 0.28
+        """The ratio is clipped above 1 plus this: separate bounds are DAPO's clip-higher."""
+        dual_clip: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 3.0
+        """Where the advantage is negative, the ratio counts as at most this (dual-clip PPO; the default is verl's
+        `clip_ratio_c`): a token that became much more likely and failed has a bounded loss. 1e9 turns it off, since no
+        ratio exceeds e^20."""
+        importance: Literal["truncate", "mask", "none"] = "truncate"
+        """What happens to a token whose importance weight w = pi_train_old / pi_rollout, a constant, is above
+        `importance_cap`: `truncate` gives it the cap (DART with cap 1, slime with cap 2), `mask` the weight 0 (AReaL's
+        decoupled objective, cap 5). With `none` every weight is 1, as if the trainer's own policy had sampled."""
+        importance_cap: PositiveFloat = 1.0
+        """Largest importance weight."""
+
+    knobs: Knobs
+    source = "PPO, arXiv 1707.06347; DAPO, arXiv 2503.14476 (separate bounds); DART, arXiv 2509.23866 (importance)"
 
     def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
         """Scalar loss and weighted-sum metrics: `importance_square_mean` gives the effective sample size
         importance_mean^2 / importance_square_mean."""
         advantages_T, weights_T = tokens.advantages_T, tokens.weights_T
         unbounded_T = bounded_exp(self.log_ratio(tokens))
-        ratio_T = unbounded_T.where(advantages_T >= 0, unbounded_T.clamp(max=self._dual))
-        clipped_T = ratio_T.clamp(1 - self._low, 1 + self._high)
-        surrogate_T = torch.minimum(ratio_T * advantages_T, clipped_T * advantages_T)
+        ratio_T = unbounded_T.where(advantages_T >= 0, unbounded_T.clamp(max=self.knobs.dual_clip))
+        clipped_T = ratio_T.clamp(1 - self.knobs.clip_low, 1 + self.knobs.clip_high)
+        surrogate_T = (ratio_T * advantages_T).minimum(clipped_T * advantages_T)
 
         rho_T = bounded_exp((tokens.old_logprobs_T - tokens.rollout_logprobs_T).detach())
-        importance_T = self._importance(rho_T, self._cap)
+        importance_T = _IMPORTANCE[self.knobs.importance](rho_T, self.knobs.importance_cap)
         loss = -(weights_T * importance_T * surrogate_T).sum()
         metrics_T = {
             "clip_fraction": (clipped_T * advantages_T < ratio_T * advantages_T).float(),
@@ -49,7 +71,7 @@ class PpoClip:
             "ratio_mean": unbounded_T.detach(),
             "importance_mean": importance_T,
             "importance_square_mean": importance_T.square(),
-            "importance_capped_fraction": (rho_T > self._cap).float(),
+            "importance_capped_fraction": (rho_T > self.knobs.importance_cap).float(),
         }
         return loss, {name: float((weights_T * value_T).sum()) for name, value_T in metrics_T.items()}
 

@@ -8,9 +8,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from quartet.data.stop import resume_command
-from quartet.data.straggler import make_straggler_rule
 from quartet.observe.alarms import read_alarms
 from quartet.observe.status import SILENT_AFTER_SECONDS, ModuleStatus, RunStatus
+from quartet.registry import build
 from quartet.web.render import render
 from quartet.web.viewed_run import ViewedRun, viewed_run
 
@@ -44,7 +44,7 @@ def _picture(run: ViewedRun, status: RunStatus, running: bool) -> dict[str, Any]
         "events": run.ledger.events(RECENT_EVENTS),
         "sessions": recipe.env.sessions,
         "groups_per_batch": recipe.train.groups_per_batch,
-        "max_groups_ahead": make_straggler_rule(recipe).groups_ahead(recipe.max_groups_ahead),
+        "max_groups_ahead": build(recipe.straggler, recipe).groups_ahead(recipe.max_groups_ahead),
         "groups_ahead": sum(status.groups.values()),
     }
 

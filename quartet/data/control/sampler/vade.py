@@ -1,8 +1,13 @@
 """VADE, per task family: Thompson sampling of how much a group would teach."""
 
-from quartet.data.control.base import ControlContext, TaskSampler
+from typing import Annotated
+
+from pydantic import Field
+
+from quartet.config.section import PositiveFloat, Section
+from quartet.data.control.base import TaskSampler
 from quartet.data.rows import FamilyStats
-from quartet.types import Group, Task
+from quartet.types import Task
 
 
 class VadeSampler(TaskSampler):
@@ -18,31 +23,36 @@ class VadeSampler(TaskSampler):
     the same posterior, and no group can enter it twice.
     """
 
-    def __init__(self, context: ControlContext) -> None:
-        self._context, self._knobs = context, context.recipe.control.vade
+    class Knobs(Section):
+        exponent: PositiveFloat = 2.0
+        """Information gain p (1 - p)^exponent: 2 as published, 1 is the variance of the reward."""
+        decay_sampled: Annotated[float, Field(gt=0, le=1)] = 0.9
+        """Weight of what is known of a family, per further group of it."""
+        decay_step: Annotated[float, Field(gt=0, le=1)] = 0.995
+        """Weight of what is known of a family, per committed train step: the policy moves on."""
+
+    knobs: Knobs
+    source = "VADE, posterior and information gain of the paper; the two decays are our reading of it"
 
     def pick(self, n: int) -> list[Task]:
-        statistics, first = self._context.statistics(), self._context.groups_admitted()
-        step = self._context.train_step()
-        counts = {family: self.counts(statistics.get(family), step) for family in self._context.families}
+        statistics, first = self.context.statistics(), self.context.groups_admitted()
+        step = self.context.train_step()
+        counts = {family: self.counts(statistics.get(family), step) for family in self.context.families}
         tasks: list[Task] = []
         for offset in range(n):
-            draw = self._context.draw(first + offset)
+            draw = self.context.draw(first + offset)
             gains = {
-                family: gain(draw.betavariate(a + 1, b + 1), self._knobs.exponent) for family, (a, b) in counts.items()
+                family: gain(draw.betavariate(a + 1, b + 1), self.knobs.exponent) for family, (a, b) in counts.items()
             }
-            tasks.append(self._context.task(max(gains, key=gains.__getitem__), draw))
+            tasks.append(self.context.task(max(gains, key=gains.__getitem__), draw))
         return tasks
-
-    def observe(self, group: Group) -> None:
-        """The ledger's statistics say it all."""
 
     def counts(self, stats: FamilyStats | None, train_step: int) -> tuple[float, float]:
         """Faded successes and failures of a family at a train step."""
         successes = failures = 0.0
         for newer, outcome in enumerate(stats.outcomes if stats else []):
             steps = train_step - outcome.judged_at_step
-            weight = self._knobs.decay_sampled**newer * self._knobs.decay_step**steps
+            weight = self.knobs.decay_sampled**newer * self.knobs.decay_step**steps
             successes += weight * outcome.successes
             failures += weight * (outcome.countable - outcome.successes)
         return successes, failures

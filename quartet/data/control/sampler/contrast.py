@@ -2,9 +2,9 @@
 
 from statistics import fmean
 
-from quartet.data.control.base import ControlContext, TaskSampler
+from quartet.data.control.base import TaskSampler
 from quartet.data.rows import FamilyStats
-from quartet.types import Group, Task
+from quartet.types import Task
 
 GROUP_WINDOW = 12
 """Newest closed groups that are looked at."""
@@ -41,19 +41,13 @@ class ContrastSampler(TaskSampler):
     A family that takes twice the mean of turns is drawn half as often.
     """
 
-    def __init__(self, context: ControlContext) -> None:
-        self._context = context
-
     def pick(self, n: int) -> list[Task]:
-        first, weights = self._context.groups_admitted(), self.weights()
-        draws = [self._context.draw(first + offset) for offset in range(n)]
-        return [self._context.task(draw.choices(self._context.families, weights)[0], draw) for draw in draws]
-
-    def observe(self, group: Group) -> None:
-        """The ledger's statistics say it all."""
+        first, weights = self.context.groups_admitted(), self.weights()
+        draws = [self.context.draw(first + offset) for offset in range(n)]
+        return [self.context.task(draw.choices(self.context.families, weights)[0], draw) for draw in draws]
 
     def weights(self) -> list[float]:
         """One per family, not normalised."""
-        statistics = self._context.statistics()
+        statistics = self.context.statistics()
         mean_turns = fmean([stats.mean_turns for stats in statistics.values() if stats.mean_turns] or [1.0])
-        return [weight(statistics.get(family), mean_turns) for family in self._context.families]
+        return [weight(statistics.get(family), mean_turns) for family in self.context.families]

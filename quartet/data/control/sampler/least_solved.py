@@ -1,7 +1,7 @@
 """Every family in turn, the least solved first."""
 
-from quartet.data.control.base import ControlContext, TaskSampler
-from quartet.types import Group, Task
+from quartet.data.control.base import TaskSampler
+from quartet.types import Task
 
 
 class LeastSolvedSampler(TaskSampler):
@@ -12,21 +12,15 @@ class LeastSolvedSampler(TaskSampler):
     restarted run continues the pass.
     """
 
-    def __init__(self, context: ControlContext) -> None:
-        self._context = context
-
     def pick(self, n: int) -> list[Task]:
-        statistics, first = self._context.statistics(), self._context.groups_admitted()
-        admitted, solved = dict.fromkeys(self._context.families, 0), dict.fromkeys(self._context.families, -1.0)
+        statistics, first = self.context.statistics(), self.context.groups_admitted()
+        admitted, solved = dict.fromkeys(self.context.families, 0), dict.fromkeys(self.context.families, -1.0)
         for family in statistics.keys() & admitted.keys():
             admitted[family] = statistics[family].groups_admitted
             solved[family] = statistics[family].success_rate if statistics[family].rollouts else -1.0
         tasks: list[Task] = []
         for offset in range(n):
-            family = min(self._context.families, key=lambda name: (admitted[name], solved[name]))
+            family = min(self.context.families, key=lambda name: (admitted[name], solved[name]))
             admitted[family] += 1
-            tasks.append(self._context.task(family, self._context.draw(first + offset)))
+            tasks.append(self.context.task(family, self.context.draw(first + offset)))
         return tasks
-
-    def observe(self, group: Group) -> None:
-        """The ledger's statistics say it all."""

@@ -1,10 +1,14 @@
 """DART's dynamic trajectory length: a rollout that takes much longer than any success is not worth its time."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
-from quartet.data.control.base import ControlContext, Horizon
-from quartet.data.control.fixed import SuiteHorizon
+from pydantic import Field
+
+from quartet.config.section import Fraction, Section
+from quartet.data.control.base import Horizon
 from quartet.data.rows import GroupOutcome
+from quartet.env import turn_limit
 from quartet.types import Task
 
 
@@ -18,17 +22,28 @@ class LongestSuccessHorizon(Horizon):
     is the suite's limit, or `rollout.max_turns`.
     """
 
-    def __init__(self, context: ControlContext) -> None:
-        self._knobs, self._statistics = context.recipe.control.longest_success, context.family_statistics
-        self._upper_bound = SuiteHorizon(context)
+    class Knobs(Section):
+        min_successes: Annotated[int, Field(ge=1, le=64)] = 8
+        """Until this many successes of the family are known, its limit is the upper bound."""
+        factor: Annotated[float, Field(ge=1)] = 1.25
+        """From then on the limit is the longest success times this, plus one turn."""
+        groups_per_exploration: Annotated[int, Field(ge=1)] = 8
+        """One in this many groups of a family runs at the upper bound as a whole."""
+        truncated_share: Fraction = 0.5
+        """When more than this share of a family's rollouts is cut off, beyond the share that fails at the upper bound
+        too, the limit doubles."""
+
+    knobs: Knobs
+    source = "DART, arXiv 2509.23866, dynamic trajectory length"
 
     def max_turns(self, task: Task) -> int:
-        stats, upper_bound = self._statistics(task.family), self._upper_bound.max_turns(task)
-        explores = (stats.groups_admitted + 1) % self._knobs.groups_per_exploration == 0
-        if stats.known_successes < self._knobs.min_successes or explores:
+        recipe, stats = self.context.recipe, self.context.family_statistics(task.family)
+        upper_bound = turn_limit(recipe.env, task.family, recipe.rollout.max_turns)
+        explores = (stats.groups_admitted + 1) % self.knobs.groups_per_exploration == 0
+        if stats.known_successes < self.knobs.min_successes or explores:
             return upper_bound
-        limit = int(stats.longest_success * self._knobs.factor) + 1
-        if stats.truncated_share - failed_share(stats.outcomes, upper_bound) > self._knobs.truncated_share:
+        limit = int(stats.longest_success * self.knobs.factor) + 1
+        if stats.truncated_share - failed_share(stats.outcomes, upper_bound) > self.knobs.truncated_share:
             limit = max(limit, 2 * stats.tightest_limit)
         return min(limit, upper_bound)
 

@@ -1,0 +1,34 @@
+"""`quartet parts`: every part that a recipe can choose, with its source and its settings."""
+
+import json
+
+import click
+
+from quartet.cli.parameters import JSON
+
+
+@click.command(name="parts", short_help="List the parts that a recipe can choose.")
+@click.argument("kind", required=False)
+@JSON
+def command(kind: str | None, as_json: bool) -> None:
+    """List the parts that a recipe can choose, all or those of one KIND, with their sources and settings."""
+    from quartet.part_description import describe_all_parts, describe_parts
+
+    described = describe_parts(kind) if kind else describe_all_parts()
+    if as_json:
+        click.echo(json.dumps([part.to_dict() for part in described]))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    for heading in ("kind", "part", "what it does", "settings"):
+        table.add_column(heading, overflow="fold")
+    for part in described:
+        what = Text(part.summary)
+        if part.source:
+            what.append(f"\n{part.source}", style="dim")
+        settings = "\n".join(f"{setting.name} = {json.dumps(setting.default)}" for setting in part.settings)
+        table.add_row(Text(part.kind, style="dim"), Text(part.name, style="bold"), what, Text(settings))
+    Console().print(table)

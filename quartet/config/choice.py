@@ -1,0 +1,53 @@
+"""A part chosen by name in a recipe, with the part's own settings beside the name."""
+
+from typing import Annotated, Any, ClassVar, Self, TypeVar
+
+from pydantic import BeforeValidator, ConfigDict, model_serializer, model_validator
+
+from quartet.config.section import Section
+
+
+class Choice(Section):
+    """The name of a part, settings that hold for every part of its kind, and in `knobs` the part's own settings.
+
+    A recipe writes `sampler = "vade"`, `sampler = {name = "vade", exponent = 2}`, or a table `[control.sampler]`. The
+    own settings are checked by the part (`quartet.recipe_parts`), so a recipe can be read without importing it.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    kind: ClassVar[str]
+    """The kind of part, a key of `quartet.registry.KINDS`."""
+    name: str
+    """Which part: a name that `quartet parts` lists, or `module:Class`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    @model_serializer(mode="wrap")
+    def _own_settings_last(self, serialize: Any) -> dict[str, Any]:
+        """Keep the order of a written recipe stable: the name, shared settings, then the part's own by name."""
+        values = serialize(self)
+        shared = {name: values[name] for name in type(self).model_fields if name in values}
+        return shared | {name: value for name, value in sorted(values.items()) if name not in shared}
+
+    @property
+    def knobs(self) -> dict[str, Any]:
+        """The part's own settings, as the recipe gives them."""
+        return self.model_extra or {}
+
+    def with_knobs(self, knobs: dict[str, Any]) -> Self:
+        """Return the same choice with these own settings instead."""
+        shared = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self).model_validate(shared | knobs)
+
+
+def _as_list(value: object) -> object:
+    """One part stands for a list of one."""
+    return [value] if isinstance(value, str | dict) else value
+
+
+C = TypeVar("C", bound=Choice)
+SeveralOf = Annotated[list[C], BeforeValidator(_as_list)]
+"""One part or a list of them."""

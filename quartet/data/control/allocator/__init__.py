@@ -1,0 +1,1 @@
+"""Rollout allocators: one part per file."""

@@ -1,0 +1,1 @@
+"""Horizons: one part per file."""

@@ -1,0 +1,1 @@
+"""Task samplers: one part per file."""

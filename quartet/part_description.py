@@ -1,0 +1,66 @@
+"""Parts for people: what each does, where it comes from, and its settings, read off the classes."""
+
+import inspect
+from typing import Any
+
+from msgspec import Struct, to_builtins
+
+from quartet.config import Section
+from quartet.registry import KINDS, find, names
+
+
+class Setting(Struct, frozen=True, kw_only=True):
+    name: str
+    default: Any
+    """None where a recipe must set it."""
+    meaning: str
+
+
+class PartDescription(Struct, frozen=True, kw_only=True):
+    kind: str
+    name: str
+    summary: str
+    """First sentence of the class's documentation."""
+    source: str
+    """Paper or released code; empty for our own."""
+    path: str
+    """`module:Class`."""
+    settings: list[Setting]
+
+    def to_dict(self) -> dict[str, Any]:
+        return to_builtins(self)
+
+
+def describe_parts(kind: str) -> list[PartDescription]:
+    """Import and describe every part of a kind, by name. Raises `ConfigError` for an unknown kind."""
+    return [_described(kind, name) for name in names(kind)]
+
+
+def describe_all_parts() -> list[PartDescription]:
+    """Import and describe every part, kind by kind."""
+    return [part for kind in KINDS for part in describe_parts(kind)]
+
+
+def settings_of(model: type[Section]) -> list[Setting]:
+    """Return the settings of a part's `Knobs`."""
+    return [
+        Setting(
+            name=name,
+            default=None if info.is_required() else info.get_default(),
+            meaning=" ".join((info.description or "").split()),
+        )
+        for name, info in model.model_fields.items()
+    ]
+
+
+def _described(kind: str, name: str) -> PartDescription:
+    part = find(kind, name)
+    documentation = inspect.cleandoc(part.__doc__ or "").partition("\n\n")[0]
+    return PartDescription(
+        kind=kind,
+        name=name,
+        summary=" ".join(documentation.split()),
+        source=part.source,
+        path=f"{part.__module__}:{part.__qualname__}",
+        settings=settings_of(part.Knobs),
+    )

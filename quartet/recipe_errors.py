@@ -1,0 +1,131 @@
+"""Problems of a recipe as sentences: which setting, what is wrong, and the nearest name that exists."""
+
+from collections.abc import Callable, Iterator
+from difflib import get_close_matches
+from typing import Any
+
+from msgspec import Struct
+from pydantic import ValidationError
+
+from quartet.config import Choice, Recipe, Section
+from quartet.errors import ConfigError, nearest
+from quartet.recipe_upgrade import MOVED
+from quartet.registry import KINDS, find, names
+
+MOST_PROBLEMS = 10
+"""Problems in one error: it should fit one screen."""
+
+
+class Problem(Struct, frozen=True):
+    place: str
+    """Dotted name of the setting; empty for a problem between settings."""
+    text: str
+    """The sentence, after ` -> ` the advice."""
+
+
+def problems_of(
+    error: ValidationError, model: type[Section], prefix: str = "", unknown: Callable[[str], str] | None = None
+) -> list[Problem]:
+    """Return the problems that pydantic found; `prefix` is where `model` stands in the recipe.
+
+    `unknown` explains a key that `model` does not have; by default it suggests the nearest of the recipe.
+    """
+    found: list[Problem] = []
+    for problem in error.errors():
+        place = ".".join([prefix] * bool(prefix) + [str(part) for part in problem["loc"]])
+        if problem["type"] == "extra_forbidden":
+            text = unknown(str(problem["loc"][-1])) if unknown else _unknown_key(model, problem["loc"], place)
+        else:
+            message = problem["msg"].removeprefix("Value error, ")
+            text = f"{place}: {message}" if place else message
+        found.append(Problem(place, text))
+    return found
+
+
+def raise_for(problems: list[Problem], source: str, overrides: list[str]) -> None:
+    """Raise one `ConfigError` for all problems. Each names the override that set the key, or else `source`."""
+    if not problems:
+        return
+    given = {override.partition("=")[0]: f"--set {override}" for override in overrides}
+    lines = [f"{_culprit(problem, given) or source}: {problem.text}" for problem in problems]
+    if len(lines) == 1:
+        what, _, advice = lines[0].partition(" -> ")
+        raise ConfigError(what, advice)
+    more = [f"and {len(lines) - MOST_PROBLEMS} more"] if len(lines) > MOST_PROBLEMS else []
+    raise ConfigError("\n       ".join([*lines[:MOST_PROBLEMS], *more]))
+
+
+def unknown_part_key(choice: Choice, dotted: str) -> Callable[[str], str]:
+    """Return what explains a key that the chosen part does not have."""
+
+    def explain(key: str) -> str:
+        part = find(choice.kind, choice.name)
+        place = f"{dotted}.{key}"
+        others = [name for name in names(choice.kind) if key in find(choice.kind, name).Knobs.model_fields]
+        if others:
+            which = " or ".join(map(repr, others))
+            return f"{place!r} is a setting of the {choice.kind} {which}, and {choice.name!r} is chosen"
+        known = [f"{dotted}.{name}" for name in [*type(choice).model_fields, *part.Knobs.model_fields]][1:]
+        hint = nearest(place, known) if known else f"The {choice.kind} {choice.name!r} has no settings of its own."
+        return f"unknown key {place!r}. {hint}"
+
+    return explain
+
+
+def _unknown_key(model: Any, location: tuple[Any, ...], place: str) -> str:
+    if moved := MOVED.get(place):
+        return f"unknown key {place!r}: settings of a part stand beside its name -> see {moved} in docs/recipes.md"
+    for part in location[:-1]:
+        model = model.model_fields[part].annotation
+    name, section = str(location[-1]), place.rpartition(".")[0]
+    if not get_close_matches(name, model.model_fields, n=1, cutoff=0.75) and name != "name":
+        elsewhere = [key for key in _all_keys(Recipe) if key.endswith(f".{name}")] or _keys_of_parts(name)
+        if elsewhere:
+            return f"unknown key {place!r}. Did you mean {' or '.join(map(repr, elsewhere))}?"
+    here = [f"{section}.{key}" if section else key for key in model.model_fields]
+    return f"unknown key {place!r}. {nearest(place, here)}"
+
+
+def _all_keys(model: Any, prefix: str = "") -> Iterator[str]:
+    """Every setting of a recipe as a dotted name, without those of parts."""
+    for name, info in model.model_fields.items():
+        if hasattr(info.annotation, "model_fields"):
+            yield from _all_keys(info.annotation, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def _keys_of_parts(name: str) -> list[str]:
+    """Where a setting of this name belongs to a part, as far as the kind stands in one place of the recipe."""
+    places = {info.annotation.kind: key for key, info in _choice_fields(Recipe)}
+    return sorted(
+        {
+            f"{places[kind]}.{name}"
+            for kind in KINDS.keys() & places.keys()
+            for part in names(kind)
+            if name in find(kind, part).Knobs.model_fields
+        }
+    )
+
+
+def _choice_fields(model: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, info in model.model_fields.items():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, Choice):
+            yield prefix + name, info
+        elif hasattr(info.annotation, "model_fields"):
+            yield from _choice_fields(info.annotation, f"{prefix}{name}.")
+
+
+def _culprit(problem: Problem, given: dict[str, str]) -> str | None:
+    """Return the override that comes nearest to the problem's place.
+
+    A problem between settings has no place, but its text names them.
+    """
+    place, text = problem.place, problem.text
+    near = [key for key in given if (_within(key, place) or _within(place, key) if place else f"{key} " in text)]
+    return given[max(near, key=len)] if near else None
+
+
+def _within(key: str, place: str) -> bool:
+    """Whether `key` is `place` or a part of it, in dotted names."""
+    return key == place or key.startswith(f"{place}.")

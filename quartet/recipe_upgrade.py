@@ -1,0 +1,57 @@
+"""Recipes of config version 1: what moved where, for runs that an older Quartet began and for hints in errors."""
+
+from typing import Any
+
+MOVED = {
+    "control.vade": "control.sampler",
+    "control.dynamic_rollouts": "control.allocator",
+    "control.longest_success": "control.horizon",
+    "control.staged": "control.horizon",
+    "filter.names": "filters",
+    "filter.broken": "filters",
+    "filter.overlong": "filters",
+    "filter.accuracy_band": "filters",
+    "stragglers.rule": "straggler",
+    "stragglers.redundancy": "straggler",
+    "stragglers.early_stop": "straggler",
+    "stragglers.april": "straggler",
+    "filter": "filters",
+    "stragglers": "straggler",
+}
+"""Key of config version 1 -> key of version 2."""
+
+_OF_POOL = ("rule", "mode", "choice", "max_replays", "max_lag")
+_SECTION_OF = {"dynamic": "dynamic_rollouts"}
+"""Where a part's section had another name than the part."""
+
+
+def upgraded(data: dict[str, Any]) -> dict[str, Any]:
+    """Return a recipe of version 1 in the form of version 2; any other recipe unchanged.
+
+    Settings of parts that the recipe did not choose are dropped: they had no effect.
+    """
+    if data.get("config_version") != 1:
+        return data
+    data = data | {"config_version": 2}
+    control = dict(data.get("control", {}))
+    sections = {name: control.pop(name, {}) for name in ("vade", "dynamic_rollouts", "longest_success", "staged")}
+    for key in ("sampler", "allocator"):
+        if key in control:
+            control[key] = _with_own(control[key], sections)
+    if "horizon" in control:
+        names = control["horizon"]
+        control["horizon"] = [_with_own(name, sections) for name in ([names] if isinstance(names, str) else names)]
+    filters, stragglers = data.pop("filter", None), data.pop("stragglers", None)
+    if filters is not None:
+        data["filters"] = [_with_own(name, filters) for name in filters.get("names", ["mixed_outcome"])]
+    if stragglers is not None:
+        choice = _with_own(stragglers.get("rule", "continue"), stragglers)
+        data["straggler"] = choice | {"name": "none"} if choice["name"] == "continue" else choice
+    replay = data.get("replay", {})
+    if replay.get("name", "none") == "none":
+        data["replay"] = {key: value for key, value in replay.items() if key not in _OF_POOL}
+    return data | {"control": control}
+
+
+def _with_own(name: str, sections: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name} | sections.get(_SECTION_OF.get(name, name), {})

@@ -1,0 +1,123 @@
+"""The parts of a recipe: chosen by name, set in one table, complete in the resolved recipe, refused with a hint."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from quartet.config import Filter, Horizon
+from quartet.errors import ConfigError
+from quartet.recipe_file import changed_knobs, load_recipe, parse_recipe, read_resolved, to_toml
+from quartet.recipe_upgrade import upgraded
+
+MINIMAL = {"name": "x", "model": {"path": "/m"}, "env": {"name": "bandit"}}
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    path = tmp_path / "recipe.toml"
+    path.write_text('name = "x"\n[model]\npath = "m"\n[env]\nname = "bandit"\n')
+    return path
+
+
+def test_name_alone_and_table_choose_the_same_part():
+    by_name = parse_recipe(MINIMAL | {"control": {"sampler": "vade"}}, "test")
+    by_table = parse_recipe(MINIMAL | {"control": {"sampler": {"name": "vade", "exponent": 2.0}}}, "test")
+    assert by_name == by_table
+    assert by_name.control.sampler.knobs == {"exponent": 2.0, "decay_sampled": 0.9, "decay_step": 0.995}
+
+
+def test_resolved_recipe_holds_every_setting_of_its_parts_and_reads_back(file):
+    chosen = ["control.sampler.name=vade", "control.sampler.exponent=1", "filters=['overlong', 'mixed_outcome']"]
+    recipe = load_recipe(file, chosen)
+    file.write_text(to_toml(recipe))
+    assert (
+        '[control.sampler]\nname = "vade"\ndecay_sampled = 0.9\ndecay_step = 0.995\nexponent = 1.0' in file.read_text()
+    )
+    assert load_recipe(file) == recipe
+    assert changed_knobs(read_resolved(file), recipe) == []
+
+
+def test_override_reaches_a_part_in_a_list(file):
+    recipe = load_recipe(file, ["control.horizon=['suite', 'staged']", "control.horizon.staged.max_turns=[4]"])
+    assert recipe.control.horizon[1].knobs["max_turns"] == [4]
+    recipe = load_recipe(file, ["control.horizon=staged", "control.horizon.staged.max_turns=[5]"])
+    assert recipe.control.horizon == [Horizon.model_validate({"name": "staged", "train_steps": [0], "max_turns": [5]})]
+    with pytest.raises(ConfigError, match="the list has no part 'staged'"):
+        load_recipe(file, ["control.horizon=['suite']", "control.horizon.staged.max_turns=[5]"])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("control.sampler=vad", r"^--set control\.sampler=vad: control\.sampler: unknown sampler 'vad'\n.*mean 'vade'"),
+        ("control.sampler.exponent=1", "is a setting of the sampler 'vade', and 'contrast' is chosen"),
+        ("control.sampler.exponnt=1", "The sampler 'contrast' has no settings of its own"),
+        ("loss.clip_hihg=1", r"unknown key 'loss\.clip_hihg'\. Did you mean 'loss\.clip_high'"),
+        ("train.clip_low=0.1", r"unknown key 'train\.clip_low'\. Did you mean 'loss\.clip_low'"),
+        ("control.vade.exponent=1", "settings of a part stand beside its name"),
+        ("straggler=april", r"straggler: .*needs admission\.schedule batch_synchronous"),
+        ("loss.name=no_such_module:Loss", "no loss at 'no_such_module:Loss'"),
+        ("loss.name=quartet.train.loss.base:LossInput", "is no loss\n  -> make it a subclass of"),
+        ("plugins=['no_such_module']", "plugins: 'no_such_module' cannot be imported"),
+    ],
+)
+def test_wrong_part_or_setting_is_refused_with_a_hint(file, override, message):
+    with pytest.raises(ConfigError, match=message):
+        load_recipe(file, [override])
+
+
+def test_recipe_extends_another_and_replaces_parts_with_all_their_settings(file):
+    base = file.with_name("base.toml")
+    base.write_text(
+        'name = "base"\n[model]\npath = "policy"\n[env]\nname = "bandit"\n[control]\nhorizon = "suite"\n'
+        'sampler = {name = "vade", exponent = 1}\n[loss]\nclip_low = 0.1\naggregation = "branch_mean"\n'
+    )
+    file.write_text('name = "x"\nextends = "base.toml"\n[control]\nsampler = "uniform"\n[loss]\nclip_high = 0.5\n')
+    recipe = load_recipe(file)
+    assert (recipe.name, recipe.model.path) == ("x", str(file.parent / "policy"))
+    assert (recipe.control.sampler.name, recipe.control.sampler.knobs) == ("uniform", {})
+    assert recipe.control.horizon == [Horizon(name="suite")]
+    assert (recipe.loss.knobs["clip_low"], recipe.loss.knobs["clip_high"]) == (0.1, 0.5)
+    assert recipe.loss.aggregation == "branch_mean"
+    assert "extends" not in recipe.model_dump()
+    file.write_text('name = "x"\nextends = "miniwbo"\n')
+    with pytest.raises(ConfigError, match="Did you mean 'miniwob'"):
+        load_recipe(file)
+
+
+def test_recipe_of_config_version_1_is_read_as_it_was_meant(file):
+    old = MINIMAL | {
+        "config_version": 1,
+        "control": {
+            "sampler": "vade",
+            "allocator": "dynamic",
+            "horizon": ["suite", "longest_success"],
+            "vade": {"exponent": 1.0},
+            "dynamic_rollouts": {"min_rollouts": 3},
+            "longest_success": {"factor": 2.0},
+            "staged": {"max_turns": [7]},
+        },
+        "filter": {"names": ["broken", "mixed_outcome"], "broken": {"max_error_share": 0.25}, "overlong": {}},
+        "stragglers": {"rule": "continue", "april": {"over_provision": 3.0}},
+        "replay": {"name": "none", "rule": "stored", "mode": "insert", "entries_per_task": 4},
+    }
+    file.write_text("\n".join(_toml(old)))
+    recipe = load_recipe(file)
+    assert recipe.config_version == 2
+    assert recipe.control.sampler.knobs["exponent"] == 1.0
+    assert recipe.control.allocator.knobs["min_rollouts"] == 3
+    assert [part.name for part in recipe.control.horizon] == ["suite", "longest_success"]
+    assert recipe.control.horizon[1].knobs["factor"] == 2.0
+    assert recipe.filters == [
+        Filter.model_validate({"name": "broken", "max_error_share": 0.25}),
+        Filter(name="mixed_outcome"),
+    ]
+    assert (recipe.straggler.name, recipe.replay.name, recipe.replay.entries_per_task) == ("none", "none", 4)
+    assert upgraded(tomllib.loads(to_toml(recipe))) == tomllib.loads(to_toml(recipe))
+
+
+def _toml(data: dict, section: str = "") -> list[str]:
+    from quartet.recipe_file import _toml_lines
+
+    return _toml_lines(data, section)

@@ -1,0 +1,98 @@
+"""The registry of parts: files of the package, entry points, `module:Class`, and plugins."""
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from quartet.cli import cli
+from quartet.errors import ConfigError
+from quartet.part import Part
+from quartet.part_description import describe_all_parts
+from quartet.registry import KINDS, find, names, register
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_file_of_a_kind_is_one_documented_part(kind):
+    assert names(kind)
+    for name in names(kind):
+        part = find(kind, name)
+        assert issubclass(part, Part) and part.__doc__
+        assert all(info.description for info in part.Knobs.model_fields.values()), f"{kind} {name}"
+
+
+def test_listing_names_imports_no_part():
+    program = (
+        "import sys; from quartet.registry import names, KINDS; [names(kind) for kind in KINDS];"
+        "print([m for m in sys.modules if m == 'torch' or m.endswith(('.vade', '.gspo', '.april'))])"
+    )
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert finished.stdout.strip() == "[]"
+
+
+SAMPLER = """
+from quartet.config.section import Section
+from quartet.data.control.base import TaskSampler
+
+class AlwaysFirst(TaskSampler):
+    '''Always the first family.'''
+    class Knobs(Section):
+        offset: int = 0
+        '''Added to the counter.'''
+    knobs: Knobs
+    def pick(self, n):
+        return [self.context.task(self.context.families[0], self.context.draw(self.knobs.offset + i)) for i in range(n)]
+"""
+
+
+def test_new_file_in_a_kinds_folder_is_a_part_without_any_other_edit(tmp_path, monkeypatch):
+    (tmp_path / "always_first.py").write_text(SAMPLER)
+    folder = importlib.import_module(KINDS["sampler"].folder)
+    monkeypatch.setattr(folder, "__path__", [*folder.__path__, str(tmp_path)])
+    assert "always_first" in names("sampler")
+    assert find("sampler", "always_first").Knobs.model_fields["offset"].default == 0
+    assert any(part.name == "always_first" for part in describe_all_parts())
+
+
+def test_installed_package_adds_a_part_by_entry_point(tmp_path, monkeypatch):
+    (tmp_path / "someones_package.py").write_text(SAMPLER)
+    information = tmp_path / "someones_package-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: someones-package\nVersion: 1.0\n")
+    (information / "entry_points.txt").write_text("[quartet.sampler]\nfirst_of_all = someones_package:AlwaysFirst\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "first_of_all" in names("sampler")
+    assert find("sampler", "first_of_all").__name__ == "AlwaysFirst"
+    assert find("sampler", "someones_package:AlwaysFirst") is find("sampler", "first_of_all")
+
+
+def test_plugin_cannot_take_a_name_that_is_taken():
+    with pytest.raises(ConfigError, match="there is a sampler 'vade' already"):
+        register("sampler", "vade")(find("sampler", "uniform"))
+    with pytest.raises(ConfigError, match="unknown kind of part 'samplr'"):
+        names("samplr")
+
+
+def test_parts_command_lists_settings_and_sources():
+    answer = CliRunner().invoke(cli, ["parts", "--json"])
+    parts = {(part["kind"], part["name"]): part for part in json.loads(answer.output)}
+    assert {kind for kind, _ in parts} == set(KINDS)
+    vade = parts["sampler", "vade"]
+    assert vade["settings"][0]["name"] == "exponent" and "VADE" in vade["source"]
+    shown = CliRunner().invoke(cli, ["parts", "loss"]).output
+    assert "gspo" in shown and "clip_low" in shown and "vade" not in shown
+
+
+def test_no_file_outside_a_part_names_it():
+    """Adding a method edits nothing else, so nothing else may list the methods that ship."""
+    package = Path(sys.modules["quartet"].__file__ or "").parent
+    for kind in ("sampler", "allocator", "filter", "straggler"):
+        folder = Path(importlib.import_module(KINDS[kind].folder).__file__ or "").parent
+        for name in set(names(kind)) - {"fixed", "none"}:
+            module = f"{KINDS[kind].folder}.{name}"
+            users = [path for path in package.rglob("*.py") if path.parent != folder and module in path.read_text()]
+            assert users == [], f"{name} is imported by {users}"
