@@ -157,7 +157,7 @@ def hostile_run(small_runs, tmp_path) -> Path:
     run = tmp_path / "<img src=x onerror=alert(1)>"
     shutil.copytree(small_runs[0], run)
     config = run / "config.toml"
-    config.write_text(re.sub(r'^name = ".*"', f'name = "{SCRIPT}"', config.read_text(), flags=re.MULTILINE))
+    config.write_text(re.sub(r'^name = ".*"', f'name = "{SCRIPT}"', config.read_text(), count=1, flags=re.MULTILINE))
     return run
 
 

@@ -111,7 +111,7 @@ def test_tokens_over_the_lag_bound_that_nobody_masked(ledger):
     """Each member of a group has one token that is one version too old for a bound of 0."""
 
     def trained(start_version: int, masked_tokens: int) -> list[str]:
-        trainable_group(ledger, versions=(start_version - 1, start_version))
+        trainable_group(ledger, versions=(max(0, start_version - 1), start_version))
         batch = ledger.claim_batch("t", 1, 1, "mask", 60)
         assert batch is not None and batch.start_version == start_version
         ledger.commit_batch(batch, "p", {"masked_tokens": masked_tokens})

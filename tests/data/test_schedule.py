@@ -75,7 +75,7 @@ def it_reaches_its_end(url, train_steps, schedule, rule, max_lag, groups_per_bat
         assert (totals.lost, totals.trained_twice) == (0, 0)
         assert all(totals.dropped_by_reason)
         assert run.ledger.check().findings == []
-        nothing_is_recycled_for_ever_nor_lost(run, knobs.max_recycles)
+        nothing_is_recycled_for_ever_nor_lost(run, run.rule.max_recycles)
         assert rule == "april" or not totals.attempts.get("partial", 0)
         if rule != "april" and schedule in EXACT_LAG and not run.rolled_back:
             assert max(run.lags) <= EXACT_LAG[schedule]

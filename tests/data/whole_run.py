@@ -117,7 +117,7 @@ class Run:
             self.running.remove(work)
             partial = trajectory(work.lease.task, status=Status.CANCELLED, versions=tuple(work.versions))
             with suppress(LeaseLostError):
-                outcome = self.ledger.recycle(work.lease, partial, self.recipe.max_recycles)
+                outcome = self.ledger.recycle(work.lease, partial, self.rule.max_recycles)
                 self.outcomes[outcome] += 1
                 if outcome is AppendOutcome.RECYCLED:
                     self.partials[work.lease.rollout_id] = work.versions

@@ -19,11 +19,11 @@ from quartet.web.app import build_app
 
 pytestmark = pytest.mark.slow
 
-BROKEN = """
-from quartet.data.filter import FILTERS
+BROKEN = '''
+from quartet.data.filter.base import Filter
 from quartet.env import ENVS, Adapter
 from quartet.env.bandit import BanditEnv, BanditPool, families
-from quartet.rollout.loop import LOOPS
+from quartet.rollout.loop.base import Limits  # noqa: F401
 from quartet.rollout.loop.append import AppendLoop
 
 
@@ -43,19 +43,17 @@ class Loop(AppendLoop):
         return {}["memory"]
 
 
-class Filter:
-    def __init__(self, knobs):
-        pass
+class OddFilter(Filter):
+    """Fails at every group."""
 
+    # The registry passes the settings, of which it has none.
     def apply(self, group):
         return group.no_such_thing
 
 
 ENVS["odd"] = lambda: Adapter(OddPool, families)
-LOOPS["odd"] = Loop
-FILTERS["odd"] = Filter
-"""
-"""Registered in every process of a run, as an edited checkout would."""
+'''
+"""Imported in every process of a run, as an edited checkout would."""
 
 
 def train(tmp_path: Path, policy: Path, *arguments: str, **sections: dict) -> CompletedProcess[str]:
@@ -115,14 +113,14 @@ def test_a_mended_run_is_resumed(tmp_path, bandit_policy):
 
 
 def test_an_exception_of_the_agent_loop_stops_the_run(tmp_path, bandit_policy):
-    ended = train(tmp_path, bandit_policy, rollout={"loop": "odd", "max_identical_errors": 5})
+    ended = train(tmp_path, bandit_policy, "--set", "rollout.loop=broken:Loop", rollout={"max_identical_errors": 5})
     assert ended.returncode == 1
     assert "5 rollouts in a row ended as error_agent with the same error: KeyError: 'memory'" in ended.stderr
     assert "(broken.py:22, in run)" in ended.stderr and "died" not in ended.stderr, "the worker lives on"
 
 
 def test_an_exception_of_a_filter_stops_the_run_and_its_traceback_is_printed(tmp_path, bandit_policy):
-    ended = train(tmp_path, bandit_policy, filter={"names": ["odd"]})
+    ended = train(tmp_path, bandit_policy, "--set", "filters=['broken:OddFilter']")
     assert ended.returncode == 1
     assert "error: module 'manager' died 3 times of the same exception" in ended.stderr
     assert "return group.no_such_thing" in ended.stderr and "(broken.py:30, in apply)" in ended.stderr
