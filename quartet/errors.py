@@ -85,6 +85,12 @@ class CheckpointError(QuartetError):
     """A policy or trainer checkpoint is missing or damaged."""
 
 
+class UnusablePolicyError(CheckpointError):
+    """None of a run's policies can be loaded. Trying again at once does not help."""
+
+    exit_code = 7
+
+
 class SetupError(QuartetError):
     """The machine lacks something: a browser, a free port, disk space. Trying again at once does not help."""
 
@@ -113,6 +119,15 @@ class InterruptedByUser(QuartetError):  # noqa: N818  (it is no fault)
     exit_code = 130
 
 
+LONGEST_QUOTE = 100
+"""Characters of a line or an override that an error repeats."""
+
+
+def shortened(text: str) -> str:
+    """Return the text as an error repeats it: its beginning, when it is long."""
+    return text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}…"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint like ` Did you mean 'uniform'?`, or the list of known names when nothing is close."""
     names = sorted(known)
@@ -128,6 +143,7 @@ EXIT_CODES = {
     4: "the machine lacks something",
     5: "the ledger's server does not answer",
     6: "no batch could be trained; the message says why",
+    7: "none of the run's policies can be loaded",
     130: "stopped by the user",
 }
 """What a command ends with, and what that means."""

@@ -8,8 +8,9 @@ from typing import Any
 from msgspec import Struct, to_builtins
 
 from quartet.config import Choice, Section
-from quartet.recipe_file import load_recipe, toml_value
+from quartet.recipe_file import load_recipe
 from quartet.registry import find
+from quartet.toml_text import toml_value
 
 
 class ChangedKnob(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from msgspec import Struct
 from pydantic import ValidationError
 
 from quartet.config import Choice, Recipe, Section
-from quartet.errors import ConfigError, nearest
+from quartet.errors import ConfigError, nearest, shortened
 from quartet.recipe_upgrade import MOVED
 from quartet.registry import KINDS, find, names
 
@@ -47,7 +47,7 @@ def raise_for(problems: list[Problem], source: str, overrides: list[str]) -> Non
     if not problems:
         return
     given = {override.partition("=")[0]: f"--set {override}" for override in overrides}
-    lines = [f"{_culprit(problem, given) or source}: {problem.text}" for problem in problems]
+    lines = [f"{shortened(_culprit(problem, given) or source)}: {problem.text}" for problem in problems]
     if len(lines) == 1:
         what, _, advice = lines[0].partition(" -> ")
         raise ConfigError(what, advice)
@@ -81,9 +81,9 @@ def _unknown_key(model: Any, location: tuple[Any, ...], place: str) -> str:
     if not get_close_matches(name, model.model_fields, n=1, cutoff=0.75) and name != "name":
         elsewhere = [key for key in _all_keys(Recipe) if key.endswith(f".{name}")] or _keys_of_parts(name)
         if elsewhere:
-            return f"unknown key {place!r}. Did you mean {' or '.join(map(repr, elsewhere))}?"
+            return f"unknown key {shortened(place)!r}. Did you mean {' or '.join(map(repr, elsewhere))}?"
     here = [f"{section}.{key}" if section else key for key in model.model_fields]
-    return f"unknown key {place!r}. {nearest(place, here)}"
+    return f"unknown key {shortened(place)!r}. {nearest(place, here)}"
 
 
 def _all_keys(model: Any, prefix: str = "") -> Iterator[str]:

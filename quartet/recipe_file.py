@@ -1,20 +1,19 @@
 """Recipes as files: read, override, validate with a helpful error, write resolved, compare at resume."""
 
-import json
 import tomllib
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from quartet.config import RESUMABLE_KNOBS, PathMark, Recipe
-from quartet.errors import ConfigError, nearest
+from quartet.config import RESUMABLE_KNOBS, PathMark, PolicyMark, Recipe
+from quartet.errors import ConfigError, nearest, shortened
 from quartet.recipe_errors import problems_of, raise_for
 from quartet.recipe_parts import with_parts
 from quartet.recipe_upgrade import upgraded
 from quartet.registry import import_plugins
-from quartet.shipped import shipped_recipes
+from quartet.shipped import RECIPE_FILE, shipped_policies, shipped_recipes
+from quartet.toml_text import read_toml, toml_value
 
 CONFIG = "config.toml"
 """The resolved recipe of a run, in its folder."""
@@ -43,11 +42,7 @@ def read_resolved(path: Path) -> Recipe:
 
 def _read(path: Path) -> dict[str, Any]:
     """A file as plain data: in today's form, over the recipe that it extends, with its paths absolute."""
-    try:
-        data = tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from error
-    data = upgraded(data)
+    data = upgraded(read_toml(path))
     _place_paths(data, Recipe, path.resolve().parent)
     base = data.pop("extends", None)
     if base is None:
@@ -80,6 +75,8 @@ def find_recipe(path: Path) -> Path:
     """
     if path.is_file():
         return path
+    if (path / RECIPE_FILE).is_file():
+        raise ConfigError(f"{path} is a folder, and no recipe", f"its recipe is {path / RECIPE_FILE}")
     if (path / CONFIG).is_file():
         raise ConfigError(f"{path} is a run's folder, and no recipe", f"its recipe is {path / CONFIG}")
     if path.name == CONFIG and _is_run(path.parent):
@@ -106,7 +103,12 @@ def _place_paths(data: dict[str, Any], model: Any, folder: Path) -> None:
         if isinstance(value, dict) and hasattr(info.annotation, "model_fields"):
             _place_paths(value, info.annotation, folder)
         elif isinstance(value, str) and value and any(isinstance(mark, PathMark) for mark in info.metadata):
-            data[name] = str(folder / value)
+            data[name] = _placed(value, folder, info.metadata)
+
+
+def _placed(value: str, folder: Path, marks: list[Any]) -> str:
+    ships = any(isinstance(mark, PolicyMark) for mark in marks) and value in shipped_policies()
+    return value if ships and not (folder / value).exists() else str(folder / value)
 
 
 def parse_recipe(
@@ -135,12 +137,17 @@ def _validated(data: dict[str, Any], source: str, overrides: list[str]) -> Recip
 def apply_override(data: dict[str, Any], override: str) -> None:
     """Set one `section.key=value`; the value is read as TOML, or as a plain string when it is none."""
     dotted, equals, text = override.partition("=")
-    if not equals or not dotted:
-        raise ConfigError(f"--set {override!r} is not of the form section.key=value")
+    if not equals or not all(dotted.split(".")):
+        raise ConfigError(
+            f"--set {shortened(override)!r} is not of the form section.key=value",
+            "for instance --set train.max_seconds=60; a text with spaces stands between quotes: --set 'name=my run'",
+        )
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text
+    except RecursionError as error:
+        raise ConfigError(f"--set {dotted}: the value is nested too deeply", "give a value or a list") from error
     _set(data, dotted.split("."), value, override)
 
 
@@ -151,7 +158,9 @@ def _set(node: Any, keys: list[str], value: Any, override: str) -> None:
         parts = [_table(part) for part in node]
         chosen = [part for part in parts if isinstance(part, dict) and part.get("name") == key]
         if not chosen or not rest:
-            raise ConfigError(f"--set {override!r}: the list has no part {key!r}", "choose it in the list first")
+            raise ConfigError(
+                f"--set {shortened(override)!r}: the list has no part {key!r}", "choose it in the list first"
+            )
         node[:] = parts
         _set(chosen[0], rest, value, override)
     elif not rest:
@@ -159,7 +168,9 @@ def _set(node: Any, keys: list[str], value: Any, override: str) -> None:
     else:
         below = node[key] = _table(node.get(key, {}))
         if not isinstance(below, dict | list):
-            raise ConfigError(f"--set {override!r}: {key!r} is a value, not a section")
+            raise ConfigError(
+                f"--set {shortened(override)!r}: {key!r} is a value, not a section", f"set it by --set {key}=VALUE"
+            )
         names_itself = isinstance(below, dict) and below.get("name") == rest[0] and len(rest) > 1
         _set(below, rest[1:] if names_itself else rest, value, override)
 
@@ -209,14 +220,3 @@ def _toml_lines(data: dict[str, Any], section: str = "") -> list[str]:
         if isinstance(values, dict):
             lines += ["", f"[{section}{key}]", *_toml_lines(values, f"{section}{key}.")]
     return lines
-
-
-def toml_value(value: Any) -> str:
-    """Write a value as TOML. Strings, numbers, booleans and lists are JSON's, but for the delete character."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {toml_value(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(toml_value, value)) + "]"
-    if isinstance(value, float) and not isfinite(value):
-        return str(value)  # TOML writes inf and nan, which JSON has not
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

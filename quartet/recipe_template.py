@@ -11,8 +11,8 @@ from typing import Any, get_args
 from pydantic.fields import FieldInfo
 
 from quartet.config import Choice, Recipe, Section
-from quartet.recipe_file import toml_value
 from quartet.registry import names
+from quartet.toml_text import toml_value
 
 COLUMNS = 100
 ESSENTIAL = (

@@ -1,4 +1,4 @@
-"""The recipes that ship with Quartet: inside the installed package, or beside it in a checkout."""
+"""The recipes and policies that ship with Quartet: inside the installed package, or beside it in a checkout."""
 
 from pathlib import Path
 
@@ -10,6 +10,12 @@ def recipes_folder() -> Path:
     """A wheel carries `recipes/` inside the package, a checkout has it at its root."""
     inside = _PACKAGE / "recipes"
     return inside if inside.is_dir() else _PACKAGE.parent / "recipes"
+
+
+def shipped_policies() -> dict[str, Path]:
+    """Folder by name of the policies that recipes start from: `miniwob-start` is that of the recipe `miniwob`."""
+    folders = sorted(recipes_folder().glob("*/policy/config.json"))
+    return {f"{file.parent.parent.name}-start": file.parent for file in folders}
 
 
 def shipped_recipes() -> dict[str, Path]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from quartet.cli.parameters import JSON, SET, RecipeName
+from quartet.cli.parameters import JSON, SET, PolicyOrRun, RecipeName
 from quartet.terminal.say import say
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command(name="eval")
-@click.argument("run_or_policy", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("run_or_policy", type=PolicyOrRun())
 @click.option("--recipe", type=RecipeName(), help="Needed for a policy folder: the tasks to evaluate on.")
 @click.option(
     "--policy", "which", type=click.Choice(["best", "latest"]), default="latest", help="Which policy of a run."
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--output", "-o", type=click.Path(path_type=Path), help="Folder of the evaluation; inside the run by default."
 )
+@click.option("--fresh", is_flag=True, help="Replace the result of an earlier evaluation in that folder.")
 @JSON
 def command(
     run_or_policy: Path,
@@ -30,9 +31,10 @@ def command(
     which: str,
     overrides: tuple[str, ...],
     output: Path | None,
+    fresh: bool,
     as_json: bool,
 ) -> None:
-    """Evaluate RUN_OR_POLICY greedily and at the training temperature.
+    """Evaluate RUN_OR_POLICY (a folder, or the name of a policy that ships) greedily and at the training temperature.
 
     The best policy of a run is the one with the highest success during training, on selection seeds; it is evaluated on
     other held-out seeds, those from evaluation.first_seed on.
@@ -58,6 +60,8 @@ def command(
     else:
         policy = run_or_policy
         output = output or Path("runs") / f"eval-{policy.name}"
+    if not fresh:
+        _refuse_to_replace(output)
     summary = evaluate_policy(tasks, policy, output, quiet=as_json)
     if as_json:
         say(json.dumps(summary))
@@ -69,6 +73,20 @@ def command(
     asked, (first, last) = sum(one["asked"] for one in evaluations), summary["seeds"]
     say(f"{_line('all', summary['success_greedy'], summary['success_sampled'])}   ({output / 'summary.json'})")
     say(f"{summary['episodes']:,} of {asked:,} episodes have a result; seeds {first:,} to {last:,}")
+
+
+def _refuse_to_replace(output: Path) -> None:
+    """Raise `ConfigError` when the folder holds the result of an evaluation."""
+    from quartet.errors import ConfigError
+    from quartet.observe.show import percent
+    from quartet.observe.summary import read_summary
+
+    if (earlier := read_summary(output)) is not None:
+        raise ConfigError(
+            f"{output} holds a result already: greedy {percent(earlier.get('success_greedy'))}, sampled "
+            f"{percent(earlier.get('success_sampled'))}, of {earlier.get('policy', 'a run')}",
+            "name another folder with --output, or replace it with --fresh",
+        )
 
 
 def _line(name: str, greedy: float | None, sampled: float | None) -> str:

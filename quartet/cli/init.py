@@ -18,7 +18,11 @@ LONGEST_CONTEXT_TOKENS = 4096
 @click.command(name="init")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=".")
 @click.option("--env", "env", help="Environment: what is not given is asked for.")
-@click.option("--model", type=click.Path(path_type=Path), help="Folder of a model in Hugging Face format.")
+@click.option(
+    "--model",
+    type=click.Path(path_type=Path),
+    help="Folder of a model in Hugging Face format, or a name: miniwob-start.",
+)
 @click.option("--every-knob", is_flag=True, help="All other knobs too, commented out.")
 @click.option("--force", is_flag=True, help="Replace a recipe that is there.")
 @SET
@@ -89,13 +93,15 @@ def _chosen(folder: Path, env: str, model: Path, overrides: tuple[str, ...]) -> 
     from quartet.env import first_knobs
     from quartet.recipe_file import apply_override
     from quartet.recipe_template import model_value
-    from quartet.runtime.plan import check_model_folder
+    from quartet.runtime.plan import check_model_folder, model_positions
+    from quartet.shipped import shipped_policies
 
-    check_model_folder(model)
-    longest = json.loads((model / "config.json").read_text()).get("max_position_embeddings", LONGEST_CONTEXT_TOKENS)
+    shipped = None if model.exists() else shipped_policies().get(str(model))
+    check_model_folder(shipped or model)
+    longest = model_positions(shipped or model) or LONGEST_CONTEXT_TOKENS
     chosen: dict[str, Any] = {section: dict(knobs) for section, knobs in first_knobs(env).items()}
     chosen["name"] = folder.resolve().name
-    chosen["model"] = {"path": model_value(model, folder)}
+    chosen["model"] = {"path": str(model) if shipped else model_value(model, folder)}
     chosen["env"] = {"name": env} | chosen.get("env", {})
     chosen["engine"] = {"max_context_tokens": min(longest, LONGEST_CONTEXT_TOKENS)}
     for override in overrides:

@@ -47,6 +47,29 @@ class RecipeName(click.ParamType):
         return [*names, CompletionItem(incomplete, type="file")]
 
 
+class PolicyOrRun(click.ParamType):
+    """A folder, or the name of a policy that ships. Raises `ConfigError` that names those."""
+
+    name = "policy or run"
+
+    def convert(self, value: str | Path, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        from quartet.shipped import shipped_policies
+
+        path, shipped = Path(value), shipped_policies()
+        if path.is_dir():
+            return path
+        if str(value) not in shipped:
+            known = [*shipped, *map(str, _runs())]
+            raise ConfigError(f"{path} is neither a folder nor a policy that ships", nearest(str(value), known))
+        return shipped[str(value)]
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from quartet.shipped import shipped_policies
+
+        names = [CompletionItem(name) for name in shipped_policies() if name.startswith(incomplete)]
+        return [*names, CompletionItem(incomplete, type="dir")]
+
+
 def _runs() -> Iterator[Path]:
     return (file.parent for file in sorted(RUNS_FOLDER.glob("*/config.toml")))
 

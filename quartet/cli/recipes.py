@@ -23,7 +23,7 @@ def command(context: click.Context) -> None:
 def list_(as_json: bool) -> None:
     """List the recipes that ship."""
     from quartet.recipe_description import describe
-    from quartet.shipped import shipped_recipes
+    from quartet.shipped import shipped_policies, shipped_recipes
 
     described = [describe(path) for path in shipped_recipes().values()]
     if as_json:
@@ -42,7 +42,8 @@ def list_(as_json: bool) -> None:
             Text(one.name, style="bold"), Text(one.environment), Text(one.summary.partition(". ")[0].rstrip(".") + ".")
         )
     PrintableConsole().print(table)
-    say("\nquartet recipes describe NAME tells more, quartet train NAME trains it")
+    say(f"\npolicies that ship, for model.path and `quartet eval`: {', '.join(shipped_policies())}")
+    say("quartet recipes describe NAME tells more, quartet train NAME trains it")
 
 
 @command.command(name="describe", short_help="Say what a recipe claims, changes, and takes.")

@@ -40,6 +40,7 @@ def command(
     if dry_run:
         _show_plan(resolved, as_json)
         _note_run_dir(resolved, run_dir, resume, fresh)
+        _note_lacks(resolved, run_dir)
         return
     if fresh:
         _note_kept(resolved, run_dir, resume)
@@ -85,6 +86,18 @@ def _note_run_dir(recipe: Recipe, run_dir: Path, resume: bool, fresh: bool) -> N
         check_run_dir(recipe, run_dir, resume=resume, fresh=fresh)
     except ConfigError as error:
         say(f"note: without --dry-run this would be refused: {error}", fg="yellow", err=True)
+
+
+def _note_lacks(recipe: Recipe, run_dir: Path) -> None:
+    """Say what this machine lacks for the run: a browser, vLLM, a free port."""
+    from quartet.doctor import CHECKS_OF_A_RUN, Place, examine
+    from quartet.doctor.base import Grade
+
+    for _, findings in examine(Place(runs=run_dir.parent, recipe=recipe), CHECKS_OF_A_RUN):
+        for finding in findings:
+            if finding.grade is Grade.LACKS:
+                click.secho(f"note: this machine lacks something: {finding.what}", fg="yellow", err=True)
+                click.secho(f"  -> {finding.advice}", fg="yellow", err=True)
 
 
 def _note_kept(recipe: Recipe, run_dir: Path, resume: bool) -> None:

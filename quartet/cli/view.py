@@ -7,6 +7,8 @@ import click
 from quartet.cli.parameters import RUNS
 from quartet.terminal.say import say
 
+WAIT_SECONDS = 0.2
+
 
 @click.command(name="view")
 @RUNS
@@ -16,6 +18,7 @@ from quartet.terminal.say import say
 @click.option("--terminal", is_flag=True, help="Show them here, without a browser: charts, modules, tasks.")
 def command(runs: tuple[Path, ...], host: str, port: int, token: str | None, terminal: bool) -> None:
     """Show RUNS in a browser: learning curves, what happens now, tasks, rollouts. Nothing is ever written."""
+    _wait_for_ledgers(runs)
     if terminal:
         _show_here(runs)
         return
@@ -35,6 +38,18 @@ def command(runs: tuple[Path, ...], host: str, port: int, token: str | None, ter
     say(f"http://{_shown(host)}:{listener.getsockname()[1]}/" + (f"?token={token}" if token else ""))
     say("Ctrl-C ends it", err=True)
     serve(app, listener)
+
+
+def _wait_for_ledgers(runs: tuple[Path, ...]) -> None:
+    """A run that is starting has its ledger within seconds. One that no process works on is not waited for."""
+    import time
+
+    from quartet.observe.looker import is_starting
+
+    for run in filter(is_starting, runs):
+        say(f"{run} is starting: waiting for its ledger", err=True)
+        while is_starting(run):
+            time.sleep(WAIT_SECONDS)
 
 
 def _show_here(runs: tuple[Path, ...]) -> None:

@@ -10,7 +10,7 @@ from quartet.config.curation import Filter, Replay
 from quartet.config.recipe import RESUMABLE_KNOBS, Recipe
 from quartet.config.rollouts import Engine, Env, Loop, Model, OpenAI, Rollout, Vllm
 from quartet.config.running import Disk, Evaluation, Ledger, Observe, Runtime
-from quartet.config.section import PathMark, Section
+from quartet.config.section import PathMark, PolicyMark, Section
 from quartet.config.stragglers import Straggler
 from quartet.config.training import Advantage, Loss, Sft, Train
 
@@ -34,6 +34,7 @@ __all__ = [
     "Observe",
     "OpenAI",
     "PathMark",
+    "PolicyMark",
     "Recipe",
     "Replay",
     "Rollout",

@@ -5,14 +5,15 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from quartet.config.choice import Choice
-from quartet.config.section import LocalPath, Positive, PositiveFloat, Section, ServerUrl
+from quartet.config.section import PolicyPath, Positive, PositiveFloat, Section, ServerUrl
 
 
 class Model(Section):
     """The policy's weights and tokenizer."""
 
-    path: LocalPath
-    """Folder of a causal language model in Hugging Face format (config.json, *.safetensors, tokenizer)."""
+    path: PolicyPath
+    """Folder of a causal language model in Hugging Face format (config.json, *.safetensors, tokenizer), or the name of
+    a policy that ships: `miniwob-start`."""
     trust_remote_code: bool = False
     """Run Python code that came with the model. Off unless you ask for it."""
 

@@ -5,6 +5,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from quartet.shipped import shipped_policies
+
 Positive = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -40,11 +42,26 @@ class PathMark:
 
 
 def _absolute(path: str) -> str:
+    if "\0" in path:
+        raise ValueError("holds a NUL character -> give the path of a file or folder")
     return str(Path(path).resolve()) if path else path
 
 
 LocalPath = Annotated[str, AfterValidator(_absolute), PathMark()]
 """A file or folder; empty where there is none. Absolute once it is in a recipe, so a run means the same everywhere."""
+
+
+class PolicyMark(PathMark):
+    """Marks a path that may also be the name of a policy that ships."""
+
+
+def _policy_folder(path: str) -> str:
+    named = {} if Path(path).exists() else shipped_policies()
+    return _absolute(str(named.get(path, path)))
+
+
+PolicyPath = Annotated[str, AfterValidator(_policy_folder), PolicyMark()]
+"""A policy's folder, or the name of one that ships."""
 
 
 def _server_url(url: str) -> str:

@@ -14,6 +14,7 @@ from quartet.data.control.base import ControlContext, RolloutAllocator, TaskSamp
 from quartet.data.evaluation import PeriodicEvaluation
 from quartet.data.judge import Judge
 from quartet.data.ledger import Ledger
+from quartet.data.only_process import only_process
 from quartet.data.phase import TRAINING, wait_in
 from quartet.data.replay.base import Replay
 from quartet.data.retention import Retention
@@ -179,6 +180,10 @@ class DataManager:
 
 
 async def run_manager(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None:
-    """The data manager as a process: work until `stop`."""
-    with closing(Ledger.open(run_dir)) as ledger, Recorder(run_dir, "manager") as recorder:
+    """The data manager as a process: work until `stop`. Raises `SetupError` beside another one of the run."""
+    with (
+        only_process(run_dir, "manager"),
+        closing(Ledger.open(run_dir)) as ledger,
+        Recorder(run_dir, "manager") as recorder,
+    ):
         await DataManager(recipe, ledger, recorder, Presence(ledger, "manager", recorder=recorder)).run(stop)

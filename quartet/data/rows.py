@@ -107,6 +107,15 @@ class RepeatedError(Struct, frozen=True, kw_only=True):
     """Its record, which holds the traceback."""
 
 
+class SinceCommit(Struct, frozen=True, kw_only=True):
+    """Training since the newest committed train step."""
+
+    verdicts: dict[str, int]
+    """Groups by the reason of their drop; "" for the kept."""
+    statuses: dict[str, int]
+    """Attempts of training rollouts by how they ended."""
+
+
 class QueueSizes(Struct, frozen=True, kw_only=True):
     """What waits where, right now."""
 

@@ -8,7 +8,7 @@ from msgspec import Struct, to_builtins
 from rich.panel import Panel
 
 from quartet.data.ledger import Ledger
-from quartet.errors import ConfigError
+from quartet.errors import ConfigError, LedgerError
 from quartet.observe.alarms import Alarm, read_alarms
 from quartet.observe.panel import panel, resting_panel
 from quartet.observe.status import RunStatus, StatusReader
@@ -32,6 +32,11 @@ class Snapshot(Struct, frozen=True, kw_only=True):
         return panel(self.status, self.alarms) if self.running else resting_panel(self.status, self.run)
 
 
+def is_starting(run_dir: Path) -> bool:
+    """Whether a process works on a run that has no ledger yet."""
+    return supervisor_pid(run_dir) is not None and not Ledger.exists(run_dir)
+
+
 class Looker:
     """Context manager; writes nothing. Raises `LedgerError` when there is no run.
 
@@ -42,6 +47,8 @@ class Looker:
         self.run_dir, self.note = run_dir, ""
 
     def __enter__(self) -> "Looker":
+        if is_starting(self.run_dir):
+            raise LedgerError(f"{self.run_dir} is starting: it has no ledger yet", "ask again in a few seconds")
         self.ledger = Ledger.view(self.run_dir)
         try:
             self.recipe = read_resolved(self.run_dir / CONFIG)

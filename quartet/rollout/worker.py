@@ -19,7 +19,7 @@ from quartet.data.phase import TRAINING, wait_in
 from quartet.data.straggler.base import StragglerRule
 from quartet.env.base import Env, EnvPool
 from quartet.env.client import RemoteEnvPool
-from quartet.errors import EnvError
+from quartet.errors import CheckpointError, EnvError, UnusablePolicyError
 from quartet.observe.activities import WAIT
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
@@ -184,7 +184,7 @@ async def run_worker(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None
 
 def _make_renderer(recipe: Recipe, ledger: Ledger) -> Renderer:
     """Return the renderer of the newest policy whose files are whole, as the engine serves it. Raises
-    `CheckpointError`."""
+    `UnusablePolicyError`."""
     from quartet.policy.files import from_newest_whole, raising_checkpoint_errors
     from quartet.policy.tokenizer_files import load_tokenizer
 
@@ -193,7 +193,10 @@ def _make_renderer(recipe: Recipe, ledger: Ledger) -> Renderer:
         with raising_checkpoint_errors(f"cannot use the tokenizer in {folder}"):
             return Renderer(tokenizer)
 
-    return from_newest_whole([ledger.run_dir / policy.path for policy in ledger.loadable_policies()], load)
+    try:
+        return from_newest_whole([ledger.run_dir / policy.path for policy in ledger.loadable_policies()], load)
+    except CheckpointError as error:
+        raise UnusablePolicyError(error.what, error.advice) from error
 
 
 def _running(leases: list[RolloutLease]) -> str:

@@ -1,5 +1,6 @@
 """What a recipe implies, computed without loading anything heavy."""
 
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,6 +9,7 @@ from quartet.config import Recipe
 from quartet.env import suite_families
 from quartet.errors import ConfigError
 from quartet.registry import build
+from quartet.shipped import shipped_policies
 
 if TYPE_CHECKING:
     from quartet.data.straggler.base import StragglerRule
@@ -20,6 +22,7 @@ def check_recipe(recipe: Recipe) -> None:
     suite_families(recipe.env)
     check_sinks(recipe.observe.sinks)
     check_model_folder(Path(recipe.model.path))
+    _check_positions(recipe)
     _check_key("engine.openai", recipe.engine.openai.api_key_variable)
     _check_key("engine.vllm", recipe.engine.vllm.api_key_variable)
     _check_demonstrations(recipe)
@@ -73,10 +76,37 @@ def check_model_folder(path: Path) -> None:
     if not (path / "config.json").is_file():
         raise ConfigError(
             f"model.path: no model at {path} (there is no {path.resolve() / 'config.json'})",
-            "give the folder of a causal language model in Hugging Face format; a relative one begins at the recipe's "
-            "folder, with --set at the current one. A model of the Hugging Face Hub is downloaded first: "
+            f"give the name of a policy that ships ({', '.join(shipped_policies())}), or the folder of a causal "
+            "language model in Hugging Face format; a relative one begins at the recipe's folder, with --set at the "
+            "current one. A model of the Hugging Face Hub is downloaded first: "
             "`hf download NAME --local-dir FOLDER`",
         )
+
+
+def _check_positions(recipe: Recipe) -> None:
+    """Refuse a context that is longer than what the model was made for."""
+    positions = model_positions(Path(recipe.model.path))
+    if positions is not None and recipe.engine.max_context_tokens > positions:
+        raise ConfigError(
+            f"engine.max_context_tokens = {recipe.engine.max_context_tokens} is more than the model's {positions} "
+            f"positions (max_position_embeddings in {recipe.model.path}/config.json)",
+            f"set engine.max_context_tokens={positions} or less, or take a model that reads more",
+        )
+
+
+def model_positions(folder: Path) -> int | None:
+    """Return how many tokens the model in `folder` can read; None where its config.json does not say.
+
+    Raises `ConfigError` for a file that is no JSON object.
+    """
+    file = folder / "config.json"
+    try:
+        described = json.loads(file.read_text())
+        text_model = described.get("text_config") or described  # of models that read pictures, too
+        positions = text_model.get("max_position_embeddings")
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}", "copy the model again from its source") from error
+    return positions if isinstance(positions, int) else None
 
 
 def plan(recipe: Recipe) -> dict[str, int]:

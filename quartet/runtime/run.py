@@ -16,7 +16,9 @@ from quartet.data.evaluation import EVALUATION_MARKER, is_evaluation
 from quartet.data.exchange.demonstrations import settle
 from quartet.data.ledger import Ledger
 from quartet.data.results import Results
+from quartet.data.starvation import STARVED
 from quartet.errors import ConfigError, InterruptedByUser, QuartetError, SetupError, StarvedError
+from quartet.observe.alarms.rollouts import remedy
 from quartet.observe.log import log_to_file
 from quartet.observe.summary import Summary, after_tag, evaluation_summary, save_summary, write_summary
 from quartet.policy.files import check_policy
@@ -45,8 +47,8 @@ def run_recipe(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quie
     else:
         _train_in_processes(recipe, run_dir, quiet=quiet)
     summary = _summarise(recipe, run_dir, started, control=None)
-    if summary["stop_reason"].startswith("starved"):
-        raise StarvedError(summary["stop_reason"], "`quartet status` shows what nobody delivered")
+    if summary["stop_reason"].startswith(STARVED):
+        raise StarvedError(summary["stop_reason"], _food(summary["dropped_groups"]))
     if summary["stop_reason"].startswith(STOPPED_BY_DISK):
         raise SetupError(summary["stop_reason"], "then go on with --resume; nothing was lost")
     if recipe.evaluation.control and summary["train_seconds"]:
@@ -55,6 +57,15 @@ def run_recipe(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quie
         summary = _summarise(recipe, run_dir, started, control=control)
     mark_finished(run_dir)
     return summary
+
+
+def _food(dropped_groups: dict[str, int]) -> str:
+    """What to try in a run that starved, by the commonest reason why groups were dropped."""
+    more = "see 'Starved' in docs/troubleshooting.md"
+    if not dropped_groups:
+        return f"no group was dropped: rollouts are too slow, or fail; {more}"
+    reason = max(dropped_groups, key=lambda one: dropped_groups[one])
+    return f"most groups were dropped for {reason}: {remedy(reason)}; {more}"
 
 
 def _summarise(recipe: Recipe, run_dir: Path, started: float, *, control: Results | None) -> Summary:

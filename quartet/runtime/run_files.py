@@ -10,7 +10,7 @@ LOCK = "supervisor.pid"
 """There from a run's first moment on, and left when it ends."""
 NAMES = frozenset(
     {
-        *("config.toml", "config.toml.writing", LOCK, "loading.lock", "evaluation", TOKEN),
+        *("config.toml", "config.toml.writing", LOCK, "loading.lock", "manager.lock", "evaluation", TOKEN),
         *("summary.json", "summary.json.writing", "success.png"),
         *("ledger.sqlite", "ledger.sqlite-shm", "ledger.sqlite-wal", "ledger.sqlite-journal", "ledger.json"),
         *("bells", "blobs", "policies", "trainer", "control", "evaluations", "logs"),

@@ -22,6 +22,7 @@ from quartet.errors import (
     QuartetError,
     SetupError,
     UntrainableError,
+    UnusablePolicyError,
 )
 from quartet.fault import same_error
 from quartet.observe.show import times
@@ -42,7 +43,7 @@ SINK_STOP_SECONDS = 1.5
 TICK_SECONDS = 0.2
 MOST_IDENTICAL_FAULTS = 3
 """A module that ended so often in a row with the same exception is not started again."""
-_FINAL = {error.exit_code: error for error in (ConfigError, SetupError, UntrainableError)}
+_FINAL = {error.exit_code: error for error in (ConfigError, SetupError, UntrainableError, UnusablePolicyError)}
 """What a module says by its exit code that another start would only say again."""
 
 

@@ -16,6 +16,7 @@ from quartet.data.exchange.demonstrations import settle
 from quartet.data.ledger import Ledger
 from quartet.data.manager import DataManager
 from quartet.data.phase import ENDED, EVALUATING, STARTING, TRAINING
+from quartet.data.starvation import starvation
 from quartet.env import make_pool
 from quartet.env.guarded import GuardedPool
 from quartet.observe.presence import Presence
@@ -103,7 +104,9 @@ class _House:
                 await self._engine.load_policy(policy.path, policy.version)
                 self._ledger.mark_settled(policy.version, serving=policy.version)
             elif time.monotonic() - last_trained > self._recipe.train.starved_timeout_seconds:
-                self._ledger.request_stop("starved: no group had contrast for too long")
+                limit = self._recipe.train.starved_timeout_seconds
+                waited_for = f"no batch for {limit:g} s (train.starved_timeout_seconds)"
+                self._ledger.request_stop(starvation(self._ledger, waited_for))
         self._trainer.finish()
         self._manager.tick()  # the training clock ends with the request to stop
 

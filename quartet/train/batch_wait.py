@@ -5,6 +5,7 @@ import time
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
 from quartet.data.phase import STOPPING, TRAINING, wait_in
+from quartet.data.starvation import starvation
 from quartet.errors import StarvedError
 from quartet.observe.presence import TRAINABLE_GROUPS, Presence
 
@@ -41,16 +42,13 @@ class BatchWait:
             return
         waited_seconds = time.monotonic() - self._fed_at
         if waited_seconds > timeout_seconds:
-            reason = (
-                f"starved: fewer than {groups} trainable groups for {waited_seconds:.0f} s "
-                f"(train.starved_timeout_seconds = {timeout_seconds:g})"
+            reason = starvation(
+                self._ledger,
+                f"fewer than {groups} trainable groups for {waited_seconds:.0f} s "
+                f"(train.starved_timeout_seconds = {timeout_seconds:g})",
             )
             self._ledger.request_stop(reason)
-            raise StarvedError(
-                reason,
-                "`quartet status` shows what the others wait for, the records in metrics/manager of the run why groups "
-                "were dropped; if it is always for equal rewards, the tasks are too easy or too hard",
-            )
+            raise StarvedError(reason, "see 'Starved' in docs/troubleshooting.md")
 
     def _held_back(self, groups: int) -> bool:
         """With `on_late` "wait": whether there is a batch, which waits for due groups. That is not starving."""

@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from quartet.data.ledger.part import LedgerPart
-from quartet.data.rows import RepeatedError
+from quartet.data.rows import RepeatedError, SinceCommit
 from quartet.data.schema import batches, groups, rollouts, trajectories
 from quartet.fault import same_error
 from quartet.types import BatchState, GroupState, Purpose, RolloutState, Status
@@ -83,6 +83,22 @@ class Recent(LedgerPart):
         newest = sa.select(groups.c.state, groups.c.reason).where(IS_TRAINING)
         page = newest.order_by(groups.c.id.desc()).limit(n).subquery()
         return self._counted(sa.select(page.c.reason).where(page.c.state.in_(_JUDGED)))
+
+    def since_last_commit(self) -> SinceCommit:
+        """What became of groups and rollouts since the newest committed train step, or since the run began."""
+        commit = sa.select(sa.func.max(batches.c.committed_at)).where(batches.c.state == BatchState.COMMITTED)
+        with self._database.read() as connection:
+            since = connection.execute(commit).scalar() or 0.0
+            verdicts = sa.select(groups.c.reason).where(
+                IS_TRAINING, groups.c.state.in_(_JUDGED), groups.c.closed_at > since
+            )
+            ended = sa.select(trajectories.c.status).where(
+                trajectories.c.purpose == Purpose.TRAIN, trajectories.c.created_at > since
+            )
+            return SinceCommit(
+                verdicts=dict(Counter(connection.execute(verdicts).scalars())),
+                statuses=dict(Counter(connection.execute(ended).scalars())),
+            )
 
     def newest_train_metrics(self, train_steps: int) -> list[dict[str, Any]]:
         """Return what the trainer reported with its newest committed batches, newest first."""

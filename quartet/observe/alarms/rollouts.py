@@ -99,7 +99,7 @@ def dropped(facts: Facts) -> Iterator[Alarm]:
             yield Alarm(
                 kind="groups_dropped",
                 what=f"{count} of the newest {total} groups were dropped: {reason}",
-                advice=_REMEDIES.get(reason, "see which of the filters drops them, and loosen it"),
+                advice=remedy(reason),
             )
 
 
@@ -114,6 +114,11 @@ def quarantined(facts: Facts) -> Iterator[Alarm]:
             advice="their records stay in the ledger: see the event batch_quarantined, and logs/trainer.jsonl for the "
             "traceback; a success that was imported may be the cause",
         )
+
+
+def remedy(reason: str) -> str:
+    """Return what to try when groups are dropped for this reason."""
+    return _REMEDIES.get(reason, "see which of the filters drops them, and loosen it")
 
 
 _OTHER_TASKS = "take control.sampler = 'contrast', other env.families"

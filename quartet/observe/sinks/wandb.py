@@ -7,6 +7,7 @@ from pathlib import Path
 import wandb
 
 from quartet.config import Recipe
+from quartet.errors import SetupError
 from quartet.observe.follow import News
 from quartet.observe.sinks.base import StepCounter, shown_name
 
@@ -15,15 +16,22 @@ class WandbSink:
     """One W&B run per run directory: resumed under the same id."""
 
     def __init__(self, recipe: Recipe, run_dir: Path) -> None:
+        """Raises `SetupError` without a key, and for whatever else W&B refuses."""
         self._steps = StepCounter()
-        self._run = wandb.init(
-            name=recipe.name,
-            id=_run_id(run_dir),
-            resume="allow",
-            dir=str(run_dir),
-            config=recipe.model_dump(mode="json"),
-            settings=wandb.Settings(console="off", disable_git=True),
-        )
+        try:
+            self._run = wandb.init(
+                name=recipe.name,
+                id=_run_id(run_dir),
+                resume="allow",
+                dir=str(run_dir),
+                config=recipe.model_dump(mode="json"),
+                settings=wandb.Settings(console="off", disable_git=True),
+            )
+        except wandb.Error as error:
+            raise SetupError(
+                f"W&B cannot be used: {str(error).splitlines()[0]}",
+                "`wandb login`, or export WANDB_API_KEY=…; WANDB_MODE=offline writes into the run instead",
+            ) from error
         self._run.define_metric("*", step_metric="newest_train_step")
 
     def write(self, news: News) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from quartet.config import Recipe
 from quartet.data.evaluation import is_evaluation
 from quartet.data.ledger import Ledger
-from quartet.errors import CheckpointError
+from quartet.errors import CheckpointError, UnusablePolicyError
 from quartet.registry import lookup
 from quartet.rollout.engine.base import ServedEngine
 from quartet.rollout.engine.loading import loaded
@@ -23,7 +23,7 @@ class Started(NamedTuple):
 async def start_with_newest(recipe: Recipe, ledger: Ledger, module: str) -> Started:
     """The engine with the newest policy that passes its checks; events `policy_refused` name the newer ones.
 
-    Raises what `start_engine` raises, and of several `CheckpointError`s, when no policy passes, that of the newest.
+    Raises what `start_engine` raises, and `UnusablePolicyError` with the words about the newest when no policy passes.
     """
     refusals: dict[int, CheckpointError] = {}
     for policy in ledger.loadable_policies():
@@ -34,7 +34,10 @@ async def start_with_newest(recipe: Recipe, ledger: Ledger, module: str) -> Star
             ledger.event("policy_refused", module=module, version=policy.version, error=str(error))
         else:
             return Started(engine, max(refusals, default=-1))
-    raise next(iter(refusals.values()), CheckpointError("this run has no policy on its disk", "restore its folders"))
+    if not refusals:
+        raise UnusablePolicyError("this run has no policy on its disk", "restore its folders")
+    newest = next(iter(refusals.values()))
+    raise UnusablePolicyError(newest.what, newest.advice) from newest
 
 
 async def start_engine(recipe: Recipe, policy: Policy, run_dir: Path, module: str) -> ServedEngine:
