@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.crashes.crash_run import CrashRun
 from benchmarks.crashes.processes import everybody
-from benchmarks.crashes.recipe import FREEZE_SECONDS, crash_recipe
+from benchmarks.crashes.recipe import FREEZE_SECONDS, SETTINGS, crash_recipe
 from benchmarks.postgresql_server import frozen_server
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
@@ -60,7 +60,7 @@ def test_a_run_outlasts_a_partition_without_a_reset_and_stops_in_one(tmp_path: P
 
 def frozen_recipe(policy: Path, url: str) -> Recipe:
     """The recipe of the crash campaign, for a machine on which a module may take minutes to start."""
-    recipe = crash_recipe(policy, train_steps_per_checkpoint=2, ledger_url=url)
+    recipe = crash_recipe(policy, SETTINGS["sparse"], ledger_url=url)
     runtime = recipe.runtime.model_copy(update={"heartbeat_timeout_seconds": 240.0})
     return recipe.model_copy(update={"runtime": runtime})
 
