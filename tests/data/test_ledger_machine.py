@@ -41,6 +41,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.appended: set[int] = set()
         self.partials: dict[int, int] = {}
         self.recycled: Counter[int] = Counter()
+        self.failures: Counter[int] = Counter()
         self.demonstrated: set[int] = set()
         self.live_batch: int | None = None
         self.parents: dict[int, int] = {}
@@ -91,7 +92,8 @@ class LedgerMachine(RuleBasedStateMachine):
         assert held or outcome is AppendOutcome.LATE
         if held:
             del self.holder[lease.rollout_id]
-            retry = status.retried and lease.attempt - lease.recycled < MAX_ATTEMPTS
+            retry = status.retried and self.failures[lease.rollout_id] + 1 < MAX_ATTEMPTS
+            self.failures[lease.rollout_id] += retry
             assert outcome is (AppendOutcome.REQUEUED if retry else AppendOutcome.APPENDED)
             if not retry:
                 self.appended.add(lease.rollout_id)

@@ -20,6 +20,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from msgspec import Struct
 
 from quartet.recipe_file import parse_recipe
@@ -90,7 +91,9 @@ def use(block: Block, folder: Path, *, timeout_seconds: float) -> None:
         case "python":
             compile(block.text, block.title, "exec")
         case "toml":
-            parse_recipe(SMALLEST | tomllib.loads(block.text), str(block))
+            with pytest.MonkeyPatch.context() as patch:
+                patch.syspath_prepend(folder)  # a recipe may name a part of a file that the page has shown
+                parse_recipe(SMALLEST | tomllib.loads(block.text), str(block))
         case "json":
             json.loads(block.text)
         case language:
