@@ -1,0 +1,165 @@
+"""What a new user meets first: each mistake ends with one error that says what happened and what to do."""
+
+import asyncio
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks.bandit import bandit_recipe
+from quartet.cli import cli
+from quartet.data.evaluation import EVALUATION_MARKER
+from quartet.data.ledger import Ledger
+from quartet.data.manager import run_manager
+from quartet.data.only_process import only_process
+from quartet.errors import ConfigError, LedgerError, QuartetError, SetupError
+from quartet.observe.log import LogFile
+from quartet.recipe_file import load_recipe, to_toml
+from quartet.runtime.run_dir import RunLock
+from quartet.shipped import shipped_policies
+
+GOOD = b'name = "a"\n[model]\npath = "miniwob-start"\n[env]\nname = "bandit"\n'
+
+
+def failure(*arguments: object) -> QuartetError:
+    """The error that a command ends with."""
+    outcome = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+    assert isinstance(outcome.exception, QuartetError), (outcome.output, outcome.exception)
+    return outcome.exception
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    (tmp_path / "recipe.toml").write_bytes(GOOD)
+    return tmp_path / "recipe.toml"
+
+
+@pytest.mark.parametrize(
+    ("content", "what", "advice"),
+    [
+        (b'name = "a\n[model]\n', "is not valid TOML", "line 1 is 'name = \"a'"),
+        (b'name = "a\x00b"\n', "is not valid TOML", "line 1 is 'name = \"a"),
+        (GOOD + b"# \xe9\n", "is no UTF-8 text: byte", "save it as UTF-8"),
+        (GOOD + b"x = " + b"[" * 3000 + b"]" * 3000, "is nested too deeply", "sections, and values"),
+    ],
+)
+def test_a_broken_recipe_is_shown_by_its_line(tmp_path, content, what, advice):
+    (tmp_path / "broken.toml").write_bytes(content)
+    error = failure("train", tmp_path / "broken.toml", "--dry-run")
+    assert isinstance(error, ConfigError)
+    assert what in error.what and advice in error.advice
+
+
+def test_a_byte_order_mark_is_no_mistake(recipe):
+    recipe.write_bytes(b"\xef\xbb\xbf" + GOOD)
+    assert load_recipe(recipe).name == "a"
+
+
+@pytest.mark.parametrize("override", ["foo", "=3", "train.max_seconds", "train..max_seconds=3", "x=" + "[" * 3000])
+def test_an_override_of_another_form_is_answered_with_an_example(recipe, override):
+    error = failure("train", recipe, "--dry-run", "--set", override)
+    assert error.advice and len(str(error)) < 500
+
+
+def test_a_folder_is_told_from_its_recipe(recipe):
+    assert failure("train", recipe.parent, "--dry-run").advice == f"its recipe is {recipe}"
+
+
+def test_a_context_beyond_the_models_positions_is_refused(recipe):
+    knobs = ["engine.max_context_tokens=4096", "train.max_tokens_per_microbatch=4096"]
+    error = failure("train", recipe, "--dry-run", *(f"--set={knob}" for knob in knobs))
+    assert isinstance(error, ConfigError)
+    assert "model's 2048 positions" in error.what and "engine.max_context_tokens=2048" in error.advice
+
+
+@pytest.mark.parametrize(
+    ("knobs", "lacking"),
+    [
+        (["env.name=miniwob"], "/no/such/browser"),
+        (["engine.kind=vllm", "engine.vllm.python=/no/such/python"], "/no/such/python"),
+    ],
+)
+def test_a_dry_run_says_what_the_machine_lacks(recipe, monkeypatch, knobs, lacking):
+    monkeypatch.setenv("QUARTET_CHROMIUM", "/no/such/browser")
+    outcome = CliRunner().invoke(cli, ["train", str(recipe), "--dry-run", *(f"--set={knob}" for knob in knobs)])
+    assert outcome.exit_code == 0 and "rollouts ahead of the trainer" in outcome.stdout
+    assert "this machine lacks something" in outcome.stderr and lacking in outcome.stderr and "->" in outcome.stderr
+
+
+def test_the_policy_that_ships_has_a_name(recipe, tmp_path):
+    shipped = shipped_policies()["miniwob-start"]
+    assert load_recipe(recipe).model.path == str(shipped)
+    assert load_recipe(recipe, ["model.path=miniwob-start"]).model.path == str(shipped)
+    outcome = CliRunner().invoke(cli, ["init", str(tmp_path / "new"), "--env", "bandit", "--model", "miniwob-start"])
+    assert outcome.exit_code == 0, outcome.output
+    assert 'path = "miniwob-start"' in (tmp_path / "new" / "recipe.toml").read_text()
+    assert "miniwob-start" in CliRunner().invoke(cli, ["recipes"]).output
+    assert "miniwob-start" in failure("eval", "miniwob-strat", "--recipe", recipe).advice
+    own = recipe.parent / "miniwob-start"
+    own.mkdir()
+    assert load_recipe(recipe).model.path == str(own), "a folder of that name comes first"
+
+
+def test_eval_does_not_replace_an_earlier_result(recipe, tmp_path):
+    earlier = tmp_path / "earlier"
+    earlier.mkdir()
+    (earlier / EVALUATION_MARKER).touch()
+    (earlier / "summary.json").write_text('{"success_greedy": 0.5, "success_sampled": 0.25, "policy": "p"}')
+    error = failure("eval", "miniwob-start", "--recipe", recipe, "--output", earlier)
+    assert "greedy 50 %" in error.what and "--fresh" in error.advice and "--output" in error.advice
+    assert "0.25" in (earlier / "summary.json").read_text()
+
+
+def test_a_run_about_to_start_is_waited_for(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.toml").write_text(to_toml(bandit_recipe(Path("policy"))))
+    with RunLock(run):
+        assert "is starting: it has no ledger yet" in failure("status", run).what
+        command = [sys.executable, "-m", "quartet", "view", str(run), "--port", "0"]
+        view = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert view.stdout and view.stderr
+        try:
+            assert "is starting: waiting for its ledger" in view.stderr.readline()
+            ledger = Ledger.create(run)
+            ledger.register_initial_policy("policy")
+            ledger.close()
+            assert view.stdout.readline().startswith("http://127.0.0.1:")
+        finally:
+            view.terminate()
+            view.communicate(timeout=30)
+
+
+def test_a_run_without_a_process_is_not_waited_for(tmp_path):
+    (tmp_path / "config.toml").write_text(to_toml(bandit_recipe(Path("policy"))))
+    assert isinstance(failure("view", tmp_path), LedgerError)
+
+
+def test_a_second_manager_is_told_that_there_is_one(tmp_path):
+    with only_process(tmp_path, "manager"), pytest.raises(SetupError, match=f"manager already: process {os.getpid()}"):
+        asyncio.run(run_manager(bandit_recipe(Path("policy")), tmp_path, asyncio.Event()))
+
+
+def test_a_log_on_a_full_disk_prints_no_traceback(capfd):
+    handler = LogFile("/dev/full")
+    handler.handle(logging.LogRecord("a", logging.ERROR, "", 0, "words", None, None))
+    assert capfd.readouterr().err == ""
+
+
+def test_wandb_without_a_key_says_how_to_log_in(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.toml").write_text(to_toml(bandit_recipe(Path("policy"))))
+    Ledger.create(run).close()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
+    environment |= {"HOME": str(tmp_path), "NETRC": str(tmp_path / "none")}
+    command = [sys.executable, "-m", "quartet", "sink", str(run), "wandb"]
+    ended = subprocess.run(
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode == SetupError.exit_code
+    assert "Traceback" not in ended.stderr and "W&B cannot be used" in ended.stderr and "wandb login" in ended.stderr
