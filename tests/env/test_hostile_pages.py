@@ -129,8 +129,8 @@ ENDINGS = {
     "forged_answers": "error",
     "nan_reward": "reward nan",  # an error_reward, once the session is guarded
     "leaves": "error",
-    "frames": "error the page sent more than",
-    "crashes": "error the page crashed",
+    "frames": ("error the page sent more than", "error Runtime.evaluate: the page sent more than"),
+    "crashes": ("error the page crashed", "error Runtime.evaluate: the page crashed"),
     "rewrites": "reward 0",
 }
 
