@@ -215,10 +215,10 @@ async def test_no_action_of_the_policy_is_an_error_of_the_environment(pool: Mini
 
 async def test_a_page_that_goes_away_by_itself_is_an_error_and_not_a_failure(pool: MiniWobPool) -> None:
     env = await session(pool)
-    await env.reset(Task(env="miniwob", family="leaves", seed=1))
-    async with asyncio.timeout(60):
-        while not env.page.left:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-    with pytest.raises(EnvError, match="by itself"):
+    with pytest.raises(EnvError, match=r"by itself|while it started"):  # it leaves after 0.3 s, perhaps during the reset
+        await env.reset(Task(env="miniwob", family="leaves", seed=1))
+        async with asyncio.timeout(60):
+            while not env.page.left:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
         await env.step("click [1]")
     await pool.release(env, healthy=True)
