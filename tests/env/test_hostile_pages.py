@@ -215,7 +215,8 @@ async def test_no_action_of_the_policy_is_an_error_of_the_environment(pool: Mini
 
 async def test_a_page_that_goes_away_by_itself_is_an_error_and_not_a_failure(pool: MiniWobPool) -> None:
     env = await session(pool)
-    with pytest.raises(EnvError, match=r"by itself|while it started"):  # it leaves after 0.3 s, perhaps during the reset
+    # It leaves after 0.3 s, perhaps during the reset.
+    with pytest.raises(EnvError, match=r"by itself|while it started"):
         await env.reset(Task(env="miniwob", family="leaves", seed=1))
         async with asyncio.timeout(60):
             while not env.page.left:  # noqa: ASYNC110
