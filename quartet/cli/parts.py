@@ -5,6 +5,7 @@ import json
 import click
 
 from quartet.cli.parameters import JSON
+from quartet.terminal.say import say
 
 
 @click.command(name="parts", short_help="List the parts that a recipe can choose.")
@@ -16,11 +17,12 @@ def command(kind: str | None, as_json: bool) -> None:
 
     described = describe_parts(kind) if kind else describe_all_parts()
     if as_json:
-        click.echo(json.dumps([part.to_dict() for part in described]))
+        say(json.dumps([part.to_dict() for part in described]))
         return
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from quartet.terminal.console import PrintableConsole
 
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
     for heading in ("kind", "part", "what it does", "settings"):
@@ -31,4 +33,4 @@ def command(kind: str | None, as_json: bool) -> None:
             what.append(f"\n{part.source}", style="dim")
         settings = "\n".join(f"{setting.name} = {json.dumps(setting.default)}" for setting in part.settings)
         table.add_row(Text(part.kind, style="dim"), Text(part.name, style="bold"), what, Text(settings))
-    Console().print(table)
+    PrintableConsole().print(table)
