@@ -96,8 +96,8 @@ def _note_lacks(recipe: Recipe, run_dir: Path) -> None:
     for _, findings in examine(Place(runs=run_dir.parent, recipe=recipe), CHECKS_OF_A_RUN):
         for finding in findings:
             if finding.grade is Grade.LACKS:
-                click.secho(f"note: this machine lacks something: {finding.what}", fg="yellow", err=True)
-                click.secho(f"  -> {finding.advice}", fg="yellow", err=True)
+                say(f"note: this machine lacks something: {finding.what}", fg="yellow", err=True)
+                say(f"  -> {finding.advice}", fg="yellow", err=True)
 
 
 def _note_kept(recipe: Recipe, run_dir: Path, resume: bool) -> None:
