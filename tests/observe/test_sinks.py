@@ -4,6 +4,7 @@ import json
 import socket
 import struct
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,7 @@ def test_wandb_offline_keeps_every_mean(run, monkeypatch) -> None:
     show(run, "wandb", sink)
     sink.close()
     (file,) = run.folder.glob("wandb/offline-run-*/run-*.wandb")
+    wait_for_end(file)
     history = [
         {item.key or item.nested_key[0]: json.loads(item.value_json) for item in record.history.item}
         for record in wandb_records(file)
@@ -171,6 +173,14 @@ def test_wandb_offline_keeps_every_mean(run, monkeypatch) -> None:
     rewards = [(row["newest_train_step"], row["rollout/reward"]) for row in history if "rollout/reward" in row]
     assert rewards == [(1, 1.0), (2, 1.0), (3, 1.0), (4, 1.0)]
     assert sum("train/loss" in row for row in history) == 4
+
+
+def wait_for_end(file: Path) -> None:
+    """W&B's service answers `finish` before it has written the file's last record, the exit record."""
+    deadline = time.monotonic() + 60
+    while not any(record.WhichOneof("record_type") == "exit" for record in wandb_records(file)):
+        assert time.monotonic() < deadline, f"{file} has no exit record"
+        time.sleep(0.1)
 
 
 def wandb_records(file: Path) -> Iterator[Any]:
@@ -183,6 +193,8 @@ def wandb_records(file: Path) -> Iterator[Any]:
             place += room
             continue
         size, kind = struct.unpack_from("<HB", data, place + 4)
+        if place + 7 + size > len(data):
+            return  # being written
         whole += data[place + 7 : place + 7 + size]
         place += 7 + size
         if kind in last:

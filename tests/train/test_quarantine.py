@@ -11,7 +11,6 @@ from tiny_batches import VOCAB, make_call, make_trajectory
 from quartet.errors import UntrainableError
 from quartet.observe.alarms import read_alarms
 from quartet.observe.status import StatusReader
-from quartet.train.loss import LOSSES
 from quartet.train.loss.base import LossInput
 from quartet.train.loss.ppo_clip import PpoClip
 from quartet.train.trainer import Trainer, run_trainer
@@ -120,16 +119,16 @@ def test_one_failure_is_forgotten_with_the_next_success(run: Run) -> None:
     assert "batch_quarantined" not in kinds(run)
 
 
-def test_a_fault_that_meets_every_batch_ends_the_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        patch.setitem(LOSSES, "ppo_clip", BrokenLoss)
-        run.feed(*(group(10 + number) for number in range(10)))
-        with pytest.raises(UntrainableError, match=r"3 batches in a row could not be trained; .*IndexError") as caught:
-            train(run.trainer())
-        assert caught.value.exit_code == 6 and "logs/trainer.jsonl" in caught.value.advice
-        assert run.ledger.totals().groups == {"dropped": 6, "trainable": 4}
-        with pytest.raises(UntrainableError, match="4 batches in a row"):
-            asyncio.run(run_trainer(run.recipe, run.run_dir, asyncio.Event()))
+def test_a_fault_that_meets_every_batch_ends_the_run(run: Run, recipe: RecipeBuilder) -> None:
+    mended, run.recipe = run.recipe, recipe(train=TRAIN, loss={"name": "test_quarantine:BrokenLoss"})
+    run.feed(*(group(10 + number) for number in range(10)))
+    with pytest.raises(UntrainableError, match=r"3 batches in a row could not be trained; .*IndexError") as caught:
+        train(run.trainer())
+    assert caught.value.exit_code == 6 and "logs/trainer.jsonl" in caught.value.advice
+    assert run.ledger.totals().groups == {"dropped": 6, "trainable": 4}
+    with pytest.raises(UntrainableError, match="4 batches in a row"):
+        asyncio.run(run_trainer(run.recipe, run.run_dir, asyncio.Event()))
+    run.recipe = mended
     run.ledger.clear_stop()
     assert run.trainer().train_one()
     assert run.ledger.train_step() == 1

@@ -23,7 +23,6 @@ from quartet.observe.records import read_records
 from quartet.policy.canary import check_canary
 from quartet.policy.load import load_model, read_weights, save_policy
 from quartet.train import trainer as trainer_module
-from quartet.train.loss import LOSSES
 from quartet.train.loss.base import LossInput
 from quartet.train.loss.ppo_clip import PpoClip
 from quartet.train.packing import PackedBatch
@@ -173,11 +172,8 @@ class Surprising(PpoClip):
         return loss, metrics | {"surprise_nats": 0.5}
 
 
-def test_a_metric_that_a_loss_does_not_declare_is_recorded(
-    tmp_path: Path, recipe: RecipeBuilder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(LOSSES, "surprising", Surprising)
-    run = Run(tmp_path / "run", recipe(train=TRAIN, loss={"name": "surprising"}))
+def test_a_metric_that_a_loss_does_not_declare_is_recorded(tmp_path: Path, recipe: RecipeBuilder) -> None:
+    run = Run(tmp_path / "run", recipe(train=TRAIN, loss={"name": "test_trainer:Surprising"}))
     trainer = run.trainer()
     for version in range(2):
         run.feed(group(10, version=version), group(20, version=version))
@@ -306,8 +302,8 @@ class NanAtTheSecondStep(PpoClip):
         return loss * (float("nan") if self.calls > 1 else 1.0), metrics
 
 
-def test_a_non_finite_step_is_named_and_undone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(LOSSES, "ppo_clip", NanAtTheSecondStep)
+def test_a_non_finite_step_is_named_and_undone(tmp_path: Path, recipe: RecipeBuilder) -> None:
+    run = Run(tmp_path / "run", recipe(train=TRAIN, loss={"name": "test_trainer:NanAtTheSecondStep"}))
     trainer = run.trainer()
     before = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
     run.feed(group(10), group(20))
