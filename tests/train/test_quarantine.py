@@ -14,7 +14,7 @@ from quartet.observe.status import StatusReader
 from quartet.train.loss.base import LossInput
 from quartet.train.loss.ppo_clip import PpoClip
 from quartet.train.trainer import Trainer, run_trainer
-from quartet.types import Purpose, ReplayRule, Trajectory
+from quartet.types import Batch, Purpose, ReplayRule, Trajectory
 
 Groups = list[list[Trajectory]]
 
@@ -169,3 +169,37 @@ def test_a_stored_success_of_a_quarantined_group_leaves_the_pool(run: Run) -> No
     assert run.ledger.totals().dropped_by_reason == {"quarantined": 1}
     assert run.ledger.stored_successes(task, 8) == []
     assert run.ledger.load_stored(demonstrated, {Purpose.DEMONSTRATION: ReplayRule.RECOMPUTE}) is not None
+
+
+def claim_again(run: Run, lost: Batch) -> Batch:
+    """Another trainer takes the groups of a batch whose lease has ended."""
+    run.ledger.release_batch(lost)
+    batch = run.ledger.claim_batch("another", 2, 2, "mask", 60)
+    assert batch is not None
+    return batch
+
+
+def test_a_trainer_that_lost_its_batch_counts_no_failure(run: Run) -> None:
+    run.feed(group(10), group(20))
+    lost = run.ledger.claim_batch("stopped", 2, 2, "mask", 60)
+    assert lost is not None
+    batch = claim_again(run, lost)
+    assert run.ledger.fail_batch(lost, "woke up late") == 0
+    assert run.ledger.fail_batch(batch, "first failure") == 1
+
+
+def test_groups_that_another_trainer_holds_or_has_trained_are_not_quarantined(run: Run) -> None:
+    trainer = run.trainer()
+    run.feed(group(10), group(20))
+    lost = run.ledger.claim_batch("stopped", 2, 2, "mask", 60)
+    assert lost is not None
+    ids = [group.group_id for group in lost.groups]
+    batch = claim_again(run, lost)
+    run.ledger.quarantine(lost, ids, "while it is held")
+    assert run.ledger.totals().groups == {"claimed": 2}
+    run.ledger.release_batch(batch)
+    train(trainer)
+    run.ledger.quarantine(lost, ids, "after the commit")
+    assert run.ledger.totals().groups == {"trained": 2}
+    assert run.ledger.quarantined_groups() == 0
+    assert run.ledger.check().findings == []

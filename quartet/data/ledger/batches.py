@@ -101,8 +101,9 @@ class Batches(Members, Policies):
         self.doorbells.ring("engine", "manager")
         return len(ids)
 
-    def _release_batch(self, connection: Connection, batch: Batch) -> None:
-        self._release(connection, _held(batch))
+    def _release_batch(self, connection: Connection, batch: Batch) -> bool:
+        """Return whether the batch was still held."""
+        return bool(self._release(connection, _held(batch)))
 
     def _release(self, connection: Connection, condition: sa.ColumnElement[bool]) -> int:
         rows = connection.execute(sa.select(batches).where(condition)).all()

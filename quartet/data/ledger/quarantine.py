@@ -6,6 +6,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from quartet.data.ledger.batches import Batches
+from quartet.data.ledger.members import WAITING
 from quartet.data.schema import groups, pool, replays, trajectories
 from quartet.types import Batch
 
@@ -20,11 +21,13 @@ class Quarantine(Batches):
     def fail_batch(self, batch: Batch, error: str) -> int:
         """Release a batch whose train step failed, and count the failure at each of its groups.
 
-        Returns how often the train steps of one of them have failed by now. A batch that is already lost is fine.
+        Returns how often the train steps of one of them have failed by now; 0, and nothing is counted, when the batch
+        is already lost: its groups may be another trainer's.
         """
         ids = [group.group_id for group in batch.groups]
         with self._database.write() as connection:
-            self._release_batch(connection, batch)
+            if not self._release_batch(connection, batch):
+                return 0
             mine = groups.c.id.in_(ids)
             connection.execute(sa.update(groups).where(mine).values(failures=groups.c.failures + 1))
             self._event(
@@ -33,14 +36,16 @@ class Quarantine(Batches):
             return connection.execute(sa.select(sa.func.max(groups.c.failures)).where(mine)).scalar_one()
 
     def quarantine(self, batch: Batch, group_ids: Sequence[int], error: str) -> int:
-        """Drop those groups of a failed batch for good, and forget the failures of its others.
+        """Drop those groups of a failed batch for good, and forget the failures of its others. A group that another
+        trainer has claimed or trained meanwhile is left alone.
 
         The stored successes that joined them leave the pool, or they would spoil the next group that they join.
         Returns how many batches in a row lost groups so, without a train step committed between them.
         """
         ids = [group.group_id for group in batch.groups]
-        bad = [group for group in batch.groups if group.group_id in group_ids]
         with self._database.write() as connection:
+            waiting = set(connection.execute(sa.select(groups.c.id).where(*WAITING, groups.c.id.in_(ids))).scalars())
+            bad = [group for group in batch.groups if group.group_id in waiting.intersection(group_ids)]
             self._drop(connection, [group.group_id for group in bad], QUARANTINED)
             connection.execute(sa.update(groups).where(groups.c.id.in_(ids)).values(failures=0))
             self._take_from_pool(connection, [group.group_id for group in bad])
