@@ -94,7 +94,7 @@ class Learner:
                 totals.update(self._optimizer_step(minibatch, progress, witness if epoch == 0 else None))
                 steps += 1
         gap = gap_means(totals)
-        metrics = {name: total / steps for name, total in totals.items()} | gap
+        metrics = {name: float(total) / steps for name, total in totals.items()} | gap
         metrics["computed_tokens"] = sum(microbatch.ids_BL.numel() for minibatch in plan for microbatch in minibatch)
         if second_moment := metrics.pop("importance_square_mean", 0.0):
             metrics["effective_sample_fraction"] = metrics["importance_mean"] ** 2 / second_moment

@@ -182,6 +182,25 @@ def test_a_metric_that_a_loss_does_not_declare_is_recorded(tmp_path: Path, recip
     assert [record["surprise_nats"] for record in read_records(run.run_dir, "train")] == [0.5, 0.5]
 
 
+class Astray(PpoClip):
+    """A loss of a plugin whose metrics are no numbers that JSON knows, and a tensor."""
+
+    def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, Any]]:
+        loss, metrics = super().loss(tokens)
+        strange = {"nan_nats": float("nan"), "infinite_nats": float("inf"), "tensor_nats": torch.tensor(0.5)}
+        return loss, metrics | strange
+
+
+def test_metrics_that_are_not_finite_leave_the_ledger_readable(tmp_path: Path, recipe: RecipeBuilder) -> None:
+    run = Run(tmp_path / "run", recipe(train=TRAIN, loss={"name": "test_trainer:Astray"}))
+    run.feed(group(10), group(20))
+    assert run.trainer().train_one()
+    assert run.ledger.totals().trained_tokens > 0
+    assert run.ledger.check(max_lag=0).findings == []
+    (metrics,) = run.ledger.newest_train_metrics(1)
+    assert [metrics[name] for name in ("nan_nats", "infinite_nats", "tensor_nats")] == [None, None, 0.5]
+
+
 def test_old_checkpoints_go_after_the_commit(run: Run) -> None:
     trainer = run.trainer()
     for version in range(4):

@@ -5,6 +5,7 @@ How a batch begins is in `claims.py`.
 Every use of a trajectory is a row; a live use of role `fresh` is unique per trajectory, by an index of the database.
 """
 
+import math
 from typing import Any
 
 import sqlalchemy as sa
@@ -34,9 +35,11 @@ class Batches(Members, Policies):
     def commit_batch(self, batch: Batch, policy_path: str, metrics: dict[str, Any]) -> Policy:
         """The batch is trained and its policy is on disk: make both official in one transaction.
 
-        Raises `LeaseLostError` when the lease was lost; nothing is committed then, and an event says so.
+        A metric that is not finite is stored as null: JSON has no word for it. Raises `LeaseLostError` when the lease
+        was lost; nothing is committed then, and an event says so.
         """
-        committed = {"state": BatchState.COMMITTED, "committed_at": self._clock(), "metrics": metrics}
+        storable = {name: None if _is_strange(value) else value for name, value in metrics.items()}
+        committed = {"state": BatchState.COMMITTED, "committed_at": self._clock(), "metrics": storable}
         policy = None
         with self._database.write() as connection:
             if connection.execute(sa.update(batches).where(_held(batch)).values(committed)).rowcount:
@@ -129,6 +132,10 @@ class Batches(Members, Policies):
     def _train_step(self, connection: Connection) -> int:
         committed = batches.c.state == BatchState.COMMITTED
         return connection.execute(sa.select(sa.func.max(batches.c.train_step)).where(committed)).scalar() or 0
+
+
+def _is_strange(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _held(batch: Batch) -> sa.ColumnElement[bool]:
