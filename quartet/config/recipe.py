@@ -124,6 +124,12 @@ class Recipe(Section):
         return batches * self.train.groups_per_batch
 
     @property
+    def most_identical_errors(self) -> int:
+        """Rollouts in a row that fail with the same error before the run stops. One death of the environment ends all
+        sessions at once, and must not be enough."""
+        return max(self.rollout.max_identical_errors, 2 * self.env.sessions)
+
+    @property
     def engine_modules(self) -> list[str]:
         """Names of the engine processes: `engine`, `engine-2`, ..."""
         return ["engine", *(f"engine-{number}" for number in range(2, self.engine.replicas + 1))]

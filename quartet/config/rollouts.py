@@ -68,7 +68,8 @@ class Rollout(Section):
     given back (its worker stops) or recalled does not count."""
     max_identical_errors: Positive = 20
     """When this many rollouts in a row have failed with the same error of the environment or the agent loop, the run
-    stops with it. Texts that differ only in numbers are the same error."""
+    stops with it; at least twice `env.sessions`, since one death of the environment ends all sessions at once. Texts
+    that differ only in numbers are the same error."""
 
     @model_validator(mode="before")
     @classmethod

@@ -8,9 +8,9 @@ from quartet.errors import RepeatedErrorError
 
 
 def raise_if_repeated(recipe: Recipe, ledger: Ledger) -> None:
-    """Raise `RepeatedErrorError`, and request the stop, when the newest `rollout.max_identical_errors` rollouts failed
+    """Raise `RepeatedErrorError`, and request the stop, when the newest `Recipe.most_identical_errors` rollouts failed
     with the same error."""
-    most = recipe.rollout.max_identical_errors
+    most = recipe.most_identical_errors
     repeated = ledger.identical_errors(most)
     if repeated is None or repeated.count < most:
         return

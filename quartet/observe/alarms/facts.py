@@ -77,7 +77,7 @@ def read_facts(run_dir: Path, ledger: Ledger, recipe: Recipe, status: RunStatus)
         events=[event for event in ledger.events(NEWEST_EVENTS) if event.time > since],
         statuses=ledger.recent_statuses(NEWEST_ROLLOUTS),
         errors=ledger.recent_errors(NEWEST_ROLLOUTS),
-        repeated=ledger.identical_errors(recipe.rollout.max_identical_errors),
+        repeated=ledger.identical_errors(recipe.most_identical_errors),
         no_action=_no_action(ledger),
         verdicts=ledger.recent_verdicts(NEWEST_GROUPS),
         train_steps=ledger.newest_train_metrics(NEWEST_TRAIN_STEPS),

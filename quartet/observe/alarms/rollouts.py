@@ -30,13 +30,13 @@ def infrastructure(facts: Facts) -> Iterator[Alarm]:
 
 def failing(facts: Facts) -> Iterator[Alarm]:
     """The newest rollouts all fail with the same error."""
-    repeated, most = facts.repeated, facts.recipe.rollout.max_identical_errors
+    repeated, most = facts.repeated, facts.recipe.most_identical_errors
     if repeated is not None and repeated.count >= min(FAILED_ROLLOUTS, most):
         yield Alarm(
             kind="same_error",
             what=f"the newest {repeated.count} rollouts all ended as {repeated.status}: {repeated.error}",
             advice=f"`quartet view` shows rollout {repeated.rollout_id} with the traceback; the run stops at "
-            f"rollout.max_identical_errors = {most} in a row",
+            f"{most} in a row (rollout.max_identical_errors)",
         )
 
 
