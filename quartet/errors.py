@@ -86,7 +86,7 @@ class CheckpointError(QuartetError):
 
 
 class UnusablePolicyError(CheckpointError):
-    """None of a run's policies can be loaded. Trying again at once does not help."""
+    """None of a run's policies can be loaded, or gone on from. Trying again at once does not help."""
 
     exit_code = 7
 
@@ -143,7 +143,7 @@ EXIT_CODES = {
     4: "the machine lacks something",
     5: "the ledger's server does not answer",
     6: "no batch could be trained; the message says why",
-    7: "none of the run's policies can be loaded",
+    7: "no policy of the run can be loaded, or none with a whole checkpoint",
     130: "stopped by the user",
 }
 """What a command ends with, and what that means."""

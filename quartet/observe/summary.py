@@ -79,10 +79,18 @@ def build_summary(recipe: Recipe, ledger: Ledger, *, wall_seconds: float, contro
 
 
 def write_summary(
-    recipe: Recipe, run_dir: Path, ledger: Ledger, *, wall_seconds: float, control: Results | None = None
+    recipe: Recipe,
+    run_dir: Path,
+    ledger: Ledger,
+    *,
+    wall_seconds: float,
+    control: Results | None = None,
+    stop_reason: str = "",
 ) -> Summary:
-    """Build the summary and write `summary.json` into the run."""
+    """Build the summary and write `summary.json` into the run. `stop_reason` takes the place of the ledger's."""
     summary = build_summary(recipe, ledger, wall_seconds=wall_seconds, control=control)
+    if stop_reason:
+        summary["stop_reason"] = stop_reason
     save_summary(run_dir, summary)
     return summary
 

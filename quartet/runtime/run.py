@@ -1,10 +1,12 @@
 """What the commands do: a whole training run, the evaluation of a policy, the supervised control."""
 
+import logging
 import signal
 import subprocess
 import sys
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -17,7 +19,14 @@ from quartet.data.exchange.demonstrations import settle
 from quartet.data.ledger import Ledger
 from quartet.data.results import Results
 from quartet.data.starvation import STARVED
-from quartet.errors import ConfigError, InterruptedByUser, QuartetError, SetupError, StarvedError
+from quartet.errors import (
+    ConfigError,
+    InterruptedByUser,
+    LedgerUnreachableError,
+    QuartetError,
+    SetupError,
+    StarvedError,
+)
 from quartet.observe.alarms.rollouts import remedy
 from quartet.observe.log import log_to_file
 from quartet.observe.summary import Summary, after_tag, evaluation_summary, save_summary, write_summary
@@ -27,10 +36,12 @@ from quartet.runtime.plan import check_recipe, check_training
 from quartet.runtime.run_dir import RunLock, prepare
 from quartet.runtime.session import Session
 
+LOG = logging.getLogger(__name__)
+
 
 def run_recipe(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quiet: bool) -> Summary:
     """Evaluate, train, evaluate, control, summary. Raises, after the summary is written, `StarvedError` for a run
-    that found nothing to train and `SetupError` for one that a full disk ended."""
+    that found nothing to train, `SetupError` for one that a full disk ended, and the error that ended any other."""
     check_training(recipe)
     PATIENCE.seconds = recipe.runtime.ledger_patience_seconds
     trust_server(recipe.ledger.url)
@@ -40,12 +51,8 @@ def run_recipe(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quie
     if resume:
         _forget_stop(run_dir)
         _require_recovery_point(recipe, run_dir)
-    if recipe.runtime.kind == "synchronous":
-        from quartet.runtime.synchronous import train_synchronously  # all modules, so torch too
-
-        train_synchronously(recipe, run_dir)
-    else:
-        _train_in_processes(recipe, run_dir, quiet=quiet)
+    with _summary_of_failure(recipe, run_dir, started):
+        _train(recipe, run_dir, quiet=quiet)
     summary = _summarise(recipe, run_dir, started, control=None)
     if summary["stop_reason"].startswith(STARVED):
         raise StarvedError(summary["stop_reason"], _food(summary["dropped_groups"]))
@@ -57,6 +64,32 @@ def run_recipe(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quie
         summary = _summarise(recipe, run_dir, started, control=control)
     mark_finished(run_dir)
     return summary
+
+
+@contextmanager
+def _summary_of_failure(recipe: Recipe, run_dir: Path, started: float) -> Iterator[None]:
+    """Write the summary of a run that an error of the block ends, with the error as its stop reason.
+
+    A run that the user stopped and one whose ledger does not answer have none: they go on with `--resume`.
+    """
+    try:
+        yield
+    except (InterruptedByUser, LedgerUnreachableError):
+        raise
+    except Exception as error:
+        reason = f"error: {error.what if isinstance(error, QuartetError) else f'{type(error).__name__}: {error}'}"
+        try:
+            _end_with(reason.splitlines()[0], recipe, run_dir, started)
+        except (QuartetError, OSError) as second:  # a full disk, or another start that has the run by now
+            LOG.error("no summary.json could be written: %s", second)
+        raise
+
+
+def _end_with(reason: str, recipe: Recipe, run_dir: Path, started: float) -> None:
+    """Record why the run ended. Raises `SetupError` when another process works on it."""
+    with RunLock(run_dir), closing(Ledger.open(run_dir)) as ledger:
+        ledger.request_stop(reason)
+        write_summary(recipe, run_dir, ledger, wall_seconds=time.monotonic() - started, stop_reason=reason)
 
 
 def _food(dropped_groups: dict[str, int]) -> str:
@@ -97,6 +130,16 @@ def _require_recovery_point(recipe: Recipe, run_dir: Path) -> None:
     with closing(Ledger.open(run_dir)) as ledger:
         if ledger.policies():
             ledger.points_to_go_on_from(recipe.train.train_steps_per_checkpoint)
+
+
+def _train(recipe: Recipe, run_dir: Path, *, quiet: bool) -> None:
+    """Everything but the summary and the control."""
+    if recipe.runtime.kind == "synchronous":
+        from quartet.runtime.synchronous import train_synchronously  # all modules, so torch too
+
+        train_synchronously(recipe, run_dir)
+    else:
+        _train_in_processes(recipe, run_dir, quiet=quiet)
 
 
 def _train_in_processes(recipe: Recipe, run_dir: Path, *, quiet: bool) -> None:

@@ -9,7 +9,7 @@ from quartet.config import Recipe
 from quartet.data.checkpoints import RecoveryPoint
 from quartet.data.ledger import Ledger
 from quartet.data.whole_folder import check_folder, nothing
-from quartet.errors import CheckpointError
+from quartet.errors import CheckpointError, UnusablePolicyError
 
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -22,7 +22,8 @@ def roll_back_to_whole(
 
     With sparse checkpoints these are the steps since the last one. Where its files are damaged or gone, the run goes
     back to the checkpoint before it, and an event names the damage. `load` reads a policy's folder. Raises
-    `CheckpointError` when no pair is whole.
+    `CheckpointError` when there is no pair, and `UnusablePolicyError` with the newest one's damage when none is whole:
+    another start of the trainer would find the same.
     """
     points = ledger.points_to_go_on_from(recipe.train.train_steps_per_checkpoint)
     damage: list[CheckpointError] = []
@@ -40,4 +41,4 @@ def roll_back_to_whole(
             LOG.warning("the run goes on from train step %d of %d", point.train_step, ledger.train_step())
             ledger.roll_back(point.train_step)
         return point, loaded
-    raise damage[0]
+    raise UnusablePolicyError(damage[0].what, damage[0].advice) from damage[0]
