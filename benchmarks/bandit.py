@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from quartet.config import Recipe, Sft
-from quartet.env.bandit import ARMS, PAGE
+from quartet.env.environment.bandit import ARMS, PAGE
 from quartet.recipe_file import parse_recipe
 
 

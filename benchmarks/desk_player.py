@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from quartet.env.action import Click, Element
-from quartet.env.desk import BUTTONS, Desk
+from quartet.env.environment.desk import BUTTONS, Desk
 from quartet.env.workload import Workload
 from quartet.recipe_file import parse_recipe
 from quartet.types import Task

@@ -48,7 +48,7 @@ def describe(path: Path) -> Description:
     return Description(
         name=recipe.name,
         file=str(path),
-        environment=" ".join(filter(None, (env.name, env.suite, ", ".join(env.families)))),
+        environment=" ".join(filter(None, (env.name, env.variant, ", ".join(env.families)))),
         summary=_head_comment(path.read_text()),
         claim=told[0] if told else "",
         result=next((part for part in told[1:] if part.startswith("**")), ""),

@@ -11,12 +11,12 @@ from typing import Any, get_args
 from pydantic.fields import FieldInfo
 
 from quartet.config import Choice, Recipe, Section
-from quartet.registry import names
+from quartet.registry import find, names
 from quartet.toml_text import toml_value
 
 COLUMNS = 100
 ESSENTIAL = (
-    *("seed", "env.suite", "env.families", "env.sessions"),
+    *("seed", "env.families", "env.sessions"),
     *("rollout.loop", "rollout.max_turns", "rollout.max_tokens", "rollout.temperature", "engine.max_context_tokens"),
     *("control.sampler", "control.rollouts_per_group", "control.horizon", "admission.max_lag"),
     *("train.groups_per_batch", "train.learning_rate", "train.max_train_steps", "train.max_seconds"),
@@ -44,6 +44,10 @@ def _section(model: Any, chosen: dict[str, Any], prefix: str, every_knob: bool) 
     fields: dict[str, FieldInfo] = model.model_fields
     for name, info in fields.items():
         if not _is_table(info):
+            yield from _knob(f"{prefix}{name}", name, info, chosen, every_knob)
+    if issubclass(model, Choice):
+        part = find(model.kind, chosen.get("name", fields["name"].default))
+        for name, info in part.Knobs.model_fields.items():
             yield from _knob(f"{prefix}{name}", name, info, chosen, every_knob)
     for name, info in fields.items():
         if not _is_table(info):

@@ -1,5 +1,6 @@
-"""Recipes of config version 1: what moved where, for runs that an older Quartet began and for hints in errors."""
+"""Recipes of older config versions: what moved where, for runs that an older Quartet began and for hints in errors."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 MOVED = {
@@ -18,7 +19,7 @@ MOVED = {
     "filter": "filters",
     "stragglers": "straggler",
 }
-"""Key of config version 1 -> key of version 2."""
+"""Key of an older config version -> key of today."""
 
 _OF_POOL = ("rule", "mode", "choice", "max_replays", "max_lag")
 _SECTION_OF = {"dynamic": "dynamic_rollouts"}
@@ -26,13 +27,19 @@ _SECTION_OF = {"dynamic": "dynamic_rollouts"}
 
 
 def upgraded(data: dict[str, Any]) -> dict[str, Any]:
-    """Return a recipe of version 1 in the form of version 2; any other recipe unchanged.
+    """Return a recipe of an older version in today's form; any other recipe unchanged.
 
     Settings of parts that the recipe did not choose are dropped: they had no effect.
     """
-    if data.get("config_version") != 1:
-        return data
-    data = data | {"config_version": 2}
+    while (version := data.get("config_version")) in _STEPS:
+        for step in _STEPS[version]:
+            data = step(data)
+        data = data | {"config_version": version + 1}
+    return data
+
+
+def _parts_of_control_and_curation(data: dict[str, Any]) -> dict[str, Any]:
+    data = dict(data)
     control = dict(data.get("control", {}))
     sections = {name: control.pop(name, {}) for name in ("vade", "dynamic_rollouts", "longest_success", "staged")}
     for key in ("sampler", "allocator"):
@@ -55,3 +62,18 @@ def upgraded(data: dict[str, Any]) -> dict[str, Any]:
 
 def _with_own(name: str, sections: dict[str, Any]) -> dict[str, Any]:
     return {"name": name} | sections.get(_SECTION_OF.get(name, name), {})
+
+
+def _environment(data: dict[str, Any]) -> dict[str, Any]:
+    """The suite is a setting of the environments that have some; a desk's was the path of its workload."""
+    env = dict(data.get("env", {}))
+    if suite := env.pop("suite", ""):
+        env["workload" if env.get("name") == "desk" else "suite"] = suite
+    return data | {"env": env}
+
+
+_STEPS: Mapping[int, tuple[Callable[[dict[str, Any]], dict[str, Any]], ...]] = {
+    1: (_parts_of_control_and_curation,),
+    2: (_environment,),
+}
+"""Config version -> the changes that lead to the next one."""

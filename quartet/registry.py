@@ -33,6 +33,7 @@ class Kind(Struct, frozen=True):
 
 
 KINDS: Mapping[str, Kind] = {
+    "env": Kind("quartet.env.environment", "quartet.env.base:Environment", "which tasks there are, and where to act"),
     "loop": Kind("quartet.rollout.loop", "quartet.rollout.loop.base:AgentLoop", "how observations become prompts"),
     "sampler": Kind("quartet.data.control.sampler", "quartet.data.control.base:TaskSampler", "which task comes next"),
     "allocator": Kind(

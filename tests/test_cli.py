@@ -75,7 +75,7 @@ def test_dry_run_loads_no_model_library(recipe_path):
     ("override", "message"),
     [
         ("env.families=['fixd']", "unknown task family 'fixd' of 'bandit'\n  -> Did you mean 'fixed'?"),
-        ("env.name=bandid", "unknown environment 'bandid'\n  -> Did you mean 'bandit'?"),
+        ("env.name=bandid", "unknown env 'bandid'\n  -> Did you mean 'bandit'?"),
         ("env.sesions=3", "Did you mean 'env.sessions'?"),
         ("control.sampler=contrst", "Did you mean 'contrast'?"),
         ("loss.name=ppo_clib", "Did you mean 'ppo_clip'?"),

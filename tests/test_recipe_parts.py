@@ -56,6 +56,8 @@ def test_override_reaches_a_part_in_a_list(file):
         ("loss.clip_hihg=1", r"unknown key 'loss\.clip_hihg'\. Did you mean 'loss\.clip_high'"),
         ("train.clip_low=0.1", r"unknown key 'train\.clip_low'\. Did you mean 'loss\.clip_low'"),
         ("control.vade.exponent=1", "settings of a part stand beside its name"),
+        ("env.suite=locks", r"'env\.suite' is a setting of the env 'locks' or 'miniwob', and 'bandit' is chosen"),
+        ("env.name=bandid", "env: unknown env 'bandid'\n.*Did you mean 'bandit'"),
         ("straggler=april", r"straggler: .*needs admission\.schedule batch_synchronous"),
         ("loss.name=no_such_module:Loss", "no loss at 'no_such_module:Loss'"),
         ("loss.name=quartet.train.loss.base:LossInput", "is no loss\n  -> make it a subclass of"),
@@ -104,7 +106,7 @@ def test_recipe_of_config_version_1_is_read_as_it_was_meant(file):
     }
     file.write_text("\n".join(_toml(old)))
     recipe = load_recipe(file)
-    assert recipe.config_version == 2
+    assert recipe.config_version == parse_recipe(MINIMAL, "test").config_version
     assert recipe.control.sampler.knobs["exponent"] == 1.0
     assert recipe.control.allocator.knobs["min_rollouts"] == 3
     assert [part.name for part in recipe.control.horizon] == ["suite", "longest_success"]
@@ -115,6 +117,21 @@ def test_recipe_of_config_version_1_is_read_as_it_was_meant(file):
     ]
     assert (recipe.straggler.name, recipe.replay.name, recipe.replay.entries_per_task) == ("none", "none", 4)
     assert upgraded(tomllib.loads(to_toml(recipe))) == tomllib.loads(to_toml(recipe))
+
+
+@pytest.mark.parametrize(
+    ("env", "own"),
+    [
+        ({"name": "bandit", "suite": "", "sessions": 3}, {}),
+        ({"name": "locks", "suite": "locks-2"}, {"suite": "locks-2"}),
+        ({"name": "locks", "suite": ""}, {"suite": "locks"}),
+        ({"name": "desk", "suite": "/w.json"}, {"workload": "/w.json"}),
+    ],
+)
+def test_environment_of_config_version_2_is_read_as_it_was_meant(file, env, own):
+    file.write_text("\n".join(_toml(MINIMAL | {"config_version": 2, "env": env})))
+    read = load_recipe(file).env
+    assert (read.name, read.knobs, read.sessions) == (env["name"], own, env.get("sessions", 8))
 
 
 def _toml(data: dict, section: str = "") -> list[str]:

@@ -42,7 +42,9 @@ class Arm(Struct, frozen=True, kw_only=True):
     def recipe(self, policy: str, seed: int, options: Sequence[str] = ()) -> Recipe:
         """Of one run; `options` come last."""
         lag = f"admission.max_lag={self.max_lag}"
-        return recipe_of([*SETTING, *OBJECTIVES[self.objective], lag, *options], suite="", policy=policy, seed=seed)
+        return recipe_of(
+            [*SETTING, *OBJECTIVES[self.objective], lag, *options], suite="locks", policy=policy, seed=seed
+        )
 
 
 def arms(max_lags: Sequence[int]) -> dict[str, Arm]:

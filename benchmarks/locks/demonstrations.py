@@ -14,7 +14,7 @@ from quartet.config import Recipe
 from quartet.data.exchange.chat import ROLES
 from quartet.data.ledger import Ledger
 from quartet.env import make_pool
-from quartet.env.locks import LOCKS, SUITES, code, solution
+from quartet.env.environment.locks import LOCKS, SUITES, code, solution
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
 from quartet.part import NoSettings
@@ -68,7 +68,7 @@ async def demonstrate(
     pool, expert, renderer = make_pool(recipe.env), Expert(tokenizer), Renderer(tokenizer)
     worker = RolloutWorker(recipe, ledger, expert, pool, renderer, recorder, presence)
     members: list[GroupMember] = []
-    for task in tasks(recipe.env.suite):
+    for task in tasks(recipe.env.knobs["suite"]):
         steps = len(solution(task))
         group_id = ledger.admit(RolloutPlan(task=task, num_rollouts=1, max_turns=steps, purpose=Purpose.EVAL))
         await worker.run_queued()

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from quartet.env.locks import LOCKS, observe, row, solution
+from quartet.env.environment.locks import LOCKS, observe, row, solution
 from quartet.policy.examples import Example, pad
 from quartet.rollout.prompt import turn_text
 from quartet.rollout.renderer import Renderer

@@ -14,8 +14,8 @@ from quartet.data.evaluation import admit_evaluation
 from quartet.data.ledger import Ledger
 from quartet.data.manager import DataManager
 from quartet.data.results import success_rate
-from quartet.env import make_pool, suite_families
-from quartet.env.locks import LOCKS, families
+from quartet.env import make_environment, make_pool, suite_families
+from quartet.env.environment.locks import LOCKS
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
 from quartet.policy.load import load_policy
@@ -122,7 +122,7 @@ class House:
 
     async def evaluate(self) -> dict[str, float]:
         """Held-out episodes of every family at the training temperature: share of successes by difficulty."""
-        names, first_seed = families(self._recipe.env.suite), self._recipe.evaluation.first_seed
+        names, first_seed = make_environment(self._recipe.env).families(), self._recipe.evaluation.first_seed
         self._ledger.enter_phase("evaluating")
         admit_evaluation(
             self._ledger,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.locks.demonstrations import demonstrate, write_chats
 from quartet.data.ledger import Ledger
-from quartet.env.locks import JAMMED, LOCKS, ROOMS, signs
+from quartet.env.environment.locks import JAMMED, LOCKS, ROOMS, signs
 from quartet.observe.record import Recorder
 from quartet.policy.make import make_policy
 from quartet.policy.tokenizer_files import load_tokenizer

@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from quartet.env.desk import Desk
+from quartet.env.environment.desk import Desk
 from quartet.rollout.prompt import turn_text
 
 CHAT_TEMPLATE = (

@@ -36,7 +36,7 @@ def recipe_of(job: Job, *, train_steps: int) -> Recipe:
             "name": "against-trl",
             "seed": job.seed,
             "model": {"path": job.policy},
-            "env": {"name": "desk", "suite": job.workload, "sessions": SESSIONS, "screenshots": False},
+            "env": {"name": "desk", "workload": job.workload, "sessions": SESSIONS, "screenshots": False},
             "rollout": {"loop": "append", "max_turns": base.MAX_PRESSES + 1, "max_tokens": base.TURN_TOKENS},
             "engine": {"max_context_tokens": base.MAX_CONTEXT_TOKENS, "max_slots": SESSIONS, "threads": threads},
             "control": {

@@ -3,7 +3,7 @@
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -38,16 +38,16 @@ def command(
 ) -> None:
     """Write FOLDER/recipe.toml (by default in the current folder): the knobs of a first run with what they mean."""
     from quartet.data.disk import usable_output, whole_file
-    from quartet.env import ENVS
     from quartet.recipe_file import load_recipe
     from quartet.recipe_template import commented_recipe
+    from quartet.registry import names
     from quartet.runtime.plan import check_recipe
     from quartet.shipped import RECIPE_FILE
 
     file = folder / RECIPE_FILE
     if file.exists() and not force:
         raise ConfigError(f"{file} is there already", "name another folder, or replace it with --force")
-    env_name: str = env or _ask("--env", "Environment", type=click.Choice(list(ENVS)), quiet=as_json)
+    env_name: str = env or _ask("--env", "Environment", type=click.Choice(names("env")), quiet=as_json)
     known, folder_type = _known_model(env_name), click.Path(path_type=Path)
     model_path: Path = model or _ask("--model", "Model folder", default=known, type=folder_type, quiet=as_json)
     text = commented_recipe(_chosen(folder, env_name, model_path, overrides), every_knob=every_knob)
@@ -89,17 +89,19 @@ def _known_model(env: str) -> str | None:
 
 
 def _chosen(folder: Path, env: str, model: Path, overrides: tuple[str, ...]) -> dict[str, Any]:
-    """What differs from the defaults: the environment's first knobs, the model and what it can read, the overrides."""
-    from quartet.env import first_knobs
+    """Return what differs from the defaults: the environment's first settings, the model, and the overrides."""
+    from quartet.env.base import Environment
     from quartet.recipe_file import apply_override
     from quartet.recipe_template import model_value
+    from quartet.registry import find
     from quartet.runtime.plan import check_model_folder, model_positions
     from quartet.shipped import shipped_policies
 
     shipped = None if model.exists() else shipped_policies().get(str(model))
     check_model_folder(shipped or model)
     longest = model_positions(shipped or model) or LONGEST_CONTEXT_TOKENS
-    chosen: dict[str, Any] = {section: dict(knobs) for section, knobs in first_knobs(env).items()}
+    environment = cast(type[Environment], find("env", env))
+    chosen: dict[str, Any] = {section: dict(knobs) for section, knobs in environment.first_settings.items()}
     chosen["name"] = folder.resolve().name
     chosen["model"] = {"path": str(model) if shipped else model_value(model, folder)}
     chosen["env"] = {"name": env} | chosen.get("env", {})

@@ -17,8 +17,8 @@ from quartet.config.training import Advantage, Loss, Sft, Train
 class Recipe(Section):
     """One run, whole."""
 
-    config_version: Literal[2] = 2
-    """Version of the form of this file. `quartet.recipe_upgrade` reads version 1."""
+    config_version: Literal[3] = 3
+    """Version of the form of this file. `quartet.recipe_upgrade` reads older ones."""
     name: FolderName
     """Of the run; its folder is `runs/NAME` unless told otherwise."""
     seed: int = 0

@@ -18,21 +18,25 @@ class Model(Section):
     """Run Python code that came with the model. Off unless you ask for it."""
 
 
-class Env(Section):
+class Env(Choice):
     """Environment cluster."""
 
+    kind = "env"
     name: str
-    """Registered environment: `miniwob`, `bandit`, `locks`, `desk`."""
-    suite: str = ""
-    """Named suite of task families of that environment, for example `miniwob-24`; of `desk` the path of a workload."""
+    """Which one: `quartet parts env` lists them."""
     families: list[str] = []
-    """Task families to use; empty means all families of the suite."""
+    """Task families to use; empty means all that the environment has."""
     sessions: Positive = 8
     """Concurrent environment sessions = concurrent rollouts."""
     screenshots: bool = True
     """Keep a screenshot of every turn in the trajectory."""
     step_timeout_seconds: PositiveFloat = 20.0
     """A reset or step that takes longer is an `error_env` and the session is thrown away."""
+
+    @property
+    def variant(self) -> str:
+        """The environment's own settings as words, for tables and comparisons."""
+        return ", ".join(str(value) for _, value in sorted(self.knobs.items()) if value)
 
 
 class Loop(Choice):

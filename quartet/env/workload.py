@@ -11,7 +11,7 @@ from quartet.errors import ConfigError
 
 Seconds = Annotated[float, Meta(ge=0)]
 Presses = Annotated[int, Meta(ge=1)]
-_ADVICE = "env.suite names a workload file, or nothing for no delays; benchmarks/workloads holds some"
+_ADVICE = "env.workload names a workload file, or nothing for no delays; benchmarks/workloads holds some"
 
 
 class Workload(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -18,7 +18,7 @@ from benchmarks.locks.variants import CONDITIONS, GRPO, VARIANTS, recipe_of
 from benchmarks.raw_results import RawResults
 from quartet.config import Evaluation
 from quartet.data.ledger import Ledger
-from quartet.env.locks import LOCKS, families
+from quartet.env.environment.locks import LOCKS, families
 from quartet.policy.load import load_policy
 from quartet.policy.make import make_policy
 from quartet.recipe_file import changed_knobs, load_recipe

@@ -13,10 +13,10 @@ from click.testing import CliRunner
 
 from quartet.cli import cli
 from quartet.config import Recipe
-from quartet.env import ENVS
 from quartet.errors import QuartetError
 from quartet.recipe_file import load_recipe
 from quartet.recipe_template import ESSENTIAL
+from quartet.registry import names
 from quartet.shipped import shipped_recipes
 
 REPOSITORY = Path(__file__).parents[2]
@@ -86,7 +86,7 @@ def test_an_installed_package_finds_its_recipes(tmp_path):
     assert "24 task families" in done.stdout
 
 
-@pytest.mark.parametrize("env", ENVS)
+@pytest.mark.parametrize("env", names("env"))
 @pytest.mark.parametrize("flags", [(), ("--every-knob",)])
 def test_a_written_recipe_is_trained_without_a_change(tmp_path, env, flags):
     file = tmp_path / "my-run" / "recipe.toml"

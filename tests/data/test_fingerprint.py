@@ -9,8 +9,8 @@ from samples import recipe
 
 import quartet.env
 from quartet.data.exchange.fingerprint import Fingerprint, fingerprint, observation_hash, settle_fingerprint
-from quartet.env import ENVS, observation_format
-from quartet.env.bandit import PAGE
+from quartet.env import make_environment
+from quartet.env.environment.bandit import PAGE, Bandit
 from quartet.errors import ConfigError
 from quartet.policy.load import save_policy
 from quartet.policy.model import make_model
@@ -50,7 +50,7 @@ def test_a_run_keeps_its_own(ledger, monkeypatch):
     tokenizer = train_tokenizer(TEXTS, 600)
     mark = settle_fingerprint(ledger, recipe(), tokenizer)
     assert settle_fingerprint(ledger, recipe(), tokenizer) == mark == fingerprint(tokenizer, recipe())
-    monkeypatch.setitem(ENVS, "bandit", lambda: quartet.env._bandit()._replace(observation_format=99))
+    monkeypatch.setattr(Bandit, "observation_format", 99)
     with pytest.raises(ConfigError, match="began with another observation format"):
         settle_fingerprint(ledger, recipe(), tokenizer)
 
@@ -79,8 +79,8 @@ def test_who_changes_the_texts_raises_their_number():
     seen = Observation(goal="Press next.", text="button next [2]", error="no element [9]")
     turn = turn_text(seen, ["click ok [1]"])
     assert (TURN_FORMAT, turn) == (1, "Press next.\nbutton next [2]\ndid click ok [1]\nerror no element [9]")
-    assert (observation_format(recipe().env), PAGE) == (1, "button left [1]\nbutton right [2]")
+    assert (make_environment(recipe().env).observation_format, PAGE) == (1, "button left [1]\nbutton right [2]")
     browser = recipe(env={"name": "miniwob", "families": []}).env
     source = (Path(quartet.env.__file__).parent / "observe.js").read_bytes()
     digest = hashlib.sha256(source).hexdigest()[:16]
-    assert (observation_format(browser), digest) == (1, "704790b12633ef6a"), json.dumps(digest)
+    assert (make_environment(browser).observation_format, digest) == (1, "704790b12633ef6a"), json.dumps(digest)

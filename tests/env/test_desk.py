@@ -8,7 +8,7 @@ import pytest
 from quartet.config import Env
 from quartet.env import make_pool, suite_families
 from quartet.env.action import Click, Element
-from quartet.env.desk import BUTTONS, FINISHED, RIGHT, Desk
+from quartet.env.environment.desk import BUTTONS, FINISHED, RIGHT, Desk
 from quartet.env.workload import Workload, read_workload
 from quartet.errors import ConfigError, EnvError
 from quartet.types import Task
@@ -24,13 +24,17 @@ def workload_file(folder: Path, **values: object) -> str:
     return str(file)
 
 
+def desk(workload: str) -> Env:
+    return Env.model_validate({"name": "desk", "workload": workload, "sessions": 1})
+
+
 def click(label: str) -> str:
     return f"click {label} [{BUTTONS.index(label) + 1}]"
 
 
-async def play(suite: str, *said: str) -> list[tuple[float, bool, bool]]:
+async def play(workload: str, *said: str) -> list[tuple[float, bool, bool]]:
     """Reward, end and success after each response."""
-    pool = make_pool(Env(name="desk", suite=suite, sessions=1))
+    pool = make_pool(desk(workload))
     env = await pool.acquire()
     await env.reset(TASK)
     results = [await env.step(response) for response in said]
@@ -39,13 +43,13 @@ async def play(suite: str, *said: str) -> list[tuple[float, bool, bool]]:
 
 
 async def test_the_reward_is_the_share_of_right_presses(tmp_path):
-    suite = workload_file(tmp_path)
-    assert await play(suite, click(RIGHT), click("back"), "done") == [
+    workload = workload_file(tmp_path)
+    assert await play(workload, click(RIGHT), click("back"), "done") == [
         (0.5, False, False),
         (0.0, False, False),
         (0.0, True, False),
     ]
-    assert (await play(suite, click(RIGHT), click(RIGHT), "done"))[-1] == (0.0, True, True)
+    assert (await play(workload, click(RIGHT), click(RIGHT), "done"))[-1] == (0.0, True, True)
 
 
 async def test_who_says_done_too_early_has_no_success(tmp_path):
@@ -53,7 +57,7 @@ async def test_who_says_done_too_early_has_no_success(tmp_path):
 
 
 async def test_a_response_without_a_press_changes_nothing_and_is_told_so(tmp_path):
-    pool = make_pool(Env(name="desk", suite=workload_file(tmp_path), sessions=1))
+    pool = make_pool(desk(workload_file(tmp_path)))
     env = await pool.acquire()
     page = await env.reset(TASK)
     for said in ("hello", "click next [9]", "key Enter"):
@@ -77,14 +81,14 @@ async def test_time_passes_as_the_file_says_and_done_takes_none(tmp_path, monkey
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    monkeypatch.setattr("quartet.env.desk.asyncio.sleep", sleep)
-    suite = workload_file(tmp_path, time_scale=0.5, reset_seconds=[20.0], step_seconds=[1.0])
-    await play(suite, click("next"), "hello", "done")
+    monkeypatch.setattr("quartet.env.environment.desk.asyncio.sleep", sleep)
+    workload = workload_file(tmp_path, time_scale=0.5, reset_seconds=[20.0], step_seconds=[1.0])
+    await play(workload, click("next"), "hello", "done")
     assert slept == [10.0, 0.5, 0.5]
 
 
 async def test_a_step_before_the_first_reset_is_an_error(tmp_path):
-    pool = make_pool(Env(name="desk", suite=workload_file(tmp_path), sessions=1))
+    pool = make_pool(desk(workload_file(tmp_path)))
     with pytest.raises(EnvError, match="before its first reset"):
         await (await pool.acquire()).step("done")
 
@@ -100,9 +104,9 @@ def test_a_task_always_needs_as_many_presses(tmp_path):
 @pytest.mark.parametrize("values", [{"presses": []}, {"step_seconds": [-1.0]}, {"time_scale": 0}, {"unknown": 1}])
 def test_a_file_that_is_no_workload_is_refused(tmp_path, values):
     with pytest.raises(ConfigError, match="is no workload"):
-        suite_families(Env(name="desk", suite=workload_file(tmp_path, **values)))
+        suite_families(desk(workload_file(tmp_path, **values)))
     with pytest.raises(ConfigError, match="cannot read the workload"):
-        suite_families(Env(name="desk", suite=str(tmp_path / "missing.json")))
+        suite_families(desk(str(tmp_path / "missing.json")))
 
 
 @pytest.mark.parametrize("file", sorted(WORKLOADS.glob("*.json")), ids=lambda file: file.stem)

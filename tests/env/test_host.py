@@ -13,10 +13,12 @@ from aiohttp import ClientSession, WSMsgType
 
 from quartet import config
 from quartet.access.token import bearer
-from quartet.env.bandit import BanditEnv, BanditPool
+from quartet.env import make_pool
 from quartet.env.base import Env
 from quartet.env.client import RemoteEnvPool
+from quartet.env.environment.bandit import BanditEnv
 from quartet.env.host import EnvHost
+from quartet.env.session_pool import SessionPool
 from quartet.errors import EnvError, EnvFaultError, SetupError
 from quartet.observe.record import Recorder
 from quartet.observe.slices import run_extent
@@ -42,16 +44,15 @@ class MortalEnv(BanditEnv):
         return await super().reset(task)
 
 
-class CountingPool(BanditPool):
+class CountingPool(SessionPool):
     """A bandit pool that remembers its sessions and how they came back."""
 
-    def __init__(self, env: config.Env) -> None:
-        super().__init__(env)
+    def __init__(self, sessions: int) -> None:
+        super().__init__(self._make, sessions)
         self.sessions: list[MortalEnv] = []
         self.released: list[bool] = []
 
-    async def acquire(self) -> Env:
-        await super().acquire()
+    def _make(self) -> Env:
         self.sessions.append(MortalEnv(Counter()))
         return self.sessions[-1]
 
@@ -62,7 +63,7 @@ class CountingPool(BanditPool):
 
 @asynccontextmanager
 async def hosting(capacity=2, step_timeout_seconds=5.0, pool=CountingPool, **settings):
-    pool = pool(config.Env(name="bandit", sessions=capacity))
+    pool = pool(capacity)
     host = EnvHost(
         pool, name="bandit", capacity=capacity, token=TOKEN, step_timeout_seconds=step_timeout_seconds, **settings
     )
@@ -171,12 +172,7 @@ SEEN = Observation(goal="Pull.", text=PAGE)
 async def test_a_fault_of_an_environment_is_told_with_its_place_and_the_session_goes_on(method, does, said):
     broken = type("Broken", (BanditEnv,), {method: does})
 
-    class BrokenPool(BanditPool):
-        async def acquire(self) -> Env:
-            await super().acquire()
-            return broken(Counter())
-
-    async with hosting(capacity=1, pool=BrokenPool) as (host, _):
+    async with hosting(capacity=1, pool=lambda sessions: SessionPool(lambda: broken(Counter()), sessions)) as (host, _):
         remote = RemoteEnvPool(lambda: host.url, 1, token=TOKEN)
         env = await remote.acquire()
 
@@ -275,7 +271,7 @@ async def test_a_silent_client_loses_its_session_and_its_next_reset_gets_another
 async def test_remote_sessions_behave_like_local_ones():
     async with hosting(capacity=2) as (host, _):
         remote = RemoteEnvPool(lambda: host.url, 2, token=TOKEN)
-        local = await BanditPool(config.Env(name="bandit")).acquire()
+        local = await make_pool(config.Env(name="bandit")).acquire()
         env = await remote.acquire()
         for seed in range(3):
             for action in ("click left [1]", "click right [2]", "nonsense"):
@@ -339,11 +335,11 @@ SERVE_FOREVER = """
 import asyncio
 import sys
 from quartet import config
-from quartet.env.bandit import BanditPool
+from quartet.env import make_pool
 from quartet.env.host import EnvHost
 
 async def serve():
-    pool = BanditPool(config.Env(name="bandit", sessions=2))
+    pool = make_pool(config.Env(name="bandit", sessions=2))
     host = EnvHost(pool, name="bandit", capacity=2, token=sys.argv[1], step_timeout_seconds=5.0)
     await host.start()
     print(host.url, flush=True)

@@ -15,7 +15,7 @@ from quartet.errors import EnvError, SetupError
 from quartet.recipe_file import parse_recipe
 from quartet.types import Task
 
-SETTINGS = config.Env(name="miniwob", suite="miniwob-24", sessions=2, step_timeout_seconds=200.0)
+SETTINGS = config.Env(name="miniwob", sessions=2, step_timeout_seconds=200.0)
 TASK = Task(env="miniwob", family="click-test-2", seed=1)
 
 

@@ -7,12 +7,11 @@ import pytest
 
 from quartet import config
 from quartet.env import make_pool, suite_families
-from quartet.env.locks import (
+from quartet.env.environment.locks import (
     FIRST_HELD_OUT_SEED,
     JAMMED,
     LOCKS,
     SUITES,
-    LocksPool,
     code,
     families,
     row,
@@ -38,7 +37,7 @@ def wrong(a_task: Task, step: int) -> str:
 
 @pytest.mark.parametrize("family", LOCKS)
 async def test_the_solution_opens_every_lock_at_its_last_press(family):
-    env = await LocksPool(POOL).acquire()
+    env = await make_pool(POOL).acquire()
     for seed in range(5):
         observation = await env.reset(task(family, seed))
         results = []
@@ -53,7 +52,7 @@ async def test_the_solution_opens_every_lock_at_its_last_press(family):
 
 @pytest.mark.parametrize("family", ["gate", "ladder"])
 async def test_a_jammed_lock_never_opens(family):
-    env = await LocksPool(POOL).acquire()
+    env = await make_pool(POOL).acquire()
     a_task = task(family)
     await env.reset(a_task)
     results = [await env.step(wrong(a_task, 0))] + [await env.step(action) for action in solution(a_task)]
@@ -64,7 +63,7 @@ async def test_a_jammed_lock_never_opens(family):
 
 @pytest.mark.parametrize("family", ["drum", "tower"])
 async def test_a_reset_lock_starts_again_and_can_still_be_opened(family):
-    env = await LocksPool(POOL).acquire()
+    env = await make_pool(POOL).acquire()
     a_task = task(family)
     await env.reset(a_task)
     await env.step(solution(a_task)[0])
@@ -78,7 +77,7 @@ async def test_a_reset_lock_starts_again_and_can_still_be_opened(family):
     [("hello", "not an action"), ("click [9]", "no element [9]"), ("done", "only click works here")],
 )
 async def test_what_presses_no_button_is_an_error_and_changes_nothing(action, error):
-    env = await LocksPool(POOL).acquire()
+    env = await make_pool(POOL).acquire()
     a_task = task("hook")
     before = await env.reset(a_task)
     result = await env.step(action)
@@ -127,12 +126,11 @@ def test_the_grid_goes_from_trivial_to_out_of_reach(suite):
 
 
 async def test_unknown_names_suggest_the_nearest():
-    assert isinstance(make_pool(POOL), LocksPool)
     assert suite_families(POOL) == families("locks") == families()
     assert not set(families("locks")) & set(families("locks-2"))
     with pytest.raises(ConfigError, match="Did you mean 'locks-2'"):
         families("lock-2")
-    env = await LocksPool(POOL).acquire()
+    env = await make_pool(POOL).acquire()
     with pytest.raises(EnvError, match="before its first reset"):
         await env.step("click [1]")
     with pytest.raises(ConfigError, match="Did you mean 'vault'"):

@@ -26,7 +26,7 @@ def task(name: str, seed: int = 0) -> Task:
 
 
 def settings(**changes: object) -> config.Env:
-    return config.Env(name="miniwob", suite="miniwob-24", **changes)  # type: ignore[arg-type]
+    return config.Env(name="miniwob", **changes)  # type: ignore[arg-type]
 
 
 def ref(observation: Observation, start: str) -> int:

@@ -14,7 +14,7 @@ def test_the_suite_is_what_was_promised() -> None:
     assert (len(names), len(set(names)), len(demonstrated)) == (24, 24, 16)
     assert sum(family.min_actions >= 3 for family in SUITES["miniwob-24"]) >= 10
     assert all(family.max_turns > family.min_actions for family in SUITES["miniwob-24"])
-    assert suite_families(config.Env(name="miniwob", suite="miniwob-24")) == names
+    assert suite_families(config.Env(name="miniwob")) == names
 
 
 def test_an_unknown_family_is_answered_with_the_nearest() -> None:

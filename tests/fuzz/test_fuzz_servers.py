@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from quartet import config
 from quartet.access.token import bearer
 from quartet.config import Engine
-from quartet.env.bandit import BanditPool
+from quartet.env import make_pool
 from quartet.env.client import RemoteEnvPool
 from quartet.env.host import EnvHost
 from quartet.policy.load import load_model
@@ -111,7 +111,7 @@ def engine(bandit_policy) -> Iterator[Background]:
 def host() -> Iterator[Background]:
     @asynccontextmanager
     async def serving() -> AsyncIterator[str]:
-        pool = BanditPool(config.Env(name="bandit", sessions=2))
+        pool = make_pool(config.Env(name="bandit", sessions=2))
         host = EnvHost(pool, name="bandit", capacity=2, token=TOKEN, step_timeout_seconds=20.0)
         await host.start()
         try:

@@ -8,9 +8,9 @@ from scripted_engine import ScriptedEngine, make_tokenizer
 
 from quartet import config
 from quartet.config import Loop
-from quartet.env.bandit import BanditPool
+from quartet.env import make_pool
 from quartet.env.base import Env
-from quartet.env.locks import LocksPool, solution
+from quartet.env.environment.locks import solution
 from quartet.errors import ConfigError, EngineError, EnvError, PromptTooLongError
 from quartet.registry import build
 from quartet.rollout.client import ModelClient
@@ -31,7 +31,7 @@ async def play(
     """One rollout; `script` is a list of responses or a function of (request, index)."""
     engine = ScriptedEngine(TOKENIZER, script if callable(script) else lambda request, index: script[index])
     model = ModelClient(engine, RENDERER, sampling=Sampling(seed=5), conversation="w/1.1")
-    env = env or await BanditPool(config.Env(name="bandit")).acquire()
+    env = env or await make_pool(config.Env(name="bandit")).acquire()
     task = Task(env="bandit", family="fixed", seed=0, params=params)
     return await build(Loop(name=loop)).run(task, env, model, limits), engine
 
@@ -94,7 +94,7 @@ async def test_the_word_done_ends_no_episode_of_an_environment_that_does_not_kno
     model = ModelClient(
         ScriptedEngine(TOKENIZER, lambda request, index: script[index]), RENDERER, sampling=Sampling(), conversation="c"
     )
-    env = await LocksPool(config.Env(name="locks")).acquire()
+    env = await make_pool(config.Env(name="locks")).acquire()
     trajectory = await build(Loop()).run(task, env, model, LIMITS)
     assert (trajectory.status, trajectory.success) == (Status.COMPLETED, True)
     assert [turn.error for turn in trajectory.turns] == ["only click works here", *[""] * len(solution(task))]
@@ -135,7 +135,7 @@ async def test_an_episode_out_of_time_keeps_what_was_done():
 
     engine = Sleepy(TOKENIZER, lambda *_: "click left [1]")
     model = ModelClient(engine, RENDERER, sampling=Sampling(), conversation="c")
-    env = await BanditPool(config.Env(name="bandit")).acquire()
+    env = await make_pool(config.Env(name="bandit")).acquire()
     task = Task(env="bandit", family="fixed", seed=0, params={"turns": 3})
     limits = Limits(max_turns=4, max_tokens=40, timeout_seconds=2.0)
     trajectory = await build(Loop()).run(task, env, model, limits)
@@ -156,7 +156,7 @@ async def test_an_environment_may_cut_the_episode_off_and_name_success_itself():
         """Ends every episode after one step, by its own limit, and calls a reward of 0.3 a success."""
 
         async def reset(self, task):
-            return await (await BanditPool(config.Env(name="bandit")).acquire()).reset(task)
+            return await (await make_pool(config.Env(name="bandit")).acquire()).reset(task)
 
         async def step(self, action):
             observation = await self.reset(Task(env="bandit", family="fixed", seed=0))

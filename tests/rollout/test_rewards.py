@@ -10,13 +10,12 @@ from aiohttp import ClientSession
 from msgspec.structs import replace
 from worker_bench import Bench
 
-from quartet import config
 from quartet.access.token import bearer
-from quartet.env.bandit import BanditEnv, BanditPool
-from quartet.env.base import Env
 from quartet.env.client import RemoteEnvPool
+from quartet.env.environment.bandit import BanditEnv
 from quartet.env.host import EnvHost
 from quartet.env.protocol import ObservationData
+from quartet.env.session_pool import SessionPool
 from quartet.errors import RewardError
 from quartet.types import Observation, StepResult
 
@@ -35,10 +34,8 @@ class OddBandit(BanditEnv):
         return replace(await super().step(action), reward=self.reward)
 
 
-class OddPool(BanditPool):
-    async def acquire(self) -> Env:
-        await super().acquire()
-        return OddBandit(Counter())
+def odd_pool(sessions: int) -> SessionPool:
+    return SessionPool(lambda: OddBandit(Counter()), sessions)
 
 
 @pytest.fixture
@@ -65,7 +62,7 @@ def finding(bench: Bench) -> str:
 @pytest.mark.parametrize("reward", [*NO_NUMBERS, RewardError("the grader answered nonsense")])
 async def test_in_process(tmp_path, odd, reward):
     odd(reward)
-    bench = bench_with(tmp_path, OddPool(config.Env(name="bandit", sessions=1)))
+    bench = bench_with(tmp_path, odd_pool(1))
     assert await bench.worker.run_queued() == bench.recipe.rollout.max_attempts
     assert bench.ledger.status_counts() == {"error_reward": 1}
     assert "bandit/fixed, seed 3" in finding(bench) or "the grader" in finding(bench)
@@ -74,7 +71,7 @@ async def test_in_process(tmp_path, odd, reward):
 @pytest.mark.parametrize("reward", [*NO_NUMBERS, RewardError("the grader answered nonsense")])
 async def test_over_the_wire(tmp_path, odd, reward):
     odd(reward)
-    pool = OddPool(config.Env(name="bandit", sessions=2))
+    pool = odd_pool(2)
     host = EnvHost(pool, name="bandit", capacity=2, token=TOKEN, step_timeout_seconds=5.0)
     await host.start()
     remote = RemoteEnvPool(lambda: host.url, 1, token=TOKEN)
@@ -90,9 +87,7 @@ async def test_over_the_wire(tmp_path, odd, reward):
 
 async def test_the_host_names_the_error_by_a_code_of_its_own(odd):
     odd(math.nan)
-    host = EnvHost(
-        OddPool(config.Env(name="bandit", sessions=1)), name="bandit", capacity=1, token=TOKEN, step_timeout_seconds=5.0
-    )
+    host = EnvHost(odd_pool(1), name="bandit", capacity=1, token=TOKEN, step_timeout_seconds=5.0)
     await host.start()
     try:
         async with ClientSession(headers=bearer(TOKEN)) as http, http.ws_connect(f"{host.url}/ws") as ws:
@@ -114,6 +109,6 @@ def test_a_foreign_host_that_writes_null_for_a_reward_gives_no_zero():
 @pytest.mark.parametrize("reward", [1, True, np.float32(0.5), np.float64(0.25)])
 async def test_any_number_is_one(tmp_path, odd, reward):
     odd(reward)
-    bench = bench_with(tmp_path, OddPool(config.Env(name="bandit", sessions=1)))
+    bench = bench_with(tmp_path, odd_pool(1))
     assert await bench.worker.run_queued() == 1
     assert bench.ledger.status_counts() == {"completed": 1}

@@ -8,7 +8,7 @@ from scripted_engine import ScriptedEngine, make_tokenizer
 
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
-from quartet.env.bandit import BanditPool
+from quartet.env import make_pool
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
 from quartet.recipe_file import parse_recipe
@@ -37,7 +37,7 @@ class Bench:
         self.folder = folder / "run"
         self.recorder = Recorder(self.folder, "worker")
         self.engine = engine(TOKENIZER, script)
-        self.pool = pool or BanditPool(self.recipe.env)
+        self.pool = pool or make_pool(self.recipe.env)
         self.worker = RolloutWorker(
             self.recipe,
             self.ledger,

@@ -21,8 +21,7 @@ pytestmark = pytest.mark.slow
 
 BROKEN = '''
 from quartet.data.filter.base import Filter
-from quartet.env import ENVS, Adapter
-from quartet.env.bandit import BanditEnv, BanditPool, families
+from quartet.env.environment.bandit import Bandit, BanditEnv
 from quartet.rollout.loop.base import Limits  # noqa: F401
 from quartet.rollout.loop.append import AppendLoop
 
@@ -32,9 +31,8 @@ class Odd(BanditEnv):
         raise ValueError(f"no door {id(self)}")
 
 
-class OddPool(BanditPool):
-    async def acquire(self):
-        await super().acquire()
+class OddBandit(Bandit):
+    def session(self):
         return Odd(self._episodes)
 
 
@@ -49,9 +47,6 @@ class OddFilter(Filter):
     # The registry passes the settings, of which it has none.
     def apply(self, group):
         return group.no_such_thing
-
-
-ENVS["odd"] = lambda: Adapter(OddPool, families)
 '''
 """Imported in every process of a run, as an edited checkout would."""
 
@@ -71,9 +66,9 @@ def train(tmp_path: Path, policy: Path, *arguments: str, **sections: dict) -> Co
 @pytest.mark.parametrize("runtime", ["processes", "synchronous"])
 def test_an_exception_of_the_environment_stops_the_run_and_is_shown_everywhere(tmp_path, bandit_policy, runtime):
     sections = {"rollout": {"max_identical_errors": 7}, "runtime": {"kind": runtime}, "admission": {"max_lag": 0}}
-    ended = train(tmp_path, bandit_policy, "--set", "env.name=odd", **sections)
+    ended = train(tmp_path, bandit_policy, "--set", "env.name=broken:OddBandit", **sections)
     assert ended.returncode == 1, ended.stderr
-    place = "(broken.py:11, in step)"
+    place = "(broken.py:10, in step)"
     assert (
         "error: 7 rollouts in a row ended as error_env with the same error: Odd.step raised ValueError" in ended.stderr
     )
@@ -101,7 +96,7 @@ def test_a_mended_run_is_resumed(tmp_path, bandit_policy):
     """The errors of before the resume do not count."""
     sections = {"rollout": {"max_identical_errors": 5}, "train": {"max_train_steps": 1}}
     sections |= {"runtime": {"kind": "synchronous"}, "admission": {"max_lag": 0}}
-    odd = ("--set", "env.name=odd")
+    odd = ("--set", "env.name=broken:OddBandit")
     assert train(tmp_path, bandit_policy, *odd, **sections).returncode == 1
     global BROKEN
     broken, BROKEN = BROKEN, BROKEN.replace("raise ValueError", "return await super().step(action)\n        raise")

@@ -2,7 +2,7 @@
 
 Tokenizer and chat template are hashed by what they are. How a page becomes text is a matter of code in two languages;
 a hash of its source would change with every comment and refuse good data, so numbers stand beside that code
-(`observation_format` of an environment's adapter, `TURN_FORMAT`), and a test fails when the text changes without them.
+(`observation_format` of an environment, `TURN_FORMAT`), and a test fails when the text changes without them.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from msgspec import Struct, convert, to_builtins
 
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
-from quartet.env import observation_format
+from quartet.env import make_environment
 from quartet.errors import ConfigError
 from quartet.rollout.prompt import TURN_FORMAT
 
@@ -90,7 +90,8 @@ def fingerprint(tokenizer: "PreTrainedTokenizerBase", recipe: Recipe) -> Fingerp
 
 def observation_hash(recipe: Recipe) -> str:
     """How pages become text here."""
-    return _hash([recipe.env.name, observation_format(recipe.env), TURN_FORMAT, recipe.rollout.loop.name])
+    observation_format = make_environment(recipe.env).observation_format
+    return _hash([recipe.env.name, observation_format, TURN_FORMAT, recipe.rollout.loop.name])
 
 
 def _definition(tokenizer: "PreTrainedTokenizerBase") -> Any:

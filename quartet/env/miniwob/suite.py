@@ -59,29 +59,11 @@ SUITES: dict[str, tuple[Family, ...]] = {
 }
 
 
-DEFAULT_SUITE = "miniwob-24"
-
-
 def suite_of(name: str) -> tuple[Family, ...]:
-    """The families of a suite; "" is the default one. Raises `ConfigError` that suggests the nearest name."""
-    return lookup("suite", name or DEFAULT_SUITE, SUITES)
-
-
-def families(suite: str) -> list[str]:
-    """Names of all families of a suite, in order."""
-    return [family.name for family in suite_of(suite)]
-
-
-def undemonstrated(suite: str) -> set[str]:
-    """Names of the families that no demonstration may show."""
-    return {family.name for family in suite_of(suite) if not family.demonstrated}
+    """Return the families of a suite. Raises `ConfigError` that suggests the nearest name."""
+    return lookup("suite", name, SUITES)
 
 
 def family(suite: str, name: str) -> Family:
-    """One family of a suite. Raises `ConfigError` that suggests the nearest name."""
+    """Return one family of a suite. Raises `ConfigError` that suggests the nearest name."""
     return lookup("task family", name, {family.name: family for family in suite_of(suite)})
-
-
-def max_turns(suite: str, name: str) -> int:
-    """Turn limit of a family."""
-    return family(suite, name).max_turns

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 
+from quartet.config import Recipe
 from quartet.data.filter.base import EQUAL_REWARDS
 from quartet.data.ledger.quarantine import QUARANTINED
-from quartet.env import action_grammar
+from quartet.env import make_environment
+from quartet.errors import ConfigError
 from quartet.observe.alarms.facts import Alarm, Facts
 
 MANY = 20
@@ -44,7 +46,7 @@ def no_action(facts: Facts) -> Iterator[Alarm]:
     """The policy says nothing that the environment can do."""
     if (found := facts.no_action) is None:
         return
-    expected = action_grammar(facts.recipe.env)
+    expected = _grammar(facts.recipe)
     yield Alarm(
         kind="no_valid_action",
         what=f"none of the newest {found.rollouts} rollouts held one valid action; for example the policy said "
@@ -53,6 +55,14 @@ def no_action(facts: Facts) -> Iterator[Alarm]:
         + "a policy learns the form of actions by `quartet sft`, not from rewards that are all equal",
         level=found.rollouts,
     )
+
+
+def _grammar(recipe: Recipe) -> str:
+    """Return what an action looks like; empty where the run is read on a machine without its environment."""
+    try:
+        return make_environment(recipe.env).grammar
+    except ConfigError:
+        return ""
 
 
 _CURES = {

@@ -38,6 +38,7 @@ class HeldOutTasks(Struct, frozen=True, kw_only=True):
 
     env: str
     suite: str
+    """The environment's own settings."""
     families: tuple[str, ...]
     """Sorted; empty before the first evaluation."""
     first_seed: int
@@ -140,7 +141,7 @@ def _held_out_tasks(recipe: Recipe, ledger: Ledger) -> HeldOutTasks:
     seeds = recipe.evaluation.reported_seeds if reported else recipe.evaluation.selection_seeds
     return HeldOutTasks(
         env=recipe.env.name,
-        suite=recipe.env.suite,
+        suite=recipe.env.variant,
         families=tuple(sorted(ledger.evaluation_results(tags[-1]))) if tags else (),
         first_seed=seeds[0],
         episodes_per_family=len(seeds),

@@ -10,9 +10,9 @@ import asyncio
 import random
 from collections import Counter
 
-from quartet import config
+from quartet.config.section import Section
 from quartet.env.action import ActionError, Click, Done, Element, parse_action
-from quartet.env.base import Env
+from quartet.env.base import Env, Environment
 from quartet.errors import ConfigError, EnvError, nearest
 from quartet.types import Observation, StepResult, Task
 
@@ -21,30 +21,24 @@ ARMS = ["left", "right"]
 PAGE = "\n".join(f"button {arm} [{ref}]" for ref, arm in enumerate(ARMS, 1))
 
 
-def families(suite: str = "") -> list[str]:
-    """Families of a suite; the bandit has only its default one."""
-    if suite:
-        raise ConfigError(f"the bandit has no suite {suite!r}", 'leave env.suite = ""')
-    return FAMILIES
+class Bandit(Environment):
+    """Two buttons, one of them right: the smallest thing that a policy can learn in."""
 
+    grammar = "`click LABEL [1]` or `done`"
+    first_settings = {
+        "env": {"families": ["fixed"], "screenshots": False},
+        "rollout": {"max_turns": 1, "max_tokens": 8},
+    }
 
-class BanditPool:
-    """Sessions in process; as many as the recipe allows."""
-
-    def __init__(self, env: config.Env) -> None:
-        self._free = asyncio.Semaphore(env.sessions)
+    def __init__(self, knobs: Section) -> None:
+        super().__init__(knobs)
         self._episodes: Counter[str] = Counter()
 
-    async def acquire(self) -> Env:
-        await self._free.acquire()
+    def families(self) -> list[str]:
+        return FAMILIES
+
+    def session(self) -> Env:
         return BanditEnv(self._episodes)
-
-    async def release(self, env: Env, *, healthy: bool) -> None:
-        await env.close()
-        self._free.release()
-
-    async def close(self) -> None:
-        """Nothing to give back."""
 
 
 class BanditEnv:

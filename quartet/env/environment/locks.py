@@ -10,7 +10,6 @@ decided by the turn limit. Opening the lock is rewarded with 1 and ends the epis
 With steps K and buttons B the chance of a policy that knows nothing is B^-K for each try.
 """
 
-import asyncio
 import random
 from functools import cache
 from itertools import accumulate, permutations
@@ -19,8 +18,9 @@ from typing import Literal
 from msgspec import Struct
 
 from quartet import config
+from quartet.config.section import Section
 from quartet.env.action import ActionError, Click, Element, parse_action
-from quartet.env.base import Env
+from quartet.env.base import Env, Environment
 from quartet.errors import ConfigError, EnvError, nearest
 from quartet.types import Observation, StepResult, Task
 
@@ -75,11 +75,32 @@ LOCKS = SUITES["locks"] | SUITES["locks-2"]
 _FIRST_SIGN = dict(zip(LOCKS, accumulate((lock.signs for lock in LOCKS.values()), initial=0), strict=False))
 
 
-def families(suite: str = "") -> list[str]:
-    """Families of a suite, easy ones first; "" means `locks`. Raises `ConfigError` for an unknown one."""
-    if (suite or "locks") not in SUITES:
+def families(suite: str = "locks") -> list[str]:
+    """Families of a suite, easy ones first. Raises `ConfigError` for an unknown one."""
+    if suite not in SUITES:
         raise ConfigError(f"unknown suite {suite!r} of locks", nearest(suite, SUITES))
-    return list(SUITES[suite or "locks"])
+    return list(SUITES[suite])
+
+
+class Locks(Environment):
+    """Rows of signs with one right button each, of graded difficulty; fast enough to compare methods in seconds."""
+
+    class Knobs(Section):
+        suite: str = "locks"
+        """Named suite of task families: `locks` or `locks-2`."""
+
+    knobs: Knobs
+    grammar = "`click LABEL [1]`"
+    first_settings = {
+        "env": {"suite": "locks", "screenshots": False},
+        "rollout": {"max_turns": 8, "max_tokens": 8},
+    }
+
+    def families(self) -> list[str]:
+        return families(self.knobs.suite)
+
+    def session(self) -> Env:
+        return LocksEnv()
 
 
 @cache
@@ -126,24 +147,6 @@ def observe(task: Task, sign: str, error: str = "") -> Observation:
     """The page while `sign` is shown."""
     room = random.Random(f"room/{task.key}").choice(ROOMS)
     return Observation(goal=f"Open {room}.", text=f"heading {sign}", error=error)
-
-
-class LocksPool:
-    """Sessions in process; as many as the recipe allows."""
-
-    def __init__(self, env: config.Env) -> None:
-        self._free = asyncio.Semaphore(env.sessions)
-
-    async def acquire(self) -> Env:
-        await self._free.acquire()
-        return LocksEnv()
-
-    async def release(self, env: Env, *, healthy: bool) -> None:
-        await env.close()
-        self._free.release()
-
-    async def close(self) -> None:
-        """Nothing to give back."""
 
 
 class LocksEnv:

@@ -9,9 +9,9 @@ import asyncio
 import random
 from collections import Counter
 
-from quartet import config
+from quartet.config.section import LocalPath, Section
 from quartet.env.action import Action, ActionError, Click, Done, Element, parse_action
-from quartet.env.base import Env
+from quartet.env.base import Env, Environment
 from quartet.env.workload import Workload, read_workload
 from quartet.errors import ConfigError, EnvError, nearest
 from quartet.types import Observation, StepResult, Task
@@ -29,12 +29,6 @@ INSTRUCTIONS = (
 """Stands in the first observation of an episode."""
 FINISHED = "text finished"
 _WORDS = [first + second for first in ("ba", "de", "fi", "go", "lu") for second in ("ka", "mo", "ne", "ri", "su")]
-
-
-def families(suite: str = "") -> list[str]:
-    """Families of a workload; there is one. Raises `ConfigError` for a file that is no workload."""
-    read_workload(suite)
-    return FAMILIES
 
 
 class Desk:
@@ -81,24 +75,28 @@ class Desk:
                 return "only click and done work here"
 
 
-class DeskPool:
-    """Sessions in process; as many as the recipe allows."""
+class PretendedDesktop(Environment):
+    """A pretended desktop, for measuring: resets and steps take as long as a workload file says."""
 
-    def __init__(self, env: config.Env) -> None:
-        self._workload = read_workload(env.suite)
-        self._free = asyncio.Semaphore(env.sessions)
+    class Knobs(Section):
+        workload: LocalPath = ""
+        """JSON file of the delays and lengths, such as those in `benchmarks/workloads`; empty for no delays."""
+
+    knobs: Knobs
+    grammar = "`click LABEL [1]` or `done`"
+    first_settings = {"env": {"screenshots": False}, "rollout": {"max_turns": 8}}
+
+    def __init__(self, knobs: Knobs) -> None:
+        """Raise `ConfigError` for a file that is no workload."""
+        super().__init__(knobs)
+        self._workload = read_workload(knobs.workload)
         self._episodes: Counter[str] = Counter()
 
-    async def acquire(self) -> Env:
-        await self._free.acquire()
+    def families(self) -> list[str]:
+        return FAMILIES
+
+    def session(self) -> Env:
         return DeskEnv(self._workload, self._episodes)
-
-    async def release(self, env: Env, *, healthy: bool) -> None:
-        await env.close()
-        self._free.release()
-
-    async def close(self) -> None:
-        """Nothing to give back."""
 
 
 class DeskEnv:

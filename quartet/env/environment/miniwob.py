@@ -1,0 +1,43 @@
+"""MiniWoB++: small web pages in a browser. The browser is imported when its sessions are asked for."""
+
+from quartet import config
+from quartet.config.section import Section
+from quartet.env.action import GRAMMAR
+from quartet.env.base import Environment, EnvPool
+from quartet.env.miniwob.suite import Family, family, suite_of
+
+
+class MiniWob(Environment):
+    """Web pages of MiniWoB++, each a task that a click or a few solve, in pages of one Chromium."""
+
+    class Knobs(Section):
+        suite: str = "miniwob-24"
+        """Named suite of task families."""
+
+    knobs: Knobs
+    source = "Liu et al. 2018, Reinforcement Learning on Web Interfaces using Workflow-Guided Exploration"
+    grammar = GRAMMAR
+    needs_browser = True
+    first_settings = {
+        "env": {"suite": "miniwob-24"},
+        "rollout": {"max_turns": 16, "max_tokens": 40},
+        "control": {"horizon": ["suite"]},
+    }
+
+    def families(self) -> list[str]:
+        return [family.name for family in self._suite]
+
+    def undemonstrated(self) -> set[str]:
+        return {family.name for family in self._suite if not family.demonstrated}
+
+    def max_turns(self, family_name: str) -> int:
+        return family(self.knobs.suite, family_name).max_turns
+
+    def pool(self, env: config.Env) -> EnvPool:
+        from quartet.env.miniwob.env import MiniWobPool
+
+        return MiniWobPool(env)
+
+    @property
+    def _suite(self) -> tuple[Family, ...]:
+        return suite_of(self.knobs.suite)

@@ -1,0 +1,32 @@
+"""Sessions in process, made anew for each rollout."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from quartet.env.base import Env
+
+
+class SessionPool:
+    """Implements `EnvPool`: at most `sessions` at once."""
+
+    def __init__(self, make_session: "Callable[[], Env]", sessions: int) -> None:
+        self._make_session, self._free = make_session, asyncio.Semaphore(sessions)
+
+    async def acquire(self) -> "Env":
+        await self._free.acquire()
+        try:
+            return self._make_session()
+        except BaseException:
+            self._free.release()
+            raise
+
+    async def release(self, env: "Env", *, healthy: bool) -> None:
+        try:
+            await env.close()
+        finally:
+            self._free.release()
+
+    async def close(self) -> None:
+        """Do nothing: sessions are closed when they are released."""
