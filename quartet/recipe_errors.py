@@ -61,6 +61,8 @@ def unknown_part_key(choice: Choice, dotted: str) -> Callable[[str], str]:
     def explain(key: str) -> str:
         part = find(choice.kind, choice.name)
         place = f"{dotted}.{key}"
+        if moved := MOVED.get(place):
+            return _moved(place, moved)
         others = [name for name in names(choice.kind) if key in find(choice.kind, name).Knobs.model_fields]
         if others:
             which = " or ".join(map(repr, others))
@@ -72,9 +74,13 @@ def unknown_part_key(choice: Choice, dotted: str) -> Callable[[str], str]:
     return explain
 
 
+def _moved(place: str, today: str) -> str:
+    return f"unknown key {place!r}: settings of a part stand beside its name -> see {today} in docs/recipes.md"
+
+
 def _unknown_key(model: Any, location: tuple[Any, ...], place: str) -> str:
     if moved := MOVED.get(place):
-        return f"unknown key {place!r}: settings of a part stand beside its name -> see {moved} in docs/recipes.md"
+        return _moved(place, moved)
     for part in location[:-1]:
         model = model.model_fields[part].annotation
     name, section = str(location[-1]), place.rpartition(".")[0]

@@ -17,11 +17,15 @@ MOVED = {
     "stragglers.early_stop": "straggler",
     "stragglers.april": "straggler",
     "filter": "filters",
+    "engine.kind": "engine.name",
+    "engine.vllm": "engine",
+    "engine.openai": "engine",
     "stragglers": "straggler",
 }
 """Key of an older config version -> key of today."""
 
 _OF_POOL = ("rule", "mode", "choice", "max_replays", "max_lag")
+_OF_TORCH = ("kv_cache_megabytes", "step_timeout_seconds", "load_timeout_seconds")
 _SECTION_OF = {"dynamic": "dynamic_rollouts"}
 """Where a part's section had another name than the part."""
 
@@ -31,10 +35,11 @@ def upgraded(data: dict[str, Any]) -> dict[str, Any]:
 
     Settings of parts that the recipe did not choose are dropped: they had no effect.
     """
-    while (version := data.get("config_version")) in _STEPS:
-        for step in _STEPS[version]:
-            data = step(data)
-        data = data | {"config_version": version + 1}
+    for version, steps in _STEPS.items():
+        if data.get("config_version") == version:
+            for step in steps:
+                data = step(data)
+            data = data | {"config_version": version + 1}
     return data
 
 
@@ -72,8 +77,18 @@ def _environment(data: dict[str, Any]) -> dict[str, Any]:
     return data | {"env": env}
 
 
+def _engine(data: dict[str, Any]) -> dict[str, Any]:
+    """An engine has a name, and its own settings stand beside it."""
+    engine = dict(data.get("engine", {}))
+    name = engine.pop("kind", "torch")
+    tables = {other: engine.pop(other, {}) for other in ("vllm", "openai")}
+    if name != "torch":
+        engine = {key: value for key, value in engine.items() if key not in _OF_TORCH}
+    return data | {"engine": {"name": name} | engine | tables.get(name, {})}
+
+
 _STEPS: Mapping[int, tuple[Callable[[dict[str, Any]], dict[str, Any]], ...]] = {
     1: (_parts_of_control_and_curation,),
-    2: (_environment,),
+    2: (_environment, _engine),
 }
-"""Config version -> the changes that lead to the next one."""
+"""Config version -> the changes that lead to the next one, oldest first."""

@@ -12,6 +12,7 @@ from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
 from msgspec import Struct
+from pydantic import ValidationError
 
 from quartet.config.choice import Choice
 from quartet.errors import ConfigError, nearest
@@ -34,6 +35,9 @@ class Kind(Struct, frozen=True):
 
 KINDS: Mapping[str, Kind] = {
     "env": Kind("quartet.env.environment", "quartet.env.base:Environment", "which tasks there are, and where to act"),
+    "engine": Kind(
+        "quartet.rollout.engine.backend", "quartet.rollout.engine.backend.base:Backend", "what computes responses"
+    ),
     "loop": Kind("quartet.rollout.loop", "quartet.rollout.loop.base:AgentLoop", "how observations become prompts"),
     "sampler": Kind("quartet.data.control.sampler", "quartet.data.control.base:TaskSampler", "which task comes next"),
     "allocator": Kind(
@@ -109,7 +113,18 @@ def find(kind: str, name: str) -> type[Part]:
 def build(choice: Choice, *arguments: Any) -> Any:
     """Make the part that a recipe chooses: its class gets its validated settings, then `arguments`."""
     part: Any = find(choice.kind, choice.name)
-    return part(part.Knobs.model_validate(choice.knobs), *arguments)
+    return part(own_settings(choice), *arguments)
+
+
+def own_settings(choice: Choice) -> Any:
+    """Return the own settings of the part that a recipe chooses, as its `Knobs`. Raises `ConfigError`."""
+    model = find(choice.kind, choice.name).Knobs
+    try:
+        return model.model_validate(choice.knobs)
+    except ValidationError as error:
+        raise ConfigError(
+            f"wrong settings of the {choice.kind} {choice.name!r}: {error}", f"see `quartet parts {choice.kind}`"
+        ) from error
 
 
 def lookup(kind: str, name: str, registry: Mapping[str, T]) -> T:

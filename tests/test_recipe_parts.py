@@ -134,6 +134,24 @@ def test_environment_of_config_version_2_is_read_as_it_was_meant(file, env, own)
     assert (read.name, read.knobs, read.sessions) == (env["name"], own, env.get("sessions", 8))
 
 
+@pytest.mark.parametrize(
+    ("engine", "own"),
+    [
+        (
+            {"kind": "vllm", "vllm": {"url": "http://h:1"}, "openai": {"url": ""}, "kv_cache_megabytes": 1},
+            {"url": "http://h:1"},
+        ),
+        ({"kind": "openai", "openai": {"url": "http://h:1", "model": "m"}}, {"url": "http://h:1", "model": "m"}),
+        ({"kind": "torch", "vllm": {"python": ""}, "kv_cache_megabytes": 7}, {"kv_cache_megabytes": 7}),
+    ],
+)
+def test_engine_of_config_version_2_is_read_as_it_was_meant(file, engine, own):
+    file.write_text("\n".join(_toml(MINIMAL | {"config_version": 2, "engine": engine | {"max_slots": 3}})))
+    read = load_recipe(file).engine
+    assert (read.name, read.max_slots) == (engine["kind"], 3)
+    assert own.items() <= read.knobs.items()
+
+
 def _toml(data: dict, section: str = "") -> list[str]:
     from quartet.recipe_file import _toml_lines
 

@@ -8,7 +8,7 @@ from quartet.config.choice import Choice
 from quartet.config.control import Admission, Allocator, Control, Horizon, Sampler
 from quartet.config.curation import Filter, Replay
 from quartet.config.recipe import RESUMABLE_KNOBS, Recipe
-from quartet.config.rollouts import Engine, Env, Loop, Model, OpenAI, Rollout, Vllm
+from quartet.config.rollouts import Engine, Env, Loop, Model, Rollout
 from quartet.config.running import Disk, Evaluation, Ledger, Observe, Runtime
 from quartet.config.section import PathMark, PolicyMark, Section
 from quartet.config.stragglers import Straggler
@@ -32,7 +32,6 @@ __all__ = [
     "Loss",
     "Model",
     "Observe",
-    "OpenAI",
     "PathMark",
     "PolicyMark",
     "Recipe",
@@ -44,5 +43,4 @@ __all__ = [
     "Sft",
     "Straggler",
     "Train",
-    "Vllm",
 ]

@@ -59,12 +59,6 @@ class Recipe(Section):
             raise ValueError("observe.sinks need runtime.kind = 'processes'; `quartet sink` shows a run that is over")
         if self.evaluation.min_tokens > self.rollout.max_tokens:
             raise ValueError("evaluation.min_tokens is larger than rollout.max_tokens")
-        if self.rollout.stop_strings and self.engine.kind != "torch":
-            raise ValueError("rollout.stop_strings needs engine.kind = 'torch': servers end a text, and not its tokens")
-        if self.runtime.kind == "synchronous" and self.engine.kind != "torch":
-            raise ValueError(
-                "runtime.kind = 'synchronous' runs the engine 'torch' only: it needs the model in its process"
-            )
         return self
 
     @model_validator(mode="after")
@@ -87,25 +81,11 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
-    def _urls_are_of_the_engine(self) -> "Recipe":
-        kind = self.engine.kind
-        if kind == "openai" and not self.engine.openai.url:
-            raise ValueError("engine.kind = 'openai' needs engine.openai.url")
-        for other, url in (("vllm", self.engine.vllm.url), ("openai", self.engine.openai.url)):
-            if url and kind != other:
-                raise ValueError(
-                    f"engine.{other}.url has no effect with engine.kind = {kind!r}: set engine.kind = {other!r}"
-                )
-        return self
-
-    @model_validator(mode="after")
     def _engines_can_be_placed(self) -> "Recipe":
         if self.engine.replicas > 1 and self.runtime.kind == "synchronous":
             raise ValueError("engine.replicas above 1 needs runtime.kind processes")
         if self.engine.replicas > 1 and self.runtime.engine_port:
             raise ValueError("engine.replicas above 1 needs runtime.engine_port = 0: each engine takes a free port")
-        if self.engine.replicas > 1 and (self.engine.kind == "openai" or self.engine.vllm.url):
-            raise ValueError("engine.replicas above 1 needs engines that Quartet starts: a URL names one server only")
         return self
 
     @property

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from quartet.config.choice import Choice
-from quartet.config.section import PolicyPath, Positive, PositiveFloat, Section, ServerUrl
+from quartet.config.section import PolicyPath, Positive, PositiveFloat, Section
 
 
 class Model(Section):
@@ -92,41 +92,12 @@ class Rollout(Section):
         return {name: value for name, value in knobs.items() if name not in whole}
 
 
-class Vllm(Section):
-    """The engine `vllm`."""
-
-    url: ServerUrl = ""
-    """A server that is up already, started as docs/engines.md says; empty starts one on this machine and watches it."""
-    api_key_variable: str = ""
-    """Environment variable that holds the key of the server at `url`; the key itself would be written into the run."""
-    python: str = ""
-    """Python interpreter of an environment that has vLLM; empty is the one that runs Quartet."""
-    arguments: list[str] = []
-    """More arguments for the server that is started, for example `["--tensor-parallel-size", "2"]`."""
-    start_timeout_seconds: PositiveFloat = 900.0
-    """A server that does not answer by then is ended, and the run with it."""
-
-
-class OpenAI(Section):
-    """The engine `openai`."""
-
-    url: ServerUrl = ""
-    """Where the server listens, without `/v1`."""
-    model: str = ""
-    """The server's name for the policy; empty is the first one that it lists."""
-    api_key_variable: str = ""
-    """Environment variable that holds the server's key; the key itself would be written into the run."""
-    reload: Literal["none", "update_weights_from_disk"] = "none"
-    """How the server takes new weights: `update_weights_from_disk` is SGLang's route. A server that takes none serves
-    evaluation only."""
-
-
-class Engine(Section):
+class Engine(Choice):
     """Inference engine."""
 
-    kind: Literal["torch", "vllm", "openai"] = "torch"
-    """`torch`: embedded, any causal language model of `transformers`. `vllm`: a vLLM server (`engine.vllm`).
-    `openai`: any server with OpenAI's completion API and token ids (`engine.openai`)."""
+    kind = "engine"
+    name: str = "torch"
+    """Which one: `quartet parts engine` lists them."""
     replicas: Positive = 1
     """Engine processes, each with all the weights. A request goes to the one with the least work, or to the one that
     had its conversation; one that dies loses no request."""
@@ -136,11 +107,6 @@ class Engine(Section):
     """Prompt and response together; a longer prompt is refused, never cut."""
     threads: Positive = 1
     """Torch threads. More than one collapses when a neighbour is busy."""
-    kv_cache_megabytes: Positive = 4096
-    """Most memory that the engine `torch` takes for keys and values of the requests it decodes. A token takes
-    2 x layers x kv_heads x head_dim numbers; each request has room for as many tokens as the longest, in steps of 256.
-    Where not all fit, some wait. While the room grows, the old one is there too; vLLM has options of its own
-    (`engine.vllm.arguments`)."""
     prefix_cache_megabytes: Annotated[int, Field(ge=0)] = 256
     """Memory for the keys and values of conversations between turns and of prompts that a group shares; 0 keeps none.
     One token takes 2 x layers x kv_heads x head_dim numbers."""
@@ -149,13 +115,3 @@ class Engine(Section):
     old_cache: Literal["recompute", "keep"] = "recompute"
     """What requests in flight have computed when new weights come: `recompute` computes it again, so that each token is
     of its own version alone; `keep` goes on with it. The engine `openai` always recomputes."""
-    step_timeout_seconds: PositiveFloat = 60.0
-    """A step of the engine `torch`, or its exchange of weights, that takes longer is a hang: the process ends and is
-    started again. Keep it below `rollout.episode_timeout_seconds`, so that rollouts outlast that."""
-    load_timeout_seconds: PositiveFloat = 900.0
-    """Reading and proving a policy may take the engine `torch` this long; then its process ends and is started
-    again."""
-    vllm: Vllm = Vllm()
-    """Of kind `vllm`."""
-    openai: OpenAI = OpenAI()
-    """Of kind `openai`."""

@@ -6,7 +6,7 @@ from quartet.doctor.base import Finding, Place, note, ok
 
 
 def check(place: Place) -> Iterator[Finding]:
-    if place.recipe is not None and place.recipe.engine.kind != "torch":
+    if place.recipe is not None and place.recipe.engine.name != "torch":
         return
     import torch
 

@@ -1,7 +1,6 @@
 """What a recipe implies, computed without loading anything heavy."""
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from quartet.shipped import shipped_policies
 
 if TYPE_CHECKING:
     from quartet.data.straggler.base import StragglerRule
+    from quartet.rollout.engine.backend.base import Backend
 
 
 def check_recipe(recipe: Recipe) -> None:
@@ -23,8 +23,7 @@ def check_recipe(recipe: Recipe) -> None:
     check_sinks(recipe.observe.sinks)
     check_model_folder(Path(recipe.model.path))
     _check_positions(recipe)
-    _check_key("engine.openai", recipe.engine.openai.api_key_variable)
-    _check_key("engine.vllm", recipe.engine.vllm.api_key_variable)
+    _backend(recipe).check_use(trains=False)
     _check_demonstrations(recipe)
     if recipe.evaluation.control and not Path(recipe.sft.data).is_file():
         raise ConfigError(
@@ -39,11 +38,7 @@ def check_training(recipe: Recipe) -> None:
     Raises `ConfigError`. These are no rules of `Recipe` itself: a run that began without them can still be read.
     """
     check_recipe(recipe)
-    if recipe.engine.kind == "openai" and recipe.engine.openai.reload == "none":
-        raise ConfigError(
-            "training needs a server that takes new weights: engine.openai.reload is 'none'",
-            "set engine.openai.reload=update_weights_from_disk where the server has that route (SGLang)",
-        )
+    _backend(recipe).check_use(trains=True)
     _check_microbatch(recipe)
 
 
@@ -58,9 +53,8 @@ def _check_microbatch(recipe: Recipe) -> None:
         )
 
 
-def _check_key(section: str, variable: str) -> None:
-    if variable and variable not in os.environ:
-        raise ConfigError(f"{section}.api_key_variable: {variable} is not set", f"export {variable}=…")
+def _backend(recipe: Recipe) -> "Backend":
+    return build(recipe.engine)
 
 
 def _check_demonstrations(recipe: Recipe) -> None:

@@ -80,7 +80,7 @@ def test_a_context_beyond_the_models_positions_is_refused(recipe):
     ("knobs", "lacking"),
     [
         (["env.name=miniwob"], "/no/such/browser"),
-        (["engine.kind=vllm", "engine.vllm.python=/no/such/python"], "/no/such/python"),
+        (["engine.name=vllm", "engine.python=/no/such/python"], "/no/such/python"),
     ],
 )
 def test_a_dry_run_says_what_the_machine_lacks(recipe, monkeypatch, knobs, lacking):

@@ -111,12 +111,12 @@ def test_an_exception_of_the_agent_loop_stops_the_run(tmp_path, bandit_policy):
     ended = train(tmp_path, bandit_policy, "--set", "rollout.loop=broken:Loop", rollout={"max_identical_errors": 5})
     assert ended.returncode == 1
     assert "5 rollouts in a row ended as error_agent with the same error: KeyError: 'memory'" in ended.stderr
-    assert "(broken.py:22, in run)" in ended.stderr and "died" not in ended.stderr, "the worker lives on"
+    assert "(broken.py:20, in run)" in ended.stderr and "died" not in ended.stderr, "the worker lives on"
 
 
 def test_an_exception_of_a_filter_stops_the_run_and_its_traceback_is_printed(tmp_path, bandit_policy):
     ended = train(tmp_path, bandit_policy, "--set", "filters=['broken:OddFilter']")
     assert ended.returncode == 1
     assert "error: module 'manager' died 3 times of the same exception" in ended.stderr
-    assert "return group.no_such_thing" in ended.stderr and "(broken.py:30, in apply)" in ended.stderr
+    assert "return group.no_such_thing" in ended.stderr and "(broken.py:28, in apply)" in ended.stderr
     assert "alarm: manager died once in ten minutes: AttributeError" in ended.stderr

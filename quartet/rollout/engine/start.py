@@ -1,16 +1,14 @@
-"""The engine that a recipe asks for, with a policy loaded and proved. One function per kind."""
+"""The engine that a recipe asks for, with a policy loaded and proved."""
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from quartet.config import Recipe
-from quartet.data.evaluation import is_evaluation
 from quartet.data.ledger import Ledger
 from quartet.errors import CheckpointError, UnusablePolicyError
-from quartet.registry import lookup
+from quartet.registry import build
+from quartet.rollout.engine.backend.base import Backend
 from quartet.rollout.engine.base import ServedEngine
-from quartet.rollout.engine.loading import loaded
 from quartet.types import Policy
 
 
@@ -46,29 +44,5 @@ async def start_engine(recipe: Recipe, policy: Policy, run_dir: Path, module: st
     Raises `CheckpointError` for a policy that fails its canary, `SetupError` for a server that cannot be used,
     `EngineError` when loading takes too long.
     """
-    return await lookup("engine", recipe.engine.kind, ENGINES)(recipe, policy, run_dir, module)
-
-
-async def _torch(recipe: Recipe, policy: Policy, run_dir: Path, module: str) -> ServedEngine:
-    from quartet.rollout.engine.torch_engine import open_torch
-
-    return await loaded(lambda: open_torch(recipe, policy), timeout_seconds=recipe.engine.load_timeout_seconds)
-
-
-async def _vllm(recipe: Recipe, policy: Policy, run_dir: Path, module: str) -> ServedEngine:
-    from quartet.rollout.engine.vllm.engine import open_vllm
-
-    return await open_vllm(recipe, policy, run_dir / "logs" / f"{module}.vllm.stderr")
-
-
-async def _openai(recipe: Recipe, policy: Policy, run_dir: Path, module: str) -> ServedEngine:
-    from quartet.rollout.engine.openai.engine import open_openai
-
-    return await open_openai(recipe, policy, trains=not is_evaluation(run_dir))
-
-
-ENGINES: dict[str, Callable[[Recipe, Policy, Path, str], Awaitable[ServedEngine]]] = {
-    "torch": _torch,
-    "vllm": _vllm,
-    "openai": _openai,
-}
+    backend: Backend = build(recipe.engine)
+    return await backend.start(recipe, policy, run_dir, module)

@@ -26,6 +26,8 @@ from quartet.allocator import keep_freed_memory
 from quartet.errors import CheckpointError, EngineError
 from quartet.policy.files import raising_checkpoint_errors
 from quartet.policy.load import load_policy
+from quartet.registry import own_settings
+from quartet.rollout.engine.backend.torch import Torch
 from quartet.rollout.engine.base import Counters, GenerateRequest, GenerateResult, PolicyLoad
 from quartet.rollout.engine.forward import make_forward
 from quartet.rollout.engine.loading import loaded
@@ -60,6 +62,7 @@ class TorchEngine:
         tokenizer: PreTrainedTokenizerBase | None = None,
     ) -> None:
         """The tokenizer is for stop strings; without one they are refused."""
+        own: Torch.Knobs = own_settings(config)
         positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self.max_context_tokens = min(config.max_context_tokens, positions or config.max_context_tokens)
         keep_freed_memory()
@@ -67,12 +70,12 @@ class TorchEngine:
         self.vocab_size = forward.vocab_size
         self._model, self._tokenizer = model, tokenizer
         self._recompute = config.old_cache == "recompute"
-        max_prefix_bytes, max_row_bytes = config.prefix_cache_megabytes * 2**20, config.kv_cache_megabytes * 2**20
+        max_prefix_bytes, max_row_bytes = config.prefix_cache_megabytes * 2**20, own.kv_cache_megabytes * 2**20
         self._scheduler = Scheduler(forward, config.max_slots, version, max_prefix_bytes, max_row_bytes)
         self._forward = forward
         self._in_flight: dict[str, Running] = {}
-        self._load_timeout_seconds = config.load_timeout_seconds
-        self._watch = StepWatch(config.step_timeout_seconds)
+        self._load_timeout_seconds = own.load_timeout_seconds
+        self._watch = StepWatch(own.step_timeout_seconds)
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._closing = self._ended = False
         self._cause: BaseException | None = None

@@ -32,14 +32,14 @@ Open = Callable[..., Awaitable[ServedEngine]]
 
 
 def engine_recipe(kind: str, **engine: object) -> Recipe:
-    settings = {"kind": kind, "max_slots": MAX_SLOTS, "max_context_tokens": MAX_CONTEXT_TOKENS} | engine
+    settings = {"name": kind, "max_slots": MAX_SLOTS, "max_context_tokens": MAX_CONTEXT_TOKENS} | engine
     data = {"name": "engine", "model": {"path": "unused"}, "env": {"name": "bandit"}, "engine": settings}
     return parse_recipe(data, "test")
 
 
 def by_url(vllm_url: str, **engine: object) -> Recipe:
     """With the server that `vllm_server` started."""
-    return engine_recipe("vllm", vllm={"url": vllm_url, "api_key_variable": VLLM_KEY_VARIABLE}, **engine)
+    return engine_recipe("vllm", url=vllm_url, api_key_variable=VLLM_KEY_VARIABLE, **engine)
 
 
 async def open_engine(
@@ -53,14 +53,14 @@ async def open_engine(
     inner = TorchEngine(model, 0, engine_recipe("torch").engine)
     stack.push_async_callback(inner.close)
     url = await stack.enter_async_context(OpenAIServer(inner, model).serve())
-    recipe = engine_recipe("openai", openai={"url": url, "reload": "update_weights_from_disk"}, **engine)
+    recipe = engine_recipe("openai", url=url, reload="update_weights_from_disk", **engine)
     return await open_openai(recipe, policy, trains=True)
 
 
 def vllm_server(folder: Path) -> Iterator[str]:
     """A real server for all tests of a session; each test loads its own weights into it."""
     publish(make_model("qwen3_tied"), folder / "policy")
-    recipe = engine_recipe("vllm", vllm={"arguments": VLLM_ARGUMENTS})
+    recipe = engine_recipe("vllm", arguments=VLLM_ARGUMENTS)
     process = VllmProcess(recipe, folder / "policy", MAX_CONTEXT_TOKENS, folder / "vllm.stderr")
 
     os.environ[VLLM_KEY_VARIABLE] = process.api_key

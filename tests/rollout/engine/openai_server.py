@@ -1,4 +1,4 @@
-"""A server that speaks OpenAI's completion format over the torch engine: what `engine.openai.url` names in the tests.
+"""A server that speaks OpenAI's completion format over the torch engine: what `engine.url` names in the tests.
 
 It streams token by token, echoes log-probs of prompts, and takes new weights by SGLang's route. Each of its abilities
 can be missing, as it is on real servers.

@@ -44,9 +44,7 @@ async def connect(engine_of: Builder, tmp_path: Path) -> AsyncIterator[Connect]:
         ) -> OpenAIEngine:
             model = make_model()
             server = OpenAIServer(engine_of(model), model, **abilities)
-            recipe = engine_recipe(
-                "openai", openai={"url": await stack.enter_async_context(server.serve()), "reload": reload}
-            )
+            recipe = engine_recipe("openai", url=await stack.enter_async_context(server.serve()), reload=reload)
             recipe = recipe.model_copy(
                 update={"rollout": recipe.rollout.model_copy(update={"temperature": temperature})}
             )
@@ -126,7 +124,7 @@ async def test_other_weights_than_the_policy_s_are_found_out_in_evaluation_too(
     async with OpenAIServer(engine_of(model), model).serve() as url:
         policy = Policy(version=0, path=str(publish(make_model(), tmp_path / "policy")), train_step=0)
         with pytest.raises(CheckpointError, match="canary"):
-            await open_openai(engine_recipe("openai", openai={"url": url}), policy, trains=False)
+            await open_openai(engine_recipe("openai", url=url), policy, trains=False)
 
 
 async def test_an_interrupted_request_goes_on_with_what_it_has(connect: Connect, tmp_path: Path) -> None:
@@ -165,36 +163,40 @@ async def test_a_server_without_vllm_s_routes_is_told_how_to_start(engine_of: Bu
     async with OpenAIServer(engine_of(model), model).serve() as url:
         policy = Policy(version=0, path=str(publish(model, tmp_path / "policy")), train_step=0)
         with pytest.raises(SetupError, match="VLLM_SERVER_DEV_MODE=1 and --enable-scale-out"):
-            await open_vllm(engine_recipe("vllm", vllm={"url": url}), policy, tmp_path / "log")
+            await open_vllm(engine_recipe("vllm", url=url), policy, tmp_path / "log")
 
 
 async def test_a_wrong_address_or_model_is_told(engine_of: Builder, tmp_path: Path) -> None:
     model = make_model()
     policy = Policy(version=0, path=str(publish(model, tmp_path / "policy")), train_step=0)
-    nowhere = engine_recipe("openai", openai={"url": "http://127.0.0.1:9"})
+    nowhere = engine_recipe("openai", url="http://127.0.0.1:9")
     for trains in (True, False):
-        with pytest.raises(SetupError, match=r"engine\.openai\.url: .* does not answer"):
+        with pytest.raises(SetupError, match=r"engine\.url: .* does not answer"):
             await open_openai(nowhere, policy, trains=trains)
-    with pytest.raises(SetupError, match=r"engine\.vllm\.url: .* does not answer"):
-        await open_vllm(engine_recipe("vllm", vllm={"url": "http://127.0.0.1:9"}), policy, tmp_path / "log")
+    with pytest.raises(SetupError, match=r"engine\.url: .* does not answer"):
+        await open_vllm(engine_recipe("vllm", url="http://127.0.0.1:9"), policy, tmp_path / "log")
     later = msgspec.structs.replace(policy, version=1)
     with pytest.raises(EngineError, match="does not answer"):  # it may come back
         await open_openai(nowhere, later, trains=True)
     async with OpenAIServer(engine_of(model), model).serve() as url:
         with pytest.raises(SetupError, match="serves no model 'other', only policy"):
-            await open_openai(engine_recipe("openai", openai={"url": url, "model": "other"}), policy, trains=True)
+            await open_openai(engine_recipe("openai", url=url, model="other"), policy, trains=True)
     with pytest.raises(SetupError, match="NOT_SET_ANYWHERE"):
         knobs = {"url": "http://127.0.0.1:9", "api_key_variable": "NOT_SET_ANYWHERE"}
-        await open_openai(engine_recipe("openai", openai=knobs), policy, trains=True)
+        await open_openai(engine_recipe("openai", **knobs), policy, trains=True)
 
 
 @pytest.mark.parametrize(
     ("engine", "says"),
     [
-        ({"kind": "vllm", "vllm": {"url": "localhost:8000"}}, "http://HOST:PORT"),
-        ({"kind": "openai", "openai": {"url": "http://localhost:8000/v1"}}, "leave out /v1"),
-        ({"kind": "torch", "vllm": {"url": "http://localhost:8000"}}, "set engine.kind = 'vllm'"),
-        ({"kind": "vllm", "openai": {"url": "http://localhost:8000"}}, "set engine.kind = 'openai'"),
+        ({"name": "vllm", "url": "localhost:8000"}, "http://HOST:PORT"),
+        ({"name": "openai", "url": "http://localhost:8000/v1"}, "leave out /v1"),
+        (
+            {"name": "torch", "url": "http://localhost:8000"},
+            "is a setting of the engine 'openai' or 'vllm', and 'torch'",
+        ),
+        ({"name": "vllm", "url": "http://localhost:8000", "replicas": 2}, "a URL names one server only"),
+        ({"kind": "vllm"}, "unknown key 'engine.kind': settings of a part stand beside its name\n.*see engine.name"),
     ],
 )
 def test_an_address_that_would_do_nothing_is_refused(engine: dict[str, object], says: str) -> None:
@@ -204,11 +206,13 @@ def test_an_address_that_would_do_nothing_is_refused(engine: dict[str, object], 
 
 
 def test_knobs_that_contradict_each_other_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"engine\.openai\.url"):
+    with pytest.raises(ConfigError, match=r"engine\.url"):
         engine_recipe("openai")
-    data = {"name": "engine", "model": {"path": "unused"}, "env": {"name": "bandit"}, "engine": {"kind": "vllm"}}
+    data = {"name": "engine", "model": {"path": "unused"}, "env": {"name": "bandit"}, "engine": {"name": "vllm"}}
     with pytest.raises(ConfigError, match="stop_strings"):
         parse_recipe(data | {"rollout": {"stop_strings": ["."]}}, "test")
+    with pytest.raises(ConfigError, match="runs the engine 'torch' only"):
+        parse_recipe(data | {"runtime": {"kind": "synchronous"}}, "test")
 
 
 async def test_sampling_that_openai_s_own_api_does_not_know_is_passed_on_or_refused(connect: Connect) -> None:
@@ -226,7 +230,7 @@ async def test_the_engine_process_follows_the_ledger_on_a_server(engine_of: Buil
     ledger = Ledger.create(tmp_path)
     ledger.register_initial_policy(str(publish(make_model(seed=0), tmp_path / "p0")))
     async with OpenAIServer(engine_of(model), model).serve() as url:
-        recipe = engine_recipe("openai", openai={"url": url, "reload": "update_weights_from_disk"})
+        recipe = engine_recipe("openai", url=url, reload="update_weights_from_disk")
         stop = asyncio.Event()
         process = asyncio.create_task(run_engine(recipe, tmp_path, stop))
         engine = HttpEngine(lambda: ledger.module_url("engine"), token=run_token(ledger.run_dir))

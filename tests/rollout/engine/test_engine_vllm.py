@@ -43,7 +43,7 @@ def interpreter(folder: Path, script: str) -> str:
 
 
 def recipe_with(python: str, **vllm: object) -> Recipe:
-    return engine_recipe("vllm", vllm={"python": python, **vllm})
+    return engine_recipe("vllm", python=python, **vllm)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")
@@ -77,7 +77,7 @@ async def test_the_engine_process_starts_it_follows_the_ledger_and_ends_it(tmp_p
     ledger = Ledger.create(tmp_path)
     ledger.register_initial_policy(first_policy(tmp_path).path)
     stop = asyncio.Event()
-    recipe = engine_recipe("vllm", vllm={"arguments": VLLM_ARGUMENTS})
+    recipe = engine_recipe("vllm", arguments=VLLM_ARGUMENTS)
     process = asyncio.create_task(run_engine(recipe, tmp_path, stop))
     await until(lambda: bool(ledger.module_url("engine")) or process.done())
     engine = HttpEngine(lambda: ledger.module_url("engine"), token=run_token(ledger.run_dir))
@@ -97,7 +97,7 @@ async def test_the_engine_process_starts_it_follows_the_ledger_and_ends_it(tmp_p
 @needs_vllm
 @pytest.mark.timeout(600)
 async def test_a_server_that_is_killed_fails_its_requests_and_the_health_check(tmp_path: Path) -> None:
-    recipe = engine_recipe("vllm", vllm={"arguments": VLLM_ARGUMENTS})
+    recipe = engine_recipe("vllm", arguments=VLLM_ARGUMENTS)
     engine = await open_vllm(recipe, first_policy(tmp_path), tmp_path / "log")
     requests = [asyncio.create_task(engine.generate(request)) for request in make_requests(4)]
     await asyncio.sleep(0)
@@ -118,9 +118,7 @@ async def test_a_server_that_is_killed_fails_its_requests_and_the_health_check(t
 async def test_what_a_server_that_is_killed_had_sampled_is_kept(tmp_path: Path) -> None:
     """As a worker sees it: the call returns the beginning, and its log-probs are those of the policy."""
     model = make_model("qwen3_tied")
-    engine = await open_vllm(
-        engine_recipe("vllm", vllm={"arguments": VLLM_ARGUMENTS}), first_policy(tmp_path), tmp_path / "log"
-    )
+    engine = await open_vllm(engine_recipe("vllm", arguments=VLLM_ARGUMENTS), first_policy(tmp_path), tmp_path / "log")
     async with serving(make_app(engine)) as url:
         client = HttpEngine(lambda: url, part_seconds=0.02, deadline_seconds=5)
         request = msgspec.structs.replace(make_requests(1)[0], sampling=Sampling(max_tokens=200, seed=5))
@@ -148,7 +146,7 @@ async def test_a_policy_with_a_biased_output_projection_is_served_faithfully(vll
     policy = Policy(version=0, path=str(publish(model, tmp_path / "p0")), train_step=0)
     with pytest.raises(CheckpointError, match="model-impl"):
         await open_vllm(by_url(vllm_url), policy, tmp_path / "log")
-    engine = await open_vllm(engine_recipe("vllm", vllm={"arguments": VLLM_ARGUMENTS}), policy, tmp_path / "log")
+    engine = await open_vllm(engine_recipe("vllm", arguments=VLLM_ARGUMENTS), policy, tmp_path / "log")
     try:
         load = await engine.load_policy(publish(make_model("qwen3_tied_biased", seed=1), tmp_path / "p1"), 1)
         assert load.canary_gap is not None and load.canary_gap < 1e-3

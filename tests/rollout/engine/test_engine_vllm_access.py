@@ -51,7 +51,7 @@ async def test_the_key_is_handed_over_by_the_environment_alone(tmp_path: Path):
     python, folder = tmp_path / "python", Path(publish(make_model(), tmp_path / "policy"))
     python.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/arguments\nenv > {tmp_path}/environment\n')
     python.chmod(0o755)
-    recipe = engine_recipe("vllm", vllm={"python": str(python)})
+    recipe = engine_recipe("vllm", python=str(python))
     process = VllmProcess(recipe, folder, 256, tmp_path / "log")
     process._process.wait()
     await process.close()

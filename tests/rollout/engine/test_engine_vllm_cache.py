@@ -117,7 +117,7 @@ async def first_policy(tmp_path: Path) -> AsyncIterator[tuple[PrefixServer, Vllm
     """The server, the engine over it with version 0 of `old_cache = "keep"`, and a request for one token."""
     server = PrefixServer()
     async with server.serve() as url:
-        recipe = engine_recipe("vllm", vllm={"url": url}, old_cache="keep")
+        recipe = engine_recipe("vllm", url=url, old_cache="keep")
         engine = VllmEngine(InferenceServer(url), None, Limits(MAX_CONTEXT_TOKENS, VOCAB_SIZE), recipe)
         await engine.load_policy(publish(make_model(), tmp_path / "p0"), 0)
         yield server, engine, msgspec.structs.replace(make_requests(1)[0], sampling=Sampling(max_tokens=1))

@@ -80,7 +80,7 @@ async def in_browser(
     tasks = list(tasks)
     queue = iter(enumerate(tasks))
     results: dict[int, T] = {}
-    pool = MiniWobPool(config.Env(name="miniwob", suite=SUITE, sessions=sessions, screenshots=False))
+    pool = MiniWobPool(config.Env(name="miniwob", sessions=sessions, screenshots=False))
 
     async def work() -> None:
         for index, task in queue:

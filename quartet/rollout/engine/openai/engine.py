@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from quartet.config import Recipe
 from quartet.errors import CheckpointError, EngineError, RefusedRequestError, SetupError
 from quartet.policy.tokenizer_files import load_tokenizer
+from quartet.registry import own_settings
 from quartet.rollout.engine.base import GenerateRequest, GenerateResult
 from quartet.rollout.engine.openai.stream import Partial, read_into
 from quartet.rollout.engine.partial import NOTHING
@@ -28,14 +29,14 @@ PROBE = GenerateRequest(request_id="probe", prompt_ids=[0], sampling=Sampling(ma
 
 
 async def open_openai(recipe: Recipe, policy: Policy, *, trains: bool) -> "OpenAIEngine":
-    """Go to the server at `engine.openai.url`. Raises `SetupError` that says what training lacks there, and
+    """Go to the server at `engine.url`. Raises `SetupError` that says what training lacks there, and
     `CheckpointError` when it serves other weights than the policy's."""
-    knobs, trust = recipe.engine.openai, recipe.model.trust_remote_code
+    knobs, trust = own_settings(recipe.engine), recipe.model.trust_remote_code
     limits = model_limits(Path(policy.path), recipe.engine, trust_remote_code=trust)
-    server = InferenceServer(knobs.url, api_key=api_key("engine.openai.api_key_variable", knobs.api_key_variable))
+    server = InferenceServer(knobs.url, api_key=api_key("engine.api_key_variable", knobs.api_key_variable))
     try:
         began = trains and policy.version > 0
-        card = await first_card(server, "engine.openai.url", model=knobs.model, waits=began)
+        card = await first_card(server, "engine.url", model=knobs.model, waits=began)
         shortest = min(limits.max_context_tokens, card.max_model_len or limits.max_context_tokens)
         engine = OpenAIEngine(server, Limits(shortest, limits.vocab_size), recipe, Path(policy.path))
         lacks = await engine.find_missing()
@@ -51,7 +52,7 @@ async def open_openai(recipe: Recipe, policy: Policy, *, trains: bool) -> "OpenA
             await engine.adopt(policy.path, policy.version)
     except ServerRefusedError as error:
         await server.close()
-        raise SetupError(f"{error.what}", "engine.openai.url must complete token ids at /v1/completions") from error
+        raise SetupError(f"{error.what}", "engine.url must complete token ids at /v1/completions") from error
     except BaseException:
         await server.close()
         raise
@@ -63,7 +64,7 @@ class OpenAIEngine(RemoteEngine):
 
     def __init__(self, server: InferenceServer, limits: Limits, recipe: Recipe, folder: Path) -> None:
         super().__init__(server, limits, recipe.engine)
-        self._reload = recipe.engine.openai.reload
+        self._reload = own_settings(recipe.engine).reload
         self._tokenizer_folder, self._trust_remote_code = folder, recipe.model.trust_remote_code
         self._tokenizer: Any = None
         self._plain = False
@@ -92,7 +93,7 @@ class OpenAIEngine(RemoteEngine):
             ),
             "does not return the log-probs of sampled tokens": self._tells_logprobs,
             "does not echo the log-probs of a prompt, by which its weights are proved": self._tells_prompt,
-            "takes no new weights: engine.openai.reload = 'none'": self._reload != "none",
+            "takes no new weights: engine.reload = 'none'": self._reload != "none",
         }
         return "; it ".join(what for what, has in lacks.items() if not has)
 

@@ -15,6 +15,8 @@ import msgspec
 
 from quartet.config import Recipe
 from quartet.errors import CheckpointError, EngineError, SetupError, WrongAnswerError
+from quartet.registry import own_settings
+from quartet.rollout.engine.backend.vllm import Vllm
 from quartet.rollout.engine.base import GenerateRequest, GenerateResult
 from quartet.rollout.engine.partial import NOTHING
 from quartet.rollout.engine.remote.engine import Limits, RemoteEngine, first_card, model_limits
@@ -28,22 +30,23 @@ PROBE = GenerateRequest(request_id="probe", prompt_ids=[0], sampling=Sampling(ma
 
 
 async def open_vllm(recipe: Recipe, policy: Policy, log: Path) -> "VllmEngine":
-    """Start a server that writes to `log`, or go to the one at `engine.vllm.url`, and load the policy.
+    """Start a server that writes to `log`, or go to the one at `engine.url`, and load the policy.
 
     Raises `SetupError` for a server that does not start or lacks what training needs, `CheckpointError` for a policy
     that it cannot serve faithfully.
     """
     limits = model_limits(Path(policy.path), recipe.engine, trust_remote_code=recipe.model.trust_remote_code)
-    if recipe.engine.vllm.url:
-        key = api_key("engine.vllm.api_key_variable", recipe.engine.vllm.api_key_variable)
-        server, process = InferenceServer(recipe.engine.vllm.url, api_key=key), None
+    settings: Vllm.Knobs = own_settings(recipe.engine)
+    if settings.url:
+        key = api_key("engine.api_key_variable", settings.api_key_variable)
+        server, process = InferenceServer(settings.url, api_key=key), None
     else:
         process = VllmProcess(recipe, Path(policy.path), limits.max_context_tokens, log)
         server = InferenceServer(process.url, api_key=process.api_key)
     try:
         if process is not None:
             await process.wait_until_up(server)
-        card = await first_card(server, "engine.vllm.url", waits=process is not None or policy.version > 0)
+        card = await first_card(server, "engine.url", waits=process is not None or policy.version > 0)
         shortest = min(limits.max_context_tokens, card.max_model_len or limits.max_context_tokens)
         engine = VllmEngine(server, process, Limits(shortest, limits.vocab_size), recipe)
         await engine.require_routes()

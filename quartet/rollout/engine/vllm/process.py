@@ -16,6 +16,7 @@ import quartet
 from quartet.config import Recipe
 from quartet.errors import EngineError, SetupError
 from quartet.policy.load import weight_shapes
+from quartet.registry import own_settings
 from quartet.rollout.engine.remote.server import InferenceServer
 from quartet.rollout.engine.vllm.access import KEY_VARIABLE, RequireKey
 from quartet.rollout.engine.vllm.extension import QuartetExtension
@@ -42,7 +43,7 @@ class VllmProcess:
         """Start a server with the policy in `folder`. It answers when `wait_until_up` returns."""
         self._log = log
         self.api_key = secrets.token_urlsafe(32)
-        self._timeout_seconds = recipe.engine.vllm.start_timeout_seconds
+        self._timeout_seconds = own_settings(recipe.engine).start_timeout_seconds
         port = _free_port()
         self.url = f"http://{HOST}:{port}"
         # The package alone, and not all that is installed beside it: vLLM's environment may be another one.
@@ -91,14 +92,14 @@ def _start(command: list[str], output: IO[bytes], environment: dict[str, str]) -
         )
     except OSError as error:
         raise SetupError(
-            f"engine.vllm.python: {command[0]} does not start ({error.strerror})", "name a Python that has vLLM"
+            f"engine.python: {command[0]} does not start ({error.strerror})", "name a Python that has vLLM"
         ) from error
 
 
 def _command(recipe: Recipe, folder: Path, max_context_tokens: int, port: int) -> list[str]:
-    engine = recipe.engine
+    engine, own = recipe.engine, own_settings(recipe.engine)
     return [
-        *(engine.vllm.python or sys.executable, "-m", "quartet.rollout.engine.vllm.child", str(os.getpid())),
+        *(own.python or sys.executable, "-m", "quartet.rollout.engine.vllm.child", str(os.getpid())),
         *("--model", str(folder), "--served-model-name", "main", "--host", HOST, "--port", str(port)),
         *implementation(folder),
         *("--dtype", engine.dtype, "--max-model-len", str(max_context_tokens), "--max-num-seqs", str(engine.max_slots)),
@@ -106,7 +107,7 @@ def _command(recipe: Recipe, folder: Path, max_context_tokens: int, port: int) -
         *("--middleware", MIDDLEWARE),
         "--enable-prefix-caching" if engine.prefix_cache_megabytes else "--no-enable-prefix-caching",
         *(["--trust-remote-code"] if recipe.model.trust_remote_code else []),
-        *engine.vllm.arguments,
+        *own.arguments,
     ]
 
 
@@ -137,5 +138,5 @@ def _free_port() -> int:
 
 def _advice(reason: str) -> str:
     if "No module named 'vllm'" in reason or "No module named vllm" in reason:
-        return "pip install 'quartet-rl[vllm]', or name an interpreter that has it in engine.vllm.python"
-    return "the log says what vLLM lacks; engine.vllm.arguments are passed on to it"
+        return "pip install 'quartet-rl[vllm]', or name an interpreter that has it in engine.python"
+    return "the log says what vLLM lacks; engine.arguments are passed on to it"

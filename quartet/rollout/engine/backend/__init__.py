@@ -1,0 +1,1 @@
+"""Engines by name: one file each."""
