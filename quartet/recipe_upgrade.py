@@ -18,6 +18,7 @@ MOVED = {
     "stragglers.april": "straggler",
     "filter": "filters",
     "engine.kind": "engine.name",
+    "observe.prometheus_port": "observe.sinks",
     "engine.vllm": "engine",
     "engine.openai": "engine",
     "stragglers": "straggler",
@@ -87,8 +88,18 @@ def _engine(data: dict[str, Any]) -> dict[str, Any]:
     return data | {"engine": {"name": name} | engine | tables.get(name, {})}
 
 
+def _sinks(data: dict[str, Any]) -> dict[str, Any]:
+    """The port of Prometheus is a setting of that sink."""
+    observe = dict(data.get("observe", {}))
+    port, chosen = observe.pop("prometheus_port", None), observe.get("sinks", [])
+    if port is not None and "prometheus" in chosen:
+        names = [chosen] if isinstance(chosen, str) else chosen
+        observe["sinks"] = [{"name": name} | ({"port": port} if name == "prometheus" else {}) for name in names]
+    return data | {"observe": observe}
+
+
 _STEPS: Mapping[int, tuple[Callable[[dict[str, Any]], dict[str, Any]], ...]] = {
     1: (_parts_of_control_and_curation,),
-    2: (_environment, _engine),
+    2: (_environment, _engine, _sinks),
 }
 """Config version -> the changes that lead to the next one, oldest first."""

@@ -55,6 +55,7 @@ KINDS: Mapping[str, Kind] = {
         "quartet.train.advantage", "quartet.train.advantage.base:Advantage", "what a trajectory is worth"
     ),
     "loss": Kind("quartet.train.loss", "quartet.train.loss.base:PolicyLoss", "what the optimizer minimises"),
+    "sink": Kind("quartet.observe.sinks", "quartet.observe.sinks.base:Sink", "where a run is shown besides its folder"),
 }
 """Every kind of part, by the name that recipes, entry points and `quartet parts` use."""
 

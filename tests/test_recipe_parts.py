@@ -152,6 +152,15 @@ def test_engine_of_config_version_2_is_read_as_it_was_meant(file, engine, own):
     assert own.items() <= read.knobs.items()
 
 
+def test_sinks_of_config_version_2_are_read_as_they_were_meant(file):
+    observe = {"sinks": ["tensorboard", "prometheus"], "prometheus_port": 0}
+    file.write_text("\n".join(_toml(MINIMAL | {"config_version": 2, "observe": observe})))
+    assert [(sink.name, sink.knobs) for sink in load_recipe(file).observe.sinks] == [
+        ("tensorboard", {}),
+        ("prometheus", {"port": 0}),
+    ]
+
+
 def _toml(data: dict, section: str = "") -> list[str]:
     from quartet.recipe_file import _toml_lines
 

@@ -4,43 +4,44 @@ import json
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
 from quartet.cli.parameters import JSON, RUN
 from quartet.errors import ConfigError
-from quartet.observe.sinks import SINKS, sink_class
 from quartet.terminal.say import say
 
 if TYPE_CHECKING:
+    from quartet.observe.sink_process import FollowedRun
     from quartet.observe.sinks.base import Sink
-    from quartet.observe.sinks.run import FollowedRun
 
 LOOK_SECONDS = 2.0
 
 
 @click.command(name="sink")
 @RUN
-@click.argument("name", type=click.Choice(list(SINKS)))
+@click.argument("name")
 @click.option("--follow", is_flag=True, help="Go on until Ctrl-C, as the run goes on.")
 @JSON
 def command(run: Path, name: str, follow: bool, as_json: bool) -> None:
     """Show what RUN has recorded in the sink NAME: what it has not been shown before.
 
     A run with NAME in its recipe's `observe.sinks` does so by itself. A sink that only answers while it runs
-    (prometheus) needs --follow.
+    (prometheus) needs --follow. `quartet parts sink` lists all.
     """
-    if SINKS[name].serves and not follow:
+    from quartet.observe.sink_process import chosen_sink, following
+    from quartet.observe.sinks.base import Sink
+    from quartet.recipe_file import read_resolved
+    from quartet.registry import build, find
+
+    if cast(type[Sink], find("sink", name)).serves and not follow:
         raise ConfigError(
             f"the sink {name!r} answers only while it runs: it would end at once, and count all records as shown",
             f"quartet sink {run} {name} --follow",
         )
-    from quartet.observe.sinks.run import following
-    from quartet.recipe_file import read_resolved
-
     recipe = read_resolved(run / "config.toml")
-    with following(run, name) as followed, closing(sink_class(name)(recipe, run)) as sink:
+    with following(run, name) as followed, closing(build(chosen_sink(recipe, name), recipe, run)) as sink:
         shown = _show(followed, sink, follow=follow)
     say(json.dumps({"sink": name, "shown": shown}) if as_json else f"{shown} records and spans to {name}")
 

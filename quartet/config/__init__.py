@@ -9,7 +9,7 @@ from quartet.config.control import Admission, Allocator, Control, Horizon, Sampl
 from quartet.config.curation import Filter, Replay
 from quartet.config.recipe import RESUMABLE_KNOBS, Recipe
 from quartet.config.rollouts import Engine, Env, Loop, Model, Rollout
-from quartet.config.running import Disk, Evaluation, Ledger, Observe, Runtime
+from quartet.config.running import Disk, Evaluation, Ledger, Observe, Runtime, Sink
 from quartet.config.section import PathMark, PolicyMark, Section
 from quartet.config.stragglers import Straggler
 from quartet.config.training import Advantage, Loss, Sft, Train
@@ -41,6 +41,7 @@ __all__ = [
     "Sampler",
     "Section",
     "Sft",
+    "Sink",
     "Straggler",
     "Train",
 ]

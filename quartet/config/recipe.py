@@ -117,7 +117,7 @@ class Recipe(Section):
     @property
     def modules(self) -> list[str]:
         """Names of all module processes that training starts."""
-        sinks = [f"sink-{name}" for name in self.observe.sinks]
+        sinks = [f"sink-{sink.name}" for sink in self.observe.sinks]
         return ["env", *self.engine_modules, "worker", "manager", "trainer", *sinks]
 
 

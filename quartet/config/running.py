@@ -5,7 +5,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from pydantic import Field, field_validator
 
-from quartet.config.section import Names, Positive, PositiveFloat, Section
+from quartet.config.choice import Choice, SeveralOf
+from quartet.config.section import Positive, PositiveFloat, Section
 
 SELECTION_OFFSET = 500_000
 """Distance between the first seed that results are reported on and the first selection seed."""
@@ -96,16 +97,20 @@ class Runtime(Section):
     the ledger. All weights are hashed at every train step."""
 
 
+class Sink(Choice):
+    """Where a run is shown besides its own folder."""
+
+    kind = "sink"
+
+
 class Observe(Section):
     """What is recorded of a run, and where else it is shown."""
 
-    sinks: Names = []
-    """Where metrics or spans are shown besides the run's folder: `tensorboard`, `wandb`, `prometheus`,
-    `opentelemetry`; each a process of its own, which can fail without harm."""
+    sinks: SeveralOf[Sink] = []
+    """Where metrics or spans are shown besides the run's folder; each a process of its own, which can fail without
+    harm."""
     rollouts_per_span: Positive = 1
     """Spans of one rollout in this many are recorded; the metrics count every rollout."""
-    prometheus_port: Annotated[int, Field(ge=0, le=65535)] = 9464
-    """Port on this machine at which `prometheus` answers; 0 picks a free one, which the log names."""
 
 
 class Ledger(Section):

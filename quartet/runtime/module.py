@@ -30,7 +30,7 @@ ENTRIES = {
     "worker": "quartet.rollout.worker:run_worker",
     "manager": "quartet.data.manager:run_manager",
     "trainer": "quartet.train.trainer:run_trainer",
-    "sink": "quartet.observe.sinks.run:run_sink",
+    "sink": "quartet.observe.sink_process:run_sink",
 }
 """Each entry is `async def run(recipe, run_dir, stop: asyncio.Event) -> None`. One that runs several times is told its
 `module` as well: `engine-2`."""

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 def check_recipe(recipe: Recipe) -> None:
     """Look up the task families, the sinks and the files that the recipe names. Raises `ConfigError`."""
-    from quartet.observe.sinks import check_sinks
+    from quartet.observe.sinks.base import check_package
 
     suite_families(recipe.env)
-    check_sinks(recipe.observe.sinks)
+    for sink in recipe.observe.sinks:
+        check_package(sink.name)
     check_model_folder(Path(recipe.model.path))
     _check_positions(recipe)
     _backend(recipe).check_use(trains=False)

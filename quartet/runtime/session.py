@@ -110,7 +110,7 @@ class Session:
         """Go on to a phase as soon as its modules are up: until then the run starts, and no time of training passes."""
         if not self.outlast(lambda: self._supervisor.are_up(*modules)):
             self.outlast(lambda: self.ledger.enter_phase(STARTING))
-            self._supervisor.start(*modules, *(f"{SINK}{name}" for name in self.recipe.observe.sinks))
+            self._supervisor.start(*modules, *(f"{SINK}{sink.name}" for sink in self.recipe.observe.sinks))
             self._run_until(lambda: "up" if self._supervisor.are_up(*modules) else self.ledger.stop_reason())
         self.outlast(lambda: self.ledger.enter_phase(phase))
 

@@ -15,7 +15,7 @@ from quartet.observe.alarms.facts import Alarm, NoAction
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
 from quartet.observe.run_progress import TRAINING, run_progress
-from quartet.observe.sinks.run import BEAT_SECONDS, LOOK_SECONDS
+from quartet.observe.sink_process import BEAT_SECONDS, LOOK_SECONDS
 from quartet.observe.status import GIVEN_UP, NOT_STARTED, SILENT_AFTER_SECONDS, ModuleStatus, StatusReader
 from quartet.types import Purpose, RolloutPlan, Task
 from tests.data.samples import trajectory

@@ -18,19 +18,24 @@ from prometheus_client.parser import text_string_to_metric_families
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from quartet.cli import cli
-from quartet.config import Observe
+from quartet.config import Observe, Recipe
 from quartet.errors import ConfigError, QuartetError, SetupError
 from quartet.observe.follow import News
-from quartet.observe.sinks import check_sinks, sink_class
+from quartet.observe.sink_process import chosen_sink, following
 from quartet.observe.sinks.base import Sink
 from quartet.observe.sinks.opentelemetry import OpenTelemetrySink
 from quartet.observe.sinks.prometheus import PrometheusSink
-from quartet.observe.sinks.run import following
 from quartet.observe.sinks.tensorboard import TensorBoardSink
 from quartet.observe.spans import Span
+from quartet.part import NoSettings
+from quartet.registry import build
 from quartet.runtime.plan import check_recipe
 
 NOON = 1_699_999_200.0
+
+
+def with_sinks(recipe: Recipe, *sinks: str | dict[str, Any]) -> Recipe:
+    return recipe.model_copy(update={"observe": Observe.model_validate({"sinks": list(sinks)})})
 
 
 def show(run, name: str, sink: Sink) -> None:
@@ -42,7 +47,7 @@ def test_tensorboard_shows_means_at_their_train_step_once(run) -> None:
     run.go_on(40)
     for seconds in (0, 20):  # a second process goes on where the first one was
         run.go_on(seconds)
-        sink = TensorBoardSink(run.recipe, run.folder)
+        sink = TensorBoardSink(NoSettings(), run.recipe, run.folder)
         with following(run.folder, "tensorboard") as followed:
             assert followed.show(sink) > 0
             assert followed.show(sink) == 0
@@ -55,8 +60,8 @@ def test_tensorboard_shows_means_at_their_train_step_once(run) -> None:
 
 
 def test_prometheus_answers_with_sums_and_last_values(run) -> None:
-    recipe = run.recipe.model_copy(update={"observe": Observe(prometheus_port=0)})
-    sink = PrometheusSink(recipe, run.folder)
+    recipe = with_sinks(run.recipe, {"name": "prometheus", "port": 0})
+    sink = build(chosen_sink(recipe, "prometheus"), recipe, run.folder)
     run.go_on(31)
     show(run, "prometheus", sink)
     with urlopen(sink.url) as answer:
@@ -88,15 +93,15 @@ def test_prometheus_without_follow_is_refused_and_nothing_counts_as_shown(run) -
 
 def test_a_taken_port_is_named(run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        recipe = run.recipe.model_copy(update={"observe": Observe(prometheus_port=taken.getsockname()[1])})
-        with pytest.raises(SetupError, match=r"set observe\.prometheus_port"):
-            PrometheusSink(recipe, run.folder)
+        knobs = PrometheusSink.Knobs(port=taken.getsockname()[1])
+        with pytest.raises(SetupError, match="set its port"):
+            PrometheusSink(knobs, run.recipe, run.folder)
 
 
 def test_opentelemetry_gets_one_trace_per_rollout(run) -> None:
     exporter = InMemorySpanExporter()
     run.go_on(3)
-    show(run, "opentelemetry", OpenTelemetrySink(run.recipe, run.folder, exporter))
+    show(run, "opentelemetry", OpenTelemetrySink(NoSettings(), run.recipe, run.folder, exporter))
     spans = exporter.get_finished_spans()
     assert sorted(span.name for span in spans) == ["generate"] * 3 + ["rollout"] * 3
     roots = {span.context.trace_id: span for span in spans if span.parent is None}
@@ -109,13 +114,13 @@ def test_opentelemetry_gets_one_trace_per_rollout(run) -> None:
             assert span.end_time - span.start_time == pytest.approx(0.5e9, abs=1e3)
             assert span.attributes["quartet.lane"] == "session 0"
     again = InMemorySpanExporter()
-    show(run, "a second one", OpenTelemetrySink(run.recipe, run.folder, again))
+    show(run, "a second one", OpenTelemetrySink(NoSettings(), run.recipe, run.folder, again))
     assert [span.context for span in again.get_finished_spans()] == [span.context for span in spans]
 
 
 def test_pieces_of_a_span_have_ids_of_their_own_and_one_parent(run) -> None:
     exporter = InMemorySpanExporter()
-    sink = OpenTelemetrySink(run.recipe, run.folder, exporter)
+    sink = OpenTelemetrySink(NoSettings(), run.recipe, run.folder, exporter)
     common = {"name": "rollout", "role": "worker", "lane": "session 0", "trace": "rollout 7.1"}
     sink.write(News([], [Span(start=NOON + n, seconds=30, continues=n < 60, **common) for n in (0, 30, 60)]))
     pieces = exporter.get_finished_spans()
@@ -129,7 +134,7 @@ def test_pieces_of_a_span_have_ids_of_their_own_and_one_parent(run) -> None:
 @pytest.mark.parametrize(("trace", "name"), [("policy 3", "prove"), ("group 5", "judge"), ("", "wait")])
 def test_spans_that_nothing_encloses_name_no_parent(run, trace: str, name: str) -> None:
     exporter = InMemorySpanExporter()
-    sink = OpenTelemetrySink(run.recipe, run.folder, exporter)
+    sink = OpenTelemetrySink(NoSettings(), run.recipe, run.folder, exporter)
     sink.write(News([], [Span(start=NOON + n, seconds=1, name=name, role="engine", trace=trace) for n in range(2)]))
     first, second = exporter.get_finished_spans()
     assert first.parent is None and second.parent is None
@@ -144,23 +149,23 @@ def test_a_collector_that_refuses_ends_the_sink_and_nothing_counts_as_shown(run)
 
     run.go_on(3)
     with pytest.raises(QuartetError, match="took no spans"):
-        show(run, "otel", OpenTelemetrySink(run.recipe, run.folder, Refuses()))
+        show(run, "otel", OpenTelemetrySink(NoSettings(), run.recipe, run.folder, Refuses()))
     exporter = InMemorySpanExporter()
-    show(run, "otel", OpenTelemetrySink(run.recipe, run.folder, exporter))
+    show(run, "otel", OpenTelemetrySink(NoSettings(), run.recipe, run.folder, exporter))
     assert len(exporter.get_finished_spans()) == 6
 
 
 def test_opentelemetry_refuses_an_exporter_that_nobody_knows(run, monkeypatch) -> None:
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "zipkin")
     with pytest.raises(ConfigError, match="`otlp` or `console`"):
-        OpenTelemetrySink(run.recipe, run.folder)
+        OpenTelemetrySink(NoSettings(), run.recipe, run.folder)
 
 
 @pytest.mark.slow
 def test_wandb_offline_keeps_every_mean(run, monkeypatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     run.go_on(41)
-    sink = sink_class("wandb")(run.recipe, run.folder)
+    sink = build(chosen_sink(run.recipe, "wandb"), run.recipe, run.folder)
     show(run, "wandb", sink)
     sink.close()
     (file,) = run.folder.glob("wandb/offline-run-*/run-*.wandb")
@@ -204,11 +209,13 @@ def wandb_records(file: Path) -> Iterator[Any]:
 
 def test_a_missing_package_is_named_before_anything_starts(run, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
-    recipe = run.recipe.model_copy(update={"observe": Observe(sinks=["wandb"])})
+    recipe = with_sinks(run.recipe, "wandb")
     with pytest.raises(SetupError, match=r"pip install 'quartet-rl\[wandb\]'"):
         check_recipe(recipe)
 
 
-def test_an_unknown_sink_gets_a_hint() -> None:
+def test_an_unknown_sink_gets_a_hint(run) -> None:
     with pytest.raises(ConfigError, match="Did you mean 'tensorboard'"):
-        check_sinks(["tensorbord"])
+        chosen_sink(run.recipe, "tensorbord")
+    refused = CliRunner().invoke(cli, ["sink", str(run.folder), "tensorbord"])
+    assert "Did you mean 'tensorboard'" in str(refused.exception)

@@ -15,6 +15,7 @@ from quartet.env.host import run_env_host
 from quartet.errors import EngineError
 from quartet.observe.follow import Follower
 from quartet.observe.sinks.opentelemetry import OpenTelemetrySink
+from quartet.part import NoSettings
 from quartet.policy.load import save_policy
 from quartet.policy.model import make_model
 from quartet.policy.tokenizer import train_tokenizer
@@ -125,7 +126,7 @@ async def test_what_three_modules_did_for_a_rollout_is_one_trace(policy, tmp_pat
         await until(lambda: sum(ledger.status_counts().values()) == 6, worker, engine, host)
     ledger.close()
     exporter = InMemorySpanExporter()
-    OpenTelemetrySink(recipe, tmp_path / "run", exporter).write(Follower(tmp_path / "run").read())
+    OpenTelemetrySink(NoSettings(), recipe, tmp_path / "run", exporter).write(Follower(tmp_path / "run").read())
     spans = exporter.get_finished_spans()
     roots = {span.context.trace_id: span for span in spans if span.name == "rollout"}
     assert len(roots) == 6

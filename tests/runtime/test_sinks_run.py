@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 def test_a_killed_sink_comes_back_and_shows_the_run_to_its_end(tmp_path, bandit_policy):
     recipe = slow_learner(bandit_policy, max_train_steps=5000)
-    observe = Observe(sinks=["tensorboard", "prometheus"], prometheus_port=0)
+    observe = Observe.model_validate({"sinks": ["tensorboard", {"name": "prometheus", "port": 0}]})
     process = start_run(tmp_path, recipe.model_copy(update={"observe": observe}))
     run = tmp_path / "run"
     wait_for(lambda: train_step(run) >= 2, process)

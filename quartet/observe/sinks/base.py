@@ -1,25 +1,50 @@
-"""The sink protocol, and what sinks share."""
+"""The interface of sinks, and what sinks share."""
 
+from abc import abstractmethod
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
+from typing import Any, ClassVar, cast
 
 from quartet.config import Recipe
+from quartet.errors import SetupError
 from quartet.observe.follow import News, Sums
 from quartet.observe.metrics import described
+from quartet.part import Part
+from quartet.registry import find
 
 
-class Sink(Protocol):
-    """Shows a run somewhere. Made once per process; whatever it raises ends that process, and only that."""
+class Sink(Part):
+    """Shows a run somewhere. Made once per process; whatever it raises ends that process, and only that.
 
-    def __init__(self, recipe: Recipe, run_dir: Path) -> None: ...
+    The package that it needs is imported when it is made, so that a recipe that names it can be read without.
+    """
 
+    package: ClassVar[str] = ""
+    """What must be importable, from the extra of the sink's name; empty for nothing."""
+    serves: ClassVar[bool] = False
+    """Whether it answers requests only while it runs; others write what they show to where it stays."""
+
+    @abstractmethod
+    def __init__(self, knobs: Any, recipe: Recipe, run_dir: Path) -> None:
+        super().__init__(knobs)
+
+    @abstractmethod
     def write(self, news: News) -> None:
         """Show what came since the last call. News that were shown are not given again, also after a restart."""
-        ...
 
+    @abstractmethod
     def close(self) -> None:
-        """Let go; everything is shown when this returns."""
-        ...
+        """Close all connections and files; everything is shown when this returns."""
+
+
+def check_package(name: str) -> None:
+    """Raise `ConfigError` for an unknown sink, `SetupError` that names the extra whose package is missing."""
+    package = cast(type[Sink], find("sink", name)).package
+    if package and (find_spec(package.partition(".")[0]) is None or find_spec(package) is None):
+        raise SetupError(
+            f"the sink {name!r} needs the package {package.partition('.')[0]!r}, which is not installed",
+            f"pip install 'quartet-rl[{name}]', or leave {name!r} out of observe.sinks",
+        )
 
 
 def shown_name(name: str, role: str) -> str:

@@ -7,82 +7,33 @@ piece is the trace's root, and the earlier ones are its children. A trace that n
 root. `OTEL_TRACES_EXPORTER=console` prints instead.
 """
 
-import hashlib
-import os
-import sys
 from pathlib import Path
-
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SpanExporter, SpanExportResult
-from opentelemetry.trace import SpanContext, TraceFlags
+from typing import TYPE_CHECKING, Any
 
 from quartet.config import Recipe
-from quartet.errors import ConfigError, QuartetError
-from quartet.observe.activities import ACTIVITIES
 from quartet.observe.follow import News
-from quartet.observe.spans import Span
+from quartet.observe.sinks.base import Sink
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.export import SpanExporter
 
 
-class OpenTelemetrySink:
-    """Turns spans over as they are; their times are the run's."""
+class OpenTelemetrySink(Sink):
+    """Every span of the run as an OTLP span, one trace per rollout and train step."""
 
-    def __init__(self, recipe: Recipe, run_dir: Path, exporter: SpanExporter | None = None) -> None:
+    package = "opentelemetry.sdk"
+
+    def __init__(self, knobs: Any, recipe: Recipe, run_dir: Path, exporter: "SpanExporter | None" = None) -> None:
         """Raises `ConfigError` when OTEL_TRACES_EXPORTER names something else than `otlp` or `console`."""
-        self._key = str(run_dir.resolve())
-        self._exporter = exporter or _exporter()
-        self._resource = Resource.create({"service.name": "quartet", "quartet.run": recipe.name})
+        from quartet.observe.otlp import SpanExport
+
+        super().__init__(knobs, recipe, run_dir)
+        self._export = SpanExport(recipe.name, run_dir, exporter)
 
     def write(self, news: News) -> None:
-        """Raises `QuartetError` when the collector does not take them."""
-        if not news.spans:
-            return
-        result = self._exporter.export([self._readable(span) for span in news.spans])
-        if result is not SpanExportResult.SUCCESS:
-            raise QuartetError("the OpenTelemetry collector took no spans", "look at OTEL_EXPORTER_OTLP_ENDPOINT")
+        """Raises `QuartetError` when the collector does not take the spans."""
+        if news.spans:
+            self._export.export(news.spans)
 
     def close(self) -> None:
-        self._exporter.shutdown()
-
-    def _readable(self, span: Span) -> ReadableSpan:
-        own = f"{span.role} {span.lane} {span.name} {span.start}"
-        trace = span.trace or own
-        encloser = span.trace.partition(" ")[0]
-        has_root = encloser in ACTIVITIES and ACTIVITIES[encloser].encloses
-        # Earlier pieces end before the span does, so the last one, of which there is only one, is the root.
-        is_root = has_root and span.name == encloser and not span.continues
-        root = self._context(trace, trace)
-        fields = {f"quartet.{name}": value for name, value in span.fields.items()}
-        named = {"role": span.role, "lane": span.lane, "trace": span.trace, "reason": span.reason}
-        return ReadableSpan(
-            name=span.name,
-            context=root if is_root else self._context(trace, own),
-            parent=root if has_root and not is_root else None,
-            resource=self._resource,
-            attributes={f"quartet.{name}": value for name, value in named.items() if value} | fields,
-            start_time=int(span.start * 1e9),
-            end_time=int(span.end * 1e9),
-        )
-
-    def _context(self, trace: str, span: str) -> SpanContext:
-        return SpanContext(
-            trace_id=self._number(f"trace {trace}", 16),
-            span_id=self._number(f"span {span}", 8),
-            is_remote=False,
-            trace_flags=TraceFlags(TraceFlags.SAMPLED),
-        )
-
-    def _number(self, what: str, size: int) -> int:
-        return int.from_bytes(hashlib.blake2b(f"{self._key} {what}".encode(), digest_size=size).digest())
-
-
-def _exporter() -> SpanExporter:
-    match os.environ.get("OTEL_TRACES_EXPORTER", "otlp"):
-        case "console":
-            return ConsoleSpanExporter(out=sys.stderr)
-        case "otlp":
-            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
-            return OTLPSpanExporter()
-        case other:
-            raise ConfigError(f"OTEL_TRACES_EXPORTER is {other!r}", "set it to `otlp` or `console`")
+        self._export.close()

@@ -1,4 +1,4 @@
-"""Prometheus: `http://127.0.0.1:PORT/metrics`, PORT being `observe.prometheus_port`.
+"""Prometheus: `http://127.0.0.1:PORT/metrics`, PORT being the setting `port`.
 
 `rollout/generate_seconds` becomes the summary `quartet_rollout_generate_seconds` (`_count` and `_sum` since the sink
 began, for `rate()`) and the gauge `quartet_rollout_generate_seconds_last`, both with labels `run` and `role`.
@@ -8,36 +8,50 @@ import logging
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import GaugeMetricFamily, SummaryMetricFamily
-from prometheus_client.metrics_core import Metric as Family
-from prometheus_client.registry import Collector
+from pydantic import Field
 
-from quartet.config import Recipe
+from quartet.config import Recipe, Section
 from quartet.errors import SetupError
 from quartet.observe.follow import News
 from quartet.observe.metrics import described
 from quartet.observe.rollup import Rollup, merge
+from quartet.observe.sinks.base import Sink
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric as Family
 
 LOG = logging.getLogger(__name__)
 HOST = "127.0.0.1"
 
 
-class PrometheusSink(Collector):
-    """Keeps one rollup per metric and role, and answers scrapes with them."""
+class PrometheusSink(Sink):
+    """Counts, sums and last values, for Prometheus to scrape while the run goes on."""
 
-    def __init__(self, recipe: Recipe, run_dir: Path) -> None:
+    class Knobs(Section):
+        port: Annotated[int, Field(ge=0, le=65535)] = 9464
+        """Port on this machine at which it answers; 0 picks a free one, which the log names."""
+
+    knobs: Knobs
+    package = "prometheus_client"
+    serves = True
+
+    def __init__(self, knobs: Knobs, recipe: Recipe, run_dir: Path) -> None:
+        """Raises `SetupError` when the port is taken."""
+        from prometheus_client import CollectorRegistry, start_http_server
+
+        super().__init__(knobs, recipe, run_dir)
         self._run, self._lock = recipe.name, threading.Lock()
         self._totals: dict[tuple[str, str], Rollup] = {}
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(self)
+        registry.register(self)  # pyright: ignore[reportArgumentType]  (its `Collector` has `collect` alone)
         try:
-            self._server, self._thread = start_http_server(recipe.observe.prometheus_port, HOST, registry)
+            self._server, self._thread = start_http_server(knobs.port, HOST, registry)
         except OSError as error:
             raise SetupError(
-                f"the sink 'prometheus' cannot listen on {HOST}:{recipe.observe.prometheus_port}: {error.strerror}",
-                "set observe.prometheus_port to a free port, or to 0",
+                f"the sink 'prometheus' cannot listen on {HOST}:{knobs.port}: {error.strerror}",
+                "set its port to a free port, or to 0",
             ) from error
         self.url = f"http://{HOST}:{self._server.server_port}/metrics"
         LOG.info("serving %s", self.url)
@@ -47,8 +61,10 @@ class PrometheusSink(Collector):
             for sums in news.sums:
                 merge(self._totals, {(name, sums.role): rollup for name, rollup in sums.slot.series.items()})
 
-    def collect(self) -> Iterator[Family]:
+    def collect(self) -> "Iterator[Family]":
         """Called by the server's thread at every scrape."""
+        from prometheus_client.core import GaugeMetricFamily, SummaryMetricFamily
+
         with self._lock:
             totals = sorted(self._totals.items())
         for name in sorted({name for (name, _), _ in totals}):

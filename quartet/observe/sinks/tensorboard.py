@@ -4,23 +4,30 @@ A role is what TensorBoard calls a run. Points are means over ten seconds, at th
 """
 
 from pathlib import Path
-
-from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
-from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
+from typing import TYPE_CHECKING, Any
 
 from quartet.config import Recipe
 from quartet.observe.follow import News
-from quartet.observe.sinks.base import StepCounter
+from quartet.observe.sinks.base import Sink, StepCounter
+
+if TYPE_CHECKING:
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 
-class TensorBoardSink:
-    """One event writer per role."""
+class TensorBoardSink(Sink):
+    """Event files for TensorBoard, one writer per role."""
 
-    def __init__(self, recipe: Recipe, run_dir: Path) -> None:
-        self._folder, self._writers, self._steps = run_dir / "tensorboard", dict[str, EventFileWriter](), StepCounter()
+    package = "tensorboard"
+
+    def __init__(self, knobs: Any, recipe: Recipe, run_dir: Path) -> None:
+        super().__init__(knobs, recipe, run_dir)
+        self._folder, self._steps = run_dir / "tensorboard", StepCounter()
+        self._writers: dict[str, EventFileWriter] = {}
 
     def write(self, news: News) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+        from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
+
         for sums in news.sums:
             step = self._steps.see(sums)
             means = {name: rollup.sum / rollup.count for name, rollup in sums.slot.series.items()}
@@ -33,7 +40,9 @@ class TensorBoardSink:
         for writer in self._writers.values():
             writer.close()
 
-    def _writer(self, role: str) -> EventFileWriter:
+    def _writer(self, role: str) -> "EventFileWriter":
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
         if role not in self._writers:
             self._writers[role] = EventFileWriter(str(self._folder / role))
         return self._writers[role]

@@ -3,20 +3,24 @@ environment variables; `WANDB_MODE=offline` writes into `wandb/` of the run, for
 
 import secrets
 from pathlib import Path
-
-import wandb
+from typing import Any
 
 from quartet.config import Recipe
 from quartet.errors import SetupError
 from quartet.observe.follow import News
-from quartet.observe.sinks.base import StepCounter, shown_name
+from quartet.observe.sinks.base import Sink, StepCounter, shown_name
 
 
-class WandbSink:
+class WandbSink(Sink):
     """One W&B run per run directory: resumed under the same id."""
 
-    def __init__(self, recipe: Recipe, run_dir: Path) -> None:
+    package = "wandb"
+
+    def __init__(self, knobs: Any, recipe: Recipe, run_dir: Path) -> None:
         """Raises `SetupError` without a key, and for whatever else W&B refuses."""
+        import wandb
+
+        super().__init__(knobs, recipe, run_dir)
         self._steps = StepCounter()
         try:
             self._run = wandb.init(

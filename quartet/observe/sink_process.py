@@ -9,13 +9,14 @@ from pathlib import Path
 import msgspec
 
 from quartet.config import Recipe
+from quartet.config import Sink as SinkChoice
 from quartet.data.disk import whole_file
 from quartet.data.ledger import Ledger
 from quartet.errors import SetupError
 from quartet.observe.follow import Cursor, Follower
 from quartet.observe.presence import Presence
-from quartet.observe.sinks import sink_class
-from quartet.observe.sinks.base import Sink
+from quartet.observe.sinks.base import Sink, check_package
+from quartet.registry import build
 
 LOOK_SECONDS = 2.0
 BEAT_SECONDS = 4.0
@@ -25,7 +26,7 @@ async def run_sink(recipe: Recipe, run_dir: Path, stop: asyncio.Event, module: s
     """The module `sink-NAME`: show the run until `stop`, and what is left then. Whatever the sink raises ends it."""
     name = module.partition("-")[2]
     with following(run_dir, name) as followed:
-        sink = sink_class(name)(recipe, run_dir)
+        sink: Sink = build(chosen_sink(recipe, name), recipe, run_dir)
         with closing(Ledger.open(run_dir)) as ledger:
             presence = Presence(ledger, module, interval_seconds=BEAT_SECONDS)
             while not stop.is_set():
@@ -35,6 +36,15 @@ async def run_sink(recipe: Recipe, run_dir: Path, stop: asyncio.Event, module: s
                 await _pause(stop)
         followed.show(sink)
         sink.close()
+
+
+def chosen_sink(recipe: Recipe, name: str) -> SinkChoice:
+    """Return a sink as the recipe sets it, or with its defaults where the recipe does not name it.
+
+    Raises `ConfigError` or `SetupError` when it cannot be used.
+    """
+    check_package(name)
+    return next((sink for sink in recipe.observe.sinks if sink.name == name), SinkChoice(name=name))
 
 
 @contextmanager
