@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, get_args
 
 from msgspec import Struct
 from pydantic import ValidationError
@@ -35,6 +35,9 @@ def problems_of(
         place = ".".join([prefix] * bool(prefix) + [str(part) for part in problem["loc"]])
         if problem["type"] == "extra_forbidden":
             text = unknown(str(problem["loc"][-1])) if unknown else _unknown_key(model, problem["loc"], place)
+        elif problem["type"] == "missing" and isinstance(problem["loc"][-2:][0], int):
+            place = ".".join(map(str, problem["loc"][:-2]))
+            text = f"{place}: {_nameless(model, problem['loc'], problem['input'])}"
         else:
             message = problem["msg"].removeprefix("Value error, ")
             text = f"{place}: {message}" if place else message
@@ -90,6 +93,17 @@ def _unknown_key(model: Any, location: tuple[Any, ...], place: str) -> str:
             return f"unknown key {shortened(place)!r}. Did you mean {' or '.join(map(repr, elsewhere))}?"
     here = [f"{section}.{key}" if section else key for key in model.model_fields]
     return f"unknown key {shortened(place)!r}. {nearest(place, here)}"
+
+
+def _nameless(model: Any, location: tuple[Any, ...], given: Any) -> str:
+    """What is wrong with a part of a list that has no name."""
+    for part in location[:-2]:
+        model = model.model_fields[part].annotation
+    kind: str = get_args(model)[0].kind
+    meant = [name for name in names(kind) if name in given]
+    if meant:
+        return f"no part of the list is named {meant[0]!r} -> choose it first: {location[-3]} = {meant!r}"
+    return f"a part of the list has no name -> give it one, for instance name = {names(kind)[0]!r}"
 
 
 def _all_keys(model: Any, prefix: str = "") -> Iterator[str]:

@@ -61,6 +61,12 @@ def test_override_reaches_a_part_in_a_list(file):
         ("straggler=april", r"straggler: .*needs admission\.schedule batch_synchronous"),
         ("loss.name=no_such_module:Loss", "no loss at 'no_such_module:Loss'"),
         ("loss.name=quartet.train.loss.base:LossInput", "is no loss\n  -> make it a subclass of"),
+        (
+            "filters.broken.max_error_share=0.1",
+            r"^--set filters\.broken\.max_error_share=0\.1: filters: no part of the list is named 'broken'\n"
+            r".*choose it first: filters = \['broken'\]",
+        ),
+        ("filters=[{max_error_share=0.1}]", r"filters: a part of the list has no name\n.*name = 'accuracy_band'"),
         ("plugins=['no_such_module']", "plugins: 'no_such_module' cannot be imported"),
     ],
 )

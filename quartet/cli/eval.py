@@ -1,5 +1,6 @@
 """`quartet eval`: success of a run's policy, or of any policy folder, on held-out tasks."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 )
 @SET
 @click.option(
-    "--output", "-o", type=click.Path(path_type=Path), help="Folder of the evaluation; inside the run by default."
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    help="Folder of the evaluation; inside the run by default, in runs/ for a policy folder.",
 )
 @click.option("--fresh", is_flag=True, help="Replace the result of an earlier evaluation in that folder.")
 @JSON
@@ -59,7 +63,7 @@ def command(
         output = output or run_or_policy / "evaluations" / policy.name
     else:
         policy = run_or_policy
-        output = output or Path("runs") / f"eval-{policy.name}"
+        output = output or Path("runs") / evaluation_name(policy)
     if not fresh:
         _refuse_to_replace(output)
     summary = evaluate_policy(tasks, policy, output, quiet=as_json)
@@ -73,6 +77,13 @@ def command(
     asked, (first, last) = sum(one["asked"] for one in evaluations), summary["seeds"]
     say(f"{_line('all', summary['success_greedy'], summary['success_sampled'])}   ({output / 'summary.json'})")
     say(f"{summary['episodes']:,} of {asked:,} episodes have a result; seeds {first:,} to {last:,}")
+
+
+def evaluation_name(policy: Path) -> str:
+    """Name of the folder for the evaluation of a policy that is of no run: two folders of one name have different
+    ones."""
+    path = policy.resolve()
+    return f"eval-{path.name}-{hashlib.sha256(str(path).encode()).hexdigest()[:6]}"
 
 
 def _refuse_to_replace(output: Path) -> None:

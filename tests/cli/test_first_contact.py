@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from benchmarks.bandit import bandit_recipe
 from quartet.cli import cli
+from quartet.cli.eval import evaluation_name
 from quartet.data.evaluation import EVALUATION_MARKER
 from quartet.data.ledger import Ledger
 from quartet.data.manager import run_manager
@@ -112,6 +113,12 @@ def test_eval_does_not_replace_an_earlier_result(recipe, tmp_path):
     error = failure("eval", "miniwob-start", "--recipe", recipe, "--output", earlier)
     assert "greedy 50 %" in error.what and "--fresh" in error.advice and "--output" in error.advice
     assert "0.25" in (earlier / "summary.json").read_text()
+
+
+def test_policies_of_one_name_in_different_folders_are_evaluated_apart(tmp_path):
+    one, other = evaluation_name(tmp_path / "one" / "policy"), evaluation_name(tmp_path / "other" / "policy")
+    assert one != other and one.startswith("eval-policy-") and other.startswith("eval-policy-")
+    assert evaluation_name(tmp_path / "other" / ".." / "one" / "policy") == one
 
 
 def test_a_run_about_to_start_is_waited_for(tmp_path):
