@@ -112,7 +112,7 @@ def recipe(**sections: Any) -> Recipe:
 
 
 @contextmanager
-def manager_of(recipe: Recipe, ledger: Ledger, clock: FakeClock) -> Iterator[DataManager]:
+def manager_of(recipe: Recipe, ledger: Ledger) -> Iterator[DataManager]:
     """A data manager; make another one on the same ledger to restart it."""
     recorder = Recorder(ledger.run_dir, "manager")
     try:

@@ -77,11 +77,11 @@ def test_the_reference_model_never_deadlocks(lag, groups_per_batch, size, sessio
 
 
 @pytest.mark.parametrize("serving", [0, 1], ids=["refuses it", "takes it"])
-def test_a_commit_frees_its_slots_when_the_engine_serves_the_policy(ledger, clock, serving):
+def test_a_commit_frees_its_slots_when_the_engine_serves_the_policy(ledger, serving):
     """Until then a new group's tokens are one version old already, with as many batches before it as ever."""
     knobs = recipe(env={"sessions": 8}, admission={"max_lag": 1})
     ledger.mark_settled(0, serving=0)
-    with manager_of(knobs, ledger, clock) as manager:
+    with manager_of(knobs, ledger) as manager:
         run_ticks(manager)
         assert ledger.groups_ahead() == 4
         for lease in ledger.claim_rollouts("w", 4, 60):
@@ -99,7 +99,7 @@ def test_a_commit_frees_its_slots_when_the_engine_serves_the_policy(ledger, cloc
         assert ledger.groups_ahead() == 2 + 2 * serving
 
 
-def test_a_group_is_not_admitted_when_a_policy_was_committed_since_the_look(ledger, clock, monkeypatch):
+def test_a_group_is_not_admitted_when_a_policy_was_committed_since_the_look(ledger, monkeypatch):
     ledger.mark_settled(0, serving=0)
     trainable_group(ledger)
     batch = ledger.claim_batch("t", 1, 1, "mask", 60)
@@ -113,7 +113,7 @@ def test_a_group_is_not_admitted_when_a_policy_was_committed_since_the_look(ledg
         return answer
 
     monkeypatch.setattr(ledger, "versions_behind", look_and_commit)
-    with manager_of(recipe(), ledger, clock) as manager:
+    with manager_of(recipe(), ledger) as manager:
         manager.tick()
         assert ledger.groups_ahead() == 0
 

@@ -17,9 +17,9 @@ def admit(ledger: Ledger, family: str) -> None:
     ledger.admit(replace(plan(), task=Task(env="bandit", family=family, seed=1)))
 
 
-def judge(ledger: Ledger, clock) -> None:
+def judge(ledger: Ledger) -> None:
     ledger.set_value("phase", "judging")
-    with manager_of(WHOLE, ledger, clock) as manager:
+    with manager_of(WHOLE, ledger) as manager:
         manager.tick()
 
 
@@ -33,12 +33,12 @@ def test_nothing_sampled_nothing_said(ledger):
     assert (bias.sampled, bias.counted, bias.trained) == (0, None, None)
 
 
-def test_an_unbiased_run_shows_none(ledger, clock):
+def test_an_unbiased_run_shows_none(ledger):
     for family in ("left", "right") * 3:
         admit(ledger, family)
         for lease in ledger.claim_rollouts("w", 2, 1000):
             finish(ledger, lease, reward=float(lease.index))
-    judge(ledger, clock)
+    judge(ledger)
     train(ledger)
     bias = ledger.selection_bias()
     none = Gate(rollouts=12, family_distance=0.0, turns_ratio=1.0, response_tokens_ratio=1.0)
@@ -55,7 +55,7 @@ def test_first_to_finish_favours_the_short(ledger, clock):
         if lease.index == 0:
             finish(ledger, lease, reward=1.0)
     clock.now += 101
-    judge(ledger, clock)
+    judge(ledger)
     for lease in slow:
         finish(ledger, lease, reward=0.0, turns=4)
     bias = ledger.selection_bias()
@@ -64,7 +64,7 @@ def test_first_to_finish_favours_the_short(ledger, clock):
     assert bias.counted.family_distance == 0.0
 
 
-def test_a_family_that_fails_for_reasons_of_infrastructure_is_trained_less(ledger, clock):
+def test_a_family_that_fails_for_reasons_of_infrastructure_is_trained_less(ledger):
     draw = random.Random(1)
     for number in range(40):
         family = ("left", "right")[number % 2]
@@ -73,7 +73,7 @@ def test_a_family_that_fails_for_reasons_of_infrastructure_is_trained_less(ledge
             cut = family == "right" and draw.random() < 0.7
             status = Status.TRUNCATED_TIME if cut else Status.COMPLETED
             finish(ledger, lease, reward=float(lease.index), status=status)
-    judge(ledger, clock)
+    judge(ledger)
     train(ledger)
     bias = ledger.selection_bias()
     assert bias.counted is not None and bias.trained is not None
@@ -83,7 +83,7 @@ def test_a_family_that_fails_for_reasons_of_infrastructure_is_trained_less(ledge
     assert bias.trained.turns_ratio == 1.0
 
 
-def test_a_filter_is_told_from_a_deadline(ledger, clock):
+def test_a_filter_is_told_from_a_deadline(ledger):
     """Everything is in time; only the verdict takes one family away."""
     for family in ("left", "right"):
         admit(ledger, family)

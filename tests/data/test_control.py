@@ -138,8 +138,8 @@ def test_mixed_outcome(rewards):
         {"filters": ["mixed_outcomes"]},
     ],
 )
-def test_an_unknown_name_suggests_the_nearest(ledger, clock, section):
-    with pytest.raises(ConfigError, match="Did you mean"), manager_of(recipe(**section), ledger, clock):
+def test_an_unknown_name_suggests_the_nearest(ledger, section):
+    with pytest.raises(ConfigError, match="Did you mean"), manager_of(recipe(**section), ledger):
         pass
 
 

@@ -64,9 +64,9 @@ def fail(run: Ledger) -> int:
     return group_id
 
 
-def judge(run: Ledger, clock, **replay) -> None:
+def judge(run: Ledger, **replay) -> None:
     run.set_value("phase", "judging")
-    with manager_of(pool_recipe(**replay), run, clock) as manager:
+    with manager_of(pool_recipe(**replay), run) as manager:
         manager.tick()
 
 
@@ -95,10 +95,10 @@ def test_a_conversation_becomes_one_growing_branch(run, tmp_path, bandit_policy)
     assert second.prompt_ids == renderer.extend(first.prompt_ids, first.response_ids, PAGE)
 
 
-def test_it_joins_a_group_that_failed_and_is_trained_in_full(run, tmp_path, clock):
+def test_it_joins_a_group_that_failed_and_is_trained_in_full(run, tmp_path):
     demonstrate(run, tmp_path, chat("click left [1]"))
     failed = fail(run)
-    judge(run, clock)
+    judge(run)
     batch = run.claim_batch("t", 1, 1, "mask", 60)
     assert batch is not None and batch.groups[0].group_id == failed
     packed = pack_batch(batch, build(Advantage()), max_lag=0)
@@ -114,10 +114,10 @@ def test_it_joins_a_group_that_failed_and_is_trained_in_full(run, tmp_path, cloc
 
 
 @pytest.mark.parametrize("task", [{"seed": 2}, {"family": "named"}])
-def test_another_task_gets_none(run, tmp_path, clock, task):
+def test_another_task_gets_none(run, tmp_path, task):
     demonstrate(run, tmp_path, chat("click left [1]", **task))
     fail(run)
-    judge(run, clock)
+    judge(run)
     assert run.totals().dropped_by_reason == {"equal_rewards": 1}
 
 
@@ -160,7 +160,7 @@ def test_the_newest_of_a_task_are_in_use(run, tmp_path):
     assert len(stored(run)) == 2
 
 
-def test_they_are_no_rollouts_of_the_policy(run, tmp_path, clock):
+def test_they_are_no_rollouts_of_the_policy(run, tmp_path):
     demonstrate(run, tmp_path, *(chat("click left [1]", seed=seed) for seed in range(5)))
     assert run.groups_admitted() == 0 and run.groups_ahead() == 0
     assert run.rates(60).rollouts_per_second == 0 and run.rates(60).prompt_tokens_per_second == 0
@@ -246,7 +246,7 @@ def other(tmp_path, clock, bandit_policy):
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_trajectories_of_another_run(run, other, tmp_path, clock, kind):
+def test_trajectories_of_another_run(run, other, tmp_path, kind):
     path = tmp_path / f"x.{kind}"
     export(other, pool_recipe(), kind, path, Selection())
     whole = pool_recipe(demonstrations=str(path), demonstration_rule="stored")
@@ -256,7 +256,7 @@ def test_trajectories_of_another_run(run, other, tmp_path, clock, kind):
     assert stored(run)[0].trajectory == replace(trajectory(TASK, reward=1.0, versions=(12, 12)))
     assert run.stored_successes(TASK, 8, max_lag=0), "a version of another run is no age here"
     fail(run)
-    judge(run, clock, demonstration_rule="stored", max_lag=0)
+    judge(run, demonstration_rule="stored", max_lag=0)
     batch = run.claim_batch("t", 1, 0, "mask", 60)
     assert batch is not None
     assert [member.replay for member in batch.groups[0].members] == [None, None, ReplayRule.STORED]
@@ -296,11 +296,11 @@ def test_a_mask_that_is_none_names_its_line(run, other, tmp_path):
         store_into(run, pool_recipe(), path)
 
 
-def test_live_successes_keep_their_own_rule(run, tmp_path, clock):
+def test_live_successes_keep_their_own_rule(run, tmp_path):
     demonstrate(run, tmp_path, chat("click left [1]"))
     group = run.admit(replace(plan(), task=TASK))
     for lease in run.claim_rollouts("w", 2, 60):
         finish(run, lease, reward=float(lease.index))
-    judge(run, clock)
+    judge(run)
     assert [member.replay for member in stored(run)] == [ReplayRule.STORED, ReplayRule.RECOMPUTE]
     assert run.totals().groups == {"trainable": 1} and group

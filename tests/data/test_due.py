@@ -73,7 +73,7 @@ def test_the_next_policy_waits_for_a_due_group_which_then_goes_first(ledger):
 
 
 def test_the_wait_ends_at_the_deadline_of_the_group(ledger, clock):
-    with manager_of(recipe(admission={"on_late": "wait", "group_deadline_seconds": 50}), ledger, clock) as manager:
+    with manager_of(recipe(admission={"on_late": "wait", "group_deadline_seconds": 50}), ledger) as manager:
         ledger.set_value("phase", "evaluating")  # nothing new is admitted
         ledger.admit(plan(rollouts=1))
         ledger.claim_rollouts("never comes back", 1, 1000)
@@ -109,8 +109,8 @@ def test_a_roll_back_makes_an_open_group_as_old_as_the_policy_that_is_left(ledge
     assert ledger.due_groups(1, 2) == 0
 
 
-def test_admission_waits_for_the_engine(ledger, clock):
-    with manager_of(recipe(admission={"on_late": "wait"}), ledger, clock) as manager:
+def test_admission_waits_for_the_engine(ledger):
+    with manager_of(recipe(admission={"on_late": "wait"}), ledger) as manager:
         manager.tick()
         assert ledger.groups_ahead() == 0
         manager._presence.beat(force=True)

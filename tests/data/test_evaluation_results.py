@@ -80,8 +80,8 @@ def test_more_than_one_percent_is_warned_of(uncounted, warned):
 
 
 @pytest.mark.parametrize(("broken", "best"), [(Status.COMPLETED, 0), (Status.ERROR_ENV, None)])
-def test_an_evaluation_that_lost_episodes_chooses_no_best_policy(ledger, clock, broken, best):
-    with manager_of(recipe(evaluation={"train_steps_per_evaluation": 1}), ledger, clock) as manager:
+def test_an_evaluation_that_lost_episodes_chooses_no_best_policy(ledger, broken, best):
+    with manager_of(recipe(evaluation={"train_steps_per_evaluation": 1}), ledger) as manager:
         evaluate(ledger, [Status.COMPLETED, broken], seeds=range(2), tag="during/1")
         manager.tick()
     chosen = ledger.best_policy()

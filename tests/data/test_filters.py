@@ -69,14 +69,14 @@ def test_broken_leaves_out_failures_that_hardly_acted():
     assert kept("broken", members[1:2]) == "broken"
 
 
-def test_stacked_filters_judge_what_the_ones_before_them_left(ledger, clock):
+def test_stacked_filters_judge_what_the_ones_before_them_left(ledger):
     """Without its truncated member the group has no contrast: the second filter drops it, and the ledger says why."""
     whole = recipe(filters=["overlong", "mixed_outcome"], control={"rollouts_per_group": 3})
     ledger.admit(plan(rollouts=3))
     for lease in ledger.claim_rollouts("w", 3, 60):
         cut_off = Status.TRUNCATED_TURNS if lease.index == 2 else Status.COMPLETED
         finish(ledger, lease, reward=float(lease.index < 2), status=cut_off)
-    with manager_of(whole, ledger, clock) as manager:
+    with manager_of(whole, ledger) as manager:
         manager.tick()
     totals = ledger.totals()
     assert totals.groups[GroupState.DROPPED] == 1
@@ -85,7 +85,7 @@ def test_stacked_filters_judge_what_the_ones_before_them_left(ledger, clock):
     assert (newest.countable, newest.successes, newest.mixed) == (3, 2, True)
 
 
-def test_every_member_that_is_left_out_says_why(ledger, clock):
+def test_every_member_that_is_left_out_says_why(ledger):
     whole = recipe(filters=["overlong", "broken"], control={"rollouts_per_group": 4})
     ledger.admit(plan(rollouts=4))
     for lease in ledger.claim_rollouts("w", 4, 60):
@@ -93,7 +93,7 @@ def test_every_member_that_is_left_out_says_why(ledger, clock):
         if lease.index == 2:
             made = replace(made, turns=[replace(turn, error="no action") for turn in made.turns])
         ledger.append(lease, made, 3)
-    with manager_of(whole, ledger, clock) as manager:
+    with manager_of(whole, ledger) as manager:
         manager.tick()
     with ledger._database.read() as connection:
         rows = connection.exec_driver_sql("SELECT excluded FROM trajectories ORDER BY rollout_id")

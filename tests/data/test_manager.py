@@ -30,8 +30,8 @@ def train(ledger) -> bool:
     return batch is not None
 
 
-def test_admission_is_bounded_and_explained(ledger, clock):
-    with manager_of(recipe(), ledger, clock) as manager:
+def test_admission_is_bounded_and_explained(ledger):
+    with manager_of(recipe(), ledger) as manager:
         settle(manager)
         assert ledger.groups_ahead() == 4
         manager._presence.beat(force=True)
@@ -46,8 +46,8 @@ def test_admission_is_bounded_and_explained(ledger, clock):
         assert ledger.queue_sizes().groups == {"open": 2, "closed": 0, "trainable": 2, "claimed": 0}
 
 
-def test_groups_without_contrast_are_dropped_and_their_slots_come_back(ledger, clock):
-    with manager_of(recipe(), ledger, clock) as manager:
+def test_groups_without_contrast_are_dropped_and_their_slots_come_back(ledger):
+    with manager_of(recipe(), ledger) as manager:
         settle(manager)
         work(ledger, success=lambda lease: True)
         settle(manager)
@@ -58,7 +58,7 @@ def test_groups_without_contrast_are_dropped_and_their_slots_come_back(ledger, c
 
 
 def test_a_group_with_too_few_members_is_dropped_at_its_deadline(ledger, clock):
-    with manager_of(recipe(), ledger, clock) as manager:
+    with manager_of(recipe(), ledger) as manager:
         settle(manager)
         (lease, *_) = ledger.claim_rollouts("w", 8, 1000)
         finish(ledger, lease, reward=1.0)
@@ -69,7 +69,7 @@ def test_a_group_with_too_few_members_is_dropped_at_its_deadline(ledger, clock):
 
 def test_the_deadline_of_a_group_counts_from_its_first_lease(ledger, clock):
     """An evaluation is claimed first: groups that wait for it meanwhile must not lose their slow members."""
-    with manager_of(recipe(), ledger, clock) as manager:
+    with manager_of(recipe(), ledger) as manager:
         settle(manager)
         clock.now += 1000  # all groups are queued
         settle(manager)
@@ -92,7 +92,7 @@ def test_the_deadline_of_a_group_counts_from_its_first_lease(ledger, clock):
 
 def test_nothing_new_starts_outside_the_training_phase(ledger, clock):
     ledger.set_value("phase", "evaluating before")
-    with manager_of(recipe(), ledger, clock) as manager:
+    with manager_of(recipe(), ledger) as manager:
         settle(manager)
         clock.now += 100
         settle(manager)
@@ -106,7 +106,7 @@ def test_the_training_clock_counts_from_when_all_modules_are_up_to_the_stop(ledg
     """Neither a start counts nor the end, and a resume goes on with what was spent."""
     for start, spent in ((1, 5), (2, 10)):
         ledger.enter_phase("starting")
-        with manager_of(recipe(), ledger, clock) as manager:
+        with manager_of(recipe(), ledger) as manager:
             settle(manager)
             clock.now += 30
             settle(manager)
@@ -124,11 +124,11 @@ def test_the_training_clock_counts_from_when_all_modules_are_up_to_the_stop(ledg
         ledger.clear_stop()
 
 
-def test_periodic_evaluation_finds_the_best_policy(ledger, clock):
+def test_periodic_evaluation_finds_the_best_policy(ledger):
     knobs = {"train_steps_per_evaluation": 1, "episodes_per_family_during": 2, "first_seed": 500}
     success = {0: False, 1: True, 2: False}
     seeds = set()
-    with manager_of(recipe(evaluation=knobs), ledger, clock) as manager:
+    with manager_of(recipe(evaluation=knobs), ledger) as manager:
         while ledger.train_step() < 3:
             settle(manager)
             version = ledger.latest_policy().version
@@ -149,8 +149,8 @@ def test_periodic_evaluation_finds_the_best_policy(ledger, clock):
     assert [(record["version"], record["success"]) for record in records] == [(1, 1.0), (2, 0.0)]
 
 
-def test_training_ends_at_the_last_step(ledger, clock):
-    with manager_of(recipe(train={"max_train_steps": 1}), ledger, clock) as manager:
+def test_training_ends_at_the_last_step(ledger):
+    with manager_of(recipe(train={"max_train_steps": 1}), ledger) as manager:
         settle(manager)
         work(ledger)
         settle(manager)
@@ -162,7 +162,7 @@ def test_training_ends_at_the_last_step(ledger, clock):
 
 
 def test_training_ends_in_time_and_finishes_its_step(ledger, clock):
-    with manager_of(recipe(train={"max_seconds": 60}), ledger, clock) as manager:
+    with manager_of(recipe(train={"max_seconds": 60}), ledger) as manager:
         settle(manager)
         work(ledger)
         settle(manager)
@@ -180,7 +180,7 @@ def test_the_training_clock_survives_a_restart_and_does_not_count_the_pause(ledg
     knobs = recipe(train={"max_seconds": 60})
     for _ in range(2):
         ledger.enter_phase("starting")
-        with manager_of(knobs, ledger, clock) as manager:
+        with manager_of(knobs, ledger) as manager:
             settle(manager)
             ledger.enter_phase("training")
             settle(manager)
@@ -194,36 +194,36 @@ def test_the_training_clock_survives_a_restart_and_does_not_count_the_pause(ledg
 def test_a_data_manager_that_dies_in_training_costs_training_time(ledger, clock):
     knobs = recipe(train={"max_seconds": 60})
     for seconds in (20, 50):
-        with manager_of(knobs, ledger, clock) as manager:
+        with manager_of(knobs, ledger) as manager:
             settle(manager)
             assert ledger.value("training_seconds", 0.0) == seconds - 20
             clock.now += 20
             settle(manager)
             assert ledger.value("training_seconds") == seconds
         clock.now += 10
-    with manager_of(knobs, ledger, clock) as manager:
+    with manager_of(knobs, ledger) as manager:
         settle(manager)
     assert ledger.stop_reason() == "train.max_seconds = 60 reached"
 
 
 def test_the_pause_of_a_killed_run_does_not_count_whenever_its_next_data_manager_dies(ledger, clock):
-    with manager_of(recipe(), ledger, clock) as manager:
+    with manager_of(recipe(), ledger) as manager:
         settle(manager)
         clock.now += 20
         settle(manager)
     clock.now += 1000
     ledger.enter_phase("starting")
-    with manager_of(recipe(), ledger, clock):  # dies before the training begins
+    with manager_of(recipe(), ledger):  # dies before the training begins
         pass
     ledger.enter_phase("training")
-    with manager_of(recipe(), ledger, clock) as manager:
+    with manager_of(recipe(), ledger) as manager:
         settle(manager)
         assert ledger.value("training_seconds") == 20
 
 
 def test_the_training_clock_ends_with_the_manager_s_own_request_to_stop(ledger, clock):
     """The end is written in the same tick: a synchronous run may have no other, and the next comes later."""
-    with manager_of(recipe(train={"max_train_steps": 1}), ledger, clock) as manager:
+    with manager_of(recipe(train={"max_train_steps": 1}), ledger) as manager:
         settle(manager)
         work(ledger)
         settle(manager)

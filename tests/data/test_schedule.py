@@ -116,16 +116,16 @@ def claim_batch(ledger, groups=2):
 @pytest.mark.parametrize(
     ("schedule", "groups"), [("rollout_wise", 4), ("task_wise", 2), ("one_step_off", 4), ("batch_synchronous", 2)]
 )
-def test_how_many_groups_start(ledger, clock, schedule, groups):
+def test_how_many_groups_start(ledger, schedule, groups):
     """Batches of two groups of two, four sessions, max_lag 1."""
     settled(ledger)
-    with manager_of(recipe(admission={"schedule": schedule}), ledger, clock) as manager:
+    with manager_of(recipe(admission={"schedule": schedule}), ledger) as manager:
         tick(manager)
         assert ledger.groups_ahead() == groups
 
 
-def test_a_group_of_its_own_sessions_starts_when_another_one_has_ended(ledger, clock):
-    with manager_of(recipe(admission={"schedule": "task_wise"}), ledger, clock) as manager:
+def test_a_group_of_its_own_sessions_starts_when_another_one_has_ended(ledger):
+    with manager_of(recipe(admission={"schedule": "task_wise"}), ledger) as manager:
         tick(manager)
         first, _, third, _ = ledger.claim_rollouts("w", 4, 60)
         finish(ledger, first)
@@ -166,7 +166,7 @@ def test_rests_from_a_full_batch_until_its_policy_is_served(ledger):
     assert not schedule.may_take_weights(ledger, rule)
 
 
-def test_a_batch_that_is_gone_ends_the_rest(ledger, clock):
+def test_a_batch_that_is_gone_ends_the_rest(ledger):
     """Nobody stored that there was one."""
     knobs = recipe(admission={"schedule": "batch_synchronous"}, straggler={"name": "april"})
     rule = build(knobs.straggler, knobs)
@@ -182,22 +182,22 @@ def test_a_batch_that_is_gone_ends_the_rest(ledger, clock):
     assert not rule.rests(ledger)
 
 
-def test_april_starts_more_groups_than_a_batch_has(ledger, clock):
+def test_april_starts_more_groups_than_a_batch_has(ledger):
     april = {"name": "april", "over_provision": 1.5}
     settled(ledger)
-    with manager_of(recipe(admission={"schedule": "batch_synchronous"}, straggler=april), ledger, clock) as manager:
+    with manager_of(recipe(admission={"schedule": "batch_synchronous"}, straggler=april), ledger) as manager:
         tick(manager)
         assert ledger.groups_ahead() == 3
 
 
 @pytest.mark.parametrize("look", ["queue_sizes", "latest_is_settled"])
-def test_a_train_step_that_ends_between_two_looks_lets_nothing_start(ledger, clock, monkeypatch, look):
+def test_a_train_step_that_ends_between_two_looks_lets_nothing_start(ledger, monkeypatch, look):
     """What started then would be sampled from the policy before, with two batches in front of it."""
     knobs = recipe(admission={"schedule": "one_step_off"})
     settled(ledger)
     for _ in range(2):
         trainable_group(ledger)
-    with manager_of(knobs, ledger, clock) as manager:
+    with manager_of(knobs, ledger) as manager:
         tick(manager)
         assert ledger.groups_ahead() == 4
         batch, asked = claim_batch(ledger), getattr(ledger, look)
@@ -230,10 +230,10 @@ def test_a_group_is_not_admitted_once_a_policy_waits_to_be_served(ledger):
     assert ledger.admit_if(plan(), versions_behind=9, settled=True)
 
 
-def test_after_a_new_engine_groups_of_the_policy_before_end_first(ledger, clock):
+def test_after_a_new_engine_groups_of_the_policy_before_end_first(ledger):
     """It serves the newest policy in the middle of a batch; groups of that policy would overtake."""
     settled(ledger)
-    with manager_of(recipe(admission={"schedule": "one_step_off"}), ledger, clock) as manager:
+    with manager_of(recipe(admission={"schedule": "one_step_off"}), ledger) as manager:
         tick(manager)
         leases = ledger.claim_rollouts("w", 8, 60)
         for lease in leases[:6]:

@@ -49,7 +49,7 @@ class Run:
     def go(self) -> None:
         """Run until training is over."""
         while self.ledger.stop_reason() is None:
-            with manager_of(self.recipe, self.ledger, self.clock) as manager:  # a restart of the data manager
+            with manager_of(self.recipe, self.ledger) as manager:  # a restart of the data manager
                 for _ in range(self.draw.randint(1, 10)):
                     while manager.tick():
                         pass
