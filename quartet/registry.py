@@ -56,6 +56,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "loss": Kind("quartet.train.loss", "quartet.train.loss.base:PolicyLoss", "what the optimizer minimises"),
     "sink": Kind("quartet.observe.sinks", "quartet.observe.sinks.base:Sink", "where a run is shown besides its folder"),
+    "doctor": Kind("quartet.doctor", "quartet.doctor.base:Doctor", "what the machine must have"),
 }
 """Every kind of part, by the name that recipes, entry points and `quartet parts` use."""
 

@@ -90,10 +90,10 @@ def _note_run_dir(recipe: Recipe, run_dir: Path, resume: bool, fresh: bool) -> N
 
 def _note_lacks(recipe: Recipe, run_dir: Path) -> None:
     """Say what this machine lacks for the run: a browser, vLLM, a free port."""
-    from quartet.doctor import CHECKS_OF_A_RUN, Place, examine
+    from quartet.doctor import Place, examine
     from quartet.doctor.base import Grade
 
-    for _, findings in examine(Place(runs=run_dir.parent, recipe=recipe), CHECKS_OF_A_RUN):
+    for _, findings in examine(Place(runs=run_dir.parent, recipe=recipe), before_training=True):
         for finding in findings:
             if finding.grade is Grade.LACKS:
                 say(f"note: this machine lacks something: {finding.what}", fg="yellow", err=True)

@@ -1,13 +1,17 @@
-"""What checks are given, and what they answer."""
+"""The interface of checks, what they are given, and what they answer."""
 
+from abc import abstractmethod
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
+from typing import ClassVar
 
 from msgspec import Struct
 
 from quartet.config import Recipe
 from quartet.env import make_environment
 from quartet.errors import QuartetError
+from quartet.part import Part
 
 
 class Grade(StrEnum):
@@ -36,6 +40,17 @@ class Place(Struct, frozen=True, kw_only=True):
     @property
     def needs_browser(self) -> bool:
         return self.recipe is None or make_environment(self.recipe.env).needs_browser
+
+
+class Doctor(Part):
+    """One check of the machine, in one file."""
+
+    before_training: ClassVar[bool] = False
+    """Whether `quartet train --dry-run` makes the check too: it needs a recipe, and no torch."""
+
+    @abstractmethod
+    def examine(self, place: Place) -> Iterable[Finding]:
+        """Return what is there and what is lacking. Changes nothing."""
 
 
 def ok(what: str) -> Finding:

@@ -3,26 +3,31 @@
 import asyncio
 from collections.abc import Iterator
 
-from quartet.doctor.base import Finding, Place, note, ok, refused
+from quartet.doctor.base import Doctor, Finding, Place, note, ok, refused
 from quartet.env.browser import SHELLS, Browser, find_chromium
 from quartet.errors import SetupError
 
 
-def check(place: Place) -> Iterator[Finding]:
-    if not place.needs_browser:
-        return
-    try:
-        program = find_chromium()
-        asyncio.run(_start())
-    except SetupError as error:
-        yield refused(error)
-        return
-    yield ok(f"{program} starts")
-    if not program.endswith(SHELLS):
-        yield note(
-            "the browser is a whole Chromium",
-            "its headless shell takes a quarter less processor time: apt-get install chromium-headless-shell",
-        )
+class Chromium(Doctor):
+    """A Chromium that starts and answers."""
+
+    before_training = True
+
+    def examine(self, place: Place) -> Iterator[Finding]:
+        if not place.needs_browser:
+            return
+        try:
+            program = find_chromium()
+            asyncio.run(_start())
+        except SetupError as error:
+            yield refused(error)
+            return
+        yield ok(f"{program} starts")
+        if not program.endswith(SHELLS):
+            yield note(
+                "the browser is a whole Chromium",
+                "its headless shell takes a quarter less processor time: apt-get install chromium-headless-shell",
+            )
 
 
 async def _start() -> None:

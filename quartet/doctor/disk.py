@@ -6,30 +6,37 @@ from pathlib import Path
 from quartet.config import Disk
 from quartet.data.database.file_system import refuse_network_file_system
 from quartet.data.disk import free_megabytes
-from quartet.doctor.base import Finding, Place, lacks, note, ok, refused
+from quartet.doctor.base import Doctor, Finding, Place, lacks, note, ok, refused
 from quartet.errors import SetupError
 
 
-def check(place: Place) -> Iterator[Finding]:
-    budget = place.recipe.disk if place.recipe else Disk()
-    folder = _existing(place.runs)
-    free, least = free_megabytes(folder), budget.min_free_megabytes
-    if free < least:
-        yield lacks(f"{free:,.0f} MB are free at {folder}, less than disk.min_free_megabytes = {least}", "free some")
-    elif free < least + budget.max_blob_megabytes:
-        yield note(
-            f"{free:,.0f} MB are free at {folder}; a run may keep {budget.max_blob_megabytes} MB of trajectories",
-            "free some, or lower disk.max_blob_megabytes",
-        )
-    else:
-        yield ok(f"{free:,.0f} MB are free at {folder}")
-    if place.recipe is None or not place.recipe.ledger.url:
-        try:
-            refuse_network_file_system(folder)
-        except SetupError as error:
-            yield refused(error)
+class DiskSpace(Doctor):
+    """Room for runs, on a file system that SQLite's locks are safe on."""
+
+    before_training = True
+
+    def examine(self, place: Place) -> Iterator[Finding]:
+        budget = place.recipe.disk if place.recipe else Disk()
+        folder = _existing(place.runs)
+        free, least = free_megabytes(folder), budget.min_free_megabytes
+        if free < least:
+            yield lacks(
+                f"{free:,.0f} MB are free at {folder}, less than disk.min_free_megabytes = {least}", "free some"
+            )
+        elif free < least + budget.max_blob_megabytes:
+            yield note(
+                f"{free:,.0f} MB are free at {folder}; a run may keep {budget.max_blob_megabytes} MB of trajectories",
+                "free some, or lower disk.max_blob_megabytes",
+            )
         else:
-            yield ok(f"{folder} is on a local disk")
+            yield ok(f"{free:,.0f} MB are free at {folder}")
+        if place.recipe is None or not place.recipe.ledger.url:
+            try:
+                refuse_network_file_system(folder)
+            except SetupError as error:
+                yield refused(error)
+            else:
+                yield ok(f"{folder} is on a local disk")
 
 
 def _existing(folder: Path) -> Path:

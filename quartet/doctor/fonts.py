@@ -4,17 +4,22 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 
-from quartet.doctor.base import Finding, Place, lacks, note, ok
+from quartet.doctor.base import Doctor, Finding, Place, lacks, note, ok
 
 ADVICE = "install some (Debian: apt-get install fonts-dejavu-core)"
 
 
-def check(place: Place) -> Iterator[Finding]:
-    if not place.needs_browser:
-        return
-    if (program := shutil.which("fc-list")) is None:
-        yield note("fonts cannot be counted: there is no fc-list", "apt-get install fontconfig")
-        return
-    listed = subprocess.run([program, ":", "family"], capture_output=True, text=True, timeout=30, check=False)
-    families = {line.strip() for line in listed.stdout.splitlines() if line.strip()}
-    yield ok(f"{len(families)} font families") if families else lacks("there are no fonts", ADVICE)
+class Fonts(Doctor):
+    """Fonts: without any, pages have no text to measure."""
+
+    before_training = True
+
+    def examine(self, place: Place) -> Iterator[Finding]:
+        if not place.needs_browser:
+            return
+        if (program := shutil.which("fc-list")) is None:
+            yield note("fonts cannot be counted: there is no fc-list", "apt-get install fontconfig")
+            return
+        listed = subprocess.run([program, ":", "family"], capture_output=True, text=True, timeout=30, check=False)
+        families = {line.strip() for line in listed.stdout.splitlines() if line.strip()}
+        yield ok(f"{len(families)} font families") if families else lacks("there are no fonts", ADVICE)

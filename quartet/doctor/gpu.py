@@ -2,15 +2,18 @@
 
 from collections.abc import Iterator
 
-from quartet.doctor.base import Finding, Place, ok
+from quartet.doctor.base import Doctor, Finding, Place, ok
 
 
-def check(place: Place) -> Iterator[Finding]:
-    import torch
+class Gpu(Doctor):
+    """Accelerators."""
 
-    if not torch.cuda.is_available():
-        yield ok("no GPU that torch can use; none is needed for small policies")
-        return
-    for number in range(torch.cuda.device_count()):
-        free, total = torch.cuda.mem_get_info(number)
-        yield ok(f"{torch.cuda.get_device_name(number)}: {free / 1e9:.0f} of {total / 1e9:.0f} GB are free")
+    def examine(self, place: Place) -> Iterator[Finding]:
+        import torch
+
+        if not torch.cuda.is_available():
+            yield ok("no GPU that torch can use; none is needed for small policies")
+            return
+        for number in range(torch.cuda.device_count()):
+            free, total = torch.cuda.mem_get_info(number)
+            yield ok(f"{torch.cuda.get_device_name(number)}: {free / 1e9:.0f} of {total / 1e9:.0f} GB are free")

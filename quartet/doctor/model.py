@@ -3,22 +3,25 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from quartet.doctor.base import Finding, Place, lacks, ok, refused
+from quartet.doctor.base import Doctor, Finding, Place, lacks, ok, refused
 from quartet.errors import ConfigError
 from quartet.runtime.plan import check_recipe
 
 
-def check(place: Place) -> Iterator[Finding]:
-    if place.recipe is None:
-        return
-    try:
-        check_recipe(place.recipe)
-    except ConfigError as error:
-        yield refused(error)
-        return
-    folder = Path(place.recipe.model.path)
-    weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-    if weights:
-        yield ok(f"the recipe is valid; its model has {weights / 1e6:,.0f} MB of weights")
-    else:
-        yield lacks(f"{folder} holds no *.safetensors", "take a folder that `save_pretrained` wrote")
+class Model(Doctor):
+    """The recipe's names and its model's files."""
+
+    def examine(self, place: Place) -> Iterator[Finding]:
+        if place.recipe is None:
+            return
+        try:
+            check_recipe(place.recipe)
+        except ConfigError as error:
+            yield refused(error)
+            return
+        folder = Path(place.recipe.model.path)
+        weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+        if weights:
+            yield ok(f"the recipe is valid; its model has {weights / 1e6:,.0f} MB of weights")
+        else:
+            yield lacks(f"{folder} holds no *.safetensors", "take a folder that `save_pretrained` wrote")

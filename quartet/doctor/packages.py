@@ -6,30 +6,33 @@ from importlib.metadata import PackageNotFoundError, requires, version
 
 from packaging.requirements import Requirement
 
-from quartet.doctor.base import Finding, Place, lacks, note, ok
+from quartet.doctor.base import Doctor, Finding, Place, lacks, note, ok
 
 DISTRIBUTION = "quartet-rl"
 OWN_EXTRAS = re.compile(r"quartet-rl\[")
 
 
-def check(place: Place) -> Iterator[Finding]:
-    """Every requirement of the installed distribution, by what its metadata says."""
-    try:
-        requirements = [Requirement(line) for line in requires(DISTRIBUTION) or [] if not OWN_EXTRAS.match(line)]
-    except PackageNotFoundError:
-        yield note("Quartet runs from a folder and is not installed", "pip install -e . in its checkout")
-        return
-    missing = [problem for one in requirements if _needed(one, "") and (problem := _problem(one))]
-    if missing:
-        yield lacks(f"packages: {', '.join(missing)}", f"pip install --upgrade {DISTRIBUTION}")
-    else:
-        yield ok(f"all packages that {DISTRIBUTION} {version(DISTRIBUTION)} needs")
-    for extra in sorted({name for one in requirements for name in _extras(one)} - {"test"}):
-        absent = [one.name for one in requirements if extra in _extras(one) and _problem(one)]
-        if absent:
-            yield note(f"extra {extra}: without {', '.join(absent)}", f"pip install '{DISTRIBUTION}[{extra}]'")
+class Packages(Doctor):
+    """The packages that Quartet was installed with, and the optional ones."""
+
+    def examine(self, place: Place) -> Iterator[Finding]:
+        """Every requirement of the installed distribution, by what its metadata says."""
+        try:
+            requirements = [Requirement(line) for line in requires(DISTRIBUTION) or [] if not OWN_EXTRAS.match(line)]
+        except PackageNotFoundError:
+            yield note("Quartet runs from a folder and is not installed", "pip install -e . in its checkout")
+            return
+        missing = [problem for one in requirements if _needed(one, "") and (problem := _problem(one))]
+        if missing:
+            yield lacks(f"packages: {', '.join(missing)}", f"pip install --upgrade {DISTRIBUTION}")
         else:
-            yield ok(f"extra {extra}")
+            yield ok(f"all packages that {DISTRIBUTION} {version(DISTRIBUTION)} needs")
+        for extra in sorted({name for one in requirements for name in _extras(one)} - {"test"}):
+            absent = [one.name for one in requirements if extra in _extras(one) and _problem(one)]
+            if absent:
+                yield note(f"extra {extra}: without {', '.join(absent)}", f"pip install '{DISTRIBUTION}[{extra}]'")
+            else:
+                yield ok(f"extra {extra}")
 
 
 def _needed(requirement: Requirement, extra: str) -> bool:

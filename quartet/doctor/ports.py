@@ -3,20 +3,25 @@
 import socket
 from collections.abc import Iterator
 
-from quartet.doctor.base import Finding, Place, lacks, ok
+from quartet.doctor.base import Doctor, Finding, Place, lacks, ok
 
 HOST = "127.0.0.1"
 
 
-def check(place: Place) -> Iterator[Finding]:
-    runtime = place.recipe.runtime if place.recipe else None
-    knobs = {"runtime.engine_port": runtime.engine_port, "runtime.env_port": runtime.env_port} if runtime else {}
-    for knob, port in (knobs or {"any": 0}).items():
-        what = f"{knob} = {port}" if port else f"a free port on {HOST}"
-        try:
-            with socket.create_server((HOST, port)):
-                yield ok(what)
-        except OSError as error:
-            yield lacks(
-                f"{what}: {error.strerror}", f"set {knob} = 0, which takes a free one" if port else "see `ip addr`"
-            )
+class Ports(Doctor):
+    """Ports on this machine's own address."""
+
+    before_training = True
+
+    def examine(self, place: Place) -> Iterator[Finding]:
+        runtime = place.recipe.runtime if place.recipe else None
+        knobs = {"runtime.engine_port": runtime.engine_port, "runtime.env_port": runtime.env_port} if runtime else {}
+        for knob, port in (knobs or {"any": 0}).items():
+            what = f"{knob} = {port}" if port else f"a free port on {HOST}"
+            try:
+                with socket.create_server((HOST, port)):
+                    yield ok(what)
+            except OSError as error:
+                yield lacks(
+                    f"{what}: {error.strerror}", f"set {knob} = 0, which takes a free one" if port else "see `ip addr`"
+                )

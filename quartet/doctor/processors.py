@@ -3,25 +3,28 @@
 import os
 from collections.abc import Iterator
 
-from quartet.doctor.base import Finding, Place, note, ok
+from quartet.doctor.base import Doctor, Finding, Place, note, ok
 
 BUSY_PROCESSES = 3
 """Engine, trainer and browser compute at the same time."""
 
 
-def check(place: Place) -> Iterator[Finding]:
-    import torch
+class Processors(Doctor):
+    """Processor cores, and how many threads torch would take."""
 
-    cores, recipe = len(os.sched_getaffinity(0)), place.recipe
-    yield ok(f"{cores} processor cores; torch {torch.__version__}")
-    if cores < 2:
-        yield note("one core for engine, trainer and environments", "two or more make them work at the same time")
-    threads = recipe.engine.threads + recipe.train.threads if recipe else 2
-    if threads > cores:
-        yield note(
-            f"engine.threads + train.threads = {threads} on {cores} cores",
-            "lower them: a thread without a core of its own slows all others down",
-        )
-    load = os.getloadavg()[0]
-    if load + BUSY_PROCESSES > 2 * cores and load > cores / 2:
-        yield note(f"other work runs here: load {load:.1f} on {cores} cores", "times and rates will vary with it")
+    def examine(self, place: Place) -> Iterator[Finding]:
+        import torch
+
+        cores, recipe = len(os.sched_getaffinity(0)), place.recipe
+        yield ok(f"{cores} processor cores; torch {torch.__version__}")
+        if cores < 2:
+            yield note("one core for engine, trainer and environments", "two or more make them work at the same time")
+        threads = recipe.engine.threads + recipe.train.threads if recipe else 2
+        if threads > cores:
+            yield note(
+                f"engine.threads + train.threads = {threads} on {cores} cores",
+                "lower them: a thread without a core of its own slows all others down",
+            )
+        load = os.getloadavg()[0]
+        if load + BUSY_PROCESSES > 2 * cores and load > cores / 2:
+            yield note(f"other work runs here: load {load:.1f} on {cores} cores", "times and rates will vary with it")

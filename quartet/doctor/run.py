@@ -4,20 +4,23 @@ from collections.abc import Iterator
 from contextlib import closing
 
 from quartet.data.ledger import Ledger
-from quartet.doctor.base import Finding, Place, ok, refused
+from quartet.doctor.base import Doctor, Finding, Place, ok, refused
 from quartet.errors import QuartetError
 
 
-def check(place: Place) -> Iterator[Finding]:
-    if place.recipe is None:
-        return
-    run_dir = place.runs / place.recipe.name
-    try:
-        if not Ledger.exists(run_dir):
+class Resumable(Doctor):
+    """The recipe's run, where there is one: whether it can be resumed."""
+
+    def examine(self, place: Place) -> Iterator[Finding]:
+        if place.recipe is None:
             return
-        with closing(Ledger.view(run_dir)) as ledger:
-            point = ledger.points_to_go_on_from(place.recipe.train.train_steps_per_checkpoint)[0]
-    except QuartetError as error:
-        yield refused(error)
-    else:
-        yield ok(f"{run_dir} can be resumed from train step {point.train_step}")
+        run_dir = place.runs / place.recipe.name
+        try:
+            if not Ledger.exists(run_dir):
+                return
+            with closing(Ledger.view(run_dir)) as ledger:
+                point = ledger.points_to_go_on_from(place.recipe.train.train_steps_per_checkpoint)[0]
+        except QuartetError as error:
+            yield refused(error)
+        else:
+            yield ok(f"{run_dir} can be resumed from train step {point.train_step}")

@@ -4,30 +4,35 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from quartet.doctor.base import Finding, Place, lacks, ok
+from quartet.doctor.base import Doctor, Finding, Place, lacks, ok
 from quartet.registry import own_settings
 
 FIND = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
 
 
-def check(place: Place) -> Iterator[Finding]:
-    if place.recipe is None or place.recipe.engine.name != "vllm":
-        return
-    settings = own_settings(place.recipe.engine)
-    if settings.url:
-        return
-    python = settings.python or sys.executable
-    try:
-        found = subprocess.run([python, "-c", FIND], capture_output=True, timeout=60, check=False).returncode == 0
-    except OSError as error:
-        yield lacks(
-            f"engine.python = {python!r} cannot be started: {error.strerror}", "name an interpreter that has vLLM"
-        )
-        return
-    if found:
-        yield ok(f"{python} has vLLM")
-    else:
-        yield lacks(
-            f"{python} has no vLLM, which engine.name = 'vllm' starts",
-            "pip install 'quartet-rl[vllm]', or set engine.python to an interpreter that has it",
-        )
+class VllmInterpreter(Doctor):
+    """vLLM, where the recipe starts a server of it: in the interpreter that the recipe names."""
+
+    before_training = True
+
+    def examine(self, place: Place) -> Iterator[Finding]:
+        if place.recipe is None or place.recipe.engine.name != "vllm":
+            return
+        settings = own_settings(place.recipe.engine)
+        if settings.url:
+            return
+        python = settings.python or sys.executable
+        try:
+            found = subprocess.run([python, "-c", FIND], capture_output=True, timeout=60, check=False).returncode == 0
+        except OSError as error:
+            yield lacks(
+                f"engine.python = {python!r} cannot be started: {error.strerror}", "name an interpreter that has vLLM"
+            )
+            return
+        if found:
+            yield ok(f"{python} has vLLM")
+        else:
+            yield lacks(
+                f"{python} has no vLLM, which engine.name = 'vllm' starts",
+                "pip install 'quartet-rl[vllm]', or set engine.python to an interpreter that has it",
+            )

@@ -2,16 +2,19 @@
 
 import json
 import socket
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from benchmarks.bandit import bandit_recipe
 from quartet.cli import cli
-from quartet.doctor import CHECKS, Place, compiler, disk, fonts, memory, packages, ports, processors
-from quartet.doctor.base import Grade
+from quartet.doctor import Place, memory, packages
+from quartet.doctor.base import Finding, Grade
 from quartet.errors import SetupError
+from quartet.part import NoSettings
 from quartet.recipe_file import load_recipe, to_toml
+from quartet.registry import find, names
 from quartet.rollout.engine import kernel_library
 
 
@@ -30,7 +33,7 @@ def doctor(*arguments: object) -> tuple[int, dict]:
 
 def test_every_check_answers_and_what_is_not_ok_says_what_to_do(recipe_path, tmp_path):
     code, found = doctor("--recipe", recipe_path, "--runs", tmp_path)
-    assert list(found["checks"]) == list(CHECKS)
+    assert list(found["checks"]) == names("doctor")
     findings = [finding for findings in found["checks"].values() for finding in findings]
     assert all(finding["advice"] for finding in findings if finding["grade"] != "ok")
     assert code == (SetupError.exit_code if found["lacking"] else 0)
@@ -63,20 +66,25 @@ def test_a_server_that_does_not_answer_and_a_taken_port_are_named(recipe_path):
     assert found["checks"]["database"][-1]["grade"] == "lacks"
 
 
+def check(name: str, place: Place) -> list[Finding]:
+    part: Any = find("doctor", name)
+    return list(part(NoSettings()).examine(place))
+
+
 def grades(findings) -> list[Grade]:
     return [finding.grade for finding in findings]
 
 
 def test_little_disk_and_a_missing_folder(recipe_path, tmp_path):
     roomy = Place(runs=tmp_path / "not" / "there", recipe=load_recipe(recipe_path))
-    assert Grade.LACKS not in grades(disk.check(roomy))
+    assert Grade.LACKS not in grades(check("disk", roomy))
     full = load_recipe(recipe_path, ["disk.min_free_megabytes=1000000000"])
-    assert grades(disk.check(Place(runs=tmp_path, recipe=full)))[0] is Grade.LACKS
+    assert grades(check("disk", Place(runs=tmp_path, recipe=full)))[0] is Grade.LACKS
 
 
 def test_more_threads_than_cores(recipe_path, tmp_path):
     recipe = load_recipe(recipe_path, ["engine.threads=4000"])
-    found = list(processors.check(Place(runs=tmp_path, recipe=recipe)))
+    found = list(check("processors", Place(runs=tmp_path, recipe=recipe)))
     assert any("engine.threads + train.threads = 4001" in one.what and one.grade is Grade.NOTE for one in found)
 
 
@@ -86,10 +94,10 @@ def test_little_memory(tmp_path, monkeypatch):
     limit.write_text("500000000\n")
     monkeypatch.setattr(memory, "_MEMINFO", meminfo)
     monkeypatch.setattr(memory, "_LIMIT", limit)
-    assert grades(memory.check(Place(runs=tmp_path))) == [Grade.LACKS, Grade.LACKS]
+    assert grades(check("memory", Place(runs=tmp_path))) == [Grade.LACKS, Grade.LACKS]
     meminfo.write_text("MemAvailable:    9000000 kB\n")
     limit.write_text("max\n")
-    assert grades(memory.check(Place(runs=tmp_path))) == [Grade.OK]
+    assert grades(check("memory", Place(runs=tmp_path))) == [Grade.OK]
 
 
 def test_missing_and_old_packages_and_extras(tmp_path, monkeypatch):
@@ -101,7 +109,7 @@ def test_missing_and_old_packages_and_extras(tmp_path, monkeypatch):
         "quartet-rl[parquet]; extra == 'test'",
     ]
     monkeypatch.setattr(packages, "requires", lambda name: lines)
-    needed, extra = packages.check(Place(runs=tmp_path))
+    needed, extra = check("packages", Place(runs=tmp_path))
     assert (
         needed.grade is Grade.LACKS and "no no-such-package, rich " in needed.what and "also-missing" not in needed.what
     )
@@ -109,10 +117,10 @@ def test_missing_and_old_packages_and_extras(tmp_path, monkeypatch):
 
 
 def test_a_machine_without_a_compiler(tmp_path, monkeypatch):
-    assert grades(compiler.check(Place(runs=tmp_path))) == [Grade.OK]
+    assert grades(check("compiler", Place(runs=tmp_path))) == [Grade.OK]
     monkeypatch.setenv("PATH", str(tmp_path))
     kernel_library._compiled.cache_clear()
-    assert grades(compiler.check(Place(runs=tmp_path))) == [Grade.NOTE]
+    assert grades(check("compiler", Place(runs=tmp_path))) == [Grade.NOTE]
     kernel_library._compiled.cache_clear()
 
 
@@ -121,10 +129,10 @@ def test_a_machine_without_fonts(tmp_path, monkeypatch):
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert grades(fonts.check(Place(runs=tmp_path))) == [Grade.LACKS]
+    assert grades(check("fonts", Place(runs=tmp_path))) == [Grade.LACKS]
     program.write_text("#!/bin/sh\necho DejaVu Sans\n")
-    assert grades(fonts.check(Place(runs=tmp_path))) == [Grade.OK]
+    assert grades(check("fonts", Place(runs=tmp_path))) == [Grade.OK]
 
 
 def test_a_free_port_is_found(tmp_path):
-    assert grades(ports.check(Place(runs=tmp_path))) == [Grade.OK]
+    assert grades(check("ports", Place(runs=tmp_path))) == [Grade.OK]
