@@ -6,7 +6,8 @@ from typing import Any
 from msgspec import Struct, to_builtins
 
 from quartet.config import Section
-from quartet.registry import KINDS, find, names
+from quartet.part import Part
+from quartet.registry import all_parts, find, names
 
 
 class Setting(Struct, frozen=True, kw_only=True):
@@ -26,6 +27,8 @@ class PartDescription(Struct, frozen=True, kw_only=True):
     path: str
     """`module:Class`."""
     settings: list[Setting]
+    metrics: dict[str, str]
+    """Name -> "unit: meaning"."""
 
     def to_dict(self) -> dict[str, Any]:
         return to_builtins(self)
@@ -33,12 +36,12 @@ class PartDescription(Struct, frozen=True, kw_only=True):
 
 def describe_parts(kind: str) -> list[PartDescription]:
     """Import and describe every part of a kind, by name. Raises `ConfigError` for an unknown kind."""
-    return [_described(kind, name) for name in names(kind)]
+    return [_described(kind, name, find(kind, name)) for name in names(kind)]
 
 
 def describe_all_parts() -> list[PartDescription]:
-    """Import and describe every part, kind by kind."""
-    return [part for kind in KINDS for part in describe_parts(kind)]
+    """Import and describe every part that can be imported, kind by kind."""
+    return [_described(kind, name, part) for kind, name, part in all_parts()]
 
 
 def settings_of(model: type[Section]) -> list[Setting]:
@@ -53,8 +56,7 @@ def settings_of(model: type[Section]) -> list[Setting]:
     ]
 
 
-def _described(kind: str, name: str) -> PartDescription:
-    part = find(kind, name)
+def _described(kind: str, name: str, part: type[Part]) -> PartDescription:
     documentation = inspect.cleandoc(part.__doc__ or "").partition("\n\n")[0]
     return PartDescription(
         kind=kind,
@@ -63,4 +65,5 @@ def _described(kind: str, name: str) -> PartDescription:
         source=part.source,
         path=f"{part.__module__}:{part.__qualname__}",
         settings=settings_of(part.Knobs),
+        metrics=dict(part.metrics),
     )

@@ -6,8 +6,9 @@ by `register`. Nothing else in Quartet names a part.
 """
 
 import importlib
+import logging
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from quartet.config.choice import Choice
 from quartet.errors import ConfigError, nearest
 from quartet.part import Part
 
+LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 P = TypeVar("P", bound=type[Part])
 
@@ -31,36 +33,60 @@ class Kind(Struct, frozen=True):
     """`module:Class` of the interface."""
     question: str
     """What the recipe decides by choosing one."""
+    module: str = ""
+    """The module of a run that uses it and records its metrics."""
 
 
 KINDS: Mapping[str, Kind] = {
-    "env": Kind("quartet.env.environment", "quartet.env.base:Environment", "which tasks there are, and where to act"),
-    "engine": Kind(
-        "quartet.rollout.engine.backend", "quartet.rollout.engine.backend.base:Backend", "what computes responses"
+    "env": Kind(
+        "quartet.env.environment", "quartet.env.base:Environment", "which tasks there are, and where to act", "env"
     ),
-    "loop": Kind("quartet.rollout.loop", "quartet.rollout.loop.base:AgentLoop", "how observations become prompts"),
-    "sampler": Kind("quartet.data.control.sampler", "quartet.data.control.base:TaskSampler", "which task comes next"),
+    "engine": Kind(
+        "quartet.rollout.engine.backend",
+        "quartet.rollout.engine.backend.base:Backend",
+        "what computes responses",
+        "engine",
+    ),
+    "loop": Kind(
+        "quartet.rollout.loop", "quartet.rollout.loop.base:AgentLoop", "how observations become prompts", "worker"
+    ),
+    "sampler": Kind(
+        "quartet.data.control.sampler", "quartet.data.control.base:TaskSampler", "which task comes next", "manager"
+    ),
     "allocator": Kind(
-        "quartet.data.control.allocator", "quartet.data.control.base:RolloutAllocator", "how many rollouts a group gets"
+        "quartet.data.control.allocator",
+        "quartet.data.control.base:RolloutAllocator",
+        "how many rollouts a group gets",
+        "manager",
     ),
     "horizon": Kind(
-        "quartet.data.control.horizon", "quartet.data.control.base:Horizon", "how many turns a rollout may take"
+        "quartet.data.control.horizon",
+        "quartet.data.control.base:Horizon",
+        "how many turns a rollout may take",
+        "manager",
     ),
     "straggler": Kind(
-        "quartet.data.straggler", "quartet.data.straggler.base:StragglerRule", "what happens to rollouts that take long"
+        "quartet.data.straggler",
+        "quartet.data.straggler.base:StragglerRule",
+        "what happens to rollouts that take long",
+        "manager",
     ),
-    "filter": Kind("quartet.data.filter", "quartet.data.filter.base:Filter", "what is worth training on"),
-    "replay": Kind("quartet.data.replay", "quartet.data.replay.base:Replay", "what is trained on again"),
+    "filter": Kind("quartet.data.filter", "quartet.data.filter.base:Filter", "what is worth training on", "manager"),
+    "replay": Kind("quartet.data.replay", "quartet.data.replay.base:Replay", "what is trained on again", "manager"),
     "advantage": Kind(
-        "quartet.train.advantage", "quartet.train.advantage.base:Advantage", "what a trajectory is worth"
+        "quartet.train.advantage", "quartet.train.advantage.base:Advantage", "what a trajectory is worth", "trainer"
     ),
-    "loss": Kind("quartet.train.loss", "quartet.train.loss.base:PolicyLoss", "what the optimizer minimises"),
-    "sink": Kind("quartet.observe.sinks", "quartet.observe.sinks.base:Sink", "where a run is shown besides its folder"),
+    "loss": Kind("quartet.train.loss", "quartet.train.loss.base:PolicyLoss", "what the optimizer minimises", "trainer"),
+    "sink": Kind(
+        "quartet.observe.sinks", "quartet.observe.sinks.base:Sink", "where a run is shown besides its folder", "sink"
+    ),
     "doctor": Kind("quartet.doctor", "quartet.doctor.base:Doctor", "what the machine must have"),
 }
 """Every kind of part, by the name that recipes, entry points and `quartet parts` use."""
 
 _registered: dict[tuple[str, str], type[Part]] = {}
+_by_path: dict[tuple[str, str], type[Part]] = {}
+"""Parts that were found by `module:Class`."""
 
 
 def register(kind: str, name: str) -> Callable[[P], P]:
@@ -102,7 +128,8 @@ def find(kind: str, name: str) -> type[Part]:
     Raises `ConfigError` that suggests the nearest name, or that says why what is found is no such part.
     """
     if ":" in name:
-        return _check_interface(_load(name, kind), kind, name)
+        part = _by_path[kind, name] = _check_interface(_load(name, kind), kind, name)
+        return part
     if part := _registered.get((kind, name)):
         return part
     if name in _files(kind):
@@ -110,6 +137,20 @@ def find(kind: str, name: str) -> type[Part]:
     if path := _entry_points(kind).get(name):
         return _check_interface(_load(path, kind), kind, path)
     raise ConfigError(f"unknown {kind} {name!r}", nearest(name, names(kind)))
+
+
+def all_parts() -> Iterator[tuple[str, str, type[Part]]]:
+    """Import and yield (kind, name, part) of every part that has a name or was found by its path.
+
+    The log names those that cannot be imported.
+    """
+    yield from ((kind, name, part) for (kind, name), part in _by_path.items())
+    for kind in KINDS:
+        for name in names(kind):
+            try:
+                yield kind, name, find(kind, name)
+            except Exception as error:  # noqa: BLE001  (code of other packages may raise anything)
+                LOG.warning("the %s %r cannot be imported: %s", kind, name, error)
 
 
 def build(choice: Choice, *arguments: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,8 @@ def test_every_file_of_a_kind_is_one_documented_part(kind):
     for name in names(kind):
         part = find(kind, name)
         assert issubclass(part, Part) and part.__doc__
+        assert all(re.fullmatch(r"[a-z]+/[a-z0-9_]+", metric) for metric in part.metrics)
+        assert all(": " in meaning for meaning in part.metrics.values()), "unit: meaning"
         assert all(info.description for info in part.Knobs.model_fields.values()), f"{kind} {name}"
 
 
@@ -83,8 +86,9 @@ def test_parts_command_lists_settings_and_sources():
     assert {kind for kind, _ in parts} == set(KINDS)
     vade = parts["sampler", "vade"]
     assert vade["settings"][0]["name"] == "exponent" and "VADE" in vade["source"]
+    assert parts["loss", "ppo_clip"]["metrics"]["train/ratio_mean"].startswith("1: ")
     shown = CliRunner().invoke(cli, ["parts", "loss"]).output
-    assert "gspo" in shown and "clip_low" in shown and "vade" not in shown
+    assert "gspo" in shown and "train/ratio_mean" in shown and "clip_low" in shown and "vade" not in shown
 
 
 def test_no_file_outside_a_part_names_it():

@@ -12,7 +12,7 @@ from quartet.terminal.say import say
 @click.argument("kind", required=False)
 @JSON
 def command(kind: str | None, as_json: bool) -> None:
-    """List the parts that a recipe can choose, all or those of one KIND, with their sources and settings."""
+    """List the parts that a recipe can choose, all or those of one KIND, with their sources, settings and metrics."""
     from quartet.part_description import describe_all_parts, describe_parts
 
     described = describe_parts(kind) if kind else describe_all_parts()
@@ -31,6 +31,8 @@ def command(kind: str | None, as_json: bool) -> None:
         what = Text(part.summary)
         if part.source:
             what.append(f"\n{part.source}", style="dim")
+        for name, meaning in part.metrics.items():
+            what.append(f"\n{name}: {meaning}", style="dim")
         settings = "\n".join(f"{setting.name} = {json.dumps(setting.default)}" for setting in part.settings)
         table.add_row(Text(part.kind, style="dim"), Text(part.name, style="bold"), what, Text(settings))
     PrintableConsole().print(table)

@@ -1,14 +1,17 @@
-"""Every metric, declared once: name, unit, what it means, and which module records it.
+"""Metrics: name, unit, what it means, and which module records it.
 
-A recorder warns once about a metric that does not stand here. `docs/metrics.md` is this table, and a test keeps the two
-equal. A part of your own (a loss, a filter) declares its metrics with `declare` where it is defined.
+Those of a part stand in its own file (`Part.metrics`); here stand those that no part owns. A recorder warns once about
+a metric that is declared nowhere. `docs/metrics.md` lists all, and a test keeps it equal.
 """
+
+from functools import cache
 
 from msgspec import Struct
 
 from quartet.errors import ConfigError, nearest
+from quartet.registry import KINDS, all_parts
 
-DECLARE_ADVICE = "declare its unit and meaning in quartet/observe/metrics.py, or with `declare` beside your own part"
+DECLARE_ADVICE = "give its unit and meaning in `metrics` of the part that records it"
 LABEL = "label"
 """The unit of what is no number to be summed: ids, names, reasons. Labels stand in the records, never in a series."""
 
@@ -39,18 +42,26 @@ def declare(module: str, area: str, *rows: tuple[str, str, str]) -> None:
 
 
 def declared(name: str) -> Metric:
-    """The declaration of `name`. Raises `ConfigError` that suggests the nearest name."""
-    if name not in METRICS:
-        raise ConfigError(
-            f"metric {name!r} is not declared. {nearest(name, METRICS)}",
-            DECLARE_ADVICE,
-        )
-    return METRICS[name]
+    """Return the declaration of `name`, here or in a part. Raises `ConfigError` that suggests the nearest name."""
+    if found := METRICS.get(name) or of_parts().get(name):
+        return found
+    raise ConfigError(f"metric {name!r} is not declared. {nearest(name, [*METRICS, *of_parts()])}", DECLARE_ADVICE)
 
 
 def described(name: str) -> Metric:
-    """The declaration, or a bare one where the part that declares it is not loaded: only its own process knows it."""
-    return METRICS.get(name) or Metric(name, "1", name, "")
+    """Return the declaration, or a bare one where the part that declares it is not installed."""
+    return METRICS.get(name) or of_parts().get(name) or Metric(name, "1", name, "")
+
+
+@cache
+def of_parts() -> dict[str, Metric]:
+    """Return the metrics of all parts that can be imported, by name."""
+    found: dict[str, Metric] = {}
+    for kind, _, part in all_parts():
+        for name, text in part.metrics.items():
+            unit, _, meaning = text.partition(": ")
+            found[name] = Metric(name, unit, meaning, KINDS[kind].module)
+    return found
 
 
 declare(
@@ -131,11 +142,6 @@ declare(
         "lag -> trajectories, each by its oldest token; tokens older than `admission.max_lag` are masked",
     ),
     ("loss", "1", "the loss, per token as `loss.aggregation` counts"),
-    ("clip_fraction", "1", "share of tokens at the clip bound of the ratio"),
-    ("dual_clip_fraction", "1", "share of tokens with a negative advantage and a ratio above `loss.dual_clip`"),
-    ("ratio_mean", "1", "mean of new over old probability"),
-    ("importance_mean", "1", "mean importance weight of old over sampled probability, after its cap"),
-    ("importance_capped_fraction", "1", "share of importance weights that met the cap"),
     ("effective_sample_fraction", "1", "(mean weight)^2 over mean squared weight: 1 when all weigh the same"),
     ("entropy_nats", "nats", "mean entropy of the trained tokens' distributions"),
     ("gap_k1_nats", "nats", "mean of log p(sampled) - log p(trainer) over fresh tokens"),

@@ -1,13 +1,13 @@
 """`docs/metrics.md`, made from the declarations: `python -m quartet.observe.metrics_page > docs/metrics.md`."""
 
 from quartet.observe.activities import ACTIVITIES
-from quartet.observe.metrics import METRICS
+from quartet.observe.metrics import METRICS, Metric, of_parts
 
 _HEAD = """# Metrics and spans
 
-Made from `quartet/observe/metrics.py` and `quartet/observe/activities.py` by
-`python -m quartet.observe.metrics_page`; a test keeps them equal. A recorder warns once about a metric that is not
-declared there.
+Made from `quartet/observe/metrics.py`, the parts and `quartet/observe/activities.py` by
+`python -m quartet.observe.metrics_page`; a test keeps them equal. A recorder warns once about a metric that is declared
+nowhere. `quartet parts` shows which part records what.
 
 A record is one line in `metrics/ROLE/PROCESS/MINUTE.jsonl` of the run: when (`time`, Unix seconds), its `area`, and
 values: metrics of one area that belong together. What has the unit `label` stands in the records only; everything
@@ -27,7 +27,8 @@ wait) and `fields`. What lasts longer than 30 s stands in pieces, each written w
 
 def metrics_page() -> str:
     """The whole file."""
-    metrics = [f"| `{m.name}` | {m.unit} | {m.meaning} | {m.module} |" for m in METRICS.values()]
+    known = sorted([*METRICS.values(), *of_parts().values()], key=_area)
+    metrics = [f"| `{m.name}` | {m.unit} | {m.meaning} | {m.module} |" for m in known]
     spans = [f"| `{a.name}` | {a.meaning} | {a.colour} |" for a in ACTIVITIES.values()]
     return "\n".join(
         [
@@ -42,6 +43,13 @@ def metrics_page() -> str:
             "",
         ]
     )
+
+
+def _area(metric: Metric) -> int:
+    """Return the place of its area in the order of declaration."""
+    areas = list(dict.fromkeys(name.partition("/")[0] for name in METRICS))
+    area = metric.name.partition("/")[0]
+    return areas.index(area) if area in areas else len(areas)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Any, Self
 import msgspec
 
 from quartet.observe.activities import activity
-from quartet.observe.metrics import DECLARE_ADVICE, LABEL, METRICS, described
+from quartet.observe.metrics import DECLARE_ADVICE, LABEL, described
 from quartet.observe.rollup import ROLLUP_SECONDS, SLOTS_PER_FILE, Ladder, finite
 from quartet.observe.slice_files import SliceFiles
 from quartet.observe.slices import SLICE_SECONDS, SPANS, new_writer
@@ -215,7 +215,7 @@ class _Names(dict[str, str | None]):
 
     def __missing__(self, thing: str) -> str | None:
         metric = described(f"{self._area}/{thing}")
-        if metric.name not in METRICS:
+        if not metric.module:
             LOG.warning("metric %r is recorded, but not declared: %s", metric.name, DECLARE_ADVICE)
         name = self[thing] = None if metric.unit == LABEL else metric.name
         return name

@@ -7,7 +7,7 @@ import pytest
 
 from quartet.errors import ConfigError
 from quartet.observe.activities import ACTIVITIES
-from quartet.observe.metrics import METRICS, declare, declared
+from quartet.observe.metrics import METRICS, declare, declared, described, of_parts
 from quartet.observe.metrics_page import metrics_page
 
 SUFFIXES = {
@@ -28,7 +28,7 @@ def test_the_page_is_the_declarations() -> None:
     assert page.read_text() == metrics_page(), "run: python -m quartet.observe.metrics_page > docs/metrics.md"
 
 
-@pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS.keys())
+@pytest.mark.parametrize("metric", [*METRICS.values(), *of_parts().values()], ids=lambda metric: metric.name)
 def test_names_are_area_and_thing_with_its_unit(metric) -> None:
     assert re.fullmatch(r"[a-z]+/[a-z][a-z0-9_]*", metric.name)
     assert metric.meaning and not metric.meaning.endswith(".") and "|" not in metric.meaning
@@ -45,6 +45,12 @@ def test_a_declaration_with_two_meanings_is_refused() -> None:
 def test_an_unknown_name_gets_a_hint() -> None:
     with pytest.raises(ConfigError, match=r"Did you mean 'train/gradient_norm'\?"):
         declared("train/grad_norm")
+
+
+def test_metric_of_a_part_is_declared_in_its_own_file():
+    assert not set(of_parts()) & set(METRICS)
+    clipped = described("train/clip_fraction")
+    assert (clipped.unit, clipped.module) == ("1", "trainer") and declared(clipped.name) == clipped
 
 
 def test_colours_tell_activities_apart() -> None:

@@ -51,6 +51,13 @@ class PpoClip(PolicyLoss):
         """Largest importance weight."""
 
     knobs: Knobs
+    metrics = {
+        "train/clip_fraction": "1: share of tokens at the clip bound of the ratio",
+        "train/dual_clip_fraction": "1: share of tokens with a negative advantage and a ratio above `dual_clip`",
+        "train/ratio_mean": "1: mean of new over old probability",
+        "train/importance_mean": "1: mean importance weight of old over sampled probability, after its cap",
+        "train/importance_capped_fraction": "1: share of importance weights that met the cap",
+    }
     source = "PPO, arXiv 1707.06347; DAPO, arXiv 2503.14476 (separate bounds); DART, arXiv 2509.23866 (importance)"
 
     def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
