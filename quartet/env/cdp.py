@@ -33,6 +33,10 @@ _SENDER = re.compile(rb'"sessionId":"(\w+)"\}$')
 """The end of a message."""
 
 
+class PageFaultError(EnvError):
+    """A call failed by what the page itself did: an exception of a script, too many events. The browser is well."""
+
+
 class Session:
     """Calls and events of one page, or of the browser itself (id "")."""
 
@@ -44,6 +48,7 @@ class Session:
         self._event_bytes = 0
         self.dead = ""
         """Why no call can succeed any more; empty while all is well."""
+        self._fault: type[EnvError] = EnvError
 
     async def call(
         self, method: str, *, timeout_seconds: float = CALL_TIMEOUT_SECONDS, **params: Any
@@ -53,7 +58,7 @@ class Session:
         Raises `EnvError` when the browser reports an error, is gone, or does not answer in time.
         """
         if reason := self.dead or self._connection.closed:
-            raise EnvError(f"{method}: {reason}")
+            raise self._fault(f"{method}: {reason}")
         self._event_bytes = 0
         future = self._connection.send(self.session_id, method, params)
         self._pending.add(future)
@@ -90,12 +95,13 @@ class Session:
         for handler in list(self._handlers.get(event, ())):
             handler(params)
 
-    def fail(self, reason: str) -> None:
-        """End the session: every pending call raises at once, later ones immediately."""
-        self.dead = self.dead or reason
+    def fail(self, reason: str, fault: type[EnvError] = EnvError) -> None:
+        """End the session: every pending call raises a `fault` at once, later ones immediately."""
+        if not self.dead:
+            self.dead, self._fault = reason, fault
         for future in list(self._pending):
             if not future.done():
-                future.set_exception(EnvError(reason))
+                future.set_exception(fault(reason))
 
 
 class Connection(asyncio.Protocol):
@@ -154,7 +160,7 @@ class Connection(asyncio.Protocol):
         """Fail a session and stop its events at their source."""
         if not session.dead:
             LOG.warning("session %s of the browser failed: %s", session.session_id, reason)
-            session.fail(reason)
+            session.fail(reason, PageFaultError)
             self.send("", "Target.detachFromTarget", {"sessionId": session.session_id})
 
     def close(self, reason: str = "the browser was closed") -> None:

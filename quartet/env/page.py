@@ -9,7 +9,7 @@ import base64
 from contextlib import suppress
 from typing import Any
 
-from quartet.env.cdp import CALL_TIMEOUT_SECONDS, Connection, Event, Session
+from quartet.env.cdp import CALL_TIMEOUT_SECONDS, Connection, Event, PageFaultError, Session
 from quartet.env.keyboard import MODIFIER_BITS, Stroke, character_stroke, strokes
 from quartet.errors import EnvError
 
@@ -85,7 +85,7 @@ class Page:
     async def evaluate(self, expression: str, *, timeout_seconds: float = CALL_TIMEOUT_SECONDS) -> Any:
         """The value of a JavaScript expression among the page's own scripts, awaited if it is a promise.
 
-        Raises `EnvError` when it throws.
+        Raises `PageFaultError` when it throws.
         """
         return await self._evaluate(expression, timeout_seconds)
 
@@ -100,7 +100,7 @@ class Page:
         )
         if problem := answer.get("exceptionDetails"):
             text = problem.get("exception", {}).get("description") or problem.get("text")
-            raise EnvError(f"script {expression[-60:]!r} failed: {text}")
+            raise PageFaultError(f"script {expression[-60:]!r} failed: {text}")
         return answer["result"].get("value")
 
     async def screenshot(self) -> bytes:

@@ -243,9 +243,37 @@ CONTROLS = """
 """Controls with which a policy may do harm on a page that means none."""
 
 
+CLICKED = {
+    "clobbers": """
+      for (const name of ['body', 'querySelectorAll', 'getElementById', 'elementFromPoint', 'createElement', 'images',
+          'activeElement', 'addEventListener', 'removeEventListener', 'dispatchEvent']) {
+        document.getElementById('area').append(Object.assign(document.createElement('img'), { name }))
+      }""",
+    "clobbers_forms": """
+      const form = document.createElement('form')
+      for (const name of ['children', 'childNodes', 'matches', 'getAttribute', 'checkVisibility', 'tagName',
+          'getBoundingClientRect', 'parentElement', 'querySelector', 'textContent']) {
+        form.append(Object.assign(document.createElement('input'), { name, value: 'x' }))
+      }
+      document.getElementById('area').append(form)""",
+    "floods": """
+      for (let i = 0; i < 100; i++) history.replaceState(0, '', `#${i}${'x'.repeat(100000)}`)""",
+    "grows": "document.getElementById('query').textContent = 'x'.repeat(6e6)",
+    "forges": """
+      document.addEventListener('quartet-outcome', () => document.dispatchEvent(new CustomEvent('quartet-answer', {
+        detail: { value: { goal: { toString: 'none' }, done: 'yes', reward: 'much', reason: [1] } } })))""",
+    "leaves_late": "setTimeout(() => { location = 'data:text/html,gone' }, 1500)",
+    "breaks": "window.core = WOB_DONE_GLOBAL = null",
+    "empties": "document.replaceChildren()",
+}
+"""Harm that a page does at the first click: by then it is the policy's own episode."""
+
+
 def write_pages(folder: Path, *, port: int, file: Path) -> None:
     """Write the gallery as task pages, and the page `controls`."""
     scripts = {name: page.script for name, page in GALLERY.items()} | {"controls": CONTROLS}
+    for name, text in CLICKED.items():
+        scripts[f"clicked_{name}"] = f"addEventListener('click', () => {{ {text} }}, {{ capture: true, once: true }})"
     for name, text in scripts.items():
         script = text.replace("PORT", str(port)).replace("FILE", str(file))
         (folder / f"{name}.html").write_text(PAGE.replace("SCRIPT", script))

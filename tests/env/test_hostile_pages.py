@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from gallery import GALLERY, write_pages
+from gallery import CLICKED, GALLERY, write_pages
 
 from quartet import config
 from quartet.env.miniwob import html
@@ -211,6 +211,24 @@ async def test_no_action_of_the_policy_is_an_error_of_the_environment(pool: Mini
     assert await no_popups(env)
     assert canary.connections == 0
     await pool.release(env, healthy=True)
+
+
+@pytest.mark.parametrize("name", CLICKED)
+async def test_what_a_page_does_after_an_action_is_no_error_of_the_environment(
+    pool: MiniWobPool, reference: list[list[object]], name: str
+) -> None:
+    env = await session(pool)
+    try:
+        await env.reset(Task(env="miniwob", family=f"clicked_{name}", seed=1))
+        for action in ("click (150,200)", "key Tab", "click [1]"):
+            result = await env.step(action)
+            assert result.reward == (result.info["reason"] == "solved")
+            if result.terminated:
+                break
+            await asyncio.sleep(1.0 if name == "leaves_late" else 0)
+        assert await honest_episodes(env) == reference
+    finally:
+        await pool.release(env, healthy=True)
 
 
 async def test_a_page_that_goes_away_by_itself_is_an_error_and_not_a_failure(pool: MiniWobPool) -> None:

@@ -6,6 +6,7 @@ could judge it. The reward is MiniWoB++'s raw reward, without time decay; an epi
 
 import asyncio
 import json
+import logging
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ from quartet import config
 from quartet.env.action import ActionError, Done, parse_action
 from quartet.env.base import Env
 from quartet.env.browser import Browser
-from quartet.env.cdp import CALL_TIMEOUT_SECONDS
+from quartet.env.cdp import CALL_TIMEOUT_SECONDS, PageFaultError
 from quartet.env.hands import HARNESS, ActionFailedError, Hands, watching
 from quartet.env.miniwob.html import html_folder, task_page
 from quartet.env.page import Page
@@ -24,11 +25,14 @@ from quartet.env.reward import number
 from quartet.errors import EnvError
 from quartet.types import Observation, StepResult, Task
 
+LOG = logging.getLogger(__name__)
 WIDTH, HEIGHT = 160, 210
 """Pixels of the picture: the task without what the page shows beside it, time and reward."""
 CLEAR_TIMEOUT_SECONDS = 5.0
 """How long the page of the last episode may block its window before the window is replaced."""
 
+LONGEST_FAULT = 200
+"""Characters of a page's error that are shown."""
 LEFT = {"text": "", "done": True, "reward": 0.0, "reason": "left the task page"}
 """How a task stands whose page is gone after an action."""
 
@@ -47,7 +51,7 @@ class MiniWobSession:
         self._settings = settings
         self._sent: set[str] = set()
         self._last = Observation(goal="", text="")
-        self._over = True
+        self._over, self._acted = True, False
 
     @property
     def healthy(self) -> bool:
@@ -62,21 +66,27 @@ class MiniWobSession:
             state = await self._ask(f"{HARNESS};{EPISODE};quartet.start({task.seed})")
             if state is None:
                 raise EnvError(f"the page of {task.key} went away while it started")
+            if state["unreadable"]:
+                raise EnvError(f"the page of {task.key} cannot be read: {state['unreadable']}")
             self._last = await self._observe(state, error="")
-        self._over = False
+        self._over = self._acted = False
         return self._last
 
     async def step(self, action: str) -> StepResult:
         """Apply one action. `info` holds `success`, `raw_reward` (-1..1), the page's `reason`, and `points` on it where
-        the action went, in pixels. An action that leads away from the task page ends the episode without success."""
+        the action went, in pixels.
+
+        From the first action on, a page that goes away or that its own scripts make unreadable ends the episode without
+        success: otherwise a policy could escape a failure by it. Raises `EnvError` for everything else that fails.
+        """
         if self._over:
             raise RuntimeError("step after the end of the episode: call reset first")
-        if self.page.left:
-            raise EnvError("the task page went away by itself, between two actions")
+        if self.page.left and not self._acted:
+            raise EnvError("the task page went away by itself, before the first action")
+        self._acted = True
         async with _deadline(f"step {action[:40]!r}", self._settings.step_timeout_seconds):
-            error, gave_up, points = await self._act(action)
-            state = await self._ask("quartet.state()") or {**LEFT, "goal": self._last.goal}
-            self._last = await self._observe(state, error)
+            error, gave_up, points = ("", False, []) if self.page.left else await self._act(action)
+            state = await self._stands(error)
         self._over = gave_up or state["done"]
         raw = number(state["reward"])
         reason = "gave up" if gave_up else str(state["reason"])
@@ -115,16 +125,33 @@ class MiniWobSession:
             points = await self._hands.perform(action)
         except (ActionError, ActionFailedError) as error:
             return str(error), False, []
+        except PageFaultError as fault:
+            return f"the page failed: {_first_line(fault)}", False, []
         except EnvError:
             if not await self.page.was_left():
                 raise
             return "", False, []
         return "", isinstance(action, Done), points
 
+    async def _stands(self, error: str) -> dict[str, Any]:
+        """How the task stands after an action, and what is to be seen then."""
+        try:
+            state = await self._ask("quartet.state()") or {**LEFT, "goal": self._last.goal}
+            if state.get("unreadable") and not state["done"]:
+                raise PageFaultError(state["unreadable"])
+            self._last = await self._observe(state, error)
+        except PageFaultError as fault:
+            state = {**LEFT, "goal": self._last.goal, "reason": f"broke the task page: {_first_line(fault)}"}
+            LOG.warning("%s", state["reason"])
+            self._last = await self._observe(state, error)
+        return state
+
     async def _ask(self, expression: str) -> dict[str, Any] | None:
         """The answer of the harness, or None when the task page is gone."""
         try:
             return await self.page.ask(expression)
+        except PageFaultError:
+            raise
         except EnvError:
             if not await self.page.was_left():
                 raise
@@ -135,6 +162,10 @@ class MiniWobSession:
         if self._settings.screenshots and not state["done"]:  # The page covers itself when the episode is over.
             picture = await self.page.screenshot()
         return Observation(goal=state["goal"], text=state["text"], error=error, screenshot=picture)
+
+
+def _first_line(fault: PageFaultError) -> str:
+    return fault.what.splitlines()[0][:LONGEST_FAULT]
 
 
 async def open_stage(browser: Browser) -> Page:

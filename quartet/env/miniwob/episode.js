@@ -54,15 +54,24 @@
     }
   }
 
-  // {goal, text, done, reward, reason} once the page has come to rest, or null when it is no task page any more.
+  // {text, unreadable}: what the page shows, or why that cannot be read. A name of a form's field may hide a property.
+  async function settled() {
+    try {
+      return { text: await quartet.settle(() => answer('done') ?? true, SETTLE_LIMIT_MS), unreadable: '' }
+    } catch (error) {
+      return { text: '', unreadable: quartet.cut(`${error}`, MAX_REASON) }
+    }
+  }
+
+  // {goal, text, unreadable, done, reward, reason} once the page has come to rest, or null when it is no task page any more.
   async function state() {
-    const text = await quartet.settle(() => answer('done') ?? true, SETTLE_LIMIT_MS)
+    const shown = await settled()
     const outcome = answer('outcome')
     if (!outcome) return null
     const [goal, reward] = [String(outcome.goal), Number(outcome.reward)]
     if (goal.length > MAX_GOAL) throw new Error(`the goal of the page has ${goal.length} characters`)
     const reason = quartet.cut(String(outcome.reason ?? ''), MAX_REASON)
-    return { goal: goal.toWellFormed(), text, done: !!outcome.done, reward, reason }
+    return { goal: goal.toWellFormed(), ...shown, done: !!outcome.done, reward, reason }
   }
 
   Object.assign(quartet, { start, state })
