@@ -32,6 +32,7 @@ from quartet.types import (
     Sampling,
     Status,
     Task,
+    TokenColumns,
     Trajectory,
     Turn,
 )
@@ -163,9 +164,11 @@ def record(task: Task, random: random.Random) -> Trajectory:
 def call(random: random.Random) -> Call:
     return Call(
         prompt_ids=[random.randrange(60_000) for _ in range(400)],
-        response_ids=[random.randrange(60_000) for _ in range(30)],
-        logprobs=[-random.random() for _ in range(30)],
-        versions=[0] * 30,
+        response=TokenColumns(
+            token_ids=[random.randrange(60_000) for _ in range(30)],
+            logprobs=[-random.random() for _ in range(30)],
+            versions=[0] * 30,
+        ),
         sampling=Sampling(),
         finish_reason=FinishReason.STOP,
     )

@@ -1,6 +1,6 @@
 """Records that no policy made, for runs that are hit."""
 
-from quartet.types import Call, FinishReason, Sampling, Status, Task, Trajectory
+from quartet.types import Call, FinishReason, Sampling, Status, Task, TokenColumns, Trajectory
 
 TASK = Task(env="bandit", family="fixed", seed=0)
 
@@ -9,9 +9,11 @@ def made_up(token: int, *, reward: float, version: int = 0) -> Trajectory:
     """One call that answered with `token` and more."""
     call = Call(
         prompt_ids=[1, 2, 3],
-        response_ids=[token % 500, 7, 8],
-        logprobs=[-2.0, -1.0, -0.5],
-        versions=[version] * 3,
+        response=TokenColumns(
+            token_ids=[token % 500, 7, 8],
+            logprobs=[-2.0, -1.0, -0.5],
+            versions=[version] * 3,
+        ),
         sampling=Sampling(),
         finish_reason=FinishReason.STOP,
     )

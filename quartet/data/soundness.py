@@ -25,7 +25,7 @@ class Flaw(Struct, frozen=True, kw_only=True):
     """Why a trajectory cannot be trained on."""
 
     field: str
-    """Where, for example `calls[0].logprobs`."""
+    """Where, for example `calls[0].response.logprobs`."""
     what: str
     status: Status
     """What a rollout ends as that has it."""
@@ -67,11 +67,11 @@ def _call_flaws(field: str, call: Call, vocabulary_size: float) -> Iterator[Flaw
         yield _flaw(f"{field}.prompt_ids", "a response without a prompt", Status.ERROR_AGENT)
     ranges: tuple[tuple[str, Sequence[float], float, float, str], ...] = (
         ("prompt_ids", call.prompt_ids, 0, vocabulary_size - 1, "no token of the policy"),
-        ("response_ids", call.response_ids, 0, vocabulary_size - 1, "no token of the policy"),
-        ("logprobs", call.logprobs, -MOST_NATS, MAX_ROUNDING_NATS, "no log-prob of a sampled token"),
-        ("entropies", call.entropies, -MAX_ROUNDING_NATS, MOST_NATS, "no entropy"),
-        ("versions", call.versions, 0, LARGEST_VERSION, "no policy version"),
-        ("cache_versions", call.cache_versions, 0, LARGEST_VERSION, "no policy version"),
+        ("response.token_ids", call.response_ids, 0, vocabulary_size - 1, "no token of the policy"),
+        ("response.logprobs", call.response.logprobs, -MOST_NATS, MAX_ROUNDING_NATS, "no log-prob of a sampled token"),
+        ("response.entropies", call.response.entropies, -MAX_ROUNDING_NATS, MOST_NATS, "no entropy"),
+        ("response.versions", call.response.versions, 0, LARGEST_VERSION, "no policy version"),
+        ("response.cache_versions", call.response.cache_versions, 0, LARGEST_VERSION, "no policy version"),
         ("sampling.temperature", [call.sampling.temperature], 0, LARGEST_TEMPERATURE, "no temperature"),
     )
     for name, values, lowest, highest, meaning in ranges:

@@ -11,9 +11,12 @@ from msgspec import Struct, structs
 from sqlalchemy import Connection
 
 from quartet.data.blobs import Blob, BlobStore, DamagedBlobError
+from quartet.data.former_records import FormerTrajectory
 from quartet.types import Trajectory, Turn
 
 T = TypeVar("T")
+_FORMAT = msgspec.msgpack.encode("format")
+"""The key that a record begins with since schema 6."""
 
 
 class PackedTrajectory(Struct, frozen=True, kw_only=True):
@@ -48,7 +51,7 @@ class TrajectoryStore:
 
     def load(self, blob: str, screenshots_blob: str | None = None) -> Trajectory:
         """Read a trajectory, with its pictures when their blob is given. Raises `DamagedBlobError`."""
-        trajectory = _decode(blob, self.blobs.get(blob), Trajectory)
+        trajectory = _record(blob, self.blobs.get(blob))
         if screenshots_blob is None:
             return trajectory
         pictures = _decode(screenshots_blob, self.blobs.get(screenshots_blob), list[bytes | None])
@@ -66,9 +69,19 @@ def _decoded(blob: str, data: bytes | DamagedBlobError) -> Trajectory | DamagedB
     if isinstance(data, DamagedBlobError):
         return data
     try:
-        return _decode(blob, data, Trajectory)
+        return _record(blob, data)
     except DamagedBlobError as error:
         return error
+
+
+def _record(blob: str, data: bytes) -> Trajectory:
+    """Read a record of any schema version. Raises `DamagedBlobError`."""
+    if _FORMAT in data[: len(_FORMAT) + 3]:  # behind the header of the map
+        return _decode(blob, data, Trajectory)
+    try:
+        return _decode(blob, data, FormerTrajectory).current()
+    except ValueError as error:
+        raise DamagedBlobError(f"blob {blob} holds a record that does not fit itself: {error}") from error
 
 
 def _decode(blob: str, data: bytes, kind: type[T]) -> T:

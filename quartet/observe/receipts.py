@@ -87,7 +87,10 @@ Receipt = Appending | Appended | Restored | Committing | Committed
 
 def trajectory_digest(trajectory: Trajectory) -> str:
     """SHA-256 in hex of what is trained on: ids, log-probs, versions and temperature of every call, and the reward."""
-    calls = [(c.prompt_ids, c.response_ids, c.logprobs, c.versions, c.sampling.temperature) for c in trajectory.calls]
+    calls = [
+        (c.prompt_ids, c.response_ids, c.response.logprobs, c.response.versions, c.sampling.temperature)
+        for c in trajectory.calls
+    ]
     return hashlib.sha256(msgspec.msgpack.encode((calls, trajectory.reward))).hexdigest()
 
 

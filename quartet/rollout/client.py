@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from quartet.errors import EngineError, RecalledError
 from quartet.rollout.engine.base import Engine, GenerateRequest, GenerateResult
-from quartet.rollout.engine.partial import NOTHING, joined, rest_of
+from quartet.rollout.engine.partial import rest_of
 from quartet.rollout.engine.result_check import find_problem
 from quartet.rollout.renderer import Renderer
-from quartet.types import Call, FinishReason, Sampling
+from quartet.types import Call, FinishReason, Sampling, TokenColumns
 
 
 class ModelClient:
@@ -70,16 +70,12 @@ class ModelClient:
             stop_strings=self._stop_strings,
             conversation=self._conversation,
         )
-        sampled = _part(known) if known else NOTHING
-        result = joined(sampled, await self._ask(rest_of(request, sampled)))
+        sampled = known.response if known else TokenColumns()
+        result = sampled + await self._ask(rest_of(request, sampled))
         call = Call(
             policy=self._policy,
             prompt_ids=prompt_ids,
-            response_ids=result.token_ids,
-            logprobs=result.logprobs,
-            versions=result.versions,
-            entropies=result.entropies,
-            cache_versions=result.cache_versions,
+            response=result.tokens,
             sampling=sampling,
             finish_reason=result.finish_reason,
         )
@@ -115,7 +111,7 @@ class ModelClient:
         finally:
             self._in_flight.discard(request.request_id)
         problem = find_problem(request, result)
-        if self._for_training and result.token_ids and not result.logprobs:
+        if self._for_training and result and not result.logprobs:
             problem = problem or "told no log-probs and versions, which training needs"
         if result.finish_reason is FinishReason.ABORT and not self.recalled:
             problem = f"gave the request up after {len(result.token_ids)} tokens"
@@ -128,15 +124,3 @@ def call_seed(sampling_seed: int, call_index: int) -> int:
     """Seed of one call, in [0, 2^63): a hash, so that neighbouring rollouts and calls share no random numbers."""
     digest = hashlib.blake2b(f"{sampling_seed}/{call_index}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) >> 1
-
-
-def _part(call: Call) -> GenerateResult:
-    """A call that was cut, as what its engine had answered."""
-    return GenerateResult(
-        token_ids=call.response_ids,
-        logprobs=call.logprobs,
-        entropies=call.entropies,
-        cache_versions=call.cache_versions,
-        versions=call.versions,
-        finish_reason=call.finish_reason,
-    )

@@ -170,8 +170,8 @@ class _Draft:
         """Add the new part of the call's prompt, then its response."""
         unsampled, count = len(call.prompt_ids) - len(self.logprobs), len(call.response_ids)
         self.ids = call.prompt_ids + call.response_ids
-        self.logprobs += [0.0] * unsampled + (call.logprobs or [RECOMPUTED] * count)
-        self.versions += [NO_VERSION] * unsampled + (call.versions or [ANY_VERSION] * count)
+        self.logprobs += [0.0] * unsampled + (call.response.logprobs or [RECOMPUTED] * count)
+        self.versions += [NO_VERSION] * unsampled + (call.response.versions or [ANY_VERSION] * count)
         self.temperatures += [1.0] * unsampled + [call.sampling.temperature] * count
         self.turns += [-1] * unsampled + [number] * count
 

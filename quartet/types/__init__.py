@@ -1,7 +1,7 @@
 """The vocabulary of Quartet as typed records. Read this package first, in this order.
 
 1. `task`: a **task** is attempted in an environment, which answers with observations.
-2. `call`: every response of the model comes from one **call**, recorded with its exact tokens.
+2. `call`: every response of the model comes from one **call**, recorded with its exact tokens (`tokens`).
 3. `trajectory`: one attempt is a **rollout**, a sequence of **turns** (observation, response, action); the record of it
    is its **trajectory**.
 4. `plan`: the rollouts of one task that are compared with each other form a **group**; control plans it, a worker holds
@@ -19,6 +19,7 @@ from quartet.types.call import Call, FinishReason, Sampling
 from quartet.types.plan import Purpose, RolloutLease, RolloutPlan
 from quartet.types.states import BatchState, GroupState, OnLate, RolloutState, ScheduleName
 from quartet.types.task import Observation, StepResult, Task
+from quartet.types.tokens import TokenColumns
 from quartet.types.trajectory import Status, Trajectory, Turn
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "Status",
     "StepResult",
     "Task",
+    "TokenColumns",
     "Trajectory",
     "Turn",
 ]

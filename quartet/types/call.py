@@ -1,11 +1,13 @@
-"""One generation by the model: how its tokens are drawn, and which. Its per-token lists have the same length."""
+"""One generation by the model: how its tokens are drawn, and which."""
 
 from enum import StrEnum
 
 from msgspec import Struct
 
+from quartet.types.tokens import TokenColumns
 
-class Sampling(Struct, frozen=True, kw_only=True):
+
+class Sampling(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How tokens are drawn. Recorded with every call: importance weights need it."""
 
     temperature: float = 1.0
@@ -35,33 +37,20 @@ class FinishReason(StrEnum):
     ABORT = "abort"
 
 
-class Call(Struct, frozen=True, kw_only=True):
+class Call(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One generation by the model, recorded once and never tokenized again."""
 
     policy: str = "main"
     prompt_ids: list[int]  # [num_prompt_tokens]
-    response_ids: list[int]  # [num_response_tokens]
-    logprobs: list[float]  # [num_response_tokens], of the distribution actually sampled from, in nats
-    versions: list[int]  # [num_response_tokens], policy version that sampled each token
-    # Both are empty when no policy sampled the response: it was demonstrated.
-    entropies: list[float] = []  # [num_response_tokens], of the whole softmax at temperature 1, in nats; or empty
-    cache_versions: list[int] = []
-    """`[num_response_tokens]`: the oldest version whose keys and values a token was sampled from; empty where that is
-    its own."""
+    response: TokenColumns
     sampling: Sampling
     finish_reason: FinishReason
 
     def __post_init__(self) -> None:
-        count = len(self.response_ids)
-        optional = {len(self.entropies), len(self.cache_versions)}
-        if {len(self.logprobs), len(self.versions)} not in ({count}, {0}) or not optional <= {count, 0}:
-            raise ValueError(
-                f"a call's per-token lists differ in length: {count} ids, {len(self.logprobs)} logprobs, "
-                f"{len(self.versions)} versions, {len(self.entropies)} entropies, "
-                f"{len(self.cache_versions)} cache versions"
-            )
+        if mismatch := self.response.mismatch:
+            raise ValueError(f"the columns of a call's response differ in length: {mismatch}")
 
     @property
-    def has_logprobs(self) -> bool:
-        """False for a demonstrated response, which no policy sampled."""
-        return len(self.logprobs) == len(self.response_ids)
+    def response_ids(self) -> list[int]:
+        """`[num_response_tokens]`."""
+        return self.response.token_ids

@@ -54,8 +54,8 @@ class Status(StrEnum):
         return self in (Status.COMPLETED, Status.TRUNCATED_TURNS, Status.TRUNCATED_TOKENS)
 
 
-class Trajectory(Struct, frozen=True, kw_only=True):
-    """The record of one rollout."""
+class Trajectory(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="format", tag=2):
+    """The record of one rollout. What was written before schema 6 has no `format`: `quartet.data.former_records`."""
 
     task: Task
     status: Status
@@ -79,7 +79,7 @@ class Trajectory(Struct, frozen=True, kw_only=True):
     @property
     def versions(self) -> list[int]:
         """All policy versions that sampled one of its tokens, ascending."""
-        return sorted({version for call in self.calls for version in call.versions})
+        return sorted({version for call in self.calls for version in call.response.versions})
 
     @property
     def num_valid_actions(self) -> int:

@@ -140,13 +140,13 @@ def tokens_of(
     """The first `limit` response tokens of a call."""
     kept = training.values.get(call_index)
     old_T = unpacked(kept.logprobs) if kept else None
-    entropies = call.entropies or (unpacked(kept.entropies).tolist() if kept else [])
+    entropies = call.response.entropies or (unpacked(kept.entropies).tolist() if kept else [])
     mask = training.trained.get(call_index) if training.trained else None
-    newest = max(call.versions, default=0)
+    newest = max(call.response.versions, default=0)
     tokens = []
     for n, token_id in enumerate(call.response_ids[:limit]):
-        logprob = call.logprobs[n] if call.has_logprobs else None
-        version = call.versions[n] if n < len(call.versions) else None
+        logprob = call.response.logprobs[n] if call.response.has_logprobs else None
+        version = call.response.versions[n] if n < len(call.response.versions) else None
         old = float(old_T[n]) if old_T is not None else None
         trained = None if training.trained is None else mask is not None and bool(mask[n])
         values = {

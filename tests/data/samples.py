@@ -25,6 +25,7 @@ from quartet.types import (
     Sampling,
     Status,
     Task,
+    TokenColumns,
     Trajectory,
     Turn,
 )
@@ -63,9 +64,11 @@ def trajectory(
     ids = list(range(len(versions)))
     call = Call(
         prompt_ids=[7, 8, 9],
-        response_ids=ids,
-        logprobs=[-0.5 for _ in ids],
-        versions=list(versions),
+        response=TokenColumns(
+            token_ids=ids,
+            logprobs=[-0.5 for _ in ids],
+            versions=list(versions),
+        ),
         sampling=Sampling(),
         finish_reason=FinishReason.STOP,
     )

@@ -8,8 +8,6 @@ import tempfile
 from pathlib import Path
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
@@ -25,7 +23,18 @@ from quartet.data.exchange.parquet import ParquetWriter, read_parquet
 from quartet.data.exchange.record import Provenance, TrajectoryRecord
 from quartet.data.ledger.export import Selection
 from quartet.errors import ConfigError, LedgerError
-from quartet.types import Call, FinishReason, Observation, Purpose, Sampling, Status, Task, Trajectory, Turn
+from quartet.types import (
+    Call,
+    FinishReason,
+    Observation,
+    Purpose,
+    Sampling,
+    Status,
+    Task,
+    TokenColumns,
+    Trajectory,
+    Turn,
+)
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
@@ -53,11 +62,13 @@ def calls(draw) -> Call:
     return Call(
         policy=draw(texts),
         prompt_ids=draw(st.lists(token_ids, max_size=4)),
-        response_ids=response,
-        logprobs=draw(st.lists(numbers, min_size=count, max_size=count)),
-        versions=draw(st.lists(st.integers(0, 2**40), min_size=count, max_size=count)),
-        entropies=draw(st.just([]) | st.lists(numbers, min_size=count, max_size=count)),
-        cache_versions=draw(st.just([]) | st.lists(st.integers(0, 9), min_size=count, max_size=count)),
+        response=TokenColumns(
+            token_ids=response,
+            logprobs=draw(st.lists(numbers, min_size=count, max_size=count)),
+            versions=draw(st.lists(st.integers(0, 2**40), min_size=count, max_size=count)),
+            entropies=draw(st.just([]) | st.lists(numbers, min_size=count, max_size=count)),
+            cache_versions=draw(st.just([]) | st.lists(st.integers(0, 9), min_size=count, max_size=count)),
+        ),
         sampling=draw(samplings),
         finish_reason=draw(st.sampled_from(FinishReason)),
     )
@@ -122,7 +133,7 @@ def test_round_trip(writer, read, suffix, data):
         back = list(read(path))
     assert [number for number, _ in back] == list(range(1, len(kept) + 1))
     for (_, record), (original, provenance, mark) in zip(back, kept, strict=True):
-        assert bits(record.trajectory()) == bits(original)
+        assert bits(record.trajectory) == bits(original)
         assert (record.provenance, record.fingerprint, record.reward) == (provenance, mark, original.reward)
 
 
@@ -130,49 +141,21 @@ def bits(value) -> bytes:
     return msgspec.msgpack.encode(value, order="deterministic")
 
 
-NEWER = {"entropies", "cache_versions", "top_k", "min_tokens"}
-"""Fields that records written earlier do not have."""
+FIXTURES = Path(__file__).parent / "fixtures"
 
 
-def without_newer(value):
-    """What an earlier Quartet would have written."""
-    if isinstance(value, dict):
-        return {name: without_newer(one) for name, one in value.items() if name not in NEWER}
-    return [without_newer(one) for one in value] if isinstance(value, list) else value
-
-
-def test_records_from_before_there_were_entropies_are_read(tmp_path):
-    one = trajectory(plan().task, versions=(1, 2))
-    stored = msgspec.msgpack.encode(without_newer(msgspec.msgpack.decode(bits(one))))
-    assert msgspec.msgpack.decode(stored, type=Trajectory) == one
-    where = Provenance(run="r", purpose=Purpose.TRAIN, rollout_id=7, group_id=1, attempt=1, created_at=0.0)
-    path = tmp_path / "x.jsonl"
-    line = msgspec.json.encode(TrajectoryRecord.of(one, where, None))
-    path.write_bytes(msgspec.json.encode(without_newer(msgspec.json.decode(line))) + b"\n")
-    assert [record.trajectory() for _, record in read_jsonl(path)] == [one]
-    with (tmp_path / "x.parquet").open("wb") as file:
-        writer = ParquetWriter(file, recipe())
-        writer.write(TrajectoryRecord.of(one, where, None))
-        writer.finish()
-    table = pq.read_table(tmp_path / "x.parquet")
-    rows = [without_newer(row) for row in table.to_pylist()]
-    for row in rows:
-        row["rewards"] = [tuple(pair) for pair in row["rewards"]]
-    pq.write_table(pa.Table.from_pylist(rows, older_schema(table.schema)), tmp_path / "x.parquet")
-    assert [record.trajectory() for _, record in read_parquet(tmp_path / "x.parquet")] == [one]
-
-
-def older_schema(kind):
-    """A Parquet schema, or a type in it, without the newer fields."""
-    if isinstance(kind, pa.Schema):
-        return pa.schema([older_schema(field) for field in kind])
-    if isinstance(kind, pa.Field):
-        return kind.with_type(older_schema(kind.type))
-    if pa.types.is_list(kind):
-        return pa.list_(older_schema(kind.value_field))
-    if pa.types.is_struct(kind):
-        return pa.struct([older_schema(field) for field in kind if field.name not in NEWER])
-    return kind
+@pytest.mark.parametrize(("read", "name"), [(read_jsonl, "trajectory_1.jsonl"), (read_parquet, "trajectory_1.parquet")])
+def test_a_file_of_the_former_format_is_read(read, name):
+    """As Quartet wrote it before schema 6."""
+    ((number, record),) = read(FIXTURES / name)
+    first, second = record.trajectory.calls
+    assert (number, record.reward, record.provenance.rollout_id) == (1, 1.0, 7)
+    assert record.trajectory.task == Task(env="bandit", family="left", seed=3, params={"turns": 2})
+    assert (first.prompt_ids, first.response_ids) == ([7, 8], [1, 2, 3])
+    assert first.response == replace(second.response, entropies=[0.5, 0.25, 0.125])
+    assert (second.response.logprobs, second.response.versions) == ([-0.01, -1.0, -5.0], [0, 1, 1])
+    pictures = [turn.observation.screenshot for turn in record.trajectory.turns]
+    assert len(pictures) == 2 and all(picture and picture.startswith(b"\x89PNG") for picture in pictures)
 
 
 def test_more_rows_than_one_row_group(tmp_path, ledger):
@@ -212,7 +195,7 @@ def test_the_selection(ledger, tmp_path):
     assert group == lease.group_id
 
 
-def test_provenance_and_mask_and_no_leftovers(ledger, tmp_path):
+def test_provenance_and_no_leftovers(ledger, tmp_path):
     group_id = trainable_group(ledger, versions=(3, 3, 4))
     summary = export(ledger, recipe(), "jsonl", tmp_path / "new" / "x.jsonl", Selection())
     assert (summary.trajectories, summary.turns, summary.response_tokens, summary.damaged) == (2, 2, 6, 0)
@@ -225,10 +208,10 @@ def test_provenance_and_mask_and_no_leftovers(ledger, tmp_path):
         "attempt": 1,
         "created_at": 1000.0,
     }
-    assert line["reward"] == 1.0 and line["task"]["family"] == "left"
-    assert line["calls"][0]["token_ids"] == [7, 8, 9, 0, 1, 2]
-    assert line["calls"][0]["response_mask"] == [0, 0, 0, 1, 1, 1]
-    assert line["calls"][0]["versions"] == [3, 3, 4]
+    assert line["reward"] == 1.0 and line["trajectory"]["task"]["family"] == "left"
+    (call,) = line["trajectory"]["calls"]
+    assert (call["prompt_ids"], call["response"]["token_ids"]) == ([7, 8, 9], [0, 1, 2])
+    assert call["response"]["versions"] == [3, 3, 4]
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["x.jsonl"]
 
 
@@ -237,7 +220,7 @@ def test_screenshots_only_when_asked_for(ledger, tmp_path):
 
     def pictures(kind, read, **selection):
         export(ledger, recipe(), kind, tmp_path / "x", Selection(**selection))
-        return [turn.observation.screenshot for _, record in read(tmp_path / "x") for turn in record.turns]
+        return [turn.observation.screenshot for _, record in read(tmp_path / "x") for turn in record.trajectory.turns]
 
     for kind, read in (("jsonl", read_jsonl), ("parquet", read_parquet)):
         assert pictures(kind, read) == [None, None]
@@ -308,8 +291,8 @@ def test_the_page_shows_what_is_read(tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_text(json.dumps(json.loads(trajectory_json)))
     ((_, record),) = read_jsonl(path)
-    (call,) = record.trajectory().calls
-    assert len(call.response_ids) == len(call.logprobs) == 2
+    (call,) = record.trajectory.calls
+    assert len(call.response_ids) == len(call.response.logprobs) == 2
     assert set(json.loads(trajectory_json)) == {"format", *TrajectoryRecord.__struct_fields__}
     assert set(json.loads(chat_json)) == set(ChatLine.__struct_fields__)
     msgspec.json.decode(chat_json, type=ChatLine, strict=True)
@@ -320,8 +303,8 @@ def test_what_is_no_trajectory_is_named(tmp_path):
     lines.write_text('\n{"format": "quartet-trajectory-1"}\n')
     with pytest.raises(ConfigError, match=r"x\.jsonl:2 is no trajectory: "):
         list(read_jsonl(lines))
-    lines.write_text('{"format": "quartet-trajectory-2"}\n')
-    with pytest.raises(ConfigError, match="quartet-trajectory-2"):
+    lines.write_text('{"format": "quartet-trajectory-3"}\n')
+    with pytest.raises(ConfigError, match="quartet-trajectory-3"):
         list(read_jsonl(lines))
     table.write_bytes(b"no table")
     with pytest.raises(ConfigError, match=r"x\.parquet"):
@@ -330,9 +313,10 @@ def test_what_is_no_trajectory_is_named(tmp_path):
         export(None, recipe(), "json", table, Selection())  # type: ignore[arg-type]
 
 
-def test_a_mask_that_is_none(tmp_path):
-    where = Provenance(run="r", purpose=Purpose.TRAIN, rollout_id=7, group_id=1, attempt=1, created_at=0.0)
-    record = TrajectoryRecord.of(trajectory(plan().task), where, None)
-    for mask in ([0, 0, 1, 1], [0, 1, 0, 0], [0, 0, 0, 1, 0], [0, 0, 2]):
-        with pytest.raises(ValueError, match=r"response_mask|differ in length"):
-            replace(record, calls=[replace(record.calls[0], response_mask=mask)]).trajectory()
+def test_a_mask_of_the_former_format_that_is_none(tmp_path):
+    line = json.loads((FIXTURES / "trajectory_1.jsonl").read_text())
+    for mask in ([0, 0, 1, 1], [0, 1, 0, 0, 0], [0, 0, 0, 1, 1], [0, 0, 2]):
+        line["calls"][0]["response_mask"] = mask
+        (tmp_path / "x.jsonl").write_text(json.dumps(line))
+        with pytest.raises(ConfigError, match=r"x\.jsonl:1: .*(response_mask|differ in length)"):
+            list(read_jsonl(tmp_path / "x.jsonl"))

@@ -28,9 +28,9 @@ def test_the_next_attempt_gets_what_the_last_one_had(ledger):
     assert (again.rollout_id, again.attempt, again.recycled) == (first.rollout_id, 2, 1), "before new ones"
     assert again.sampling_seed == first.sampling_seed
     (call,) = ledger.load_partial(again)
-    assert call.versions == [0, 0, 1]
+    assert call.response.versions == [0, 0, 1]
     assert recycle(ledger, again, versions=(0, 0, 1, 1)) is AppendOutcome.RECYCLED
-    assert ledger.load_partial(claim(ledger))[0].versions == [0, 0, 1, 1]
+    assert ledger.load_partial(claim(ledger))[0].response.versions == [0, 0, 1, 1]
 
 
 def test_a_partial_is_never_a_member(ledger):
@@ -42,7 +42,7 @@ def test_a_partial_is_never_a_member(ledger):
     assert ledger.closable(1e9) == [group_id]
     ledger.close_group(group_id)
     (member,) = ledger.load_group(group_id).members
-    assert member.trajectory.calls[0].versions == [0, 0, 1]
+    assert member.trajectory.calls[0].response.versions == [0, 0, 1]
     assert ledger.totals().attempts == {"final": 1, "partial": 1}
     assert ledger.totals().response_tokens == 3, "no token counts twice"
 
@@ -98,7 +98,7 @@ def test_a_lease_that_was_lost_recycles_nothing(ledger, clock):
         recycle(ledger, asleep)
     assert ledger.totals().attempts == {"superseded": 1}
     assert recycle(ledger, awake, versions=(3,)) is AppendOutcome.RECYCLED
-    assert ledger.load_partial(claim(ledger))[0].versions == [3]
+    assert ledger.load_partial(claim(ledger))[0].response.versions == [3]
 
 
 def test_a_group_that_closed_meanwhile_keeps_it_as_late(ledger):

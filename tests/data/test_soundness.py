@@ -45,32 +45,33 @@ def line(run, tmp_path) -> dict[str, Any]:
 
 
 def call(name: str, value: object) -> Callable[[dict[str, Any]], None]:
-    return lambda record: record["calls"][0].__setitem__(name, value)
+    """A change of a column of the first call."""
+    return lambda record: record["trajectory"]["calls"][0]["response"].__setitem__(name, value)
 
 
 FLAWS: list[tuple[str, Callable[[dict[str, Any]], None]]] = [
-    (r"calls\[0\]\.response_ids: 100000 is no token", call("token_ids", [7, 8, 9, 0, 100_000])),
-    (r"calls\[0\]\.prompt_ids: -1 is no token", call("token_ids", [7, -1, 9, 0, 1])),
-    (r"calls\[0\]\.response_ids: 9\d+ is no token", call("token_ids", [7, 8, 9, 0, 9 * 10**17])),
-    (r"calls\[0\]\.versions: 1000000000 is no policy version", call("versions", [10**9, 0])),
-    (r"calls\[0\]\.versions: -1 is no policy version", call("versions", [0, -1])),
-    (r"calls\[0\]\.logprobs: 0.5 is no log-prob", call("logprobs", [-0.5, 0.5])),
-    (r"calls\[0\]\.logprobs: -1e\+300 is no log-prob", call("logprobs", [-0.5, -1e300])),
-    (r"calls\[0\]\.entropies: -1.0 is no entropy", call("entropies", [-1.0, 1.0])),
+    (r"calls\[0\]\.response\.token_ids: 100000 is no token", call("token_ids", [0, 100_000])),
+    (r"calls\[0\]\.prompt_ids: -1 is no token", lambda r: r["trajectory"]["calls"][0].update(prompt_ids=[7, -1, 9])),
+    (r"calls\[0\]\.response\.token_ids: 9\d+ is no token", call("token_ids", [0, 9 * 10**17])),
+    (r"calls\[0\]\.response\.versions: 1000000000 is no policy version", call("versions", [10**9, 0])),
+    (r"calls\[0\]\.response\.versions: -1 is no policy version", call("versions", [0, -1])),
+    (r"calls\[0\]\.response\.logprobs: 0.5 is no log-prob", call("logprobs", [-0.5, 0.5])),
+    (r"calls\[0\]\.response\.logprobs: -1e\+300 is no log-prob", call("logprobs", [-0.5, -1e300])),
+    (r"calls\[0\]\.response\.entropies: -1.0 is no entropy", call("entropies", [-1.0, 1.0])),
     (
         r"calls\[0\]\.prompt_ids: a response without",
-        lambda r: r["calls"][0].update(token_ids=[0, 1], response_mask=[1, 1]),
+        lambda r: r["trajectory"]["calls"][0].update(prompt_ids=[]),
     ),
     (
         r"calls: no response token",
-        lambda r: r["calls"][0].update(token_ids=[7], response_mask=[0], logprobs=[], versions=[]),
+        lambda r: r["trajectory"]["calls"][0].update(response={}),
     ),
-    ("per-token lists differ in length", call("logprobs", [-0.5])),
-    ("rewards.task: 1e\\+300 is no reward", lambda r: r["rewards"].update(task=1e300)),
-    (r"turns\[0\]\.reward: -1e\+10 is no reward", lambda r: r["turns"][0].update(reward=-1e10)),
-    (r"turns\[0\]\.call_index: there is no call 3", lambda r: r["turns"][0].update(call_index=3)),
-    ("wall_seconds: -1 is no duration", lambda r: r.update(wall_seconds=-1.0)),
-    (r"calls\[0\]\.sampling\.temperature", lambda r: r["calls"][0]["sampling"].update(temperature=1e9)),
+    ("is no trajectory: the columns of a call's response", call("logprobs", [-0.5])),
+    ("rewards.task: 1e\\+300 is no reward", lambda r: r["trajectory"]["rewards"].update(task=1e300)),
+    (r"turns\[0\]\.reward: -1e\+10 is no reward", lambda r: r["trajectory"]["turns"][0].update(reward=-1e10)),
+    (r"turns\[0\]\.call_index: there is no call 3", lambda r: r["trajectory"]["turns"][0].update(call_index=3)),
+    ("wall_seconds: -1 is no duration", lambda r: r["trajectory"].update(wall_seconds=-1.0)),
+    (r"calls\[0\]\.sampling\.temperature", lambda r: r["trajectory"]["calls"][0]["sampling"].update(temperature=1e9)),
 ]
 
 
@@ -80,14 +81,14 @@ def test_an_import_names_file_line_and_field_and_stores_nothing(run, line, tmp_p
     sound = json.dumps(line)
     damage(line)
     path.write_text(f"{sound}\n{json.dumps(line)}\n")
-    with pytest.raises(ConfigError, match=rf"demos\.jsonl:2: .*{message}"):
+    with pytest.raises(ConfigError, match=rf"demos\.jsonl:2.*{message}"):
         store_into(run, RECIPE, path)
     assert run.stored_successes(TASK, 8) == []
 
 
 def test_the_command_says_it_in_one_line(run, line, tmp_path):
     (run.run_dir / "config.toml").write_text(to_toml(RECIPE))
-    line["rewards"]["task"] = 1e300
+    line["trajectory"]["rewards"]["task"] = 1e300
     path = tmp_path / "demos.jsonl"
     path.write_text(json.dumps(line))
     with pytest.raises(ConfigError, match=r"demos\.jsonl:1: rewards\.task"):
@@ -125,12 +126,13 @@ def test_a_reward_that_is_none_is_retried_and_never_stored(run, reward):
     assert error.startswith("rewards.task: ") and lease.task.key in error
 
 
-@pytest.mark.parametrize("changed", [{"response_ids": [10**6]}, {"response_ids": [-1]}, {"logprobs": [math.nan]}])
+@pytest.mark.parametrize("changed", [{"token_ids": [10**6]}, {"token_ids": [-1]}, {"logprobs": [math.nan]}])
 def test_a_call_that_no_policy_can_have_made_is_an_error_of_the_engine(run, changed):
     run.admit(plan(rollouts=1))
     (lease,) = run.claim_rollouts("w", 1, 60)
     sound = trajectory(lease.task, reward=1.0)
-    run.append(lease, replace(sound, calls=[replace(sound.calls[0], **changed)]), 1)
+    response = replace(sound.calls[0].response, **changed)
+    run.append(lease, replace(sound, calls=[replace(sound.calls[0], response=response)]), 1)
     assert run.status_counts() == {"error_engine": 1}
 
 

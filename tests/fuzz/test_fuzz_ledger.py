@@ -81,7 +81,7 @@ def _is_trainable(run: Ledger) -> None:
     member = run.load_stored(newest, {Purpose.DEMONSTRATION: ReplayRule.RECOMPUTE})
     assert member is not None and member.trajectory.num_response_tokens
     assert find_flaw(member.trajectory, run.vocabulary_size or 0) is None
-    assert all(len(call.versions) in (0, len(call.response_ids)) for call in member.trajectory.calls)
+    assert not any(call.response.mismatch for call in member.trajectory.calls)
 
 
 @MANY

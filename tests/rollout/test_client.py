@@ -29,12 +29,12 @@ async def test_a_call_is_recorded_exactly_as_sampled():
     second = await model.generate([1, 2, 3, 4], 8)
     assert model.calls == [first, second]
     sampled = engine.result("click left [1]")
-    assert (first.response_ids, first.logprobs) == (sampled.token_ids, sampled.logprobs)
-    assert first.versions == [7] * len(sampled.token_ids)
+    assert (first.response_ids, first.response.logprobs) == (sampled.token_ids, sampled.logprobs)
+    assert first.response.versions == [7] * len(sampled.token_ids)
     assert first.prompt_ids == [1, 2, 3]
     sampling = Sampling(temperature=0.7, top_k=9, top_p=0.9, min_tokens=1, max_tokens=32, seed=call_seed(11, 0))
     assert first.sampling == sampling
-    assert first.entropies == sampled.entropies != []
+    assert first.response.entropies == sampled.entropies != []
     assert second.sampling.seed == call_seed(11, 1) != first.sampling.seed
     assert [request.request_id for request in engine.requests] == ["worker/3.1/0", "worker/3.1/1"]
     assert engine.requests[0].stop_token_ids == [TOKENIZER.eos_token_id]
@@ -57,7 +57,7 @@ GOOD = ScriptedEngine(TOKENIZER, lambda request, index: "").result("ab")
         (replace(GOOD, finish_reason=FinishReason.ABORT), "gave the request up"),
         (replace(GOOD, token_ids=[], logprobs=[], versions=[]), "sampled 0 tokens"),
         (replace(GOOD, token_ids=[4] * 9, logprobs=[-1.0] * 9, versions=[0] * 9), "sampled 9 tokens, asked for 1 to 8"),
-        (replace(GOOD, logprobs=[-1.0]), "1 log-probs"),
+        (replace(GOOD, logprobs=[-1.0]), "1 logprobs"),
         (replace(GOOD, versions=[7]), "1 versions"),
         (replace(GOOD, logprobs=[-1.0, math.nan, -1.0]), "log-probs that are none"),
         (replace(GOOD, logprobs=[-1.0, 0.5, -1.0]), "log-probs that are none"),
@@ -85,7 +85,7 @@ async def test_what_cannot_be_a_sample_is_an_engine_error_and_not_recorded(bad, 
 async def test_an_engine_may_send_no_entropies_and_stop_at_a_string(good):
     model, _ = client_of(good)
     call = await model.generate([1, 2], 8)
-    assert (call.response_ids, call.entropies) == (good.token_ids, good.entropies)
+    assert (call.response_ids, call.response.entropies) == (good.token_ids, good.entropies)
 
 
 async def test_a_prompt_that_does_not_fit_is_raised_as_such():
@@ -118,8 +118,7 @@ async def recalled_in_the_second_call(tokens: int) -> tuple[ModelClient, Scripte
 
 def cut(model: ModelClient, tokens: int):
     model.recalled = True  # as `recall` does, which then aborts what is in flight
-    names = ("token_ids", "logprobs", "entropies", "versions")
-    return replace(GOOD, **{name: getattr(GOOD, name)[:tokens] for name in names}, finish_reason=FinishReason.ABORT)
+    return replace(GOOD[:tokens], finish_reason=FinishReason.ABORT)
 
 
 @pytest.mark.parametrize("tokens", [0, 1])
@@ -138,9 +137,9 @@ async def test_the_next_attempt_is_answered_from_the_partial_and_goes_on_in_mid_
     rest = engine.result("ok")
     assert second.prompt_ids == [1, 2, 3, 4]
     assert second.response_ids == partial[1].response_ids + rest.token_ids
-    assert second.logprobs == partial[1].logprobs + rest.logprobs
-    assert second.entropies == partial[1].entropies + rest.entropies
-    assert second.versions == [7] * tokens + [8] * len(rest.token_ids)
+    assert second.response.logprobs == partial[1].response.logprobs + rest.logprobs
+    assert second.response.entropies == partial[1].response.entropies + rest.entropies
+    assert second.response.versions == [7] * tokens + [8] * len(rest.token_ids)
     assert (second.sampling.max_tokens, second.finish_reason) == (8, FinishReason.STOP)
     assert after.sampled == after.calls == [first, second]
     assert not after.diverged
@@ -149,10 +148,10 @@ async def test_the_next_attempt_is_answered_from_the_partial_and_goes_on_in_mid_
 async def test_a_call_says_how_old_its_cache_was():
     kept = replace(GOOD, cache_versions=[5] * len(GOOD.token_ids))
     model, _ = client_of(kept)
-    assert (await model.generate([1, 2], 8)).cache_versions == kept.cache_versions
+    assert (await model.generate([1, 2], 8)).response.cache_versions == kept.cache_versions
     partial = replace(await model.generate([1, 2], 8), finish_reason=FinishReason.ABORT)
     after, _ = resumed(lambda request, index: GOOD, [partial])
-    assert (await after.generate([1, 2], 8)).cache_versions == kept.cache_versions + GOOD.versions
+    assert (await after.generate([1, 2], 8)).response.cache_versions == kept.cache_versions + GOOD.versions
 
 
 async def test_what_was_not_asked_for_again_is_not_lost_by_another_recall():
@@ -172,4 +171,4 @@ async def test_another_prompt_ends_the_use_of_the_partial():
     second = await after.generate([1, 2, 3, 4], 8)
     assert after.diverged
     assert [request.prompt_ids for request in again.requests] == [[9, 9], [1, 2, 3, 4]]
-    assert after.sampled == after.calls and second.versions == [7] * len(second.response_ids)
+    assert after.sampled == after.calls and second.response.versions == [7] * len(second.response_ids)

@@ -45,7 +45,7 @@ async def test_a_rollout_records_what_was_seen_said_and_done(loop):
     assert [turn.call_index for turn in trajectory.turns] == [0, 1]
     assert [turn.reward for turn in trajectory.turns] == [0.0, 0.5]
     assert [call.prompt_ids for call in trajectory.calls] == [request.prompt_ids for request in engine.requests]
-    assert [call.versions[0] for call in trajectory.calls] == [7, 7]
+    assert [call.response.versions[0] for call in trajectory.calls] == [7, 7]
     assert trajectory.wall_seconds > 0
 
 

@@ -33,23 +33,13 @@ class SlowEngine(ScriptedEngine):
         known = max(k for k in range(len(WHOLE)) if request.prompt_ids[len(request.prompt_ids) - k :] == WHOLE[:k])
         rest = self.result("click left [1]", version=self.version_served)
         if self.script(request, len(self.requests) - 1) != "slow":
-            return cut(rest, known, len(WHOLE))
+            return rest[known : len(WHOLE)]
         self.slow[request.request_id] = asyncio.Event()
         await self.slow[request.request_id].wait()
-        return replace(cut(rest, known, known + 2), finish_reason=FinishReason.ABORT)
+        return replace(rest[known : known + 2], finish_reason=FinishReason.ABORT)
 
     async def abort(self, request_id):
         self.slow.pop(request_id, asyncio.Event()).set()
-
-
-def cut(result, start, end):
-    return replace(
-        result,
-        token_ids=result.token_ids[start:end],
-        logprobs=result.logprobs[start:end],
-        entropies=result.entropies[start:end],
-        versions=result.versions[start:end],
-    )
 
 
 class Script:
@@ -106,7 +96,7 @@ async def test_an_unfinished_rollout_rests_while_a_batch_is_trained_and_goes_on_
     calls = member.trajectory.calls
     assert [call.response_ids for call in calls] == [WHOLE] * 3
     old = len(WHOLE)
-    assert [call.versions for call in calls] == [[0] * old, [0] * 2 + [1] * (old - 2), [1] * old]
+    assert [call.response.versions for call in calls] == [[0] * old, [0] * 2 + [1] * (old - 2), [1] * old]
     assert (member.trajectory.reward, len(member.trajectory.turns)) == (1.0, 3)
     asked = [request.request_id.split("/", 1)[1] for request in bench.engine.requests]
     assert sorted(asked) == ["1.1/0", "2.1/0", "2.1/1", "2.2/1", "2.2/2"], "the first turn was not sampled again"

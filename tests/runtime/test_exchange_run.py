@@ -49,7 +49,7 @@ def test_all_formats_tell_the_same(teacher, tmp_path):
     ledger.close()
     assert export(teacher, "parquet", table)["trajectories"] == summary["trajectories"]
     assert [record for _, record in read_parquet(table)] == [record for _, record in read_jsonl(lines)]
-    successes = sum(record.success for _, record in read_jsonl(lines))
+    successes = sum(record.trajectory.success for _, record in read_jsonl(lines))
     assert export(teacher, "chat", chats)["trajectories"] == successes
     assert export(teacher, "chat", chats, "--any-outcome")["trajectories"] == summary["trajectories"]
 
@@ -81,7 +81,8 @@ def test_a_chat_becomes_the_ids_that_were_sampled(teacher, tmp_path, bandit_poli
     lines, chats = tmp_path / "x.jsonl", tmp_path / "chat.jsonl"
     export(teacher, "jsonl", lines, "--success")
     export(teacher, "chat", chats)
-    sampled = [call.token_ids for _, record in read_jsonl(lines) for call in record.calls]
+    calls = [call for _, record in read_jsonl(lines) for call in record.trajectory.calls]
+    sampled = [call.prompt_ids + call.response_ids for call in calls]
     examples = [example.token_ids for example in read_chats(chats, load_tokenizer(bandit_policy))]
     assert len(sampled) == len(examples)
     same = sum(mine == theirs for mine, theirs in zip(sampled, examples, strict=True))

@@ -52,7 +52,7 @@ def test_values_are_those_of_the_token_before_the_step(recipe, max_tokens):
     for group in batch.groups:
         for member in group.members:
             for index, call in enumerate(member.trajectory.calls):
-                if call.versions[0] == 0:
+                if call.response.versions[0] == 0:
                     logprobs = unpacked(found[member.rollout_id, index].logprobs)
                     assert logprobs == pytest.approx(truth(call), abs=2e-3)  # kept in half precision
     assert len(found) == 4  # the other two calls are too old
@@ -62,7 +62,7 @@ def test_a_token_that_was_not_trained_has_no_values(recipe):
     batch = groups_of_two()
     calls = batch.groups[0].members[0].trajectory.calls
     mixed = make_call([5], [6, 7, 8])
-    mixed.versions[1] = -9
+    mixed.response.versions[1] = -9
     calls[1] = mixed
     found = kept(batch, recipe)[0, 1]
     assert np.isnan(unpacked(found.logprobs)).tolist() == [False, True, False]

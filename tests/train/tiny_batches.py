@@ -7,7 +7,18 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from quartet.types import Batch, Call, FinishReason, Group, GroupMember, Sampling, Status, Task, Trajectory
+from quartet.types import (
+    Batch,
+    Call,
+    FinishReason,
+    Group,
+    GroupMember,
+    Sampling,
+    Status,
+    Task,
+    TokenColumns,
+    Trajectory,
+)
 
 VOCAB = 50
 
@@ -44,9 +55,11 @@ def make_call(
 ) -> Call:
     return Call(
         prompt_ids=list(prompt),
-        response_ids=list(response),
-        logprobs=list(logprobs or [-1.0] * len(response)),
-        versions=[version] * len(response),
+        response=TokenColumns(
+            token_ids=list(response),
+            logprobs=list(logprobs or [-1.0] * len(response)),
+            versions=[version] * len(response),
+        ),
         sampling=Sampling(temperature=temperature),
         finish_reason=FinishReason.STOP,
     )

@@ -18,6 +18,7 @@ from quartet.types import (
     Sampling,
     Status,
     Task,
+    TokenColumns,
     Trajectory,
     Turn,
 )
@@ -52,9 +53,11 @@ def trajectory(
         return Trajectory(task=task, status=status, calls=[], turns=[], rewards={}, success=False, error="host gone")
     call = Call(
         prompt_ids=[7, 8],
-        response_ids=[1, 2, 3],
-        logprobs=[-0.01, -1.0, -5.0],
-        versions=list(versions),
+        response=TokenColumns(
+            token_ids=[1, 2, 3],
+            logprobs=[-0.01, -1.0, -5.0],
+            versions=list(versions),
+        ),
         sampling=Sampling(),
         finish_reason=FinishReason.STOP,
     )

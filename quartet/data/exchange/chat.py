@@ -14,7 +14,7 @@ from quartet.policy.chat import FORM, Chat, Message, exchanges
 from quartet.registry import build
 from quartet.rollout.episode import canonical_action
 from quartet.rollout.renderer import Renderer
-from quartet.types import Call, FinishReason, Observation, Sampling, Status, Task, Trajectory, Turn
+from quartet.types import Call, FinishReason, Observation, Sampling, Status, Task, TokenColumns, Trajectory, Turn
 
 ROLES = ("user", "assistant")
 _ADVICE = "a demonstration names its task: " + FORM.replace("]}", '], "family": "...", "seed": 0}')
@@ -45,16 +45,17 @@ class ChatWriter:
 
     def write(self, record: TrajectoryRecord) -> None:
         """A trajectory without turns leaves no line."""
-        for turn, texts in enumerate(self._loop.chats(record.turns)):
+        task, success = record.trajectory.task, record.trajectory.success
+        for turn, texts in enumerate(self._loop.chats(record.trajectory.turns)):
             line = ChatLine(
                 messages=[Message(ROLES[place % 2], text) for place, text in enumerate(texts)],
-                env=record.task.env,
-                family=record.task.family,
-                seed=record.task.seed,
-                params=record.task.params,
+                env=task.env,
+                family=task.family,
+                seed=task.seed,
+                params=task.params,
                 turn=turn,
                 reward=record.reward,
-                success=record.success,
+                success=success,
                 observation_hash=record.fingerprint.observation_hash if record.fingerprint else "",
             )
             self._file.write(self._encoder.encode(line) + b"\n")
@@ -125,9 +126,7 @@ def _turn(read: str, said: str, call_index: int) -> Turn:
 def _demonstrated(prompt: list[int], response: list[int]) -> Call:
     return Call(
         prompt_ids=prompt,
-        response_ids=response,
-        logprobs=[],
-        versions=[],
+        response=TokenColumns(token_ids=response),
         sampling=Sampling(max_tokens=len(response)),
         finish_reason=FinishReason.STOP,
     )

@@ -122,10 +122,7 @@ def _read(path: Path, recipe: Recipe, tokenizer: "PreTrainedTokenizerBase", mark
     for number, record in (read_parquet if path.suffix == ".parquet" else read_jsonl)(path):
         where = f"{path}:{number}"
         mark.refuse_other(record.fingerprint, where)
-        try:
-            yield where, record.trajectory()
-        except ValueError as error:
-            raise ConfigError(f"{where}: {error}", "docs/exchange.md shows the format") from error
+        yield where, record.trajectory
 
 
 def _holds_chats(path: Path) -> bool:
@@ -171,13 +168,13 @@ def _refuse_forbidden(where: str, trajectory: Trajectory, recipe: Recipe) -> Non
         raise ConfigError(
             f"{where}: {task.family} may not be demonstrated: it shows what is learnt without", "leave its lines out"
         )
-    if any(call.has_logprobs and not call.sampling.whole for call in trajectory.calls):
+    if any(call.response.has_logprobs and not call.sampling.whole for call in trajectory.calls):
         raise ConfigError(
             f"{where} was sampled greedily or from a part of the distribution, so it has no log-probs to train on",
             "export rollouts of purpose train",
         )
     stored = recipe.replay.demonstration_rule is ReplayRule.STORED
-    if stored and not all(call.has_logprobs for call in trajectory.calls):
+    if stored and not all(call.response.has_logprobs for call in trajectory.calls):
         raise ConfigError(
             f"{where} has no log-probs, so replay.demonstration_rule = 'stored' has nothing to weigh it by",
             "set it to 'recompute', or demonstrate by trajectories that a Quartet policy sampled",

@@ -63,8 +63,8 @@ def export(
                 writer.write(record)
                 sums["trajectories"] += 1
                 on_progress(sums["trajectories"], limit or 0)
-                sums["turns"] += len(record.turns)
-                sums["response_tokens"] += sum(sum(call.response_mask) for call in record.calls)
+                sums["turns"] += len(record.trajectory.turns)
+                sums["response_tokens"] += record.trajectory.num_response_tokens
             writer.finish()
         partial.replace(output)
     finally:

@@ -9,9 +9,12 @@ from typing import BinaryIO
 import msgspec
 
 from quartet.config import Recipe
+from quartet.data.exchange.former_record import FormerRecord, current
 from quartet.data.exchange.lines import read_lines
 from quartet.data.exchange.record import TrajectoryRecord
-from quartet.errors import LedgerError
+from quartet.errors import ConfigError, LedgerError
+
+_ADVICE = "docs/exchange.md shows the format"
 
 
 class JsonlWriter:
@@ -35,9 +38,14 @@ class JsonlWriter:
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, TrajectoryRecord]]:
     """Line numbers, from 1, and records. Raises `ConfigError` that names the line that is none."""
-    return read_lines(path, TrajectoryRecord, "trajectory", "docs/exchange.md shows the format")
+    for number, record in read_lines(path, TrajectoryRecord | FormerRecord, "trajectory", _ADVICE):
+        try:
+            yield number, current(record)
+        except ValueError as error:
+            raise ConfigError(f"{path}:{number}: {error}", _ADVICE) from error
 
 
 def _numbers(record: TrajectoryRecord) -> Iterator[float]:
-    logprobs = (call.logprobs for call in record.calls)
-    return chain(record.rewards.values(), (turn.reward for turn in record.turns), *logprobs)
+    trajectory = record.trajectory
+    logprobs = (call.response.logprobs for call in trajectory.calls)
+    return chain(trajectory.rewards.values(), (turn.reward for turn in trajectory.turns), *logprobs)

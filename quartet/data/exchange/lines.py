@@ -2,16 +2,14 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import msgspec
 
 from quartet.errors import ConfigError
 
-T = TypeVar("T")
 
-
-def read_lines(path: Path, kind: type[T], name: str, advice: str) -> Iterator[tuple[int, T]]:
+def read_lines(path: Path, kind: Any, name: str, advice: str) -> Iterator[tuple[int, Any]]:
     """Line numbers, from 1, and what stands there; empty lines are skipped. Raises `ConfigError` that names the line
     that is no `kind`, a `name` to users, with `advice`."""
     decoder = msgspec.json.Decoder(kind)

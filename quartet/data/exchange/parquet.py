@@ -9,8 +9,10 @@ from typing import Any, BinaryIO
 import msgspec
 
 from quartet.config import Recipe
+from quartet.data.exchange.former_record import FormerRecord, current
 from quartet.data.exchange.record import TrajectoryRecord
 from quartet.errors import ConfigError, SetupError
+from quartet.types import Trajectory
 
 _ROWS_PER_GROUP = 200
 _PARTS = {
@@ -70,17 +72,28 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 def _to_row(record: TrajectoryRecord) -> dict[str, Any]:
     row = msgspec.to_builtins(record, builtin_types=(bytes,))
+    row = row.pop("trajectory") | row
     for part in _PARTS:
         row |= row.pop(part) or {}
-    return row | {"params": msgspec.json.encode(row["params"]).decode(), "rewards": list(row["rewards"].items())}
+    params = msgspec.json.encode(record.trajectory.task.params).decode()
+    return row | {"params": params, "rewards": list(row["rewards"].items())}
 
 
 def _from_row(row: dict[str, Any]) -> TrajectoryRecord:
-    row |= {"params": msgspec.json.decode(row["params"]), "rewards": dict(row["rewards"])}
-    parts = {part: {name: row.pop(name) for name in names} for part, names in _PARTS.items()}
-    known = all(parts["fingerprint"].values())
-    row |= parts | {"fingerprint": parts["fingerprint"] if known else None}
-    return msgspec.convert(row, TrajectoryRecord, builtin_types=(bytes,))
+    row = _without_nulls(row) | {"params": msgspec.json.decode(row["params"]), "rewards": dict(row["rewards"])}
+    row |= {part: {name: row.pop(name) for name in names if name in row} for part, names in _PARTS.items()}
+    row["fingerprint"] = row["fingerprint"] or None
+    if row["format"] == TrajectoryRecord.__struct_config__.tag:
+        own = {name: row.pop(name) for name in Trajectory.__struct_fields__ if name in row}
+        row["trajectory"] = own
+    return current(msgspec.convert(row, TrajectoryRecord | FormerRecord, builtin_types=(bytes,)))
+
+
+def _without_nulls(value: Any) -> Any:
+    """Leave out what a row has no value for: a record leaves out what is as by default."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(part) for name, part in value.items() if part is not None}
+    return [_without_nulls(part) for part in value] if isinstance(value, list) else value
 
 
 def _pyarrow() -> ModuleType:
@@ -97,14 +110,19 @@ def _schema(pa: Any) -> Any:
     text, whole, number = pa.string(), pa.int64(), pa.float64()
     sampling = {"temperature": number, "top_k": whole, "top_p": number, "min_tokens": whole, "max_tokens": whole}
     sampling |= {"seed": whole}
-    call = {
-        "policy": text,
+    response = {
         "token_ids": pa.list_(pa.int32()),
-        "response_mask": pa.list_(pa.int8()),
         "logprobs": pa.list_(number),
         "versions": pa.list_(whole),
         "entropies": pa.list_(number),
         "cache_versions": pa.list_(whole),
+        "top_ids": pa.list_(pa.list_(pa.int32())),
+        "top_logprobs": pa.list_(pa.list_(number)),
+    }
+    call = {
+        "policy": text,
+        "prompt_ids": pa.list_(pa.int32()),
+        "response": _struct(pa, response),
         "sampling": _struct(pa, sampling),
         "finish_reason": text,
     }

@@ -97,9 +97,8 @@ def _labelled(batch: Batch, group: Group) -> Group:
 
 def _lags_as_logprobs(batch: Batch, trajectory: Trajectory) -> Trajectory:
     def labelled(call: Call) -> Call:
-        return structs.replace(
-            call, logprobs=[float(lag) for lag in batch.ancestry.lags(call.versions, batch.start_version)]
-        )
+        lags = [float(lag) for lag in batch.ancestry.lags(call.response.versions, batch.start_version)]
+        return structs.replace(call, response=structs.replace(call.response, logprobs=lags))
 
     return structs.replace(trajectory, calls=[labelled(call) for call in trajectory.calls])
 

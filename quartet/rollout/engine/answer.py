@@ -11,7 +11,7 @@ from aiohttp import web
 
 from quartet.errors import EngineError
 from quartet.rollout.engine.base import GenerateRequest, GenerateResult
-from quartet.rollout.engine.partial import NOTHING, cut, joined
+from quartet.rollout.engine.partial import NOTHING
 from quartet.rollout.engine.wire import (
     Choice,
     CompletionResponse,
@@ -46,7 +46,7 @@ class AnswerInParts:
         """Send what is new of it, but for the newest token: that may be the one which ends the response.
 
         Raises `EngineError`, as `end` does, when the response began again without the tokens that were sent."""
-        part = self._new(so_far, len(so_far.token_ids) - 1)
+        part = self._new(so_far, len(so_far) - 1)
         if part.token_ids:
             await self._send(part)
 
@@ -56,7 +56,7 @@ class AnswerInParts:
 
     async def end(self, result: GenerateResult) -> web.StreamResponse:
         """Send the rest."""
-        rest = self._new(result, len(result.token_ids))
+        rest = self._new(result, len(result))
         if not self.begun:
             return json_response(to_completion_response(self._request, rest))
         await self._send(rest)
@@ -70,14 +70,14 @@ class AnswerInParts:
         return self._response
 
     def _new(self, result: GenerateResult, end: int) -> GenerateResult:
-        count = len(self._sent.token_ids)
+        count = len(self._sent)
         if (result.token_ids[:count], result.versions[:count]) != (self._sent.token_ids, self._sent.versions):
             raise EngineError("the response began again, because the policy that it began with was rolled back")
-        return cut(result, count, end)
+        return result[count:end]
 
     async def _send(self, part: GenerateResult) -> None:
         await self._write(msgspec.json.encode(to_completion_response(self._request, part)))
-        self._sent = joined(self._sent, part)
+        self._sent = self._sent + part
 
     async def _write(self, line: bytes) -> None:
         if not self.begun:
@@ -87,7 +87,7 @@ class AnswerInParts:
 
 
 def to_completion_response(request: GenerateRequest, result: GenerateResult) -> CompletionResponse:
-    num_prompt, num_response = len(request.prompt_ids), len(result.token_ids)
+    num_prompt, num_response = len(request.prompt_ids), len(result)
     stopped = result.finish_reason is FinishReason.STOP
     choice = Choice(
         token_ids=result.token_ids,

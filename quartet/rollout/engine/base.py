@@ -5,7 +5,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from quartet.types import FinishReason, Sampling
+from quartet.types import FinishReason, Sampling, TokenColumns
 
 
 class GenerateRequest(Struct, frozen=True, kw_only=True):
@@ -29,22 +29,24 @@ class GenerateRequest(Struct, frozen=True, kw_only=True):
         return self.prompt_ids[len(self.prompt_ids) - self.begun_tokens :]
 
 
-class GenerateResult(Struct, frozen=True, kw_only=True):
+class GenerateResult(TokenColumns, frozen=True, kw_only=True):
     """What was sampled. A stop token is part of `token_ids`, and so is the whole token that completed a stop string.
 
     A server that tells no log-probs serves evaluation only: `logprobs` and `versions` are both empty then.
     """
 
-    token_ids: list[int]  # [num_response_tokens]
-    logprobs: list[float]  # [num_response_tokens], of the distribution drawn from, in nats
-    entropies: list[float] = []  # [num_response_tokens], of the whole distribution at temperature 1, in nats; or empty
-    versions: list[int]  # [num_response_tokens]
-    cache_versions: list[int] = []
-    """Oldest policy version that computed keys and values each token was sampled from, `[num_response_tokens]`; empty
-    where it is the token's own version."""
     finish_reason: FinishReason
     stop_string: str = ""
     """The stop string that ended the response; "" when a stop token or something else did."""
+
+    @classmethod
+    def of(cls, tokens: TokenColumns, finish_reason: FinishReason, stop_string: str = "") -> "GenerateResult":
+        return cls(**tokens.columns(), finish_reason=finish_reason, stop_string=stop_string)
+
+    @property
+    def tokens(self) -> TokenColumns:
+        """The columns alone."""
+        return TokenColumns(**self.columns())
 
 
 class Engine(Protocol):

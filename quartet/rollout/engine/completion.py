@@ -6,7 +6,7 @@ import aiohttp
 
 from quartet.errors import EngineError
 from quartet.rollout.engine.base import GenerateRequest, GenerateResult
-from quartet.rollout.engine.partial import NOTHING, joined
+from quartet.rollout.engine.partial import NOTHING
 from quartet.rollout.engine.result_check import find_problem
 from quartet.rollout.engine.wire import AnswerLine, Choice, CompletionRequest, from_spans
 
@@ -47,7 +47,7 @@ def checked_result(parts: list[AnswerLine], request: GenerateRequest, vocab_size
     result = NOTHING
     try:
         for part in parts:
-            result = joined(result, _result(part.choices[0]))
+            result = result + _result(part.choices[0])
     except (ValueError, IndexError) as error:
         raise EngineError(f"the engine's answer to {request.request_id!r} is wrong: {error}") from error
     problem = find_problem(request, result, vocab_size) if parts else "is empty"

@@ -7,15 +7,15 @@ one piece. A server's depend on the seed and the number of draws so far: there t
 from msgspec.structs import replace
 
 from quartet.rollout.engine.base import GenerateRequest, GenerateResult
-from quartet.types import FinishReason
+from quartet.types import FinishReason, TokenColumns
 
-NOTHING = GenerateResult(token_ids=[], logprobs=[], versions=[], finish_reason=FinishReason.ABORT)
+NOTHING = GenerateResult(finish_reason=FinishReason.ABORT)
 """What a request begins with."""
 
 
-def rest_of(request: GenerateRequest, sampled: GenerateResult) -> GenerateRequest:
+def rest_of(request: GenerateRequest, sampled: TokenColumns) -> GenerateRequest:
     """What of a request is still to be sampled."""
-    done = len(sampled.token_ids)
+    done = len(sampled)
     limits = request.sampling
     return replace(
         request,
@@ -28,29 +28,3 @@ def rest_of(request: GenerateRequest, sampled: GenerateResult) -> GenerateReques
 def server_seed(request: GenerateRequest) -> int:
     """The seed that a server is asked with, in [0, 2^63): a rest must not draw the beginning's random numbers again."""
     return (request.sampling.seed + request.begun_tokens) % 2**63
-
-
-def cut(result: GenerateResult, start: int, end: int) -> GenerateResult:
-    """Its tokens `start` .. `end - 1`."""
-    return replace(
-        result,
-        token_ids=result.token_ids[start:end],
-        logprobs=result.logprobs[start:end],
-        entropies=result.entropies[start:end],
-        versions=result.versions[start:end],
-        cache_versions=result.cache_versions[start:end],
-    )
-
-
-def joined(sampled: GenerateResult, result: GenerateResult) -> GenerateResult:
-    """Both parts as one. Entropies are kept only where both parts have them."""
-    parts = [part for part in (sampled, result) if part.token_ids]
-    old_cache = any(part.cache_versions for part in parts)
-    return replace(
-        result,
-        token_ids=sampled.token_ids + result.token_ids,
-        logprobs=sampled.logprobs + result.logprobs,
-        entropies=sampled.entropies + result.entropies if all(part.entropies for part in parts) else [],
-        versions=sampled.versions + result.versions,
-        cache_versions=[v for part in parts for v in part.cache_versions or part.versions] if old_cache else [],
-    )

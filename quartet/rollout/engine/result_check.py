@@ -18,14 +18,8 @@ def find_problem(request: GenerateRequest, result: GenerateResult, vocab_size: f
         return f"sampled {count} tokens, asked for {fewest} to {sampling.max_tokens}"
     if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
         return f"sent token ids from {min(ids)} to {max(ids)}, its vocabulary ends at {vocab_size}"
-    lists = {"log-probs": result.logprobs, "versions": result.versions}
-    optional = {"entropies": result.entropies, "cache versions": result.cache_versions}
-    told = result.logprobs or result.versions
-    if any(len(values) != count for values in lists.values() if told) or any(
-        len(values) not in (0, count) for values in optional.values()
-    ):
-        lengths = ", ".join(f"{len(values)} {name}" for name, values in (lists | optional).items())
-        return f"sent {count} tokens, but {lengths}"
+    if mismatch := result.mismatch:
+        return f"sent columns of different lengths: {mismatch}"
     if not all(math.isfinite(logprob) and logprob <= MAX_ROUNDING_NATS for logprob in result.logprobs):
         return "sent log-probs that are none (above 0, infinite or NaN)"
     if not all(math.isfinite(entropy) and entropy >= -MAX_ROUNDING_NATS for entropy in result.entropies):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from quartet.errors import EngineError, EngineUnreachableError, PromptTooLongError
 from quartet.rollout.engine.base import Engine, GenerateRequest, GenerateResult
-from quartet.rollout.engine.partial import NOTHING, joined, rest_of
+from quartet.rollout.engine.partial import NOTHING, rest_of
 from quartet.types import FinishReason
 
 LOOK_SECONDS = 0.1
@@ -98,7 +98,7 @@ class Router:
                 if not isinstance(error, EngineUnreachableError) and await self._version_of(replica) is not None:
                     raise  # the request's own fault
                 result = NOTHING
-            sampled = joined(sampled, result)
+            sampled = sampled + result
             if result.finish_reason is not FinishReason.ABORT or request.request_id in self._aborted:
                 self._remember(request.conversation, replica)
                 break

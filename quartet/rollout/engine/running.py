@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from quartet.errors import EngineError
 from quartet.rollout.engine.base import GenerateRequest, GenerateResult
 from quartet.rollout.engine.forward import Span
-from quartet.rollout.engine.partial import cut
 from quartet.rollout.engine.stop_strings import StopStrings
-from quartet.types import FinishReason
+from quartet.types import FinishReason, TokenColumns
 
 
 @dataclass(slots=True, eq=False)
@@ -20,11 +21,7 @@ class Running:
     finish: Callable[[GenerateResult | EngineError], None]
     """Called once, in the step thread."""
     stop_strings: StopStrings | None = None
-    token_ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    entropies: list[float] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
-    cache_versions: list[int] = field(default_factory=list)
+    sampled: TokenColumns = field(default_factory=TokenColumns)
     stop_string: str = ""
     """The one that ended it."""
 
@@ -42,41 +39,38 @@ class Running:
     @property
     def length(self) -> int:
         """Prompt and response tokens so far = position of the next token."""
-        return len(self.request.prompt_ids) + len(self.token_ids)
+        return len(self.request.prompt_ids) + len(self.sampled.token_ids)
 
     @property
     def decodes(self) -> bool:
         """Whether all but the token sampled last is computed; otherwise it is in prefill."""
-        return bool(self.token_ids) and self.held == self.length - 1
+        return bool(self.sampled.token_ids) and self.held == self.length - 1
 
     def next_span(self, budget: int) -> Span:
         """The token sampled last, or a chunk of at most `budget` tokens of what is yet to be computed."""
         if self.decodes:
-            return Span(self.held, self.token_ids[-1:])
+            return Span(self.held, self.sampled.token_ids[-1:])
         return Span(self.held, self.known_ids()[self.held : self.held + max(budget, 1)])
 
     def known_ids(self) -> list[int]:
         """Prompt and response so far."""
-        return [*self.request.prompt_ids, *self.token_ids] if self.token_ids else self.request.prompt_ids
+        return [*self.request.prompt_ids, *self.sampled.token_ids] if self.sampled else self.request.prompt_ids
 
     def take(self, token_id: int, logprob: float, entropy: float, version: int) -> FinishReason | None:
         """Add a sampled token; why the response ends with it, or None when it goes on."""
-        self.token_ids.append(token_id)
-        self.logprobs.append(logprob)
-        self.entropies.append(entropy)
-        self.versions.append(version)
-        self.cache_versions.append(min(self.oldest_version, version))
+        oldest = min(self.oldest_version, version)
+        self.sampled.append(token_id, logprob=logprob, entropy=entropy, version=version, cache_version=oldest)
         if token_id in self.request.stop_token_ids:
             return FinishReason.STOP
-        if self.stop_strings is not None and len(self.token_ids) > self.request.sampling.min_tokens:
-            self.stop_string = self.stop_strings.completed(self.token_ids)
+        if self.stop_strings is not None and len(self.sampled.token_ids) > self.request.sampling.min_tokens:
+            self.stop_string = self.stop_strings.completed(self.sampled.token_ids)
             if self.stop_string:
                 return FinishReason.STOP
-        return FinishReason.LENGTH if len(self.token_ids) == self.request.sampling.max_tokens else None
+        return FinishReason.LENGTH if len(self.sampled.token_ids) == self.request.sampling.max_tokens else None
 
     def so_far(self) -> GenerateResult:
-        """What is sampled by now, for any thread: `take` adds to `cache_versions` last."""
-        return cut(self.result(FinishReason.ABORT), 0, len(self.cache_versions))
+        """Return what is sampled by now, for any thread."""
+        return _result(self.sampled[: len(self.sampled.cache_versions)], FinishReason.ABORT)
 
     def give_up_row(self) -> None:
         """What the row holds is lost."""
@@ -84,17 +78,15 @@ class Running:
 
     def begin_again(self) -> None:
         """Forget what was sampled."""
-        self.token_ids, self.logprobs, self.entropies, self.versions, self.cache_versions = [], [], [], [], []
+        self.sampled = TokenColumns()
         self.held = min(self.held, len(self.request.prompt_ids))
         self.recompute_until = min(self.recompute_until, len(self.request.prompt_ids))
 
     def result(self, reason: FinishReason) -> GenerateResult:
-        return GenerateResult(
-            token_ids=self.token_ids,
-            logprobs=self.logprobs,
-            entropies=self.entropies,
-            versions=self.versions,
-            cache_versions=[] if self.cache_versions == self.versions else self.cache_versions,
-            finish_reason=reason,
-            stop_string=self.stop_string,
-        )
+        return _result(self.sampled, reason, self.stop_string)
+
+
+def _result(sampled: TokenColumns, reason: FinishReason, stop_string: str = "") -> GenerateResult:
+    """Return what was sampled as an answer, whose `cache_versions` are left out where they are the tokens' own."""
+    result = GenerateResult.of(sampled, reason, stop_string)
+    return replace(result, cache_versions=[]) if result.cache_versions == result.versions else result

@@ -127,7 +127,7 @@ class Scheduler:
         for entry in list(self.waiting):
             if len(self.running) >= self._max_slots or budget <= 0:
                 return
-            fresh = [other for other in prefilling if not other.token_ids]
+            fresh = [other for other in prefilling if not other.sampled.token_ids]
             if self._prefixes.max_bytes and self._more_is_computed_now(entry.request.prompt_ids, fresh):
                 continue
             if not self._rows_fit([*self.running, entry]):
@@ -179,7 +179,7 @@ class Scheduler:
         for entry, token, logprob, entropy, finite in zip(entries, *sampled, strict=True):
             if not finite:
                 continue
-            if not entry.token_ids:
+            if not entry.sampled.token_ids:
                 self._keep(entry)
             self.counters.generated_tokens += 1
             if reason := entry.take(token, logprob, entropy, self.version):
@@ -232,5 +232,5 @@ def _longest(entries: list[Running]) -> int:
 
 def _forbidden(entries: list[Running]) -> dict[int, list[int]]:
     """By index, the stop tokens of those whose response is too short to end."""
-    short = [row for row, e in enumerate(entries) if len(e.token_ids) < e.request.sampling.min_tokens]
+    short = [row for row, e in enumerate(entries) if len(e.sampled.token_ids) < e.request.sampling.min_tokens]
     return {row: entries[row].request.stop_token_ids for row in short}

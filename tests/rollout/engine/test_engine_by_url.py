@@ -96,7 +96,7 @@ async def test_what_has_no_logprobs_passes_for_evaluation_alone(connect: Connect
         sampling = Sampling(seed=1)
         evaluates = ModelClient(http, words, sampling=sampling, conversation="a", for_training=False)
         call = await evaluates.generate([5, 6], 4)
-        assert len(call.response_ids) == 4 and not call.has_logprobs
+        assert len(call.response_ids) == 4 and not call.response.has_logprobs
         with pytest.raises(EngineError, match="no log-probs"):
             await ModelClient(http, words, sampling=sampling, conversation="b").generate([5, 6], 4)
         await http.close()
@@ -135,7 +135,7 @@ async def test_an_interrupted_request_goes_on_with_what_it_has(connect: Connect,
     folder = publish(make_model(seed=1), tmp_path / "next")
     task = asyncio.create_task(engine.generate(request))
     await until(
-        lambda: request.request_id in engine._partials and len(engine._partials[request.request_id].token_ids) >= 5
+        lambda: request.request_id in engine._partials and len(engine._partials[request.request_id].sampled) >= 5
     )
     await engine.load_policy(folder, 4)
     result = await task

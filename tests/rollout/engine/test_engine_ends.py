@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from quartet.errors import RefusedRequestError
 from quartet.rollout.engine.base import GenerateRequest
-from quartet.rollout.engine.partial import joined, rest_of
+from quartet.rollout.engine.partial import rest_of
 from quartet.rollout.engine.stop_strings import StopStrings
 from quartet.rollout.engine.torch_engine import TorchEngine
 from quartet.types import FinishReason, Sampling
@@ -108,7 +108,7 @@ async def test_a_response_in_parts_ends_where_it_does_in_one_piece(limits: dict,
     for cut in range(1, len(whole.token_ids)):
         short = replace(request, sampling=replace(request.sampling, max_tokens=cut, min_tokens=0), stop_strings=[])
         part = await engine.generate(short)
-        result = joined(part, await engine.generate(rest_of(request, part)))
+        result = part + await engine.generate(rest_of(request, part))
         assert (result.token_ids, result.finish_reason) == (whole.token_ids, FinishReason.STOP)
         assert result.entropies == pytest.approx(whole.entropies, abs=1e-4)
 

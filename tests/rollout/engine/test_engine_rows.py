@@ -94,7 +94,7 @@ def scheduler_of(
 
 
 def until_one_waits_again(scheduler: Scheduler) -> Running:
-    while not any(entry.token_ids for entry in scheduler.waiting):
+    while not any(entry.sampled for entry in scheduler.waiting):
         scheduler.step()
     return scheduler.waiting[0]
 
@@ -110,7 +110,7 @@ def test_who_waits_for_room_goes_on_under_new_weights(
     requests = long_requests(5, max_tokens=400)
     scheduler = scheduler_of(requests, outcomes, forward(make_model(), 8, CONTEXT_TOKENS))
     waiting = until_one_waits_again(scheduler)
-    before = len(waiting.token_ids)
+    before = len(waiting.sampled)
     scheduler.serve(6, recompute=recompute)
     while scheduler.busy:
         scheduler.step()
@@ -134,13 +134,13 @@ def test_who_waits_for_room_can_be_aborted_and_begins_again_after_a_roll_back() 
     outcomes: dict[str, GenerateResult] = {}
     scheduler = scheduler_of(long_requests(6, max_tokens=400), outcomes)
     aborted = until_one_waits_again(scheduler)
-    kept = list(aborted.token_ids)
+    kept = list(aborted.sampled.token_ids)
     scheduler.abort(aborted.request.request_id)
-    assert outcomes[aborted.request.request_id].token_ids == kept and set(aborted.versions) == {5}
+    assert outcomes[aborted.request.request_id].token_ids == kept and set(aborted.sampled.versions) == {5}
     assert scheduler.counters.requests == 1
     until_one_waits_again(scheduler)
     scheduler.serve(4, recompute=False)
-    assert not any(entry.token_ids for entry in [*scheduler.waiting, *scheduler.running])
+    assert not any(entry.sampled for entry in [*scheduler.waiting, *scheduler.running])
     while scheduler.busy:
         scheduler.step()
     del outcomes[aborted.request.request_id]

@@ -81,8 +81,8 @@ class OpenAIEngine(RemoteEngine):
         except ServerRefusedError:
             self._plain, partial = True, Partial()
             await read_into(partial, self._server, PROBE, 0, plain=True)
-        self._tells_ids = bool(partial.token_ids)
-        self._tells_logprobs = self._tells_ids and len(partial.logprobs) == len(partial.token_ids)
+        self._tells_ids = len(partial.sampled) > 0
+        self._tells_logprobs = self._tells_ids and partial.sampled.has_logprobs
         try:
             await self._server.score([0, 1, 2])
         except EngineError:
@@ -142,7 +142,7 @@ class OpenAIEngine(RemoteEngine):
             if partial.aborted:  # meanwhile
                 return
             reading = read_into(partial, self._server, request, self._version, plain=self._plain)
-            self._counters.recomputed_tokens += _length(request, partial) if partial.token_ids else 0
+            self._counters.recomputed_tokens += _length(request, partial) if partial.sampled else 0
             stream = self._streams[request.request_id] = asyncio.create_task(reading)
         try:
             await asyncio.wait({stream})
@@ -193,4 +193,4 @@ class OpenAIEngine(RemoteEngine):
 
 
 def _length(request: GenerateRequest, partial: Partial) -> int:
-    return len(request.prompt_ids) + len(partial.token_ids)
+    return len(request.prompt_ids) + len(partial.sampled)

@@ -7,7 +7,7 @@ from quartet.errors import EngineError
 from quartet.rollout.engine.base import GenerateRequest, GenerateResult
 from quartet.rollout.engine.partial import rest_of, server_seed
 from quartet.rollout.engine.remote.server import InferenceServer
-from quartet.types import FinishReason
+from quartet.types import FinishReason, TokenColumns
 
 ROUTE = "/v1/completions"
 
@@ -32,9 +32,7 @@ class Partial:
     """A response as it grows, over several streams when it is interrupted."""
 
     def __init__(self) -> None:
-        self.token_ids: list[int] = []
-        self.logprobs: list[float] = []
-        self.versions: list[int] = []
+        self.sampled = TokenColumns()
         self.text = ""
         self.finish_reason = ""
         """The server's word; empty until the response has ended."""
@@ -42,26 +40,20 @@ class Partial:
 
     def add(self, choice: StreamChoice, version: int) -> None:
         token_ids = choice.token_ids or []
+        logprobs = choice.logprobs.token_logprobs if choice.logprobs else []
         self.text += choice.text
-        self.token_ids += token_ids
-        self.logprobs += choice.logprobs.token_logprobs if choice.logprobs else []
-        self.versions += [version] * len(token_ids)
+        self.sampled += TokenColumns(token_ids=token_ids, logprobs=logprobs, versions=[version] * len(token_ids))
         self.finish_reason = choice.finish_reason or ""
 
     def result(self, request: GenerateRequest) -> GenerateResult:
-        return msgspec.structs.replace(self.so_far(), finish_reason=self.reason(request))
+        return GenerateResult.of(self.sampled, self.reason(request))
 
     def so_far(self) -> GenerateResult:
-        return GenerateResult(
-            token_ids=self.token_ids,
-            logprobs=self.logprobs,
-            versions=self.versions,
-            finish_reason=FinishReason.ABORT,
-        )
+        return GenerateResult.of(self.sampled, FinishReason.ABORT)
 
     def has_ended(self, request: GenerateRequest) -> bool:
         """Also without the server's word, which a broken stream may not have told."""
-        return bool(self.finish_reason) or len(self.token_ids) >= request.sampling.max_tokens or self._stops(request)
+        return bool(self.finish_reason) or len(self.sampled) >= request.sampling.max_tokens or self._stops(request)
 
     def reason(self, request: GenerateRequest) -> FinishReason:
         if self.finish_reason == "stop" or self._stops(request):
@@ -69,7 +61,7 @@ class Partial:
         return FinishReason.ABORT if self.aborted and not self.has_ended(request) else FinishReason.LENGTH
 
     def _stops(self, request: GenerateRequest) -> bool:
-        return bool(self.token_ids) and self.token_ids[-1] in request.stop_token_ids
+        return self.sampled.token_ids[-1:] != [] and self.sampled.token_ids[-1] in request.stop_token_ids
 
 
 async def read_into(

@@ -1,9 +1,11 @@
 """A response as vLLM streams it. Only its last event says which weights sampled which token."""
 
+from msgspec.structs import replace
+
 from quartet.rollout.engine.base import GenerateResult
 from quartet.rollout.engine.vllm.wire import Span, StreamChoice
 from quartet.rollout.engine.wire import VersionSpan, from_spans
-from quartet.types import FinishReason
+from quartet.types import FinishReason, TokenColumns
 
 
 class Response:
@@ -11,8 +13,7 @@ class Response:
 
     def __init__(self, asked_at_version: int) -> None:
         self.asked_at_version = asked_at_version
-        self._token_ids: list[int] = []
-        self._logprobs: list[float] = []
+        self._sampled = TokenColumns()
         self._spans: list[Span] = []
         self._finish_reason: FinishReason | None = None
         self._num_before_change: int | None = None
@@ -23,35 +24,25 @@ class Response:
         logprobs = [entry.logprob for entry in (choice.logprobs and choice.logprobs.content) or []]
         if len(logprobs) != len(token_ids):
             raise ValueError(f"it has {len(logprobs)} log-probs for {len(token_ids)} tokens")
-        self._token_ids += token_ids
-        self._logprobs += logprobs
+        self._sampled += TokenColumns(token_ids=token_ids, logprobs=logprobs)
         self._spans = choice.weight_versions or self._spans
         self._finish_reason = choice.finish_reason or self._finish_reason
 
     def weights_change(self) -> None:
         """Before the server resumes: what came by now is of the version asked at; of what comes then the end tells."""
         if self._num_before_change is None:
-            self._num_before_change = len(self._token_ids)
+            self._num_before_change = len(self._sampled)
 
     def so_far(self) -> GenerateResult:
         """The tokens whose version is known before the end. A server that dies takes the others with it."""
-        count = len(self._token_ids) if self._num_before_change is None else self._num_before_change
-        return GenerateResult(
-            token_ids=self._token_ids[:count],
-            logprobs=self._logprobs[:count],
-            versions=[self.asked_at_version] * count,
-            finish_reason=FinishReason.ABORT,
-        )
+        known = self._sampled[: self._num_before_change]
+        return GenerateResult.of(replace(known, versions=[self.asked_at_version] * len(known)), FinishReason.ABORT)
 
     def result(self) -> GenerateResult:
         """The whole response. Raises `ValueError` when it lacks what training needs."""
         if self._finish_reason is None:
             raise ValueError("it has no end")
-        if self._token_ids and not self._spans:
+        if self._sampled and not self._spans:
             raise ValueError("it has no weight versions")
-        return GenerateResult(
-            token_ids=self._token_ids,
-            logprobs=self._logprobs,
-            versions=from_spans([VersionSpan(int(span.version), span.start, span.end) for span in self._spans]),
-            finish_reason=self._finish_reason,
-        )
+        versions = from_spans([VersionSpan(int(span.version), span.start, span.end) for span in self._spans])
+        return GenerateResult.of(replace(self._sampled, versions=versions), self._finish_reason)

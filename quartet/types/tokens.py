@@ -1,0 +1,71 @@
+"""What is known of each token of a response, as columns of one length."""
+
+from typing import Any, Self, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+T = TypeVar("T", bound="TokenColumns")
+
+
+class TokenColumns(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Sampled tokens. A column that nobody told is empty; a demonstration has only token ids.
+
+    >>> part = TokenColumns(token_ids=[5, 6, 7], versions=[0, 0, 1])[1:]
+    >>> (part + TokenColumns(token_ids=[8], versions=[1])).versions
+    [0, 1, 1]
+    """
+
+    token_ids: list[int] = []  # [num_tokens]
+    logprobs: list[float] = []  # [num_tokens], of the distribution actually drawn from, in nats
+    versions: list[int] = []  # [num_tokens], policy version that sampled each token
+    entropies: list[float] = []  # [num_tokens], of the whole softmax at temperature 1, in nats
+    cache_versions: list[int] = []
+    """`[num_tokens]`: the oldest version whose keys and values a token was sampled from; empty where that is its
+    own."""
+    top_ids: list[list[int]] = []  # [num_tokens, k], the likeliest tokens at each place, the likeliest first
+    top_logprobs: list[list[float]] = []  # [num_tokens, k], theirs, in nats
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    def __getitem__(self, part: slice) -> Self:
+        """Return the same record with a part of every column."""
+        return replace(self, **{name: column[part] for name, column in self.columns().items()})
+
+    def __add__(self, rest: T) -> T:
+        """Return `rest` with these tokens before its own. A column stays only where both parts have it; a part without
+        `cache_versions` is of its own versions."""
+        parts = [part.columns() for part in (self, rest) if any(part.columns().values())]
+        if any(part["cache_versions"] for part in parts):
+            parts = [part | {"cache_versions": part["cache_versions"] or part["versions"]} for part in parts]
+        whole = {
+            name: [value for part in parts for value in part[name]] if all(part[name] for part in parts) else []
+            for name in TokenColumns.__struct_fields__
+        }
+        return replace(rest, **whole)
+
+    def columns(self) -> dict[str, list[Any]]:
+        """Return the columns by name, without what a derived record adds."""
+        return {name: getattr(self, name) for name in TokenColumns.__struct_fields__}
+
+    def append(self, token_id: int, *, logprob: float, version: int, entropy: float, cache_version: int) -> None:
+        """Add a token in place. `cache_versions` grows last, so another thread may read as many tokens as it has."""
+        self.token_ids.append(token_id)
+        self.logprobs.append(logprob)
+        self.versions.append(version)
+        self.entropies.append(entropy)
+        self.cache_versions.append(cache_version)
+
+    @property
+    def has_logprobs(self) -> bool:
+        """False for a demonstrated response, which no policy sampled."""
+        return len(self.logprobs) == len(self.token_ids)
+
+    @property
+    def mismatch(self) -> str:
+        """The lengths of all columns when they do not fit each other, else "". Log-probs and versions come together."""
+        count = len(self.token_ids)
+        lengths = {name: len(column) for name, column in self.columns().items()}
+        fits = {lengths["logprobs"], lengths["versions"]} in ({count}, {0}) and {*lengths.values()} <= {count, 0}
+        return "" if fits else ", ".join(f"{length} {name}" for name, length in lengths.items())
