@@ -8,18 +8,11 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
+from quartet.access.pending import ACCEPT_BACKLOG, Pending
 from quartet.access.rules import Refusal, refuse_client
 from quartet.errors import SetupError
 
 HOST = "127.0.0.1"
-ACCEPT_BACKLOG = 128
-MAX_PENDING_CONNECTIONS = 256
-"""Connections without an admitted request. Must exceed `ACCEPT_BACKLOG`, so that a connection that is closed for a
-newer one has begun, and be well below 1,024, the usual limit of open files."""
-REQUEST_TIMEOUT_SECONDS = 10.0
-"""A connection is closed unless its first admitted request has arrived by then."""
-
-
 _CLIENTS_FAULTS = (HttpProcessingError, ConnectionError)
 _LOG = logging.getLogger(__name__)
 
@@ -37,10 +30,7 @@ _LOG.addFilter(_shorten)
 
 
 class LocalServer:
-    """Answers requests that `refuse_client` lets pass; closes connections that bring none.
-
-    aiohttp limits neither the number of connections nor the time of a request's headers.
-    """
+    """Answers requests that `refuse_client` lets pass; closes connections that bring none."""
 
     def __init__(self, app: web.Application, *, token: str, name: str, port_setting: str) -> None:
         """`name` and `port_setting` are for the error of a port in use."""
@@ -49,7 +39,7 @@ class LocalServer:
         # A handler is cancelled when its client closes the connection, also while it waits.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0, logger=_LOG)
         self._listener: asyncio.Server | None = None
-        self._pending: dict[web.RequestHandler, asyncio.TimerHandle] = {}
+        self._pending = Pending[web.RequestHandler](web.RequestHandler.force_close)
 
     async def start(self, port: int = 0) -> str:
         """Listen; port 0 takes a free one. Return the URL. Raises `SetupError` when the port cannot be had."""
@@ -70,33 +60,20 @@ class LocalServer:
         """Close all connections. Safe to call twice, and before `start`."""
         if self._listener is not None:
             self._listener.close()
-        for connection in list(self._pending):
-            self._close(connection)
+        self._pending.close_all()
         await self._runner.cleanup()
 
     def _new_connection(self) -> web.RequestHandler:
-        """Make room by closing the connection that has been pending longest."""
         assert self._runner.server is not None
-        if len(self._pending) >= MAX_PENDING_CONNECTIONS:
-            self._close(next(iter(self._pending)))
         connection = self._runner.server()
-        timer = asyncio.get_running_loop().call_later(REQUEST_TIMEOUT_SECONDS, self._close, connection)
-        self._pending[connection] = timer
+        self._pending.add(connection)
         return connection
-
-    def _admit(self, connection: web.RequestHandler) -> None:
-        if timer := self._pending.pop(connection, None):
-            timer.cancel()
-
-    def _close(self, connection: web.RequestHandler) -> None:
-        self._admit(connection)
-        connection.force_close()
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if refusal := refuse_client(request.method, request.headers, self._token):
             return _refused(refusal)
-        self._admit(request.protocol)
+        self._pending.admit(request.protocol)
         try:
             return await handler(request)
         except web.RequestPayloadError as error:

@@ -1,11 +1,16 @@
 """The server process of the dashboard."""
 
+import asyncio
 import errno
 import socket
+from functools import partial
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from quartet.access.pending import ACCEPT_BACKLOG, Pending
 from quartet.errors import SetupError
 
 
@@ -24,7 +29,48 @@ def listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
+class TimedProtocol(H11Protocol):
+    """A connection that is closed when a request of it does not arrive in time."""
+
+    def __init__(self, pending: "Pending[TimedProtocol]", **uvicorns: Any) -> None:
+        super().__init__(**uvicorns)
+        self._pending = pending
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        super().connection_made(transport)
+        self._pending.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._pending.admit(self)
+        super().connection_lost(exc)
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._pending.admit(self)
+
+    def on_response_complete(self) -> None:
+        self._pending.add(self)  # for its next request
+        super().on_response_complete()
+
+    def end(self) -> None:
+        self.transport.close()
+
+
+def server(app: ASGIApp) -> uvicorn.Server:
+    """A server of this process's next event loop."""
+    protocol: Any = partial(TimedProtocol, Pending(TimedProtocol.end))
+    config = uvicorn.Config(
+        app,
+        http=protocol,
+        backlog=ACCEPT_BACKLOG,
+        log_level="warning",
+        server_header=False,
+        timeout_graceful_shutdown=1,
+    )
+    return uvicorn.Server(config)
+
+
 def serve(app: ASGIApp, listener: socket.socket) -> None:
     """Serve until Ctrl-C or SIGTERM; open connections do not hold it up."""
-    config = uvicorn.Config(app, log_level="warning", server_header=False, timeout_graceful_shutdown=1)
-    uvicorn.Server(config).run(sockets=[listener])
+    server(app).run(sockets=[listener])

@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from aiohttp import ClientSession, web
 
-from quartet.access import local_server
-from quartet.access.local_server import MAX_PENDING_CONNECTIONS, LocalServer
+from quartet.access import local_server, pending
+from quartet.access.local_server import LocalServer
+from quartet.access.pending import MAX_PENDING_CONNECTIONS
 from quartet.access.token import bearer
 
 TOKEN = "token-of-a-test"
@@ -64,7 +65,7 @@ async def test_half_open_requests_do_not_keep_honest_ones_out(many_files, caplog
 
 
 async def test_a_request_that_does_not_end_is_closed_after_its_time(monkeypatch):
-    monkeypatch.setattr(local_server, "REQUEST_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(pending, "REQUEST_TIMEOUT_SECONDS", 0.05)
     async with serving() as url, ClientSession(headers=bearer(TOKEN)) as http:
         reader, _ = await half_open(url)
         assert await reader.read() == b""
