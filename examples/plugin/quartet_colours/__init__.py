@@ -1,0 +1,1 @@
+"""Parts for Quartet in a package of their own, one file each."""
