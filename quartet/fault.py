@@ -4,6 +4,7 @@ import os
 import re
 import sysconfig
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -28,7 +29,7 @@ def fault_of(error: BaseException) -> Fault:
         error = error.exceptions[0]
     said = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")[:LONGEST_ERROR]
     text = "".join(traceback.format_exception(error))
-    return Fault(f"{said}{_place(error)}", text[-LONGEST_TRACEBACK:])
+    return Fault(f"{said}{place_of(traceback.extract_tb(error.__traceback__))}", text[-LONGEST_TRACEBACK:])
 
 
 def same_error(first: str, second: str) -> bool:
@@ -36,9 +37,8 @@ def same_error(first: str, second: str) -> bool:
     return _VARYING.sub("#", first) == _VARYING.sub("#", second)
 
 
-def _place(error: BaseException) -> str:
+def place_of(frames: Sequence[traceback.FrameSummary]) -> str:
     """The deepest line outside the standard library and installed packages: the one that its author can mend."""
-    frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith((*_LIBRARIES, "<"))]
     if not (own or frames):
         return ""

@@ -2,7 +2,7 @@
 
 import inspect
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -10,6 +10,7 @@ import msgspec
 
 from quartet.env.base import Env, EnvPool
 from quartet.env.reward import with_sound_reward
+from quartet.env.session_thread import SessionThread
 from quartet.errors import EnvFaultError, QuartetError
 from quartet.fault import fault_of
 from quartet.types import Observation, StepResult, Task
@@ -36,6 +37,7 @@ class GuardedPool:
         assert isinstance(env, GuardedEnv)
         try:
             with _faults(f"{type(self._pool).__name__}.release"):
+                env.end_thread()
                 await self._pool.release(env.inner, healthy=healthy)
         except EnvFaultError as error:
             LOG.error("%s\n%s", error.what, error.traceback)
@@ -45,10 +47,11 @@ class GuardedPool:
 
 
 class GuardedEnv:
-    """A session of a guarded pool; `inner` is the environment's own."""
+    """A session of a guarded pool; `inner` is the environment's own, whose methods may be plain functions."""
 
     def __init__(self, inner: Env) -> None:
         self.inner = inner
+        self._thread: SessionThread | None = None
 
     async def reset(self, task: Task) -> Observation:
         self._task = task
@@ -60,18 +63,31 @@ class GuardedEnv:
         return self._sound("step", result)
 
     async def close(self) -> None:
+        self.end_thread()
         await self.inner.close()
 
     async def _ask(self, method: str, argument: Any, kind: type[T]) -> T:
         name = self._name(method)
         with _faults(name):
-            answer = getattr(self.inner, method)(argument)
-            if inspect.isawaitable(answer):
-                answer = await answer
+            answer = await self._call(getattr(self.inner, method), argument)
         if not isinstance(answer, kind):
             shown = repr(answer)[:LONGEST_VALUE]
             raise EnvFaultError(f"{name} returned {shown} of type {type(answer).__name__}, not {kind.__name__}")
         return answer
+
+    async def _call(self, function: Callable[[Any], Any], argument: Any) -> Any:
+        """Call a coroutine function here, and a plain one, which may block, in the session's own thread."""
+        if inspect.iscoroutinefunction(function):
+            return await function(argument)
+        self._thread = self._thread or SessionThread()
+        answer = await self._thread.call(function, argument)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    def end_thread(self) -> None:
+        """End the session's thread, if it has one."""
+        if self._thread is not None:
+            self._thread.close()
+            self._thread = None
 
     def _sound(self, method: str, answer: T) -> T:
         kind = type(answer)

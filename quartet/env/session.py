@@ -1,6 +1,7 @@
 """One session of an environment host: turns requests into calls of its environment, and failures into error codes."""
 
 import asyncio
+import traceback
 from collections.abc import Awaitable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
@@ -10,6 +11,7 @@ import msgspec
 from quartet.env.base import Env, EnvPool
 from quartet.env.protocol import ErrorCode, ErrorData, Message, ObservationData, ResetData, StateData, StepData, encode
 from quartet.errors import ConfigError, EnvError, EnvFaultError, QuartetError, RewardError
+from quartet.fault import place_of
 from quartet.observe.record import Recorder
 from quartet.types import Observation, Task
 
@@ -108,11 +110,18 @@ class HostedSession:
             await self.close()
             self._busy = False
             code = ErrorCode.REWARD_ERROR if isinstance(error, RewardError) else ErrorCode.EXECUTION_ERROR
-            what = str(error) or f"no answer within {self._timeout_seconds:g} s (env.step_timeout_seconds)"
+            what = str(error) or self._late(activity, error)
             trace = error.traceback if isinstance(error, EnvFaultError) else ""
             raise RefusedError(code, what, trace) from error
         self._busy = False
         return result
+
+    def _late(self, activity: str, error: BaseException) -> str:
+        """A request that took too long, and where its code was then."""
+        cancelled = error.__cause__
+        frames = traceback.extract_tb(cancelled.__traceback__) if cancelled else []
+        place = str(cancelled or "") or place_of(frames).strip()
+        return f"{activity}: no answer within {self._timeout_seconds:g} s (env.step_timeout_seconds) {place}".rstrip()
 
     def _span(self, activity: str, task: str) -> AbstractContextManager[None]:
         if self._recorder is None:

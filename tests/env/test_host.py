@@ -209,10 +209,8 @@ async def test_a_step_that_takes_too_long_costs_the_session_its_environment_but_
     async with hosting(step_timeout_seconds=0.1) as (host, pool), connected(host) as ws:
         slow = {"family": "fixed", "params": {"delay_seconds": 60}}
         answer = await ask(ws, {"type": "reset", "data": slow})
-        assert answer["data"] == {
-            "message": "no answer within 0.1 s (env.step_timeout_seconds)",
-            "code": "EXECUTION_ERROR",
-        }
+        assert answer["data"].pop("message").startswith("reset: no answer within 0.1 s (env.step_timeout_seconds) (")
+        assert answer["data"] == {"code": "EXECUTION_ERROR"}
         assert pool.released == [False]
         assert (await ask(ws, {"type": "step", "data": {"action": "done"}}))["data"]["code"] == "SESSION_ERROR"
         await ask(ws, {"type": "reset", "data": {"family": "fixed"}})

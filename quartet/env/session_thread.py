@@ -1,0 +1,62 @@
+"""A thread for one session whose methods are plain functions: one that blocks must not block the other sessions."""
+
+import asyncio
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any
+
+from quartet.fault import place_of
+
+Call = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[Any], Any], Any]
+
+
+class SessionThread:
+    """Makes one call after the other, all in the same thread. A call that never returns does not keep the process from
+    its end."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="session", daemon=True)
+        self._thread.start()
+
+    async def call(self, function: Callable[[Any], Any], argument: Any) -> Any:
+        """Result of the function. Cancelled, it raises `CancelledError` with the place that the function is at."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._calls.put((loop, future, function, argument))
+        try:
+            return await future
+        except asyncio.CancelledError:
+            raise asyncio.CancelledError(self._place()) from None
+
+    def close(self) -> None:
+        """End the thread once its present call has returned."""
+        self._calls.put(None)
+
+    def _work(self) -> None:
+        while call := self._calls.get():
+            loop, future, function, argument = call
+            result, error = None, None
+            try:
+                result = function(argument)
+            except Exception as raised:  # noqa: BLE001  (raised again where the call was made)
+                error = raised
+            with suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(_settle, future, result, error)
+
+    def _place(self) -> str:
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        return place_of(traceback.extract_stack(frame)).strip()
+
+
+def _settle(future: "asyncio.Future[Any]", result: Any, error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)

@@ -1,0 +1,87 @@
+"""Environments whose methods block or never answer: the error names the place, and other sessions go on."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from quartet.env.client import RemoteEnvPool
+from quartet.env.host import EnvHost
+from quartet.env.session_pool import SessionPool
+from quartet.errors import EnvError
+from quartet.types import Observation, StepResult, Task
+
+TASK, BLOCKS = (Task(env="plain", family=family, seed=0) for family in ("answers", "blocks"))
+NEVER = threading.Event()
+
+
+class PlainEnv:
+    """An environment that knows nothing of asyncio."""
+
+    def reset(self, task: Task) -> Observation:
+        self.thread = threading.get_ident()
+        if task.family == "blocks":
+            NEVER.wait()
+        return Observation(goal="Go.", text="page")
+
+    def step(self, action: str) -> StepResult:
+        assert self.thread == threading.get_ident(), "one thread per session"
+        assert self.thread != threading.main_thread().ident
+        if action == "raise":
+            raise ValueError("odd")
+        return StepResult(observation=Observation(goal="Go.", text=action), reward=1.0, terminated=True)
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+class SilentEnv(PlainEnv):
+    """Waits for ever without blocking."""
+
+    async def reset(self, task: Task) -> Observation:
+        return await asyncio.get_running_loop().create_future()
+
+
+@asynccontextmanager
+async def sessions(kind: Any, step_timeout_seconds: float = 0.3) -> AsyncIterator[RemoteEnvPool]:
+    host = EnvHost(SessionPool(kind, 2), name="plain", capacity=2, token="t", step_timeout_seconds=step_timeout_seconds)
+    await host.start()
+    pool = RemoteEnvPool(lambda: host.url, 2, token="t")
+    try:
+        yield pool
+    finally:
+        await pool.close()
+        await host.stop()
+
+
+async def test_a_plain_function_that_blocks_names_its_place_and_delays_no_other_session() -> None:
+    async with sessions(PlainEnv) as pool:
+        blocked, other = await pool.acquire(), await pool.acquire()
+        reset = asyncio.create_task(blocked.reset(BLOCKS))
+        await other.reset(TASK)
+        assert (await other.step("hello")).observation.text == "hello"
+        assert not reset.done()
+        with pytest.raises(
+            EnvError, match=r"reset: no answer within 0\.3 s .*test_blocking_sessions\.py:\d+, in reset"
+        ):
+            await reset
+        assert (await blocked.reset(TASK)).text == "page", "in a fresh session"
+
+
+async def test_a_coroutine_that_never_answers_names_its_place() -> None:
+    async with sessions(SilentEnv) as pool:
+        env = await pool.acquire()
+        with pytest.raises(EnvError, match=r"no answer within 0\.3 s .*test_blocking_sessions\.py:\d+, in reset"):
+            await env.reset(TASK)
+
+
+async def test_an_exception_of_a_plain_function_keeps_its_place_and_its_traceback() -> None:
+    async with sessions(PlainEnv, step_timeout_seconds=30) as pool:
+        env = await pool.acquire()
+        await env.reset(TASK)
+        with pytest.raises(EnvError, match=r"PlainEnv\.step raised ValueError: odd .*, in step\)") as caught:
+            await env.step("raise")
+        assert "Traceback" in caught.value.traceback
