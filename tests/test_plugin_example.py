@@ -63,14 +63,10 @@ def test_installed_parts_are_listed_with_settings_and_metrics(python, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize(
-    "overrides",
-    [(), ("--set=plugins=['registered']", "--set=env.name=two_colours", "--set=env.buttons=2")],
-    ids=["entry points", "plugins"],
-)
-def test_training_with_the_installed_parts_under_processes(python, tmp_path, overrides):
+def test_training_under_processes_with_parts_of_entry_points_and_plugins(python, tmp_path):
+    registered = ("--set=plugins=['registered']", "--set=env.name=two_colours", "--set=env.buttons=2")
     few = ("--set", "train.max_train_steps=2", "--run-dir", tmp_path / "run", "--json")
-    ended = quartet(python, tmp_path, "train", PLUGIN / "recipe.toml", *overrides, *few)
+    ended = quartet(python, tmp_path, "train", PLUGIN / "recipe.toml", *registered, *few)
     assert ended.returncode == 0, ended.stderr
     summary = json.loads(ended.stdout.splitlines()[-1])
     assert (summary["train_steps"], summary["lost"], summary["trained_twice"]) == (2, 0, 0)

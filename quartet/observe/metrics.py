@@ -54,10 +54,12 @@ def described(name: str) -> Metric:
 
 
 @cache
-def of_parts() -> dict[str, Metric]:
-    """Return the metrics of all parts that can be imported, by name."""
+def of_parts(*, shipped: bool = False) -> dict[str, Metric]:
+    """Return the metrics of all parts that can be imported, or of those that ship, by name."""
     found: dict[str, Metric] = {}
     for kind, _, part in all_parts():
+        if shipped and not part.__module__.startswith("quartet."):
+            continue
         for name, text in part.metrics.items():
             unit, _, meaning = text.partition(": ")
             found[name] = Metric(name, unit, meaning, KINDS[kind].module)

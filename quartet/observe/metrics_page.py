@@ -27,7 +27,7 @@ wait) and `fields`. What lasts longer than 30 s stands in pieces, each written w
 
 def metrics_page() -> str:
     """The whole file."""
-    known = sorted([*METRICS.values(), *of_parts().values()], key=_area)
+    known = sorted([*METRICS.values(), *of_parts(shipped=True).values()], key=_area)
     metrics = [f"| `{m.name}` | {m.unit} | {m.meaning} | {m.module} |" for m in known]
     spans = [f"| `{a.name}` | {a.meaning} | {a.colour} |" for a in ACTIVITIES.values()]
     return "\n".join(
