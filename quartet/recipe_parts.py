@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from quartet.config import Choice, PathMark, Recipe, Section
 from quartet.errors import ConfigError
+from quartet.part import Part
 from quartet.recipe_errors import Problem, problems_of, unknown_part_key
 from quartet.registry import find
 
@@ -31,30 +32,29 @@ def with_parts(recipe: Recipe, folder: Path) -> tuple[Recipe, list[Problem]]:
     """
     problems: list[Problem] = []
     complete: dict[int, Choice] = {}
+    chosen: list[tuple[str, type[Part], Section]] = []
     for dotted, choice in choices(recipe):
         try:
-            knobs = _knobs(choice, folder)
+            part = find(choice.kind, choice.name)
         except ConfigError as error:
             problems.append(_problem(dotted, error))
+            continue
+        try:
+            knobs = part.Knobs.model_validate(_placed(choice.knobs, part.Knobs, folder))
         except ValidationError as error:
-            part = find(choice.kind, choice.name)
             problems += problems_of(error, part.Knobs, dotted, unknown=unknown_part_key(choice, dotted))
         else:
+            chosen.append((dotted, part, knobs))
             complete[id(choice)] = choice.with_knobs(knobs.model_dump(mode="json"))
     if problems:
         return recipe, problems
     recipe = _replaced(recipe, complete)
-    for dotted, choice in choices(recipe):
+    for dotted, part, knobs in chosen:
         try:
-            find(choice.kind, choice.name).check(_knobs(choice, folder), recipe)
+            part.check(knobs, recipe)
         except ConfigError as error:
             problems.append(_problem(dotted, error))
     return recipe, problems
-
-
-def _knobs(choice: Choice, folder: Path) -> Section:
-    model = find(choice.kind, choice.name).Knobs
-    return model.model_validate(_placed(choice.knobs, model, folder))
 
 
 def _problem(dotted: str, error: ConfigError) -> Problem:

@@ -8,7 +8,9 @@ by `register`. Nothing else in Quartet names a part.
 import importlib
 import logging
 import pkgutil
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
@@ -183,6 +185,12 @@ def _files(kind: str) -> list[str]:
 
 
 def _entry_points(kind: str) -> dict[str, str]:
+    return _entry_points_on(tuple(sys.path), kind)
+
+
+@cache
+def _entry_points_on(path: tuple[str, ...], kind: str) -> dict[str, str]:
+    """Reading the metadata of all packages takes milliseconds; it changes with the path that they are found on."""
     return {point.name: point.value for point in entry_points(group=f"quartet.{kind}")}
 
 

@@ -27,6 +27,25 @@ def test_name_alone_and_table_choose_the_same_part():
     assert by_name.control.sampler.knobs == {"exponent": 2.0, "decay_sampled": 0.9, "decay_step": 0.995}
 
 
+def test_settings_of_a_part_are_validated_once_per_load(file, monkeypatch):
+    from pydantic import field_validator
+
+    from quartet.data.control.sampler.vade import VadeSampler
+
+    seen = []
+
+    class Counted(VadeSampler.Knobs):
+        @field_validator("exponent")
+        @classmethod
+        def _count(cls, value: float) -> float:
+            seen.append(value)
+            return value
+
+    monkeypatch.setattr(VadeSampler, "Knobs", Counted)
+    load_recipe(file, ["control.sampler={name='vade', exponent=1.0}"])
+    assert seen == [1.0]
+
+
 def test_resolved_recipe_holds_every_setting_of_its_parts_and_reads_back(file):
     chosen = ["control.sampler.name=vade", "control.sampler.exponent=1", "filters=['overlong', 'mixed_outcome']"]
     recipe = load_recipe(file, chosen)
