@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from msgspec.structs import replace
 from test_trainer import TRAIN, RecipeBuilder, Run, group, same
 from tiny_batches import VOCAB, make_call, make_trajectory
 
@@ -33,8 +34,8 @@ def poisoned(version: int = 0) -> list[Trajectory]:
 class BrokenLoss(PpoClip):
     """A user's own loss with a mistake in it."""
 
-    def loss(self, batch: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
-        return batch.logprobs_T[:, 0], {}
+    def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
+        return tokens.logprobs_T[:, 0], {}
 
 
 def train(trainer: Trainer) -> None:
@@ -151,9 +152,7 @@ def test_a_step_that_is_trained_again_after_a_roll_back_does_not_end_the_row(run
         batch = run.ledger.claim_batch("trainer", 2, 2, "mask", 60)
         assert batch is not None
         run.ledger.release_batch(batch)
-        numbered = type(batch)(
-            **{name: getattr(batch, name) for name in batch.__struct_fields__} | {"train_step": train_step}
-        )
+        numbered = replace(batch, train_step=train_step)
         streaks.append(run.ledger.quarantine(numbered, [group.group_id for group in batch.groups], "x"))
     assert streaks == [1, 2, 3, 1]
 

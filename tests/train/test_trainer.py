@@ -315,9 +315,9 @@ class NanAtTheSecondStep(PpoClip):
 
     calls = 0
 
-    def loss(self, batch: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
+    def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
         self.calls += 1
-        loss, metrics = super().loss(batch)
+        loss, metrics = super().loss(tokens)
         return loss * (float("nan") if self.calls > 1 else 1.0), metrics
 
 
