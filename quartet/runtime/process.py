@@ -19,6 +19,9 @@ class ModuleProcess:
     ) -> None:
         self.module = module
         self.restarts = 0
+        self.lived_seconds = 0.0
+        """From the start to the end of the process that died last."""
+        self._started_at = 0.0
         self._run_dir, self._max_restarts, self._threads = run_dir, max_restarts, threads
         self._process: subprocess.Popen[bytes] | None = None
         self._max_delay_seconds, self._restart_at = max_delay_seconds, 0.0
@@ -46,7 +49,7 @@ class ModuleProcess:
                 env=environment,
                 start_new_session=True,
             )
-        self._stopping = False
+        self._stopping, self._started_at = False, time.monotonic()
 
     def poll(self) -> int | None:
         """Exit code of a process that just died, once; a restart is planned. None while it lives or is stopping."""
@@ -58,6 +61,7 @@ class ModuleProcess:
         self._kill_group()
         self._process = None
         self.restarts += 1
+        self.lived_seconds = time.monotonic() - self._started_at
         self._restart_at = time.monotonic() + min(0.25 * 2 ** min(self.restarts, 10), self._max_delay_seconds)
         return code
 

@@ -42,7 +42,9 @@ SINK_STOP_SECONDS = 1.5
 """Sinks stop last, and get at least this long to show what the others did last."""
 TICK_SECONDS = 0.2
 MOST_IDENTICAL_FAULTS = 3
-"""A module that ended so often in a row with the same exception is not started again."""
+"""A module that ended so often in a row with the same exception, soon after its start, is not started again."""
+LONG_LIFE_SECONDS = 600.0
+"""A module that lived so long was of use: its end begins a new row."""
 _FINAL = {error.exit_code: error for error in (ConfigError, SetupError, UntrainableError, UnusablePolicyError)}
 """What a module says by its exit code that another start would only say again."""
 
@@ -181,7 +183,8 @@ class Supervisor:
     def _raise_if_repeated(self, process: ModuleProcess, fault: str) -> None:
         """Raise `ModuleDiedError` for the last of `MOST_IDENTICAL_FAULTS`; `fault` is empty for any other death."""
         former = self._faults.get(process.module, [])
-        same = [*former, fault] if former and same_error(former[0], fault) else [fault]
+        goes_on = former and process.lived_seconds < LONG_LIFE_SECONDS and same_error(former[0], fault)
+        same = [*former, fault] if goes_on else [fault]
         self._faults[process.module] = same if fault else []
         if fault and len(same) >= MOST_IDENTICAL_FAULTS:
             raise ModuleDiedError(

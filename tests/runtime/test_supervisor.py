@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from quartet.observe.status import GIVEN_UP
 from quartet.recipe_file import to_toml
 from quartet.runtime.heartbeats import MAX_GAP_SECONDS, Heartbeats
 from quartet.runtime.process import ModuleProcess
-from quartet.runtime.supervisor import ModuleDiedError, Supervisor
+from quartet.runtime.supervisor import LONG_LIFE_SECONDS, MOST_IDENTICAL_FAULTS, ModuleDiedError, Supervisor
 
 
 @pytest.fixture
@@ -135,6 +135,17 @@ def test_a_silent_module_is_killed_and_started_again_until_its_restarts_are_used
     kinds = [event.kind for event in ledger.events()]
     ledger.close()
     assert sorted(kinds) == ["module_died"] * 2 + ["module_silent"] * 2
+
+
+@pytest.mark.parametrize(("lived_seconds", "ends"), [(5.0, True), (LONG_LIFE_SECONDS, False)])
+def test_the_same_exception_ends_the_run_only_where_it_comes_soon_after_each_start(supervisor, lived_seconds, ends):
+    """One that comes once a day is not in the way of the run: the restarts bound it."""
+    process = ModuleProcess("worker", supervisor._run_dir, max_restarts=20, max_delay_seconds=1.0)
+    process.lived_seconds = lived_seconds
+    for _ in range(MOST_IDENTICAL_FAULTS - 1):
+        supervisor._raise_if_repeated(process, "OSError: out of memory")
+    with pytest.raises(ModuleDiedError, match="'worker' died 3 times of the same") if ends else nullcontext():
+        supervisor._raise_if_repeated(process, "OSError: out of memory")
 
 
 def test_a_death_while_the_ledger_is_away_is_told_when_it_is_back(supervisor, monkeypatch):
