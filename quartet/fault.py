@@ -9,6 +9,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from quartet.terminal.printable import printable
+
 LONGEST_ERROR, LONGEST_TRACEBACK = 300, 8000
 """Characters that are kept; of a traceback the last ones."""
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
@@ -24,12 +26,14 @@ class Fault(Struct, frozen=True):
 
 
 def fault_of(error: BaseException) -> Fault:
-    """Describe an exception; of an exception group, the first exception in it."""
+    """Describe an exception; of an exception group, the first exception in it. Characters that cannot be stored or sent
+    are escaped: the message may quote anything."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     said = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")[:LONGEST_ERROR]
     text = "".join(traceback.format_exception(error))
-    return Fault(f"{said}{place_of(traceback.extract_tb(error.__traceback__))}", text[-LONGEST_TRACEBACK:])
+    place = place_of(traceback.extract_tb(error.__traceback__))
+    return Fault(printable(f"{said}{place}"), printable(text[-LONGEST_TRACEBACK:]))
 
 
 def same_error(first: str, second: str) -> bool:

@@ -92,9 +92,9 @@ class GuardedEnv:
     def _sound(self, method: str, answer: T) -> T:
         kind = type(answer)
         try:
-            # Only a conversion checks the types of a struct's fields.
-            msgspec.convert(msgspec.to_builtins(answer, builtin_types=(bytes,)), kind)
-        except (TypeError, ValueError, RecursionError) as error:
+            # Only a decoder checks the types of a struct's fields, and only an encoder whether a text can be sent.
+            msgspec.msgpack.decode(msgspec.msgpack.encode(answer), type=kind)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise EnvFaultError(f"{self._name(method)} returned a {kind.__name__} of wrong types: {error}") from error
         return answer
 

@@ -1,4 +1,4 @@
-"""Environments whose methods block or never answer: the error names the place, and other sessions go on."""
+"""Environments whose methods block, never answer, or answer what cannot be sent: the error names the place."""
 
 import asyncio
 import threading
@@ -31,7 +31,8 @@ class PlainEnv:
         assert self.thread == threading.get_ident(), "one thread per session"
         assert self.thread != threading.main_thread().ident
         if action == "raise":
-            raise ValueError("odd")
+            raise ValueError("odd \x00 \ud83d")
+        action = "\ud83d" if action == "half" else action
         return StepResult(observation=Observation(goal="Go.", text=action), reward=1.0, terminated=True)
 
     async def close(self) -> None:
@@ -82,6 +83,17 @@ async def test_an_exception_of_a_plain_function_keeps_its_place_and_its_tracebac
     async with sessions(PlainEnv, step_timeout_seconds=30) as pool:
         env = await pool.acquire()
         await env.reset(TASK)
-        with pytest.raises(EnvError, match=r"PlainEnv\.step raised ValueError: odd .*, in step\)") as caught:
+        with pytest.raises(
+            EnvError, match=r"PlainEnv\.step raised ValueError: odd \\u0000 \\ud83d .*, in step\)"
+        ) as caught:
             await env.step("raise")
         assert "Traceback" in caught.value.traceback
+
+
+async def test_a_text_that_cannot_be_sent_is_a_fault_of_the_environment_and_costs_no_connection() -> None:
+    async with sessions(PlainEnv, step_timeout_seconds=30) as pool:
+        env = await pool.acquire()
+        await env.reset(TASK)
+        with pytest.raises(EnvError, match=r"PlainEnv\.step returned a StepResult .*surrogates not allowed"):
+            await env.step("half")
+        assert (await env.reset(TASK)).text == "page"
