@@ -40,6 +40,16 @@ def read_resolved(path: Path) -> Recipe:
     return _validated(_read(path), str(path), [])
 
 
+def read_with_plugins(path: Path) -> Recipe:
+    """Read the resolved recipe of a run and import its plugins, for a command that uses the run's parts.
+
+    Raises `ConfigError`.
+    """
+    recipe = read_resolved(path)
+    import_plugins(recipe.plugins)
+    return recipe
+
+
 def _read(path: Path) -> dict[str, Any]:
     """A file as plain data: in today's form, over the recipe that it extends, with its paths absolute."""
     data = upgraded(read_toml(path))

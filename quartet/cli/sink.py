@@ -32,15 +32,15 @@ def command(run: Path, name: str, follow: bool, as_json: bool) -> None:
     """
     from quartet.observe.sink_process import chosen_sink, following
     from quartet.observe.sinks.base import Sink
-    from quartet.recipe_file import read_resolved
+    from quartet.recipe_file import read_with_plugins
     from quartet.registry import build, find
 
+    recipe = read_with_plugins(run / "config.toml")
     if cast(type[Sink], find("sink", name)).serves and not follow:
         raise ConfigError(
             f"the sink {name!r} answers only while it runs: it would end at once, and count all records as shown",
             f"quartet sink {run} {name} --follow",
         )
-    recipe = read_resolved(run / "config.toml")
     with following(run, name) as followed, closing(build(chosen_sink(recipe, name), recipe, run)) as sink:
         shown = _show(followed, sink, follow=follow)
     say(json.dumps({"sink": name, "shown": shown}) if as_json else f"{shown} records and spans to {name}")

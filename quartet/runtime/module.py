@@ -19,8 +19,7 @@ from quartet.data.disk import disk_error
 from quartet.errors import QuartetError
 from quartet.fault import fault_of
 from quartet.observe.log import log_to_file
-from quartet.recipe_file import read_resolved
-from quartet.registry import import_plugins
+from quartet.recipe_file import read_with_plugins
 from quartet.runtime.die_with import die_with
 from quartet.terminal.printable import printable
 
@@ -43,8 +42,7 @@ def run_module(module: str, run_dir: Path) -> int:
     its traceback."""
     log_to_file(run_dir, module)
     try:
-        recipe = read_resolved(run_dir / "config.toml")
-        import_plugins(recipe.plugins)
+        recipe = read_with_plugins(run_dir / "config.toml")
         asyncio.run(_run(module, recipe, run_dir))
     except Exception as error:
         if known := explained(error):

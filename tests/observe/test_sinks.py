@@ -28,6 +28,7 @@ from quartet.observe.sinks.prometheus import PrometheusSink
 from quartet.observe.sinks.tensorboard import TensorBoardSink
 from quartet.observe.spans import Span
 from quartet.part import NoSettings
+from quartet.recipe_file import to_toml
 from quartet.registry import build
 from quartet.runtime.plan import check_recipe
 
@@ -96,6 +97,32 @@ def test_a_taken_port_is_named(run) -> None:
         knobs = PrometheusSink.Knobs(port=taken.getsockname()[1])
         with pytest.raises(SetupError, match="set its port"):
             PrometheusSink(knobs, run.recipe, run.folder)
+
+
+PLUGIN = """
+from quartet.observe.sinks.base import Sink
+from quartet.registry import register
+
+@register("sink", "counter")
+class Counter(Sink):
+    def __init__(self, knobs, recipe, run_dir):
+        super().__init__(knobs, recipe, run_dir)
+        self._file = run_dir / "counted"
+    def write(self, news):
+        self._file.write_text(str(len(news.spans)))
+    def close(self):
+        pass
+"""
+
+
+def test_a_sink_of_a_plugin_shows_a_run_that_is_over(run, tmp_path, monkeypatch) -> None:
+    run.go_on(3)
+    (tmp_path / "counting_sink.py").write_text(PLUGIN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("quartet.registry._registered", {})
+    (run.folder / "config.toml").write_text(to_toml(run.recipe.model_copy(update={"plugins": ["counting_sink"]})))
+    shown = CliRunner().invoke(cli, ["sink", str(run.folder), "counter"])
+    assert shown.exception is None and (run.folder / "counted").read_text() == "6"
 
 
 def test_opentelemetry_gets_one_trace_per_rollout(run) -> None:

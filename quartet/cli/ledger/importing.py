@@ -23,10 +23,10 @@ def import_(run: Path, file: Path, as_json: bool) -> None:
 
     from quartet.data.exchange.demonstrations import store_into
     from quartet.data.ledger import Ledger
-    from quartet.recipe_file import read_resolved
+    from quartet.recipe_file import read_with_plugins
 
     with closing(Ledger.open(run)) as ledger:
-        summary = store_into(ledger, read_resolved(run / "config.toml"), file)
+        summary = store_into(ledger, read_with_plugins(run / "config.toml"), file)
     left_out = "".join(f", {count} left out ({reason})" for reason, count in summary.left_out.items())
     say(
         json.dumps(to_builtins(summary))

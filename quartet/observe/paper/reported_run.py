@@ -11,7 +11,7 @@ from quartet.observe.comparison.results import RunResult, read_result
 from quartet.observe.series import Point, read_series
 from quartet.observe.summary import build_summary
 from quartet.recipe_description import ChangedKnob, knobs_set
-from quartet.recipe_file import read_resolved
+from quartet.recipe_file import read_with_plugins
 from quartet.runtime.run_dir import CONFIG
 
 SERIES = (
@@ -41,7 +41,7 @@ class ReportedRun(Struct, frozen=True, kw_only=True):
 
 def read_run(run_dir: Path) -> ReportedRun:
     """Writes nothing. Raises `LedgerError`, `ConfigError` or `RecordsError` for a run that cannot be read."""
-    result, recipe, ledger = read_result(run_dir), read_resolved(run_dir / CONFIG), Ledger.view(run_dir)
+    result, recipe, ledger = read_result(run_dir), read_with_plugins(run_dir / CONFIG), Ledger.view(run_dir)
     try:
         began = ledger.training_began() or 0.0
         summary = _summary(run_dir, ledger) or build_summary(recipe, ledger, wall_seconds=0.0, control=None)
