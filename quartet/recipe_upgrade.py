@@ -26,6 +26,8 @@ MOVED = {
 """Key of an older config version -> key of today."""
 
 _OF_POOL = ("rule", "mode", "choice", "max_replays", "max_lag")
+_DEFAULT_SUITES = {"miniwob": "miniwob-24", "locks": "locks"}
+"""What an empty `env.suite` meant."""
 _OF_TORCH = ("kv_cache_megabytes", "step_timeout_seconds", "load_timeout_seconds")
 _SECTION_OF = {"dynamic": "dynamic_rollouts"}
 """Where a part's section had another name than the part."""
@@ -73,8 +75,11 @@ def _with_own(name: str, sections: dict[str, Any]) -> dict[str, Any]:
 def _environment(data: dict[str, Any]) -> dict[str, Any]:
     """The suite is a setting of the environments that have some; a desk's was the path of its workload."""
     env = dict(data.get("env", {}))
-    if suite := env.pop("suite", ""):
-        env["workload" if env.get("name") == "desk" else "suite"] = suite
+    suite, name = env.pop("suite", ""), env.get("name")
+    if name == "desk":
+        env["workload"] = suite
+    elif suite := suite or _DEFAULT_SUITES.get(name):
+        env["suite"] = suite
     return data | {"env": env}
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from quartet.config import Filter, Horizon
 from quartet.errors import ConfigError
-from quartet.recipe_file import changed_knobs, load_recipe, parse_recipe, read_resolved, to_toml
+from quartet.recipe_file import changed_knobs, load_recipe, parse_recipe, read_resolved, refuse_changes, to_toml
 from quartet.recipe_upgrade import upgraded
 
 MINIMAL = {"name": "x", "model": {"path": "/m"}, "env": {"name": "bandit"}}
@@ -151,11 +151,15 @@ def test_recipe_of_config_version_1_is_read_as_it_was_meant(file):
         ({"name": "locks", "suite": "locks-2"}, {"suite": "locks-2"}),
         ({"name": "locks", "suite": ""}, {"suite": "locks"}),
         ({"name": "desk", "suite": "/w.json"}, {"workload": "/w.json"}),
+        ({"name": "desk", "suite": ""}, {"workload": ""}),
     ],
 )
 def test_environment_of_config_version_2_is_read_as_it_was_meant(file, env, own):
-    file.write_text("\n".join(_toml(MINIMAL | {"config_version": 2, "env": env})))
-    read = load_recipe(file).env
+    resolved = tomllib.loads(to_toml(load_recipe(file)))
+    file.write_text("\n".join(_toml(resolved | {"config_version": 2, "env": env})))
+    recipe = load_recipe(file)
+    refuse_changes(read_resolved(file), recipe)  # the run can be resumed
+    read = recipe.env
     assert (read.name, read.knobs, read.sessions) == (env["name"], own, env.get("sessions", 8))
 
 
