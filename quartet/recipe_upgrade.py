@@ -75,7 +75,7 @@ def _with_own(name: str, sections: dict[str, Any]) -> dict[str, Any]:
 def _environment(data: dict[str, Any]) -> dict[str, Any]:
     """The suite is a setting of the environments that have some; a desk's was the path of its workload."""
     env = dict(data.get("env", {}))
-    suite, name = env.pop("suite", ""), env.get("name")
+    suite, name = env.pop("suite", ""), env.get("name", "")
     if name == "desk":
         env["workload"] = suite
     elif suite := suite or _DEFAULT_SUITES.get(name):
