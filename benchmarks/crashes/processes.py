@@ -18,7 +18,7 @@ def module_processes(supervisor: int) -> dict[str, psutil.Process]:
     found: dict[str, psutil.Process] = {}
     for process in _children(supervisor):
         try:
-            words = process.cmdline()
+            words = command_line(process)
         except (psutil.NoSuchProcess, psutil.ZombieProcess):
             continue
         if "quartet.runtime.module" in words:
@@ -31,15 +31,20 @@ def everybody(run_dir: Path) -> list[psutil.Process]:
     found: list[psutil.Process] = []
     for process in psutil.process_iter():
         try:
-            if str(run_dir) in process.cmdline():
+            if str(run_dir) in command_line(process):
                 found.append(process)
         except (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
             continue
     return found
 
 
+def command_line(process: psutil.Process) -> list[str]:
+    """Return the words of a command line, also of one that the process has set itself."""
+    return " ".join(process.cmdline()).split()
+
+
 def _children(pid: int) -> list[psutil.Process]:
     try:
-        return psutil.Process(pid).children()
+        return psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return []

@@ -11,7 +11,8 @@ from quartet.config import Recipe
 from quartet.data.admission import Admission
 from quartet.data.clock import TrainingClock
 from quartet.data.control.base import ControlContext, RolloutAllocator, TaskSampler
-from quartet.data.evaluation import PeriodicEvaluation
+from quartet.data.evaluation import PeriodicEvaluation, is_evaluation
+from quartet.data.exchange.demonstrations import settle
 from quartet.data.judge import Judge
 from quartet.data.ledger import Ledger
 from quartet.data.only_process import only_process
@@ -180,10 +181,16 @@ class DataManager:
 
 
 async def run_manager(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None:
-    """The data manager as a process: work until `stop`. Raises `SetupError` beside another one of the run."""
+    """Run the data manager as a process until `stop`: first what a run settles before its first rollout.
+
+    Raises `SetupError` beside another manager of the run, and what `settle` raises.
+    """
     with (
         only_process(run_dir, "manager"),
         closing(Ledger.open(run_dir)) as ledger,
         Recorder(run_dir, "manager") as recorder,
     ):
-        await DataManager(recipe, ledger, recorder, Presence(ledger, "manager", recorder=recorder)).run(stop)
+        presence = Presence(ledger, "manager", recorder=recorder)
+        if not is_evaluation(run_dir):  # of a policy alone: nothing is replayed into it, nor exported from it
+            settle(recipe, ledger, presence.beat)
+        await DataManager(recipe, ledger, recorder, presence).run(stop)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from quartet.data.whole_folder import CHECKSUMS, check_folder, nothing
-from quartet.errors import CheckpointError, ConfigError, QuartetError
+from quartet.errors import CheckpointError, ConfigError, QuartetError, UnusablePolicyError
 
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -28,7 +28,8 @@ def check_policy(folder: Path, *, except_for: str = "", on_progress: Callable[[]
 def from_newest_whole(folders: Sequence[Path], load: Callable[[Path], T]) -> T:
     """Return what `load` makes of the first folder that is whole; `folders` are a run's policies, newest first.
 
-    For what all policies of a run have in common, as their tokenizer. Raises the error of the oldest when none is.
+    For what all policies of a run have in common, as their tokenizer. Raises `UnusablePolicyError` with the words about
+    the oldest when none is.
     """
     *newer, oldest = folders
     for folder in newer:
@@ -36,7 +37,10 @@ def from_newest_whole(folders: Sequence[Path], load: Callable[[Path], T]) -> T:
             return load(folder)
         except (CheckpointError, ConfigError) as error:
             LOG.warning("%s", error)
-    return load(oldest)
+    try:
+        return load(oldest)
+    except CheckpointError as error:
+        raise UnusablePolicyError(error.what, error.advice) from error
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from quartet.data.phase import TRAINING, wait_in
 from quartet.data.straggler.base import StragglerRule
 from quartet.env.base import Env, EnvPool
 from quartet.env.client import RemoteEnvPool
-from quartet.errors import CheckpointError, EnvError, UnusablePolicyError
+from quartet.errors import EnvError
 from quartet.observe.activities import WAIT
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
@@ -193,10 +193,7 @@ def _make_renderer(recipe: Recipe, ledger: Ledger) -> Renderer:
         with raising_checkpoint_errors(f"cannot use the tokenizer in {folder}"):
             return Renderer(tokenizer)
 
-    try:
-        return from_newest_whole([ledger.run_dir / policy.path for policy in ledger.loadable_policies()], load)
-    except CheckpointError as error:
-        raise UnusablePolicyError(error.what, error.advice) from error
+    return from_newest_whole([ledger.run_dir / policy.path for policy in ledger.loadable_policies()], load)
 
 
 def _running(leases: list[RolloutLease]) -> str:

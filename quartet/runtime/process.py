@@ -4,9 +4,10 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
+
+from quartet.runtime.start_process import Started, StartMethod, start_process
 
 TRACEBACK = "Traceback (most recent call last):"
 
@@ -15,7 +16,14 @@ class ModuleProcess:
     """Starts, watches and ends one module of a run."""
 
     def __init__(
-        self, module: str, run_dir: Path, *, max_restarts: int, max_delay_seconds: float, threads: int = 1
+        self,
+        module: str,
+        run_dir: Path,
+        *,
+        max_restarts: int,
+        max_delay_seconds: float,
+        threads: int = 1,
+        start_method: StartMethod = "forkserver",
     ) -> None:
         self.module = module
         self.restarts = 0
@@ -23,7 +31,8 @@ class ModuleProcess:
         """From the start to the end of the process that died last."""
         self._started_at = 0.0
         self._run_dir, self._max_restarts, self._threads = run_dir, max_restarts, threads
-        self._process: subprocess.Popen[bytes] | None = None
+        self._start_method: StartMethod = start_method
+        self._process: Started | None = None
         self._max_delay_seconds, self._restart_at = max_delay_seconds, 0.0
         self._stopping = False
 
@@ -39,16 +48,7 @@ class ModuleProcess:
     def start(self) -> None:
         log_path = self._run_dir / "logs" / f"{self.module}.stderr"
         log_path.parent.mkdir(parents=True, exist_ok=True)
-        environment = os.environ | {"OMP_NUM_THREADS": str(self._threads), "TOKENIZERS_PARALLELISM": "false"}
-        with log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "quartet.runtime.module", self.module, str(self._run_dir), str(os.getpid())],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                start_new_session=True,
-            )
+        self._process = start_process(self._start_method, self.module, self._run_dir, log_path, threads=self._threads)
         self._stopping, self._started_at = False, time.monotonic()
 
     def poll(self) -> int | None:
@@ -112,7 +112,8 @@ class ModuleProcess:
     def _kill_group(self) -> None:
         if self._process is None:
             return
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return
+        if self._process.poll() is None:  # a fork that has no group of its own yet
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGKILL)

@@ -15,7 +15,6 @@ from quartet.data.database.location import trust_server
 from quartet.data.database.patience import PATIENCE
 from quartet.data.disk import STOPPED_BY_DISK
 from quartet.data.evaluation import EVALUATION_MARKER, is_evaluation
-from quartet.data.exchange.demonstrations import settle
 from quartet.data.ledger import Ledger
 from quartet.data.results import Results
 from quartet.data.starvation import STARVED
@@ -35,6 +34,7 @@ from quartet.runtime.finished import mark_finished
 from quartet.runtime.plan import check_recipe, check_training
 from quartet.runtime.run_dir import RunLock, prepare
 from quartet.runtime.session import Session
+from quartet.runtime.start_process import warm_up
 
 LOG = logging.getLogger(__name__)
 
@@ -47,6 +47,8 @@ def run_recipe(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quie
     trust_server(recipe.ledger.url)
     prepare(recipe, run_dir, resume=resume, fresh=fresh)
     log_to_file(run_dir, "supervisor")
+    if recipe.runtime.kind == "processes" and recipe.runtime.start_method == "forkserver":
+        warm_up()
     started = time.monotonic()
     if resume:
         _forget_stop(run_dir)
@@ -144,7 +146,6 @@ def _train(recipe: Recipe, run_dir: Path, *, quiet: bool) -> None:
 
 def _train_in_processes(recipe: Recipe, run_dir: Path, *, quiet: bool) -> None:
     with Session(recipe, run_dir, quiet=quiet) as session:
-        session.outlast(lambda: settle(recipe, session.ledger))
         if recipe.evaluation.before_and_after:
             session.evaluate("before")
         session.train()

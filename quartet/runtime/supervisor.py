@@ -93,6 +93,7 @@ class Supervisor:
                     max_restarts=self._recipe.runtime.max_restarts_per_module,
                     max_delay_seconds=self._recipe.runtime.max_restart_delay_seconds,
                     threads=threads,
+                    start_method=self._recipe.runtime.start_method,
                 )
                 self._processes[module] = process
                 self._heartbeats.started(module)

@@ -1,11 +1,14 @@
 """The data manager on a real ledger: admission, verdicts, evaluation, the end of training."""
 
 import asyncio
+from contextlib import closing
 
 import pytest
 from samples import finish, manager_of, recipe
 
 from quartet.data.evaluation import admit_evaluation
+from quartet.data.exchange.fingerprint import run_fingerprint
+from quartet.data.ledger import Ledger
 from quartet.data.manager import run_manager
 from quartet.data.stop import higher_limit, resume_command
 from quartet.observe.records import read_records
@@ -265,14 +268,17 @@ def test_evaluation_counts_by_family(ledger):
     assert ledger.evaluation_results("before/sampled") == {"fixed": (1, 3, 0), "named": (1, 3, 0)}
 
 
-async def test_the_module_runs_until_it_is_told_to_stop(ledger):
+async def test_the_module_runs_until_it_is_told_to_stop(tmp_path, bandit_policy):
     stop = asyncio.Event()
-    running = asyncio.create_task(run_manager(recipe(), ledger.run_dir, stop))
-    while ledger.groups_ahead() < 4:  # noqa: ASYNC110  (the ledger is the only contract with a module)
-        await asyncio.sleep(0.01)
-    stop.set()
-    await running
-    assert ledger.modules()[0].module == "manager"
+    with closing(Ledger.create(tmp_path / "module")) as ledger:
+        ledger.register_initial_policy(str(bandit_policy))
+        running = asyncio.create_task(run_manager(recipe(), ledger.run_dir, stop))
+        while ledger.groups_ahead() < 4 and not running.done():  # noqa: ASYNC110  (the ledger is the only contract)
+            await asyncio.sleep(0.01)
+        stop.set()
+        await running
+        assert ledger.modules()[0].module == "manager"
+        assert ledger.vocabulary_size and run_fingerprint(ledger)
 
 
 def test_share_of_waiting_counts_every_process_of_a_module(ledger, clock):

@@ -1,13 +1,12 @@
 """A whole run with sinks: it outlives them, and they show it to its end."""
 
-import os
 import signal
 
-import psutil
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from test_end_to_end import slow_learner, start_run, train_step, wait_for
 
+from benchmarks.crashes.processes import module_processes
 from quartet.config import Observe
 from quartet.data.ledger import Ledger
 from quartet.observe.records import read_records
@@ -21,8 +20,7 @@ def test_a_killed_sink_comes_back_and_shows_the_run_to_its_end(tmp_path, bandit_
     process = start_run(tmp_path, recipe.model_copy(update={"observe": observe}))
     run = tmp_path / "run"
     wait_for(lambda: train_step(run) >= 2, process)
-    (sink,) = [child.pid for child in psutil.Process(process.pid).children() if "sink-tensorboard" in child.cmdline()]
-    os.kill(sink, signal.SIGKILL)
+    module_processes(process.pid)["sink-tensorboard"].kill()
     wait_for(lambda: (run / "tensorboard" / "trainer").exists(), process)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)

@@ -15,6 +15,7 @@ from quartet.data.exchange.jsonl import read_jsonl
 from quartet.data.exchange.parquet import read_parquet
 from quartet.data.ledger import Ledger
 from quartet.data.soundness import find_flaw
+from quartet.data.whole_folder import nothing
 from quartet.env import suite_families, undemonstrated_families
 from quartet.errors import ConfigError
 from quartet.rollout.renderer import Renderer
@@ -39,16 +40,19 @@ class ImportSummary(Struct, frozen=True, kw_only=True):
     """By reason: `no_success`, `other_task` (this run never draws it), `too_long` (for the engine's context)."""
 
 
-def settle(recipe: Recipe, ledger: Ledger) -> None:
-    """Before a run's first rollout, and at every resume: its fingerprint, and the demonstrations of its recipe."""
+def settle(recipe: Recipe, ledger: Ledger, on_progress: Callable[[], None] = nothing) -> None:
+    """Record a run's fingerprint and vocabulary and store its recipe's demonstrations: at every start.
+
+    Raises as `store_into` does, and `UnusablePolicyError` when no tokenizer of the run can be read.
+    """
     _settle_vocabulary(ledger, recipe)
     if recipe.replay.demonstrations:
-        store_into(ledger, recipe, Path(recipe.replay.demonstrations))
+        store_into(ledger, recipe, Path(recipe.replay.demonstrations), on_progress)
     else:
         settle_fingerprint(ledger, recipe, _tokenizer(ledger, recipe))
 
 
-def store_into(ledger: Ledger, recipe: Recipe, path: Path) -> ImportSummary:
+def store_into(ledger: Ledger, recipe: Recipe, path: Path, on_progress: Callable[[], None] = nothing) -> ImportSummary:
     """Put the successes of a file into the pool, in one transaction; a demonstration that is there stays as it is.
 
     Raises `ConfigError` that names file, line and field, and stores nothing, when the run has no pool, for what could
@@ -63,6 +67,7 @@ def store_into(ledger: Ledger, recipe: Recipe, path: Path) -> ImportSummary:
     left_out: Counter[str] = Counter()
     families = set(suite_families(recipe.env))
     for where, trajectory in _read(path, recipe, tokenizer, mark):
+        on_progress()
         reason = _reason_to_leave_out(trajectory, recipe, families)
         if reason != "no_success":
             _refuse_unsound(where, trajectory, vocabulary)

@@ -1,0 +1,111 @@
+"""Module processes, forked from a warm server or spawned: how they start, and that they end with the one that asked."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchmarks.bandit import bandit_recipe
+from benchmarks.crashes.processes import command_line, everybody, has_ended
+from quartet.data.ledger import Ledger
+from quartet.recipe_file import to_toml
+from quartet.runtime.start_process import MODULE, Started, start_process
+
+METHODS = ("forkserver", "spawn")
+
+
+@pytest.fixture
+def run_dir(tmp_path) -> Path:
+    """A run whose environment host can serve."""
+    folder = tmp_path / "run"
+    with closing(Ledger.create(folder)):
+        (folder / "config.toml").write_text(to_toml(bandit_recipe(Path("unused"))))
+    return folder
+
+
+def start(run_dir: Path, method: str, module: str = "env") -> Started:
+    return start_process("spawn" if method == "spawn" else "forkserver", module, run_dir, run_dir / "log", threads=1)
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_serving(run_dir: Path) -> bool:
+    with closing(Ledger.open(run_dir)) as ledger:
+        return bool(ledger.module_url("env"))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_module_serves_under_its_own_name_and_ends_at_sigterm(run_dir, method):
+    process = start(run_dir, method)
+    wait_until(lambda: is_serving(run_dir))
+    words = command_line(psutil.Process(process.pid))
+    assert words[words.index(MODULE) : words.index(MODULE) + 3] == [MODULE, "env", str(run_dir)]
+    assert process.poll() is None
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.01)
+    process.terminate()
+    assert process.wait(60) == process.poll() == 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_exit_code_and_last_words_of_a_module_that_cannot_run(run_dir, method):
+    (run_dir / "config.toml").unlink()
+    assert start(run_dir, method).wait(60) == 2
+    assert "config.toml is missing" in (run_dir / "log").read_text()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_killed_module_has_the_negative_signal_as_exit_code(run_dir, method):
+    process = start(run_dir, method)
+    psutil.Process(process.pid).kill()
+    assert process.wait(60) == -signal.SIGKILL
+
+
+SCRIPT = """
+import sys, time
+from pathlib import Path
+from quartet.runtime.start_process import start_process
+run_dir = Path(sys.argv[1])
+with (run_dir / "begun").open("a") as file:
+    file.write("once\\n")
+start_process(sys.argv[2], "env", run_dir, run_dir / "log", threads=1)
+time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+def test_module_ends_with_a_killed_script_which_needs_no_main_guard(run_dir, tmp_path, method):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    supervisor = subprocess.Popen([sys.executable, str(script), str(run_dir), method])
+    wait_until(lambda: is_serving(run_dir))
+    everyone = everybody(run_dir)
+    assert len(everyone) == 2
+    supervisor.kill()
+    supervisor.wait()
+    wait_until(lambda: all(has_ended(process) for process in everyone))
+    assert (run_dir / "begun").read_text() == "once\n"
+
+
+@pytest.mark.slow
+def test_modules_end_with_a_killed_fork_server_and_the_next_one_starts_a_new_server(run_dir):
+    process = start(run_dir, "forkserver")
+    wait_until(lambda: is_serving(run_dir))
+    psutil.Process(psutil.Process(process.pid).ppid()).kill()
+    process.wait(60)
+    wait_until(lambda: not psutil.pid_exists(process.pid) or has_ended(psutil.Process(process.pid)))
+    again = start(run_dir, "forkserver")
+    again.terminate()
+    again.wait(60)
