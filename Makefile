@@ -7,7 +7,7 @@ BIN    := .venv/bin
 PARALLEL ?= -n 2 --dist worksteal
 RUN    ?= runs/demo
 
-.PHONY: demo test test-vllm check docs docs-slow setup compiler browser postgresql policy clean
+.PHONY: demo test test-vllm check docs docs-slow setup compiler browser postgresql policy lock clean
 
 demo: setup browser   ## train on miniwob-24 and end with a summary and a picture
 	$(BIN)/quartet train recipes/miniwob/recipe.toml --run-dir $(RUN) --fresh
@@ -15,7 +15,7 @@ demo: setup browser   ## train on miniwob-24 and end with a summary and a pictur
 test: setup browser postgresql   ## lint, types, all tests
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/pytest -q $(PARALLEL)
+	$(BIN)/pytest -q $(PARALLEL) --durations=40
 
 test-vllm: .venv-vllm/installed   ## the engines' conformance suite on a real vLLM server, on the CPU
 	.venv-vllm/bin/pytest -q -m vllm tests/rollout/engine
@@ -33,11 +33,11 @@ docs-slow: setup browser   ## before a release: the pages' blocks that take minu
 
 setup: compiler .venv/installed   ## .venv with the `quartet` command
 
-.venv/installed: pyproject.toml
+.venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("Quartet needs Python 3.11 or newer") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv .venv || (apt-get install -y --no-install-recommends python3-venv && $(PYTHON) -m venv .venv)
 	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	touch $@
 
 # Beside .venv, since vLLM pins what it needs. Its wheel brings a torchvision for CUDA that cannot be imported here.
@@ -59,6 +59,9 @@ postgresql:           ## PostgreSQL's server programs, for the tests
 
 policy: setup browser ## rebuild the starting policy that ships with the repository
 	$(BIN)/python -m recipes.miniwob.make_policy
+
+lock: setup           ## write constraints.txt from what .venv holds
+	(head -1 constraints.txt; $(BIN)/pip freeze --exclude-editable | sed 's/+cpu//') > constraints.new && mv constraints.new constraints.txt
 
 clean:
 	rm -rf .venv .venv-vllm runs site .pytest_cache .ruff_cache
