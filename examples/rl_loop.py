@@ -57,9 +57,9 @@ class Trajectory:
 
 def make_policy() -> Qwen3ForCausalLM:
     """Return a transformer with random weights."""
-    shape = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 1, "head_dim": 24}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
-    return Qwen3ForCausalLM(Qwen3Config(vocab_size=len(WORDS), max_position_embeddings=16, **shape, **heads))
+    config = Qwen3Config(vocab_size=len(WORDS), hidden_size=48, intermediate_size=96, num_hidden_layers=1, head_dim=24)
+    config.num_attention_heads = config.num_key_value_heads = 2
+    return Qwen3ForCausalLM(config)
 
 
 def button_logprobs(policy: Qwen3ForCausalLM, prompts_BT: torch.Tensor) -> torch.Tensor:
