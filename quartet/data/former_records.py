@@ -18,8 +18,9 @@ class FormerCall(Struct, frozen=True, kw_only=True):
     sampling: Sampling
     finish_reason: FinishReason
 
-    def current(self) -> Call:
+    def current(self, key: str) -> Call:
         return Call(
+            key=key,
             policy=self.policy,
             prompt_ids=self.prompt_ids,
             response=TokenColumns(
@@ -50,7 +51,7 @@ class FormerTrajectory(Struct, frozen=True, kw_only=True):
         return Trajectory(
             task=self.task,
             status=self.status,
-            calls=[call.current() for call in self.calls],
+            calls=[call.current(str(index)) for index, call in enumerate(self.calls)],
             turns=self.turns,
             rewards=self.rewards,
             success=self.success,

@@ -71,6 +71,7 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "UPDATE pool SET outdated = TRUE WHERE rollout_id IN (SELECT rollouts.id FROM rollouts"
         " JOIN groups ON rollouts.group_id = groups.id WHERE CAST(groups.params AS TEXT) <> '{}')",
     ),
+    5: (),  # only records changed their form: those that are there keep theirs (`former_records.py`)
 }
 """SQL that turns a ledger of this version into the next one."""
 

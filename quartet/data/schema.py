@@ -24,8 +24,9 @@ from sqlalchemy import (
     text,
 )
 
-SCHEMA_VERSION = 5
-"""Raised whenever a table changes, together with a step in `migrations.py`; a ledger of a newer version is refused."""
+SCHEMA_VERSION = 6
+"""Raised whenever a table or the form of the records changes, together with a step in `migrations.py`; a ledger of a
+newer version is refused."""
 
 
 class TrajectoryKind(StrEnum):

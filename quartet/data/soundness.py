@@ -4,7 +4,10 @@ A trajectory that lacks it would end the train step of every batch that it is in
 """
 
 import math
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from msgspec import Struct
 
@@ -17,6 +20,7 @@ MOST_NATS = 1e4
 LARGEST_REWARD = 1e9
 """Of either sign. The square of a reward and the sum of a group's rewards must be finite in float32."""
 LARGEST_TEMPERATURE = 1e3
+_SHA256 = re.compile("[0-9a-f]{64}")
 LARGEST_VERSION = 10**7
 """No run trains as many policies."""
 
@@ -45,6 +49,10 @@ def _flaws(trajectory: Trajectory, vocabulary_size: float) -> Iterator[Flaw]:
             yield _flaw(field, f"{reward:g} is no reward", Status.ERROR_REWARD)
     for index, turn in enumerate(trajectory.turns):
         yield from _turn_flaws(f"turns[{index}]", turn, len(trajectory.calls))
+    keys = Counter(call.key for call in trajectory.calls if call.key)
+    for key, count in keys.items():
+        if count > 1:
+            yield _flaw("calls", f"{count} of them have the key {key!r}", Status.ERROR_AGENT)
     for index, call in enumerate(trajectory.calls):
         yield from _call_flaws(f"calls[{index}]", call, vocabulary_size)
     if not 0 <= trajectory.wall_seconds < math.inf:
@@ -67,8 +75,12 @@ def _call_flaws(field: str, call: Call, vocabulary_size: float) -> Iterator[Flaw
         yield _flaw(f"{field}.prompt_ids", "a response without a prompt", Status.ERROR_AGENT)
     ranges: tuple[tuple[str, Sequence[float], float, float, str], ...] = (
         ("prompt_ids", call.prompt_ids, 0, vocabulary_size - 1, "no token of the policy"),
+        ("train_prompt_ids", call.train_prompt_ids, 0, vocabulary_size - 1, "no token of the policy"),
+        ("response.top_ids", list(chain(*call.response.top_ids)), 0, vocabulary_size - 1, "no token of the policy"),
         ("response.token_ids", call.response_ids, 0, vocabulary_size - 1, "no token of the policy"),
         ("response.logprobs", call.response.logprobs, -MOST_NATS, MAX_ROUNDING_NATS, "no log-prob of a sampled token"),
+        ("response.top_logprobs", list(chain(*call.response.top_logprobs)), -math.inf, MAX_ROUNDING_NATS, "none"),
+        ("borrowed", [call.borrowed], 0, len(call.prompt_ids) + len(call.response), "no number of the call's tokens"),
         ("response.entropies", call.response.entropies, -MAX_ROUNDING_NATS, MOST_NATS, "no entropy"),
         ("response.versions", call.response.versions, 0, LARGEST_VERSION, "no policy version"),
         ("response.cache_versions", call.response.cache_versions, 0, LARGEST_VERSION, "no policy version"),
@@ -78,6 +90,20 @@ def _call_flaws(field: str, call: Call, vocabulary_size: float) -> Iterator[Flaw
         strange = next((value for value in values if not lowest <= value <= highest), None)
         if strange is not None:
             yield _flaw(f"{field}.{name}", f"{strange} is {meaning}", Status.ERROR_ENGINE)
+
+    yield from _media_flaws(field, call)
+
+
+def _media_flaws(field: str, call: Call) -> Iterator[Flaw]:
+    end = 0
+    for index, picture in enumerate(call.media):
+        start, end_before = picture.offset, end
+        end = start + picture.num_placeholders
+        if not end_before <= start < end <= len(call.prompt_ids):
+            what = f"placeholders {start} to {end - 1} overlap or are none of the prompt"
+            yield _flaw(f"{field}.media[{index}]", what, Status.ERROR_AGENT)
+        if not _SHA256.fullmatch(picture.content_hash):
+            yield _flaw(f"{field}.media[{index}].content_hash", "no SHA-256 in hex", Status.ERROR_AGENT)
 
 
 def _flaw(field: str, what: str, status: Status) -> Flaw:

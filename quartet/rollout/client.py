@@ -1,7 +1,9 @@
 """The model client: the one way from an agent loop to the model. It records every call, exactly as it was sampled."""
 
+import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from msgspec.structs import replace
 
@@ -41,49 +43,72 @@ class ModelClient:
         self.recalled = self.diverged = False
         self._engine, self._conversation, self._policy = engine, conversation, policy
         self._sampling, self._stop_strings, self._for_training = sampling, list(stop_strings), for_training
-        self._partial = list(partial)
-        self._in_flight: set[str] = set()
+        self._partial = {call.key: call for call in partial}
+        self._keys: set[str] = set()
+        self._in_flight: dict[str, asyncio.Future[None]] = {}  # by request id
 
     @property
     def sampled(self) -> list[Call]:
         """All calls so far, and after them what of `partial` was not asked for again."""
-        return self.calls + self._partial[len(self.calls) :]
+        return [*self.calls, *self._partial.values()]
 
-    async def generate(self, prompt_ids: list[int], max_tokens: int) -> Call:
-        """Sample one response and record the call.
+    def index_of(self, call: Call) -> int:
+        """Return the place of a call in `calls`, which are in the order of their ends."""
+        return next(index for index, known in enumerate(self.calls) if known.key == call.key)
 
-        Raises `PromptTooLongError` when the prompt does not fit, `RecalledError` after `recall`, `EngineError` when the
-        engine fails, gave the request up, or answered something that cannot be a sample.
+    async def generate(self, prompt_ids: list[int], max_tokens: int, *, key: str | None = None) -> Call:
+        """Sample one response and record the call. Several may be at work at once.
+
+        `key` names the call within the rollout, the same in every attempt; without one it is the number of calls asked
+        for before. Raises `ValueError` for a key that was used already, `PromptTooLongError` for a prompt that does not
+        fit, `RecalledError` after `recall`, `EngineError` when the engine fails, gave the request up, or answered
+        something that cannot be a sample.
         """
         if self.recalled:
             raise RecalledError("the rollout was recalled between two turns")
-        index, known = len(self.calls), self._known(prompt_ids)
+        key = self._new_key(key)
+        known = self._known(key, prompt_ids)
         if known is not None and known.finish_reason is not FinishReason.ABORT:
-            self.calls.append(known)
+            self._record(known)
             return known
-        sampling = replace(self._sampling, max_tokens=max_tokens, seed=call_seed(self._sampling.seed, index))
+        sampling = replace(self._sampling, max_tokens=max_tokens, seed=call_seed(self._sampling.seed, key))
         request = GenerateRequest(
-            request_id=f"{self._conversation}/{index}",
+            request_id=f"{self._conversation}/{key}",
             prompt_ids=prompt_ids,
             sampling=sampling,
             stop_token_ids=self.renderer.stop_token_ids,
             stop_strings=self._stop_strings,
             conversation=self._conversation,
         )
-        sampled = known.response if known else TokenColumns()
-        result = sampled + await self._ask(rest_of(request, sampled))
+        with self._flight(request.request_id):
+            call = await self._sample(request, key, known.response if known else TokenColumns())
+        if call.finish_reason is FinishReason.ABORT:
+            if self._in_flight:  # whoever catches the error must find what the other calls had, too
+                await asyncio.wait(self._in_flight.values())
+            raise RecalledError(f"the rollout was recalled after {len(call.response_ids)} tokens of a response")
+        return call
+
+    async def _sample(self, request: GenerateRequest, key: str, begun: TokenColumns) -> Call:
+        """Sample the rest of a response, and record the call."""
+        result = begun + await self._ask(rest_of(request, begun))
         call = Call(
+            key=key,
             policy=self._policy,
-            prompt_ids=prompt_ids,
+            prompt_ids=request.prompt_ids,
             response=result.tokens,
-            sampling=sampling,
+            sampling=request.sampling,
             finish_reason=result.finish_reason,
         )
-        if call.finish_reason is FinishReason.ABORT:
-            self._partial = [*self.calls, call]
-            raise RecalledError(f"the rollout was recalled after {len(call.response_ids)} tokens of a response")
-        self.calls.append(call)
+        self._record(call)
         return call
+
+    def _record(self, call: Call) -> None:
+        """Keep a whole call among the calls, and one that was cut as a partial."""
+        if call.finish_reason is FinishReason.ABORT:
+            self._partial[call.key] = call
+        else:
+            self._partial.pop(call.key, None)
+            self.calls.append(call)
 
     async def recall(self) -> None:
         """Stop at the next token, or when an environment step in progress has ended: `generate` then raises.
@@ -92,24 +117,36 @@ class ModelClient:
         cannot be reached; `generate` does so too.
         """
         self.recalled = True
-        for request_id in list(self._in_flight):
-            await self._engine.abort(request_id)
+        await asyncio.gather(*(self._engine.abort(request_id) for request_id in self._in_flight))
 
-    def _known(self, prompt_ids: list[int]) -> Call | None:
-        """The next call of the partial, or None. When the prompt is another one, the rest of it is of no use."""
-        rest = self._partial[len(self.calls) :]
-        if rest and rest[0].prompt_ids != prompt_ids:
-            self.diverged, self._partial = True, []
+    def _new_key(self, key: str | None) -> str:
+        key = str(len(self._keys)) if key is None else key
+        if not key or key in self._keys:
+            raise ValueError(f"generate(key={key!r}): a rollout's calls have different keys, none of them empty")
+        self._keys.add(key)
+        return key
+
+    def _known(self, key: str, prompt_ids: list[int]) -> Call | None:
+        """Return a call of the partial, or None. When the prompt is another one, the rest of it is of no use."""
+        known = self._partial.get(key)
+        if known is not None and known.prompt_ids != prompt_ids:
+            self.diverged, self._partial = True, {}
             return None
-        return rest[0] if rest else None
+        return known
+
+    @contextmanager
+    def _flight(self, request_id: str) -> Iterator[None]:
+        """Note that a request is on its way until the block ends."""
+        landed = self._in_flight[request_id] = asyncio.get_running_loop().create_future()
+        try:
+            yield
+        finally:
+            del self._in_flight[request_id]
+            landed.set_result(None)
 
     async def _ask(self, request: GenerateRequest) -> GenerateResult:
         """Raises `EngineError` for a result that must not become a call."""
-        self._in_flight.add(request.request_id)
-        try:
-            result = await self._engine.generate(request)
-        finally:
-            self._in_flight.discard(request.request_id)
+        result = await self._engine.generate(request)
         problem = find_problem(request, result)
         if self._for_training and result and not result.logprobs:
             problem = problem or "told no log-probs and versions, which training needs"
@@ -120,7 +157,7 @@ class ModelClient:
         return result
 
 
-def call_seed(sampling_seed: int, call_index: int) -> int:
+def call_seed(sampling_seed: int, key: str) -> int:
     """Seed of one call, in [0, 2^63): a hash, so that neighbouring rollouts and calls share no random numbers."""
-    digest = hashlib.blake2b(f"{sampling_seed}/{call_index}".encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(f"{sampling_seed}/{key}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) >> 1

@@ -9,7 +9,7 @@ from quartet.env.base import Env
 from quartet.errors import PromptTooLongError
 from quartet.rollout.client import ModelClient
 from quartet.rollout.loop.base import Limits
-from quartet.types import Observation, Status, StepResult, Task, Trajectory, Turn
+from quartet.types import Call, Observation, Status, StepResult, Task, Trajectory, Turn
 
 
 class Episode:
@@ -48,7 +48,7 @@ class Episode:
             call = await self.model.generate(build_prompt(self, observation), self._limits.max_tokens)
             response = self.model.renderer.decode(call.response_ids)
             result = await self._env.step(response)
-            self._record(observation, response, result)
+            self._record(observation, call, response, result)
             if result.terminated:
                 return Status.COMPLETED
             if result.truncated:
@@ -56,10 +56,10 @@ class Episode:
             observation = result.observation
         return Status.TRUNCATED_TURNS
 
-    def _record(self, observation: Observation, response: str, result: StepResult) -> None:
+    def _record(self, observation: Observation, call: Call, response: str, result: StepResult) -> None:
         turn = Turn(
             observation=observation,
-            call_index=len(self.model.calls) - 1,
+            call_index=self.model.index_of(call),
             response=response,
             action=canonical_action(response),
             error=result.observation.error,

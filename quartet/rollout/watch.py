@@ -7,7 +7,7 @@ to an engine that is not at work ends by itself: silence is an `EngineError` (`e
 
 import asyncio
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
@@ -36,8 +36,9 @@ class Watch:
         """`on_progress` is called after every answer, and every `look_seconds` while an engine is at work at one; what
         it raises ends the call. `spans` is None where this rollout's spans are not recorded."""
         self.seconds: defaultdict[str, float] = defaultdict(float)
-        self.activity = ""
-        self._since = time.monotonic()
+        self._at_work: Counter[str] = Counter()
+        """How often each activity is under way now: several generations of a rollout may be."""
+        self._since: dict[str, float] = {}
         self._on_progress, self._spans, self._lane = on_progress, spans, lane
         self._look_seconds = look_seconds
         self.trace = trace if spans else ""
@@ -45,18 +46,21 @@ class Watch:
 
     def stuck_in(self, activity: str, seconds: float) -> bool:
         """Has it been doing that for this long?"""
-        return self.activity == activity and time.monotonic() - self._since >= seconds
+        return activity in self._since and time.monotonic() - self._since[activity] >= seconds
 
     @contextmanager
     def doing(self, activity: str) -> Iterator[None]:
-        """Time the block; progress is told only when it succeeds."""
-        self.activity, self._since = activity, time.monotonic()
+        """Time the block, and blocks that overlap once; progress is told only when it succeeds."""
+        if not self._at_work[activity]:
+            self._since[activity] = time.monotonic()
+        self._at_work[activity] += 1
         try:
             with self.span(activity):
                 yield
         finally:
-            self.seconds[activity] += time.monotonic() - self._since
-            self.activity = ""
+            self._at_work[activity] -= 1
+            if not self._at_work[activity]:
+                self.seconds[activity] += time.monotonic() - self._since.pop(activity)
         self._on_progress()
 
     async def at_work(self, work: Coroutine[Any, Any, T]) -> T:

@@ -164,14 +164,16 @@ class _Draft:
     turns: list[int] = field(default_factory=list)
 
     def extended_by(self, call: Call) -> bool:
-        return call.prompt_ids[: len(self.ids)] == self.ids
+        return call.trained_prompt_ids[: len(self.ids)] == self.ids
 
     def append(self, number: int, call: Call) -> None:
         """Add the new part of the call's prompt, then its response."""
-        unsampled, count = len(call.prompt_ids) - len(self.logprobs), len(call.response_ids)
-        self.ids = call.prompt_ids + call.response_ids
-        self.logprobs += [0.0] * unsampled + (call.response.logprobs or [RECOMPUTED] * count)
-        self.versions += [NO_VERSION] * unsampled + (call.response.versions or [ANY_VERSION] * count)
+        prompt_ids, own = call.trained_prompt_ids, call.own_response
+        unsampled, count = len(prompt_ids) - len(self.logprobs), len(call.response_ids)
+        context = unsampled + count - len(own)
+        self.ids = prompt_ids + call.response_ids
+        self.logprobs += [0.0] * context + (own.logprobs or [RECOMPUTED] * len(own))
+        self.versions += [NO_VERSION] * context + (own.versions or [ANY_VERSION] * len(own))
         self.temperatures += [1.0] * unsampled + [call.sampling.temperature] * count
         self.turns += [-1] * unsampled + [number] * count
 
@@ -197,7 +199,7 @@ def _draft_branches(calls: Sequence[Call]) -> list[_Draft]:
     """Thread calls into branches. Interleaved conversations are followed: the longest branch that fits is extended."""
     drafts: list[_Draft] = []
     for number, call in enumerate(calls):
-        if not call.response_ids:
+        if not call.own_response:
             continue
         if not call.prompt_ids or not call.sampling.whole:
             raise QuartetError(
@@ -208,7 +210,7 @@ def _draft_branches(calls: Sequence[Call]) -> list[_Draft]:
         fitting = [draft for draft in drafts if draft.extended_by(call)]
         draft = max(fitting, key=lambda fit: len(fit.ids), default=None)
         if draft is None:
-            draft = _Draft(prompt_tokens=len(call.prompt_ids), ids=[])
+            draft = _Draft(prompt_tokens=len(call.trained_prompt_ids), ids=[])
             drafts.append(draft)
         draft.append(number, call)
     return drafts

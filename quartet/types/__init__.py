@@ -15,7 +15,7 @@ Shapes stand in comments.
 
 from quartet.types.ancestry import Ancestry
 from quartet.types.batch import Batch, Group, GroupMember, Policy, ReplayRule
-from quartet.types.call import Call, FinishReason, Sampling
+from quartet.types.call import Call, FinishReason, Media, Sampling
 from quartet.types.plan import Purpose, RolloutLease, RolloutPlan
 from quartet.types.states import BatchState, GroupState, OnLate, RolloutState, ScheduleName
 from quartet.types.task import Observation, StepResult, Task
@@ -31,6 +31,7 @@ __all__ = [
     "Group",
     "GroupMember",
     "GroupState",
+    "Media",
     "Observation",
     "OnLate",
     "Policy",

@@ -37,18 +37,55 @@ class FinishReason(StrEnum):
     ABORT = "abort"
 
 
+class Media(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A picture in a prompt: which it is, and the placeholder ids that stand for it."""
+
+    content_hash: str
+    """SHA-256 of the encoded picture in hex: its blob."""
+    offset: int
+    """Of its first placeholder in `prompt_ids`."""
+    num_placeholders: int
+    grid: tuple[int, int, int]
+    """Patches along time, height and width, as the image processor counts them."""
+    resized: tuple[int, int]
+    """Width and height in pixels that the model saw."""
+    processor: str
+    """Fingerprint of the image processor and its settings."""
+
+
 class Call(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One generation by the model, recorded once and never tokenized again."""
 
+    key: str = ""
+    """Names the call within its trajectory, uniquely: its request, its seed and its partial go by it. Empty where
+    nobody asked for it: it was demonstrated."""
     policy: str = "main"
     prompt_ids: list[int]  # [num_prompt_tokens]
+    train_prompt_ids: list[int] = []
+    """What is trained in place of `prompt_ids` where they differ, for example without the guidance that the sampling
+    was given; empty where they are the same."""
     response: TokenColumns
+    borrowed: int = 0
+    """So many leading tokens of prompt and response belong to a parent: read as context, trained there and not here."""
+    media: list[Media] = []
+    """Pictures of the prompt, in its order."""
     sampling: Sampling
     finish_reason: FinishReason
 
     def __post_init__(self) -> None:
         if mismatch := self.response.mismatch:
             raise ValueError(f"the columns of a call's response differ in length: {mismatch}")
+
+    @property
+    def trained_prompt_ids(self) -> list[int]:
+        """The prompt that stands before the response in training."""
+        return self.train_prompt_ids or self.prompt_ids
+
+    @property
+    def own_response(self) -> TokenColumns:
+        """What of the response is not borrowed."""
+        borrowed = self.borrowed - len(self.prompt_ids)
+        return self.response[borrowed:] if borrowed > 0 else self.response
 
     @property
     def response_ids(self) -> list[int]:

@@ -78,8 +78,8 @@ class Trajectory(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fiel
 
     @property
     def versions(self) -> list[int]:
-        """All policy versions that sampled one of its tokens, ascending."""
-        return sorted({version for call in self.calls for version in call.response.versions})
+        """All policy versions that sampled one of its own tokens, ascending; borrowed ones are the parent's."""
+        return sorted({version for call in self.calls for version in call.own_response.versions})
 
     @property
     def num_valid_actions(self) -> int:
@@ -98,7 +98,7 @@ class Trajectory(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fiel
 
     @property
     def num_response_tokens(self) -> int:
-        return sum(len(call.response_ids) for call in self.calls)
+        return sum(len(call.own_response) for call in self.calls)
 
     @property
     def num_prompt_tokens(self) -> int:

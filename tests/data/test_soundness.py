@@ -49,6 +49,18 @@ def call(name: str, value: object) -> Callable[[dict[str, Any]], None]:
     return lambda record: record["trajectory"]["calls"][0]["response"].__setitem__(name, value)
 
 
+def twice(calls: list[dict[str, Any]], **changes: object) -> None:
+    calls[0].update(changes)
+    calls.append(calls[0])
+
+
+def media(*changes: dict[str, object]) -> Callable[[dict[str, Any]], None]:
+    """Pictures of two placeholders each in the prompt of the first call."""
+    sound = {"content_hash": "0" * 64, "offset": 0, "num_placeholders": 2, "grid": [1, 2, 4], "resized": [28, 56]}
+    pictures = [sound | {"processor": "p"} | change for change in changes]
+    return lambda record: record["trajectory"]["calls"][0].update(media=pictures)
+
+
 FLAWS: list[tuple[str, Callable[[dict[str, Any]], None]]] = [
     (r"calls\[0\]\.response\.token_ids: 100000 is no token", call("token_ids", [0, 100_000])),
     (r"calls\[0\]\.prompt_ids: -1 is no token", lambda r: r["trajectory"]["calls"][0].update(prompt_ids=[7, -1, 9])),
@@ -71,6 +83,13 @@ FLAWS: list[tuple[str, Callable[[dict[str, Any]], None]]] = [
     (r"turns\[0\]\.reward: -1e\+10 is no reward", lambda r: r["trajectory"]["turns"][0].update(reward=-1e10)),
     (r"turns\[0\]\.call_index: there is no call 3", lambda r: r["trajectory"]["turns"][0].update(call_index=3)),
     ("wall_seconds: -1 is no duration", lambda r: r["trajectory"].update(wall_seconds=-1.0)),
+    (r"calls\[0\]\.borrowed: 9 is no number", lambda r: r["trajectory"]["calls"][0].update(borrowed=9)),
+    (r"calls\[0\]\.train_prompt_ids: -4 is", lambda r: r["trajectory"]["calls"][0].update(train_prompt_ids=[-4])),
+    (r"calls\[0\]\.response\.top_ids: 100000 is", call("top_ids", [[1], [100_000]])),
+    (r"calls: 2 of them have the key 'a'", lambda r: twice(r["trajectory"]["calls"], key="a")),
+    (r"calls\[0\]\.media\[1\]: placeholders 0 to 1 overlap", media({"offset": 0}, {"offset": 0})),
+    (r"calls\[0\]\.media\[0\]: placeholders 2 to 3 .* none of the prompt", media({"offset": 2})),
+    (r"calls\[0\]\.media\[0\]\.content_hash: no SHA-256", media({"content_hash": "../x"})),
     (r"calls\[0\]\.sampling\.temperature", lambda r: r["trajectory"]["calls"][0]["sampling"].update(temperature=1e9)),
 ]
 

@@ -32,10 +32,10 @@ async def test_a_call_is_recorded_exactly_as_sampled():
     assert (first.response_ids, first.response.logprobs) == (sampled.token_ids, sampled.logprobs)
     assert first.response.versions == [7] * len(sampled.token_ids)
     assert first.prompt_ids == [1, 2, 3]
-    sampling = Sampling(temperature=0.7, top_k=9, top_p=0.9, min_tokens=1, max_tokens=32, seed=call_seed(11, 0))
+    sampling = Sampling(temperature=0.7, top_k=9, top_p=0.9, min_tokens=1, max_tokens=32, seed=call_seed(11, "0"))
     assert first.sampling == sampling
     assert first.response.entropies == sampled.entropies != []
-    assert second.sampling.seed == call_seed(11, 1) != first.sampling.seed
+    assert second.sampling.seed == call_seed(11, "1") != first.sampling.seed
     assert [request.request_id for request in engine.requests] == ["worker/3.1/0", "worker/3.1/1"]
     assert engine.requests[0].stop_token_ids == [TOKENIZER.eos_token_id]
     assert engine.requests[0].stop_strings == ["]"]
@@ -43,9 +43,9 @@ async def test_a_call_is_recorded_exactly_as_sampled():
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 100))
 def test_call_seeds_fit_a_signed_64_bit_integer_and_repeat(sampling_seed, index):
-    assert 0 <= call_seed(sampling_seed, index) < 2**63
-    assert call_seed(sampling_seed, index) == call_seed(sampling_seed, index)
-    assert call_seed(sampling_seed, index) != call_seed(sampling_seed, index + 1)
+    assert 0 <= call_seed(sampling_seed, str(index)) < 2**63
+    assert call_seed(sampling_seed, str(index)) == call_seed(sampling_seed, str(index))
+    assert call_seed(sampling_seed, str(index)) != call_seed(sampling_seed, str(index + 1))
 
 
 GOOD = ScriptedEngine(TOKENIZER, lambda request, index: "").result("ab")
@@ -149,7 +149,7 @@ async def test_a_call_says_how_old_its_cache_was():
     kept = replace(GOOD, cache_versions=[5] * len(GOOD.token_ids))
     model, _ = client_of(kept)
     assert (await model.generate([1, 2], 8)).response.cache_versions == kept.cache_versions
-    partial = replace(await model.generate([1, 2], 8), finish_reason=FinishReason.ABORT)
+    partial = replace(model.calls[0], finish_reason=FinishReason.ABORT)
     after, _ = resumed(lambda request, index: GOOD, [partial])
     assert (await after.generate([1, 2], 8)).response.cache_versions == kept.cache_versions + GOOD.versions
 

@@ -120,3 +120,33 @@ def test_calls_whose_log_probs_are_not_the_trainers_cannot_be_trained(sampling: 
     call = replace(make_call([1], [2]), sampling=Sampling(**sampling))  # type: ignore[arg-type]
     with pytest.raises(QuartetError, match="from a part of the distribution"):
         pack([make_trajectory([call], 1.0)])
+
+
+def test_borrowed_tokens_are_context_and_never_trained():
+    """A fork in the middle of a response: two of its tokens are the parent's."""
+    call = replace(make_call([1, 2, 3], [4, 5, 6, 7], version=5), borrowed=5)
+    own = replace(call.response, versions=[1, 1, 5, 5])
+    trajectory = make_trajectory([replace(call, response=own)], 1.0)
+    assert (trajectory.oldest_version, trajectory.num_response_tokens) == (5, 2)
+    packed = pack([trajectory], start_version=5, max_lag=0)
+    (branch,) = packed.branches
+    assert branch.ids_L.tolist() == [1, 2, 3, 4, 5, 6, 7]
+    assert branch.trained_L.tolist() == [False] * 5 + [True] * 2
+    assert (packed.response_tokens, packed.masked_tokens) == (2, 0)
+
+
+def test_a_call_that_is_wholly_borrowed_makes_no_branch():
+    parents = replace(make_call([1, 2], [3, 4]), borrowed=4)
+    own = replace(make_call([1, 2, 3, 4, 5], [6, 7]), borrowed=4)
+    packed = pack([make_trajectory([parents, own], 1.0)])
+    (branch,) = packed.branches
+    assert branch.trained_L.tolist() == [False] * 5 + [True] * 2
+
+
+def test_the_prompt_that_is_trained_may_be_another_one():
+    guided = replace(make_call([1, 9, 9, 2], [3, 4]), train_prompt_ids=[1, 2])
+    after = make_call([1, 2, 3, 4, 5], [6])
+    (branch,) = pack([make_trajectory([guided, after], 1.0)]).branches
+    assert branch.ids_L.tolist() == [1, 2, 3, 4, 5, 6]
+    assert branch.trained_L.tolist() == [False, False, True, True, False, True]
+    assert branch.prompt_tokens == 2

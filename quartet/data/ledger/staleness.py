@@ -82,7 +82,7 @@ class Staleness(Policies):
             calls = self._store.load(member.blob).calls
         except (DamagedBlobError, OSError):  # a finding of its own
             return None
-        versions = Counter(version for call in calls for version in call.response.versions)
+        versions = Counter(version for call in calls for version in call.own_response.versions)
         return sum(
             count for version, count in versions.items() if ancestry.lag(version, member.start_version) > max_lag
         )

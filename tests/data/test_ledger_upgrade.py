@@ -1,0 +1,88 @@
+"""Ledgers of schema 4 and 5, as Quartet made them then: upgraded on both databases, and all that they hold is there."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from samples import finish
+
+from quartet.data.database import create_database, find_database
+from quartet.data.ledger import Ledger
+from quartet.data.schema import SCHEMA_VERSION
+from quartet.errors import LedgerError
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+def rebuild(run_dir: Path, version: int, url: str) -> None:
+    """The rows of the fixture of schema 5 in the tables of `version`."""
+    run_dir.mkdir()
+    tables = json.loads((FIXTURES / f"ledger_v{version}.json").read_text())["tables"]
+    rows = json.loads((FIXTURES / "ledger_v5.json").read_text())["rows"]
+    database = create_database(run_dir, "process", url)
+    with database.write() as connection:
+        for statement in tables[connection.dialect.name]:
+            connection.exec_driver_sql(statement)
+        for name, content in rows.items():
+            table = sa.Table(name, sa.MetaData(), autoload_with=connection)
+            known = [{key: _value(value) for key, value in row.items() if key in table.c} for row in content]
+            connection.execute(sa.insert(table), known)
+            if connection.dialect.name == "postgresql" and "id" in table.c:
+                connection.exec_driver_sql(
+                    f"SELECT setval(pg_get_serial_sequence('{name}', 'id'), (SELECT max(id) FROM {name}))"
+                )
+        connection.execute(sa.text(f"UPDATE run SET value = '{version}' WHERE key = 'schema_version'"))
+    database.close()
+
+
+def _value(value: Any) -> Any:
+    return base64.b64decode(value["base64"]) if isinstance(value, dict) and "base64" in value else value
+
+
+@pytest.fixture(params=[4, 5])
+def upgraded(request, tmp_path, url):
+    run_dir = tmp_path / "old"
+    rebuild(run_dir, request.param, url)
+    with pytest.raises(LedgerError, match="quartet ledger upgrade"):
+        Ledger.view(run_dir)
+    ledger = Ledger.open(run_dir, upgrade=True)
+    (event,) = [event for event in ledger.events() if event.kind == "ledger_upgraded"]
+    assert event.fields == {"from_version": request.param, "to_version": SCHEMA_VERSION}
+    yield ledger
+    ledger.close()
+
+
+def damage(ledger: Ledger) -> list[str]:
+    """What a check finds, but for the policies' folders, which the fixture does not have."""
+    return [finding.what for finding in ledger.check().findings if finding.kind != "policy_missing"]
+
+
+def test_what_was_trained_reads_as_it_did(upgraded):
+    members = upgraded.load_group(1).members
+    assert [member.trajectory.reward for member in members] == [0.0, 1.0]
+    for member in members:
+        assert [call.key for call in member.trajectory.calls] == ["0", "1"]
+        for call in member.trajectory.calls:
+            assert (call.prompt_ids, call.response_ids) == ([7, 8], [1, 2, 3])
+            assert (call.response.logprobs, call.response.versions) == ([-0.01, -1.0, -5.0], [0, 0, 0])
+        assert [turn.action for turn in member.trajectory.turns] == ["click left [1]", "click (3,2)"]
+    assert damage(upgraded) == []
+    assert upgraded.totals().groups["trained"] == 1
+
+
+def test_pictures_are_still_shown(upgraded):
+    with find_database(upgraded.run_dir).read() as connection:
+        query = "SELECT blob, screenshots_blob FROM trajectories WHERE screenshots_blob IS NOT NULL ORDER BY id"
+        blob, pictures = connection.exec_driver_sql(query).first()
+    turns = upgraded.store.load(blob, pictures).turns
+    assert all(turn.observation.screenshot.startswith(b"\x89PNG") for turn in turns) and len(turns) == 2
+
+
+def test_a_recalled_rollout_goes_on(upgraded):
+    (lease,) = upgraded.claim_rollouts("w", 1, 60)
+    assert [call.key for call in upgraded.load_partial(lease)] == ["0", "1"]
+    finish(upgraded, lease, reward=1.0)
+    assert damage(upgraded) == []
