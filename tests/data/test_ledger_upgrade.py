@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from samples import finish
+from samples import finish, recipe
 
 from quartet.data.database import create_database, find_database
 from quartet.data.ledger import Ledger
 from quartet.data.schema import SCHEMA_VERSION
 from quartet.errors import LedgerError
+from quartet.recipe_file import to_toml
+from quartet.web.queries.rollout import read_rollout
+from quartet.web.rollout_view import view_rollout
+from quartet.web.viewed_run import ViewedRun
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -86,3 +90,16 @@ def test_a_recalled_rollout_goes_on(upgraded):
     assert [call.key for call in upgraded.load_partial(lease)] == ["0", "1"]
     finish(upgraded, lease, reward=1.0)
     assert damage(upgraded) == []
+
+
+def test_the_viewer_shows_a_trained_rollout(upgraded):
+    (upgraded.run_dir / "config.toml").write_text(to_toml(recipe()))
+    run = ViewedRun(upgraded.run_dir, "run")
+    with run.ledger.read() as connection:
+        facts = read_rollout(connection, 2)
+        assert facts is not None
+        view = view_rollout(run, connection, facts, facts.newest)
+    assert view.fate == "was trained on" and len(view.turns) == 2
+    run.close()
+    call = view.turns[0].call
+    assert call is not None and [token.token_id for token in call.tokens] == [1, 2, 3]
