@@ -65,7 +65,9 @@ class TokenColumns(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def mismatch(self) -> str:
         """The lengths of all columns when they do not fit each other, else "". Log-probs and versions come together."""
-        count = len(self.token_ids)
-        lengths = {name: len(column) for name, column in self.columns().items()}
-        fits = {lengths["logprobs"], lengths["versions"]} in ({count}, {0}) and {*lengths.values()} <= {count, 0}
-        return "" if fits else ", ".join(f"{length} {name}" for name, length in lengths.items())
+        known, sampled = (len(self.token_ids), 0), len(self.logprobs)
+        fits = sampled in known and sampled == len(self.versions)
+        fits = fits and len(self.entropies) in known and len(self.cache_versions) in known
+        if fits and len(self.top_ids) in known and len(self.top_logprobs) in known:
+            return ""
+        return ", ".join(f"{len(column)} {name}" for name, column in self.columns().items())
