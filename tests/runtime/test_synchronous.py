@@ -21,7 +21,7 @@ def run(folder, policy, seed, *, max_train_steps=4, resume=False):
         policy,
         runtime={"kind": "synchronous"},
         admission={"max_lag": 0},
-        train={"max_train_steps": max_train_steps},
+        train={"max_train_steps": max_train_steps, "max_seconds": 600.0},
         evaluation={"episodes_per_family": 10},
     ).model_copy(update={"seed": seed})
     summary = run_recipe(recipe, folder, resume=resume, fresh=False, quiet=True)
