@@ -84,18 +84,19 @@ def _conversation(random: np.random.Generator, prompt: np.ndarray, group: int, n
     """Turns of response and observation behind the prompt; the last has no observation."""
     turn = [True] * RESPONSE_TOKENS + [False] * OBSERVATION_TOKENS
     trained_L = np.array([False] * PROMPT_TOKENS + (turn * turns)[:-OBSERVATION_TOKENS])
-    length = len(trained_L)
+    length, advantage = len(trained_L), random.normal()
     return Branch(
         trajectory_index=number,
         group_index=group,
         replayed=False,
         prompt_tokens=PROMPT_TOKENS,
-        advantage=float(random.normal()),
         ids_L=np.concatenate([prompt, random.integers(0, VOCABULARY, length - PROMPT_TOKENS)]),
         trained_L=trained_L,
         rollout_logprobs_L=np.full(length, -8.0, dtype=np.float32),
         temperatures_L=np.ones(length, dtype=np.float32),
         turns_L=np.zeros(length, dtype=np.int64),
+        advantages_L=np.full(length, advantage, dtype=np.float32),
+        returns_L=np.zeros(length, dtype=np.float32),
     )
 
 

@@ -78,7 +78,10 @@ def unknown_part_key(choice: Choice, dotted: str) -> Callable[[str], str]:
 
 
 def _moved(place: str, today: str) -> str:
-    return f"unknown key {place!r}: settings of a part stand beside its name -> see {today} in docs/recipes.md"
+    return (
+        f"unknown key {place!r}: it is {today!r} now, and settings of a part stand beside its name"
+        " -> see docs/recipes.md"
+    )
 
 
 def _unknown_key(model: Any, location: tuple[Any, ...], place: str) -> str:

@@ -22,6 +22,7 @@ MOVED = {
     "engine.vllm": "engine",
     "engine.openai": "engine",
     "stragglers": "straggler",
+    "advantage": "credit",
 }
 """Key of an older config version -> key of today."""
 
@@ -103,8 +104,13 @@ def _sinks(data: dict[str, Any]) -> dict[str, Any]:
     return data | {"observe": observe}
 
 
+def _credit(data: dict[str, Any]) -> dict[str, Any]:
+    """The kind `advantage` is `credit` now, with the same parts."""
+    return {"credit" if key == "advantage" else key: value for key, value in data.items()}
+
+
 _STEPS: Mapping[int, tuple[Callable[[dict[str, Any]], dict[str, Any]], ...]] = {
     1: (_parts_of_control_and_curation,),
-    2: (_environment, _engine, _sinks),
+    2: (_environment, _engine, _sinks, _credit),
 }
 """Config version -> the changes that lead to the next one, oldest first."""

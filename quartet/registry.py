@@ -75,8 +75,8 @@ KINDS: Mapping[str, Kind] = {
     ),
     "filter": Kind("quartet.data.filter", "quartet.data.filter.base:Filter", "what is worth training on", "manager"),
     "replay": Kind("quartet.data.replay", "quartet.data.replay.base:Replay", "what is trained on again", "manager"),
-    "advantage": Kind(
-        "quartet.train.advantage", "quartet.train.advantage.base:Advantage", "what a trajectory is worth", "trainer"
+    "credit": Kind(
+        "quartet.train.credit", "quartet.train.credit.base:Credit", "what each sampled token is worth", "trainer"
     ),
     "loss": Kind("quartet.train.loss", "quartet.train.loss.base:PolicyLoss", "what the optimizer minimises", "trainer"),
     "sink": Kind(

@@ -79,7 +79,7 @@ def test_dry_run_loads_no_model_library(recipe_path):
         ("env.sesions=3", "Did you mean 'env.sessions'?"),
         ("control.sampler=contrst", "Did you mean 'contrast'?"),
         ("loss.name=ppo_clib", "Did you mean 'ppo_clip'?"),
-        ("advantage.name=grp", "Did you mean 'grpo'?"),
+        ("credit.name=grp", "Did you mean 'grpo'?"),
         ("filters=['mixed_outcom']", "Did you mean 'mixed_outcome'?"),
         ("rollout.loop=newest", "unknown loop 'newest'"),
         ("model.path=no/such/model", f"{Path.cwd()}/no/such/model/config.json"),

@@ -77,6 +77,7 @@ def test_override_reaches_a_part_in_a_list(file):
         ("control.vade.exponent=1", "settings of a part stand beside its name"),
         ("env.suite=locks", r"'env\.suite' is a setting of the env 'locks' or 'miniwob', and 'bandit' is chosen"),
         ("env.name=bandid", "env: unknown env 'bandid'\n.*Did you mean 'bandit'"),
+        ("advantage.name=grpo", "unknown key 'advantage': it is 'credit' now"),
         ("straggler=april", r"straggler: .*needs admission\.schedule batch_synchronous"),
         ("loss.name=no_such_module:Loss", "no loss at 'no_such_module:Loss'"),
         ("loss.name=quartet.train.loss.base:LossInput", "is no loss\n  -> make it a subclass of"),

@@ -9,7 +9,7 @@ from quartet.runtime.plan import check_recipe
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 NAMES = sorted(folder.name for folder in RECIPES.iterdir() if (folder / "recipe.toml").is_file())
-STATISTICS = {"advantage.name", "loss.aggregation", "loss.kl_coefficient"}
+STATISTICS = {"credit.name", "loss.aggregation", "loss.kl_coefficient"}
 DIFFERENCES = {
     "dart_paper": {
         *STATISTICS,

@@ -77,7 +77,7 @@ _TRUNCATED_IS = ["loss.importance=truncate", "loss.importance_cap=1.0"]
 _POOL = ["replay.name=success_pool", "replay.rule=recompute"]
 _SUCCESS_POOL = [*_POOL, "replay.mode=substitute", "replay.max_replays=32"]
 _ALL_BUT_ENTROPY = [*_DYNAMIC_ROLLOUTS, *_DYNAMIC_LENGTH, *_TRUNCATED_IS, *_SUCCESS_POOL]
-METHOD_SECTIONS = ("control", "replay", "advantage", "loss")
+METHOD_SECTIONS = ("control", "replay", "credit", "loss")
 METHOD_TRAIN_KNOBS = (
     *("minibatches", "epochs", "weight_decay", "adam_beta1", "adam_beta2", "max_grad_norm"),
     *("min_turn_entropy_percentile", "spare_replayed_turns"),

@@ -12,15 +12,15 @@ from quartet.config.rollouts import Engine, Env, Loop, Model, Rollout
 from quartet.config.running import Disk, Evaluation, Ledger, Observe, Runtime, Sink
 from quartet.config.section import PathMark, PolicyMark, Section
 from quartet.config.stragglers import Straggler
-from quartet.config.training import Advantage, Loss, Sft, Train
+from quartet.config.training import Credit, Loss, Sft, Train
 
 __all__ = [
     "RESUMABLE_KNOBS",
     "Admission",
-    "Advantage",
     "Allocator",
     "Choice",
     "Control",
+    "Credit",
     "Disk",
     "Engine",
     "Env",

@@ -11,7 +11,7 @@ from quartet.config.rollouts import Engine, Env, Model, Rollout
 from quartet.config.running import Disk, Evaluation, Ledger, Observe, Runtime
 from quartet.config.section import FolderName, Section
 from quartet.config.stragglers import Straggler
-from quartet.config.training import Advantage, Loss, Sft, Train
+from quartet.config.training import Credit, Loss, Sft, Train
 
 
 class Recipe(Section):
@@ -35,7 +35,7 @@ class Recipe(Section):
     filters: SeveralOf[Filter] = [Filter(name="mixed_outcome")]
     """Applied in order to every closed group."""
     train: Train = Train()
-    advantage: Advantage = Advantage()
+    credit: Credit = Credit()
     loss: Loss = Loss()
     replay: Replay = Replay()
     evaluation: Evaluation = Evaluation()

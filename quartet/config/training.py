@@ -59,12 +59,12 @@ class Train(Section):
     """Nothing to train for this long stops the run with an explanation (exit code 3)."""
 
 
-class Advantage(Choice):
-    """From the rewards of a group to one number per trajectory."""
+class Credit(Choice):
+    """What each sampled token is worth: its advantage, its return, and whether it is trained."""
 
-    kind = "advantage"
+    kind = "credit"
     name: str = "grpo"
-    """Which one: `quartet parts advantage` lists them."""
+    """Which one: `quartet parts credit` lists them."""
 
 
 class Loss(Choice):

@@ -43,7 +43,7 @@ ACTIVITIES: dict[str, Activity] = {
         Activity("train_step", "one batch, from claim to commit", _SHADE, encloses=True),
         Activity("claim", "a batch is claimed", _DATA),
         Activity("pack", "trajectories become tensors", "#f0a070"),
-        Activity("entropy", "a pass for the entropies by which turns are selected", "#e69f00"),
+        Activity("credit", "each token gets its advantage, return and mask", "#e69f00"),
         Activity("old_logprobs", "a pass for the log-probs of the weights the step starts from", "#e69f00"),
         Activity("update", "forward, backward, optimizer steps", _LEARN),
         Activity("publish", "policy and checkpoint go to disk", _WEIGHTS),

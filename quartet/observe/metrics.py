@@ -176,7 +176,7 @@ declare(
     ("claim_seconds", "seconds", "claiming the batch"),
     ("held_back_seconds", "seconds", "the batch was ready and waited for stragglers"),
     ("pack_seconds", "seconds", "from trajectories to padded tensors"),
-    ("entropy_seconds", "seconds", "a pass for the entropies by which turns are selected"),
+    ("credit_seconds", "seconds", "assigning credit, with the forward passes that it needs"),
     ("old_logprobs_seconds", "seconds", "log-probs of the weights the step starts from"),
     ("update_seconds", "seconds", "forward, backward and optimizer steps"),
     ("publish_seconds", "seconds", "policy and checkpoint to disk"),

@@ -1,1 +1,1 @@
-"""Trainer: claims batches, computes advantages, steps, publishes policies. `trainer.py` holds the loop."""
+"""Trainer: claims batches, assigns credit, steps, publishes policies. `trainer.py` holds the loop."""

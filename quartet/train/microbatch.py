@@ -206,12 +206,11 @@ def _placing(columns: Sequence[np.ndarray], length: int) -> dict[str, torch.Tens
 
 def _token_values(branch: Branch, trained: np.ndarray, weight: float) -> tuple[np.ndarray, ...]:
     """Targets, temperatures, rollout log-probs, advantages, weights and replayed of the branch's trained tokens."""
-    constant = np.ones(len(trained), dtype=np.float32)
     return (
         branch.ids_L[trained],
         branch.temperatures_L[trained],
         branch.rollout_logprobs_L[trained],
-        constant * np.float32(branch.advantage),
-        constant * np.float32(weight),
+        branch.advantages_L[trained],
+        np.full(len(trained), weight, dtype=np.float32),
         np.full(len(trained), branch.replayed),
     )

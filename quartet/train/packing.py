@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from quartet.errors import QuartetError
-from quartet.train.advantage.base import Advantage
 from quartet.types import Batch, Call, GroupMember, ReplayRule, Trajectory
 
 NO_VERSION = np.iinfo(np.int64).max
@@ -34,8 +33,6 @@ class Branch:
     """Its trajectory is a stored success that joined the group."""
     prompt_tokens: int
     """Tokens before the first response token."""
-    advantage: float
-    """The trajectory's, the same at each of its tokens."""
     ids_L: np.ndarray
     trained_L: np.ndarray
     """True at response tokens that are young enough."""
@@ -44,6 +41,9 @@ class Branch:
     temperatures_L: np.ndarray
     turns_L: np.ndarray
     """Number of the call, within its trajectory, that sampled the token; -1 at tokens nobody sampled."""
+    advantages_L: np.ndarray
+    """float32; 0 until `quartet.train.assign` has assigned credit. So are `returns_L`."""
+    returns_L: np.ndarray
 
     @property
     def num_tokens(self) -> int:
@@ -88,8 +88,8 @@ class PackedBatch:
         return sum(branch.num_tokens for branch in self.branches)
 
 
-def pack_batch(batch: Batch, advantage: Advantage, max_lag: int) -> PackedBatch:
-    """Advantages per group, then one branch list. Raises `QuartetError` on a trajectory that cannot be trained.
+def pack_batch(batch: Batch, max_lag: int) -> PackedBatch:
+    """Thread the calls of all countable members into branches. Raises `QuartetError` on what cannot be trained.
 
     Tokens more than `max_lag` versions old are masked, but not those of replayed members: their age was judged when
     they joined.
@@ -97,11 +97,11 @@ def pack_batch(batch: Batch, advantage: Advantage, max_lag: int) -> PackedBatch:
     branches: list[Branch] = []
     members: list[GroupMember] = []
     fresh: list[MemberTokens] = []
-    for group_index, member, value in advantages(batch, advantage):
+    for group_index, member in countable_members(batch):
         too_old = _too_old(batch, member.trajectory, max_lag) if member.replay is None else []
         replayed = member.replay is not None
         drafts = _draft_branches(member.trajectory.calls)
-        own = [draft.freeze(len(members), group_index, value, too_old, replayed=replayed) for draft in drafts]
+        own = [draft.freeze(len(members), group_index, too_old, replayed=replayed) for draft in drafts]
         branches += map(_without_logprobs, own) if member.replay is ReplayRule.RECOMPUTE else own
         if not replayed:
             fresh.append(_tokens_of(member.trajectory, own))
@@ -136,15 +136,10 @@ def _too_old(batch: Batch, trajectory: Trajectory, max_lag: int) -> list[int]:
     return [version for version, lag in _lags(batch, trajectory).items() if lag > max_lag]
 
 
-def advantages(batch: Batch, advantage: Advantage) -> Iterator[tuple[int, GroupMember, float]]:
-    """Group index, countable member, advantage; statistics are over one group, its stored members too."""
+def countable_members(batch: Batch) -> Iterator[tuple[int, GroupMember]]:
+    """Yield (position of the group, member) of all members that count, stored ones too; their order numbers them."""
     for group_index, group in enumerate(batch.groups):
-        members = [member for member in group.members if member.trajectory.status.countable]
-        rewards_N = np.array([member.trajectory.reward for member in members], dtype=np.float64)
-        calls_N = np.array([len(member.trajectory.calls) for member in members], dtype=np.int64)
-        values_N = advantage.estimate(rewards_N, calls_N)
-        for member, value in zip(members, values_N.tolist(), strict=True):
-            yield group_index, member, value
+        yield from ((group_index, member) for member in group.members if member.trajectory.status.countable)
 
 
 def _without_logprobs(branch: Branch) -> Branch:
@@ -177,21 +172,20 @@ class _Draft:
         self.temperatures += [1.0] * unsampled + [call.sampling.temperature] * count
         self.turns += [-1] * unsampled + [number] * count
 
-    def freeze(
-        self, trajectory_index: int, group_index: int, advantage: float, too_old: Sequence[int], *, replayed: bool
-    ) -> Branch:
+    def freeze(self, trajectory_index: int, group_index: int, too_old: Sequence[int], *, replayed: bool) -> Branch:
         versions_L = np.array(self.versions)
         return Branch(
             trajectory_index=trajectory_index,
             group_index=group_index,
             replayed=replayed,
             prompt_tokens=self.prompt_tokens,
-            advantage=advantage,
             ids_L=np.array(self.ids),
             trained_L=~np.isin(versions_L, [NO_VERSION, *too_old]),
             rollout_logprobs_L=np.array(self.logprobs, dtype=np.float32),
             temperatures_L=np.array(self.temperatures, dtype=np.float32),
             turns_L=np.array(self.turns),
+            advantages_L=np.zeros(len(self.ids), dtype=np.float32),
+            returns_L=np.zeros(len(self.ids), dtype=np.float32),
         )
 
 

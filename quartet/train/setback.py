@@ -6,7 +6,7 @@ meets every batch: after `train.max_quarantined_batches` without a train step be
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from msgspec.structs import replace
@@ -15,7 +15,7 @@ from quartet.config import Recipe
 from quartet.data.ledger import Ledger
 from quartet.errors import LedgerError, QuartetError, SetupError, UntrainableError
 from quartet.observe.presence import Presence
-from quartet.train.advantage.base import Advantage
+from quartet.train.credit.base import Credit
 from quartet.train.step import Learner
 from quartet.train.train_batch import rehearse
 from quartet.types import Batch
@@ -52,10 +52,10 @@ class Setback:
     """Settles failed train steps."""
 
     def __init__(
-        self, recipe: Recipe, ledger: Ledger, learner: Learner, advantage: Advantage, presence: Presence
+        self, recipe: Recipe, ledger: Ledger, learner: Learner, credits: Sequence[Credit], presence: Presence
     ) -> None:
         self._recipe, self._ledger, self._learner = recipe, ledger, learner
-        self._advantage, self._presence = advantage, presence
+        self._credits, self._presence = credits, presence
 
     def settle(self, batch: Batch, error: FailedStepError, restore: Callable[[], None]) -> None:
         """Release the batch, undo what the step did to the weights (`restore`), and quarantine what keeps failing.
@@ -77,7 +77,7 @@ class Setback:
     def _fails(self, batch: Batch) -> bool:
         try:
             with arithmetic_of(batch):
-                rehearse(batch, self._learner, self._recipe, self._advantage, self._presence.beat)
+                rehearse(batch, self._learner, self._recipe, self._credits, self._presence.beat)
         except FailedStepError:
             return True
         return False

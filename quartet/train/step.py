@@ -5,7 +5,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
 
 import numpy as np
@@ -17,8 +17,9 @@ from quartet.errors import ConfigError, QuartetError
 from quartet.policy.rope import refuse_length_dependent_rope
 from quartet.registry import build
 from quartet.train.aggregation import AGGREGATIONS
+from quartet.train.assign import Passes
 from quartet.train.branch_attention import attends_everywhere
-from quartet.train.forward import require_plain_head, score
+from quartet.train.forward import Scores, require_plain_head, score
 from quartet.train.gap import gap_means, gap_sums
 from quartet.train.linear import train_by_the_faster_library
 from quartet.train.loss.base import LossInput
@@ -105,12 +106,27 @@ class Learner:
         for minibatch in plan:
             self._gradient(minibatch, progress, None)
 
+    def passes(self, needs: Set[str], branches: Sequence[Branch], progress: Callable[[], None]) -> Passes:
+        """Results of these forward passes, in nats, under the weights before the train step."""
+        found: dict[str, list[np.ndarray]] = {}
+        if "entropies" in needs:
+            found["entropies"] = self._each_token(self.model, branches, lambda scores: scores.entropies_T, progress)
+        if "reference" in needs and self.reference is not None:
+            found["reference"] = self._each_token(self.reference, branches, lambda scores: scores.logprobs_T, progress)
+        return found
+
     @torch.no_grad()
-    def entropies(self, branches: Sequence[Branch], progress: Callable[[], None]) -> list[np.ndarray]:
-        """Per branch the entropy of each of its trained tokens, in nats, under the weights before the train step."""
+    def _each_token(
+        self,
+        model: PreTrainedModel,
+        branches: Sequence[Branch],
+        column: Callable[[Scores], torch.Tensor],
+        progress: Callable[[], None],
+    ) -> list[np.ndarray]:
+        """Per branch one value of each of its trained tokens."""
         found: dict[int, np.ndarray] = {}
         for rows in self._chunks(branches):
-            values_T = score(self.model, self._collated(rows)).entropies_T.cpu().numpy()
+            values_T = column(score(model, self._collated(rows))).cpu().numpy()
             in_order = [branch for row in rows for branch in row.branches]
             ends = np.cumsum([branch.num_trained_tokens for branch in in_order])
             found |= dict(zip(map(id, in_order), np.split(values_T, ends[:-1]), strict=True))

@@ -4,15 +4,14 @@ The same batch, weights and optimizer state give the same bits (float32, one thr
 crash, the audit when it trains a run again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 
 from quartet.config import Recipe
-from quartet.train.advantage.base import Advantage
+from quartet.train.assign import assign, needs_of
+from quartet.train.credit.base import Credit
 from quartet.train.packing import PackedBatch, pack_batch
 from quartet.train.step import Learner, Plan, Witness
-from quartet.train.turn_selection import high_entropy_turns
 from quartet.types import Batch
 
 Phases = Callable[[str], AbstractContextManager[None]]
@@ -23,7 +22,7 @@ def train_batch(
     batch: Batch,
     learner: Learner,
     recipe: Recipe,
-    advantage: Advantage,
+    credits: Sequence[Credit],
     *,
     progress: Callable[[], None],
     phases: Phases,
@@ -33,30 +32,32 @@ def train_batch(
 
     `progress` is called between microbatches; `witness` sees the values of the tokens. Raises `NonFiniteError`.
     """
-    packed, plan = _prepare(batch, learner, recipe, advantage, progress, phases)
+    packed, plan = _prepare(batch, learner, recipe, credits, progress, phases)
     with phases("update"):
         metrics = learner.update(plan, progress, witness)
     return packed, metrics
 
 
 def rehearse(
-    batch: Batch, learner: Learner, recipe: Recipe, advantage: Advantage, progress: Callable[[], None]
+    batch: Batch, learner: Learner, recipe: Recipe, credits: Sequence[Credit], progress: Callable[[], None]
 ) -> None:
     """Compute all that `train_batch` computes before its first optimizer step, and change nothing. Raises like it."""
-    _, plan = _prepare(batch, learner, recipe, advantage, progress, lambda phase: nullcontext())
+    _, plan = _prepare(batch, learner, recipe, credits, progress, lambda phase: nullcontext())
     learner.rehearse(plan, progress)
 
 
 def _prepare(
-    batch: Batch, learner: Learner, recipe: Recipe, advantage: Advantage, progress: Callable[[], None], phases: Phases
+    batch: Batch,
+    learner: Learner,
+    recipe: Recipe,
+    credits: Sequence[Credit],
+    progress: Callable[[], None],
+    phases: Phases,
 ) -> tuple[PackedBatch, Plan]:
     with phases("pack"):
-        packed = pack_batch(batch, advantage, recipe.admission.max_lag)
-    if percentile := recipe.train.min_turn_entropy_percentile:
-        with phases("entropy"):
-            entropies = learner.entropies(packed.branches, progress)
-            spare = recipe.train.spare_replayed_turns
-            chosen = high_entropy_turns(packed.branches, entropies, percentile, spare_replayed=spare)
-            packed = replace(packed, branches=chosen)
+        packed = pack_batch(batch, recipe.admission.max_lag)
+    with phases("credit"):
+        passes = learner.passes(needs_of(credits), packed.branches, progress)
+        packed = assign(batch, packed, credits, passes)
     with phases("old_logprobs"):
         return packed, learner.plan(packed.branches, batch.train_step, progress)

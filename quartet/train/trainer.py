@@ -23,8 +23,7 @@ from quartet.observe.record import Recorder
 from quartet.observe.token_values import write_token_values
 from quartet.policy.digest import weights_digest
 from quartet.policy.load import load_model, load_policy, read_weights, swap_weights
-from quartet.registry import build
-from quartet.train.advantage.base import Advantage
+from quartet.train.assign import credits_of
 from quartet.train.batch_wait import BatchWait
 from quartet.train.checkpoint import load_checkpoint, prune_checkpoints, save_checkpoint
 from quartet.train.metrics import PhaseTimer, batch_metrics
@@ -48,7 +47,7 @@ class Trainer:
         self.recipe, self.ledger, self.run_dir = recipe, ledger, run_dir
         self.recorder, self.presence = recorder, presence
         self._durable = recipe.ledger.durability == "full"
-        self._advantage: Advantage = build(recipe.advantage)
+        self._credits = credits_of(recipe)
         remote_code = recipe.model.trust_remote_code
         point, (self.model, self.tokenizer) = roll_back_to_whole(
             ledger,
@@ -61,7 +60,7 @@ class Trainer:
             initial = Path(recipe.model.path)
             reference = load_model(initial, trust_remote_code=remote_code, on_progress=presence.beat)
         self.learner = Learner(self.model, recipe, reference)
-        self._setback = Setback(recipe, ledger, self.learner, self._advantage, presence)
+        self._setback = Setback(recipe, ledger, self.learner, self._credits, presence)
         self._receipts = TrainerReceipts(
             run_dir, lambda: weights_digest(dict(self.model.named_parameters())), enabled=recipe.runtime.receipts
         )
@@ -179,11 +178,13 @@ class Trainer:
                 batch,
                 self.learner,
                 self.recipe,
-                self._advantage,
+                self._credits,
                 progress=progress,
                 phases=phases,
                 witness=tokens.see if budget else None,
             )
+        if budget:
+            write_token_values(self.run_dir, batch.train_step, batch.batch_id, tokens.calls(), budget)
         with phases("publish"):
             try:
                 path = self._publish(batch, packed, progress)
@@ -198,8 +199,6 @@ class Trainer:
         self.version, self._committed = policy.version, (batch.train_step, batch.batch_id)
         prune_checkpoints(self.run_dir, self.recipe.disk.keep_checkpoints, batch.train_step)
         prune_attempts(path)
-        if budget:
-            write_token_values(self.run_dir, batch.train_step, batch.batch_id, tokens.calls(), budget)
         self.recorder.metric("train", step=batch.train_step, version=policy.version, **(report | phases.seconds))
 
     def _publish(self, batch: Batch, packed: PackedBatch, progress: Callable[[], None]) -> Path:

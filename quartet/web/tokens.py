@@ -67,7 +67,7 @@ MEASURES = (
         bounds=(-1.0, -0.05, 0.05, 1.0),
         labels=("below −1", "to −0.05", "about 0", "to 1", "above 1"),
         scale="two-sided",
-        note="What the loss multiplies the token with: its rollout against the rest of the group.",
+        note="What credit assigned to the token: the loss multiplies it with this.",
     ),
     Measure(
         name="importance",
@@ -138,21 +138,22 @@ def tokens_of(
     call: Call, call_index: int, training: Training, vocabulary: Vocabulary, limit: int | None
 ) -> list[Token]:
     """The first `limit` response tokens of a call."""
-    kept = training.values.get(call_index)
+    kept = (training.values or {}).get(call_index)
     old_T = unpacked(kept.logprobs) if kept else None
     entropies = call.response.entropies or (unpacked(kept.entropies).tolist() if kept else [])
-    mask = training.trained.get(call_index) if training.trained else None
+    mask = kept.trained if kept else None
+    advantages = training.advantages.get(call_index)
     newest = max(call.response.versions, default=0)
     tokens = []
     for n, token_id in enumerate(call.response_ids[:limit]):
         logprob = call.response.logprobs[n] if call.response.has_logprobs else None
         version = call.response.versions[n] if n < len(call.response.versions) else None
         old = float(old_T[n]) if old_T is not None else None
-        trained = None if training.trained is None else mask is not None and bool(mask[n])
+        trained = None if training.values is None else mask is not None and bool(mask[n])
         values = {
             "logprob": (logprob, None if logprob is None else -logprob),
             "entropy": (entropies[n] if entropies else None,) * 2,
-            "advantage": (training.advantage,) * 2,
+            "advantage": (None if advantages is None else float(advantages[n]),) * 2,
             "importance": (_importance(old, logprob),) * 2,
         }
         shown = {name: _number(value) for name, (value, _) in values.items()}

@@ -8,7 +8,6 @@ import sqlalchemy as sa
 from msgspec.structs import replace
 from samples import finish, manager_of, plan, recipe, trajectory
 
-from quartet.config import Advantage
 from quartet.data.exchange.demonstrations import settle, store_into
 from quartet.data.exchange.export import export
 from quartet.data.ledger import Ledger
@@ -16,8 +15,9 @@ from quartet.data.ledger.export import Selection
 from quartet.env import undemonstrated_families
 from quartet.errors import ConfigError
 from quartet.policy.tokenizer_files import load_tokenizer
-from quartet.registry import build
 from quartet.rollout.renderer import Renderer
+from quartet.train.assign import assign
+from quartet.train.credit.grpo import Grpo
 from quartet.train.packing import RECOMPUTED, pack_batch
 from quartet.types import Purpose, ReplayRule, Task
 
@@ -100,10 +100,10 @@ def test_it_joins_a_group_that_failed_and_is_trained_in_full(run, tmp_path):
     judge(run)
     batch = run.claim_batch("t", 1, 1, "mask", 60)
     assert batch is not None and batch.groups[0].group_id == failed
-    packed = pack_batch(batch, build(Advantage()), max_lag=0)
+    packed = assign(batch, pack_batch(batch, max_lag=0), [Grpo(Grpo.Knobs())], {})
     *_, demonstrated = packed.branches
     response = demonstrated.ids_L[demonstrated.prompt_tokens :]
-    assert demonstrated.advantage > 0 and packed.masked_tokens == 0
+    assert (demonstrated.advantages_L[demonstrated.trained_L] > 0).all() and packed.masked_tokens == 0
     assert demonstrated.num_trained_tokens == len(response)
     assert np.all(demonstrated.rollout_logprobs_L[demonstrated.trained_L] == RECOMPUTED)
     run.commit_batch(batch, "p1", {})
@@ -259,7 +259,7 @@ def test_trajectories_of_another_run(run, other, tmp_path, kind):
     batch = run.claim_batch("t", 1, 0, "mask", 60)
     assert batch is not None
     assert [member.replay for member in batch.groups[0].members] == [None, None, ReplayRule.STORED]
-    *_, demonstrated = pack_batch(batch, build(Advantage()), max_lag=0).branches
+    *_, demonstrated = pack_batch(batch, max_lag=0).branches
     assert demonstrated.rollout_logprobs_L[demonstrated.trained_L].tolist() == [-0.5, -0.5]
 
 

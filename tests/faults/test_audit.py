@@ -14,7 +14,6 @@ from quartet.observe.audit import audit, retrace
 from quartet.observe.audit.retrace import tokens_over_lag
 from quartet.observe.receipts import FOLDER
 from quartet.runtime.run import run_recipe
-from quartet.train.advantage.grpo import Grpo
 from quartet.train.packing import pack_batch
 from quartet.types import Batch, Group, GroupMember
 
@@ -129,7 +128,6 @@ def test_tokens_over_the_lag_bound_are_counted_whatever_the_packing_says(monkeyp
     members = [GroupMember(rollout_id=index, trajectory=made_up(index, reward=float(index))) for index in range(2)]
     groups = [Group(group_id=1, task=TASK, members=members)]
     batch = Batch(batch_id=1, attempt=1, train_step=4, start_version=3, groups=groups)
-    advantage = Grpo(bandit_recipe(Path("unused")).advantage)
-    assert tokens_over_lag(batch, advantage, max_lag=2) == 0
-    monkeypatch.setattr(retrace, "pack_batch", lambda batch, advantage, max_lag: pack_batch(batch, advantage, 99))
-    assert tokens_over_lag(batch, advantage, max_lag=2) == 2 * 3
+    assert tokens_over_lag(batch, max_lag=2) == 0
+    monkeypatch.setattr(retrace, "pack_batch", lambda batch, max_lag: pack_batch(batch, 99))
+    assert tokens_over_lag(batch, max_lag=2) == 2 * 3

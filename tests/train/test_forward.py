@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tiny_batches import VOCAB, make_batch, make_call, make_model, make_trajectory
+from tiny_batches import VOCAB, make_batch, make_call, make_model, make_trajectory, pack
 from transformers import (
     Gemma2Config,
     Gemma2ForCausalLM,
@@ -15,13 +15,11 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from quartet.config import Advantage
 from quartet.errors import ConfigError
-from quartet.registry import build
 from quartet.train.branch_attention import attends_everywhere
 from quartet.train.forward import require_plain_head, score
 from quartet.train.microbatch import ATTENTION_FACTOR, Microbatch, collate, in_chunks, share_prompts
-from quartet.train.packing import Branch, pack_batch
+from quartet.train.packing import Branch
 
 Token = tuple[int, float, float, float]
 """What identifies a trained token below: target, temperature, log-prob, entropy."""
@@ -81,7 +79,7 @@ def branch_lists(draw: st.DrawFn) -> list[Branch]:
         first = make_call(draw(st.sampled_from(prompts)), ids(draw(st.integers(1, 6))), temperature=0.7)
         second = make_call(first.prompt_ids + first.response_ids + ids(3), ids(draw(st.integers(1, 4))))
         members.append(make_trajectory([first, second][: draw(st.integers(1, 2))], draw(st.sampled_from([0.0, 1.0]))))
-    return pack_batch(make_batch([members]), build(Advantage()), max_lag=0).branches
+    return pack(make_batch([members])).branches
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -94,7 +92,7 @@ def test_equals_a_naive_forward(tiny_model: Qwen3ForCausalLM, branches: list[Bra
 def test_shared_prompts_are_computed_once() -> None:
     prompt = list(range(40))
     members = [make_trajectory([make_call(prompt, [arm, 1])], float(arm == 0)) for arm in range(8)]
-    branches = pack_batch(make_batch([members]), build(Advantage()), max_lag=0).branches
+    branches = pack(make_batch([members])).branches
     (shared,) = cut(branches, share=True)
     assert shared.ids_BL.shape == (1, 40 + 8 * 2)
     assert sum(batch.ids_BL.numel() for batch in cut(branches, share=False)) == 8 * 42
@@ -102,20 +100,20 @@ def test_shared_prompts_are_computed_once() -> None:
 
 def test_long_tails_share_their_prompt_too() -> None:
     members = [make_trajectory([make_call([1, 2, 3], range(10))], float(arm == 0)) for arm in range(4)]
-    branches = pack_batch(make_batch([members]), build(Advantage()), max_lag=0).branches
+    branches = pack(make_batch([members])).branches
     assert [batch.ids_BL.shape for batch in cut(branches, share=True)] == [(1, 3 + 4 * 10)]
 
 
 def test_a_row_as_long_as_a_microbatch_is_followed_by_another() -> None:
     members = [make_trajectory([make_call([1, 2, 3], range(10))], float(arm == 0)) for arm in range(4)]
-    branches = pack_batch(make_batch([members]), build(Advantage()), max_lag=0).branches
+    branches = pack(make_batch([members])).branches
     assert [batch.ids_BL.shape[1] for batch in cut(branches, share=True, max_tokens=23)] == [3 + 2 * 10] * 2
 
 
 def test_a_long_branch_does_not_make_padding_of_short_ones() -> None:
     lengths = (40, 4, 4, 4)
     members = [make_trajectory([make_call([arm], range(n))], float(arm == 0)) for arm, n in enumerate(lengths)]
-    branches = pack_batch(make_batch([members]), build(Advantage()), max_lag=0).branches
+    branches = pack(make_batch([members])).branches
     batches = cut(branches, share=True, max_tokens=60)
     shapes = [batch.columns_SM.shape for batch in batches if batch.columns_SM is not None]
     assert shapes == [(1, 41), (3, 5)]
@@ -143,7 +141,7 @@ def test_a_shared_prompt_does_not_make_attention_boundless(
     """One long branch among short ones: beyond the bound only branches of like length go together. Alike, but many: at
     most 4 * 8192 positions."""
     members = [make_trajectory([make_call([1] * prompt_tokens, [2] * tail)], float(tail == 20)) for tail in tails]
-    branches = pack_batch(make_batch([members]), build(Advantage()), max_lag=0).branches
+    branches = pack(make_batch([members])).branches
     batches = cut(branches[::-1], share=True, max_tokens=8192)
     assert [tuple(batch.columns_SM.shape) for batch in batches if batch.columns_SM is not None] == shapes
 
@@ -152,7 +150,7 @@ def test_a_shared_prompt_does_not_make_attention_boundless(
 def test_a_sequence_longer_than_a_microbatch_is_a_microbatch_of_its_own(share: bool) -> None:
     """It was sampled under a longer context, before a resume: the run must not end with it."""
     members = [make_trajectory([make_call(range(prompt), [1])], float(prompt)) for prompt in (9, 30, 8, 40)]
-    branches = pack_batch(make_batch([members]), build(Advantage()), max_lag=0).branches
+    branches = pack(make_batch([members])).branches
     batches = cut(branches, share=share, max_tokens=20)
     assert [[branch.num_tokens for branch in batch.branches] for batch in batches] == [[41], [31], [10, 9]]
 

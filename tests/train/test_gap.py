@@ -5,13 +5,10 @@ from collections import Counter
 import pytest
 import torch
 from msgspec.structs import replace
-from tiny_batches import make_batch, make_call, make_model, make_trajectory
+from tiny_batches import make_batch, make_call, make_model, make_trajectory, pack
 
-from quartet.config import Advantage
-from quartet.registry import build
 from quartet.train.gap import gap_means, gap_sums
 from quartet.train.microbatch import collate, share_prompts
-from quartet.train.packing import pack_batch
 from quartet.train.step import Learner
 from quartet.types import Batch, ReplayRule
 
@@ -27,7 +24,7 @@ def batch_with(replay: ReplayRule | None, logprob: float) -> Batch:
 
 def gap(replay: ReplayRule | None, logprob: float) -> dict[str, float]:
     """Under a trainer that gives each token the log-prob -1 + ln 2: rho is 2 at tokens that were sampled with -1."""
-    branches = pack_batch(batch_with(replay, logprob), build(Advantage()), max_lag=0).branches
+    branches = pack(batch_with(replay, logprob)).branches
     microbatch = collate(
         share_prompts(branches, [0.2] * len(branches), share=False, max_tokens_per_microbatch=100), packed=False
     )
@@ -49,6 +46,6 @@ def test_by_hand():
 
 def test_without_a_fresh_token_there_is_no_gap(recipe):
     learner = Learner(make_model(), recipe())
-    branches = pack_batch(batch_with(ReplayRule.STORED, -9.0), build(Advantage()), max_lag=0).branches
+    branches = pack(batch_with(ReplayRule.STORED, -9.0)).branches
     assert "gap_k1_nats" in learner.update(learner.plan(branches, 1, lambda: None), lambda: None)
     assert "gap_k1_nats" not in learner.update(learner.plan(branches[1:], 1, lambda: None), lambda: None)

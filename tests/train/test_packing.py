@@ -2,21 +2,24 @@
 
 import numpy as np
 import pytest
+import tiny_batches
 from msgspec.structs import replace
 from tiny_batches import make_batch, make_call, make_trajectory
 
-from quartet.config import Advantage
 from quartet.errors import QuartetError
-from quartet.registry import build
 from quartet.train.metrics import masked_shares
-from quartet.train.packing import PackedBatch, pack_batch
+from quartet.train.packing import Branch, PackedBatch
 from quartet.types import Ancestry, Sampling, Status, Trajectory
-
-GRPO = build(Advantage())
 
 
 def pack(*groups: list[Trajectory], start_version: int = 0, max_lag: int = 2) -> PackedBatch:
-    return pack_batch(make_batch(groups, start_version=start_version), GRPO, max_lag)
+    return tiny_batches.pack(make_batch(groups, start_version=start_version), max_lag)
+
+
+def advantage_of(branch: Branch) -> float:
+    """The same at all its trained tokens."""
+    (advantage,) = np.unique(branch.advantages_L[branch.trained_L])
+    return float(advantage)
 
 
 def test_a_growing_conversation_is_one_branch() -> None:
@@ -66,7 +69,7 @@ def test_advantages_are_taken_over_trajectories_not_branches() -> None:
     long = make_trajectory([make_call([1, turn], [3]) for turn in range(5)], 1.0)
     short = [make_trajectory([make_call([2], [3])], 0.0) for _ in range(3)]
     packed = pack([long, *short])
-    np.testing.assert_allclose([b.advantage for b in packed.branches], [1.5] * 5 + [-0.5] * 3, atol=1e-5)
+    np.testing.assert_allclose([advantage_of(b) for b in packed.branches], [1.5] * 5 + [-0.5] * 3, atol=1e-5)
 
 
 def test_what_does_not_count_is_neither_baseline_nor_trained() -> None:
@@ -77,7 +80,8 @@ def test_what_does_not_count_is_neither_baseline_nor_trained() -> None:
         *group,
         make_trajectory([call], 0.0, Status.TRUNCATED_TIME),
     ]
-    assert [b.advantage for b in pack(with_errors).branches] == [b.advantage for b in pack(group).branches]
+    counted = [advantage_of(branch) for branch in pack(group).branches]
+    assert [advantage_of(branch) for branch in pack(with_errors).branches] == counted
 
 
 def test_tokens_older_than_max_lag_are_masked_and_counted() -> None:
@@ -101,7 +105,7 @@ def test_masking_is_told_by_outcome() -> None:
         "wholly_masked_success_share": 1 / 2,
         "wholly_masked_failure_share": 0.0,
     }
-    low, high = sorted({branch.advantage for branch in packed.branches})
+    low, high = sorted({advantage_of(branch) for branch in packed.branches})
     assert low == pytest.approx(-high), "the mean is that of two successes and two failures"
 
 
@@ -110,7 +114,7 @@ def test_after_a_roll_back_age_is_a_distance_along_the_ancestry() -> None:
     ancestry = Ancestry(rolled_back={5: 5, 6: 6, 7: 7, 8: 8})
     calls = [make_call([1], [2], version=4), make_call([3], [4], version=7), make_call([5], [6], version=9)]
     batch = replace(make_batch([[make_trajectory(calls, 1.0)]], start_version=9), ancestry=ancestry)
-    packed = pack_batch(batch, GRPO, max_lag=2)
+    packed = tiny_batches.pack(batch, max_lag=2)
     assert [branch.ids_L.tolist() for branch in packed.branches] == [[1, 2], [5, 6]]
     assert (packed.masked_tokens, packed.lag_histogram) == (1, {4: 1})
 

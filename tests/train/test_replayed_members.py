@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from tiny_batches import make_batch, make_call, make_model, make_trajectory
+from tiny_batches import make_batch, make_call, make_model, make_trajectory, pack
 
-from quartet.config import Advantage
-from quartet.registry import build
-from quartet.train.packing import PackedBatch, pack_batch
+from quartet.train.packing import PackedBatch
 from quartet.train.step import Learner
 from quartet.types import Batch, ReplayRule
 
@@ -22,7 +20,7 @@ def batch_with(rule: ReplayRule | None) -> Batch:
 
 
 def packed(rule: ReplayRule | None) -> PackedBatch:
-    return pack_batch(batch_with(rule), build(Advantage()), max_lag=2)
+    return pack(batch_with(rule), max_lag=2)
 
 
 @pytest.mark.parametrize(("rule", "trained"), [(None, 2), (ReplayRule.STORED, 5), (ReplayRule.RECOMPUTE, 5)])
@@ -34,7 +32,8 @@ def test_the_lag_bound_is_for_fresh_members(rule, trained):
 
 def test_a_stored_success_gives_a_failed_group_its_contrast():
     failure, success = packed(ReplayRule.STORED).branches
-    assert (failure.advantage, success.advantage) == pytest.approx((-np.sqrt(0.5), np.sqrt(0.5)), rel=1e-5)
+    assert failure.advantages_L.tolist() == pytest.approx([0, 0, *[-np.sqrt(0.5)] * 2], rel=1e-5)
+    assert success.advantages_L.tolist() == pytest.approx([0, 0, *[np.sqrt(0.5)] * 3], rel=1e-5)
 
 
 def test_recompute_has_the_importance_weight_1(recipe):
@@ -48,7 +47,7 @@ def test_recompute_has_the_importance_weight_1(recipe):
         failure, success = group.members
         members = [failure, replace(success, trajectory=certain)]
         batch = replace(batch, groups=[replace(group, members=members)])
-        branches = pack_batch(batch, build(Advantage()), max_lag=2).branches
+        branches = pack(batch, max_lag=2).branches
         found[rule] = learner.update(learner.plan(branches[1:], 1, lambda: None), lambda: None)
     assert found[ReplayRule.RECOMPUTE]["importance_mean"] == pytest.approx(1.0)
     assert found[ReplayRule.STORED]["importance_mean"] < 0.5

@@ -5,13 +5,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from tiny_batches import VOCAB, make_batch, make_call, make_model, make_trajectory
+from tiny_batches import VOCAB, make_batch, make_call, make_model, make_trajectory, pack
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3ForCausalLM
 
 from quartet.config import Recipe
 from quartet.errors import ConfigError
-from quartet.registry import build
-from quartet.train.packing import Branch, pack_batch
+from quartet.train.packing import Branch
 from quartet.train.step import Learner, NonFiniteError
 from quartet.types import Trajectory
 
@@ -40,7 +39,7 @@ def trajectories(seed: int = 0) -> list[list[Trajectory]]:
 
 
 def branches_of(groups: list[list[Trajectory]], recipe: Recipe) -> list[Branch]:
-    return pack_batch(make_batch(groups), build(recipe.advantage), max_lag=0).branches
+    return pack(make_batch(groups), credit=recipe.credit).branches
 
 
 def gradient(recipe: Recipe, branches: list[Branch], *, share_prompts: bool = True) -> torch.Tensor:

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from tiny_batches import make_batch, make_call, make_model, make_trajectory
+from msgspec.structs import replace
+from tiny_batches import make_batch, make_call, make_model, make_trajectory, pack
 
-from quartet.observe.token_values import CallValues, unpacked
-from quartet.registry import build
-from quartet.train.packing import pack_batch
+from quartet.observe.token_values import CallValues, assigned, packed_assignment, unpacked
 from quartet.train.step import Learner
 from quartet.train.token_record import TokenRecord
-from quartet.types import Batch, Call
+from quartet.types import Batch, Call, ReplayRule
 
 
 def nothing() -> None:
@@ -30,7 +29,7 @@ def groups_of_two() -> Batch:
 def kept(batch: Batch, recipe, **train) -> dict[tuple[int, int], CallValues]:
     setting = recipe(train={"minibatches": 2, "epochs": 2, "learning_rate": 0.01} | train)
     learner = Learner(make_model(), setting)
-    branches = pack_batch(batch, build(setting.advantage), max_lag=3).branches
+    branches = pack(batch, max_lag=3).branches
     record = TokenRecord(batch)
     learner.update(learner.plan(branches, 1, nothing), nothing, record.see)
     return {(call.rollout_id, call.call_index): call for call in record.calls()}
@@ -68,3 +67,32 @@ def test_a_token_that_was_not_trained_has_no_values(recipe):
     assert np.isnan(unpacked(found.logprobs)).tolist() == [False, True, False]
     assert np.isnan(unpacked(found.entropies)).tolist() == [False, True, False]
     assert (unpacked(found.entropies)[[0, 2]] > 0).all()
+    assert found.trained.tolist() == [True, False, True]
+
+
+def test_what_was_assigned_is_kept_exactly_and_of_stored_members_too(recipe):
+    batch = groups_of_two()
+    group = batch.groups[0]
+    stored = replace(group.members[0], replay=ReplayRule.STORED)
+    batch = replace(batch, groups=[replace(group, members=[stored, *group.members[1:]]), *batch.groups[1:]])
+    found = kept(batch, recipe)
+    for branch in pack(batch, max_lag=3).branches:
+        (call,) = np.unique(branch.turns_L[branch.trained_L])
+        of_call_L = branch.turns_L == call
+        values = found[(0, 1, 100, 101)[branch.trajectory_index], call]
+        assert values.group_id == branch.group_index
+        for stored_bytes, expected_L in ((values.advantages, branch.advantages_L), (values.returns, branch.returns_L)):
+            values_R = assigned(stored_bytes, values.trained)
+            assert values_R is not None
+            assert values_R.dtype == np.float32
+            assert values_R.tolist() == expected_L[of_call_L].tolist()
+    assert len(found) == 5  # both calls of the stored member, whatever their age
+
+
+@pytest.mark.parametrize("values", [[0.1, 0.1, 0.1], [0.1, 0.2, -0.3], [7.0, 0.2, 0.2]])
+def test_an_assignment_comes_back_from_its_bytes(values):
+    trained, values_R = np.array([False, True, True]), np.array(values, dtype=np.float32)
+    back = assigned(packed_assignment(values_R, trained), trained)
+    assert back is not None
+    np.testing.assert_array_equal(back, [np.nan, *values_R[1:]])
+    assert assigned(b"", trained) is None

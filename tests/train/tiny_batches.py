@@ -7,6 +7,10 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
+from quartet.config import Credit
+from quartet.registry import build
+from quartet.train.assign import assign
+from quartet.train.packing import PackedBatch, pack_batch
 from quartet.types import (
     Batch,
     Call,
@@ -90,3 +94,8 @@ def make_batch(groups: Sequence[Sequence[Trajectory]], *, start_version: int = 0
             for index, members in enumerate(groups)
         ],
     )
+
+
+def pack(batch: Batch, max_lag: int = 0, credit: Credit | None = None) -> PackedBatch:
+    """Packed, with credit that needs no pass."""
+    return assign(batch, pack_batch(batch, max_lag), [build(credit or Credit())], {})

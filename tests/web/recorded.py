@@ -114,7 +114,12 @@ class Recorder:
         policy = self.ledger.commit_batch(batch, f"policies/v{batch.train_step:06}", {})
         values = [
             CallValues(
-                rollout_id=member.rollout_id, call_index=0, logprobs=_f16(-0.01, -0.5, _NAN), entropies=_f16(0, 1, _NAN)
+                rollout_id=member.rollout_id,
+                call_index=0,
+                group_id=batch.groups[0].group_id,
+                logprobs=_f16(-0.01, -0.5, _NAN),
+                entropies=_f16(0, 1, _NAN),
+                advantages=struct.pack("<3f", 0.5, -0.25, _NAN),
             )
             for member in batch.groups[0].members
         ]

@@ -2,6 +2,7 @@
 
 import math
 
+import msgspec
 import pytest
 
 from quartet.data.ledger import Ledger
@@ -74,17 +75,27 @@ def test_tokens_carry_what_the_trainer_computed(ledger):
     assert tokens[1].shown["importance"] == f"{math.exp(0.5):.2f}"
     assert tokens[2].shown["importance"] == "–"
     assert {token.shown["version"] for token in tokens} == {"v0"}
-    advantages = [viewed(ledger, number).training.advantage for number in (1, 2)]
-    assert advantages == pytest.approx([-(0.5**0.5), 0.5**0.5], abs=1e-5)
+    assert [token.shown["advantage"] for token in tokens] == ["0.50", "−0.25", "–"]
+    assert viewed(ledger, 2).training.advantage_range == [-0.25, 0.5]
 
 
-def test_without_the_trainers_values_the_mask_comes_from_the_trainers_own_packing(ledger):
+def test_without_the_trainers_values_nothing_is_claimed_of_advantage_and_mask(ledger):
     for path in (ledger.run_dir / "tokens").iterdir():
         path.unlink()
     view = viewed(ledger, 2)
-    assert [token.shown["mask"] for turn in view.turns for token in turn.call.tokens] == ["trained"] * 6
-    assert {token.shown["entropy"] for token in view.turns[0].call.tokens} == {"–"}
+    for name in ("mask", "advantage", "entropy", "importance"):
+        assert {token.shown[name] for turn in view.turns for token in turn.call.tokens} == {"–"}
+    assert view.training.advantage_range == []
     assert "max_token_values_megabytes" in view.training.missing
+
+
+def test_values_that_an_older_version_kept_are_shown_without_an_advantage(ledger):
+    calls = read_token_values(ledger.run_dir, 1, 1)
+    old = [msgspec.structs.replace(call, group_id=None, advantages=b"") for call in calls or []]
+    write_token_values(ledger.run_dir, 1, 1, old, max_megabytes=1)
+    tokens = viewed(ledger, 2).turns[0].call.tokens
+    assert [token.shown["mask"] for token in tokens] == ["trained", "trained", "left out"]
+    assert {token.shown["advantage"] for token in tokens} == {"–"}
 
 
 def test_every_kind_of_attempt_is_explained():
@@ -114,7 +125,7 @@ def test_a_lost_record_leaves_the_rows(ledger):
     view = viewed(ledger, 2)
     assert "cannot be read" in view.problem and not view.turns
     assert view.facts.uses[0].train_step == 1
-    assert "cannot be read" in viewed(ledger, 1).training.missing  # its advantage needs the other's reward
+    assert viewed(ledger, 1).training.advantage_range == [-0.25, 0.5]  # the other's record is not needed
 
 
 def test_families_say_what_became_of_their_groups(ledger):
@@ -153,11 +164,11 @@ def test_a_late_copy_is_kept_and_says_so(tmp_path):
 
 
 def test_token_values_stay_within_their_budget(tmp_path, ledger):
-    (calls,) = (read_token_values(ledger.run_dir, 1, 1, 2),)
+    calls = read_token_values(ledger.run_dir, 1, 1)
     assert unpacked(calls[0].entropies).tolist()[:2] == [0.0, 1.0]
     for step in range(1, 5):
         write_token_values(tmp_path, step, step, [calls[0]] * 5000, max_megabytes=1)
     names = sorted(path.name for path in (tmp_path / "tokens").iterdir())
     assert names and names[-1].startswith("step_000004")
     assert sum(path.stat().st_size for path in (tmp_path / "tokens").iterdir()) <= 10**6
-    assert read_token_values(tmp_path, 1, 1, 2) == {}
+    assert read_token_values(tmp_path, 1, 1) is None

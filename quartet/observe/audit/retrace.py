@@ -1,9 +1,13 @@
-"""Train the committed batches of a run again, in order, and compare every step bit for bit (float32, one thread)."""
+"""Train the committed batches of a run again, in order, and compare every step bit for bit (float32, one thread).
+
+Advantages and masks are those that the trainer stored: the audit asks whether the weights are what they lead to.
+"""
 
 import copy
 from contextlib import nullcontext
 from pathlib import Path
 
+import numpy as np
 import torch
 from msgspec import structs
 
@@ -11,11 +15,12 @@ from quartet.config import Recipe
 from quartet.data.ledger import Ledger
 from quartet.errors import LedgerError
 from quartet.observe.receipts import Committing, TrainedMember, trajectory_digest
+from quartet.observe.token_values import assigned, read_token_values
 from quartet.policy.digest import weights_digest
 from quartet.policy.load import load_model
-from quartet.registry import build
-from quartet.train.advantage.base import Advantage
 from quartet.train.checkpoint import load_checkpoint
+from quartet.train.credit.base import Credit
+from quartet.train.credit_batch import CreditBatch
 from quartet.train.packing import pack_batch
 from quartet.train.step import Learner
 from quartet.train.train_batch import train_batch
@@ -28,7 +33,6 @@ class Retrace:
     def __init__(self, recipe: Recipe, ledger: Ledger, initial: Path) -> None:
         torch.set_num_threads(recipe.train.threads)
         self._recipe, self._ledger, self._ancestry = recipe, ledger, ledger.ancestry()
-        self._advantage: Advantage = build(recipe.advantage)
         model = load_model(initial, trust_remote_code=recipe.model.trust_remote_code)
         reference = copy.deepcopy(model) if recipe.loss.kl_coefficient > 0 else None
         self._learner = Learner(model, recipe, reference)
@@ -41,10 +45,14 @@ class Retrace:
         return weights_digest(dict(self._learner.model.named_parameters()))
 
     def step(self, receipt: Committing) -> None:
-        """Train one batch as its receipt describes it. Raises `LedgerError` when the ledger no longer holds it so."""
+        """Train one batch as its receipt describes it.
+
+        Raises `LedgerError` when the ledger no longer holds it so, or when what was assigned to it was not kept.
+        """
         batch = self._batch(receipt)
-        self.over_lag += tokens_over_lag(batch, self._advantage, self._recipe.admission.max_lag)
-        train_batch(batch, self._learner, self._recipe, self._advantage, progress=_nothing, phases=_no_timer)
+        stored = StoredCredit(batch, self._ledger.run_dir)
+        self.over_lag += tokens_over_lag(batch, self._recipe.admission.max_lag)
+        train_batch(batch, self._learner, self._recipe, [stored], progress=_nothing, phases=_no_timer)
 
     def same_optimizer(self, checkpoint: Path) -> bool:
         """Whether a trainer's checkpoint holds exactly the optimizer state that this gave."""
@@ -78,14 +86,42 @@ class Retrace:
         return GroupMember(rollout_id=member.rollout_id, trajectory=trajectory, replay=member.replay)
 
 
-def tokens_over_lag(batch: Batch, advantage: Advantage, max_lag: int) -> int:
+class StoredCredit(Credit):
+    """What the trainer assigned to a batch, read from its file."""
+
+    def __init__(self, batch: Batch, run_dir: Path) -> None:
+        super().__init__(None)
+        calls = read_token_values(run_dir, batch.train_step, batch.batch_id)
+        if calls is None:
+            raise LedgerError(
+                f"what train step {batch.train_step} assigned to its tokens was not kept",
+                "an audit needs it of all steps: raise disk.max_token_values_megabytes",
+            )
+        self._calls = {(call.group_id, call.rollout_id, call.call_index): call for call in calls}
+        self._group_ids = [group.group_id for group in batch.groups]
+
+    def assign(self, batch: CreditBatch) -> None:
+        ends = np.searchsorted(batch.calls_T, np.arange(len(batch.calls) + 1))
+        first_calls_N = np.cumsum(batch.num_calls_N) - batch.num_calls_N
+        batch.mask_T[:] = False
+        for call, member in enumerate(batch.members_C):
+            group_id = self._group_ids[batch.groups_N[member]]
+            stored = self._calls.get((group_id, batch.rollout_ids_N[member], call - first_calls_N[member]))
+            if stored is not None:
+                of_call = slice(ends[call], ends[call + 1])
+                batch.mask_T[of_call] = stored.trained
+                batch.advantages_T[of_call] = assigned(stored.advantages, stored.trained)
+                batch.returns_T[of_call] = assigned(stored.returns, stored.trained)
+
+
+def tokens_over_lag(batch: Batch, max_lag: int) -> int:
     """Fresh tokens among the trained ones that are more than `max_lag` versions old.
 
     The trainer's own packing says which are trained; what it does with versions is not believed. The lags travel
     through it in the place of the log-probs, which it only carries along.
     """
     labelled = structs.replace(batch, groups=[_labelled(batch, group) for group in batch.groups])
-    branches = pack_batch(labelled, advantage, max_lag).branches
+    branches = pack_batch(labelled, max_lag).branches
     return sum(int((branch.rollout_logprobs_L[branch.trained_L] > max_lag).sum()) for branch in branches)
 
 

@@ -1,4 +1,4 @@
-"""GRPO's group-relative advantage (Shao et al. 2024, DeepSeekMath, section 4.1)."""
+"""GRPO's group-relative advantage (Shao and others 2024, DeepSeekMath, section 4.1.2, outcome supervision)."""
 
 from typing import Annotated
 
@@ -6,11 +6,12 @@ import numpy as np
 from pydantic import Field
 
 from quartet.config.section import PositiveFloat, Section
-from quartet.train.advantage.base import Advantage
+from quartet.train.credit.base import Credit
+from quartet.train.credit_batch import CreditBatch
 
 
-class Grpo(Advantage):
-    """(reward - group mean) / (group standard deviation + epsilon), one value per trajectory.
+class Grpo(Credit):
+    """(reward - group mean) / (group standard deviation + epsilon), the same at every token of a rollout.
 
     Values below zero are then multiplied by `negative_weight`; 1 is GRPO as published.
     The standard deviation is the unbiased one (ddof = 1). Equal rewards give exactly 0, so does a group of one.
@@ -23,9 +24,13 @@ class Grpo(Advantage):
         """Factor on advantages below zero. 1 is GRPO; 0 learns only from rollouts above the group's mean."""
 
     knobs: Knobs
-    source = "DeepSeekMath, arXiv 2402.03300, section 4.1"
+    source = "DeepSeekMath, arXiv 2402.03300, section 4.1.2"
 
-    def estimate(self, rewards_N: np.ndarray, calls_N: np.ndarray) -> np.ndarray:
+    def assign(self, batch: CreditBatch) -> None:
+        batch.assign_members(batch.over_groups(self.normalised, batch.rewards_N))
+
+    def normalised(self, rewards_N: np.ndarray) -> np.ndarray:
+        """Return what the rewards of one group are worth."""
         if len(rewards_N) < 2 or np.ptp(rewards_N) == 0:
             return np.zeros(len(rewards_N))  # rounding in the mean would otherwise be blown up by 1 / epsilon
         advantages_N = (rewards_N - rewards_N.mean()) / (rewards_N.std(ddof=1) + self.knobs.epsilon)

@@ -1,1 +1,0 @@
-"""Advantages: one part per file. From the rewards of a group to one number per trajectory."""

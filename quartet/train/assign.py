@@ -1,0 +1,113 @@
+"""Assign credit: from a packed batch to the advantages, returns and masks of its tokens.
+
+X positions are those of all branches, one branch behind the other; the T sampled tokens among them are known by their
+places in it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from quartet.config import Recipe
+from quartet.registry import build
+from quartet.train.credit.base import Credit
+from quartet.train.credit_batch import CreditBatch
+from quartet.train.packing import Branch, PackedBatch, countable_members
+from quartet.train.trajectory_facts import call_rewards, parent_of, role_of
+from quartet.train.turn_selection import HighEntropyTurns
+from quartet.types import Batch
+
+Passes = Mapping[str, Sequence[np.ndarray]]
+"""By name, what a forward pass found: per branch one number for each of its trained tokens."""
+_COLUMNS = {"entropies": "entropies_T", "reference": "reference_logprobs_T"}
+"""Where `CreditBatch` has the result of a pass."""
+
+
+def credits_of(recipe: Recipe) -> list[Credit]:
+    """Return what assigns credit in a run, in this order."""
+    train, chosen = recipe.train, build(recipe.credit)
+    if not train.min_turn_entropy_percentile:
+        return [chosen]
+    return [chosen, HighEntropyTurns(train.min_turn_entropy_percentile, spare_replayed=train.spare_replayed_turns)]
+
+
+def needs_of(credits: Sequence[Credit]) -> frozenset[str]:
+    """Return the names of the passes that `assign` must be given."""
+    return frozenset[str]().union(*(credit.needs for credit in credits))
+
+
+def assign(batch: Batch, packed: PackedBatch, credits: Sequence[Credit], passes: Passes) -> PackedBatch:
+    """Return the packed batch with what the credits assign to its tokens, one after the other.
+
+    A branch of which no token is left to train is left out.
+    """
+    if not packed.branches:
+        return packed
+    places_T, tokens = _tokens(batch, packed.branches, passes)
+    credit_batch = CreditBatch(**_members(batch), **tokens)
+    for credit in credits:
+        credit.assign(credit_batch)
+    lengths = [branch.num_tokens for branch in packed.branches]
+    advantages_X, returns_X = np.zeros((2, sum(lengths)), dtype=np.float32)
+    advantages_X[places_T], returns_X[places_T] = credit_batch.advantages_T, credit_batch.returns_T
+    trained_X = _joined(packed.branches, "trained_L")
+    trained_X[places_T] &= credit_batch.mask_T
+    parts = zip(*(np.split(one, np.cumsum(lengths)[:-1]) for one in (advantages_X, returns_X, trained_X)), strict=True)
+    branches = [
+        replace(branch, advantages_L=advantages_L, returns_L=returns_L, trained_L=trained_L)
+        for branch, (advantages_L, returns_L, trained_L) in zip(packed.branches, parts, strict=True)
+    ]
+    return replace(packed, branches=[branch for branch in branches if branch.num_trained_tokens])
+
+
+def _members(batch: Batch) -> dict[str, Any]:
+    """The fields of `CreditBatch` about members and calls."""
+    members = list(countable_members(batch))
+    trajectories = [member.trajectory for _, member in members]
+    rollout_ids = [member.rollout_id for _, member in members]
+    own = {member.rollout_id: place for place, (_, member) in enumerate(members) if member.replay is None}
+    num_calls = [len(trajectory.calls) for trajectory in trajectories]
+    return {
+        "rollout_ids_N": np.array(rollout_ids),
+        "groups_N": np.array([group_index for group_index, _ in members]),
+        "rewards_N": np.array([trajectory.reward for trajectory in trajectories]),
+        "num_calls_N": np.array(num_calls),
+        "roles_N": [role_of(trajectory) for trajectory in trajectories],
+        "parents_N": np.array([own.get(parent_of(trajectory), -1) for trajectory in trajectories]),
+        "replayed_N": np.array([member.replay is not None for _, member in members]),
+        "members_C": np.repeat(np.arange(len(members)), num_calls),
+        "calls": [call for trajectory in trajectories for call in trajectory.calls],
+        "rewards_C": np.concatenate([call_rewards(trajectory) for trajectory in trajectories]),
+    }
+
+
+def _tokens(batch: Batch, branches: Sequence[Branch], passes: Passes) -> tuple[np.ndarray, dict[str, Any]]:
+    """Places among the X, and the fields of `CreditBatch` about tokens."""
+    num_calls = [len(member.trajectory.calls) for _, member in countable_members(batch)]
+    first_calls_N = np.cumsum(num_calls) - num_calls
+    first_calls_X = np.repeat(
+        [first_calls_N[branch.trajectory_index] for branch in branches], [branch.num_tokens for branch in branches]
+    )
+    turns_X, trained_X = _joined(branches, "turns_L"), _joined(branches, "trained_L")
+    sampled = np.flatnonzero(turns_X >= 0)
+    calls = (first_calls_X + turns_X)[sampled]
+    order = np.argsort(calls, kind="stable")
+    places_T = sampled[order]
+    found: dict[str, np.ndarray] = {}
+    for name, values in passes.items():
+        values_X = np.full(len(turns_X), np.nan)
+        values_X[trained_X] = np.concatenate(values)
+        found[_COLUMNS[name]] = values_X[places_T]
+    return places_T, {
+        "calls_T": calls[order],
+        "logprobs_T": _joined(branches, "rollout_logprobs_L")[places_T],
+        "mask_T": trained_X[places_T],
+        **found,
+    }
+
+
+def _joined(branches: Sequence[Branch], name: str) -> np.ndarray:
+    """`[X]`: a field of all branches, one behind the other."""
+    return np.concatenate([getattr(branch, name) for branch in branches])

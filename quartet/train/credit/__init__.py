@@ -1,0 +1,1 @@
+"""Credit: one part per file. What each sampled token of a batch is worth."""

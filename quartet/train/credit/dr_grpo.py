@@ -1,0 +1,24 @@
+"""Dr. GRPO, GRPO done right: no division by the standard deviation (Liu and others 2025, arXiv 2503.20783)."""
+
+import numpy as np
+
+from quartet.train.credit.base import Credit
+from quartet.train.credit_batch import CreditBatch
+
+
+class DrGrpo(Credit):
+    """reward - group mean, the same at every token of a rollout.
+
+    Dividing by the standard deviation weighs tasks that are nearly always or nearly never solved more than others.
+    The paper also removes the division by a response's length; `loss.aggregation = "token_mean"` does so: there a
+    token weighs the same in a short and in a long rollout.
+    """
+
+    source = "Dr. GRPO, arXiv 2503.20783"
+
+    def assign(self, batch: CreditBatch) -> None:
+        batch.assign_members(batch.over_groups(_centred, batch.rewards_N))
+
+
+def _centred(rewards_N: np.ndarray) -> np.ndarray:
+    return rewards_N - rewards_N.mean()

@@ -1,0 +1,29 @@
+"""GRPO's advantage with statistics over steps, as DART has it (arXiv 2509.23866)."""
+
+import numpy as np
+
+from quartet.train.credit.base import Credit
+from quartet.train.credit.grpo import Grpo
+from quartet.train.credit_batch import CreditBatch
+
+
+class GrpoSteps(Credit):
+    """(reward - mean over the group's steps) / (their standard deviation + epsilon), the same for a whole rollout.
+
+    A step is one call, with the reward of its rollout: a rollout of twelve steps weighs six times as much in the
+    baseline as one of two, so a group of short successes and long failures has a baseline near 0. The sum over steps is
+    zero, not the sum over rollouts. Otherwise as `grpo`: unbiased standard deviation, `negative_weight`.
+    """
+
+    class Knobs(Grpo.Knobs):
+        """Those of `grpo`."""
+
+    source = "DART, arXiv 2509.23866"
+
+    def assign(self, batch: CreditBatch) -> None:
+        batch.assign_members(batch.over_groups(self._over_steps, batch.rewards_N, batch.num_calls_N))
+
+    def _over_steps(self, rewards_N: np.ndarray, num_calls_N: np.ndarray) -> np.ndarray:
+        steps_N = np.maximum(num_calls_N, 1)  # a rollout without a call has nothing to train, but it did happen
+        advantages_D = Grpo(self.knobs).normalised(np.repeat(rewards_N, steps_N))
+        return advantages_D[np.cumsum(steps_N) - 1]

@@ -1,0 +1,28 @@
+"""Lite PPO's advantage: the group's mean, the batch's standard deviation (Liu and others 2025, arXiv 2508.08221)."""
+
+import numpy as np
+
+from quartet.config.section import PositiveFloat, Section
+from quartet.train.credit.base import Credit
+from quartet.train.credit_batch import CreditBatch
+
+
+class LitePpo(Credit):
+    """(reward - group mean) / (standard deviation over the whole batch + epsilon), the same at all tokens of a rollout.
+
+    A group whose rewards hardly differ keeps small advantages, which its own standard deviation would blow up. The
+    standard deviation is the unbiased one. The paper pairs it with `loss.aggregation = "token_mean"`.
+    """
+
+    class Knobs(Section):
+        epsilon: PositiveFloat = 1e-6
+        """Added to the batch's standard deviation."""
+
+    knobs: Knobs
+    source = "Lite PPO, arXiv 2508.08221; the standard deviation as in ROLL's `reward_norm`"
+
+    def assign(self, batch: CreditBatch) -> None:
+        if len(batch.rewards_N) < 2 or np.ptp(batch.rewards_N) == 0:
+            return  # rounding in a mean would otherwise be blown up by 1 / epsilon
+        centred_N = batch.over_groups(lambda rewards_N: rewards_N - rewards_N.mean(), batch.rewards_N)
+        batch.assign_members(centred_N / (batch.rewards_N.std(ddof=1) + self.knobs.epsilon))

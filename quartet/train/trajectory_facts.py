@@ -1,0 +1,28 @@
+"""What credit asks of a stored trajectory, read in one place."""
+
+import numpy as np
+
+from quartet.types import Trajectory
+
+
+def role_of(trajectory: Trajectory) -> str:
+    """Return the role that the policy played in the rollout."""
+    return trajectory.turns[0].role if trajectory.turns else "agent"
+
+
+def parent_of(trajectory: Trajectory) -> int | None:
+    """Return the rollout that this one was forked from, None where it began at the start."""
+    return None if trajectory.parent is None else int(trajectory.parent)
+
+
+def call_rewards(trajectory: Trajectory) -> np.ndarray:
+    """Return `[num_calls]`, float64: the rewards of the turns that came of each call.
+
+    What the rollout was given beside its turns is added to its last call, so the sum is its reward.
+    """
+    rewards_C = np.zeros(len(trajectory.calls))
+    for turn in trajectory.turns:
+        rewards_C[turn.call_index] += turn.reward
+    if len(rewards_C):
+        rewards_C[-1] += trajectory.reward - rewards_C.sum()
+    return rewards_C
