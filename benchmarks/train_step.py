@@ -18,6 +18,7 @@ from quartet.policy.model import make_model
 from quartet.recipe_file import parse_recipe
 from quartet.train.packing import Branch
 from quartet.train.step import Learner
+from quartet.types import MemberUse
 
 VOCABULARY = 4096
 PROMPT_TOKENS, RESPONSE_TOKENS, OBSERVATION_TOKENS = 209, 32, 41
@@ -88,7 +89,7 @@ def _conversation(random: np.random.Generator, prompt: np.ndarray, group: int, n
     return Branch(
         trajectory_index=number,
         group_index=group,
-        replayed=False,
+        use=MemberUse.FRESH,
         prompt_tokens=PROMPT_TOKENS,
         ids_L=np.concatenate([prompt, random.integers(0, VOCABULARY, length - PROMPT_TOKENS)]),
         trained_L=trained_L,

@@ -120,10 +120,10 @@ def _all_keys(model: Any, prefix: str = "") -> Iterator[str]:
 
 def _keys_of_parts(name: str) -> list[str]:
     """Where a setting of this name belongs to a part, as far as the kind stands in one place of the recipe."""
-    places = {info.annotation.kind: key for key, info in _choice_fields(Recipe)}
+    places = {kind: place for place, kind in _choice_fields(Recipe)}
     return sorted(
         {
-            f"{places[kind]}.{name}"
+            places[kind].format(part=part) + f".{name}"
             for kind in KINDS.keys() & places.keys()
             for part in names(kind)
             if name in find(kind, part).Knobs.model_fields
@@ -131,10 +131,13 @@ def _keys_of_parts(name: str) -> list[str]:
     )
 
 
-def _choice_fields(model: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _choice_fields(model: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield (place, kind) of every choice; the place of a part in a list ends with `{part}`, for the part's name."""
     for name, info in model.model_fields.items():
-        if isinstance(info.annotation, type) and issubclass(info.annotation, Choice):
-            yield prefix + name, info
+        several, chosen = get_args(info.annotation), info.annotation
+        chosen = several[0] if several else chosen
+        if isinstance(chosen, type) and issubclass(chosen, Choice):
+            yield f"{prefix}{name}.{{part}}" if several else prefix + name, chosen.kind
         elif hasattr(info.annotation, "model_fields"):
             yield from _choice_fields(info.annotation, f"{prefix}{name}.")
 

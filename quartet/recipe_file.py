@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from quartet.config import RESUMABLE_KNOBS, PathMark, PolicyMark, Recipe
+from quartet.config import RESUMABLE_KNOBS, Choice, PathMark, PolicyMark, Recipe
 from quartet.errors import ConfigError, nearest, shortened
 from quartet.recipe_errors import problems_of, raise_for
 from quartet.recipe_parts import with_parts
@@ -158,7 +158,21 @@ def apply_override(data: dict[str, Any], override: str) -> None:
         value = text
     except RecursionError as error:
         raise ConfigError(f"--set {dotted}: the value is nested too deeply", "give a value or a list") from error
-    _set(data, dotted.split("."), value, override)
+    keys = dotted.split(".")
+    _fill_in_default_list(data, Recipe, keys)
+    _set(data, keys, value, override)
+
+
+def _fill_in_default_list(data: dict[str, Any], model: Any, keys: list[str]) -> None:
+    """Where an override reaches into a list of parts that the file leaves out, write the list's default there."""
+    key, *rest = keys
+    info = model.model_fields.get(key)
+    if not rest or info is None:
+        return
+    if isinstance(info.default, list) and rest[0] in [part.name for part in info.default if isinstance(part, Choice)]:
+        data.setdefault(key, [part.model_dump(mode="json") for part in info.default])
+    elif isinstance(data.get(key, {}), dict) and hasattr(info.annotation, "model_fields"):
+        _fill_in_default_list(data.setdefault(key, {}), info.annotation, rest)
 
 
 def _set(node: Any, keys: list[str], value: Any, override: str) -> None:

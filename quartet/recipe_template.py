@@ -20,7 +20,7 @@ ESSENTIAL = (
     *("rollout.loop", "rollout.max_turns", "rollout.max_tokens", "rollout.temperature", "engine.max_context_tokens"),
     *("control.sampler", "control.rollouts_per_group", "control.horizon", "admission.max_lag"),
     *("train.groups_per_batch", "train.learning_rate", "train.max_train_steps", "train.max_seconds"),
-    *("credit", "loss.name", "evaluation.episodes_per_family", "evaluation.train_steps_per_evaluation"),
+    *("credit", "loss.terms", "evaluation.episodes_per_family", "evaluation.train_steps_per_evaluation"),
 )
 """What a first run is asked about, besides what has no default."""
 

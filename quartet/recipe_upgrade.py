@@ -23,6 +23,13 @@ MOVED = {
     "engine.openai": "engine",
     "stragglers": "straggler",
     "advantage": "credit",
+    "loss.name": "loss.terms",
+    "loss.kl_coefficient": "loss.terms.kl.weight",
+    "loss.entropy_coefficient": "loss.terms.entropy.weight",
+    **{
+        f"loss.{key}": f"loss.terms.ppo_clip.{key}"
+        for key in ("clip_low", "clip_high", "dual_clip", "importance", "importance_cap")
+    },
 }
 """Key of an older config version -> key of today."""
 
@@ -30,6 +37,7 @@ _OF_POOL = ("rule", "mode", "choice", "max_replays", "max_lag")
 _DEFAULT_SUITES = {"miniwob": "miniwob-24", "locks": "locks"}
 """What an empty `env.suite` meant."""
 _OF_TORCH = ("kv_cache_megabytes", "step_timeout_seconds", "load_timeout_seconds")
+_TERM_OF = {"entropy_coefficient": "entropy", "kl_coefficient": "kl"}
 _SECTION_OF = {"dynamic": "dynamic_rollouts"}
 """Where a part's section had another name than the part."""
 
@@ -109,8 +117,19 @@ def _credit(data: dict[str, Any]) -> dict[str, Any]:
     return {"credit" if key == "advantage" else key: value for key, value in data.items()}
 
 
+def _loss(data: dict[str, Any]) -> dict[str, Any]:
+    """The loss is a list of terms, of which the policy's comes first; those with the coefficient 0 are left out."""
+    if "loss" not in data:
+        return data
+    loss = data["loss"]
+    policy = {key: value for key, value in loss.items() if key not in ("aggregation", *_TERM_OF)}
+    terms = [{"name": "ppo_clip"} | policy]
+    terms += [{"name": name, "weight": loss[key]} for key, name in _TERM_OF.items() if loss.get(key)]
+    return data | {"loss": {key: loss[key] for key in ("aggregation",) if key in loss} | {"terms": terms}}
+
+
 _STEPS: Mapping[int, tuple[Callable[[dict[str, Any]], dict[str, Any]], ...]] = {
     1: (_parts_of_control_and_curation,),
-    2: (_environment, _engine, _sinks, _credit),
+    2: (_environment, _engine, _sinks, _credit, _loss),
 }
 """Config version -> the changes that lead to the next one, oldest first."""

@@ -78,7 +78,9 @@ KINDS: Mapping[str, Kind] = {
     "credit": Kind(
         "quartet.train.credit", "quartet.train.credit.base:Credit", "what each sampled token is worth", "trainer"
     ),
-    "loss": Kind("quartet.train.loss", "quartet.train.loss.base:PolicyLoss", "what the optimizer minimises", "trainer"),
+    "loss_term": Kind(
+        "quartet.train.loss", "quartet.train.loss.base:LossTerm", "what the optimizer minimises", "trainer"
+    ),
     "sink": Kind(
         "quartet.observe.sinks", "quartet.observe.sinks.base:Sink", "where a run is shown besides its folder", "sink"
     ),

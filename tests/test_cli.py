@@ -78,7 +78,7 @@ def test_dry_run_loads_no_model_library(recipe_path):
         ("env.name=bandid", "unknown env 'bandid'\n  -> Did you mean 'bandit'?"),
         ("env.sesions=3", "Did you mean 'env.sessions'?"),
         ("control.sampler=contrst", "Did you mean 'contrast'?"),
-        ("loss.name=ppo_clib", "Did you mean 'ppo_clip'?"),
+        ("loss.terms=ppo_clib", "Did you mean 'ppo_clip'?"),
         ("credit.name=grp", "Did you mean 'grpo'?"),
         ("filters=['mixed_outcom']", "Did you mean 'mixed_outcome'?"),
         ("rollout.loop=newest", "unknown loop 'newest'"),

@@ -149,7 +149,7 @@ def test_override_of_an_unknown_key_is_refused(tmp_path):
         load_recipe(path, ["train.epoch=2"])
     with pytest.raises(ConfigError, match=r"Did you mean 'admission\.max_lag'"):
         load_recipe(path, ["train.max_lag=2"])
-    with pytest.raises(ConfigError, match="see filters in"):
+    with pytest.raises(ConfigError, match="it is 'filters' now"):
         load_recipe(path, ["filter.names=broken"])
     with pytest.raises(ConfigError, match=r"^--set control\.horizon\.staged\.max_turns=\[4, 8\]: .*ascend from 0"):
         load_recipe(path, ["control.horizon=staged", "control.horizon.staged.max_turns=[4, 8]"])

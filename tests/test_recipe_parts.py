@@ -72,21 +72,27 @@ def test_override_reaches_a_part_in_a_list(file):
         ("control.sampler=vad", r"^--set control\.sampler=vad: control\.sampler: unknown sampler 'vad'\n.*mean 'vade'"),
         ("control.sampler.exponent=1", "is a setting of the sampler 'vade', and 'contrast' is chosen"),
         ("control.sampler.exponnt=1", "The sampler 'contrast' has no settings of its own"),
-        ("loss.clip_hihg=1", r"unknown key 'loss\.clip_hihg'\. Did you mean 'loss\.clip_high'"),
-        ("train.clip_low=0.1", r"unknown key 'train\.clip_low'\. Did you mean 'loss\.clip_low'"),
+        ("credit.epsilom=1", r"unknown key 'credit\.epsilom'\. Did you mean 'credit\.epsilon'"),
+        ("loss.terms.ppo_clip.clip_hihg=1", r"ppo_clip\.clip_hihg'\. Did you mean 'loss\.terms\.ppo_clip\.clip_high'"),
+        ("train.clip_low=0.1", r"unknown key 'train\.clip_low'\. Did you mean .*'loss\.terms\.ppo_clip\.clip_low'"),
+        ("loss.clip_low=0.1", r"unknown key 'loss\.clip_low': it is 'loss\.terms\.ppo_clip\.clip_low' now"),
+        ("loss.kl_coefficient=0.1", r"it is 'loss\.terms\.kl\.weight' now"),
+        ("loss.terms=['kl', {name = 'kl'}]", "kl stands there twice"),
+        ("loss.terms=[]", r"loss\.terms: .*at least 1 item"),
+        ("loss.terms=['ppo_clip', 'value']", r"loss\.terms\.value: .* needs .*'values'.* no value head"),
         ("control.vade.exponent=1", "settings of a part stand beside its name"),
         ("env.suite=locks", r"'env\.suite' is a setting of the env 'locks' or 'miniwob', and 'bandit' is chosen"),
         ("env.name=bandid", "env: unknown env 'bandid'\n.*Did you mean 'bandit'"),
         ("advantage.name=grpo", "unknown key 'advantage': it is 'credit' now"),
         ("straggler=april", r"straggler: .*needs admission\.schedule batch_synchronous"),
-        ("loss.name=no_such_module:Loss", "no loss at 'no_such_module:Loss'"),
-        ("loss.name=quartet.train.loss.base:LossInput", "is no loss\n  -> make it a subclass of"),
         (
             "filters.broken.max_error_share=0.1",
             r"^--set filters\.broken\.max_error_share=0\.1: filters: no part of the list is named 'broken'\n"
             r".*choose it first: filters = \['broken'\]",
         ),
         ("filters=[{max_error_share=0.1}]", r"filters: a part of the list has no name\n.*name = 'accuracy_band'"),
+        ("loss.terms=no_such_module:Loss", "no loss_term at 'no_such_module:Loss'"),
+        ("loss.terms=quartet.train.loss.base:LossInput", "is no loss_term\n  -> make it a subclass of"),
         ("plugins=['no_such_module']", "plugins: 'no_such_module' cannot be imported"),
     ],
 )
@@ -99,19 +105,57 @@ def test_recipe_extends_another_and_replaces_parts_with_all_their_settings(file)
     base = file.with_name("base.toml")
     base.write_text(
         'name = "base"\n[model]\npath = "policy"\n[env]\nname = "bandit"\n[control]\nhorizon = "suite"\n'
-        'sampler = {name = "vade", exponent = 1}\n[loss]\nclip_low = 0.1\naggregation = "branch_mean"\n'
+        'sampler = {name = "vade", exponent = 1}\n[credit]\nepsilon = 0.1\n[loss]\naggregation = "branch_mean"\n'
     )
-    file.write_text('name = "x"\nextends = "base.toml"\n[control]\nsampler = "uniform"\n[loss]\nclip_high = 0.5\n')
+    file.write_text(
+        'name = "x"\nextends = "base.toml"\n[control]\nsampler = "uniform"\n[credit]\nnegative_weight = 0.5\n'
+    )
     recipe = load_recipe(file)
     assert (recipe.name, recipe.model.path) == ("x", str(file.parent / "policy"))
     assert (recipe.control.sampler.name, recipe.control.sampler.knobs) == ("uniform", {})
     assert recipe.control.horizon == [Horizon(name="suite")]
-    assert (recipe.loss.knobs["clip_low"], recipe.loss.knobs["clip_high"]) == (0.1, 0.5)
+    assert recipe.credit.knobs == {"epsilon": 0.1, "negative_weight": 0.5}
     assert recipe.loss.aggregation == "branch_mean"
     assert "extends" not in recipe.model_dump()
     file.write_text('name = "x"\nextends = "miniwbo"\n')
     with pytest.raises(ConfigError, match="Did you mean 'miniwob'"):
         load_recipe(file)
+
+
+def test_override_reaches_a_part_of_a_list_that_the_file_leaves_to_its_default(file):
+    recipe = load_recipe(file, ["loss.terms.ppo_clip.clip_low=0.1"])
+    assert [(term.name, term.weight, term.knobs["clip_low"]) for term in recipe.loss.terms] == [("ppo_clip", 1.0, 0.1)]
+
+
+@pytest.mark.parametrize(
+    ("old", "terms"),
+    [
+        ({"name": "ppo_clip", "kl_coefficient": 0.0, "entropy_coefficient": 0.0}, [("ppo_clip", 1.0)]),
+        ({"kl_coefficient": 0.1}, [("ppo_clip", 1.0), ("kl", 0.1)]),
+        (
+            {"name": "gspo", "entropy_coefficient": 0.01, "kl_coefficient": 0.1},
+            [("gspo", 1.0), ("entropy", 0.01), ("kl", 0.1)],
+        ),
+    ],
+)
+def test_recipe_of_config_version_2_is_read_as_it_was_meant(file, old, terms):
+    file.write_text(
+        "\n".join(
+            _toml(
+                MINIMAL
+                | {
+                    "config_version": 2,
+                    "advantage": {"name": "grpo", "negative_weight": 0.5},
+                    "loss": old | {"clip_low": 0.05, "aggregation": "branch_mean"},
+                }
+            )
+        )
+    )
+    recipe = load_recipe(file)
+    assert recipe.config_version == 3
+    assert (recipe.credit.name, recipe.credit.knobs["negative_weight"]) == ("grpo", 0.5)
+    assert [(term.name, term.weight) for term in recipe.loss.terms] == terms
+    assert (recipe.loss.terms[0].knobs["clip_low"], recipe.loss.aggregation) == (0.05, "branch_mean")
 
 
 def test_recipe_of_config_version_1_is_read_as_it_was_meant(file):

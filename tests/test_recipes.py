@@ -9,7 +9,8 @@ from quartet.runtime.plan import check_recipe
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 NAMES = sorted(folder.name for folder in RECIPES.iterdir() if (folder / "recipe.toml").is_file())
-STATISTICS = {"credit.name", "loss.aggregation", "loss.kl_coefficient"}
+STATISTICS = {"credit.name", "loss.aggregation", "loss.terms.kl.name", "loss.terms.kl.weight"}
+POLICY_TERM = ("clip_high", "clip_low", "dual_clip", "importance", "importance_cap")
 DIFFERENCES = {
     "dart_paper": {
         *STATISTICS,
@@ -35,9 +36,7 @@ DIFFERENCES = {
         "control.horizon.suite.name",
         "filters.short_failures.min_turns",
         "filters.short_failures.name",
-        "loss.clip_low",
-        "loss.dual_clip",
-        "loss.name",
+        *(f"loss.terms.{name}.{key}" for name in ("gspo", "ppo_clip") for key in (*POLICY_TERM, "name", "weight")),
         "replay.choice",
         "replay.max_replays",
         "train.max_grad_norm",

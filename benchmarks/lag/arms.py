@@ -20,17 +20,15 @@ SETTING = [
     "train.max_train_steps=150",
     "train.learning_rate=5e-4",
     "train.decay_steps=300",
-    "loss.entropy_coefficient=0.01",
-    "loss.dual_clip=1e9",
     "disk.max_token_values_megabytes=0",
 ]
 """Of every arm, over plain GRPO of `benchmarks/curation.py`; chosen on seeds 0 to 5. No group is dropped, so that every
 arm samples and trains the same number of trajectories. At twice the learning rate runs with a lag of 4 collapse."""
 OBJECTIVES = {
-    "decoupled": ["loss.importance=mask", "loss.importance_cap=5.0"],
-    "naive PPO": ["loss.name=benchmarks.lag.naive_ppo:NaivePpo"],
+    "decoupled": "{name = 'ppo_clip', dual_clip = 1e9, importance = 'mask', importance_cap = 5.0}",
+    "naive PPO": "{name = 'benchmarks.lag.naive_ppo:NaivePpo', dual_clip = 1e9, importance = 'none'}",
 }
-"""Objective -> its knobs. The decoupled one is AReaL's; without lag its weights are 1."""
+"""Objective -> its policy term. The decoupled one is AReaL's; without lag its weights are 1."""
 
 
 class Arm(Struct, frozen=True, kw_only=True):
@@ -42,9 +40,8 @@ class Arm(Struct, frozen=True, kw_only=True):
     def recipe(self, policy: str, seed: int, options: Sequence[str] = ()) -> Recipe:
         """Of one run; `options` come last."""
         lag = f"admission.max_lag={self.max_lag}"
-        return recipe_of(
-            [*SETTING, *OBJECTIVES[self.objective], lag, *options], suite="locks", policy=policy, seed=seed
-        )
+        terms = f"loss.terms=[{OBJECTIVES[self.objective]}, {{name = 'entropy', weight = 0.01}}]"
+        return recipe_of([*SETTING, terms, lag, *options], suite="locks", policy=policy, seed=seed)
 
 
 def arms(max_lags: Sequence[int]) -> dict[str, Arm]:

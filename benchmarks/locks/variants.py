@@ -65,7 +65,10 @@ GRPO: dict[str, Any] = {
         "max_tokens_per_microbatch": 8192,
         "train_steps_per_checkpoint": 1_000_000,
     },
-    "loss": {"importance": "none", "aggregation": "sequence_mean", "entropy_coefficient": 0.05},
+    "loss": {
+        "aggregation": "sequence_mean",
+        "terms": [{"name": "ppo_clip", "importance": "none"}, {"name": "entropy", "weight": 0.05}],
+    },
 }
 """Fixed rollouts, fixed turn limit, all turns, no importance weight, no replay. Groups without contrast are dropped, as
 they have no gradient. Hyper-parameters were chosen for this variant, on the suite `locks` and seeds 0 to 4."""
@@ -73,7 +76,7 @@ they have no gradient. Hyper-parameters were chosen for this variant, on the sui
 _DYNAMIC_ROLLOUTS = ["control.allocator=dynamic"]
 _DYNAMIC_LENGTH = ["control.horizon=longest_success"]
 _HIGH_ENTROPY = ["train.min_turn_entropy_percentile=20"]
-_TRUNCATED_IS = ["loss.importance=truncate", "loss.importance_cap=1.0"]
+_TRUNCATED_IS = ["loss.terms.ppo_clip.importance=truncate", "loss.terms.ppo_clip.importance_cap=1.0"]
 _POOL = ["replay.name=success_pool", "replay.rule=recompute"]
 _SUCCESS_POOL = [*_POOL, "replay.mode=substitute", "replay.max_replays=32"]
 _ALL_BUT_ENTROPY = [*_DYNAMIC_ROLLOUTS, *_DYNAMIC_LENGTH, *_TRUNCATED_IS, *_SUCCESS_POOL]

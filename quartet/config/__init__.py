@@ -12,7 +12,7 @@ from quartet.config.rollouts import Engine, Env, Loop, Model, Rollout
 from quartet.config.running import Disk, Evaluation, Ledger, Observe, Runtime, Sink
 from quartet.config.section import PathMark, PolicyMark, Section
 from quartet.config.stragglers import Straggler
-from quartet.config.training import Credit, Loss, Sft, Train
+from quartet.config.training import Credit, Loss, LossTerm, Sft, Train
 
 __all__ = [
     "RESUMABLE_KNOBS",
@@ -30,6 +30,7 @@ __all__ = [
     "Ledger",
     "Loop",
     "Loss",
+    "LossTerm",
     "Model",
     "Observe",
     "PathMark",

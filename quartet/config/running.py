@@ -60,8 +60,8 @@ class Disk(Section):
     max_blob_megabytes: Positive = 2000
     """When blobs outgrow this, screenshots of trained or dropped rollouts go first; then the run stops, explained."""
     max_token_values_megabytes: Annotated[int, Field(ge=0)] = 100
-    """What the trainer assigned to each trained token (advantage, return, mask) and computed for it (log-prob, entropy),
-    4 to 12 bytes a token, is kept for the viewer and the audit. The oldest train steps' go first; 0 keeps none."""
+    """What the trainer assigned to each trained token (advantage, return) and computed for it (log-prob, entropy), 4 to
+    12 bytes a token, is kept for the viewer and the audit. The oldest train steps' go first; 0 keeps none."""
     max_record_age_seconds: Annotated[float, Field(gt=0)] | None = None
     """Records of rollouts whose groups are over are deleted at this age; their rows stay. Unset, they are kept. Records
     trained since the oldest checkpoint on disk stay in any case: after a crash they may be trained again. An audit

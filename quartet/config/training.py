@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from quartet.config.choice import Choice
+from quartet.config.choice import Choice, SeveralOf
 from quartet.config.section import Fraction, LocalPath, Positive, PositiveFloat, Section
 
 
@@ -67,20 +67,34 @@ class Credit(Choice):
     """Which one: `quartet parts credit` lists them."""
 
 
-class Loss(Choice):
-    """Policy loss."""
+def _named_once(terms: "list[LossTerm]") -> "list[LossTerm]":
+    names = [term.name for term in terms]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"{', '.join(twice)} stands there twice -> add up the weights")
+    return terms
 
-    kind = "loss"
-    name: str = "ppo_clip"
-    """Which one: `quartet parts loss` lists them."""
+
+class LossTerm(Choice):
+    """One summand of the loss."""
+
+    kind = "loss_term"
+    weight: float = 1.0
+    """What the term is multiplied with."""
+
+
+class Loss(Section):
+    """What the optimizer minimises: the weighted sum of its terms."""
+
+    terms: Annotated[SeveralOf[LossTerm], Field(min_length=1), AfterValidator(_named_once)] = [
+        LossTerm(name="ppo_clip")
+    ]
+    """Its summands, for instance `["ppo_clip", {name = "kl", weight = 0.1}]`; a list replaces the default."""
     aggregation: Literal["token_mean", "sequence_mean", "branch_mean"] = "token_mean"
     """`token_mean`: every token counts equally; `sequence_mean`: every trajectory does; `branch_mean`: every branch
     does, which with the loop `latest` is every turn."""
-    kl_coefficient: Annotated[float, Field(ge=0)] = 0.0
-    """Weight of the k3 KL estimate to the reference policy (the policy the run started from), which counts at most 10
-    nats per token, as in verl; 0 loads no reference."""
-    entropy_coefficient: float = 0.0
-    """Weight of an entropy bonus; 0 is off."""
+    replay_share: Fraction | None = None
+    """What all tokens of replayed members of a minibatch weigh together; those of its fresh ones weigh the rest, each
+    with a mean of its own. Unset, the two have one mean, so a stored success weighs as much as any member (DART)."""
 
 
 class Sft(Section):

@@ -148,7 +148,6 @@ declare(
     ("entropy_nats", "nats", "mean entropy of the trained tokens' distributions"),
     ("gap_k1_nats", "nats", "mean of log p(sampled) - log p(trainer) over fresh tokens"),
     ("gap_k3_nats", "nats", "Schulman's k3 estimate of the same divergence"),
-    ("reference_kl_nats", "nats", "divergence from the reference policy, with `loss.kl_coefficient`"),
     ("gradient_norm", "1", "before clipping, mean over optimizer steps"),
     ("learning_rate", "1", "of the last optimizer step"),
     ("computed_tokens", "tokens", "tokens that went through the model, padding left out"),

@@ -4,11 +4,42 @@ gradient does not depend on how it is cut."""
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from quartet.config import Loss
 from quartet.train.packing import Branch
+from quartet.types import MemberUse
+
+COMPARED = frozenset({MemberUse.FRESH, MemberUse.REPLAY})
+"""Members that are compared with each other in a group, and get credit."""
+
+
+def token_weights(branches: Sequence[Branch], section: Loss) -> list[float]:
+    """Return the weight of each token, one number per branch.
+
+    Members that are there for different uses are normalised apart: `loss.aggregation` takes its mean over the tokens,
+    branches or trajectories of one use, as if the others were not in the minibatch, and the weights of its tokens sum
+    to the use's share. Anchors sum to 1. Fresh and replayed members sum to 1 together: replayed ones to
+    `loss.replay_share`, fresh ones to the rest, and to 1 where the other kind is missing. Without a `replay_share` the
+    two have one common mean.
+    """
+    weigh, weights = AGGREGATIONS[section.aggregation], [0.0] * len(branches)
+    for uses, share in _shares(branches, section.replay_share):
+        places = [place for place, branch in enumerate(branches) if branch.use in uses]
+        for place, weight in zip(places, weigh([branches[place] for place in places]), strict=True):
+            weights[place] = share * weight
+    return weights
+
+
+def _shares(branches: Sequence[Branch], replay_share: float | None) -> list[tuple[frozenset[MemberUse], float]]:
+    """Uses that are normalised together, and what their tokens' weights sum to; only what is in the minibatch."""
+    present = {branch.use for branch in branches}
+    anchors = [(frozenset({MemberUse.ANCHOR}), 1.0)] if MemberUse.ANCHOR in present else []
+    if replay_share is None or not present >= COMPARED:
+        return [(COMPARED, 1.0), *anchors] if present & COMPARED else anchors
+    return [(frozenset({MemberUse.FRESH}), 1 - replay_share), (frozenset({MemberUse.REPLAY}), replay_share), *anchors]
 
 
 def token_mean(branches: Sequence[Branch]) -> list[float]:
-    """Every trained token of the minibatch weighs the same: 1 / number of trained tokens."""
+    """Every trained token weighs the same: 1 / number of trained tokens."""
     total = sum(branch.num_trained_tokens for branch in branches)
     return [1 / total for _ in branches]
 

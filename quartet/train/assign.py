@@ -1,7 +1,7 @@
 """Assign credit: from a packed batch to the advantages, returns and masks of its tokens.
 
 X positions are those of all branches, one branch behind the other; the T sampled tokens among them are known by their
-places in it.
+places in it. Anchors are not compared with anything: they get no credit, and no credit sees them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ import numpy as np
 
 from quartet.config import Recipe
 from quartet.registry import build
+from quartet.train.aggregation import COMPARED
 from quartet.train.credit.base import Credit
 from quartet.train.credit_batch import CreditBatch
 from quartet.train.packing import Branch, PackedBatch, countable_members
@@ -43,7 +44,7 @@ def assign(batch: Batch, packed: PackedBatch, credits: Sequence[Credit], passes:
 
     A branch of which no token is left to train is left out.
     """
-    if not packed.branches:
+    if not any(branch.use in COMPARED for branch in packed.branches):
         return packed
     places_T, tokens = _tokens(batch, packed.branches, passes)
     credit_batch = CreditBatch(**_members(batch), **tokens)
@@ -64,7 +65,7 @@ def assign(batch: Batch, packed: PackedBatch, credits: Sequence[Credit], passes:
 
 def _members(batch: Batch) -> dict[str, Any]:
     """The fields of `CreditBatch` about members and calls."""
-    members = list(countable_members(batch))
+    members = [(group_index, member) for group_index, member in countable_members(batch) if member.use in COMPARED]
     trajectories = [member.trajectory for _, member in members]
     rollout_ids = [member.rollout_id for _, member in members]
     own = {member.rollout_id: place for place, (_, member) in enumerate(members) if member.replay is None}
@@ -85,13 +86,15 @@ def _members(batch: Batch) -> dict[str, Any]:
 
 def _tokens(batch: Batch, branches: Sequence[Branch], passes: Passes) -> tuple[np.ndarray, dict[str, Any]]:
     """Places among the X, and the fields of `CreditBatch` about tokens."""
-    num_calls = [len(member.trajectory.calls) for _, member in countable_members(batch)]
-    first_calls_N = np.cumsum(num_calls) - num_calls
-    first_calls_X = np.repeat(
-        [first_calls_N[branch.trajectory_index] for branch in branches], [branch.num_tokens for branch in branches]
-    )
+    num_calls = [
+        len(member.trajectory.calls) if member.use in COMPARED else 0 for _, member in countable_members(batch)
+    ]
+    first_calls = np.cumsum(num_calls) - num_calls  # by the position of the trajectory in the batch
+    lengths = [branch.num_tokens for branch in branches]
+    first_calls_X = np.repeat([first_calls[branch.trajectory_index] for branch in branches], lengths)
+    compared_X = np.repeat([branch.use in COMPARED for branch in branches], lengths)
     turns_X, trained_X = _joined(branches, "turns_L"), _joined(branches, "trained_L")
-    sampled = np.flatnonzero(turns_X >= 0)
+    sampled = np.flatnonzero((turns_X >= 0) & compared_X)
     calls = (first_calls_X + turns_X)[sampled]
     order = np.argsort(calls, kind="stable")
     places_T = sampled[order]

@@ -5,8 +5,9 @@ from collections import Counter
 import torch
 
 from quartet.train.loss.ppo_clip import bounded_exp
-from quartet.train.microbatch import Microbatch
+from quartet.train.microbatch import USE_NUMBERS, Microbatch
 from quartet.train.packing import RECOMPUTED
+from quartet.types import MemberUse
 
 _WEIGHT = "gap_weight"
 
@@ -16,7 +17,7 @@ def gap_sums(microbatch: Microbatch, old_logprobs_T: torch.Tensor) -> dict[str, 
 
     Replayed tokens are left out: older policies, or none, sampled them, which says nothing about the engine.
     """
-    fresh_T = ~microbatch.replayed_T & (microbatch.rollout_logprobs_T != RECOMPUTED)
+    fresh_T = (microbatch.uses_T == USE_NUMBERS[MemberUse.FRESH]) & (microbatch.rollout_logprobs_T != RECOMPUTED)
     weights_T = microbatch.weights_T[fresh_T]
     log_rho_T = (old_logprobs_T - microbatch.rollout_logprobs_T)[fresh_T]
     estimates_T = {"gap_k1_nats": -log_rho_T, "gap_k3_nats": bounded_exp(log_rho_T) - log_rho_T - 1}

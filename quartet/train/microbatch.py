@@ -14,7 +14,10 @@ import numpy as np
 import torch
 
 from quartet.train.packing import Branch
+from quartet.types import MemberUse
 
+USE_NUMBERS = {use: number for number, use in enumerate(MemberUse)}
+"""What stands for a member's use in tensors."""
 ATTENTION_FACTOR = 4
 """Attention takes the branches of a packed row apart and pads them to the longest. Its positions, shared prompts and
 padding included, are at most this multiple of `max_tokens_per_microbatch`: what attention then keeps for the backward
@@ -39,8 +42,9 @@ class Microbatch:
     weights_T: torch.Tensor
     branches_T: torch.Tensor
     """Number of the token's branch, from 0."""
-    replayed_T: torch.Tensor
-    """True at tokens of stored trajectories that joined a group."""
+    returns_T: torch.Tensor
+    uses_T: torch.Tensor
+    """`USE_NUMBERS` of what the token's trajectory is there for."""
     branches: tuple[Branch, ...]
     """In the order of their tokens."""
     position_ids_BL: torch.Tensor | None = None
@@ -160,7 +164,7 @@ def collate(rows: Sequence[Row], *, packed: bool) -> Microbatch:
         sources.append(line * shape[1] + columns_M[trained - 1])
         tokens.append(_token_values(branch, trained, weight))
         lengths.append(len(trained))
-    targets, temperatures, logprobs, advantages, token_weights, replayed = (
+    targets, temperatures, logprobs, advantages, returns, token_weights, uses = (
         torch.from_numpy(np.concatenate(part)) for part in zip(*tokens, strict=True)
     )
     return Microbatch(
@@ -172,7 +176,8 @@ def collate(rows: Sequence[Row], *, packed: bool) -> Microbatch:
         advantages_T=advantages,
         weights_T=token_weights,
         branches_T=torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)),
-        replayed_T=replayed,
+        returns_T=returns,
+        uses_T=uses,
         branches=tuple(branch for row in rows for branch in row.branches),
         **(_placing(columns, shape[1]) if packed else {}),
     )
@@ -205,12 +210,13 @@ def _placing(columns: Sequence[np.ndarray], length: int) -> dict[str, torch.Tens
 
 
 def _token_values(branch: Branch, trained: np.ndarray, weight: float) -> tuple[np.ndarray, ...]:
-    """Targets, temperatures, rollout log-probs, advantages, weights and replayed of the branch's trained tokens."""
+    """Targets, temperatures, rollout log-probs, advantages, returns, weights and uses of a branch's trained tokens."""
     return (
         branch.ids_L[trained],
         branch.temperatures_L[trained],
         branch.rollout_logprobs_L[trained],
         branch.advantages_L[trained],
+        branch.returns_L[trained],
         np.full(len(trained), weight, dtype=np.float32),
-        np.full(len(trained), branch.replayed),
+        np.full(len(trained), USE_NUMBERS[branch.use]),
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from quartet.errors import QuartetError
-from quartet.types import Batch, Call, GroupMember, ReplayRule, Trajectory
+from quartet.types import Batch, Call, GroupMember, MemberUse, ReplayRule, Trajectory
 
 NO_VERSION = np.iinfo(np.int64).max
 """Stands where no policy sampled the token (prompts)."""
@@ -29,15 +29,16 @@ class Branch:
     """Position of its trajectory in the batch: countable members in the order of the groups."""
     group_index: int
     """Position of its group in the batch."""
-    replayed: bool
-    """Its trajectory is a stored success that joined the group."""
+    use: MemberUse
+    """What its trajectory is there for."""
     prompt_tokens: int
     """Tokens before the first response token."""
     ids_L: np.ndarray
     trained_L: np.ndarray
     """True at response tokens that are young enough."""
     rollout_logprobs_L: np.ndarray
-    """`RECOMPUTED` where the old log-prob of the trainer shall stand for it: rule `recompute`, demonstrations."""
+    """`RECOMPUTED` where the old log-prob of the trainer shall stand for it: rules `recompute` and `anchor`,
+    demonstrations."""
     temperatures_L: np.ndarray
     turns_L: np.ndarray
     """Number of the call, within its trajectory, that sampled the token; -1 at tokens nobody sampled."""
@@ -99,11 +100,10 @@ def pack_batch(batch: Batch, max_lag: int) -> PackedBatch:
     fresh: list[MemberTokens] = []
     for group_index, member in countable_members(batch):
         too_old = _too_old(batch, member.trajectory, max_lag) if member.replay is None else []
-        replayed = member.replay is not None
         drafts = _draft_branches(member.trajectory.calls)
-        own = [draft.freeze(len(members), group_index, too_old, replayed=replayed) for draft in drafts]
-        branches += map(_without_logprobs, own) if member.replay is ReplayRule.RECOMPUTE else own
-        if not replayed:
+        own = [draft.freeze(len(members), group_index, member.use, too_old) for draft in drafts]
+        branches += own if member.replay in (None, ReplayRule.STORED) else map(_without_logprobs, own)
+        if member.replay is None:
             fresh.append(_tokens_of(member.trajectory, own))
         members.append(member)
     trajectories = [member.trajectory for member in members]
@@ -172,12 +172,12 @@ class _Draft:
         self.temperatures += [1.0] * unsampled + [call.sampling.temperature] * count
         self.turns += [-1] * unsampled + [number] * count
 
-    def freeze(self, trajectory_index: int, group_index: int, too_old: Sequence[int], *, replayed: bool) -> Branch:
+    def freeze(self, trajectory_index: int, group_index: int, use: MemberUse, too_old: Sequence[int]) -> Branch:
         versions_L = np.array(self.versions)
         return Branch(
             trajectory_index=trajectory_index,
             group_index=group_index,
-            replayed=replayed,
+            use=use,
             prompt_tokens=self.prompt_tokens,
             ids_L=np.array(self.ids),
             trained_L=~np.isin(versions_L, [NO_VERSION, *too_old]),

@@ -15,8 +15,7 @@ from transformers import PreTrainedModel
 from quartet.config import Recipe
 from quartet.errors import ConfigError, QuartetError
 from quartet.policy.rope import refuse_length_dependent_rope
-from quartet.registry import build
-from quartet.train.aggregation import AGGREGATIONS
+from quartet.train.aggregation import COMPARED, token_weights
 from quartet.train.assign import Passes
 from quartet.train.branch_attention import attends_everywhere
 from quartet.train.forward import Scores, require_plain_head, score
@@ -24,6 +23,7 @@ from quartet.train.gap import gap_means, gap_sums
 from quartet.train.linear import train_by_the_faster_library
 from quartet.train.loss.base import LossInput
 from quartet.train.microbatch import Microbatch, Row, collate, in_chunks, share_prompts
+from quartet.train.objective import Objective, used
 from quartet.train.packing import RECOMPUTED, Branch
 
 FINAL_LEARNING_RATE_SHARE = 0.1
@@ -38,13 +38,12 @@ class NonFiniteError(QuartetError):
 
 
 class Learner:
-    """Trains one model. `reference` is the frozen policy of the KL term, None without one."""
+    """Trains one model. `reference` is the policy of the pass `reference`, None where nothing needs it."""
 
     def __init__(self, model: PreTrainedModel, recipe: Recipe, reference: PreTrainedModel | None = None) -> None:
-        if recipe.loss.kl_coefficient > 0 and reference is None:
-            raise ConfigError(
-                "loss.kl_coefficient > 0 needs a reference policy", "pass the policy the run started from"
-            )
+        self._objective = Objective(recipe.loss)
+        if "reference" in self._objective.needs and reference is None:
+            raise ConfigError("a loss term needs a reference policy", "pass the policy the run started from")
         require_plain_head(model)
         refuse_length_dependent_rope(model.config.get_text_config(), recipe.engine.max_context_tokens)
         for trained in filter(None, (model, reference)):
@@ -52,7 +51,6 @@ class Learner:
         self.model, self.recipe, self.reference = model.eval(), recipe, reference  # eval: dropout would be noise in r
         self.optimizer_step = 0
         self.optimizer = _make_optimizer(model, recipe)
-        self._loss = build(recipe.loss)
         self._packed = attends_everywhere(model)
 
     def reset(self) -> None:
@@ -75,7 +73,7 @@ class Learner:
         plan = [list(self._microbatches(minibatch)) for minibatch in dealt if minibatch]
         unscored = 1 if self.recipe.train.epochs == 1 else 0
         plan = plan[:unscored] + self._scored(plan[unscored:], self.model, "old_logprobs_T", progress)
-        if self.reference is not None:
+        if self.reference is not None and "reference" in self._objective.needs:
             plan = self._scored(plan, self.reference, "reference_logprobs_T", progress)
         return plan
 
@@ -111,7 +109,9 @@ class Learner:
         found: dict[str, list[np.ndarray]] = {}
         if "entropies" in needs:
             found["entropies"] = self._each_token(self.model, branches, lambda scores: scores.entropies_T, progress)
-        if "reference" in needs and self.reference is not None:
+        if "reference" in needs:
+            if self.reference is None:
+                raise ConfigError("the credit needs a reference policy", "pass the policy the run started from")
             found["reference"] = self._each_token(self.reference, branches, lambda scores: scores.logprobs_T, progress)
         return found
 
@@ -134,7 +134,7 @@ class Learner:
         return [found[id(branch)] for branch in branches]
 
     def _chunks(self, branches: Sequence[Branch]) -> Iterator[list[Row]]:
-        weights = AGGREGATIONS[self.recipe.loss.aggregation](branches)
+        weights = token_weights(branches, self.recipe.loss)
         most = self.recipe.train.max_tokens_per_microbatch
         rows = share_prompts(branches, weights, share=self._packed, max_tokens_per_microbatch=most)
         return in_chunks(rows, most, packed=self._packed)
@@ -182,31 +182,32 @@ class Learner:
         if not (math.isfinite(totals["loss"]) and math.isfinite(grad_norm)):
             raise NonFiniteError(
                 f"optimizer step {self.optimizer_step + 1}: loss {totals['loss']}, gradient norm {grad_norm}",
-                "lower train.learning_rate or loss.importance_cap, or look at the batch's rewards and log-probs",
+                "lower train.learning_rate or a term's importance_cap, or look at the batch's rewards and log-probs",
             )
         return {**totals, "gradient_norm": grad_norm}
 
     def _backward(self, microbatch: Microbatch, witness: Witness | None = None) -> dict[str, float]:
         """Add one microbatch's gradient; its loss and metrics are parts of the minibatch's sums."""
-        section = self.recipe.loss
-        logprobs_T, entropies_T = score(self.model, microbatch, entropy_gradient=section.entropy_coefficient != 0)
+        logprobs_T, entropies_T = score(self.model, microbatch, entropy_gradient="entropies" in self._objective.needs)
         old_logprobs_T = microbatch.old_logprobs_T if microbatch.old_logprobs_T is not None else logprobs_T.detach()
         if witness is not None:
             witness(microbatch, old_logprobs_T, entropies_T)
-        weights_T, recorded_T = microbatch.weights_T, microbatch.rollout_logprobs_T
-        rollout_logprobs_T = torch.where(recorded_T == RECOMPUTED, old_logprobs_T, recorded_T)
+        recorded_T = microbatch.rollout_logprobs_T
         tokens = LossInput(
-            logprobs_T, old_logprobs_T, rollout_logprobs_T, microbatch.advantages_T, weights_T, microbatch.branches_T
+            logprobs_T=logprobs_T,
+            old_logprobs_T=old_logprobs_T,
+            rollout_logprobs_T=torch.where(recorded_T == RECOMPUTED, old_logprobs_T, recorded_T),
+            advantages_T=microbatch.advantages_T,
+            weights_T=microbatch.weights_T,
+            branches_T=microbatch.branches_T,
+            returns_T=microbatch.returns_T,
+            entropies_T=entropies_T,
+            reference_logprobs_T=microbatch.reference_logprobs_T,
         )
-        loss, metrics = self._loss.loss(tokens)
+        loss, metrics = self._objective.loss(tokens, microbatch.uses_T)
         metrics |= gap_sums(microbatch, old_logprobs_T)
-        entropy = (weights_T * entropies_T).sum()
-        loss = loss - section.entropy_coefficient * entropy
-        metrics["entropy_nats"] = entropy.item()
-        if microbatch.reference_logprobs_T is not None:
-            kl = (weights_T * k3(logprobs_T, microbatch.reference_logprobs_T)).sum()
-            loss = loss + section.kl_coefficient * kl
-            metrics["reference_kl_nats"] = kl.item()
+        compared_T = microbatch.weights_T * used(microbatch.uses_T, COMPARED)
+        metrics["entropy_nats"] = (compared_T * entropies_T).sum().item()
         torch.autograd.backward(loss)
         return {"loss": loss.item(), **metrics}
 
@@ -227,16 +228,6 @@ def _make_optimizer(model: PreTrainedModel, recipe: Recipe) -> torch.optim.AdamW
         weight_decay=train.weight_decay,
         fused=True,
     )
-
-
-def k3(logprobs_T: torch.Tensor, reference_logprobs_T: torch.Tensor) -> torch.Tensor:
-    """Return Schulman's never negative estimate of KL(policy || reference) per token, in nats, at most 10.
-
-    Both bounds are those of `kl_penalty` in verl's `core_algos.py`: of the log-ratio before `exp`, and of the estimate,
-    so that one token cannot outweigh a batch. A token at the bound has no gradient; the others have 1 - pi_ref / pi.
-    """
-    log_ratio_T = (reference_logprobs_T - logprobs_T).clamp(-20, 20)
-    return (log_ratio_T.exp() - log_ratio_T - 1).clamp(max=10)
 
 
 def _num_groups(branches: Sequence[Branch]) -> int:

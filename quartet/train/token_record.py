@@ -6,7 +6,7 @@ import torch
 from quartet.observe.token_values import CallValues, packed_assignment
 from quartet.train.microbatch import Microbatch
 from quartet.train.packing import Branch, countable_members
-from quartet.types import Batch
+from quartet.types import Batch, Call
 
 
 class TokenRecord:
@@ -16,6 +16,7 @@ class TokenRecord:
         self._owners = [
             (batch.groups[group_index].group_id, member.rollout_id) for group_index, member in countable_members(batch)
         ]
+        self._first_calls = [member.trajectory.calls[:1] for _, member in countable_members(batch)]
         self._calls: list[CallValues] = []
 
     def see(self, microbatch: Microbatch, old_logprobs_T: torch.Tensor, entropies_T: torch.Tensor) -> None:
@@ -28,8 +29,14 @@ class TokenRecord:
             start = end
 
     def calls(self) -> list[CallValues]:
-        """All calls with a trained token, in the order they were seen."""
-        return self._calls
+        """All calls with a trained token, and the first one of every member without any."""
+        seen = {(call.group_id, call.rollout_id) for call in self._calls}
+        return self._calls + [
+            _untrained(owner, call)
+            for owner, calls in zip(self._owners, self._first_calls, strict=True)
+            for call in calls
+            if owner not in seen
+        ]
 
     def _keep(self, branch: Branch, values_2T: np.ndarray) -> None:
         """Take over a branch with the log-probs and entropies of its trained tokens."""
@@ -51,3 +58,9 @@ class TokenRecord:
                     returns=packed_assignment(branch.returns_L[of_call_L], trained_R),
                 )
             )
+
+
+def _untrained(owner: tuple[int, int], call: Call) -> CallValues:
+    group_id, rollout_id = owner
+    nothing = np.full(len(call.response_ids), np.nan, dtype=np.float16).tobytes()
+    return CallValues(rollout_id=rollout_id, call_index=0, group_id=group_id, logprobs=nothing, entropies=nothing)

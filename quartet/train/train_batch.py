@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from quartet.config import Recipe
 from quartet.train.assign import assign, needs_of
 from quartet.train.credit.base import Credit
+from quartet.train.objective import Objective
 from quartet.train.packing import PackedBatch, pack_batch
 from quartet.train.step import Learner, Plan, Witness
 from quartet.types import Batch
@@ -44,6 +45,11 @@ def rehearse(
     """Compute all that `train_batch` computes before its first optimizer step, and change nothing. Raises like it."""
     _, plan = _prepare(batch, learner, recipe, credits, progress, lambda phase: nullcontext())
     learner.rehearse(plan, progress)
+
+
+def needs_reference(recipe: Recipe, credits: Sequence[Credit]) -> bool:
+    """Return whether a train step needs the policy that the run started from."""
+    return "reference" in needs_of(credits) | Objective(recipe.loss).needs
 
 
 def _prepare(

@@ -33,7 +33,7 @@ from quartet.train.recover import roll_back_to_whole
 from quartet.train.setback import FailedStepError, Setback, arithmetic_of
 from quartet.train.step import Learner
 from quartet.train.token_record import TokenRecord
-from quartet.train.train_batch import train_batch
+from quartet.train.train_batch import needs_reference, train_batch
 from quartet.types import Batch
 
 NAME = "trainer"
@@ -56,7 +56,7 @@ class Trainer:
             on_progress=presence.beat,
         )
         reference = None
-        if recipe.loss.kl_coefficient > 0:
+        if needs_reference(recipe, self._credits):
             initial = Path(recipe.model.path)
             reference = load_model(initial, trust_remote_code=remote_code, on_progress=presence.beat)
         self.learner = Learner(self.model, recipe, reference)

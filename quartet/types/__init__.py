@@ -14,7 +14,7 @@ Shapes stand in comments.
 """
 
 from quartet.types.ancestry import Ancestry
-from quartet.types.batch import Batch, Group, GroupMember, Policy, ReplayRule
+from quartet.types.batch import Batch, Group, GroupMember, MemberUse, Policy, ReplayRule
 from quartet.types.call import Call, FinishReason, Media, Sampling
 from quartet.types.plan import Purpose, RolloutLease, RolloutPlan
 from quartet.types.states import BatchState, GroupState, OnLate, RolloutState, ScheduleName
@@ -32,6 +32,7 @@ __all__ = [
     "GroupMember",
     "GroupState",
     "Media",
+    "MemberUse",
     "Observation",
     "OnLate",
     "Policy",

@@ -16,6 +16,19 @@ class ReplayRule(StrEnum):
     """The recorded log-probs: off-policy, so the importance weight says how likely the token still is."""
     RECOMPUTE = "recompute"
     """The trainer's own old log-probs, weight 1: what is unlikely by now, or was never sampled, is learned in full."""
+    ANCHOR = "anchor"
+    """Nothing, since it is not compared with the group: it gets no credit, and supervised loss terms imitate it."""
+
+
+class MemberUse(StrEnum):
+    """What a member of a batch is there for."""
+
+    FRESH = "fresh"
+    """It belongs to the group, and is trained on once."""
+    REPLAY = "replay"
+    """A stored rollout that joined the group and is compared with it."""
+    ANCHOR = "anchor"
+    """A stored rollout that is imitated: in no baseline, without an advantage."""
 
 
 class GroupMember(Struct, frozen=True, kw_only=True):
@@ -25,6 +38,13 @@ class GroupMember(Struct, frozen=True, kw_only=True):
     trajectory: Trajectory
     replay: ReplayRule | None = None
     """Set for a stored rollout that joined the group; None for one of its own."""
+
+    @property
+    def use(self) -> MemberUse:
+        """What the member is there for."""
+        if self.replay is None:
+            return MemberUse.FRESH
+        return MemberUse.ANCHOR if self.replay is ReplayRule.ANCHOR else MemberUse.REPLAY
 
 
 class Group(Struct, frozen=True, kw_only=True):

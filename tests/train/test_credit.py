@@ -166,7 +166,7 @@ def test_the_batch_s_standard_deviation_does_not_blow_up_a_group_that_hardly_dif
 
 
 def test_dr_grpo_and_token_mean_weigh_a_long_failure_s_tokens_like_a_short_one_s() -> None:
-    """Failures of 10 and of 100 tokens: with `sequence_mean` their tokens weigh 1 and 0.1, with `token_mean` the same."""
+    """Failures of 10 and of 100 tokens: their tokens weigh 1 and 0.1 with `sequence_mean`, alike with `token_mean`."""
     group = [make_trajectory([make_call([1], range(length))], float(length == 1)) for length in (1, 10, 100)]
     batch = make_batch([group])
     branches = assign(batch, pack_batch(batch, 9), [build(Credit(name="dr_grpo"))], {}).branches

@@ -7,11 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quartet.config import Loss
+from quartet.config import LossTerm
 from quartet.registry import build
 from quartet.train.loss.base import LossInput
 
-GSPO = build(Loss(name="gspo", clip_low=0.1, clip_high=0.28))
+GSPO = build(LossTerm.model_validate({"name": "gspo", "clip_low": 0.1, "clip_high": 0.28}))
 
 
 def tokens(log_ratios: list[float], advantages: list[float], branches: list[int]) -> LossInput:
@@ -46,5 +46,5 @@ def test_a_branch_is_clipped_as_a_whole_and_alone() -> None:
 def test_with_one_token_per_branch_it_is_the_token_level_loss(values: list[tuple[float, float]]) -> None:
     log_ratios, advantages = map(list, zip(*values, strict=True))
     batch = tokens(log_ratios, advantages, list(range(len(values))))
-    plain = build(Loss(clip_low=0.1, clip_high=0.28))
+    plain = build(LossTerm.model_validate({"name": "ppo_clip", "clip_low": 0.1, "clip_high": 0.28}))
     torch.testing.assert_close(GSPO.loss(batch)[0], plain.loss(batch)[0])

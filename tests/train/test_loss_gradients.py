@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quartet.config import Loss
+from quartet.config import LossTerm
 from quartet.registry import build
 from quartet.train.loss.base import LossInput
 
@@ -38,7 +38,7 @@ def tokens(log_ratios: list[float], log_rhos: list[float], advantages: list[floa
 
 def slope(name: str, batch: LossInput, **knobs: float) -> torch.Tensor:
     """Gradient of the whole loss with respect to every token's log-prob."""
-    section = Loss.model_validate({"name": name, "clip_low": CLIP_LOW, "clip_high": CLIP_HIGH, **knobs})
+    section = LossTerm.model_validate({"name": name, "clip_low": CLIP_LOW, "clip_high": CLIP_HIGH, **knobs})
     loss, _ = build(section).loss(batch)
     (gradient_T,) = torch.autograd.grad(loss, batch.logprobs_T)
     return gradient_T
@@ -127,7 +127,7 @@ def test_a_negative_advantage_has_a_bounded_gradient(name: str) -> None:
 @pytest.mark.parametrize("name", LOSSES)
 def test_the_dual_clip_bounds_the_loss_and_is_counted(name: str) -> None:
     """Yu and others, arXiv 1912.09729: A = -1, r = 10, c = 3 gives loss 3."""
-    loss, metrics = build(Loss(name=name)).loss(tokens([math.log(10), 0.0], [0.0, 0.0], [-1.0, -1.0], [0, 1]))
+    loss, metrics = build(LossTerm(name=name)).loss(tokens([math.log(10), 0.0], [0.0, 0.0], [-1.0, -1.0], [0, 1]))
     assert loss.item() == pytest.approx((3 + 1) / 2)
     assert metrics["dual_clip_fraction"] == pytest.approx(0.5)
 

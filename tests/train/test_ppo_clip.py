@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from quartet.config import Loss
+from quartet.config import LossTerm
 from quartet.registry import build
 from quartet.train.loss.base import LossInput
-from quartet.train.step import k3
+from quartet.train.loss.kl import k3
 
 FIRST = torch.tensor([0])
 """The branch of a single token."""
@@ -20,7 +20,9 @@ def evaluate(
     logprobs = (old + torch.tensor([ratio]).log()).requires_grad_()
     recorded, one = old - torch.tensor([rho]).log(), torch.tensor([1.0])
     tokens = LossInput(logprobs, old, recorded, torch.tensor([advantage]), one, FIRST)
-    section = Loss.model_validate({"clip_low": 0.2, "clip_high": 0.28, "importance_cap": cap, "importance": importance})
+    section = LossTerm.model_validate(
+        {"name": "ppo_clip", "clip_low": 0.2, "clip_high": 0.28, "importance_cap": cap, "importance": importance}
+    )
     loss, metrics = build(section).loss(tokens)
     loss.backward()
     assert logprobs.grad is not None
@@ -78,7 +80,7 @@ def test_importance_weight_is_detached_from_live_old_logprobs() -> None:
     logprobs = torch.tensor([-1.0], requires_grad=True)
     one = torch.tensor([1.0])
     tokens = LossInput(logprobs, logprobs, torch.tensor([-0.5]), one, one, FIRST)
-    loss, _ = build(Loss(importance_cap=2.0)).loss(tokens)
+    loss, _ = build(LossTerm.model_validate({"name": "ppo_clip", "importance_cap": 2.0})).loss(tokens)
     (gradient,) = torch.autograd.grad(loss, logprobs, allow_unused=True)
     assert float(gradient) == 0.0  # r = 1 identically, w constant
 
@@ -98,7 +100,7 @@ def test_absurd_logprobs_stay_finite() -> None:
         torch.tensor([1.0]),
         FIRST,
     )
-    loss, metrics = build(Loss()).loss(tokens)
+    loss, metrics = build(LossTerm(name="ppo_clip")).loss(tokens)
     assert loss.isfinite()
     assert all(value == value for value in metrics.values())
 

@@ -121,7 +121,7 @@ def test_one_failure_is_forgotten_with_the_next_success(run: Run) -> None:
 
 
 def test_a_fault_that_meets_every_batch_ends_the_run(run: Run, recipe: RecipeBuilder) -> None:
-    mended, run.recipe = run.recipe, recipe(train=TRAIN, loss={"name": "test_quarantine:BrokenLoss"})
+    mended, run.recipe = run.recipe, recipe(train=TRAIN, loss={"terms": "test_quarantine:BrokenLoss"})
     run.feed(*(group(10 + number) for number in range(10)))
     with pytest.raises(UntrainableError, match=r"3 batches in a row could not be trained; .*IndexError") as caught:
         train(run.trainer())

@@ -54,7 +54,8 @@ def gradient(recipe: Recipe, branches: list[Branch], *, share_prompts: bool = Tr
 @pytest.mark.parametrize("name", ["ppo_clip", "gspo"])
 @pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean", "branch_mean"])
 def test_gradient_does_not_depend_on_the_microbatch_size(recipe: RecipeBuilder, aggregation: str, name: str) -> None:
-    loss = {"name": name, "aggregation": aggregation, "kl_coefficient": 0.1, "entropy_coefficient": 0.01}
+    terms = [name, {"name": "kl", "weight": 0.1}, {"name": "entropy", "weight": 0.01}]
+    loss = {"terms": terms, "aggregation": aggregation}
     gradients = [
         gradient(setting, branches_of(trajectories(), setting))
         for setting in (recipe(loss=loss, train={"max_tokens_per_microbatch": n}) for n in (50, 128, 4096))
@@ -66,7 +67,7 @@ def test_gradient_does_not_depend_on_the_microbatch_size(recipe: RecipeBuilder, 
 
 @pytest.mark.parametrize("name", ["ppo_clip", "gspo"])
 def test_gradient_does_not_depend_on_shared_prompts(recipe: RecipeBuilder, name: str) -> None:
-    setting = recipe(loss={"name": name})
+    setting = recipe(loss={"terms": [name]})
     groups = [[make_trajectory([make_call(range(30), [arm, 7])], float(arm == 0)) for arm in range(4)]]
     apart, shared = (gradient(setting, branches_of(groups, setting), share_prompts=share) for share in (False, True))
     assert apart.abs().max() > 1e-3
@@ -149,7 +150,10 @@ def test_minibatches_keep_groups_whole_and_depend_only_on_the_step(recipe: Recip
 
 
 def test_second_epoch_is_off_policy_and_gets_clipped(recipe: RecipeBuilder) -> None:
-    setting = recipe(train={"epochs": 4, "learning_rate": 0.05}, loss={"clip_low": 0.01, "clip_high": 0.01})
+    setting = recipe(
+        train={"epochs": 4, "learning_rate": 0.05},
+        loss={"terms": {"name": "ppo_clip", "clip_low": 0.01, "clip_high": 0.01}},
+    )
     learner = Learner(make_model(), setting)
     metrics = learner.update(learner.plan(branches_of(trajectories(), setting), 1, nothing), nothing)
     assert learner.optimizer_step == 4
@@ -175,7 +179,7 @@ def test_after_the_warmup_the_rate_may_fall_to_a_tenth(recipe: RecipeBuilder) ->
 
 def test_effective_sample_fraction(recipe: RecipeBuilder) -> None:
     """Capped at a tiny value all weights are equal: the effective sample is the whole sample."""
-    setting = recipe(loss={"importance_cap": 1e-6})
+    setting = recipe(loss={"terms": {"name": "ppo_clip", "importance_cap": 1e-6}})
     learner = Learner(make_model(), setting)
     metrics = learner.update(learner.plan(branches_of(trajectories(), setting), 1, nothing), nothing)
     assert metrics["effective_sample_fraction"] == pytest.approx(1.0, rel=1e-4)
@@ -199,7 +203,7 @@ def test_an_empty_plan_changes_nothing(recipe: RecipeBuilder) -> None:
 
 def test_kl_without_a_reference_is_refused(recipe: RecipeBuilder) -> None:
     with pytest.raises(ConfigError, match="reference"):
-        Learner(make_model(), recipe(loss={"kl_coefficient": 0.1}))
+        Learner(make_model(), recipe(loss={"terms": ["ppo_clip", "kl"]}))
 
 
 def test_a_rewarded_token_becomes_likely(recipe: RecipeBuilder) -> None:

@@ -173,7 +173,7 @@ class Surprising(PpoClip):
 
 
 def test_a_metric_that_a_loss_does_not_declare_is_recorded(tmp_path: Path, recipe: RecipeBuilder) -> None:
-    run = Run(tmp_path / "run", recipe(train=TRAIN, loss={"name": "test_trainer:Surprising"}))
+    run = Run(tmp_path / "run", recipe(train=TRAIN, loss={"terms": "test_trainer:Surprising"}))
     trainer = run.trainer()
     for version in range(2):
         run.feed(group(10, version=version), group(20, version=version))
@@ -322,7 +322,7 @@ class NanAtTheSecondStep(PpoClip):
 
 
 def test_a_non_finite_step_is_named_and_undone(tmp_path: Path, recipe: RecipeBuilder) -> None:
-    run = Run(tmp_path / "run", recipe(train=TRAIN, loss={"name": "test_trainer:NanAtTheSecondStep"}))
+    run = Run(tmp_path / "run", recipe(train=TRAIN, loss={"terms": "test_trainer:NanAtTheSecondStep"}))
     trainer = run.trainer()
     before = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
     run.feed(group(10), group(20))

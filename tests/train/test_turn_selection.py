@@ -16,7 +16,7 @@ from quartet.train.assign import assign
 from quartet.train.packing import Branch, pack_batch
 from quartet.train.step import Learner
 from quartet.train.turn_selection import HighEntropyTurns
-from quartet.types import Batch, ReplayRule
+from quartet.types import Batch, MemberUse, ReplayRule
 
 
 def batch_of(*groups: list[list[int]]) -> Batch:
@@ -84,7 +84,7 @@ def test_members_that_joined_are_known_as_replayed():
     group = batch.groups[0]
     joined = structs.replace(group.members[1], replay=ReplayRule.RECOMPUTE)
     batch = structs.replace(batch, groups=[structs.replace(group, members=[group.members[0], joined])])
-    assert [branch.replayed for branch in pack_batch(batch, 2).branches] == [False, True]
+    assert [branch.use for branch in pack_batch(batch, 2).branches] == [MemberUse.FRESH, MemberUse.REPLAY]
 
 
 @given(

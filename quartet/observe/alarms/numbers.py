@@ -28,7 +28,7 @@ def numerics(facts: Facts) -> Iterator[Alarm]:
         yield Alarm(
             kind="entropy",
             what=f"the policy hardly explores: {entropy:.4f} nats per token",
-            advice="lower train.learning_rate, or set loss.entropy_coefficient",
+            advice="lower train.learning_rate, or add the loss term `entropy`",
         )
 
 

@@ -23,7 +23,7 @@ from quartet.train.credit.base import Credit
 from quartet.train.credit_batch import CreditBatch
 from quartet.train.packing import pack_batch
 from quartet.train.step import Learner
-from quartet.train.train_batch import train_batch
+from quartet.train.train_batch import needs_reference, train_batch
 from quartet.types import Batch, Call, Group, GroupMember, Trajectory
 
 
@@ -34,7 +34,7 @@ class Retrace:
         torch.set_num_threads(recipe.train.threads)
         self._recipe, self._ledger, self._ancestry = recipe, ledger, ledger.ancestry()
         model = load_model(initial, trust_remote_code=recipe.model.trust_remote_code)
-        reference = copy.deepcopy(model) if recipe.loss.kl_coefficient > 0 else None
+        reference = copy.deepcopy(model) if needs_reference(recipe, []) else None
         self._learner = Learner(model, recipe, reference)
         self.over_lag = 0
         """Tokens so far that were trained on although they were older than `admission.max_lag` allows."""
@@ -99,6 +99,8 @@ class StoredCredit(Credit):
             )
         self._calls = {(call.group_id, call.rollout_id, call.call_index): call for call in calls}
         self._group_ids = [group.group_id for group in batch.groups]
+        if foreign := set(self._group_ids) - {call.group_id for call in calls}:
+            raise LedgerError(f"train step {batch.train_step} assigned nothing to the groups {sorted(foreign)}")
 
     def assign(self, batch: CreditBatch) -> None:
         ends = np.searchsorted(batch.calls_T, np.arange(len(batch.calls) + 1))

@@ -1,1 +1,1 @@
-"""Policy losses over flat response tokens: one part per file."""
+"""Loss terms: one part per file. The loss is their weighted sum."""

@@ -1,18 +1,25 @@
-"""The interface of policy losses."""
+"""The interface of loss terms."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from quartet.part import Part
+from quartet.train.passes import require_passes
+from quartet.types import MemberUse
 
 if TYPE_CHECKING:  # the command line validates a recipe without loading torch
     import torch
 
+    from quartet.config import Recipe
+
 
 class LossInput(NamedTuple):
-    """Flat per-token tensors of one microbatch, response tokens only; T = number of response tokens."""
+    """Flat per-token tensors of one microbatch, trained response tokens only; T = number of these tokens.
+
+    What a forward pass finds is None where no term of the recipe needs the pass.
+    """
 
     logprobs_T: torch.Tensor
     """Under the weights being trained; carries the gradient."""
@@ -22,14 +29,45 @@ class LossInput(NamedTuple):
     """Recorded by the engine at sampling."""
     advantages_T: torch.Tensor
     weights_T: torch.Tensor
-    """Aggregation weights: 0 for masked tokens; over a whole minibatch they sum to 1."""
+    """Weight of the token in a mean over the minibatch (`quartet.train.aggregation`); 0 at tokens of members that the
+    term does not apply to."""
     branches_T: torch.Tensor
     """Number of the token's branch in the microbatch, from 0; a branch is never cut."""
+    returns_T: torch.Tensor | None = None
+    """As credit assigned them."""
+    entropies_T: torch.Tensor | None = None
+    """Of the distribution at temperature 1, in nats; carries a gradient where a term needs `entropies`."""
+    reference_logprobs_T: torch.Tensor | None = None
+    """Pass `reference`."""
+    teacher_logprobs_T: torch.Tensor | None = None
+    """Pass `teacher`."""
+    values_T: torch.Tensor | None = None
+    """Pass `values`: under the weights being trained; carries a gradient."""
+    old_values_T: torch.Tensor | None = None
+    """Pass `values`: under the weights at the start of the train step."""
 
 
-class PolicyLoss(Part):
-    """What the optimizer minimises."""
+class LossTerm(Part):
+    """One summand of what the optimizer minimises."""
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """Forward passes that it needs: names of `quartet.train.passes.PASSES`. No other pass is made."""
+
+    @property
+    def uses(self) -> frozenset[MemberUse]:
+        """What a member must be there for that the term applies to its tokens."""
+        return frozenset({MemberUse.FRESH, MemberUse.REPLAY})
 
     @abstractmethod
     def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
-        """Return the loss to minimise and metrics: weighted sums over tokens, so that microbatches add up."""
+        """Return the term and metrics: both weighted sums over tokens, so that microbatches add up."""
+
+    @classmethod
+    def check(cls, knobs: Any, recipe: Recipe) -> None:
+        require_passes(f"the loss term {cls.__name__}", cls.needs)
+
+
+def weighted_sum(tokens: LossInput, values_T: torch.Tensor | None) -> torch.Tensor:
+    """Return the sum of a pass's or a term's values, each times its token's weight."""
+    assert values_T is not None, "a term declares the passes that it needs"
+    return (tokens.weights_T * values_T).sum()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from quartet.config.section import Fraction, PositiveFloat, Section
-from quartet.train.loss.base import LossInput, PolicyLoss
+from quartet.train.loss.base import LossInput, LossTerm
 
 if TYPE_CHECKING:  # the command line validates a recipe without loading torch
     import torch
@@ -23,7 +23,7 @@ _IMPORTANCE: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
 }
 
 
-class PpoClip(PolicyLoss):
+class PpoClip(LossTerm):
     """Per token: -w * min(r * A, clip(r, 1 - low, 1 + high) * A), and for A < 0 at most -w * c * A.
 
     r = pi / pi_old carries the gradient. c, `dual_clip`, bounds the loss where A < 0, which `min` leaves open (Yu and

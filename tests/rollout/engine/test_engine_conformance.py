@@ -62,7 +62,8 @@ def trainer_logprobs(model: PreTrainedModel, request: GenerateRequest, token_ids
         advantages_T=zeros_T,
         weights_T=zeros_T,
         branches_T=zeros_T.long(),
-        replayed_T=zeros_T.bool(),
+        returns_T=zeros_T,
+        uses_T=zeros_T.long(),
         branches=(),
     )
     return score(model, microbatch).logprobs_T

@@ -1,0 +1,32 @@
+"""The supervised term: maximum likelihood of the tokens of anchors, beside reinforcement."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quartet.config.section import Section
+from quartet.train.loss.base import LossInput, LossTerm, weighted_sum
+from quartet.types import MemberUse
+
+if TYPE_CHECKING:  # the command line validates a recipe without loading torch
+    import torch
+
+
+class Nll(LossTerm):
+    """Minus the mean log-prob of the tokens of these members, whatever their advantage."""
+
+    class Knobs(Section):
+        uses: list[MemberUse] = [MemberUse.ANCHOR]
+        """Members whose tokens are imitated, by what they are there for: `anchor`, `replay`, `fresh`."""
+
+    knobs: Knobs
+    source = "CHORD, arXiv 2508.11408: a supervised term beside GRPO"
+    metrics = {"train/nll_nats": "nats: minus the mean log-prob of the tokens that the loss term `nll` imitates"}
+
+    @property
+    def uses(self) -> frozenset[MemberUse]:
+        return frozenset(self.knobs.uses)
+
+    def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
+        loss = -weighted_sum(tokens, tokens.logprobs_T)
+        return loss, {"nll_nats": loss.item()}
