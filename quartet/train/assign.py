@@ -68,7 +68,9 @@ def _members(batch: Batch) -> dict[str, Any]:
     members = [(group_index, member) for group_index, member in countable_members(batch) if member.use in COMPARED]
     trajectories = [member.trajectory for _, member in members]
     rollout_ids = [member.rollout_id for _, member in members]
-    own = {member.rollout_id: place for place, (_, member) in enumerate(members) if member.replay is None}
+    own: dict[int | None, int] = {
+        member.rollout_id: place for place, (_, member) in enumerate(members) if member.replay is None
+    }
     num_calls = [len(trajectory.calls) for trajectory in trajectories]
     return {
         "rollout_ids_N": np.array(rollout_ids),

@@ -1,6 +1,7 @@
 """Credit against numbers worked out by hand, and its invariants, on batches packed as the trainer packs them."""
 
 import inspect
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -285,5 +286,5 @@ def test_unknown_name_suggests_the_nearest() -> None:
 @pytest.mark.parametrize("name", OF_GROUPS)
 def test_a_credit_is_one_file_of_at_most_40_lines_with_a_source(name: str) -> None:
     part = find("credit", name)
-    assert len(inspect.getsource(inspect.getmodule(part)).splitlines()) <= 40
+    assert len(Path(inspect.getfile(part)).read_text().splitlines()) <= 40
     assert "arXiv" in part.source

@@ -92,7 +92,7 @@ class StoredCredit(Credit):
     def __init__(self, batch: Batch, run_dir: Path) -> None:
         super().__init__(None)
         calls = read_token_values(run_dir, batch.train_step, batch.batch_id)
-        if calls is None:
+        if calls is None or any(call.group_id is None for call in calls):
             raise LedgerError(
                 f"what train step {batch.train_step} assigned to its tokens was not kept",
                 "an audit needs it of all steps: raise disk.max_token_values_megabytes",
@@ -104,12 +104,13 @@ class StoredCredit(Credit):
 
     def assign(self, batch: CreditBatch) -> None:
         ends = np.searchsorted(batch.calls_T, np.arange(len(batch.calls) + 1))
-        first_calls_N = np.cumsum(batch.num_calls_N) - batch.num_calls_N
+        first_calls_N = (np.cumsum(batch.num_calls_N) - batch.num_calls_N).tolist()
+        rollouts = zip(batch.groups_N.tolist(), batch.rollout_ids_N.tolist(), strict=True)
+        owners_N = [(self._group_ids[group], rollout) for group, rollout in rollouts]
         batch.mask_T[:] = False
-        for call, member in enumerate(batch.members_C):
-            group_id = self._group_ids[batch.groups_N[member]]
-            stored = self._calls.get((group_id, batch.rollout_ids_N[member], call - first_calls_N[member]))
-            if stored is not None:
+        for call, member in enumerate(batch.members_C.tolist()):
+            stored = self._calls.get((*owners_N[member], call - first_calls_N[member]))
+            if stored is not None and stored.advantages:
                 of_call = slice(ends[call], ends[call + 1])
                 batch.mask_T[of_call] = stored.trained
                 batch.advantages_T[of_call] = assigned(stored.advantages, stored.trained)
