@@ -86,8 +86,8 @@ def test_parts_command_lists_settings_and_sources():
     assert {kind for kind, _ in parts} == set(KINDS)
     vade = parts["sampler", "vade"]
     assert vade["settings"][0]["name"] == "exponent" and "VADE" in vade["source"]
-    assert parts["loss", "ppo_clip"]["metrics"]["train/ratio_mean"].startswith("1: ")
-    shown = CliRunner().invoke(cli, ["parts", "loss"]).output
+    assert parts["loss_term", "ppo_clip"]["metrics"]["train/ratio_mean"].startswith("1: ")
+    shown = CliRunner().invoke(cli, ["parts", "loss_term"]).output
     assert "gspo" in shown and "train/ratio_mean" in shown and "clip_low" in shown and "vade" not in shown
 
 

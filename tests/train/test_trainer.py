@@ -192,7 +192,7 @@ class Astray(PpoClip):
 
 
 def test_metrics_that_are_not_finite_leave_the_ledger_readable(tmp_path: Path, recipe: RecipeBuilder) -> None:
-    run = Run(tmp_path / "run", recipe(train=TRAIN, loss={"name": "test_trainer:Astray"}))
+    run = Run(tmp_path / "run", recipe(train=TRAIN, loss={"terms": "test_trainer:Astray"}))
     run.feed(group(10), group(20))
     assert run.trainer().train_one()
     assert run.ledger.totals().trained_tokens > 0
