@@ -58,7 +58,7 @@ def test_installed_parts_are_listed_with_settings_and_metrics(python, tmp_path):
     own = {(part["kind"], part["name"]): part for part in listed if part["path"].startswith("quartet_colours.")}
     assert len(own) == 5
     assert own["env", "colours"]["settings"][0]["name"] == "buttons"
-    assert "train/pushed_up_fraction" in own["loss", "reinforce"]["metrics"]
+    assert "train/pushed_up_fraction" in own["loss_term", "reinforce"]["metrics"]
 
 
 @pytest.mark.slow

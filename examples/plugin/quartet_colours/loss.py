@@ -5,11 +5,11 @@ from typing import ClassVar
 import torch
 
 from quartet.config.section import PositiveFloat, Section
-from quartet.train.loss.base import LossInput, PolicyLoss
+from quartet.train.loss.base import LossInput, LossTerm
 from quartet.train.loss.ppo_clip import bounded_exp
 
 
-class Reinforce(PolicyLoss):
+class Reinforce(LossTerm):
     """Per token: -min(w, cap) * A * log pi, with the constant importance weight w = pi_train_old / pi_rollout."""
 
     class Knobs(Section):
