@@ -223,7 +223,7 @@ def test_credit_sees_group_member_and_call_of_each_token_in_the_order_of_samplin
 
 def test_results_of_passes_lie_at_their_tokens_and_nowhere_where_a_token_is_too_old() -> None:
     old = make_call([5], [6, 7], version=-9)
-    old.versions[1] = 0
+    old.response.versions[1] = 0
     batch = make_batch([[make_trajectory([make_call([1], [2, 3]), old], 1.0)]])
     seen = spied(batch, {"entropies": [np.array([0.1, 0.2]), np.array([0.4])]}, max_lag=2)
     assert seen.mask_T.tolist() == [True, True, False, True]
