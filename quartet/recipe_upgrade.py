@@ -119,9 +119,9 @@ def _credit(data: dict[str, Any]) -> dict[str, Any]:
 
 def _loss(data: dict[str, Any]) -> dict[str, Any]:
     """The loss is a list of terms, of which the policy's comes first; those with the coefficient 0 are left out."""
-    if "loss" not in data:
+    loss = data.get("loss", {})
+    if not loss or "terms" in loss:
         return data
-    loss = data["loss"]
     policy = {key: value for key, value in loss.items() if key not in ("aggregation", *_TERM_OF)}
     terms = [{"name": "ppo_clip"} | policy]
     terms += [{"name": name, "weight": loss[key]} for key, name in _TERM_OF.items() if loss.get(key)]
