@@ -26,6 +26,7 @@ from quartet.errors import ConfigError, LedgerError
 from quartet.types import (
     Call,
     FinishReason,
+    Media,
     Observation,
     Purpose,
     Sampling,
@@ -55,12 +56,27 @@ samplings = st.builds(
 )
 
 
+media = st.builds(
+    Media,
+    content_hash=texts,
+    offset=counts,
+    num_placeholders=counts,
+    grid=st.tuples(counts, counts, counts),
+    resized=st.tuples(counts, counts),
+    processor=texts,
+)
+
+
 @st.composite
 def calls(draw) -> Call:
     response = draw(st.lists(token_ids, max_size=4))
     count = len(response) if draw(st.booleans()) else 0  # nobody sampled a demonstrated one
     return Call(
+        key=draw(texts),
         policy=draw(texts),
+        train_prompt_ids=draw(st.lists(token_ids, max_size=2)),
+        borrowed=draw(counts),
+        media=draw(st.lists(media, max_size=2)),
         prompt_ids=draw(st.lists(token_ids, max_size=4)),
         response=TokenColumns(
             token_ids=response,
@@ -68,6 +84,8 @@ def calls(draw) -> Call:
             versions=draw(st.lists(st.integers(0, 2**40), min_size=count, max_size=count)),
             entropies=draw(st.just([]) | st.lists(numbers, min_size=count, max_size=count)),
             cache_versions=draw(st.just([]) | st.lists(st.integers(0, 9), min_size=count, max_size=count)),
+            top_ids=draw(st.lists(st.lists(token_ids, max_size=2), min_size=count, max_size=count)),
+            top_logprobs=draw(st.lists(st.lists(numbers, max_size=2), min_size=count, max_size=count)),
         ),
         sampling=draw(samplings),
         finish_reason=draw(st.sampled_from(FinishReason)),
@@ -85,7 +103,6 @@ turns = st.builds(
     action=texts,
     error=texts,
     reward=numbers,
-    role=texts,
 )
 tasks = st.builds(Task, env=texts, family=texts, seed=st.integers(-(2**63), 2**63 - 1), params=params)
 trajectories = st.builds(
@@ -98,7 +115,6 @@ trajectories = st.builds(
     success=st.booleans(),
     error=texts,
     wall_seconds=numbers,
-    parent=st.none() | texts,
 )
 provenances = st.builds(
     Provenance,

@@ -119,9 +119,15 @@ def _schema(pa: Any) -> Any:
         "top_ids": pa.list_(pa.list_(pa.int32())),
         "top_logprobs": pa.list_(pa.list_(number)),
     }
+    media = {"content_hash": text, "offset": whole, "num_placeholders": whole, "processor": text}
+    media |= {"grid": pa.list_(whole), "resized": pa.list_(whole)}
     call = {
+        "key": text,
         "policy": text,
         "prompt_ids": pa.list_(pa.int32()),
+        "train_prompt_ids": pa.list_(pa.int32()),
+        "borrowed": whole,
+        "media": pa.list_(_struct(pa, media)),
         "response": _struct(pa, response),
         "sampling": _struct(pa, sampling),
         "finish_reason": text,
@@ -134,7 +140,6 @@ def _schema(pa: Any) -> Any:
         "action": text,
         "error": text,
         "reward": number,
-        "role": text,
         "points": pa.list_(pa.list_(number)),
     }
     columns = {
@@ -143,7 +148,7 @@ def _schema(pa: Any) -> Any:
         **{"status": text, "success": pa.bool_(), "reward": number, "rewards": pa.map_(text, number)},
         "calls": pa.list_(_struct(pa, call)),
         "turns": pa.list_(_struct(pa, turn)),
-        **{"error": text, "traceback": text, "wall_seconds": number, "parent": text},
+        **{"error": text, "traceback": text, "wall_seconds": number},
         **{"run": text, "purpose": text, "rollout_id": whole, "group_id": whole, "attempt": whole},
         "created_at": number,
         **{"tokenizer_hash": text, "chat_template_hash": text, "observation_hash": text},
