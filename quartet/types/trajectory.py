@@ -21,6 +21,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     error: str = ""
     """Why the response was no valid action, or could not be done."""
     reward: float = 0.0
+    role: str = "agent"
     points: list[tuple[float, float]] = field(default_factory=list)
     """Where on the screenshot the action pointed, in pixels: one place for a click, two for a drag, none for keys."""
 
@@ -68,6 +69,8 @@ class Trajectory(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fiel
     traceback: str = ""
     """Of the exception, where code of the environment or of the agent loop raised one."""
     wall_seconds: float = 0.0
+    parent: str | None = None
+    """Rollout id this one branched from."""
 
     @property
     def reward(self) -> float:

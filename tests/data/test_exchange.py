@@ -103,6 +103,7 @@ turns = st.builds(
     action=texts,
     error=texts,
     reward=numbers,
+    role=texts,
 )
 tasks = st.builds(Task, env=texts, family=texts, seed=st.integers(-(2**63), 2**63 - 1), params=params)
 trajectories = st.builds(
@@ -115,6 +116,7 @@ trajectories = st.builds(
     success=st.booleans(),
     error=texts,
     wall_seconds=numbers,
+    parent=st.none() | texts,
 )
 provenances = st.builds(
     Provenance,

@@ -140,6 +140,7 @@ def _schema(pa: Any) -> Any:
         "action": text,
         "error": text,
         "reward": number,
+        "role": text,
         "points": pa.list_(pa.list_(number)),
     }
     columns = {
@@ -148,7 +149,7 @@ def _schema(pa: Any) -> Any:
         **{"status": text, "success": pa.bool_(), "reward": number, "rewards": pa.map_(text, number)},
         "calls": pa.list_(_struct(pa, call)),
         "turns": pa.list_(_struct(pa, turn)),
-        **{"error": text, "traceback": text, "wall_seconds": number},
+        **{"error": text, "traceback": text, "wall_seconds": number, "parent": text},
         **{"run": text, "purpose": text, "rollout_id": whole, "group_id": whole, "attempt": whole},
         "created_at": number,
         **{"tokenizer_hash": text, "chat_template_hash": text, "observation_hash": text},
