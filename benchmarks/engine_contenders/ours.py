@@ -37,7 +37,7 @@ class Ours:
             request = GenerateRequest(
                 request_id=f"{seed}/{index}/{turn}",
                 prompt_ids=history,
-                sampling=Sampling(max_tokens=workload.new_tokens, seed=call_seed(seed, index * workload.turns + turn)),
+                sampling=Sampling(max_tokens=workload.new_tokens, seed=call_seed(seed, f"{index}/{turn}")),
                 stop_token_ids=[],
                 conversation=f"{seed}/{index}",
             )
