@@ -47,6 +47,13 @@ def rehearse(
     learner.rehearse(plan, progress)
 
 
+def credited(
+    batch: Batch, packed: PackedBatch, learner: Learner, credits: Sequence[Credit], progress: Callable[[], None]
+) -> PackedBatch:
+    """Return the packed batch with what the credits assign under the learner's present weights."""
+    return assign(batch, packed, credits, learner.passes(needs_of(credits), packed.branches, progress))
+
+
 def needs_reference(recipe: Recipe, credits: Sequence[Credit]) -> bool:
     """Return whether a train step needs the policy that the run started from."""
     return "reference" in needs_of(credits) | Objective(recipe.loss).needs
@@ -63,7 +70,6 @@ def _prepare(
     with phases("pack"):
         packed = pack_batch(batch, recipe.admission.max_lag)
     with phases("credit"):
-        passes = learner.passes(needs_of(credits), packed.branches, progress)
-        packed = assign(batch, packed, credits, passes)
+        packed = credited(batch, packed, learner, credits, progress)
     with phases("old_logprobs"):
         return packed, learner.plan(packed.branches, batch.train_step, progress)

@@ -6,14 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import structs
 
 from benchmarks.bandit import bandit_recipe
 from benchmarks.crashes.made_up import TASK, made_up
+from quartet.config import Recipe
 from quartet.observe.audit import audit, retrace
 from quartet.observe.audit.retrace import tokens_over_lag
 from quartet.observe.receipts import FOLDER
+from quartet.observe.token_values import CallValues
 from quartet.runtime.run import run_recipe
+from quartet.train.credit.grpo import Grpo
 from quartet.train.packing import pack_batch
 from quartet.types import Batch, Group, GroupMember
 
@@ -22,16 +27,19 @@ STEPS = 3
 Receipts = list[dict[str, Any]]
 
 
+def audited(policy: Path, train_steps: int) -> Recipe:
+    return bandit_recipe(
+        policy,
+        runtime={"kind": "synchronous", "receipts": True},
+        train={"max_train_steps": train_steps, "learning_rate": 1e-4},
+        evaluation={"before_and_after": False},
+    )
+
+
 @pytest.fixture(scope="module")
 def sound_run(tmp_path_factory: pytest.TempPathFactory, bandit_policy: Path) -> Path:
     run_dir = tmp_path_factory.mktemp("sound") / "run"
-    recipe = bandit_recipe(
-        bandit_policy,
-        runtime={"kind": "synchronous", "receipts": True},
-        train={"max_train_steps": STEPS, "learning_rate": 1e-4},
-        evaluation={"before_and_after": False},
-    )
-    run_recipe(recipe, run_dir, resume=False, fresh=False, quiet=True)
+    run_recipe(audited(bandit_policy, STEPS), run_dir, resume=False, fresh=False, quiet=True)
     return run_dir
 
 
@@ -55,6 +63,30 @@ def test_a_sound_run_has_no_findings(sound_run: Path) -> None:
     assert not report.findings
     assert (report.train_steps, report.abandoned_steps, report.replay_identical) == (STEPS, 0, True)
     assert report.appended >= report.trained == STEPS * 2 * 8
+
+
+def test_what_was_not_kept_is_assigned_again(sound_run: Path, tmp_path: Path) -> None:
+    """Of the first step nothing is left, of the second what a Quartet of schema 5 kept, which knew no groups."""
+    run_dir = altered(sound_run, tmp_path, "trainer", lambda receipts: None)
+    first, second, _ = sorted((run_dir / "tokens").iterdir())
+    first.unlink()
+    calls = msgspec.msgpack.decode(second.read_bytes(), type=list[CallValues])
+    former = [structs.replace(call, group_id=None, advantages=b"", returns=b"") for call in calls]
+    second.write_bytes(msgspec.msgpack.encode(former))
+    report = audit(run_dir)
+    assert (report.findings, report.replay_identical) == ([], True)
+
+
+def test_other_advantages_than_the_rewards_give_are_found(
+    bandit_policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trainer that is wrong trains on what it stores, so the weights alone say nothing."""
+    with monkeypatch.context() as wrong:
+        wrong.setattr(Grpo, "normalised", lambda self, rewards_N: rewards_N - 0.5)
+        run_recipe(audited(bandit_policy, 1), tmp_path / "run", resume=False, fresh=False, quiet=True)
+    report = audit(tmp_path / "run")
+    assert [finding.kind for finding in report.findings] == ["other_credit"]
+    assert report.replay_identical
 
 
 def test_a_run_without_receipts_is_not_taken_for_a_sound_one(sound_run: Path, tmp_path: Path) -> None:

@@ -143,7 +143,9 @@ def _other_versions(testimony: Testimony, chain: Sequence[Committing]) -> Iterat
 def _replay(retrace: Retrace, chain: Sequence[Committing], on_progress: OnProgress) -> Iterator[Finding]:
     """Stops at the first step that differs: all later ones would."""
     for done, step in enumerate(chain, start=1):
-        retrace.step(step)
+        if not retrace.step(step):
+            what = f"train step {step.train_step} trained with other advantages than its rewards give"
+            yield Finding(kind="other_credit", what=what)
         on_progress(done, len(chain))
         if retrace.weights != step.weights:
             yield Finding(kind=REPLAY, what=f"training step {step.train_step} again gives other weights")

@@ -1,9 +1,11 @@
 """Train the committed batches of a run again, in order, and compare every step bit for bit (float32, one thread).
 
-Advantages and masks are those that the trainer stored: the audit asks whether the weights are what they lead to.
+Advantages and masks are those that the trainer stored: the weights must be what they lead to. They are also assigned
+anew, from the rewards, and must be the same. Of a step of which nothing was kept, these are trained on.
 """
 
 import copy
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -15,15 +17,16 @@ from quartet.config import Recipe
 from quartet.data.ledger import Ledger
 from quartet.errors import LedgerError
 from quartet.observe.receipts import Committing, TrainedMember, trajectory_digest
-from quartet.observe.token_values import assigned, read_token_values
+from quartet.observe.token_values import CallValues, assigned, read_token_values
 from quartet.policy.digest import weights_digest
 from quartet.policy.load import load_model
+from quartet.train.assign import credits_of
 from quartet.train.checkpoint import load_checkpoint
 from quartet.train.credit.base import Credit
 from quartet.train.credit_batch import CreditBatch
-from quartet.train.packing import pack_batch
+from quartet.train.packing import Branch, countable_members, pack_batch
 from quartet.train.step import Learner
-from quartet.train.train_batch import needs_reference, train_batch
+from quartet.train.train_batch import credited, needs_reference, train_batch
 from quartet.types import Batch, Call, Group, GroupMember, Trajectory
 
 
@@ -34,7 +37,8 @@ class Retrace:
         torch.set_num_threads(recipe.train.threads)
         self._recipe, self._ledger, self._ancestry = recipe, ledger, ledger.ancestry()
         model = load_model(initial, trust_remote_code=recipe.model.trust_remote_code)
-        reference = copy.deepcopy(model) if needs_reference(recipe, []) else None
+        self._credits = credits_of(recipe)
+        reference = copy.deepcopy(model) if needs_reference(recipe, self._credits) else None
         self._learner = Learner(model, recipe, reference)
         self.over_lag = 0
         """Tokens so far that were trained on although they were older than `admission.max_lag` allows."""
@@ -44,15 +48,19 @@ class Retrace:
         """Digest of the present weights."""
         return weights_digest(dict(self._learner.model.named_parameters()))
 
-    def step(self, receipt: Committing) -> None:
-        """Train one batch as its receipt describes it.
+    def step(self, receipt: Committing) -> bool:
+        """Train one batch as its receipt describes it; False when what was assigned to it is not what the recipe's
+        credit assigns.
 
-        Raises `LedgerError` when the ledger no longer holds it so, or when what was assigned to it was not kept.
+        Raises `LedgerError` when the ledger no longer holds it so, or when nothing was assigned to a group of it.
         """
         batch = self._batch(receipt)
-        stored = StoredCredit(batch, self._ledger.run_dir)
-        self.over_lag += tokens_over_lag(batch, self._recipe.admission.max_lag)
-        train_batch(batch, self._learner, self._recipe, [stored], progress=_nothing, phases=_no_timer)
+        max_lag, stored = self._recipe.admission.max_lag, stored_credit(batch, self._ledger.run_dir)
+        self.over_lag += tokens_over_lag(batch, max_lag)
+        anew = credited(batch, pack_batch(batch, max_lag), self._learner, self._credits, _nothing)
+        credits = self._credits if stored is None else [stored]
+        packed, _ = train_batch(batch, self._learner, self._recipe, credits, progress=_nothing, phases=_no_timer)
+        return same_credit(packed.branches, anew.branches)
 
     def same_optimizer(self, checkpoint: Path) -> bool:
         """Whether a trainer's checkpoint holds exactly the optimizer state that this gave."""
@@ -86,20 +94,26 @@ class Retrace:
         return GroupMember(rollout_id=member.rollout_id, trajectory=trajectory, replay=member.replay)
 
 
+def stored_credit(batch: Batch, run_dir: Path) -> "StoredCredit | None":
+    """Return what was assigned to a batch, or None where it was not kept: `disk.max_token_values_megabytes` was too
+    small, or an older Quartet, which kept log-probs alone, trained the step."""
+    calls = read_token_values(run_dir, batch.train_step, batch.batch_id)
+    if calls is None or any(call.group_id is None for call in calls):
+        return None
+    return StoredCredit(batch, calls)
+
+
 class StoredCredit(Credit):
     """What the trainer assigned to a batch, read from its file."""
 
-    def __init__(self, batch: Batch, run_dir: Path) -> None:
+    def __init__(self, batch: Batch, calls: Sequence[CallValues]) -> None:
         super().__init__(None)
-        calls = read_token_values(run_dir, batch.train_step, batch.batch_id)
-        if calls is None or any(call.group_id is None for call in calls):
-            raise LedgerError(
-                f"what train step {batch.train_step} assigned to its tokens was not kept",
-                "an audit needs it of all steps: raise disk.max_token_values_megabytes",
-            )
         self._calls = {(call.group_id, call.rollout_id, call.call_index): call for call in calls}
         self._group_ids = [group.group_id for group in batch.groups]
-        if foreign := set(self._group_ids) - {call.group_id for call in calls}:
+        with_calls = {
+            batch.groups[group].group_id for group, member in countable_members(batch) if member.trajectory.calls
+        }
+        if foreign := with_calls - {call.group_id for call in calls}:
             raise LedgerError(f"train step {batch.train_step} assigned nothing to the groups {sorted(foreign)}")
 
     def assign(self, batch: CreditBatch) -> None:
@@ -115,6 +129,17 @@ class StoredCredit(Credit):
                 batch.mask_T[of_call] = stored.trained
                 batch.advantages_T[of_call] = assigned(stored.advantages, stored.trained)
                 batch.returns_T[of_call] = assigned(stored.returns, stored.trained)
+
+
+def same_credit(branches: Sequence[Branch], others: Sequence[Branch]) -> bool:
+    """Whether two packings of a batch train the same tokens with the same advantages and returns, to the bit."""
+    return len(branches) == len(others) and all(
+        one.trajectory_index == other.trajectory_index
+        and np.array_equal(one.trained_L, other.trained_L)
+        and np.array_equal(one.advantages_L[one.trained_L], other.advantages_L[one.trained_L])
+        and np.array_equal(one.returns_L[one.trained_L], other.returns_L[one.trained_L])
+        for one, other in zip(branches, others, strict=True)
+    )
 
 
 def tokens_over_lag(batch: Batch, max_lag: int) -> int:
