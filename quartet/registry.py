@@ -200,7 +200,7 @@ def _load(path: str, kind: str) -> Any:
     module_name, _, class_name = path.partition(":")
     try:
         return getattr(importlib.import_module(module_name), class_name)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError, TypeError) as error:  # the latter two: no name of a module
         raise ConfigError(f"no {kind} at {path!r}: {error}", "write module:Class, and install the module") from error
 
 

@@ -239,3 +239,61 @@ def _toml(data: dict, section: str = "") -> list[str]:
     from quartet.recipe_file import _toml_lines
 
     return _toml_lines(data, section)
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"filters": ["overlong", "overlong"]},
+        {"observe": {"sinks": ["prometheus", {"name": "prometheus", "port": 1}]}},
+        {"loss": {"terms": ["kl", "kl"]}},
+        {"control": {"horizon": ["fixed", "fixed"]}},
+    ],
+)
+def test_a_list_names_each_part_once(sections):
+    """The second would be silently without effect in an override, in a sink's process, and when a run is resumed."""
+    with pytest.raises(ConfigError, match="stands there twice"):
+        parse_recipe(MINIMAL | sections, "test")
+
+
+@pytest.mark.parametrize("twin", ["gspo", "quartet.train.loss.ppo_clip:PpoClip"])
+def test_loss_terms_that_record_the_same_metric_are_refused(twin):
+    """Their clip fractions would be added up, to more than 1."""
+    with pytest.raises(ConfigError, match="another loss term records train/clip_fraction"):
+        parse_recipe(MINIMAL | {"loss": {"terms": ["ppo_clip", twin]}}, "test")
+
+
+@pytest.mark.parametrize("weight", [float("nan"), float("inf")])
+def test_the_weight_of_a_loss_term_is_finite(weight):
+    with pytest.raises(ConfigError, match="finite"):
+        parse_recipe(MINIMAL | {"loss": {"terms": [{"name": "ppo_clip", "weight": weight}]}}, "test")
+
+
+POOL = {"name": "success_pool"}
+
+
+@pytest.mark.parametrize(
+    ("terms", "replay", "refused"),
+    [
+        (["ppo_clip", "nll"], {}, "nothing is replayed as one"),
+        (["ppo_clip", "nll"], POOL, "nothing is replayed as one"),
+        (["ppo_clip"], POOL | {"rule": "anchor"}, "no term of loss.terms imitates anchors"),
+        (["ppo_clip"], POOL | {"demonstration_rule": "anchor"}, "no term of loss.terms imitates anchors"),
+        (["ppo_clip", {"name": "nll", "uses": []}], POOL, "at least 1 item"),
+    ],
+)
+def test_anchors_and_the_term_that_imitates_them_come_together(terms, replay, refused):
+    with pytest.raises(ConfigError, match=refused):
+        parse_recipe(MINIMAL | {"loss": {"terms": terms}, "replay": replay}, "test")
+
+
+@pytest.mark.parametrize(
+    ("terms", "replay"),
+    [
+        (["ppo_clip", "nll"], POOL | {"rule": "anchor"}),
+        (["ppo_clip", "nll"], POOL | {"demonstration_rule": "anchor"}),
+        (["ppo_clip", {"name": "nll", "uses": ["replay"]}], POOL),
+    ],
+)
+def test_anchors_with_a_term_that_imitates_them_are_taken(terms, replay):
+    assert parse_recipe(MINIMAL | {"loss": {"terms": terms}, "replay": replay}, "test")

@@ -80,6 +80,13 @@ def test_plugin_cannot_take_a_name_that_is_taken():
         names("samplr")
 
 
+@pytest.mark.parametrize("path", [":Class", "..package:Class", "json:", "no_such_module:Class"])
+def test_a_path_that_is_none_is_refused_with_the_form_of_one(path):
+    with pytest.raises(ConfigError, match="no credit at") as refused:
+        find("credit", path)
+    assert refused.value.advice.startswith("write module:Class")
+
+
 def test_parts_command_lists_settings_and_sources():
     answer = CliRunner().invoke(cli, ["parts", "--json"])
     parts = {(part["kind"], part["name"]): part for part in json.loads(answer.output)}

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import BeforeValidator, ConfigDict, model_serializer, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, model_serializer, model_validator
 
 from quartet.config.section import Section
 
@@ -49,5 +49,15 @@ def _as_list(value: object) -> object:
 
 
 C = TypeVar("C", bound=Choice)
-SeveralOf = Annotated[list[C], BeforeValidator(_as_list)]
-"""One part or a list of them."""
+
+
+def _named_once(parts: list[C]) -> list[C]:
+    """A part of a list is known by its name: in overrides, errors, and when a run is resumed."""
+    names = [part.name for part in parts]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"{', '.join(twice)} stands there twice -> name each part once")
+    return parts
+
+
+SeveralOf = Annotated[list[C], BeforeValidator(_as_list), AfterValidator(_named_once)]
+"""One part or a list of them, each with another name."""

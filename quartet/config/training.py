@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from quartet.config.choice import Choice, SeveralOf
 from quartet.config.section import Fraction, LocalPath, Positive, PositiveFloat, Section
@@ -67,27 +67,18 @@ class Credit(Choice):
     """Which one: `quartet parts credit` lists them."""
 
 
-def _named_once(terms: "list[LossTerm]") -> "list[LossTerm]":
-    names = [term.name for term in terms]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(f"{', '.join(twice)} stands there twice -> add up the weights")
-    return terms
-
-
 class LossTerm(Choice):
     """One summand of the loss."""
 
     kind = "loss_term"
-    weight: float = 1.0
+    weight: Annotated[float, Field(allow_inf_nan=False)] = 1.0
     """What the term is multiplied with."""
 
 
 class Loss(Section):
     """What the optimizer minimises: the weighted sum of its terms."""
 
-    terms: Annotated[SeveralOf[LossTerm], Field(min_length=1), AfterValidator(_named_once)] = [
-        LossTerm(name="ppo_clip")
-    ]
+    terms: Annotated[SeveralOf[LossTerm], Field(min_length=1)] = [LossTerm(name="ppo_clip")]
     """Its summands, for instance `["ppo_clip", {name = "kl", weight = 0.1}]`; a list replaces the default."""
     aggregation: Literal["token_mean", "sequence_mean", "branch_mean"] = "token_mean"
     """`token_mean`: every token counts equally; `sequence_mean`: every trajectory does; `branch_mean`: every branch

@@ -157,7 +157,8 @@ def test_an_anchor_moves_the_weights_by_its_own_term_only(recipe) -> None:
     no_anchor = replace(batch, groups=[replace(group, members=group.members[:3])])
 
     def gradient(terms: list[str], of: Batch) -> torch.Tensor:
-        learner = Learner(make_model(), recipe(loss={"terms": terms}))
+        pool = {"name": "success_pool", "rule": "anchor" if "nll" in terms else "stored"}
+        learner = Learner(make_model(), recipe(loss={"terms": terms}, replay=pool))
         ((microbatch,),) = learner.plan(pack(of).branches, 1, nothing)
         learner._backward(microbatch)
         return torch.cat([p.grad.flatten() for p in learner.model.parameters() if p.grad is not None])

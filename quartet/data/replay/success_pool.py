@@ -6,9 +6,12 @@ from typing import Annotated, Literal
 from msgspec.structs import replace
 from pydantic import Field
 
+from quartet.config import Recipe
 from quartet.config.section import Positive, Section
 from quartet.data.replay.base import Replay
-from quartet.types import Group, GroupMember, Purpose, ReplayRule
+from quartet.errors import ConfigError
+from quartet.registry import build
+from quartet.types import Group, GroupMember, MemberUse, Purpose, ReplayRule
 
 
 class SuccessPool(Replay):
@@ -24,7 +27,7 @@ class SuccessPool(Replay):
     class Knobs(Section):
         rule: ReplayRule = ReplayRule.STORED
         """What a success's importance weight is taken from: `stored` its recorded log-probs, `recompute` nothing
-        (weight 1)."""
+        (weight 1). An `anchor` is not compared with the group: supervised loss terms, such as `nll`, imitate it."""
         mode: Literal["insert", "substitute"] = "insert"
         """`insert` adds it to the group, `substitute` lets it take the place of the first member."""
         choice: Literal["random", "newest"] = "random"
@@ -37,6 +40,15 @@ class SuccessPool(Replay):
 
     knobs: Knobs
     source = "DART, arXiv 2509.23866, experience pool"
+
+    @classmethod
+    def check(cls, knobs: Knobs, recipe: Recipe) -> None:
+        imitated = (MemberUse.ANCHOR in build(term).uses for term in recipe.loss.terms)
+        if ReplayRule.ANCHOR in (knobs.rule, recipe.replay.demonstration_rule) and not any(imitated):
+            raise ConfigError(
+                "stored successes are replayed as anchors, and no term of loss.terms imitates anchors",
+                "add 'nll' to loss.terms, or choose another rule",
+            )
 
     def compose(self, group: Group) -> Group:
         if not group.members or any(member.trajectory.success for member in group.members):

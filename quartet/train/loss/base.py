@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from quartet.errors import ConfigError
 from quartet.part import Part
+from quartet.registry import find
 from quartet.train.passes import require_passes
 from quartet.types import MemberUse
 
@@ -65,6 +68,9 @@ class LossTerm(Part):
     @classmethod
     def check(cls, knobs: Any, recipe: Recipe) -> None:
         require_passes(f"the loss term {cls.__name__}", cls.needs)
+        recorded = Counter(name for term in recipe.loss.terms for name in find("loss_term", term.name).metrics)
+        if shared := sorted(name for name in cls.metrics if recorded[name] > 1):
+            raise ConfigError(f"another loss term records {shared[0]}, as {cls.__name__} does", "choose one of them")
 
 
 def weighted_sum(tokens: LossInput, values_T: torch.Tensor | None) -> torch.Tensor:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
 
 from quartet.config.section import Section
+from quartet.errors import ConfigError
 from quartet.train.loss.base import LossInput, LossTerm, weighted_sum
-from quartet.types import MemberUse
+from quartet.types import MemberUse, ReplayRule
 
 if TYPE_CHECKING:  # the command line validates a recipe without loading torch
     import torch
+
+    from quartet.config import Recipe
 
 
 class Nll(LossTerm):
     """Minus the mean log-prob of the tokens of these members, whatever their advantage."""
 
     class Knobs(Section):
-        uses: list[MemberUse] = [MemberUse.ANCHOR]
+        uses: Annotated[list[MemberUse], Field(min_length=1)] = [MemberUse.ANCHOR]
         """Members whose tokens are imitated, by what they are there for: `anchor`, `replay`, `fresh`."""
 
     knobs: Knobs
@@ -26,6 +31,17 @@ class Nll(LossTerm):
     @property
     def uses(self) -> frozenset[MemberUse]:
         return frozenset(self.knobs.uses)
+
+    @classmethod
+    def check(cls, knobs: Knobs, recipe: Recipe) -> None:
+        super().check(knobs, recipe)
+        replay = recipe.replay
+        rules = (replay.knobs.get("rule", ReplayRule.ANCHOR), replay.demonstration_rule)
+        if set(knobs.uses) == {MemberUse.ANCHOR} and (replay.name == "none" or ReplayRule.ANCHOR not in rules):
+            raise ConfigError(
+                "the loss term nll imitates anchors, and nothing is replayed as one",
+                "set replay.rule or replay.demonstration_rule to 'anchor', or the term's `uses`",
+            )
 
     def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
         loss = -weighted_sum(tokens, tokens.logprobs_T)
