@@ -109,6 +109,6 @@ def _faults(what: str) -> Iterator[None]:
         yield
     except QuartetError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # an environment's `sys.exit` must not end the host
         fault = fault_of(error)
         raise EnvFaultError(f"{what} raised {fault.summary}", fault.traceback) from error

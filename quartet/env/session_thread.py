@@ -43,7 +43,9 @@ class SessionThread:
             result, error = None, None
             try:
                 result = function(argument)
-            except Exception as raised:  # noqa: BLE001  (raised again where the call was made)
+            except StopIteration as raised:  # no future takes it; a coroutine turns it into the same error
+                error = RuntimeError(f"{function.__name__} raised StopIteration").with_traceback(raised.__traceback__)
+            except BaseException as raised:  # noqa: BLE001  (raised again where the call was made)
                 error = raised
             with suppress(RuntimeError):  # the loop was closed meanwhile
                 loop.call_soon_threadsafe(_settle, future, result, error)
@@ -53,7 +55,7 @@ class SessionThread:
         return place_of(traceback.extract_stack(frame)).strip()
 
 
-def _settle(future: "asyncio.Future[Any]", result: Any, error: Exception | None) -> None:
+def _settle(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
     if future.done():
         return
     if error is None:

@@ -1,6 +1,7 @@
 """Environments whose methods block, never answer, or answer what cannot be sent: the error names the place."""
 
 import asyncio
+import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -32,6 +33,10 @@ class PlainEnv:
         assert self.thread != threading.main_thread().ident
         if action == "raise":
             raise ValueError("odd \x00 \ud83d")
+        if action == "exit":
+            sys.exit(3)
+        if action == "end":
+            next(iter(()))
         action = "\ud83d" if action == "half" else action
         return StepResult(observation=Observation(goal="Go.", text=action), reward=1.0, terminated=True)
 
@@ -90,6 +95,18 @@ async def test_an_exception_of_a_plain_function_keeps_its_place_and_its_tracebac
         ) as caught:
             await env.step("raise")
         assert "Traceback" in caught.value.traceback
+
+
+@pytest.mark.parametrize(("action", "said"), [("end", "StopIteration"), ("exit", "SystemExit: 3")])
+async def test_what_a_future_or_the_event_loop_would_swallow_is_an_exception_like_any_other(
+    action: str, said: str
+) -> None:
+    async with sessions(PlainEnv, step_timeout_seconds=30) as pool:
+        env = await pool.acquire()
+        await env.reset(TASK)
+        with pytest.raises(EnvFaultError, match=rf"PlainEnv\.step raised .*{said} \(tests.*, in step\)"):
+            await env.step(action)
+        assert (await env.reset(TASK)).text == "page"
 
 
 async def test_a_text_that_cannot_be_sent_is_a_fault_of_the_environment_and_costs_no_connection() -> None:
