@@ -129,18 +129,24 @@ def names(kind: str) -> list[str]:
 def find(kind: str, name: str) -> type[Part]:
     """Import the part `name` of a kind.
 
-    Raises `ConfigError` that suggests the nearest name, or that says why what is found is no such part.
+    Raises `ConfigError` that suggests the nearest name, that names the paths of several parts of one name, or that says
+    why what is found is no such part.
     """
     if ":" in name:
         part = _by_path[kind, name] = _check_interface(_load(name, kind), kind, name)
         return part
-    if part := _registered.get((kind, name)):
-        return part
-    if name in _files(kind):
-        return _only_part(f"{KINDS[kind].folder}.{name}", kind)
-    if path := _entry_points(kind).get(name):
-        return _check_interface(_load(path, kind), kind, path)
-    raise ConfigError(f"unknown {kind} {name!r}", nearest(name, names(kind)))
+    part, paths = _registered.get((kind, name)), _entry_points(kind).get(name, [])
+    if part is None and name in _files(kind):
+        part = _only_part(f"{KINDS[kind].folder}.{name}", kind)
+    others = [path for path in paths if part is None or path != f"{part.__module__}:{part.__qualname__}"]
+    if len(others) > (part is None):
+        raise ConfigError(
+            f"more than one {kind} has the name {name!r}: installed packages add {' and '.join(others)}",
+            "write the module:Class that you mean in its place, or uninstall a package",
+        )
+    if part is None and not others:
+        raise ConfigError(f"unknown {kind} {name!r}", nearest(name, names(kind)))
+    return part or _check_interface(_load(others[0], kind), kind, others[0])
 
 
 def all_parts() -> Iterator[tuple[str, str, type[Part]]]:
@@ -186,14 +192,19 @@ def _files(kind: str) -> list[str]:
     return [module.name for module in pkgutil.iter_modules(folder.__path__) if module.name != "base"]
 
 
-def _entry_points(kind: str) -> dict[str, str]:
+def _entry_points(kind: str) -> Mapping[str, list[str]]:
+    """Paths of the parts that installed packages add, by name."""
     return _entry_points_on(tuple(sys.path), kind)
 
 
 @cache
-def _entry_points_on(path: tuple[str, ...], kind: str) -> dict[str, str]:
+def _entry_points_on(path: tuple[str, ...], kind: str) -> Mapping[str, list[str]]:
     """Reading the metadata of all packages takes milliseconds; it changes with the path that they are found on."""
-    return {point.name: point.value for point in entry_points(group=f"quartet.{kind}")}
+    paths: dict[str, list[str]] = {}
+    for point in entry_points(group=f"quartet.{kind}"):
+        if point.value not in paths.setdefault(point.name, []):
+            paths[point.name].append(point.value)
+    return paths
 
 
 def _load(path: str, kind: str) -> Any:

@@ -73,6 +73,21 @@ def test_installed_package_adds_a_part_by_entry_point(tmp_path, monkeypatch):
     assert find("sampler", "someones_package:AlwaysFirst") is find("sampler", "first_of_all")
 
 
+@pytest.mark.parametrize(("name", "packages"), [("uniform", ["one"]), ("first_of_all", ["one", "two"])])
+def test_a_name_that_a_package_takes_a_second_time_is_refused_with_the_paths(tmp_path, monkeypatch, name, packages):
+    for package in packages:
+        (tmp_path / f"package_{package}.py").write_text(SAMPLER)
+        information = tmp_path / f"package_{package}-1.0.dist-info"
+        information.mkdir()
+        (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: package-{package}\nVersion: 1.0\n")
+        lines = f"[quartet.sampler]\n{name} = package_{package}:AlwaysFirst\n"
+        (information / "entry_points.txt").write_text(lines)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=f"more than one sampler has the name '{name}'.*package_one:AlwaysFirst"):
+        find("sampler", name)
+    assert find("sampler", "package_one:AlwaysFirst")
+
+
 def test_plugin_cannot_take_a_name_that_is_taken():
     with pytest.raises(ConfigError, match="there is a sampler 'vade' already"):
         register("sampler", "vade")(find("sampler", "uniform"))

@@ -26,6 +26,8 @@ import setproctitle
 from quartet.runtime.die_with import die_with
 
 StartMethod = Literal["forkserver", "spawn"]
+END_SECONDS = 5.0
+"""A module that nobody stopped gets this long at the end of the program, then SIGKILL."""
 MODULE = "quartet.runtime.module"
 """Both ways put it into the command line that `ps` shows, with the module's name and the run's folder behind it."""
 
@@ -61,7 +63,6 @@ def warm_up() -> None:
     if can_fork():
         _CONTEXT.set_forkserver_preload(["quartet.runtime.preload"])
         ensure_running()
-        atexit.register(_end_all)
 
 
 def start_process(method: StartMethod, module: str, run_dir: Path, log: Path, *, threads: int) -> Started:
@@ -111,13 +112,16 @@ def _fork(module: str, run_dir: Path, log: Path, environment: Mapping[str, str])
     process = _CONTEXT.Process(target=_run_forked, args=(module, run_dir, log, environment), name=module)
     with _without_main():
         process.start()
+    atexit.register(_end, process)
     return _Forked(process)
 
 
-def _end_all() -> None:
-    """Let no module outlive a process that failed to stop it: `multiprocessing` would wait for it at exit."""
-    for process in multiprocessing.active_children():
-        process.terminate()
+def _end(process: BaseProcess) -> None:
+    """Let no module outlive a process that failed to stop it: `multiprocessing` would wait for it at exit, for ever
+    where it hangs. Processes that the program itself started are its own affair."""
+    process.terminate()
+    process.join(END_SECONDS)
+    process.kill()
 
 
 @contextmanager

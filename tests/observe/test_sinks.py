@@ -22,7 +22,7 @@ from quartet.config import Observe, Recipe
 from quartet.errors import ConfigError, QuartetError, SetupError
 from quartet.observe.follow import News
 from quartet.observe.sink_process import chosen_sink, following
-from quartet.observe.sinks.base import Sink
+from quartet.observe.sinks.base import Sink, check_package
 from quartet.observe.sinks.opentelemetry import OpenTelemetrySink
 from quartet.observe.sinks.prometheus import PrometheusSink
 from quartet.observe.sinks.tensorboard import TensorBoardSink
@@ -239,6 +239,25 @@ def test_a_missing_package_is_named_before_anything_starts(run, monkeypatch) -> 
     recipe = with_sinks(run.recipe, "wandb")
     with pytest.raises(SetupError, match=r"pip install 'quartet-rl\[wandb\]'"):
         check_recipe(recipe)
+
+
+class FromElsewhere(Sink):
+    """Of an installed package: no extra of Quartet has its name."""
+
+    package = "no_such_package.client"
+
+    def __init__(self, knobs: object, recipe: object, run_dir: object) -> None:
+        raise NotImplementedError
+
+    def write(self, news: object) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_the_missing_package_of_somebody_s_sink_is_installed_by_its_own_name() -> None:
+    with pytest.raises(SetupError, match="needs the package 'no_such_package'") as refused:
+        check_package(f"{__name__}:FromElsewhere")
+    assert refused.value.advice.startswith("pip install 'no_such_package'")
 
 
 def test_an_unknown_sink_gets_a_hint(run) -> None:

@@ -109,3 +109,32 @@ def test_modules_end_with_a_killed_fork_server_and_the_next_one_starts_a_new_ser
     again = start(run_dir, "forkserver")
     again.terminate()
     again.wait(60)
+
+
+OWN_CHILD = """
+import multiprocessing, sys, time
+from pathlib import Path
+from quartet.runtime.start_process import start_process
+
+def write_late(file):
+    while not file.with_name("started").exists():
+        time.sleep(0.02)
+    time.sleep(2)
+    file.write_text("whole")
+
+run_dir = Path(sys.argv[1])
+multiprocessing.get_context("fork").Process(target=write_late, args=[run_dir / "own"]).start()
+print(start_process("forkserver", "env", run_dir, run_dir / "log", threads=1).pid)
+(run_dir / "started").touch()
+"""
+
+
+@pytest.mark.slow
+def test_the_end_of_a_script_ends_its_modules_and_none_of_its_own_processes(run_dir, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(OWN_CHILD)
+    ended = subprocess.run([sys.executable, str(script), str(run_dir)], capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    pid = int(ended.stdout)
+    wait_until(lambda: not psutil.pid_exists(pid) or has_ended(psutil.Process(pid)))
+    assert (run_dir / "own").read_text() == "whole"

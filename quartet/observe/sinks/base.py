@@ -20,7 +20,7 @@ class Sink(Part):
     """
 
     package: ClassVar[str] = ""
-    """What must be importable, from the extra of the sink's name; empty for nothing."""
+    """What must be importable, from the extra of the sink's name where it ships; empty for nothing."""
     serves: ClassVar[bool] = False
     """Whether it answers requests only while it runs; others write what they show to where it stays."""
 
@@ -39,11 +39,14 @@ class Sink(Part):
 
 def check_package(name: str) -> None:
     """Raise `ConfigError` for an unknown sink, `SetupError` that names the extra whose package is missing."""
-    package = cast(type[Sink], find("sink", name)).package
-    if package and (find_spec(package.partition(".")[0]) is None or find_spec(package) is None):
+    part = cast(type[Sink], find("sink", name))
+    package = part.package.partition(".")[0]
+    if package and (find_spec(package) is None or find_spec(part.package) is None):
+        ours = part.__module__.startswith("quartet.")
+        wanted = f"quartet-rl[{name}]" if ours else package
         raise SetupError(
-            f"the sink {name!r} needs the package {package.partition('.')[0]!r}, which is not installed",
-            f"pip install 'quartet-rl[{name}]', or leave {name!r} out of observe.sinks",
+            f"the sink {name!r} needs the package {package!r}, which is not installed",
+            f"pip install {wanted!r}, or leave {name!r} out of observe.sinks",
         )
 
 
