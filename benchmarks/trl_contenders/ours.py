@@ -11,6 +11,8 @@ from quartet.recipe_file import parse_recipe
 from quartet.runtime.run import run_recipe
 
 MAX_LAG = 2
+CLIP = {"name": "ppo_clip", "clip_low": base.CLIP_LOW, "clip_high": base.CLIP_HIGH, "dual_clip": 1e9}
+"""TRL's loss has no dual clip."""
 SESSIONS = base.ROLLOUTS_PER_STEP
 """As many environments as TRL steps at once."""
 
@@ -56,7 +58,7 @@ def recipe_of(job: Job, *, train_steps: int) -> Recipe:
                 "train_steps_per_checkpoint": 10,
                 "threads": threads,
             },
-            "loss": {"clip_low": base.CLIP_LOW, "clip_high": base.CLIP_HIGH, "dual_clip": 1e9},
+            "loss": {"terms": [CLIP]},
             "evaluation": {"before_and_after": False},
         },
         "benchmarks.trl_contenders.ours",

@@ -28,9 +28,9 @@ def test_a_quorum_can_be_met_and_trained(size, extra, share, rule):
         assert quorum.enough == size
 
 
-def redundant(ledger, clock, extra=2):
+def redundant(ledger, extra=2):
     straggler = {"name": "redundancy", "extra_rollouts": extra}
-    return manager_of(recipe(straggler=straggler, train={"groups_per_batch": 1}), ledger, clock)
+    return manager_of(recipe(straggler=straggler, train={"groups_per_batch": 1}), ledger)
 
 
 def tick(manager) -> None:
@@ -38,8 +38,8 @@ def tick(manager) -> None:
         pass
 
 
-def test_the_first_to_finish_make_the_group_and_the_others_are_cancelled(ledger, clock):
-    with redundant(ledger, clock) as manager:
+def test_the_first_to_finish_make_the_group_and_the_others_are_cancelled(ledger):
+    with redundant(ledger) as manager:
         tick(manager)
         first, second, third, fourth = ledger.claim_rollouts("w", 4, 60)
         assert len({lease.group_id for lease in (first, second, third, fourth)}) == 1
@@ -55,8 +55,8 @@ def test_the_first_to_finish_make_the_group_and_the_others_are_cancelled(ledger,
         assert "group_deadline" not in {event.kind for event in ledger.events()}, "nothing worth telling a person"
 
 
-def test_failures_do_not_make_a_group(ledger, clock):
-    with redundant(ledger, clock) as manager:
+def test_failures_do_not_make_a_group(ledger):
+    with redundant(ledger) as manager:
         tick(manager)
         first, second, third, fourth = ledger.claim_rollouts("w", 4, 60)
         for lease in (first, second):
@@ -69,8 +69,8 @@ def test_failures_do_not_make_a_group(ledger, clock):
         assert ledger.queue_sizes().groups[GroupState.TRAINABLE] == 1
 
 
-def test_who_finishes_before_the_group_has_closed_is_a_member_too(ledger, clock):
-    with redundant(ledger, clock) as manager:
+def test_who_finishes_before_the_group_has_closed_is_a_member_too(ledger):
+    with redundant(ledger) as manager:
         tick(manager)
         leases = ledger.claim_rollouts("w", 4, 60)
         for lease in leases[:3]:
@@ -79,8 +79,8 @@ def test_who_finishes_before_the_group_has_closed_is_a_member_too(ledger, clock)
         assert len(ledger.load_group(leases[0].group_id).members) == 3
 
 
-def test_what_a_cancelled_rollout_had_sampled_is_kept_and_audited(ledger, clock):
-    with redundant(ledger, clock) as manager:
+def test_what_a_cancelled_rollout_had_sampled_is_kept_and_audited(ledger):
+    with redundant(ledger) as manager:
         tick(manager)
         first, second, third, _ = ledger.claim_rollouts("w", 4, 60)
         finish(ledger, first, reward=1.0)

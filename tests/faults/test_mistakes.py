@@ -12,7 +12,7 @@ from benchmarks.crashes.made_up import TASK, made_up
 from quartet.cli import cli
 from quartet.observe.audit import audit
 from quartet.observe.receipts import FOLDER
-from quartet.types import ReplayRule
+from quartet.types import ReplayRule, TokenColumns
 from tests.faults.fed_run import TRAINER, FedRun
 
 pytestmark = pytest.mark.slow
@@ -61,7 +61,8 @@ def test_forgotten_moments_are_found(fed: FedRun) -> None:
 
 def test_a_replayed_demonstration_is_not_taken_for_an_invented_rollout(begun: FedRun) -> None:
     made = made_up(77, reward=1.0)
-    shown = structs.replace(made, calls=[structs.replace(call, logprobs=[], versions=[]) for call in made.calls])
+    calls = [structs.replace(call, response=TokenColumns(token_ids=call.response.token_ids)) for call in made.calls]
+    shown = structs.replace(made, calls=calls)
     begun.ledger.store_demonstrations([shown], keep=1)
     (stored,) = begun.ledger.stored_successes(TASK, max_replays=1)
     begun.feed(1, replayed={stored: ReplayRule.RECOMPUTE})

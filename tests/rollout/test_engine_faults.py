@@ -65,7 +65,7 @@ async def no_choice(choice: Body) -> None:
 
 
 SPOILED = [
-    (too_few_logprobs, "log-probs"),
+    (too_few_logprobs, "columns of different lengths"),
     (logprobs_that_are_nan, "gave an answer that is none"),
     (ids_out_of_the_vocabulary, "vocabulary"),
     (more_tokens_than_asked_for, "asked for 1 to"),

@@ -53,7 +53,7 @@ async def test_without_vllm_the_run_ends_and_says_how_to_get_it(tmp_path: Path) 
 
 
 async def test_an_interpreter_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match=r"engine\.vllm\.python: /nowhere/python does not start"):
+    with pytest.raises(SetupError, match=r"engine\.python: /nowhere/python does not start"):
         await open_vllm(recipe_with("/nowhere/python"), first_policy(tmp_path), tmp_path / "log")
 
 

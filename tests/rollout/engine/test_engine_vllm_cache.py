@@ -187,7 +187,7 @@ async def test_a_response_that_ends_while_weights_are_proved_is_whole(tmp_path: 
         load = asyncio.create_task(engine.load_policy(publish(make_model(seed=1), tmp_path / "p1"), 1))
         await until(lambda: server.version == "1")
         server.may_go_on.set()
-        await until(lambda: len(engine._responses[request.request_id]._token_ids) == 4)
+        await until(lambda: len(engine._responses[request.request_id]._sampled) == 4)
         await asyncio.sleep(0.1)  # many looks
         server.may_score.set()
         await load
