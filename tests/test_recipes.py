@@ -57,3 +57,9 @@ def test_every_recipe_names_parts_that_exist(name, monkeypatch):
 def test_the_three_darts_differ_in_named_options_only(name):
     dart, other = (load_recipe(RECIPES / folder / "recipe.toml") for folder in ("dart", name))
     assert set(changed_knobs(dart, other)) == DIFFERENCES[name] | {"name"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_figures_of_a_readme_are_made_from_raw_results_or_name_their_release(name):
+    readme = (RECIPES / name / "README.md").read_text()
+    assert "<!-- results: " in readme or "release 0.1" in readme
