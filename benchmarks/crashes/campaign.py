@@ -129,15 +129,19 @@ class Campaign:
             self._harvest([deque([dies_at])])
 
     def stopped_trainer(self) -> None:
-        """A trainer is stopped until its batch goes back; the manager dies while it takes it back, the trainer of its
-        silence."""
+        """Stop a trainer until the manager releases its batch, and dies of that; then its silence ends the trainer.
+
+        The trainer that is started next would release the batch itself, within a second: it is stopped at its start.
+        """
         self.run.until_trained()
         trainer = self.run.stop_at("policy.before", "trainer")
+        self.run.arm("restored.before", signal.SIGSTOP)
         for point in both("expire_batches"):
             self.run.arm(point)
             self.run.until(lambda point=point: not self.run.armed(point), what=point)
             self._count(point)
         self.run.until(lambda: has_ended(trainer), what="the silent trainer to be killed")
+        self.run.disarm("restored.before")
         self.run.until_trained()
 
     def large_records(self) -> None:
