@@ -67,6 +67,7 @@ def _members(batch: Batch) -> dict[str, Any]:
     """The fields of `CreditBatch` about members and calls."""
     members = [(group_index, member) for group_index, member in countable_members(batch) if member.use in COMPARED]
     trajectories = [member.trajectory for _, member in members]
+    parents = [parent_of(member.trajectory) if member.replay is None else None for _, member in members]
     rollout_ids = [member.rollout_id for _, member in members]
     own: dict[int | None, int] = {
         member.rollout_id: place for place, (_, member) in enumerate(members) if member.replay is None
@@ -78,7 +79,7 @@ def _members(batch: Batch) -> dict[str, Any]:
         "rewards_N": np.array([trajectory.reward for trajectory in trajectories]),
         "num_calls_N": np.array(num_calls),
         "roles_N": [role_of(trajectory) for trajectory in trajectories],
-        "parents_N": np.array([own.get(parent_of(trajectory), -1) for trajectory in trajectories]),
+        "parents_N": np.array([own.get(parent, -1) for parent in parents]),
         "replayed_N": np.array([member.replay is not None for _, member in members]),
         "members_C": np.repeat(np.arange(len(members)), num_calls),
         "calls": [call for trajectory in trajectories for call in trajectory.calls],

@@ -28,8 +28,8 @@ class CreditBatch:
     roles_N: Sequence[str]
     """Role that the member played in its rollout."""
     parents_N: np.ndarray
-    """Place among the N of the rollout that this one was forked from; -1 where it began at the start or where the
-    parent is not in the batch."""
+    """Place among the N of the rollout that this one was forked from; -1 where it began at the start, where the parent
+    is not in the batch, and for replayed members: an imported one names a parent of another run."""
     replayed_N: np.ndarray
     """True for stored rollouts that joined the group."""
     members_C: np.ndarray

@@ -83,6 +83,7 @@ FLAWS: list[tuple[str, Callable[[dict[str, Any]], None]]] = [
     (r"turns\[0\]\.reward: -1e\+10 is no reward", lambda r: r["trajectory"]["turns"][0].update(reward=-1e10)),
     (r"turns\[0\]\.call_index: there is no call 3", lambda r: r["trajectory"]["turns"][0].update(call_index=3)),
     ("wall_seconds: -1 is no duration", lambda r: r["trajectory"].update(wall_seconds=-1.0)),
+    ("parent: 'first' is no rollout", lambda r: r["trajectory"].update(parent="first")),
     (r"calls\[0\]\.borrowed: 9 is no number", lambda r: r["trajectory"]["calls"][0].update(borrowed=9)),
     (r"calls\[0\]\.train_prompt_ids: -4 is", lambda r: r["trajectory"]["calls"][0].update(train_prompt_ids=[-4])),
     (r"calls\[0\]\.response\.top_ids: 100000 is", call("top_ids", [[1], [100_000]])),

@@ -242,7 +242,7 @@ def test_stored_members_are_known_and_a_fork_knows_its_parent() -> None:
     parent, child = (make_trajectory([make_call([1], [2])], reward) for reward in (1.0, 0.0))
     batch = make_batch([[parent, replace(child, parent="0")]])
     group = batch.groups[0]
-    stored = replace(group.members[0], rollout_id=7, replay=ReplayRule.STORED)
+    stored = replace(group.members[1], rollout_id=7, replay=ReplayRule.STORED)
     seen = spied(replace(batch, groups=[replace(group, members=[*group.members, stored])]))
     assert seen.parents_N.tolist() == [-1, 0, -1]
     assert seen.replayed_N.tolist() == [False, False, True]
