@@ -1,6 +1,7 @@
 """The trainer with a real ledger and real files: commit order, recovery, refusal, starvation."""
 
 import asyncio
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from quartet.errors import CheckpointError, LedgerError, StarvedError
 from quartet.observe.presence import Presence, ReportSink
 from quartet.observe.record import Recorder
 from quartet.observe.records import read_records
+from quartet.observe.token_values import assigned, read_token_values
 from quartet.policy.canary import check_canary
 from quartet.policy.load import load_model, read_weights, save_policy
 from quartet.train import trainer as trainer_module
@@ -82,6 +84,36 @@ def run(tmp_path: Path, recipe: RecipeBuilder) -> Run:
 
 def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
     return all(torch.equal(left[name], right[name]) for name in left)
+
+
+STEPS_DEVIATION = math.sqrt(4 / 15)
+
+
+@pytest.mark.parametrize(
+    ("name", "success", "failure"),
+    [
+        ("grpo", [2 / math.sqrt(3)] * 2, [-1 / math.sqrt(3)] * 2),
+        ("grpo_steps", [2 / 3 / STEPS_DEVIATION] * 2, [-1 / 3 / STEPS_DEVIATION] * 2),
+        ("grpo_turns", [4 / math.sqrt(6), 5 / math.sqrt(6)], [-2 / math.sqrt(6), -1 / math.sqrt(6)]),
+        ("lite_ppo", [2 / 3 / STEPS_DEVIATION] * 2, [-1 / 3 / STEPS_DEVIATION] * 2),
+        ("dr_grpo", [2 / 3] * 2, [-1 / 3] * 2),
+        ("rloo", [1.0] * 2, [-0.5] * 2),
+    ],
+)
+def test_what_a_train_step_stores_is_the_credit_of_the_rewards(
+    tmp_path: Path, recipe: RecipeBuilder, name: str, success: list[float], failure: list[float]
+) -> None:
+    """Two groups of one success and two failures, of two calls each, whose last has the reward; worked out by hand."""
+    run = Run(tmp_path / "run", recipe(train=TRAIN, credit=name))
+    run.feed(group(10), group(20))
+    assert run.trainer().train_one()
+    stored = read_token_values(run.run_dir, 1, 1)
+    assert stored is not None and len(stored) == 2 * 3 * 2
+    for call in stored:
+        wins = (call.rollout_id - 1) % 3 == 0
+        advantages, returns = (assigned(values, call.trained) for values in (call.advantages, call.returns))
+        assert advantages == pytest.approx((success if wins else failure)[call.call_index], abs=1e-5)
+        assert returns == pytest.approx(float(wins))
 
 
 def test_without_enough_groups_it_says_what_it_waits_for(run: Run) -> None:
