@@ -26,6 +26,8 @@ LARGE = ("blob",)
 """A file of its own, for what is too large for a row."""
 LATE = ("release_batch", "expire_batches")
 """What is written of the batch of a trainer that was stopped."""
+STARTS = ("roll_back.before", "restored.before")
+"""A trainer comes by one of these before it releases what it held before."""
 AT_WORK = {
     "worker": ("claim_rollouts", "renew", "appending", "append", "appended", "give_back"),
     "manager": (
@@ -135,13 +137,15 @@ class Campaign:
         """
         self.run.until_trained()
         trainer = self.run.stop_at("policy.before", "trainer")
-        self.run.arm("restored.before", signal.SIGSTOP)
+        for point in STARTS:
+            self.run.arm(point, signal.SIGSTOP)
         for point in both("expire_batches"):
             self.run.arm(point)
             self.run.until(lambda point=point: not self.run.armed(point), what=point)
             self._count(point)
         self.run.until(lambda: has_ended(trainer), what="the silent trainer to be killed")
-        self.run.disarm("restored.before")
+        for point in STARTS:
+            self.run.disarm(point)
         self.run.until_trained()
 
     def large_records(self) -> None:
