@@ -13,7 +13,7 @@ import pytest
 from benchmarks.bandit import bandit_recipe
 from quartet.data.disk import STOPPED_BY_DISK
 from quartet.data.ledger import Ledger
-from quartet.errors import SetupError
+from quartet.errors import ConfigError, SetupError
 from quartet.observe.presence import Presence
 from quartet.recipe_file import to_toml
 from quartet.types import RolloutPlan, Task
@@ -241,6 +241,12 @@ def test_a_missing_browser_is_named(tmp_path, bandit_policy):
     assert refused.returncode == 4
     assert "no browser found" in refused.stderr
     assert "apt-get install chromium" in refused.stderr
+
+
+def test_training_at_temperature_0_is_refused_at_once(recipe_path, tmp_path):
+    refused = quartet("train", recipe_path, "--run-dir", tmp_path / "run", "--set", "rollout.temperature=0")
+    assert refused.returncode == ConfigError.exit_code
+    assert "nothing to compare" in refused.stderr and not (tmp_path / "run").exists()
 
 
 FULL_DISK = """

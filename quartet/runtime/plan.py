@@ -34,13 +34,18 @@ def check_recipe(recipe: Recipe) -> None:
 
 
 def check_training(recipe: Recipe) -> None:
-    """Check what `check_recipe` does, that the engine takes new weights, and that the trainer can hold what it samples.
+    """Check what `check_recipe` does, that the engine takes new weights, and that what it samples can be trained on.
 
     Raises `ConfigError`. These are no rules of `Recipe` itself: a run that began without them can still be read.
     """
     check_recipe(recipe)
     _backend(recipe).check_use(trains=True)
     _check_microbatch(recipe)
+    if recipe.rollout.temperature == 0:
+        raise ConfigError(
+            "rollout.temperature = 0: the rollouts of a group would be alike, so there is nothing to compare",
+            "set a temperature above 0; the greedy part of an evaluation has its own",
+        )
 
 
 def _check_microbatch(recipe: Recipe) -> None:

@@ -20,10 +20,18 @@ MOST_NAMES = 4
 
 def check_run_dir(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = False) -> None:
     """Raise `ConfigError` when the run exists and neither `resume` nor `fresh` (start over) was asked for, when there
-    is nothing to resume, when the recipe no longer fits the run to resume, or when the folder holds something else."""
+    is nothing to resume, when a run has lost its `config.toml`, when the recipe no longer fits the run to resume, or
+    when the folder holds something else."""
+    from quartet.data.database import has_database  # imports SQLAlchemy
+
     if resume and fresh:
         raise ConfigError("--resume and --fresh contradict each other", "give one of them")
     config_path = run_dir / CONFIG
+    if not fresh and not config_path.is_file() and has_database(run_dir):
+        raise ConfigError(
+            f"the run's {config_path} is missing, so this recipe cannot be compared with the run's",
+            "take it from where the run was made, start over with --fresh, or name another folder",
+        )
     if resume and not config_path.is_file():
         raise ConfigError(f"nothing to resume at {run_dir}", "leave --resume out to start a new run")
     if resume:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from quartet.data.ledger import Ledger
 from quartet.errors import ConfigError, SetupError
 from quartet.recipe_file import parse_recipe
 from quartet.runtime.run_dir import RunLock, prepare, supervisor_pid
@@ -25,6 +26,17 @@ def test_a_run_is_not_overwritten_by_accident(tmp_path):
     prepare(RECIPE, run, resume=True)
     prepare(RECIPE, run, resume=False, fresh=True)
     assert not (run / "ledger.sqlite").exists()
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_run_that_lost_its_recipe_is_neither_resumed_nor_taken_over(tmp_path, resume):
+    run = tmp_path / "run"
+    Ledger.create(run).close()
+    with pytest.raises(ConfigError, match=r"config\.toml is missing") as caught:
+        prepare(RECIPE, run, resume=resume)
+    assert "--fresh" in caught.value.advice
+    assert not (run / "config.toml").exists()
+    prepare(RECIPE, run, resume=False, fresh=True)
 
 
 def test_a_fresh_start_deletes_what_the_run_wrote_and_nothing_else(tmp_path):
