@@ -44,7 +44,7 @@ def test_every_shipped_recipe_is_listed_and_described():
         assert one["name"] in invoke("recipes")
     shown = invoke("recipes", "describe", "dart")
     assert "control.allocator" in shown and '"dynamic"' in shown
-    assert "Measured: nearly, 84.4 %" in invoke("recipes", "describe", "miniwob")
+    assert "84.4 %" in invoke("recipes", "describe", "miniwob")
 
 
 def test_a_recipe_means_the_same_wherever_it_is_called_from(monkeypatch, tmp_path):
