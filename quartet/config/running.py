@@ -80,7 +80,7 @@ class Runtime(Section):
     gives a bit-identical run."""
     start_method: Literal["forkserver", "spawn"] = "forkserver"
     """`forkserver` (Linux): modules are forked from a process that has imported what they need; one that died is back
-    in about a second. `spawn`: each module is a new Python, as it always is on other systems."""
+    in two or three seconds. `spawn`: each module is a new Python, as it always is on other systems."""
     max_restarts_per_module: Annotated[int, Field(ge=0)] = 20
     """A module that dies more often ends the run."""
     max_restart_delay_seconds: PositiveFloat = 8.0
