@@ -34,7 +34,6 @@ from quartet.runtime.finished import mark_finished
 from quartet.runtime.plan import check_recipe, check_training
 from quartet.runtime.run_dir import RunLock, prepare
 from quartet.runtime.session import Session
-from quartet.runtime.start_process import warm_up
 
 LOG = logging.getLogger(__name__)
 
@@ -47,8 +46,6 @@ def run_recipe(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quie
     trust_server(recipe.ledger.url)
     prepare(recipe, run_dir, resume=resume, fresh=fresh)
     log_to_file(run_dir, "supervisor")
-    if recipe.runtime.kind == "processes" and recipe.runtime.start_method == "forkserver":
-        warm_up()
     started = time.monotonic()
     if resume:
         _forget_stop(run_dir)

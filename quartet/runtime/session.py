@@ -23,6 +23,7 @@ from quartet.observe.display import LiveDisplay
 from quartet.observe.status import StatusReader
 from quartet.runtime.repeated_error import raise_if_repeated
 from quartet.runtime.run_dir import RunLock
+from quartet.runtime.start_process import warm_up
 from quartet.runtime.supervisor import SINK, Supervisor
 
 LOG = logging.getLogger(__name__)
@@ -42,6 +43,8 @@ class Session:
     def __enter__(self) -> "Session":
         with ExitStack() as stack:
             stack.enter_context(RunLock(self.run_dir))  # first: two starts must not make two ledgers
+            if self.recipe.runtime.start_method == "forkserver":
+                warm_up()
             stack.callback(forget_token, self.run_dir)
             self.ledger = open_or_create(self.recipe, self.run_dir)
             stack.callback(self.ledger.close)

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing import connection
@@ -27,7 +28,7 @@ from quartet.runtime.die_with import die_with
 
 StartMethod = Literal["forkserver", "spawn"]
 END_SECONDS = 5.0
-"""A module that nobody stopped gets this long at the end of the program, then SIGKILL."""
+"""Modules that were not stopped get this long at the end of the program, then SIGKILL."""
 MODULE = "quartet.runtime.module"
 """Both ways put it into the command line that `ps` shows, with the module's name and the run's folder behind it."""
 
@@ -112,16 +113,20 @@ def _fork(module: str, run_dir: Path, log: Path, environment: Mapping[str, str])
     process = _CONTEXT.Process(target=_run_forked, args=(module, run_dir, log, environment), name=module)
     with _without_main():
         process.start()
-    atexit.register(_end, process)
+    _modules[:] = [*(module for module in _modules if module.exitcode is None), process]
     return _Forked(process)
 
 
-def _end(process: BaseProcess) -> None:
-    """Let no module outlive a process that failed to stop it: `multiprocessing` would wait for it at exit, for ever
-    where it hangs. Processes that the program itself started are its own affair."""
-    process.terminate()
-    process.join(END_SECONDS)
-    process.kill()
+@atexit.register
+def _end_modules() -> None:
+    """End the modules that a program failed to stop: `multiprocessing` would wait for them at exit, for ever where one
+    hangs. Processes that the program itself started are its own affair."""
+    deadline = time.monotonic() + END_SECONDS
+    for process in _modules:
+        process.terminate()
+    for process in _modules:
+        process.join(max(0.0, deadline - time.monotonic()))
+        process.kill()
 
 
 @contextmanager
@@ -176,3 +181,5 @@ def _end_with_the_supervisor() -> None:
 
 
 _CONTEXT = multiprocessing.get_context("forkserver")
+_modules: list[BaseProcess] = []
+"""The forks of this process that were alive when the last one was started."""

@@ -103,12 +103,14 @@ def test_module_ends_with_a_killed_script_which_needs_no_main_guard(run_dir, tmp
 def test_modules_end_with_a_killed_fork_server_and_the_next_one_starts_a_new_server(run_dir):
     process = start(run_dir, "forkserver")
     wait_until(lambda: is_serving(run_dir))
-    psutil.Process(psutil.Process(process.pid).ppid()).kill()
-    process.wait(60)
+    server = psutil.Process(process.pid).ppid()
+    psutil.Process(server).kill()
+    assert process.wait(60) == 255  # no more is known of a child whose server is gone: a death, to the supervisor
     wait_until(lambda: not psutil.pid_exists(process.pid) or has_ended(psutil.Process(process.pid)))
     again = start(run_dir, "forkserver")
+    assert psutil.Process(again.pid).ppid() != server
     again.terminate()
-    again.wait(60)
+    assert again.wait(60) in (0, -signal.SIGTERM)
 
 
 OWN_CHILD = """

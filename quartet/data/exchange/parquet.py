@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from quartet.config import Recipe
-from quartet.data.exchange.former_record import FormerRecord, current
+from quartet.data.exchange.format_1 import FormerRecord, current
 from quartet.data.exchange.record import TrajectoryRecord
 from quartet.errors import ConfigError, SetupError
 from quartet.types import Trajectory
