@@ -55,8 +55,9 @@ def _flaws(trajectory: Trajectory, vocabulary_size: float) -> Iterator[Flaw]:
             yield _flaw("calls", f"{count} of them have the key {key!r}", Status.ERROR_AGENT)
     for index, call in enumerate(trajectory.calls):
         yield from _call_flaws(f"calls[{index}]", call, vocabulary_size)
-    if trajectory.parent is not None and not trajectory.parent.isdecimal():
-        yield _flaw("parent", f"{trajectory.parent!r} is no rollout", Status.ERROR_AGENT)
+    if (fork := trajectory.parent) and min(fork.rollout_id, fork.call_index) < 0:
+        what = f"there is no call {fork.call_index} of a rollout {fork.rollout_id}"
+        yield _flaw("parent", what, Status.ERROR_AGENT)
     if not 0 <= trajectory.wall_seconds < math.inf:
         yield _flaw("wall_seconds", f"{trajectory.wall_seconds:g} is no duration", Status.ERROR_AGENT)
 

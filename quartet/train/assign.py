@@ -16,7 +16,7 @@ from quartet.train.aggregation import COMPARED
 from quartet.train.credit.base import Credit
 from quartet.train.credit_batch import CreditBatch
 from quartet.train.packing import Branch, PackedBatch, countable_members
-from quartet.train.trajectory_facts import call_rewards, parent_of, role_of
+from quartet.train.trajectory_facts import call_rewards
 from quartet.train.turn_selection import HighEntropyTurns
 from quartet.types import Batch
 
@@ -67,19 +67,20 @@ def _members(batch: Batch) -> dict[str, Any]:
     """The fields of `CreditBatch` about members and calls."""
     members = [(group_index, member) for group_index, member in countable_members(batch) if member.use in COMPARED]
     trajectories = [member.trajectory for _, member in members]
-    parents = [parent_of(member.trajectory) if member.replay is None else None for _, member in members]
-    rollout_ids = [member.rollout_id for _, member in members]
-    own: dict[int | None, int] = {
-        member.rollout_id: place for place, (_, member) in enumerate(members) if member.replay is None
+    own = {
+        (member.rollout_id, member.trajectory.part): place
+        for place, (_, member) in enumerate(members)
+        if member.replay is None
     }
+    forks = [member.trajectory.parent if member.replay is None else None for _, member in members]
     num_calls = [len(trajectory.calls) for trajectory in trajectories]
     return {
-        "rollout_ids_N": np.array(rollout_ids),
+        "rollout_ids_N": np.array([member.rollout_id for _, member in members]),
         "groups_N": np.array([group_index for group_index, _ in members]),
         "rewards_N": np.array([trajectory.reward for trajectory in trajectories]),
         "num_calls_N": np.array(num_calls),
-        "roles_N": [role_of(trajectory) for trajectory in trajectories],
-        "parents_N": np.array([own.get(parent, -1) for parent in parents]),
+        "roles_N": [trajectory.role for trajectory in trajectories],
+        "parents_N": np.array([own.get((fork.rollout_id, fork.part), -1) if fork else -1 for fork in forks]),
         "replayed_N": np.array([member.replay is not None for _, member in members]),
         "members_C": np.repeat(np.arange(len(members)), num_calls),
         "calls": [call for trajectory in trajectories for call in trajectory.calls],

@@ -5,16 +5,6 @@ import numpy as np
 from quartet.types import Trajectory
 
 
-def role_of(trajectory: Trajectory) -> str:
-    """Return the role that the policy played in the rollout."""
-    return trajectory.turns[0].role if trajectory.turns else "agent"
-
-
-def parent_of(trajectory: Trajectory) -> int | None:
-    """Return the rollout that this one was forked from, None where it began at the start."""
-    return None if trajectory.parent is None else int(trajectory.parent)
-
-
 def call_rewards(trajectory: Trajectory) -> np.ndarray:
     """Return `[num_calls]`, float64: the rewards of the turns that came of each call.
 

@@ -5,7 +5,7 @@
 3. `trajectory`: one attempt is a **rollout**, a sequence of **turns** (observation, response, action); the record of it
    is its **trajectory**.
 4. `plan`: the rollouts of one task that are compared with each other form a **group**; control plans it, a worker holds
-   a **lease** on each of its rollouts.
+   a **lease** on each of its rollouts. A rollout may begin inside another one, at a `fork`.
 5. `batch`: groups trained together are a **batch**; what comes of it is the next **policy**.
 6. `states`: the moves of rollouts, groups and batches.
 7. `ancestry`: how far apart two policy versions are, the **lag**.
@@ -16,6 +16,7 @@ Shapes stand in comments.
 from quartet.types.ancestry import Ancestry
 from quartet.types.batch import Batch, Group, GroupMember, MemberUse, Policy, ReplayRule
 from quartet.types.call import Call, FinishReason, Media, Sampling
+from quartet.types.fork import Fork
 from quartet.types.plan import Purpose, RolloutLease, RolloutPlan
 from quartet.types.states import BatchState, GroupState, OnLate, RolloutState, ScheduleName
 from quartet.types.task import Observation, StepResult, Task
@@ -28,6 +29,7 @@ __all__ = [
     "BatchState",
     "Call",
     "FinishReason",
+    "Fork",
     "Group",
     "GroupMember",
     "GroupState",

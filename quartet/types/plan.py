@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from quartet.types.fork import Fork
 from quartet.types.task import Task
 
 
@@ -52,3 +53,5 @@ class RolloutLease(Struct, frozen=True, kw_only=True):
     """How many of the earlier attempts failed; those that were recalled or given back did not."""
     partial: str = ""
     """Blob of what those have sampled; empty where there is nothing to go on from."""
+    parent: Fork | None = None
+    """Where the rollout begins inside another one; None where it begins with a reset."""

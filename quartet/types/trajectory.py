@@ -1,10 +1,11 @@
-"""The record of a rollout: its turns, its calls, and how it ended."""
+"""The record of what one policy did in a rollout: its turns, its calls, and how it ended."""
 
 from enum import StrEnum
 
 from msgspec import Struct, field
 
 from quartet.types.call import Call
+from quartet.types.fork import Fork
 from quartet.types.task import Observation, Task
 
 
@@ -21,7 +22,6 @@ class Turn(Struct, frozen=True, kw_only=True):
     error: str = ""
     """Why the response was no valid action, or could not be done."""
     reward: float = 0.0
-    role: str = "agent"
     points: list[tuple[float, float]] = field(default_factory=list)
     """Where on the screenshot the action pointed, in pixels: one place for a click, two for a drag, none for keys."""
 
@@ -55,7 +55,10 @@ class Status(StrEnum):
 
 
 class Trajectory(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="format", tag=2):
-    """The record of one rollout. What was written before schema 6 has no `format`: `quartet.data.former_records`."""
+    """The record of what one policy did in one role of a rollout; most rollouts have one trajectory.
+
+    A record that was written before schema 6 has no `format`: `quartet.data.former_records`.
+    """
 
     task: Task
     status: Status
@@ -69,8 +72,14 @@ class Trajectory(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fiel
     traceback: str = ""
     """Of the exception, where code of the environment or of the agent loop raised one."""
     wall_seconds: float = 0.0
-    parent: str | None = None
-    """Rollout id this one branched from."""
+    policy: str = "main"
+    """The policy that sampled its own tokens; a trajectory belongs to one."""
+    role: str = "agent"
+    """What that policy was in the rollout, for example `solver` or `judge`."""
+    part: str = ""
+    """Names the trajectory within its rollout; empty where the rollout has no other."""
+    parent: Fork | None = None
+    """Where it was forked from another rollout; None where it began at the start."""
 
     @property
     def reward(self) -> float:

@@ -26,6 +26,7 @@ from quartet.errors import ConfigError, LedgerError
 from quartet.types import (
     Call,
     FinishReason,
+    Fork,
     Media,
     Observation,
     Purpose,
@@ -103,7 +104,6 @@ turns = st.builds(
     action=texts,
     error=texts,
     reward=numbers,
-    role=texts,
 )
 tasks = st.builds(Task, env=texts, family=texts, seed=st.integers(-(2**63), 2**63 - 1), params=params)
 trajectories = st.builds(
@@ -116,7 +116,10 @@ trajectories = st.builds(
     success=st.booleans(),
     error=texts,
     wall_seconds=numbers,
-    parent=st.none() | texts,
+    policy=texts,
+    role=texts,
+    part=texts,
+    parent=st.none() | st.builds(Fork, rollout_id=counts, part=texts, call_index=counts),
 )
 provenances = st.builds(
     Provenance,

@@ -61,6 +61,10 @@ def media(*changes: dict[str, object]) -> Callable[[dict[str, Any]], None]:
     return lambda record: record["trajectory"]["calls"][0].update(media=pictures)
 
 
+def fork(rollout_id: int, call_index: int) -> dict[str, int]:
+    return {"rollout_id": rollout_id, "call_index": call_index}
+
+
 FLAWS: list[tuple[str, Callable[[dict[str, Any]], None]]] = [
     (r"calls\[0\]\.response\.token_ids: 100000 is no token", call("token_ids", [0, 100_000])),
     (r"calls\[0\]\.prompt_ids: -1 is no token", lambda r: r["trajectory"]["calls"][0].update(prompt_ids=[7, -1, 9])),
@@ -83,7 +87,8 @@ FLAWS: list[tuple[str, Callable[[dict[str, Any]], None]]] = [
     (r"turns\[0\]\.reward: -1e\+10 is no reward", lambda r: r["trajectory"]["turns"][0].update(reward=-1e10)),
     (r"turns\[0\]\.call_index: there is no call 3", lambda r: r["trajectory"]["turns"][0].update(call_index=3)),
     ("wall_seconds: -1 is no duration", lambda r: r["trajectory"].update(wall_seconds=-1.0)),
-    ("parent: 'first' is no rollout", lambda r: r["trajectory"].update(parent="first")),
+    ("parent: there is no call -1 of a rollout 4", lambda r: r["trajectory"].update(parent=fork(4, -1))),
+    ("parent: there is no call 0 of a rollout -1", lambda r: r["trajectory"].update(parent=fork(-1, 0))),
     (r"calls\[0\]\.borrowed: 9 is no number", lambda r: r["trajectory"]["calls"][0].update(borrowed=9)),
     (r"calls\[0\]\.train_prompt_ids: -4 is", lambda r: r["trajectory"]["calls"][0].update(train_prompt_ids=[-4])),
     (r"calls\[0\]\.response\.top_ids: 100000 is", call("top_ids", [[1], [100_000]])),

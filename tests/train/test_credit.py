@@ -19,7 +19,7 @@ from quartet.train.assign import assign
 from quartet.train.credit import base
 from quartet.train.credit_batch import CreditBatch
 from quartet.train.packing import pack_batch
-from quartet.types import Batch, Observation, ReplayRule, Trajectory, Turn
+from quartet.types import Batch, Fork, Observation, ReplayRule, Trajectory, Turn
 
 OF_GROUPS = ("grpo", "grpo_steps", "rloo", "dr_grpo", "lite_ppo", "grpo_turns")
 group_rewards = st.lists(st.sampled_from([-1.0, 0.0, 0.1, 0.25, 1.0]), min_size=2, max_size=12)
@@ -240,12 +240,23 @@ def test_a_return_is_the_sum_of_the_rewards_from_the_call_on() -> None:
 
 def test_stored_members_are_known_and_a_fork_knows_its_parent() -> None:
     parent, child = (make_trajectory([make_call([1], [2])], reward) for reward in (1.0, 0.0))
-    batch = make_batch([[parent, replace(child, parent="0")]])
+    batch = make_batch([[parent, replace(child, parent=Fork(rollout_id=0, call_index=0))]])
     group = batch.groups[0]
     stored = replace(group.members[1], rollout_id=7, replay=ReplayRule.STORED)
     seen = spied(replace(batch, groups=[replace(group, members=[*group.members, stored])]))
     assert seen.parents_N.tolist() == [-1, 0, -1]
     assert seen.replayed_N.tolist() == [False, False, True]
+
+
+def test_a_fork_names_the_part_of_its_parent() -> None:
+    solver, judge, child = (make_trajectory([make_call([1], [2])], reward) for reward in (1.0, 0.0, 0.5))
+    judge = replace(judge, role="judge", part="judge")
+    child = replace(child, parent=Fork(rollout_id=0, part="judge", call_index=0))
+    batch = make_batch([[solver, judge, child]])
+    group = batch.groups[0]
+    members = [group.members[0], replace(group.members[1], rollout_id=0), group.members[2]]
+    seen = spied(replace(batch, groups=[replace(group, members=members)]))
+    assert (seen.roles_N, seen.parents_N.tolist()) == (["agent", "judge", "agent"], [-1, -1, 1])
 
 
 def test_the_mask_leaves_tokens_out_and_brings_none_back() -> None:

@@ -140,16 +140,17 @@ def _schema(pa: Any) -> Any:
         "action": text,
         "error": text,
         "reward": number,
-        "role": text,
         "points": pa.list_(pa.list_(number)),
     }
+    fork = {"rollout_id": whole, "part": text, "call_index": whole}
     columns = {
         "format": text,
         **{"env": text, "family": text, "seed": whole, "params": text},
         **{"status": text, "success": pa.bool_(), "reward": number, "rewards": pa.map_(text, number)},
         "calls": pa.list_(_struct(pa, call)),
         "turns": pa.list_(_struct(pa, turn)),
-        **{"error": text, "traceback": text, "wall_seconds": number, "parent": text},
+        **{"error": text, "traceback": text, "wall_seconds": number},
+        **{"policy": text, "role": text, "part": text, "parent": _struct(pa, fork)},
         **{"run": text, "purpose": text, "rollout_id": whole, "group_id": whole, "attempt": whole},
         "created_at": number,
         **{"tokenizer_hash": text, "chat_template_hash": text, "observation_hash": text},
