@@ -11,37 +11,73 @@ import random
 from collections.abc import Iterable
 from pathlib import Path
 
+import torch
+from msgspec import convert
+
 from benchmarks.locks.demonstrations import demonstrate, write_chats
 from quartet.data.ledger import Ledger
 from quartet.env.environment.locks import JAMMED, LOCKS, ROOMS, signs
 from quartet.observe.record import Recorder
+from quartet.policy.chat import Chat
+from quartet.policy.examples import chat_example, pad
+from quartet.policy.load import load_policy
 from quartet.policy.make import make_policy
 from quartet.policy.tokenizer_files import load_tokenizer
 from quartet.recipe_file import parse_recipe
 from quartet.rollout.prompt import turn_text
-from quartet.train.sft import run_sft
+from quartet.rollout.renderer import Renderer
+from quartet.train.sft import learned_logits, run_sft
 from quartet.types import GroupMember, Observation
 
 PRACTICE = [f"practice{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
 MOST_BUTTONS = max(lock.buttons for lock in LOCKS.values())
 MOST_EARLIER_ACTIONS = 11
-COPIES, PRACTICE_COPIES = 6, 30
-"""Examples of every sign and button, and of every practice sign."""
-STEPS, IMITATION_STEPS = 1500, 800
-DEMONSTRATION_COPIES = 120
+COPIES, PRACTICE_COPIES = 24, 120
+"""Examples of every sign and button, and of every practice sign: each page is seen about twice, so that none is learned
+by heart."""
+STEPS, IMITATION_STEPS = 3000, 800
+LEARNING_RATE, IMITATION_LEARNING_RATE = 5e-3, 3e-3
+LEAST_PRACTICE = 0.95
+"""Mean probability of the right button on practice signs. Twice the learning rate gave 0.2: a start that does not
+look at the sign, from which plain GRPO learns nothing."""
+DEMONSTRATION_COPIES = 480
 Starts = dict[tuple[str, bool], str]
 """Policy folder by suite, and whether it has imitated the suite's demonstrations."""
 
 
 def make_start(folder: Path) -> Path:
-    """Make tokenizer, model and cold start in `folder`; returns the policy's folder, always the same."""
-    chats = [_chat(*example) for example in _examples(random.Random("start"))]
+    """Make tokenizer, model and cold start in `folder`; returns the policy's folder, always the same.
+
+    Raises `RuntimeError` for a start that does not tell signs apart.
+    """
+    examples = _examples(random.Random("start"))
+    chats = [_chat(*example) for example in examples]
     data = folder / "start.jsonl"
     data.parent.mkdir(parents=True, exist_ok=True)
     data.write_text("".join(json.dumps(chat) + "\n" for chat in chats))
     texts = [message["content"] for chat in chats for message in chat["messages"]]
     make_policy(texts, folder / "untrained", vocab_size=1024, hidden_size=32, num_layers=1, num_heads=2, seed=0)
-    return imitate(folder / "untrained", data, folder / "policy", steps=STEPS, learning_rate=1e-2)
+    policy = imitate(folder / "untrained", data, folder / "policy", steps=STEPS, learning_rate=LEARNING_RATE)
+    practised = {sign: press for sign, press, _ in examples if sign in PRACTICE}
+    if (chance := practice_success(policy, practised)) < LEAST_PRACTICE:
+        raise RuntimeError(
+            f"the start presses the right button of a practice sign with probability {chance:.2f}, "
+            f"not {LEAST_PRACTICE}: choose another LEARNING_RATE or more STEPS"
+        )
+    return policy
+
+
+@torch.inference_mode()
+def practice_success(policy: Path, practised: dict[str, int]) -> float:
+    """Mean probability of the right button over practice signs, each on a page that was never imitated."""
+    model, tokenizer = load_policy(policy)
+    draw, renderer = random.Random("practice"), Renderer(tokenizer)
+    chats = [convert(_chat(sign, press, draw), Chat) for sign, press in practised.items()]
+    pad_id = tokenizer.pad_token_id
+    batch = pad([chat_example(chat, renderer) for chat in chats], pad_id if isinstance(pad_id, int) else 0)
+    logits_NV, targets_N = learned_logits(model, batch)
+    logprobs_N = logits_NV.log_softmax(-1).gather(1, targets_N[:, None])[:, 0]
+    return logprobs_N.reshape(len(chats), -1).sum(1).exp().mean().item()
 
 
 def make_starts(folder: Path, suites: Iterable[str]) -> Starts:
@@ -51,7 +87,9 @@ def make_starts(folder: Path, suites: Iterable[str]) -> Starts:
         data = write_chats(_demonstrations(suite, policy, folder / f"expert-{suite}"), folder / f"{suite}.jsonl")
         # Among what it imitated before: alone, so few demonstrations would make it forget the rest.
         data.write_text((folder / "start.jsonl").read_text() + data.read_text() * DEMONSTRATION_COPIES)
-        imitator = imitate(policy, data, folder / f"imitator-{suite}", steps=IMITATION_STEPS, learning_rate=3e-3)
+        imitator = imitate(
+            policy, data, folder / f"imitator-{suite}", steps=IMITATION_STEPS, learning_rate=IMITATION_LEARNING_RATE
+        )
         starts |= {(suite, False): str(policy), (suite, True): str(imitator)}
     return starts
 
