@@ -31,7 +31,7 @@ STARTS = ("roll_back.before", "restored.before")
 AT_WORK = {
     "worker": ("claim_rollouts", "renew", "appending", "append", "appended", "give_back"),
     "manager": (
-        *("admit_if", "close_group", "make_trainable", "drop_group", "store_successes", "expire_leases"),
+        *("admit_if", "end_round", "close_group", "make_trainable", "drop_group", "store_successes", "expire_leases"),
         *("mark_deleted", "admit_evaluation", "mark_best", "finish_evaluation"),
     ),
     "trainer": (

@@ -18,7 +18,7 @@ class Sampler(Choice):
 
 
 class Allocator(Choice):
-    """How many rollouts a group gets."""
+    """How many rollouts a group gets, and in which rounds."""
 
     kind = "allocator"
     name: str = "fixed"
@@ -69,4 +69,4 @@ class Admission(Section):
     """Countable members a group needs to be trained."""
     group_deadline_seconds: PositiveFloat = 180.0
     """An open group closes this long after the first lease of one of its rollouts, with what it has; what arrives later
-    is kept as `late`."""
+    is kept as `late`. When the group grows, the time counts from the first lease of one of its new rollouts."""

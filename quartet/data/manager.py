@@ -115,8 +115,12 @@ class DataManager:
 
     def _close_groups(self) -> bool:
         closable = self._ledger.closable(self._recipe.admission.group_deadline_seconds)
+        ended = self._ledger.ended_rounds() if closable else []
         for group_id in closable:
-            self._ledger.close_group(group_id)
+            if group_id in ended:
+                self._ledger.end_round(group_id, self._allocator.more)
+            else:
+                self._ledger.close_group(group_id)
         closed = self._ledger.closed_groups()
         for group_id in closed:
             self._decide(group_id)
@@ -160,7 +164,7 @@ class DataManager:
 
     def _admit_group(self, task: Task, versions_behind: int) -> bool:
         """False when a policy came meanwhile that has to be served first."""
-        quorum = self._stragglers.quorum(self._allocator.plan(task))
+        quorum = self._stragglers.quorum(len(self._allocator.plan(task)))
         plan = RolloutPlan(
             task=task,
             num_rollouts=quorum.queued,

@@ -71,7 +71,11 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "UPDATE pool SET outdated = TRUE WHERE rollout_id IN (SELECT rollouts.id FROM rollouts"
         " JOIN groups ON rollouts.group_id = groups.id WHERE CAST(groups.params AS TEXT) <> '{}')",
     ),
-    5: (),  # only records changed their form: those that are there keep theirs (`former_records.py`)
+    5: (  # records changed their form, too: those that are there keep theirs (`former_records.py`)
+        "ALTER TABLE rollouts ADD COLUMN parent_id INTEGER",
+        "ALTER TABLE rollouts ADD COLUMN parent_call INTEGER",
+        "CREATE INDEX rollouts_by_parent ON rollouts (parent_id) WHERE parent_id IS NOT NULL",
+    ),
 }
 """SQL that turns a ledger of this version into the next one."""
 

@@ -141,12 +141,20 @@ rollouts = Table(
     Column("attempt", Integer, nullable=False, default=0),  # the fence: grows at every claim
     Column("recycled", Integer, nullable=False, default=0),  # how many of the attempts were recalled
     Column("failures", Integer, nullable=False, default=0),  # how many failed: infrastructure errors, expired leases
-    Column("partial", Text, nullable=False, default=""),  # blob of what the last of these had sampled
+    Column("parent_id", Integer),  # the rollout of the same group that it was forked from
+    Column("parent_call", Integer),  # index of the last call that it shares with that
+    Column("partial", Text, nullable=False, default=""),  # blob of the calls that its next attempt goes on from
     Column("worker", Text, nullable=False, default=""),
     Column("deadline", Float),  # of the lease, by `Ledger.now`
     Column("finished_at", Float),
     UniqueConstraint("group_id", "index"),
     Index("rollouts_by_state", "state", "purpose", "id"),
+    Index(
+        "rollouts_by_parent",
+        "parent_id",
+        sqlite_where=text("parent_id IS NOT NULL"),
+        postgresql_where=text("parent_id IS NOT NULL"),
+    ),
 )
 
 trajectories = Table(

@@ -16,8 +16,11 @@ TRANSITIONS: dict[str, dict[tuple[StrEnum, StrEnum], str]] = {
     "rollouts": {
         (RolloutState.QUEUED, RolloutState.LEASED): "a worker claims it",
         (RolloutState.LEASED, RolloutState.QUEUED): "lease expired or given back, a retry, or recycled",
-        (RolloutState.LEASED, RolloutState.FINISHED): "appended, evicted, or its group closed",
-        (RolloutState.QUEUED, RolloutState.FINISHED): "its group closed",
+        (
+            RolloutState.LEASED,
+            RolloutState.FINISHED,
+        ): "appended, evicted, or cancelled with its group or parent",
+        (RolloutState.QUEUED, RolloutState.FINISHED): "cancelled, alone or with its group or parent",
     },
     "groups": {
         (GroupState.OPEN, GroupState.CLOSED): "all or enough members finished, or the deadline",

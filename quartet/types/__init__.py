@@ -17,7 +17,7 @@ from quartet.types.ancestry import Ancestry
 from quartet.types.batch import Batch, Group, GroupMember, MemberUse, Policy, ReplayRule
 from quartet.types.call import Call, FinishReason, Media, Sampling
 from quartet.types.fork import Fork
-from quartet.types.plan import Purpose, RolloutLease, RolloutPlan
+from quartet.types.plan import Purpose, RolloutLease, RolloutPlan, Root, Round
 from quartet.types.states import BatchState, GroupState, OnLate, RolloutState, ScheduleName
 from quartet.types.task import Observation, StepResult, Task
 from quartet.types.tokens import TokenColumns
@@ -43,6 +43,8 @@ __all__ = [
     "RolloutLease",
     "RolloutPlan",
     "RolloutState",
+    "Root",
+    "Round",
     "Sampling",
     "ScheduleName",
     "Status",

@@ -1,5 +1,6 @@
 """What control decided for a group, and the right to run one rollout of it."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 from msgspec import Struct
@@ -31,6 +32,15 @@ class RolloutPlan(Struct, frozen=True, kw_only=True):
     """For evaluation: which evaluation this belongs to, for example `before/greedy`."""
 
 
+class Root(Struct, frozen=True):
+    """A rollout that begins with a reset."""
+
+
+Round = Sequence[Root | Fork]
+"""What control adds to a group at one time: rollouts that begin with a reset, and rollouts that begin inside another
+one of the group."""
+
+
 class RolloutLease(Struct, frozen=True, kw_only=True):
     """The right to run one rollout until the deadline. Every write it allows is conditional on `attempt`."""
 
@@ -52,6 +62,7 @@ class RolloutLease(Struct, frozen=True, kw_only=True):
     failures: int = 0
     """How many of the earlier attempts failed; those that were recalled or given back did not."""
     partial: str = ""
-    """Blob of what those have sampled; empty where there is nothing to go on from."""
+    """Blob of what those have sampled, or of what a child shares with its parent; empty where there is nothing to go on
+    from."""
     parent: Fork | None = None
     """Where the rollout begins inside another one; None where it begins with a reset."""

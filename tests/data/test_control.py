@@ -15,7 +15,7 @@ from quartet.data.rows import FamilyStats, GroupOutcome
 from quartet.errors import ConfigError
 from quartet.part import NoSettings
 from quartet.registry import build, names
-from quartet.types import Group, GroupMember, Task
+from quartet.types import Group, GroupMember, Root, Task
 
 WINDOW = 32
 """Newest rollouts that a family's statistics count."""
@@ -113,7 +113,7 @@ def test_contrast_doubts_a_lucky_group_and_draws_the_expensive_less():
 
 def test_fixed():
     task = Task(env="bandit", family="easy", seed=0)
-    assert build(Allocator(), context(rollouts_per_group=6)).plan(task) == 6
+    assert build(Allocator(), context(rollouts_per_group=6)).plan(task) == [Root()] * 6
     assert build(Horizon(name="fixed"), context()).max_turns(task) == recipe().rollout.max_turns
 
 

@@ -19,7 +19,7 @@ from quartet.errors import LeaseLostError
 from quartet.types import Batch, ReplayRule, RolloutLease, Status
 from tests.postgresql import needs_postgresql, server_url
 
-LEASE_SECONDS, DEADLINE_SECONDS, MAX_ATTEMPTS, MAX_LAG, MAX_REPLAYS, MAX_RECYCLES = 10.0, 40.0, 3, 1, 2, 2
+LEASE_SECONDS, DEADLINE_SECONDS, MAX_ATTEMPTS, MAX_LAG, MAX_REPLAYS, MAX_RECYCLES, MAX_FORKS = 10.0, 40.0, 3, 1, 2, 2, 3
 statuses = st.sampled_from([Status.COMPLETED, Status.COMPLETED, Status.TRUNCATED_TURNS, Status.ERROR_ENV])
 
 
@@ -43,6 +43,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.recycled: Counter[int] = Counter()
         self.failures: Counter[int] = Counter()
         self.demonstrated: set[int] = set()
+        self.children: dict[int, list[int]] = {}
+        self.withdrawn: set[int] = set()
         self.live_batch: int | None = None
         self.parents: dict[int, int] = {}
         self.committed: list[tuple[int, list[int], list[int]]] = []
@@ -94,6 +96,8 @@ class LedgerMachine(RuleBasedStateMachine):
             del self.holder[lease.rollout_id]
             retry = status.retried and self.failures[lease.rollout_id] + 1 < MAX_ATTEMPTS
             self.failures[lease.rollout_id] += retry
+            if retry:
+                self.lose_forks(lease.rollout_id)
             assert outcome is (AppendOutcome.REQUEUED if retry else AppendOutcome.APPENDED)
             if not retry:
                 self.appended.add(lease.rollout_id)
@@ -117,9 +121,34 @@ class LedgerMachine(RuleBasedStateMachine):
         del self.holder[lease.rollout_id]
         once_too_often = self.recycled[lease.rollout_id] == MAX_RECYCLES
         assert outcome is (AppendOutcome.EVICTED if once_too_often else AppendOutcome.RECYCLED)
-        if not once_too_often:
+        if once_too_often:
+            self.lose_forks(lease.rollout_id)
+        else:
             self.recycled[lease.rollout_id] += 1
             self.partials[lease.rollout_id] = tokens
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data(), count=st.integers(1, 2))
+    def fork(self, data: st.DataObject, count: int) -> None:
+        lease = data.draw(st.sampled_from(self.leases))
+        held = self.holder.get(lease.rollout_id) == lease.attempt
+        known = self.children.get(lease.rollout_id, [])
+        calls = trajectory(lease.task, versions=(0,) * 3).calls
+        try:
+            forks = self.ledger.fork(lease, calls, 0, count, MAX_FORKS)
+        except LeaseLostError:
+            assert not held
+            return
+        assert held and (forks == known if known else len(forks) <= count)
+        self.children[lease.rollout_id] = forks
+        self.partials |= dict.fromkeys(set(forks) - set(known), 3)
+
+    def lose_forks(self, rollout_id: int) -> None:
+        """The attempt that forked them is over, without a record."""
+        for child in self.children.pop(rollout_id, []):
+            self.withdrawn.add(child)
+            self.holder.pop(child, None)
+            self.lose_forks(child)
 
     @precondition(lambda self: self.leases)
     @rule(data=st.data())
@@ -139,6 +168,8 @@ class LedgerMachine(RuleBasedStateMachine):
         deadlines = {lease.rollout_id: lease.attempt for lease in self.leases}
         self.ledger.expire_leases()
         if seconds > LEASE_SECONDS:
+            for rollout_id in list(self.holder):
+                self.lose_forks(rollout_id)
             self.holder = {}
         if self.ledger.expire_batches():
             self.live_batch = None
@@ -156,10 +187,12 @@ class LedgerMachine(RuleBasedStateMachine):
             for lease in self.leases:
                 if lease.group_id == group_id:
                     self.holder.pop(lease.rollout_id, None)
+                if lease.group_id == group_id and lease.rollout_id not in self.appended:
+                    self.lose_forks(lease.rollout_id)
         for group_id in self.ledger.closed_groups():
             group = self.ledger.load_group(group_id)
             members = [member.rollout_id for member in group.members]
-            assert set(members) <= self.appended
+            assert set(members) <= self.appended - self.withdrawn
             successes = [member.rollout_id for member in group.members if member.trajectory.success]
             self.ledger.store_successes(group.task, successes, keep=2)
             stored = [] if successes else self.ledger.stored_successes(group.task, MAX_REPLAYS)

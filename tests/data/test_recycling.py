@@ -128,7 +128,10 @@ def test_garbage_collection_keeps_what_a_rollout_goes_on_from(ledger):
 def as_version_3(ledger) -> None:
     """What the older Quartet wrote: without the columns of recycling, of quorums and of all that came later."""
     with ledger._database.write() as connection:
+        connection.exec_driver_sql("DROP INDEX rollouts_by_parent")
         for table, column in (
+            ("rollouts", "parent_id"),
+            ("rollouts", "parent_call"),
             ("groups", "enough"),
             ("groups", "leased_at"),
             ("groups", "failures"),

@@ -3,14 +3,14 @@
 import random
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
 from quartet.config import Recipe
 from quartet.data.rows import FamilyStats
 from quartet.part import Part
-from quartet.types import Group, Task
+from quartet.types import Group, Root, Round, Task
 
 
 class ControlContext(Struct, frozen=True, kw_only=True):
@@ -56,11 +56,22 @@ class TaskSampler(ControlPart):
 
 
 class RolloutAllocator(ControlPart):
-    """How many rollouts a group gets."""
+    """How many rollouts a group gets, and in which rounds. `plan` is all that most allocators define."""
+
+    forks: ClassVar[bool] = False
+    """Whether `more` may answer with forks: a run then needs an environment that repeats an episode."""
 
     @abstractmethod
-    def plan(self, task: Task) -> int:
-        """Return the number of rollouts of a new group of this task."""
+    def plan(self, task: Task) -> list[Root]:
+        """Return the first round of a new group of this task."""
+
+    def more(self, group: Group) -> Round:
+        """Return the next round of a group whose members have ended, or nothing: then it closes.
+
+        Forks name finished members of the group. The answer depends on the group alone: after a crash the question is
+        asked again.
+        """
+        return ()
 
 
 class Horizon(ControlPart):

@@ -20,12 +20,12 @@ from quartet.data.ledger.demonstrations import Demonstrations
 from quartet.data.ledger.disk_space import DiskSpace
 from quartet.data.ledger.export import Export
 from quartet.data.ledger.fates import Fates
+from quartet.data.ledger.forks import Forks
 from quartet.data.ledger.held_out import HeldOut
 from quartet.data.ledger.modules import Modules
 from quartet.data.ledger.overview import CurrentState
 from quartet.data.ledger.quarantine import Quarantine
 from quartet.data.ledger.recent import Recent
-from quartet.data.ledger.recycling import Recycling
 from quartet.data.ledger.statistics import Statistics
 from quartet.data.migrations import MIGRATIONS, migrate
 from quartet.data.rows import AppendOutcome
@@ -39,7 +39,7 @@ __all__ = ["AppendOutcome", "Ledger"]
 
 class Ledger(
     Demonstrations,
-    Recycling,
+    Forks,
     HeldOut,
     Claims,
     Quarantine,

@@ -12,9 +12,9 @@ from quartet.data.ledger.policies import POLICIES
 from quartet.data.ledger.recovery import Recovery
 from quartet.data.ledger.staleness import Staleness
 from quartet.data.ledger.totals import RunTotals
-from quartet.data.schema import batches, groups, replays, rollouts, trajectories, uses
+from quartet.data.schema import TrajectoryKind, batches, groups, replays, rollouts, trajectories, uses
 from quartet.on_progress import OnProgress, nobody_watches
-from quartet.types import BatchState, GroupState, RolloutState, Status
+from quartet.types import BatchState, GroupState, Purpose, RolloutState, Status
 
 _PAGE_ROWS = 1000
 _STATES = ((rollouts, RolloutState), (groups, GroupState), (batches, BatchState))
@@ -25,6 +25,25 @@ _JOINED = (
     .where(replays.c.trajectory_id == uses.c.trajectory_id, groups.c.batch_id == uses.c.batch_id)
 )
 _STRANGERS = sa.select(uses.c.id).where(uses.c.role == REPLAY, ~uses.c.voided, ~_JOINED.exists()).subquery()
+
+_PARENT = trajectories.alias("of_parent")
+_ORPHANS = (
+    sa.select(rollouts.c.id, rollouts.c.parent_id)
+    .join(trajectories, trajectories.c.rollout_id == rollouts.c.id)
+    .where(
+        rollouts.c.parent_id.is_not(None),
+        rollouts.c.purpose == Purpose.TRAIN,
+        trajectories.c.counted,
+        rollouts.c.group_id.in_(sa.select(groups.c.id).where(groups.c.state != GroupState.OPEN)),
+        ~sa.exists().where(
+            _PARENT.c.rollout_id == rollouts.c.parent_id,
+            _PARENT.c.group_id == rollouts.c.group_id,
+            _PARENT.c.kind == TrajectoryKind.FINAL,
+        ),
+    )
+    .order_by(rollouts.c.id)
+)
+"""Counted children whose parent left no final record in their group; while a group is open, parents may be running."""
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -59,7 +78,8 @@ class Check(RunTotals, Staleness, Recovery):
         `train_steps_per_checkpoint` a missing checkpoint is not noticed. A blob that was known to be damaged (its
         trajectory is marked so) is no finding.
         """
-        findings = [*self._unknown_states(), *self._broken_promises(), *self._lost_files(train_steps_per_checkpoint)]
+        findings = [*self._unknown_states(), *self._broken_promises(), *self._orphans()]
+        findings += self._lost_files(train_steps_per_checkpoint)
         if max_lag is not None:
             findings += [Finding(kind="over_lag", what=what) for what in self.over_lag(max_lag)]
         seen: set[tuple[str, str | None]] = set()
@@ -147,6 +167,12 @@ class Check(RunTotals, Staleness, Recovery):
                 rows = connection.execute(unknown.limit(_PAGE_ROWS)).all()
             findings += [Finding(kind="unknown_state", what=f"{table.name} {row.id} is {row.state!r}") for row in rows]
         return findings
+
+    def _orphans(self) -> list[Finding]:
+        with self._database.read() as connection:
+            rows = connection.execute(_ORPHANS.limit(_PAGE_ROWS)).all()
+        what = "rollout {} was forked from rollout {}, of which its group has no final record"
+        return [Finding(kind="child_without_parent", what=what.format(row.id, row.parent_id)) for row in rows]
 
     def _broken_promises(self) -> list[Finding]:
         totals = self.totals()

@@ -4,9 +4,9 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from quartet.data.ledger.part import LedgerPart
-from quartet.data.schema import batches, blobs, groups, pool, replays, trajectories
+from quartet.data.schema import batches, blobs, groups, pool, replays, rollouts, trajectories
 from quartet.on_progress import OnProgress, nobody_watches
-from quartet.types import GroupState, Purpose
+from quartet.types import GroupState, Purpose, RolloutState
 
 _IS_OVER = sa.or_(
     groups.c.state.in_((GroupState.TRAINED, GroupState.DROPPED)),
@@ -53,13 +53,16 @@ class DiskSpace(LedgerPart):
         return False
 
     def collect_garbage(self, on_progress: OnProgress = nobody_watches) -> int:
-        """Delete the blobs that no trajectory names; returns how many. Only for a run at rest.
+        """Delete the blobs that no trajectory and no unfinished rollout names; return how many. For a run at rest.
 
         Large blobs are written before their row is committed: those of a worker at work would go too.
         """
-        names = sa.select(trajectories.c.blob, trajectories.c.screenshots_blob)
+        names = (
+            sa.select(trajectories.c.blob, trajectories.c.screenshots_blob),
+            sa.select(rollouts.c.partial).where(rollouts.c.state != RolloutState.FINISHED),
+        )
         with self._database.read() as connection:
-            used = {bytes.fromhex(name) for row in connection.execute(names) for name in row if name}
+            used = {bytes.fromhex(name) for query in names for row in connection.execute(query) for name in row if name}
         with self._database.write() as connection:
             stored = {row.digest for row in connection.execute(sa.select(blobs.c.digest))}
             unused = [digest.hex() for digest in stored - used]

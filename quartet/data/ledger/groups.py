@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from quartet.data.ledger.cancelling import Cancelling
 from quartet.data.ledger.policies import Policies
 from quartet.data.ledger.pool import Pool
 from quartet.data.schema import batches, families, groups, rollouts, trajectories
 from quartet.data.version_list import read_versions, version_list
 from quartet.errors import LedgerError
-from quartet.types import BatchState, GroupState, Purpose, ReplayRule, RolloutPlan, RolloutState, Status
+from quartet.types import BatchState, GroupState, Purpose, ReplayRule, RolloutPlan, RolloutState
 
 ADMITTED_STATES = (GroupState.OPEN, GroupState.CLOSED, GroupState.TRAINABLE, GroupState.CLAIMED)
 """Training groups in these states hold an admission slot."""
@@ -23,6 +24,7 @@ _HAS_ENOUGH = sa.and_(
     groups.c.enough < groups.c.num_rollouts,
     sa.select(sa.func.count()).where(_OWN).scalar_subquery() >= groups.c.enough,
 )
+_UNFINISHED = sa.exists().where(rollouts.c.group_id == groups.c.id, rollouts.c.state != RolloutState.FINISHED)
 _STEPS = sa.select(sa.func.coalesce(sa.func.max(batches.c.train_step), 0))
 _OUTCOME = {
     "countable": sa.select(sa.func.count()).where(_OWN).scalar_subquery(),
@@ -33,7 +35,7 @@ _OUTCOME = {
 """Written with the verdict: what control asks of a group later on."""
 
 
-class Groups(Pool, Policies):
+class Groups(Cancelling, Pool, Policies):
     def admit(self, plan: RolloutPlan) -> int:
         """Write a group and its queued rollouts; returns the group's id."""
         with self._database.write() as connection:
@@ -76,25 +78,24 @@ class Groups(Pool, Policies):
     def closable(self, deadline_seconds: float) -> list[int]:
         """Open groups whose members are all finished, or enough of them countable; and training groups whose first
         lease is `deadline_seconds` ago."""
-        unfinished = sa.exists().where(rollouts.c.group_id == groups.c.id, rollouts.c.state != RolloutState.FINISHED)
         begun_before = self.now() - deadline_seconds
         overdue = sa.and_(groups.c.purpose == Purpose.TRAIN, groups.c.leased_at <= begun_before)
-        return self._group_ids(list(Purpose), GroupState.OPEN, sa.or_(~unfinished, _HAS_ENOUGH, overdue))
+        return self._group_ids(list(Purpose), GroupState.OPEN, sa.or_(~_UNFINISHED, _HAS_ENOUGH, overdue))
+
+    def ended_rounds(self) -> list[int]:
+        """Open training groups whose members are all finished, or enough of them countable: the allocator may add a
+        round to them, or they are closed."""
+        return self._group_ids([Purpose.TRAIN], GroupState.OPEN, sa.or_(~_UNFINISHED, _HAS_ENOUGH))
 
     def close_group(self, group_id: int) -> None:
-        """Close an open group: members that are not finished are cancelled; what they append later is `late`.
+        """Close an open group: members that are not finished are cancelled with their forks; what they append later is
+        `late`.
 
         Raises `LedgerError` when the group is not open.
         """
-        cancelled = {"state": RolloutState.FINISHED, "status": Status.CANCELLED, "finished_at": self._clock()}
         with self._database.write() as connection:
-            self._move(connection, group_id, GroupState.OPEN, GroupState.CLOSED, closed_at=self._clock())
-            unfinished = (rollouts.c.group_id == group_id, rollouts.c.state != RolloutState.FINISHED)
-            count = connection.execute(sa.update(rollouts).where(*unfinished).values(cancelled)).rowcount
-            has_enough = sa.select(groups.c.id).where(groups.c.id == group_id, _HAS_ENOUGH)
-            if count and not connection.execute(has_enough).first():
-                self._event(connection, "group_deadline", group_id=group_id, cancelled=count)
-        if count:
+            cancelled = self._close(connection, group_id)
+        if cancelled:
             self.doorbells.ring("worker")
 
     def closed_groups(self) -> list[int]:
@@ -147,14 +148,22 @@ class Groups(Pool, Policies):
         Their unfinished rollouts are cancelled. Trainable groups stay, a resumed run may train on them.
         """
         open_groups = (groups.c.state == GroupState.OPEN,)
-        cancelled = {"state": RolloutState.FINISHED, "status": Status.CANCELLED, "finished_at": self._clock()}
         dropped = {"state": GroupState.DROPPED, "reason": "training_ended", "closed_at": self._clock()}
         with self._database.write() as connection:
             ids = list(connection.execute(sa.select(groups.c.id).where(*open_groups)).scalars())
-            unfinished = (rollouts.c.group_id.in_(ids), rollouts.c.state != RolloutState.FINISHED)
-            connection.execute(sa.update(rollouts).where(*unfinished).values(cancelled))
+            self._cancel(connection, rollouts.c.group_id.in_(ids))
             connection.execute(sa.update(groups).where(groups.c.id.in_(ids)).values(dropped))
         return len(ids)
+
+    def _close(self, connection: Connection, group_id: int) -> int:
+        """Return how many members were cancelled."""
+        has_enough = sa.select(groups.c.id).where(groups.c.id == group_id, _HAS_ENOUGH)
+        in_time = connection.execute(has_enough).first() is not None
+        self._move(connection, group_id, GroupState.OPEN, GroupState.CLOSED, closed_at=self._clock())
+        cancelled = self._cancel(connection, rollouts.c.group_id == group_id)
+        if cancelled and not in_time:
+            self._event(connection, "group_deadline", group_id=group_id, cancelled=cancelled)
+        return cancelled
 
     def _exclude(self, connection: Connection, group_id: int, kept: list[int], reasons: Mapping[int, str]) -> None:
         own = (trajectories.c.group_id == group_id, trajectories.c.counted)

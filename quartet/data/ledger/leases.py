@@ -9,13 +9,13 @@ from typing import Any
 import sqlalchemy as sa
 
 from quartet.data.database.prepared import Prepared
-from quartet.data.ledger.part import LedgerPart
+from quartet.data.ledger.cancelling import Cancelling
 from quartet.data.schema import groups, rollouts
 from quartet.errors import LeaseLostError
-from quartet.types import GroupState, Purpose, RolloutLease, RolloutState, Status, Task
+from quartet.types import Fork, GroupState, Purpose, RolloutLease, RolloutState, Status, Task
 
 
-class Leases(LedgerPart):
+class Leases(Cancelling):
     def claim_rollouts(
         self, worker: str, count: int, lease_seconds: float, *, training: bool = True
     ) -> list[RolloutLease]:
@@ -50,16 +50,18 @@ class Leases(LedgerPart):
     def give_back(self, lease: RolloutLease) -> None:
         """Return an unfinished rollout to the queue; a lease that is already lost is fine.
 
-        The attempt is no failure: of `max_attempts` it takes none.
+        The attempt is no failure: of `max_attempts` it takes none. What was forked from it is cancelled.
         """
         with self._database.write_beside() as connection:
-            _GIVE_BACK(connection, **attempt_of(lease))
+            if _GIVE_BACK(connection, **attempt_of(lease)).rowcount:
+                self._cancel_forks(connection, [lease.rollout_id])
         self.doorbells.ring("worker")
 
     def expire_leases(self, max_attempts: int | None = None) -> int:
         """Queue the rollouts whose lease ended; returns how many.
 
-        One that has used up `max_attempts` is cancelled instead: it may be what kills its workers.
+        One that has used up `max_attempts` is cancelled instead: it may be what kills its workers. What was forked from
+        them is cancelled, since the next attempt forks anew.
         """
         with self._database.read() as connection:
             overdue = sa.and_(rollouts.c.state == RolloutState.LEASED, rollouts.c.deadline < self._now(connection))
@@ -98,6 +100,7 @@ class Leases(LedgerPart):
                 connection.execute(sa.update(rollouts).where(rollouts.c.id == row.id).values(then))
                 kind = "rollout_out_of_attempts" if spent else "lease_expired"
                 self._event(connection, kind, rollout_id=row.id, attempt=row.attempt, worker=row.worker)
+            self._cancel_forks(connection, [row.id for row in rows])
         self.doorbells.ring("worker")
         return len(rows)
 
@@ -143,6 +146,7 @@ def _lease(row: Any, run_seed: int) -> RolloutLease:
         recycled=row.recycled,
         failures=row.failures,
         partial=row.partial,
+        parent=None if row.parent_id is None else Fork(rollout_id=row.parent_id, call_index=row.parent_call),
     )
 
 

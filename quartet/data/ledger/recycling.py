@@ -79,9 +79,11 @@ class Recycling(Rollouts):
         return _OUTCOMES[kind]
 
     def load_partial(self, lease: RolloutLease) -> list[Call]:
-        """The calls that an earlier attempt of this rollout was recalled with; none when there was no such attempt.
+        """Return the calls that the attempt goes on from: those that an earlier attempt was recalled with, or those
+        that a child shares with its parent; none where there are none.
 
-        A damaged record is forgotten, with an event: the rollout then begins again.
+        A damaged record is forgotten, with an event, and the rollout begins again. A child cannot: then it raises
+        `DamagedBlobError`.
         """
         if not lease.partial:
             return []
@@ -89,6 +91,8 @@ class Recycling(Rollouts):
             return self._store.load(lease.partial).calls
         except DamagedBlobError as error:
             self.event("partial_damaged", rollout_id=lease.rollout_id, error=error.what)
+            if lease.parent is not None:
+                raise
             return []
 
     def _may_go_on(self, connection: Connection, lease: RolloutLease, partial: Trajectory, max_recycles: int) -> bool:
@@ -105,5 +109,6 @@ class Recycling(Rollouts):
             if _RECYCLE(connection, **held, new_partial=blob).rowcount:
                 return TrajectoryKind.PARTIAL
         elif _EVICT(connection, **held, now=self._clock()).rowcount:
+            self._cancel_forks(connection, [lease.rollout_id])
             return TrajectoryKind.EVICTED
         return self._too_late(connection, lease)

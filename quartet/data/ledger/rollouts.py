@@ -28,8 +28,8 @@ _VOCABULARY = "vocabulary_size"
 
 class Rollouts(Leases):
     def append(self, lease: RolloutLease, trajectory: Trajectory, max_attempts: int) -> AppendOutcome:
-        """Store a rollout's record, durably, and finish the rollout or queue its next attempt. One that could not be
-        trained on is stored as `examined` makes it.
+        """Store a rollout's record, durably, and finish the rollout or queue its next attempt, which begins without the
+        forks of this one. A record that could not be trained on is stored as `examined` makes it.
 
         Raises `LeaseLostError` when the lease was lost; the trajectory is then kept as `superseded`.
         """
@@ -78,6 +78,7 @@ class Rollouts(Leases):
         held = attempt_of(lease)
         if status.retried and lease.failures + 1 < max_attempts:
             if TRY_AGAIN(connection, **held).rowcount:
+                self._cancel_forks(connection, [lease.rollout_id])
                 return TrajectoryKind.RETRIED
         elif _FINISH(connection, **held, new_status=status.value, now=self._clock()).rowcount:
             return TrajectoryKind.FINAL

@@ -8,7 +8,7 @@ from quartet.config import Recipe
 from quartet.config.section import Fraction, Section
 from quartet.data.control.base import RolloutAllocator
 from quartet.errors import ConfigError
-from quartet.types import Task
+from quartet.types import Root, Task
 
 
 class DynamicAllocator(RolloutAllocator):
@@ -40,9 +40,9 @@ class DynamicAllocator(RolloutAllocator):
         if recipe.control.statistics_window_rollouts < most:
             raise ConfigError("control.statistics_window_rollouts is smaller than control.rollouts_per_group")
 
-    def plan(self, task: Task) -> int:
+    def plan(self, task: Task) -> list[Root]:
         most, stats = self.context.recipe.control.rollouts_per_group, self.context.family_statistics(task.family)
         success_rate = stats.success_rate
         if stats.rollouts < most or not success_rate or success_rate < self.knobs.success_threshold:
-            return most
-        return min(most, max(self.knobs.min_rollouts, int(9 / success_rate - 7)))
+            return [Root()] * most
+        return [Root()] * min(most, max(self.knobs.min_rollouts, int(9 / success_rate - 7)))

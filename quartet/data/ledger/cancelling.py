@@ -1,0 +1,36 @@
+"""Cancel rollouts, and with each one what was forked from it: no child counts whose parent has no record of its own."""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from quartet.data.ledger.part import LedgerPart
+from quartet.data.schema import TrajectoryKind, rollouts, trajectories
+from quartet.types import RolloutState, Status
+
+
+class Cancelling(LedgerPart):
+    def _cancel(self, connection: Connection, unwanted: sa.ColumnElement[bool]) -> int:
+        """Cancel the unfinished ones among the `unwanted` rollouts, and their forks. Return how many were unfinished,
+        without the forks."""
+        ids = self._end_as_cancelled(connection, unwanted, rollouts.c.state != RolloutState.FINISHED)
+        self._cancel_forks(connection, ids)
+        return len(ids)
+
+    def _cancel_forks(self, connection: Connection, parents: Sequence[int]) -> None:
+        """Cancel what was forked from these rollouts, at any depth. The records of finished forks no longer count."""
+        while parents:
+            live_forks = (rollouts.c.parent_id.in_(parents), rollouts.c.status != Status.CANCELLED)
+            forks = self._end_as_cancelled(connection, *live_forks)
+            if forks:
+                records = (trajectories.c.rollout_id.in_(forks), trajectories.c.kind == TrajectoryKind.FINAL)
+                not_counted = {"status": Status.CANCELLED, "counted": False}
+                connection.execute(sa.update(trajectories).where(*records).values(not_counted))
+                self._event(connection, "forks_cancelled", parents=list(parents), forks=list(forks))
+            parents = forks
+
+    def _end_as_cancelled(self, connection: Connection, *conditions: sa.ColumnElement[bool]) -> Sequence[int]:
+        ended = {"state": RolloutState.FINISHED, "status": Status.CANCELLED, "finished_at": self._clock()}
+        update = sa.update(rollouts).where(*conditions).values(ended)
+        return connection.execute(update.returning(rollouts.c.id)).scalars().all()
