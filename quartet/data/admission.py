@@ -1,6 +1,7 @@
 """Admission: how many groups may start now. Computed from the ledger each time, never from counters.
 
-A group holds a slot from its admission until it is trained or dropped. With `(max_lag + 1) x groups_per_batch` slots a
+A group holds a slot from its admission until it is trained or dropped; of several policies the one with the most groups
+counts, since all of them have a group for the same rollouts. With `(max_lag + 1) x groups_per_batch` slots a
 group that is admitted at version v, and sampled from it, has at most that many groups before it and with it in the line
 of training, so by the time its turn comes the policy has moved on by at most `max_lag` versions, on average. While the
 engines still serve an older policy than the newest, a new group's tokens begin with that lag: it leaves room for one
@@ -59,7 +60,8 @@ class Admission:
     def capacity(self) -> Capacity:
         """What may start now."""
         # The sizes first: a train step that commits between the looks has freed no slot then.
-        sizes, versions_behind = self._ledger.queue_sizes(), self._ledger.versions_behind()
+        sizes, ahead = self._ledger.queue_sizes(), self._ledger.groups_ahead()
+        versions_behind = self._ledger.versions_behind()
         if self.settled_only and not self._ledger.latest_is_settled():
             return Capacity(groups=0, waiting_for=_ENGINE, ends_when="it takes, or refuses, the newest policy")
         if self._schedule.oldest_first and self._ledger.has_older_unfinished():
@@ -72,7 +74,7 @@ class Admission:
             open_groups=sizes.groups[GroupState.OPEN],
         )
         found = capacity(
-            ahead=sum(sizes.groups.values()),
+            ahead=ahead,
             max_ahead=self._max_ahead,
             room=self._schedule.room(load),
             held_back=self._held_back(versions_behind),

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from quartet.types import Policy
+from quartet.data.policy_folders import own_folder
+from quartet.types import MAIN, Policy
 
 CHECKPOINTS = "trainer"
 """The folder of a run that holds its checkpoints."""
@@ -34,15 +35,23 @@ class RecoveryPoint(Struct, frozen=True, kw_only=True):
     """None at train step 0, where the optimizer is new."""
 
 
-def checkpoint_folder(run_dir: Path, train_step: int, batch_id: int) -> Path:
+def checkpoints_root(run_dir: Path, policy: str = MAIN) -> Path:
+    """Return the folder that holds the checkpoints of one policy's trainer."""
+    return run_dir / CHECKPOINTS / own_folder(policy)
+
+
+def checkpoint_folder(run_dir: Path, train_step: int, batch_id: int, policy: str = MAIN) -> Path:
     """Return the folder of one batch's checkpoint: a trainer that wakes up late cannot overwrite its successor's."""
-    return run_dir / CHECKPOINTS / f"step_{train_step:06d}_batch_{batch_id:06d}"
+    return checkpoints_root(run_dir, policy) / f"step_{train_step:06d}_batch_{batch_id:06d}"
 
 
-def checkpoints_on_disk(run_dir: Path) -> list[Checkpoint]:
-    """Return the complete checkpoints of a run, oldest first; a folder has its name only once it is complete."""
+def checkpoints_on_disk(run_dir: Path, policy: str = MAIN) -> list[Checkpoint]:
+    """Return the complete checkpoints of a policy's trainer, oldest first.
+
+    A folder has its name only once it is complete.
+    """
     found: list[Checkpoint] = []
-    for folder in (run_dir / CHECKPOINTS).glob("step_*"):
+    for folder in checkpoints_root(run_dir, policy).glob("step_*"):
         if name := _NAME.fullmatch(folder.name):
             step, batch_id = name.groups()
             found.append(

@@ -26,12 +26,15 @@ class Judge:
                 return self._drop(group, passed)
             left_out |= dict.fromkeys(_ids(composed) - _ids(passed), name)
             composed = passed
-        own = [member.rollout_id for member in composed.members if member.replay is None]
+        left_rollouts = {rollout_id: reason for (rollout_id, _), reason in left_out.items()}
+        # A rollout in which the policy plays several parts is kept with all of them or not at all.
+        fresh = (member.rollout_id for member in composed.members if member.replay is None)
+        own = [rollout_id for rollout_id in dict.fromkeys(fresh) if rollout_id not in left_rollouts]
         stored = {member.rollout_id: member.replay for member in composed.members if member.replay is not None}
         if len(composed.members) < self._min_rollouts or not own:
             return self._drop(group, "too_few_countable")
         least = min(self._min_rollouts, len(own))  # a stored member may have made up for one
-        self._ledger.make_trainable(group.group_id, own, least, excluded=left_out, replayed=stored)
+        self._ledger.make_trainable(group.group_id, own, least, excluded=left_rollouts, replayed=stored)
         return GroupState.TRAINABLE, ""
 
     def _drop(self, group: Group, reason: str) -> tuple[GroupState, str]:
@@ -39,5 +42,6 @@ class Judge:
         return GroupState.DROPPED, reason
 
 
-def _ids(group: Group) -> set[int]:
-    return {member.rollout_id for member in group.members}
+def _ids(group: Group) -> set[tuple[int, str]]:
+    """Rollouts and parts of the members."""
+    return {(member.rollout_id, member.trajectory.part) for member in group.members}

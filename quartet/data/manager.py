@@ -102,7 +102,7 @@ class DataManager:
 
     def _train(self) -> bool:
         """Evaluate, stop, or admit, whichever is due."""
-        train_step = self._ledger.train_step()
+        train_step = self._ledger.least_train_step()
         changed = self._evaluation.admit_due(train_step)
         if self._stop_rule.ending(train_step, self._training_clock.seconds):
             self._presence.waits("the end of training", "the train step in progress is committed")

@@ -6,7 +6,7 @@ Ledgers of versions 1 and 2 are SQLite files. PostgreSQL begins with version 3, 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-MIGRATIONS: dict[int, tuple[str, ...]] = {
+MIGRATIONS: dict[int, tuple[str | dict[str, str], ...]] = {
     1: (
         "ALTER TABLE groups ADD COLUMN countable INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE groups ADD COLUMN successes INTEGER NOT NULL DEFAULT 0",
@@ -75,13 +75,43 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "ALTER TABLE rollouts ADD COLUMN parent_id INTEGER",
         "ALTER TABLE rollouts ADD COLUMN parent_call INTEGER",
         "CREATE INDEX rollouts_by_parent ON rollouts (parent_id) WHERE parent_id IS NOT NULL",
+        # Several policies: the key of a policy is its name and its version.
+        "DROP INDEX policies_on_disk",
+        "DROP INDEX policies_by_success",
+        "ALTER TABLE policies RENAME TO former_policies",
+        "CREATE TABLE policies (name TEXT NOT NULL, version INTEGER NOT NULL, path TEXT NOT NULL,"
+        " train_step INTEGER NOT NULL, created_at FLOAT NOT NULL, success FLOAT, deleted BOOLEAN NOT NULL,"
+        " rolled_back BOOLEAN NOT NULL, PRIMARY KEY (name, version))",
+        "INSERT INTO policies SELECT name, version, path, train_step, created_at, success, deleted, rolled_back"
+        " FROM former_policies",
+        "DROP TABLE former_policies",
+        {
+            "sqlite": "CREATE INDEX policies_on_disk ON policies (name, version) WHERE deleted = 0",
+            "postgresql": "CREATE INDEX policies_on_disk ON policies (name, version) WHERE NOT deleted",
+        },
+        "CREATE INDEX policies_by_success ON policies (name, success) WHERE success IS NOT NULL",
+        "ALTER TABLE groups ADD COLUMN policy TEXT NOT NULL DEFAULT 'main'",
+        "ALTER TABLE groups ADD COLUMN rollouts_of INTEGER REFERENCES groups (id)",
+        "CREATE INDEX groups_beside ON groups (rollouts_of) WHERE rollouts_of IS NOT NULL",
+        "ALTER TABLE trajectories ADD COLUMN policy TEXT NOT NULL DEFAULT 'main'",
+        "ALTER TABLE trajectories ADD COLUMN role TEXT NOT NULL DEFAULT 'agent'",
+        "ALTER TABLE trajectories ADD COLUMN part TEXT NOT NULL DEFAULT ''",
+        "DROP INDEX one_final_trajectory_per_rollout",
+        "CREATE UNIQUE INDEX one_final_trajectory_per_part ON trajectories (rollout_id, part) WHERE kind = 'final'",
+        "ALTER TABLE batches ADD COLUMN policy TEXT NOT NULL DEFAULT 'main'",
+        "DROP INDEX batches_by_state",
+        "CREATE INDEX batches_by_state ON batches (state, train_step, policy)",
+        "ALTER TABLE pool ADD COLUMN policy TEXT NOT NULL DEFAULT 'main'",
+        "DROP INDEX pool_by_task",
+        "CREATE INDEX pool_by_task ON pool (task_key, policy, outdated, id)",
     ),
 }
-"""SQL that turns a ledger of this version into the next one."""
+"""SQL that turns a ledger of this version into the next one: a statement, or one for each kind of database."""
 
 
 def migrate(connection: Connection, version: int, target: int) -> None:
     """Bring the ledger from `version` to `target`, step by step. Rows stay; what is new is computed from them."""
     for step in range(version, target):
         for statement in MIGRATIONS[step]:
-            connection.execute(sa.text(statement))
+            own = statement if isinstance(statement, str) else statement[connection.dialect.name]
+            connection.execute(sa.text(own))

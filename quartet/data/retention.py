@@ -8,6 +8,7 @@ from pathlib import Path
 from quartet.config import Disk
 from quartet.data.disk import STOPPED_BY_DISK, free_megabytes
 from quartet.data.ledger import Ledger
+from quartet.data.policy_folders import policies_root
 
 _ROLLOUTS_PER_STEP = 500
 """Screenshots are deleted this many rollouts at a time, so that the ledger stays free for others in between."""
@@ -18,35 +19,34 @@ class Retention:
 
     def __init__(self, disk: Disk, ledger: Ledger, run_dir: Path, *, clock: Callable[[], float] = time.time) -> None:
         self._clock, self._old_to = clock, 0
-        self._disk, self._ledger, self._policies = disk, ledger, (run_dir / "policies").resolve()
-        self._run_dir = run_dir
+        self._disk, self._ledger, self._run_dir = disk, ledger, run_dir
         self._blob_bytes, self._counted_to = 0, 0
 
     def sweep(self) -> str | None:
         """Delete what is over the budget; returns the reason why the run must stop, or None."""
-        self._sweep_policies()
+        for ledger in self._ledger.each():
+            self._sweep_policies(ledger)
         self._sweep_old_records()
         return self._sweep_blobs() or self._check_free()
 
-    def _sweep_policies(self) -> None:
-        """Delete the folders of policies that neither the run nor its user needs any more."""
+    def _sweep_policies(self, ledger: Ledger) -> None:
+        """Delete the folders of a policy's versions that neither the run nor its user needs any more."""
         # Rows before files: a policy committed in between is not among those looked at, whatever its checkpoint.
-        on_disk = self._ledger.policies_on_disk()
-        kept = self._needed_versions()
+        on_disk, root = ledger.policies_on_disk(), policies_root(self._run_dir, ledger.policy).resolve()
+        kept = self._needed_versions(ledger)
         for policy in on_disk:
             folder = self._folder(policy.path)
-            if policy.version not in kept and folder.parent == self._policies:
+            if policy.version not in kept and folder.parent == root:
                 # The row first: a crash in between leaves a folder that is not used, not a row without its folder.
-                self._ledger.mark_deleted(policy.version)
+                ledger.mark_deleted(policy.version)
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def _needed_versions(self) -> set[int]:
+    def _needed_versions(self, ledger: Ledger) -> set[int]:
         """Return the newest live versions and those that something refers to. Rolled back ones take no place of them.
 
         Referred to are: the first and the best one, those under evaluation, those that an engine serves or may be
         loading, and those that a checkpoint on disk goes on from.
         """
-        ledger = self._ledger
         live = [policy.version for policy in ledger.loadable_policies()]
         kept = {0, *live[: self._disk.keep_policies], *ledger.evaluations_running().values()}
         kept |= {point.policy.version for point in ledger.recovery_points()}
@@ -60,14 +60,16 @@ class Retention:
         age, versions = self._disk.max_record_age_seconds, self._disk.max_record_age_versions
         if age is None and versions is None:
             return
-        points = self._ledger.recovery_points()
+        oldest = [min((point.train_step for point in one.recovery_points()), default=0) for one in self._ledger.each()]
         while True:
             freed, old_to = self._ledger.drop_records(
                 self._old_to,
                 _ROLLOUTS_PER_STEP,
                 created_before=None if age is None else self._clock() - age,
-                version_below=None if versions is None else self._ledger.version_before(versions),
-                checkpoint_step=points[-1].train_step if points else 0,
+                version_below=None
+                if versions is None
+                else min(one.version_before(versions) for one in self._ledger.each()),
+                checkpoint_step=min(oldest),
             )
             self._blob_bytes -= freed
             if old_to == self._old_to:

@@ -160,7 +160,7 @@ class Totals(Struct, frozen=True, kw_only=True):
     lost: int
     """Appended trajectories that were neither trained on nor dropped with a reason, nor can still be. Must be 0."""
     trained_twice: int
-    """Rollouts that two committed uses of role `fresh` trained on. Must be 0."""
+    """Parts of rollouts that two committed uses of role `fresh` trained on. Must be 0."""
 
 
 class Cost(Struct, frozen=True, kw_only=True):

@@ -24,13 +24,15 @@ from sqlalchemy import (
     text,
 )
 
+from quartet.types import MAIN
+
 SCHEMA_VERSION = 6
 """Raised whenever a table or the form of the records changes, together with a step in `migrations.py`; a ledger of a
 newer version is refused."""
 
 
 class TrajectoryKind(StrEnum):
-    """What became of an appended trajectory. A rollout has at most one `final` one."""
+    """What became of an appended trajectory. A part of a rollout has at most one `final` one."""
 
     FINAL = "final"
     RETRIED = "retried"
@@ -62,17 +64,24 @@ blobs = Table(
 policies = Table(
     "policies",
     metadata,
+    Column("name", Text, primary_key=True),
     Column("version", Integer, primary_key=True, autoincrement=False),
-    Column("name", Text, nullable=False, default="main"),
     Column("path", Text, nullable=False),
     Column("train_step", Integer, nullable=False),
     Column("created_at", Float, nullable=False),
     Column("success", Float),  # success rate of its held-out evaluation, when it had one
     Column("deleted", Boolean, nullable=False, default=False),  # the folder is gone (disk budget)
     Column("rolled_back", Boolean, nullable=False, default=False),
-    Index("policies_on_disk", "version", sqlite_where=text("deleted = 0"), postgresql_where=text("NOT deleted")),
+    Index(
+        "policies_on_disk",
+        "name",
+        "version",
+        sqlite_where=text("deleted = 0"),
+        postgresql_where=text("NOT deleted"),
+    ),
     Index(
         "policies_by_success",
+        "name",
         "success",
         sqlite_where=text("success IS NOT NULL"),
         postgresql_where=text("success IS NOT NULL"),
@@ -91,6 +100,9 @@ groups = Table(
     metadata,
     Column("id", Integer, primary_key=True),
     Column("purpose", Text, nullable=False),
+    Column("policy", Text, nullable=False, server_default=MAIN),  # whose trajectories it compares
+    # The group that has the rollouts, where another policy's group does: this one has parts of their trajectories.
+    Column("rollouts_of", ForeignKey("groups.id")),
     Column("tag", Text, nullable=False),
     Column("env", Text, nullable=False),
     Column("family", Text, nullable=False),
@@ -127,6 +139,12 @@ groups = Table(
         postgresql_where=text("countable > 0"),
     ),
     Index("groups_by_batch", "batch_id"),
+    Index(
+        "groups_beside",
+        "rollouts_of",
+        sqlite_where=text("rollouts_of IS NOT NULL"),
+        postgresql_where=text("rollouts_of IS NOT NULL"),
+    ),
 )
 
 rollouts = Table(
@@ -163,12 +181,15 @@ trajectories = Table(
     Column("id", Integer, primary_key=True),
     Column("rollout_id", ForeignKey("rollouts.id"), nullable=False),
     Column("group_id", ForeignKey("groups.id"), nullable=False),
+    Column("policy", Text, nullable=False, server_default=MAIN),
+    Column("role", Text, nullable=False, server_default="agent"),
+    Column("part", Text, nullable=False, server_default=""),  # names it within its rollout
     Column("attempt", Integer, nullable=False),
     Column("kind", Text, nullable=False),
     Column("purpose", Text, nullable=False),
     Column("family", Text, nullable=False),
     Column("status", Text, nullable=False),
-    Column("counted", Boolean, nullable=False),  # final, with a countable status
+    Column("counted", Boolean, nullable=False),  # final, with a countable status, and its group is its policy's
     Column("excluded", Text, nullable=False, default=""),  # the filter that left it out of its group
     Column("success", Boolean, nullable=False),
     Column("reward", Float, nullable=False),
@@ -187,8 +208,9 @@ trajectories = Table(
     Column("screenshots_bytes", Integer, nullable=False),
     Column("created_at", Float, nullable=False),
     Index(
-        "one_final_trajectory_per_rollout",
+        "one_final_trajectory_per_part",
         "rollout_id",
+        "part",
         unique=True,
         sqlite_where=text("kind = 'final'"),
         postgresql_where=text("kind = 'final'"),
@@ -219,6 +241,7 @@ batches = Table(
     "batches",
     metadata,
     Column("id", Integer, primary_key=True),
+    Column("policy", Text, nullable=False, server_default=MAIN),
     Column("state", Text, nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("trainer", Text, nullable=False),
@@ -228,7 +251,7 @@ batches = Table(
     Column("created_at", Float, nullable=False),
     Column("committed_at", Float),
     Column("metrics", JSON),
-    Index("batches_by_state", "state", "train_step"),
+    Index("batches_by_state", "state", "train_step", "policy"),
 )
 
 uses = Table(
@@ -253,10 +276,11 @@ pool = Table(
     "pool",
     metadata,
     Column("id", Integer, primary_key=True),
+    Column("policy", Text, nullable=False, server_default=MAIN),
     Column("task_key", Text, nullable=False),
     Column("rollout_id", ForeignKey("rollouts.id"), nullable=False),
     Column("outdated", Boolean, nullable=False, default=False),  # newer successes took its place, or it spoilt a batch
-    Index("pool_by_task", "task_key", "outdated", "id"),
+    Index("pool_by_task", "task_key", "policy", "outdated", "id"),
 )
 
 replays = Table(
@@ -274,7 +298,7 @@ evaluations = Table(
     "evaluations",
     metadata,
     Column("tag", Text, primary_key=True),
-    Column("version", Integer, nullable=False),  # the newest policy when it was admitted
+    Column("version", Integer, nullable=False),  # the newest of the run's first policy when it was admitted
     Column("created_at", Float, nullable=False),
     Column("finished_at", Float),
 )

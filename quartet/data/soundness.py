@@ -49,10 +49,14 @@ def _flaws(trajectory: Trajectory, vocabulary_size: float) -> Iterator[Flaw]:
             yield _flaw(field, f"{reward:g} is no reward", Status.ERROR_REWARD)
     for index, turn in enumerate(trajectory.turns):
         yield from _turn_flaws(f"turns[{index}]", turn, len(trajectory.calls))
-    keys = Counter(call.key for call in trajectory.calls if call.key)
-    for key, count in keys.items():
+    keys = Counter((call.policy, call.key) for call in trajectory.calls if call.key)
+    for (_, key), count in keys.items():
         if count > 1:
             yield _flaw("calls", f"{count} of them have the key {key!r}", Status.ERROR_AGENT)
+    foreign = {call.policy for call in trajectory.calls if call.response.versions} - {trajectory.policy}
+    if foreign and trajectory.status.countable:  # what is not trained may name whoever sampled
+        what = f"sampled by {', '.join(map(repr, sorted(foreign)))} in a trajectory of {trajectory.policy!r}"
+        yield _flaw("calls", what, Status.ERROR_AGENT)
     for index, call in enumerate(trajectory.calls):
         yield from _call_flaws(f"calls[{index}]", call, vocabulary_size)
     if (fork := trajectory.parent) and min(fork.rollout_id, fork.call_index) < 0:

@@ -12,12 +12,13 @@ import msgspec
 import torch
 from safetensors.torch import load_file, save_file
 
-from quartet.data.checkpoints import CHECKPOINTS, checkpoints_on_disk
+from quartet.data.checkpoints import checkpoints_on_disk, checkpoints_root
 from quartet.data.whole_folder import check_folder, nothing, whole_folder
 from quartet.errors import CheckpointError
 from quartet.policy.files import raising_checkpoint_errors
 from quartet.policy.load import raising_os_errors
 from quartet.train.step import Learner
+from quartet.types import MAIN
 
 TENSORS, NUMBERS = "state.safetensors", "state.json"
 """The first file of tensors, and the numbers; large states have more files `state-00001.safetensors`, and so on."""
@@ -72,14 +73,15 @@ def load_checkpoint(folder: Path, learner: Learner, *, on_progress: Callable[[],
     return numbers.train_step
 
 
-def prune_checkpoints(run_dir: Path, keep: int, train_step: int) -> None:
-    """Delete all but the newest `keep` checkpoints up to the committed `train_step`, and what crashed attempts left.
+def prune_checkpoints(run_dir: Path, keep: int, train_step: int, policy: str = MAIN) -> None:
+    """Delete all but a policy's newest `keep` checkpoints up to the committed `train_step`, and what crashed attempts
+    left.
 
     Of several attempts at a step the last is the committed one. Call it after the commit only.
     """
-    by_step = {found.train_step: found.folder for found in checkpoints_on_disk(run_dir)}
+    by_step = {found.train_step: found.folder for found in checkpoints_on_disk(run_dir, policy)}
     kept = [folder for step, folder in by_step.items() if step <= train_step][-keep:]
-    for folder in (run_dir / CHECKPOINTS).glob("step_*"):
+    for folder in checkpoints_root(run_dir, policy).glob("step_*"):
         if folder not in kept:
             shutil.rmtree(folder)
 

@@ -15,7 +15,7 @@ import torch
 from quartet.config import Recipe
 from quartet.data.checkpoints import RecoveryPoint, checkpoint_folder
 from quartet.data.ledger import Ledger
-from quartet.data.ledger.policies import POLICIES
+from quartet.data.policy_folders import policies_root
 from quartet.errors import LeaseLostError, LedgerError
 from quartet.observe.presence import Presence
 from quartet.observe.receipts import TrainerReceipts
@@ -204,7 +204,7 @@ class Trainer:
     def _publish(self, batch: Batch, packed: PackedBatch, progress: Callable[[], None]) -> Path:
         """Policy with canary, then the checkpoint. Both are final on disk when this returns."""
         version = self.ledger.next_version()
-        path = policy_folder(self.run_dir.resolve() / POLICIES, version, batch.batch_id)
+        path = policy_folder(policies_root(self.run_dir.resolve(), self.ledger.policy), version, batch.batch_id)
         publish_policy(self.model, self.tokenizer, path, packed.branches, durable=self._durable, on_progress=progress)
         if batch.train_step % self.recipe.train.train_steps_per_checkpoint == 0:
             self._save_checkpoint(batch.train_step, batch.batch_id, progress)

@@ -15,7 +15,7 @@ Shapes stand in comments.
 
 from quartet.types.ancestry import Ancestry
 from quartet.types.batch import Batch, Group, GroupMember, MemberUse, Policy, ReplayRule
-from quartet.types.call import Call, FinishReason, Media, Sampling
+from quartet.types.call import MAIN, Call, FinishReason, Media, Sampling
 from quartet.types.fork import Fork
 from quartet.types.plan import Purpose, RolloutLease, RolloutPlan, Root, Round
 from quartet.types.states import BatchState, GroupState, OnLate, RolloutState, ScheduleName
@@ -24,6 +24,7 @@ from quartet.types.tokens import TokenColumns
 from quartet.types.trajectory import Status, Trajectory, Turn
 
 __all__ = [
+    "MAIN",
     "Ancestry",
     "Batch",
     "BatchState",

@@ -5,6 +5,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from quartet.types.ancestry import Ancestry
+from quartet.types.call import MAIN
 from quartet.types.task import Task
 from quartet.types.trajectory import Trajectory
 
@@ -70,9 +71,9 @@ class Batch(Struct, frozen=True, kw_only=True):
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """A committed set of weights."""
+    """A committed set of weights: a policy is its name and its version."""
 
     version: int
     path: str
     train_step: int
-    name: str = "main"
+    name: str = MAIN

@@ -6,6 +6,9 @@ from msgspec import Struct
 
 from quartet.types.tokens import TokenColumns
 
+MAIN = "main"
+"""The policy of a run whose recipe names none."""
+
 
 class Sampling(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How tokens are drawn. Recorded with every call: importance weights need it."""
@@ -59,7 +62,8 @@ class Call(Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: str = ""
     """Names the call within its trajectory, uniquely: its request, its seed and its partial go by it. Empty where
     nobody asked for it: it was demonstrated."""
-    policy: str = "main"
+    policy: str = MAIN
+    """The policy that sampled the response."""
     prompt_ids: list[int]  # [num_prompt_tokens]
     train_prompt_ids: list[int] = []
     """What is trained in place of `prompt_ids` where they differ, for example without the guidance that the sampling

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from quartet.types.call import MAIN
 from quartet.types.fork import Fork
 from quartet.types.task import Task
 
@@ -55,6 +56,8 @@ class RolloutLease(Struct, frozen=True, kw_only=True):
     """Same for every attempt: a retried rollout draws the same random numbers."""
     temperature: float
     purpose: Purpose
+    policy: str = MAIN
+    """The policy that the group `group_id` compares; the trajectories of another one go to that one's group."""
     deadline: float
     """By the clock of `Ledger.now`."""
     recycled: int = 0

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct, field
 
-from quartet.types.call import Call
+from quartet.types.call import MAIN, Call
 from quartet.types.fork import Fork
 from quartet.types.task import Observation, Task
 
@@ -72,7 +72,7 @@ class Trajectory(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fiel
     traceback: str = ""
     """Of the exception, where code of the environment or of the agent loop raised one."""
     wall_seconds: float = 0.0
-    policy: str = "main"
+    policy: str = MAIN
     """The policy that sampled its own tokens; a trajectory belongs to one."""
     role: str = "agent"
     """What that policy was in the rollout, for example `solver` or `judge`."""
@@ -87,8 +87,9 @@ class Trajectory(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fiel
 
     @property
     def versions(self) -> list[int]:
-        """All policy versions that sampled one of its own tokens, ascending; borrowed ones are the parent's."""
-        return sorted({version for call in self.calls for version in call.own_response.versions})
+        """All versions of its policy that sampled one of its own tokens, ascending; borrowed ones are the parent's."""
+        mine = (call for call in self.calls if call.policy == self.policy)
+        return sorted({version for call in mine for version in call.own_response.versions})
 
     @property
     def num_valid_actions(self) -> int:

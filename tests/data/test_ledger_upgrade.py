@@ -59,6 +59,24 @@ def upgraded(request, tmp_path, url):
     ledger.close()
 
 
+def shape(ledger: Ledger) -> dict[str, tuple[set[str], set[tuple[str | None, ...]]]]:
+    """By table: its columns, and the columns of each of its indexes and of its primary key."""
+    with ledger.read() as connection:
+        inspector = sa.inspect(connection)
+        return {
+            table: (
+                {column["name"] for column in inspector.get_columns(table)},
+                {tuple(index["column_names"]) for index in inspector.get_indexes(table)}
+                | {tuple(inspector.get_pk_constraint(table)["constrained_columns"])},
+            )
+            for table in inspector.get_table_names()
+        }
+
+
+def test_an_upgraded_ledger_has_the_tables_of_a_new_one(upgraded, ledger):
+    assert shape(upgraded) == shape(ledger)
+
+
 def damage(ledger: Ledger) -> list[str]:
     """What a check finds, but for the policies' folders, which the fixture does not have."""
     return [finding.what for finding in ledger.check().findings if finding.kind != "policy_missing"]

@@ -129,9 +129,22 @@ def as_version_3(ledger) -> None:
     """What the older Quartet wrote: without the columns of recycling, of quorums and of all that came later."""
     with ledger._database.write() as connection:
         connection.exec_driver_sql("DROP INDEX rollouts_by_parent")
+        for index in ("groups_beside", "batches_by_state", "pool_by_task", "one_final_trajectory_per_part"):
+            connection.exec_driver_sql(f"DROP INDEX {index}")
+        for index, columns in (
+            ("batches_by_state", "batches (state, train_step)"),
+            ("pool_by_task", "pool (task_key, outdated, id)"),
+            ("one_final_trajectory_per_rollout", "trajectories (rollout_id) WHERE kind = 'final'"),
+        ):
+            connection.exec_driver_sql(f"CREATE INDEX {index} ON {columns}")
+        # SQLite drops no column with a foreign key.
+        connection.exec_driver_sql("ALTER TABLE groups RENAME COLUMN rollouts_of TO of_a_later_version")
         for table, column in (
             ("rollouts", "parent_id"),
             ("rollouts", "parent_call"),
+            *((table, "policy") for table in ("groups", "trajectories", "batches", "pool")),
+            ("trajectories", "role"),
+            ("trajectories", "part"),
             ("groups", "enough"),
             ("groups", "leased_at"),
             ("groups", "failures"),

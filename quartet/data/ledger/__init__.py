@@ -3,7 +3,7 @@
 One class, one file per state machine. Every public method is one transaction; each takes about a millisecond.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from quartet.data.schema import SCHEMA_VERSION, metadata
 from quartet.data.trajectory_store import TrajectoryStore
 from quartet.data.transitions import guard
 from quartet.errors import LedgerError
+from quartet.types import MAIN
 
 __all__ = ["AppendOutcome", "Ledger"]
 
@@ -80,15 +81,24 @@ class Ledger(
         url: str = "",
         blobs_url: str = "",
         seed: int = 0,
+        trained: Sequence[str] = (MAIN,),
+        frozen: Sequence[str] = (),
         clock: Callable[[], float] | None = None,
     ) -> "Ledger":
         """Make the ledger of a new run. Raises `LedgerError` when there is one already.
 
         All of it holds for the whole run: `url` names a PostgreSQL database, empty is SQLite; `blobs_url` is where
-        large blobs go, empty is the run's folder; `seed` is where every rollout's sampling seed is derived from.
-        A `clock` takes the place of all others, for tests.
+        large blobs go, empty is the run's folder; `seed` is where every rollout's sampling seed is derived from;
+        `trained` and `frozen` name the run's policies. A `clock` takes the place of all others, for tests.
         """
-        values = {"schema_version": SCHEMA_VERSION, "durability": durability, "blobs_url": blobs_url, "seed": seed}
+        values: dict[str, Any] = {
+            "schema_version": SCHEMA_VERSION,
+            "durability": durability,
+            "blobs_url": blobs_url,
+            "seed": seed,
+            "trained_policies": list(trained),
+            "frozen_policies": list(frozen),
+        }
         ledger = cls._on(run_dir, create_database(run_dir, durability, url), values, clock)
         with ledger._database.write() as connection:
             metadata.create_all(connection)
@@ -164,8 +174,14 @@ class Ledger(
             if values["blobs_url"]
             else LocalBlobFiles(run_dir / "blobs", fsync=values["durability"] == "full")
         )
-        return cls(run_dir, database, TrajectoryStore(BlobStore(database, files)), clock)
+        store, trained = TrajectoryStore(BlobStore(database, files)), values["trained_policies"]
+        return cls(run_dir, database, store, clock, trained, values["frozen_policies"])
 
 
-_DEFAULTS: dict[str, Any] = {"durability": "process", "blobs_url": ""}
+_DEFAULTS: dict[str, Any] = {
+    "durability": "process",
+    "blobs_url": "",
+    "trained_policies": [MAIN],
+    "frozen_policies": [],
+}
 """What a run's ledger says of itself, and what it means when it does not."""

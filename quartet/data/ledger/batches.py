@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from quartet.data.ledger.members import Members
-from quartet.data.ledger.policies import Policies
+from quartet.data.ledger.policies import LAST_TRAIN_STEP, Policies
 from quartet.data.schema import batches, groups, policies, uses
 from quartet.errors import LeaseLostError
 from quartet.types import Batch, BatchState, GroupState, Policy
@@ -70,36 +70,46 @@ class Batches(Members, Policies):
         return released
 
     def train_step(self) -> int:
-        """Number of the last committed train step; 0 before the first."""
+        """Number of the policy's last committed train step; 0 before the first."""
         with self._database.read() as connection:
             return self._train_step(connection)
 
+    def least_train_step(self) -> int:
+        """Number of the train step that every trained policy has reached."""
+        with self._database.read() as connection:
+            return min(ledger._train_step(connection) for ledger in self.each())
+
     def limit_train_steps(self, last: int | None) -> None:
-        """No batch is claimed after train step `last`; None lifts the limit."""
-        self.set_value("last_train_step", last)
+        """No policy's batch is claimed after its train step `last`; None lifts the limit."""
+        for ledger in self.each():
+            self.set_value(ledger._key(LAST_TRAIN_STEP), last)
 
     def stop_claims(self) -> bool:
-        """Let the batch in training be the last one; True when there is none."""
+        """Let the batches in training be the last ones; True when there is none."""
         with self._database.write() as connection:
-            claimed = connection.execute(sa.select(batches.c.id).where(CLAIMED)).first()
-            self._set_value(connection, "last_train_step", self._train_step(connection) + (claimed is not None))
-        return claimed is None
+            claimed = set(connection.execute(sa.select(batches.c.policy).where(CLAIMED)).scalars())
+            for ledger in self.each():
+                last = ledger._train_step(connection) + (ledger.policy in claimed)
+                self._set_value(connection, ledger._key(LAST_TRAIN_STEP), last)
+        return not claimed
 
     def roll_back(self, train_step: int) -> int:
-        """Undo the train steps after `train_step`, whose optimizer state a crash has lost; returns how many.
+        """Undo the policy's train steps after `train_step`, whose optimizer state a crash has lost; returns how many.
 
         Their groups are trainable again and their policies are marked rolled back; version numbers are not reused.
         What is open gets its next tokens from the policy that is left.
         """
-        undone = sa.and_(batches.c.state == BatchState.COMMITTED, batches.c.train_step > train_step)
+        mine = batches.c.policy == self.policy
+        undone = sa.and_(mine, batches.c.state == BatchState.COMMITTED, batches.c.train_step > train_step)
+        lost = (policies.c.name == self.policy, policies.c.train_step > train_step)
         with self._database.write() as connection:
             ids = list(connection.execute(sa.select(batches.c.id).where(undone)).scalars())
             self._return_groups(connection, ids)
             connection.execute(sa.update(batches).where(undone).values(state=BatchState.RELEASED))
-            connection.execute(sa.update(policies).where(policies.c.train_step > train_step).values(rolled_back=True))
+            connection.execute(sa.update(policies).where(*lost).values(rolled_back=True))
             self._lower_open_groups(connection, self._latest_policy(connection).version)
             if ids:  # what another trainer is training starts from what is undone
-                self._release(connection, CLAIMED)
+                self._release(connection, sa.and_(mine, CLAIMED))
                 self._event(connection, "rolled_back", to_train_step=train_step, train_steps=len(ids))
         self.doorbells.ring("engine", "manager")
         return len(ids)
@@ -126,12 +136,12 @@ class Batches(Members, Policies):
 
     def _lower_open_groups(self, connection: Connection, version: int) -> None:
         """The oldest version of an open group stays a lower bound of its tokens."""
-        younger = (groups.c.state == GroupState.OPEN, groups.c.oldest_version > version)
+        younger = (groups.c.state == GroupState.OPEN, groups.c.policy == self.policy, groups.c.oldest_version > version)
         connection.execute(sa.update(groups).where(*younger).values(oldest_version=version))
 
     def _train_step(self, connection: Connection) -> int:
-        committed = batches.c.state == BatchState.COMMITTED
-        return connection.execute(sa.select(sa.func.max(batches.c.train_step)).where(committed)).scalar() or 0
+        committed = (batches.c.policy == self.policy, batches.c.state == BatchState.COMMITTED)
+        return connection.execute(sa.select(sa.func.max(batches.c.train_step)).where(*committed)).scalar() or 0
 
 
 def _is_strange(value: Any) -> bool:

@@ -8,10 +8,10 @@ from msgspec import Struct, to_builtins
 
 from quartet.data.blobs import DamagedBlobError
 from quartet.data.ledger.batches import REPLAY
-from quartet.data.ledger.policies import POLICIES
 from quartet.data.ledger.recovery import Recovery
 from quartet.data.ledger.staleness import Staleness
 from quartet.data.ledger.totals import RunTotals
+from quartet.data.policy_folders import policies_root
 from quartet.data.schema import TrajectoryKind, batches, groups, replays, rollouts, trajectories, uses
 from quartet.on_progress import OnProgress, nobody_watches
 from quartet.types import BatchState, GroupState, Purpose, RolloutState, Status
@@ -81,7 +81,7 @@ class Check(RunTotals, Staleness, Recovery):
         findings = [*self._unknown_states(), *self._broken_promises(), *self._orphans()]
         findings += self._lost_files(train_steps_per_checkpoint)
         if max_lag is not None:
-            findings += [Finding(kind="over_lag", what=what) for what in self.over_lag(max_lag)]
+            findings += [Finding(kind="over_lag", what=what) for one in self.each() for what in one.over_lag(max_lag)]
         seen: set[tuple[str, str | None]] = set()
         count, total = 0, self._newest_trajectory()
         for row in self._all_trajectories():
@@ -133,16 +133,20 @@ class Check(RunTotals, Staleness, Recovery):
     def _lost_files(self, train_steps_per_checkpoint: int | None) -> list[Finding]:
         """Policies and checkpoints without their folders; twice, because a run at work deletes some while they are
         looked at."""
-        lost = self._missing_folders(train_steps_per_checkpoint)
-        return [finding for finding in self._missing_folders(train_steps_per_checkpoint) if finding in lost]
+        lost, again = (
+            [finding for ledger in self.each() for finding in ledger._missing_folders(train_steps_per_checkpoint)]
+            for _ in range(2)
+        )
+        return [finding for finding in again if finding in lost]
 
     def _missing_folders(self, every: int | None) -> list[Finding]:
         checkpoints, points = self.committed_checkpoints(), self.recovery_points()
+        published = policies_root(self.run_dir, self.policy).name
         whole = {point.train_step for point in points}
         findings = [
             Finding(kind="policy_missing", what=f"policy {policy.version}: its folder {policy.path} is gone")
             for policy in self.loadable_policies()
-            if (self.run_dir / policy.path).parent.name == POLICIES and policy.version and not self.has_folder(policy)
+            if policy.version and (self.run_dir / policy.path).parent.name == published and not self.has_folder(policy)
         ]
         findings += [
             Finding(

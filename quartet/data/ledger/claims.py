@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 from quartet.data.due import due_groups
 from quartet.data.ledger.batches import CLAIMED, FRESH, REPLAY, Batches
 from quartet.data.ledger.members import MEMBERS, WAITING, task_of
+from quartet.data.ledger.policies import LAST_TRAIN_STEP
 from quartet.data.ledger.pool import REPLAYED
 from quartet.data.schema import batches, groups, replays, trajectories, uses
 from quartet.data.version_list import read_versions
@@ -18,6 +19,7 @@ from quartet.types import Batch, BatchState, Group, GroupState, OnLate, Purpose
 _UNFINISHED = sa.select(groups.c.oldest_version).where(
     groups.c.purpose == Purpose.TRAIN, groups.c.state.in_((GroupState.OPEN, GroupState.CLOSED))
 )
+"""Of all policies."""
 _WITHOUT_TOKENS = sys.maxsize
 """The lag of a group without any token: it goes first, as if it were older than all."""
 _BATCH = sa.bindparam("batch_id")
@@ -53,11 +55,11 @@ class Claims(Batches):
     def claim_batch(
         self, trainer: str, groups: int, max_lag: int, on_late: OnLate, lease_seconds: float
     ) -> Batch | None:
-        """Lease the oldest `groups` trainable groups, or return None when there are not that many, or, with `on_late`
-        "wait", when others have to end first (`due_groups`).
+        """Lease the policy's oldest `groups` trainable groups, or return None when there are not that many, or, with
+        `on_late` "wait", when others have to end first (`due_groups`).
 
-        One batch is in training at a time: None too while another trainer holds one, and after the last train step
-        that `limit_train_steps` allows. What this trainer held before is released: it was started again.
+        One batch of a policy is in training at a time: None too while another trainer holds one, and after the last
+        train step that `limit_train_steps` allows. What this trainer held before is released: it was started again.
         A member whose blob is damaged is marked so, and the claim is made again without it.
         """
         while claim := self.lease_batch(trainer, groups, max_lag, on_late, lease_seconds):
@@ -127,10 +129,11 @@ class Claims(Batches):
 
     def _next_train_step(self, connection: Connection, trainer: str) -> int | None:
         """Number of the train step that `trainer` may begin now, or None."""
+        claimed = sa.and_(batches.c.policy == self.policy, CLAIMED)
         mine_or_overdue = sa.or_(batches.c.trainer == trainer, batches.c.deadline < self._now(connection))
-        self._release(connection, sa.and_(CLAIMED, mine_or_overdue))
-        step, last = self._train_step(connection), self._value(connection, "last_train_step", None)
-        if connection.execute(sa.select(batches.c.id).where(CLAIMED)).first() or (last is not None and step >= last):
+        self._release(connection, sa.and_(claimed, mine_or_overdue))
+        step, last = self._train_step(connection), self._value(connection, self._key(LAST_TRAIN_STEP), None)
+        if connection.execute(sa.select(batches.c.id).where(claimed)).first() or (last is not None and step >= last):
             return None
         return step + 1
 
@@ -138,7 +141,9 @@ class Claims(Batches):
         """The trainable groups, the earliest deadline first: how long a group may still wait depends on its oldest
         token."""
         ancestry, start = self._ancestry(connection), self._latest_policy(connection).version
-        rows = connection.execute(sa.select(groups.c.id, groups.c.versions).where(*WAITING))
+        rows = connection.execute(
+            sa.select(groups.c.id, groups.c.versions).where(*WAITING, groups.c.policy == self.policy)
+        )
         waiting = [_Waiting(row.id, ancestry.lags(read_versions(row.versions), start)) for row in rows]
         return sorted(waiting, key=lambda group: (-group.oldest, group.group_id))
 
@@ -155,6 +160,7 @@ class Claims(Batches):
     ) -> BatchClaim:
         start_version = self._latest_policy(connection).version
         batch = {
+            "policy": self.policy,
             "state": BatchState.CLAIMED,
             "attempt": 1,
             "trainer": trainer,
@@ -175,7 +181,7 @@ class Claims(Batches):
     def _due_groups(self, connection: Connection, waiting: list[_Waiting], count: int, max_lag: int) -> int:
         if len(waiting) < count:
             return 0
-        unfinished = connection.execute(_UNFINISHED).scalars()
+        unfinished = connection.execute(_UNFINISHED.where(groups.c.policy == self.policy)).scalars()
         versions = [version for version in unfinished if version is not None]
         lags = self._ancestry(connection).lags(versions, self._latest_policy(connection).version)
         return due_groups([group.oldest for group in waiting], lags, groups_per_batch=count, max_lag=max_lag)

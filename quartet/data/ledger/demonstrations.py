@@ -26,7 +26,8 @@ class Demonstrations(Rollouts, Pool):
         of_demonstrations = trajectories.c.purpose == Purpose.DEMONSTRATION
         new: dict[str, dict[str, _Entry]] = defaultdict(dict)
         with self._database.write() as connection:
-            there = set(connection.execute(sa.select(trajectories.c.blob).where(of_demonstrations)).scalars())
+            mine = sa.select(trajectories.c.blob).where(of_demonstrations, trajectories.c.policy == self.policy)
+            there = set(connection.execute(mine).scalars())
             for trajectory, packed in entries:
                 if packed.record.digest not in there:
                     new[trajectory.task.key][packed.record.digest] = trajectory, packed
@@ -39,6 +40,7 @@ class Demonstrations(Rollouts, Pool):
         (first, _), now = entries[0], self._clock()
         group = {
             "purpose": Purpose.DEMONSTRATION,
+            "policy": self.policy,
             "tag": "",
             "env": first.task.env,
             "family": first.task.family,
@@ -83,7 +85,8 @@ class Demonstrations(Rollouts, Pool):
         )
         # Versions count the policies of one run: those of another say nothing here.
         ageless = {"oldest_version": None, "newest_version": None, "versions": None}
-        row = self._row(lease, trajectory, packed, TrajectoryKind.FINAL) | ageless
+        own = {"policy": self.policy, "group_id": group_id, "counted": trajectory.status.countable}
+        row = self._row(lease, trajectory, packed, TrajectoryKind.FINAL) | ageless | own
         self._store.write(connection, packed)
         connection.execute(sa.insert(trajectories).values(row))
         return rollout_id

@@ -75,6 +75,10 @@ class Evaluations(Groups, Policies):
             return {row.tag: row.version for row in rows}
 
 
+_OF_THE_GROUP = trajectories.c.policy == groups.c.policy
+"""Not those of a policy that only played along."""
+
+
 def read_results(connection: Connection, tag: str) -> dict[str, FamilyResult]:
     """Results of an evaluation's rollouts that have ended, by task family.
 
@@ -87,7 +91,7 @@ def read_results(connection: Connection, tag: str) -> dict[str, FamilyResult]:
     query = (
         sa.select(groups.c.family, *(sa.func.sum(count) for count in counts))
         .select_from(rollouts.join(groups, rollouts.c.group_id == groups.c.id))
-        .outerjoin(trajectories, sa.and_(trajectories.c.rollout_id == rollouts.c.id, IS_FINAL))
+        .outerjoin(trajectories, sa.and_(trajectories.c.rollout_id == rollouts.c.id, IS_FINAL, _OF_THE_GROUP))
         .where(groups.c.tag == tag, rollouts.c.state == RolloutState.FINISHED)
         .group_by(groups.c.family)
         .order_by(groups.c.family)

@@ -15,13 +15,14 @@ class Fates(LedgerPart):
     def fates(self) -> dict[int, str]:
         """Rollout id -> `trained`, `waiting`, `dropped: REASON`, `left out: FILTER` or its status; reads the whole run.
 
-        Of the training rollouts that were appended in time. Empty where there is no reason.
+        Of the training rollouts that were appended in time, as far as the policy goes. Empty where there is no reason.
         """
         columns = (trajectories.c.rollout_id, trajectories.c.status, trajectories.c.excluded, trajectories.c.counted)
         query = (
             sa.select(*columns, groups.c.state, groups.c.reason)
             .join(groups, trajectories.c.group_id == groups.c.id)
             .where(trajectories.c.kind == TrajectoryKind.FINAL, trajectories.c.purpose == Purpose.TRAIN)
+            .where(trajectories.c.policy == self.policy)
         )
         with self._database.read() as connection:
             return {row.rollout_id: fate(row, row) for row in connection.execute(query)}
@@ -33,9 +34,10 @@ class Fates(LedgerPart):
             return frozenset(connection.execute(query).scalars())
 
     def load_final(self, rollout_id: int) -> Trajectory | None:
-        """The trajectory that a rollout finished with, without screenshots; None when it has none. Raises
+        """The policy's trajectory that a rollout finished with, without screenshots; None when it has none. Raises
         `DamagedBlobError`."""
-        final = (trajectories.c.rollout_id == rollout_id, trajectories.c.kind == TrajectoryKind.FINAL)
+        mine = (trajectories.c.rollout_id == rollout_id, trajectories.c.policy == self.policy)
+        final = (*mine, trajectories.c.kind == TrajectoryKind.FINAL)
         with self._database.read() as connection:
             blob = connection.execute(sa.select(trajectories.c.blob).where(*final)).scalar()
         return None if blob is None else self._store.load(blob)

@@ -1,6 +1,10 @@
 """The group state machine: open -> closed -> trainable -> claimed -> trained, or -> dropped with a reason.
 
 The first half: admission, closing, and the filters' verdict. Claiming and training are in `batches.py`.
+
+A group compares trajectories of one policy. Where several policies of a run are trained, each has a group for the same
+rollouts: the first has the rollouts, the others stand beside it (`rollouts_of`) and open and close with it. From the
+verdict on each goes its own way: one policy may train on its group while another one's waits, or is dropped.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,6 +23,8 @@ from quartet.types import BatchState, GroupState, Purpose, ReplayRule, RolloutPl
 ADMITTED_STATES = (GroupState.OPEN, GroupState.CLOSED, GroupState.TRAINABLE, GroupState.CLAIMED)
 """Training groups in these states hold an admission slot."""
 
+_HAS_ROLLOUTS = groups.c.rollouts_of.is_(None)
+"""It does not stand beside another policy's group."""
 _OWN = sa.and_(trajectories.c.group_id == groups.c.id, trajectories.c.counted)
 _HAS_ENOUGH = sa.and_(
     groups.c.enough < groups.c.num_rollouts,
@@ -37,7 +43,7 @@ _OUTCOME = {
 
 class Groups(Cancelling, Pool, Policies):
     def admit(self, plan: RolloutPlan) -> int:
-        """Write a group and its queued rollouts; returns the group's id."""
+        """Write a group and its queued rollouts; returns the group's id. Groups of other policies stand beside it."""
         with self._database.write() as connection:
             group_id = self._admit(connection, plan)
         self.doorbells.ring("worker")
@@ -59,19 +65,29 @@ class Groups(Cancelling, Pool, Policies):
         """Whether a training group that began under an older policy than the one served now is still open or closed."""
         unfinished = (groups.c.purpose == Purpose.TRAIN, groups.c.state.in_((GroupState.OPEN, GroupState.CLOSED)))
         with self._database.read() as connection:
-            older = groups.c.oldest_version < self._served_version(connection)
-            return connection.execute(sa.select(groups.c.id).where(*unfinished, older).limit(1)).first() is not None
+            older = [
+                sa.and_(groups.c.policy == ledger.policy, groups.c.oldest_version < ledger._served_version(connection))
+                for ledger in self.each()
+            ]
+            query = sa.select(groups.c.id).where(*unfinished, sa.or_(*older)).limit(1)
+            return connection.execute(query).first() is not None
 
     def groups_ahead(self) -> int:
-        """Training groups that are open, waiting or in training: those that hold an admission slot."""
+        """Training groups that are open, waiting or in training: those that hold an admission slot. Of the policy with
+        the most, among those that may still train."""
         ahead = (groups.c.purpose == Purpose.TRAIN, groups.c.state.in_(ADMITTED_STATES))
+        query = sa.select(groups.c.policy, sa.func.count().label("size")).where(*ahead).group_by(groups.c.policy)
         with self._database.read() as connection:
-            return connection.execute(sa.select(sa.func.count()).select_from(groups).where(*ahead)).scalar_one()
+            training = [ledger.policy for ledger in self.each() if ledger._may_train(connection)]
+            sizes = {row.policy: row.size for row in connection.execute(query)}
+        return max((sizes.get(policy, 0) for policy in training or self.trained), default=0)
 
     def groups_admitted(self) -> int:
         """How many groups were ever admitted: the counter that task samplers draw from."""
         demonstrated = sa.select(sa.func.count()).where(groups.c.purpose == Purpose.DEMONSTRATION)
-        query = sa.select(sa.func.coalesce(sa.func.max(groups.c.id), 0) - demonstrated.scalar_subquery())
+        beside = sa.select(sa.func.count()).where(groups.c.rollouts_of.is_not(None))
+        others = demonstrated.scalar_subquery() + beside.scalar_subquery()
+        query = sa.select(sa.func.coalesce(sa.func.max(groups.c.id), 0) - others)
         with self._database.read() as connection:
             return connection.execute(query).scalar_one()
 
@@ -80,16 +96,19 @@ class Groups(Cancelling, Pool, Policies):
         lease is `deadline_seconds` ago."""
         begun_before = self.now() - deadline_seconds
         overdue = sa.and_(groups.c.purpose == Purpose.TRAIN, groups.c.leased_at <= begun_before)
-        return self._group_ids(list(Purpose), GroupState.OPEN, sa.or_(~_UNFINISHED, _HAS_ENOUGH, overdue))
+        return self._group_ids(
+            list(Purpose), GroupState.OPEN, sa.or_(~_UNFINISHED, _HAS_ENOUGH, overdue), _HAS_ROLLOUTS
+        )
 
     def ended_rounds(self) -> list[int]:
         """Open training groups whose members are all finished, or enough of them countable: the allocator may add a
         round to them, or they are closed."""
-        return self._group_ids([Purpose.TRAIN], GroupState.OPEN, sa.or_(~_UNFINISHED, _HAS_ENOUGH))
+        ended = sa.or_(~_UNFINISHED, _HAS_ENOUGH)
+        return self._group_ids([Purpose.TRAIN], GroupState.OPEN, ended, _HAS_ROLLOUTS)
 
     def close_group(self, group_id: int) -> None:
-        """Close an open group: members that are not finished are cancelled with their forks; what they append later is
-        `late`.
+        """Close an open group and those beside it: members that are not finished are cancelled with their forks; what
+        they append later is `late`.
 
         Raises `LedgerError` when the group is not open.
         """
@@ -100,7 +119,7 @@ class Groups(Cancelling, Pool, Policies):
 
     def closed_groups(self) -> list[int]:
         """Training groups that wait for the filters' verdict, oldest first."""
-        return self._group_ids([Purpose.TRAIN], GroupState.CLOSED, sa.true())
+        return self._group_ids([Purpose.TRAIN], GroupState.CLOSED)
 
     def make_trainable(
         self,
@@ -160,6 +179,8 @@ class Groups(Cancelling, Pool, Policies):
         has_enough = sa.select(groups.c.id).where(groups.c.id == group_id, _HAS_ENOUGH)
         in_time = connection.execute(has_enough).first() is not None
         self._move(connection, group_id, GroupState.OPEN, GroupState.CLOSED, closed_at=self._clock())
+        beside = sa.update(groups).where(groups.c.rollouts_of == group_id, groups.c.state == GroupState.OPEN)
+        connection.execute(beside.values(state=GroupState.CLOSED, closed_at=self._clock()))
         cancelled = self._cancel(connection, rollouts.c.group_id == group_id)
         if cancelled and not in_time:
             self._event(connection, "group_deadline", group_id=group_id, cancelled=cancelled)
@@ -179,6 +200,7 @@ class Groups(Cancelling, Pool, Policies):
             self._count_admission(connection, task.family)
         group = {
             "purpose": plan.purpose,
+            "policy": self.policy,
             "tag": plan.tag,
             "env": task.env,
             "family": task.family,
@@ -195,6 +217,10 @@ class Groups(Cancelling, Pool, Policies):
         group_id: int = connection.execute(sa.insert(groups).values(group).returning(groups.c.id)).scalar_one()
         queued = {"group_id": group_id, "purpose": plan.purpose, "state": RolloutState.QUEUED}
         connection.execute(sa.insert(rollouts), [{**queued, "index": index} for index in range(plan.num_rollouts)])
+        for ledger in self.each() if training else ():
+            if ledger.policy != self.policy:
+                own = {"policy": ledger.policy, "oldest_version": ledger._served_version(connection)}
+                connection.execute(sa.insert(groups).values(group | own | {"rollouts_of": group_id}))
         return group_id
 
     def _count_admission(self, connection: Connection, family: str) -> None:
@@ -202,8 +228,8 @@ class Groups(Cancelling, Pool, Policies):
         if not connection.execute(more).rowcount:
             connection.execute(sa.insert(families).values(family=family, train_groups=1))
 
-    def _group_ids(self, purposes: list[Purpose], state: GroupState, condition: sa.ColumnElement[bool]) -> list[int]:
-        query = sa.select(groups.c.id).where(groups.c.purpose.in_(purposes), groups.c.state == state, condition)
+    def _group_ids(self, purposes: list[Purpose], state: GroupState, *conditions: sa.ColumnElement[bool]) -> list[int]:
+        query = sa.select(groups.c.id).where(groups.c.purpose.in_(purposes), groups.c.state == state, *conditions)
         with self._database.read() as connection:
             return list(connection.execute(query.order_by(groups.c.id)).scalars())
 

@@ -27,7 +27,7 @@ class HeldOut(Evaluations):
     def newest_success(self) -> float | None:
         """Success rate of the newest policy that was evaluated during training, on selection seeds; None before the
         first."""
-        query = sa.select(policies.c.success).where(policies.c.success.is_not(None), ~policies.c.rolled_back)
+        query = self._mine(policies.c.success).where(policies.c.success.is_not(None), ~policies.c.rolled_back)
         with self._database.read() as connection:
             return connection.execute(query.order_by(policies.c.version.desc()).limit(1)).scalar()
 
@@ -35,7 +35,7 @@ class HeldOut(Evaluations):
         """The first and the newest greedy evaluations before and after training, oldest first."""
         query = (
             sa.select(evaluations.c.tag, evaluations.c.version, evaluations.c.created_at, policies.c.train_step)
-            .join(policies, policies.c.version == evaluations.c.version)
+            .join(policies, sa.and_(policies.c.name == self.policy, policies.c.version == evaluations.c.version))
             .where(evaluations.c.tag.endswith("/greedy"))
             .order_by(evaluations.c.created_at.desc())
         )

@@ -117,7 +117,10 @@ TRY_AGAIN = Prepared(_QUEUED.values(failures=rollouts.c.failures + sa.literal_co
 
 _LEASES = sa.select(
     rollouts,
-    *(groups.c[name] for name in ("env", "family", "task_seed", "params", "max_turns", "temperature", "leased_at")),
+    *(
+        groups.c[name]
+        for name in ("env", "family", "task_seed", "params", "max_turns", "temperature", "policy", "leased_at")
+    ),
 ).join(groups, rollouts.c.group_id == groups.c.id)
 
 
@@ -142,6 +145,7 @@ def _lease(row: Any, run_seed: int) -> RolloutLease:
         sampling_seed=sampling_seed(run_seed, row.group_id, row.index),
         temperature=row.temperature,
         purpose=Purpose(row.purpose),
+        policy=row.policy,
         deadline=row.deadline,
         recycled=row.recycled,
         failures=row.failures,

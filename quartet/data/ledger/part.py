@@ -1,11 +1,13 @@
-"""What the parts of the ledger share: the database, the blobs, the clock, doorbells, events, a few named values."""
+"""What the parts of the ledger share: the database, the blobs, the clock, doorbells, events, a few named values; and
+which of the run's policies they are about."""
 
+import copy
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -16,6 +18,7 @@ from quartet.data.doorbell import LOOK_SECONDS, LOOK_SECONDS_ELSEWHERE, Doorbell
 from quartet.data.rows import Event
 from quartet.data.schema import events, run_values
 from quartet.data.trajectory_store import TrajectoryStore
+from quartet.types import MAIN
 
 _EVENT = Prepared(inserted(events))
 _VALUE = sa.select(run_values.c.value).where(run_values.c.key == sa.bindparam("key"))
@@ -25,14 +28,35 @@ class LedgerPart:
     """Base of the classes that `Ledger` is made of."""
 
     def __init__(
-        self, run_dir: Path, database: Database, store: TrajectoryStore, clock: Callable[[], float] | None
+        self,
+        run_dir: Path,
+        database: Database,
+        store: TrajectoryStore,
+        clock: Callable[[], float] | None,
+        trained: Sequence[str] = (MAIN,),
+        frozen: Sequence[str] = (),
     ) -> None:
         self.run_dir = run_dir
+        self.policy = trained[0]
+        """Methods that speak of one policy, its batches, versions or train steps, mean this one; see `of`."""
+        self.trained, self.frozen = tuple(trained), tuple(frozen)
+        """The run's policies by name: those that are trained, and those that only answer requests."""
         self._database, self._store = database, store
+        self._settled: dict[str, Any] = {}  # values that were read, by key, of those that stay once they are written
         self._clock: Callable[[], float] = clock or time.time  # Unix seconds, for people; it may jump
         self._now: Callable[[Connection], float] = (lambda _: clock()) if clock else database.now
         look_seconds = LOOK_SECONDS if database.on_one_machine else LOOK_SECONDS_ELSEWHERE
         self.doorbells = Doorbells(run_dir / "bells", look_seconds)
+
+    def of(self, policy: str) -> Self:
+        """Return the same ledger for another policy of the run. They share connections: close one of them."""
+        other = copy.copy(self)
+        other.policy = policy
+        return other
+
+    def each(self) -> list[Self]:
+        """Return the ledger for each trained policy."""
+        return [self.of(policy) for policy in self.trained]
 
     def close(self) -> None:
         """Close this process's connections."""
@@ -100,6 +124,10 @@ class LedgerPart:
     def _value(self, connection: Connection, key: str, default: Any) -> Any:
         row = connection.execute(_VALUE, {"key": key}).one_or_none()
         return default if row is None else row.value
+
+    def _key(self, name: str) -> str:
+        """Return under which key the run keeps a value of this policy."""
+        return name if self.policy == MAIN else f"{name}@{self.policy}"
 
     def _set_value(self, connection: Connection, key: str, value: Any) -> None:
         update = sa.update(run_values).where(run_values.c.key == key).values(value=value)

@@ -7,7 +7,7 @@ from sqlalchemy import Connection
 
 from quartet.data.ledger.members import Members
 from quartet.data.ledger.policies import Policies
-from quartet.data.schema import IS_FINAL, groups, pool, replays, trajectories
+from quartet.data.schema import TrajectoryKind, groups, pool, replays, trajectories
 from quartet.data.version_list import read_versions
 from quartet.types import GroupMember, GroupState, Purpose, ReplayRule, Task
 
@@ -30,8 +30,8 @@ class Pool(Members, Policies):
         ready = (
             sa.select(pool.c.rollout_id, trajectories.c.versions)
             .select_from(pool)
-            .join(trajectories, sa.and_(trajectories.c.rollout_id == pool.c.rollout_id, IS_FINAL))
-            .where(pool.c.task_key == task.key, ~pool.c.outdated, joined.scalar_subquery() < max_replays)
+            .join(trajectories, trajectories.c.id == self._stored(pool.c.rollout_id))
+            .where(*self._of_task(task), joined.scalar_subquery() < max_replays)
         )
         with self._database.read() as connection:
             rows = connection.execute(ready.order_by(pool.c.id.desc())).all()
@@ -47,7 +47,8 @@ class Pool(Members, Policies):
 
         None when its blob is damaged, which is then marked.
         """
-        query = sa.select(trajectories).where(trajectories.c.rollout_id == rollout_id, IS_FINAL, trajectories.c.counted)
+        stored = self._stored(sa.literal(rollout_id))
+        query = sa.select(trajectories).where(trajectories.c.id == stored, trajectories.c.counted)
         with self._database.read() as connection:
             rows = connection.execute(query).all()
         members, damaged = self._load_members(rows)
@@ -60,20 +61,31 @@ class Pool(Members, Policies):
         return GroupMember(rollout_id=rollout_id, trajectory=members[0].trajectory, replay=rule)
 
     def _store_successes(self, connection: Connection, task: Task, rollout_ids: Sequence[int], keep: int) -> None:
-        of_task = (pool.c.task_key == task.key, ~pool.c.outdated)
+        of_task = self._of_task(task)
         newest = sa.select(pool.c.rollout_id).where(*of_task).order_by(pool.c.id.desc())
         there = set(connection.execute(newest).scalars())
         for rollout_id in (new for new in rollout_ids[-keep:] if new not in there):
-            connection.execute(sa.insert(pool).values(task_key=task.key, rollout_id=rollout_id))
+            connection.execute(sa.insert(pool).values(policy=self.policy, task_key=task.key, rollout_id=rollout_id))
         in_use = list(connection.execute(newest.limit(keep)).scalars())
         older = sa.update(pool).where(*of_task, pool.c.rollout_id.not_in(in_use))
         connection.execute(older.values(outdated=True))
 
+    def _of_task(self, task: Task) -> tuple[sa.ColumnElement[bool], ...]:
+        """Entries of the policy's pool for a task."""
+        return (pool.c.task_key == task.key, pool.c.policy == self.policy, ~pool.c.outdated)
+
+    def _stored(self, rollout_id: sa.ColumnElement[int]) -> sa.ScalarSelect[int]:
+        """The policy's trajectory of a rollout; where it played several parts, the first that succeeded."""
+        part = trajectories.alias("part")
+        final = part.c.kind == sa.literal_column(f"'{TrajectoryKind.FINAL}'")
+        mine = sa.select(part.c.id).where(part.c.rollout_id == rollout_id, final, part.c.policy == self.policy)
+        return mine.order_by(part.c.success.desc(), part.c.id).limit(1).scalar_subquery()
+
     def _join(self, connection: Connection, group_id: int, replayed: Mapping[int, ReplayRule]) -> None:
         """Stored rollouts become members of a group."""
         for rollout_id, rule in replayed.items():
-            of_rollout = sa.select(trajectories.c.id).where(trajectories.c.rollout_id == rollout_id, IS_FINAL)
-            joined = {"group_id": group_id, "trajectory_id": of_rollout.scalar_subquery(), "rule": rule}
+            stored = self._stored(sa.literal(rollout_id))
+            joined = {"group_id": group_id, "trajectory_id": stored, "rule": rule}
             connection.execute(sa.insert(replays).values(joined))
 
 

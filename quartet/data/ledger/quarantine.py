@@ -67,7 +67,8 @@ class Quarantine(Batches):
     def clear_stop(self) -> None:
         """Forget an earlier stop, and the batches in a row too: what was wrong with them may have been mended."""
         super().clear_stop()
-        self.set_value(_STREAK, _NONE)
+        for ledger in self.each():
+            self.set_value(ledger._key(_STREAK), _NONE)
 
     def quarantined_groups(self) -> int:
         """How many groups of this run were quarantined."""
@@ -75,13 +76,15 @@ class Quarantine(Batches):
 
     def _count_streak(self, connection: Connection, train_step: int) -> int:
         """A later train step than the last time means that one was committed meanwhile; a roll-back means nothing."""
-        last: dict[str, int] = self._value(connection, _STREAK, _NONE)
+        key = self._key(_STREAK)
+        last: dict[str, int] = self._value(connection, key, _NONE)
         batches = 1 if train_step > last["train_step"] else last["batches"] + 1
         reached = max(train_step, last["train_step"])
-        self._set_value(connection, _STREAK, {"train_step": reached, "batches": batches})
+        self._set_value(connection, key, {"train_step": reached, "batches": batches})
         return batches
 
     def _take_from_pool(self, connection: Connection, group_ids: list[int]) -> None:
         joined = sa.select(trajectories.c.rollout_id).join(replays, replays.c.trajectory_id == trajectories.c.id)
         joined = joined.where(replays.c.group_id.in_(group_ids))
-        connection.execute(sa.update(pool).where(pool.c.rollout_id.in_(joined)).values(outdated=True))
+        mine = (pool.c.policy == self.policy, pool.c.rollout_id.in_(joined))
+        connection.execute(sa.update(pool).where(*mine).values(outdated=True))

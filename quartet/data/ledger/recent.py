@@ -80,20 +80,24 @@ class Recent(LedgerPart):
 
     def recent_verdicts(self, n: int) -> dict[str, int]:
         """Of the newest `n` training groups, those that were judged: by the reason of their drop, "" for the kept."""
-        newest = sa.select(groups.c.state, groups.c.reason).where(IS_TRAINING)
+        newest = sa.select(groups.c.state, groups.c.reason).where(IS_TRAINING, groups.c.policy == self.policy)
         page = newest.order_by(groups.c.id.desc()).limit(n).subquery()
         return self._counted(sa.select(page.c.reason).where(page.c.state.in_(_JUDGED)))
 
     def since_last_commit(self) -> SinceCommit:
-        """What became of groups and rollouts since the newest committed train step, or since the run began."""
-        commit = sa.select(sa.func.max(batches.c.committed_at)).where(batches.c.state == BatchState.COMMITTED)
+        """What became of the policy's groups and rollouts since its newest committed train step, or since the run
+        began."""
+        committed = (batches.c.policy == self.policy, batches.c.state == BatchState.COMMITTED)
+        commit = sa.select(sa.func.max(batches.c.committed_at)).where(*committed)
         with self._database.read() as connection:
             since = connection.execute(commit).scalar() or 0.0
             verdicts = sa.select(groups.c.reason).where(
-                IS_TRAINING, groups.c.state.in_(_JUDGED), groups.c.closed_at > since
+                IS_TRAINING, groups.c.policy == self.policy, groups.c.state.in_(_JUDGED), groups.c.closed_at > since
             )
             ended = sa.select(trajectories.c.status).where(
-                trajectories.c.purpose == Purpose.TRAIN, trajectories.c.created_at > since
+                trajectories.c.purpose == Purpose.TRAIN,
+                trajectories.c.policy == self.policy,
+                trajectories.c.created_at > since,
             )
             return SinceCommit(
                 verdicts=dict(Counter(connection.execute(verdicts).scalars())),
@@ -102,7 +106,8 @@ class Recent(LedgerPart):
 
     def newest_train_metrics(self, train_steps: int) -> list[dict[str, Any]]:
         """Return what the trainer reported with its newest committed batches, newest first."""
-        newest = sa.select(batches.c.metrics).where(batches.c.state == BatchState.COMMITTED)
+        mine = (batches.c.policy == self.policy, batches.c.state == BatchState.COMMITTED)
+        newest = sa.select(batches.c.metrics).where(*mine)
         with self._database.read() as connection:
             rows = connection.execute(newest.order_by(batches.c.train_step.desc()).limit(train_steps)).scalars()
             return [metrics or {} for metrics in rows]

@@ -45,10 +45,12 @@ class Recovery(Batches):
 
     def committed_checkpoints(self) -> list[Checkpoint]:
         """Return the checkpoints on disk of committed train steps, newest first, whatever became of their policies."""
-        found = checkpoints_on_disk(self.run_dir)
+        found = checkpoints_on_disk(self.run_dir, self.policy)
         steps = [checkpoint.train_step for checkpoint in found]
         query = sa.select(batches.c.train_step, batches.c.id).where(
-            batches.c.state == BatchState.COMMITTED, batches.c.train_step.in_(steps)
+            batches.c.policy == self.policy,
+            batches.c.state == BatchState.COMMITTED,
+            batches.c.train_step.in_(steps),
         )
         with self._database.read() as connection:
             committed = {row.train_step: row.id for row in connection.execute(query)}

@@ -68,7 +68,7 @@ class Recycling(Rollouts):
             again = self._may_go_on(connection, lease, partial, max_recycles)
             kind = self._recycle(connection, lease, packed.record.digest, again=again)
             self._store.write(connection, packed)
-            row = self._row(lease, partial, packed, kind)
+            row = self._row(lease, partial, packed, kind) | {"group_id": lease.group_id, "counted": False}
             # A partial has no turns of its own; a call is as good as a turn to whoever counts them.
             _STORE(connection, **row | {"turns": len(partial.calls), "valid_actions": None})
             if kind is TrajectoryKind.EVICTED:

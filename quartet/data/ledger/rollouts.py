@@ -4,7 +4,7 @@ The rollout state machine is queued -> leased -> finished, and leased -> queued 
 """
 
 import math
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from quartet.data.database.prepared import Prepared, inserted
 from quartet.data.ledger.leases import HELD, MINE, TRY_AGAIN, Leases, attempt_of, lease_lost
 from quartet.data.rows import AppendOutcome
-from quartet.data.schema import TrajectoryKind, rollouts, trajectories
+from quartet.data.schema import TrajectoryKind, groups, rollouts, trajectories
 from quartet.data.soundness import find_flaw
 from quartet.data.trajectory_store import PackedTrajectory
 from quartet.data.version_list import version_list
@@ -27,26 +27,31 @@ _VOCABULARY = "vocabulary_size"
 
 
 class Rollouts(Leases):
-    def append(self, lease: RolloutLease, trajectory: Trajectory, max_attempts: int) -> AppendOutcome:
+    def append(
+        self, lease: RolloutLease, trajectory: Trajectory, max_attempts: int, others: Sequence[Trajectory] = ()
+    ) -> AppendOutcome:
         """Store a rollout's record, durably, and finish the rollout or queue its next attempt, which begins without the
         forks of this one. A record that could not be trained on is stored as `examined` makes it.
 
-        Raises `LeaseLostError` when the lease was lost; the trajectory is then kept as `superseded`.
+        `others` are the further parts of a rollout with several. It ends as the first of all that does not count ended,
+        if any. Raises `LeaseLostError` when the lease was lost; the trajectories are then kept as `superseded`.
         """
-        trajectory = self.examined(trajectory)
-        packed = self._store.pack(trajectory)
+        parts = [self.examined(part) for part in (trajectory, *others)]
+        packed = [self._store.pack(part) for part in parts]
+        worst = next((part for part in parts if not part.status.countable), parts[0])
         with self._database.write_beside() as connection:
-            kind = self._end(connection, lease, trajectory.status, max_attempts)
-            self._store.write(connection, packed)
-            _APPEND(connection, **self._row(lease, trajectory, packed, kind))
-            if kind is not TrajectoryKind.FINAL or trajectory.error:
+            kind = self._end(connection, lease, worst.status, max_attempts)
+            for part, blobs in zip(parts, packed, strict=True):
+                self._store.write(connection, blobs)
+                _APPEND(connection, **self._row(lease, part, blobs, kind), **self._place(connection, lease, part, kind))
+            if kind is not TrajectoryKind.FINAL or worst.error:
                 self._event(
                     connection,
                     f"rollout_{kind}",
                     rollout_id=lease.rollout_id,
                     attempt=lease.attempt,
-                    status=trajectory.status,
-                    error=trajectory.error[:MOST_ERROR_CHARACTERS],
+                    status=worst.status,
+                    error=worst.error[:MOST_ERROR_CHARACTERS],
                 )
         if kind is TrajectoryKind.SUPERSEDED:
             raise lease_lost(lease)
@@ -56,7 +61,7 @@ class Rollouts(Leases):
     def examined(self, trajectory: Trajectory) -> Trajectory:
         """Return the trajectory as it is, or, when it could not be trained on, with the status of its flaw and without
         a reward."""
-        flaw = find_flaw(trajectory, self.vocabulary_size or math.inf)
+        flaw = find_flaw(trajectory, self.of(trajectory.policy).vocabulary_size or math.inf)
         if flaw is None:
             return trajectory
         error = f"{flaw} (task {trajectory.task.key})"
@@ -64,14 +69,17 @@ class Rollouts(Leases):
         return structs.replace(trajectory, status=flaw.status, error=error, rewards={}, turns=turns, success=False)
 
     def settle_vocabulary(self, size: int) -> None:
-        """Record how many tokens the run's policies know; all have the same vocabulary."""
-        self.set_value(_VOCABULARY, size)
-        self.__dict__.pop("vocabulary_size", None)
+        """Record how many tokens the policy knows; all its versions have the same vocabulary."""
+        self.set_value(self._key(_VOCABULARY), size)
+        self._settled.pop(self._key(_VOCABULARY), None)
 
-    @cached_property
+    @property
     def vocabulary_size(self) -> int | None:
-        """As recorded when the run began; None for a run that recorded none."""
-        return self.value(_VOCABULARY)
+        """Of the policy, as recorded when the run began; None for a run that recorded none."""
+        key = self._key(_VOCABULARY)
+        if key not in self._settled:
+            self._settled[key] = self.value(key)
+        return self._settled[key]
 
     def _end(self, connection: Connection, lease: RolloutLease, status: Status, max_attempts: int) -> TrajectoryKind:
         """Finish the rollout or queue its next attempt, if the lease still holds it; what its record is by that."""
@@ -90,19 +98,34 @@ class Rollouts(Leases):
         cancelled = connection.execute(_CANCELLED, held).first()
         return TrajectoryKind.LATE if cancelled else TrajectoryKind.SUPERSEDED
 
+    def _place(
+        self, connection: Connection, lease: RolloutLease, trajectory: Trajectory, kind: TrajectoryKind
+    ) -> dict[str, Any]:
+        """Return the group of a trajectory and whether it counts there.
+
+        That of a policy without a group for this rollout (a frozen one, or any but the first in an evaluation) stands
+        in the group of the rollout and counts nowhere.
+        """
+        countable = kind is TrajectoryKind.FINAL and trajectory.status.countable
+        if trajectory.policy == lease.policy:
+            return {"group_id": lease.group_id, "counted": countable}
+        own = connection.execute(_BESIDE, {"lead": lease.group_id, "policy": trajectory.policy}).scalar()
+        return {"group_id": own or lease.group_id, "counted": countable and own is not None}
+
     def _row(
         self, lease: RolloutLease, trajectory: Trajectory, packed: PackedTrajectory, kind: TrajectoryKind
     ) -> dict[str, Any]:
         versions = trajectory.versions
         return {
             "rollout_id": lease.rollout_id,
-            "group_id": lease.group_id,
+            "policy": trajectory.policy,
+            "role": trajectory.role,
+            "part": trajectory.part,
             "attempt": lease.attempt,
             "kind": kind.value,
             "purpose": lease.purpose.value,
             "family": lease.task.family,
             "status": trajectory.status.value,
-            "counted": kind is TrajectoryKind.FINAL and trajectory.status.countable,
             "excluded": "",
             "success": trajectory.success,
             "reward": trajectory.reward,
@@ -133,6 +156,10 @@ _FINISH = Prepared(
 )
 _CANCELLED = sa.select(rollouts.c.id).where(MINE, rollouts.c.status == Status.CANCELLED)
 """The rollout's group closed during this attempt."""
+_BESIDE = sa.select(groups.c.id).where(
+    groups.c.rollouts_of == sa.bindparam("lead"), groups.c.policy == sa.bindparam("policy")
+)
+"""The group of another policy for the rollouts of the group `lead`."""
 _APPEND = Prepared(inserted(trajectories))
 
 _OUTCOMES = {

@@ -33,28 +33,29 @@ _MEMBERS = (
 
 class Staleness(Policies):
     def lag_histogram(self) -> dict[int, int]:
-        """Return the number of fresh trained trajectories by lag, that of their oldest token."""
+        """Return the number of the policy's fresh trained trajectories by lag, that of their oldest token."""
         with self._database.read() as connection:
-            return dict(sorted(self._lags(connection, _AGES).items()))
+            return dict(sorted(self._lags(connection, self._ages()).items()))
 
     def recent_lag(self, train_steps: int) -> float | None:
         """Return the mean lag of the fresh trajectories of the newest committed train steps; None before the first."""
-        newest = sa.select(batches.c.id).where(batches.c.state == BatchState.COMMITTED)
+        newest = sa.select(batches.c.id).where(batches.c.policy == self.policy, batches.c.state == BatchState.COMMITTED)
         newest = newest.order_by(batches.c.train_step.desc()).limit(train_steps)
         with self._database.read() as connection:
             ids = list(connection.execute(newest).scalars())
-            lags = self._lags(connection, _AGES.where(batches.c.id.in_(ids)))
+            lags = self._lags(connection, self._ages().where(batches.c.id.in_(ids)))
         return sum(lag * count for lag, count in lags.items()) / lags.total() if lags else None
 
     def over_lag(self, max_lag: int) -> Iterator[str]:
-        """Yield one sentence per committed batch that holds more too old fresh tokens than its trainer says it masked.
+        """Yield one sentence per committed batch of the policy with more too old fresh tokens than its trainer says it
+        masked.
 
         A batch with a record that retention deleted, or that is damaged, cannot be judged and is passed over. Whether
         the trainer masked what it says is what an audit finds out (`quartet.observe.audit`).
         """
         with self._database.read() as connection:
             ancestry = self._ancestry(connection)
-            late = {row.id for row in connection.execute(_AGES) if _lag(ancestry, row) > max_lag}
+            late = {row.id for row in connection.execute(self._ages()) if _lag(ancestry, row) > max_lag}
             rows = [row for batch in sorted(late) for row in connection.execute(_MEMBERS.where(batches.c.id == batch))]
         by_batch: dict[int, list[Any]] = {}
         for row in rows:
@@ -66,6 +67,9 @@ class Staleness(Policies):
             too_old = sum(count for count in counts if count is not None)
             if None not in counts and too_old > masked:
                 yield f"batch {batch_id} has {too_old} tokens with a lag above {max_lag} and masked {masked}"
+
+    def _ages(self) -> sa.Select[Any, Any, Any, int]:
+        return _AGES.where(batches.c.policy == self.policy)
 
     def _lags(self, connection: Connection, query: sa.Select[Any, Any, Any, int]) -> Counter[int]:
         """Trajectories by lag, from rows like those of `_AGES`."""

@@ -12,7 +12,7 @@ from quartet.data.schema import TrajectoryKind, batches, groups, rollouts, traje
 from quartet.types import BatchState, GroupState, Purpose, RolloutState, Status
 
 _TRAINED = (
-    sa.select(trajectories.c.id, trajectories.c.rollout_id)
+    sa.select(trajectories.c.id, trajectories.c.rollout_id, trajectories.c.part)
     .join(uses, uses.c.trajectory_id == trajectories.c.id)
     .join(batches, uses.c.batch_id == batches.c.id)
     .where(batches.c.state == BatchState.COMMITTED, uses.c.role == FRESH)
@@ -111,5 +111,5 @@ def _lost(connection: Connection) -> int:
 
 def _trained_twice(connection: Connection) -> int:
     trained = _TRAINED.subquery()
-    twice = sa.select(trained.c.rollout_id).group_by(trained.c.rollout_id).having(sa.func.count() > 1)
+    twice = sa.select(trained.c.rollout_id).group_by(trained.c.rollout_id, trained.c.part).having(sa.func.count() > 1)
     return _count(connection, twice)
