@@ -6,14 +6,31 @@ from typing import Any, get_args
 
 from msgspec import Struct
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from quartet.config import Choice, Recipe, Section
 from quartet.errors import ConfigError, nearest, shortened
-from quartet.recipe_upgrade import MOVED
+from quartet.recipe_familiar import FAMILIAR
+from quartet.recipe_upgrade import CONFIG_VERSION, MOVED
 from quartet.registry import KINDS, find, names
 
 MOST_PROBLEMS = 10
 """Problems in one error: it should fit one screen."""
+
+_PLAIN = {
+    "Input should be": "must be",
+    "a valid dictionary": "a table of settings",
+    "a valid integer, unable to parse string as an integer": "a whole number",
+    "a valid integer, got a number with a fractional part": "a whole number",
+    "a valid number, unable to parse string as a number": "a number",
+    "a valid boolean, unable to interpret input": "true or false",
+    "a valid boolean": "true or false",
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid string": "text between quotes",
+    "a valid list": "a list, in brackets",
+}
+"""Pydantic's words -> those of a person who writes TOML."""
 
 
 class Problem(Struct, frozen=True):
@@ -38,11 +55,25 @@ def problems_of(
         elif problem["type"] == "missing" and isinstance(problem["loc"][-2:][0], int):
             place = ".".join(map(str, problem["loc"][:-2]))
             text = f"{place}: {_nameless(model, problem['loc'], problem['input'])}"
+        elif problem["type"] == "missing":
+            text = f"{place} is missing -> add it; docs/recipes.md shows a whole recipe"
+        elif place == "config_version" and isinstance(problem["input"], int) and problem["input"] > CONFIG_VERSION:
+            newer = f"config_version = {problem['input']} is of a newer Quartet"
+            text = f"{newer} -> install that one, or write the recipe in the form of version {CONFIG_VERSION}"
         else:
-            message = problem["msg"].removeprefix("Value error, ")
-            text = f"{place}: {message}" if place else message
+            text = _wrong_value(problem, place)
         found.append(Problem(place, text))
     return found
+
+
+def _wrong_value(problem: ErrorDetails, place: str) -> str:
+    """Return what is wrong with the value at `place`, with the value and in plain words where pydantic is terse."""
+    message = problem["msg"].removeprefix("Value error, ").partition(" or instance of ")[0]
+    if message == problem["msg"] and not isinstance(problem["input"], dict | list):
+        place = f"{place} = {shortened(repr(problem['input']))}"
+    for terse, plain in _PLAIN.items():
+        message = message.replace(terse, plain)
+    return f"{place}: {message}" if place else message
 
 
 def raise_for(problems: list[Problem], source: str, overrides: list[str]) -> None:
@@ -90,6 +121,8 @@ def _unknown_key(model: Any, location: tuple[Any, ...], place: str) -> str:
     for part in location[:-1]:
         model = model.model_fields[part].annotation
     name, section = str(location[-1]), place.rpartition(".")[0]
+    if name in FAMILIAR:
+        return f"unknown key {shortened(place)!r} -> here it is called {FAMILIAR[name]}"
     if not get_close_matches(name, model.model_fields, n=1, cutoff=0.75) and name != "name":
         elsewhere = [key for key in _all_keys(Recipe) if key.endswith(f".{name}")] or _keys_of_parts(name)
         if elsewhere:

@@ -133,3 +133,6 @@ _STEPS: Mapping[int, tuple[Callable[[dict[str, Any]], dict[str, Any]], ...]] = {
     2: (_environment, _engine, _sinks, _credit, _loss),
 }
 """Config version -> the changes that lead to the next one, oldest first."""
+
+CONFIG_VERSION = max(_STEPS) + 1
+"""Of the form that this Quartet writes."""

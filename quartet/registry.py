@@ -145,7 +145,8 @@ def find(kind: str, name: str) -> type[Part]:
             "write the module:Class that you mean in its place, or uninstall a package",
         )
     if part is None and not others:
-        raise ConfigError(f"unknown {kind} {name!r}", nearest(name, names(kind)))
+        hint = "One of a plugin: list the plugin's module in `plugins`; one of a package: install the package."
+        raise ConfigError(f"unknown {kind} {name!r}", f"{nearest(name, names(kind))} {hint}")
     return part or _check_interface(_load(others[0], kind), kind, others[0])
 
 

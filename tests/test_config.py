@@ -11,7 +11,16 @@ from pydantic import BaseModel
 
 from quartet.config import Recipe
 from quartet.errors import ConfigError
-from quartet.recipe_file import apply_override, changed_knobs, load_recipe, parse_recipe, refuse_changes, to_toml
+from quartet.recipe_familiar import FAMILIAR
+from quartet.recipe_file import (
+    apply_override,
+    changed_knobs,
+    flatten,
+    load_recipe,
+    parse_recipe,
+    refuse_changes,
+    to_toml,
+)
 from quartet.registry import build
 
 MINIMAL = {"name": "x", "model": {"path": "m"}, "env": {"name": "bandit"}}
@@ -105,7 +114,7 @@ def test_training_on_truncated_sampling_is_refused_when_the_recipe_is_read(knob,
 
 def test_recipes_of_runs_that_began_with_whole_sampling_are_read():
     assert parse_recipe(MINIMAL | {"rollout": {"top_p": 1.0}}, "test") == parse_recipe(MINIMAL, "test")
-    with pytest.raises(ConfigError, match="rollout: Input should be a valid dictionary"):
+    with pytest.raises(ConfigError, match=r"test: rollout: must be a table of settings$"):
         parse_recipe(MINIMAL | {"rollout": 3}, "test")
 
 
@@ -159,7 +168,7 @@ def test_override_of_an_unknown_key_is_refused(tmp_path):
         "--set control.rollouts_per_group=1: control.rollouts_per_group = 1 is smaller than "
         "admission.min_rollouts_per_group = 2\n  -> raise the first, or lower the second"
     )
-    with pytest.raises(ConfigError, match=r"^--set train.epochs=0: train\.epochs: .*greater than 0"):
+    with pytest.raises(ConfigError, match=r"^--set train.epochs=0: train\.epochs = 0: must be greater than 0"):
         load_recipe(path, ["train.epochs=0"])
 
 
@@ -211,3 +220,25 @@ def undocumented(model: type[BaseModel], prefix: str = "") -> list[str]:
 
 def test_every_knob_is_documented():
     assert undocumented(Recipe) == []
+
+
+@pytest.mark.parametrize("name", FAMILIAR)
+def test_setting_by_its_name_in_another_framework_is_refused_with_its_name_here(name):
+    with pytest.raises(ConfigError, match=f"unknown key 'train.{name}'\n  -> here it is called {FAMILIAR[name]}$"):
+        parse_recipe(MINIMAL | {"train": {name: 1}}, "test")
+
+
+def test_setting_that_a_familiar_name_stands_for_exists():
+    terms = {"loss": {"terms": ["ppo_clip", "kl", "entropy"]}}
+    known = flatten(parse_recipe(MINIMAL | terms, "test").model_dump())
+    assert {one for names in FAMILIAR.values() for one in names.split(" and ")} <= known.keys()
+
+
+def test_recipe_of_a_newer_form_is_refused_with_a_way_out():
+    with pytest.raises(ConfigError, match=r"config_version = 9 is of a newer Quartet\n  -> install that one, or write"):
+        parse_recipe(MINIMAL | {"config_version": 9}, "test")
+
+
+def test_missing_setting_is_named():
+    with pytest.raises(ConfigError, match=r"model is missing\n  -> add it"):
+        parse_recipe({key: value for key, value in MINIMAL.items() if key != "model"}, "test")

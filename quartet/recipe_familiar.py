@@ -1,0 +1,33 @@
+"""Names that other frameworks (verl, TRL, OpenRLHF, AReaL) give to settings, for the hint of an unknown key."""
+
+FAMILIAR = {
+    "lr": "train.learning_rate",
+    "actor_lr": "train.learning_rate",
+    "group_size": "control.rollouts_per_group",
+    "num_generations": "control.rollouts_per_group",
+    "n_samples": "control.rollouts_per_group",
+    "n": "control.rollouts_per_group",
+    "batch_size": "train.groups_per_batch",
+    "train_batch_size": "train.groups_per_batch",
+    "prompts_per_batch": "train.groups_per_batch",
+    "mini_batch_size": "train.minibatches",
+    "micro_batch_size": "train.max_tokens_per_microbatch",
+    "ppo_epochs": "train.epochs",
+    "num_train_epochs": "train.epochs",
+    "max_steps": "train.max_train_steps",
+    "total_steps": "train.max_train_steps",
+    "grad_clip": "train.max_grad_norm",
+    "max_staleness": "admission.max_lag",
+    "max_off_policy_steps": "admission.max_lag",
+    "max_new_tokens": "rollout.max_tokens",
+    "max_response_length": "rollout.max_tokens",
+    "max_completion_length": "rollout.max_tokens",
+    "max_model_len": "engine.max_context_tokens",
+    "kl_coef": "loss.terms.kl.weight",
+    "beta": "loss.terms.kl.weight",
+    "entropy_coeff": "loss.terms.entropy.weight",
+    "cliprange": "loss.terms.ppo_clip.clip_low and loss.terms.ppo_clip.clip_high",
+    "adv_estimator": "credit.name",
+    "model_name": "model.path",
+}
+"""Last word of a setting elsewhere -> the setting here that comes nearest."""
