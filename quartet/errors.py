@@ -63,6 +63,10 @@ class RecalledError(QuartetError):
     """A rollout was told to stop: it rests, or nobody waits for it any more. What it has sampled is kept."""
 
 
+class DivergedError(QuartetError):
+    """A child was not shown what its parent was shown, although it did the same: it does not share what it borrows."""
+
+
 class LedgerError(QuartetError):
     """The ledger is damaged, too new, or was asked for an impossible transition."""
 

@@ -52,6 +52,12 @@ KINDS: Mapping[str, Kind] = {
     "loop": Kind(
         "quartet.rollout.loop", "quartet.rollout.loop.base:AgentLoop", "how observations become prompts", "worker"
     ),
+    "brancher": Kind(
+        "quartet.rollout.brancher",
+        "quartet.rollout.brancher.base:Brancher",
+        "where children leave a running rollout",
+        "worker",
+    ),
     "sampler": Kind(
         "quartet.data.control.sampler", "quartet.data.control.base:TaskSampler", "which task comes next", "manager"
     ),

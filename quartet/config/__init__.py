@@ -8,7 +8,7 @@ from quartet.config.choice import Choice
 from quartet.config.control import Admission, Allocator, Control, Horizon, Sampler
 from quartet.config.curation import Filter, Replay
 from quartet.config.recipe import RESUMABLE_KNOBS, Recipe
-from quartet.config.rollouts import Engine, Env, Loop, Model, Rollout
+from quartet.config.rollouts import Brancher, Engine, Env, Loop, Model, Rollout
 from quartet.config.running import Disk, Evaluation, Ledger, Observe, Runtime, Sink
 from quartet.config.section import PathMark, PolicyMark, Section
 from quartet.config.stragglers import Straggler
@@ -18,6 +18,7 @@ __all__ = [
     "RESUMABLE_KNOBS",
     "Admission",
     "Allocator",
+    "Brancher",
     "Choice",
     "Control",
     "Credit",

@@ -47,11 +47,23 @@ class Loop(Choice):
     """Which one: `quartet parts loop` lists them."""
 
 
+class Brancher(Choice):
+    """Where children leave a running rollout."""
+
+    kind = "brancher"
+    name: str = "none"
+    """Which one: `quartet parts brancher` lists them. All but `none` need an environment that is `deterministic`."""
+    max_forks_per_group: Positive = 8
+    """A group gets at most this many forks by the brancher, of all its rollouts together."""
+
+
 class Rollout(Section):
     """Rollout service: agent loop, sampling, leases."""
 
     loop: Loop = Loop()
     """How observations become prompts and responses become actions."""
+    brancher: Brancher = Brancher()
+    """Where children leave a running rollout: they share its beginning and then go their own way."""
     max_turns: Positive = 10
     """Upper bound of turns per rollout; control may set a lower one."""
     max_tokens: Positive = 32

@@ -53,6 +53,9 @@ class Environment(Part):
     """Raised with every change of the texts of goals and pages: older demonstrations are refused then."""
     grammar: ClassVar[str] = ""
     """What an action looks like, for the alarm about responses without a valid one."""
+    deterministic: ClassVar[bool] = False
+    """Whether the same actions in the same task are always answered with the same observations: forked rollouts begin
+    by repeating those of their parent."""
     needs_browser: ClassVar[bool] = False
     """Whether a run needs Chromium and fonts."""
     first_settings: ClassVar[Mapping[str, Mapping[str, object]]] = MappingProxyType({})

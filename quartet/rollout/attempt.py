@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from quartet.data.blobs import DamagedBlobError
 from quartet.data.ledger import Ledger
 from quartet.errors import EngineError, EnvFaultError, QuartetError
 from quartet.fault import fault_of
@@ -23,6 +24,8 @@ class Attempt:
     lease: RolloutLease
     model: ModelClient
     watch: Watch
+    damage: DamagedBlobError | None = None
+    """Set when the record that a child begins with is lost."""
     started: float = field(default_factory=time.monotonic)
 
     def unfinished(self, status: Status, error: Exception) -> Trajectory:
@@ -39,6 +42,7 @@ class Attempt:
             error=error_text,
             traceback=trace,
             wall_seconds=time.monotonic() - self.started,
+            parent=self.lease.parent,
         )
 
 

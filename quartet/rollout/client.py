@@ -2,17 +2,23 @@
 
 import asyncio
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from msgspec.structs import replace
 
-from quartet.errors import EngineError, RecalledError
+from quartet.errors import DivergedError, EngineError, RecalledError
 from quartet.rollout.engine.base import Engine, GenerateRequest, GenerateResult
 from quartet.rollout.engine.partial import rest_of
 from quartet.rollout.engine.result_check import find_problem
 from quartet.rollout.renderer import Renderer
 from quartet.types import Call, FinishReason, Sampling, TokenColumns
+
+OnCall = Callable[[Call, Sequence[Call]], None]
+
+
+def _nothing(*_: object) -> None:
+    """Nobody asked."""
 
 
 class ModelClient:
@@ -29,6 +35,8 @@ class ModelClient:
         policy: str = "main",
         for_training: bool = True,
         partial: Sequence[Call] = (),
+        on_call: OnCall = _nothing,
+        on_diverged: Callable[[], None] = _nothing,
     ) -> None:
         """`sampling` has the rollout's seed; every call gets its own from it, and its own `max_tokens`.
 
@@ -36,7 +44,11 @@ class ModelClient:
         have log-probs and versions; an evaluation does without.
 
         `partial` is what an earlier attempt of the rollout had sampled when it was recalled. It answers for the engine
-        as long as the prompts are the same, token for token; its last call may be cut and is then gone on with.
+        as long as the prompts are the same, token for token; its last call may be cut and is then gone on with. Calls
+        that are `borrowed` are those of a parent: then another prompt is a `DivergedError`.
+
+        `on_call` is given each call that was sampled here to its end, and the calls before it; `on_diverged` is called
+        when an attempt leaves the way of the one before it.
         """
         self.renderer = renderer
         self.calls: list[Call] = []
@@ -44,6 +56,7 @@ class ModelClient:
         self._engine, self._conversation, self._policy = engine, conversation, policy
         self._sampling, self._stop_strings, self._for_training = sampling, list(stop_strings), for_training
         self._partial = {call.key: call for call in partial}
+        self._on_call, self._on_diverged = on_call, on_diverged
         self._keys: set[str] = set()
         self._in_flight: dict[str, asyncio.Future[None]] = {}  # by request id
 
@@ -51,6 +64,11 @@ class ModelClient:
     def sampled(self) -> list[Call]:
         """All calls so far, and after them what of `partial` was not asked for again."""
         return [*self.calls, *self._partial.values()]
+
+    @property
+    def has_unasked_calls_of_its_parent(self) -> bool:
+        """Whether a child has not yet come to where it leaves its parent."""
+        return any(call.borrowed for call in self._partial.values())
 
     def index_of(self, call: Call) -> int:
         """Return the place of a call in `calls`, which are in the order of their ends."""
@@ -81,21 +99,24 @@ class ModelClient:
             conversation=self._conversation,
         )
         with self._flight(request.request_id):
-            call = await self._sample(request, key, known.response if known else TokenColumns())
+            call = await self._sample(request, key, known)
         if call.finish_reason is FinishReason.ABORT:
             if self._in_flight:  # whoever catches the error must find what the other calls had, too
                 await asyncio.wait(self._in_flight.values())
             raise RecalledError(f"the rollout was recalled after {len(call.response_ids)} tokens of a response")
+        self._on_call(call, [earlier for earlier in self.calls if earlier is not call])
         return call
 
-    async def _sample(self, request: GenerateRequest, key: str, begun: TokenColumns) -> Call:
+    async def _sample(self, request: GenerateRequest, key: str, known: Call | None) -> Call:
         """Sample the rest of a response, and record the call."""
+        begun = known.response if known else TokenColumns()
         result = begun + await self._ask(rest_of(request, begun))
         call = Call(
             key=key,
             policy=self._policy,
             prompt_ids=request.prompt_ids,
             response=result.tokens,
+            borrowed=known.borrowed if known else 0,
             sampling=request.sampling,
             finish_reason=result.finish_reason,
         )
@@ -130,7 +151,10 @@ class ModelClient:
         """Return a call of the partial, or None. When the prompt is another one, the rest of it is of no use."""
         known = self._partial.get(key)
         if known is not None and known.prompt_ids != prompt_ids:
+            if known.borrowed:
+                raise DivergedError(f"call {key!r} has another prompt than that of the parent, after the same actions")
             self.diverged, self._partial = True, {}
+            self._on_diverged()
             return None
         return known
 

@@ -7,14 +7,24 @@ Every failure becomes a status, and the ledger decides about the retry. What a w
 import asyncio
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
 from quartet.config import Recipe
+from quartet.data.blobs import DamagedBlobError
 from quartet.data.ledger import AppendOutcome, Ledger
 from quartet.env.base import Env, EnvPool
-from quartet.errors import EngineError, EnvError, LeaseLostError, QuartetError, RecalledError, RewardError
+from quartet.errors import (
+    DivergedError,
+    EngineError,
+    EnvError,
+    LeaseLostError,
+    QuartetError,
+    RecalledError,
+    RewardError,
+)
 from quartet.observe.record import Recorder
 from quartet.observe.trace import traced
 from quartet.registry import build
@@ -22,10 +32,11 @@ from quartet.rollout.appender import Appender
 from quartet.rollout.attempt import Attempt
 from quartet.rollout.client import ModelClient
 from quartet.rollout.engine.base import Engine
+from quartet.rollout.forking import Forking
 from quartet.rollout.loop.base import AgentLoop, Limits
 from quartet.rollout.renderer import Renderer
 from quartet.rollout.watch import Watch, WatchedEngine, WatchedEnv
-from quartet.types import Purpose, RolloutLease, Sampling, Status, Trajectory
+from quartet.types import Call, Purpose, RolloutLease, Sampling, Status, Trajectory
 
 
 class RolloutRunner:
@@ -38,6 +49,7 @@ class RolloutRunner:
         self._recipe, self._ledger, self._engine, self._pool = recipe, ledger, engine, pool
         self._renderer, self._recorder = renderer, recorder
         self._loop: AgentLoop = build(recipe.rollout.loop)
+        self._forking = Forking(recipe, ledger)
         self._appender = Appender(recipe, ledger, recorder)
         self._attempts: dict[tuple[int, int], Attempt] = {}  # by rollout and attempt: a lease may come back to us
 
@@ -48,7 +60,11 @@ class RolloutRunner:
 
     def begin(self, lease: RolloutLease, lane: str) -> Attempt:
         """Take up a leased rollout, at what an earlier attempt left of it. `lane` is its row in a timeline."""
-        watch = self._watch(lease, lane)
+        watch, damage = self._watch(lease, lane), None
+        try:
+            known = self._ledger.load_partial(lease)
+        except DamagedBlobError as error:
+            known, damage = [], error
         model = ModelClient(
             WatchedEngine(self._engine, watch),
             self._renderer,
@@ -56,9 +72,11 @@ class RolloutRunner:
             stop_strings=self._recipe.rollout.stop_strings,
             conversation=f"{self.name}/{lease.rollout_id}.{lease.attempt}",
             for_training=lease.purpose is Purpose.TRAIN,
-            partial=self._ledger.load_partial(lease),
+            partial=known,
+            on_call=partial(self._after_call, lease),
+            on_diverged=partial(self._ledger.drop_forks, lease),
         )
-        attempt = self._attempts[lease.rollout_id, lease.attempt] = Attempt(lease, model, watch)
+        attempt = self._attempts[lease.rollout_id, lease.attempt] = Attempt(lease, model, watch, damage)
         return attempt
 
     async def carry_out(self, attempt: Attempt, session: Env) -> AppendOutcome | None:
@@ -92,13 +110,20 @@ class RolloutRunner:
     async def _play(self, attempt: Attempt, session: Env) -> Trajectory:
         """Run the agent loop; a recall and infrastructure failures come back as a trajectory with their status."""
         lease = attempt.lease
+        if attempt.damage:
+            return attempt.unfinished(Status.DAMAGED, attempt.damage)
         limits = Limits(
             max_turns=lease.max_turns,
             max_tokens=self._recipe.rollout.max_tokens,
             timeout_seconds=self._recipe.rollout.episode_timeout_seconds,
         )
         try:
-            return await self._loop.run(lease.task, WatchedEnv(session, attempt.watch), attempt.model, limits)
+            trajectory = await self._loop.run(lease.task, WatchedEnv(session, attempt.watch), attempt.model, limits)
+            if trajectory.status.countable and attempt.model.has_unasked_calls_of_its_parent:
+                raise DivergedError("the episode ended before the call at which the child leaves its parent")
+            return replace(trajectory, parent=lease.parent)
+        except DivergedError as error:
+            return attempt.unfinished(Status.DIVERGED, error)
         except RecalledError as error:
             return attempt.unfinished(Status.CANCELLED, error)
         except EnvError as error:
@@ -112,6 +137,10 @@ class RolloutRunner:
         except Exception as error:  # noqa: BLE001  (the agent loop may be anybody's code)
             # Its traceback is in the record, and the run stops when the error repeats: `rollout.max_identical_errors`.
             return attempt.unfinished(Status.ERROR_AGENT, error)
+
+    def _after_call(self, lease: RolloutLease, call: Call, so_far: Sequence[Call]) -> None:
+        if lease.purpose is Purpose.TRAIN:
+            self._forking.fork_before(lease, call, so_far)
 
     def _watch(self, lease: RolloutLease, lane: str) -> Watch:
         """Renews the lease at progress, but not more often than useful."""

@@ -2,12 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from quartet.config import Recipe
-from quartet.env import suite_families
+from quartet.env import make_environment, suite_families
 from quartet.errors import ConfigError
-from quartet.registry import build
+from quartet.registry import build, find
 from quartet.shipped import shipped_policies
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def check_training(recipe: Recipe) -> None:
     check_recipe(recipe)
     _backend(recipe).check_use(trains=True)
     _check_microbatch(recipe)
+    _check_forks(recipe)
     if recipe.rollout.temperature == 0:
         raise ConfigError(
             "rollout.temperature = 0: the rollouts of a group would be alike, so there is nothing to compare",
@@ -56,6 +57,20 @@ def _check_microbatch(recipe: Recipe) -> None:
             f"engine.max_context_tokens = {context} is more than train.max_tokens_per_microbatch = {microbatch}: the "
             "longest conversations would not fit into a microbatch of the trainer",
             f"set train.max_tokens_per_microbatch={context} or more, or lower the context; both may change at --resume",
+        )
+
+
+def _check_forks(recipe: Recipe) -> None:
+    """Refuse forks where a child cannot come to the place in its parent's episode at which it begins."""
+    brancher, allocator = recipe.rollout.brancher, recipe.control.allocator
+    forking = [f"rollout.brancher {brancher.name!r}"] if brancher.name != "none" else []
+    allocators: Any = find(allocator.kind, allocator.name)
+    forking += [f"control.allocator {allocator.name!r}"] if allocators.forks else []
+    if forking and not make_environment(recipe.env).deterministic:
+        raise ConfigError(
+            f"{forking[0]} forks rollouts, and the environment {recipe.env.name!r} is not declared deterministic: a "
+            "child repeats the actions of its parent and must be shown the same",
+            "take an environment that is (`deterministic = True` in its class), or no forks",
         )
 
 

@@ -39,6 +39,8 @@ class Status(StrEnum):
     ERROR_REWARD = "error_reward"
     ERROR_AGENT = "error_agent"
     """A bug in our own loop: no retry, an alarm."""
+    DIVERGED = "diverged"
+    """A child that repeated its parent's actions and was shown something else: neither in the baseline nor trained."""
     CANCELLED = "cancelled"
     DAMAGED = "damaged"
     """A blob was lost or failed its checksum."""
@@ -112,4 +114,4 @@ class Trajectory(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fiel
 
     @property
     def num_prompt_tokens(self) -> int:
-        return sum(len(call.prompt_ids) for call in self.calls)
+        return sum(len(call.prompt_ids) for call in self.calls if call.own_response or not call.borrowed)

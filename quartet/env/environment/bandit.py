@@ -24,6 +24,7 @@ PAGE = "\n".join(f"button {arm} [{ref}]" for ref, arm in enumerate(ARMS, 1))
 class Bandit(Environment):
     """Two buttons, one of them right: the smallest thing that a policy can learn in."""
 
+    deterministic = True
     grammar = "`click LABEL [1]` or `done`"
     first_settings = {
         "env": {"families": ["fixed"], "screenshots": False},

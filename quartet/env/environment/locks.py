@@ -90,6 +90,7 @@ class Locks(Environment):
         """Named suite of task families: `locks` or `locks-2`."""
 
     knobs: Knobs
+    deterministic = True
     grammar = "`click LABEL [1]`"
     first_settings = {
         "env": {"suite": "locks", "screenshots": False},

@@ -21,12 +21,12 @@ def infrastructure(facts: Facts) -> Iterator[Alarm]:
     """Attempts fail, and not by the policy's doing."""
     total = sum(facts.statuses.values())
     for status, count in facts.statuses.items():
-        if total >= MANY and status.startswith("error_") and count > total / 20:
+        if total >= MANY and status in _CURES and count > total / 20:
             yield Alarm(
                 kind=status,
                 what=f"{count} of the newest {total} attempts ended as {status}, the newest with: "
                 f"{facts.errors.get(status, 'no message')}",
-                advice=_CURES.get(status, "see logs/worker.jsonl"),
+                advice=_CURES[status],
             )
 
 
@@ -69,6 +69,7 @@ _CURES = {
     "error_env": "see logs/env.jsonl; fewer env.sessions or a longer env.step_timeout_seconds help a slow machine",
     "error_engine": "see logs/engine.jsonl; an engine died, was silent or answered nonsense",
     "error_reward": "see logs/worker.jsonl: the environment's reward failed",
+    "diverged": "the environment does not answer the same actions alike: it is not deterministic, so take no forks",
     "error_agent": "a fault in the agent loop: the dashboard's page of a rollout shows its traceback",
 }
 

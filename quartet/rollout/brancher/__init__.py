@@ -1,0 +1,1 @@
+"""Branchers: one part per file. A brancher decides where children leave a running rollout."""
