@@ -101,6 +101,8 @@ def run_one(key: Key, starts: Starts, folder: Path, budget_tokens: int, options:
 def _run_all(
     keys: list[Key], starts: Starts, folder: Path, budget_tokens: int, options: list[str], jobs: int
 ) -> Iterator[tuple[Key, Result]]:
+    # One thread each, also of the tokenizer, whose threads cost more than such short texts.
+    os.environ.update(OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false")
     context = multiprocessing.get_context("spawn")  # a forked torch may hang
     with ProcessPoolExecutor(jobs, mp_context=context) as pool:
         waiting = [pool.submit(run_one, key, starts, folder, budget_tokens, options) for key in keys]
