@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct, to_builtins
 
 from quartet.config import Choice, Section
+from quartet.config.section import named_tables
 from quartet.recipe_file import load_recipe
 from quartet.registry import find
 from quartet.toml_text import toml_value
@@ -79,6 +80,8 @@ def knobs_set(section: Section, prefix: str = "") -> list[ChangedKnob]:
             changed += _own_settings(value, f"{prefix}{name}.")
         elif isinstance(value, Section):
             changed += knobs_set(value, f"{prefix}{name}.")
+        elif named_tables(info):
+            changed += [one for key, table in value.items() for one in knobs_set(table, f"{prefix}{name}.{key}.")]
         elif isinstance(value, list) and any(isinstance(part, Choice) for part in [*value, *(default or [])]):
             changed += _changed(f"{prefix}{name}", _names(value), _names(default))
             changed += [one for part in value for one in _own_settings(part, f"{prefix}{name}.{part.name}.")]

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from quartet.config import Choice, Recipe, Section
+from quartet.config.section import named_tables
 from quartet.errors import ConfigError, nearest, shortened
 from quartet.recipe_familiar import FAMILIAR
 from quartet.recipe_upgrade import CONFIG_VERSION, MOVED
@@ -118,8 +119,12 @@ def _moved(place: str, today: str) -> str:
 def _unknown_key(model: Any, location: tuple[Any, ...], place: str) -> str:
     if moved := MOVED.get(place):
         return _moved(place, moved)
-    for part in location[:-1]:
-        model = model.model_fields[part].annotation
+    parts = iter(location[:-1])
+    for part in parts:
+        info = model.model_fields[part]
+        model = named_tables(info) or info.annotation
+        if named_tables(info):
+            next(parts)  # the name of one of its tables
     name, section = str(location[-1]), place.rpartition(".")[0]
     if name in FAMILIAR:
         return f"unknown key {shortened(place)!r} -> here it is called {FAMILIAR[name]}"
@@ -145,7 +150,9 @@ def _nameless(model: Any, location: tuple[Any, ...], given: Any) -> str:
 def _all_keys(model: Any, prefix: str = "") -> Iterator[str]:
     """Every setting of a recipe as a dotted name, without those of parts."""
     for name, info in model.model_fields.items():
-        if hasattr(info.annotation, "model_fields"):
+        if section := named_tables(info):
+            yield from _all_keys(section, f"{prefix}{name}.NAME.")
+        elif hasattr(info.annotation, "model_fields"):
             yield from _all_keys(info.annotation, f"{prefix}{name}.")
         else:
             yield prefix + name

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from quartet.config import RESUMABLE_KNOBS, Choice, PathMark, PolicyMark, Recipe
+from quartet.config.section import named_tables
 from quartet.errors import ConfigError, nearest, shortened
 from quartet.recipe_errors import problems_of, raise_for
 from quartet.recipe_parts import with_parts
@@ -110,7 +111,10 @@ def _place_paths(data: dict[str, Any], model: Any, folder: Path) -> None:
     """Relative paths of a recipe's file begin at its folder."""
     for name, info in model.model_fields.items():
         value = data.get(name)
-        if isinstance(value, dict) and hasattr(info.annotation, "model_fields"):
+        if isinstance(value, dict) and (table := named_tables(info)):
+            for one in value.values():
+                _place_paths(one if isinstance(one, dict) else {}, table, folder)
+        elif isinstance(value, dict) and hasattr(info.annotation, "model_fields"):
             _place_paths(value, info.annotation, folder)
         elif isinstance(value, str) and value and any(isinstance(mark, PathMark) for mark in info.metadata):
             data[name] = _placed(value, folder, info.metadata)
@@ -221,7 +225,8 @@ def refuse_changes(old: Recipe, new: Recipe) -> None:
 
 def to_toml(recipe: Recipe) -> str:
     """The resolved recipe as TOML; `load_recipe` reads it back unchanged."""
-    return "\n".join(_toml_lines(recipe.model_dump(exclude_none=True))) + "\n"
+    data = recipe.model_dump(exclude_none=True)
+    return "\n".join(_toml_lines({key: value for key, value in data.items() if value != {}})) + "\n"
 
 
 def flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:

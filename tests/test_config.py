@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -242,3 +243,68 @@ def test_recipe_of_a_newer_form_is_refused_with_a_way_out():
 def test_missing_setting_is_named():
     with pytest.raises(ConfigError, match=r"model is missing\n  -> add it"):
         parse_recipe({key: value for key, value in MINIMAL.items() if key != "model"}, "test")
+
+
+PLAYERS = {"policies": {"even": {}, "odd": {"source": "there"}, "judge": {"trained": False}}}
+
+
+def test_a_recipe_without_policies_has_one_called_main():
+    recipe = parse_recipe(MINIMAL, "test")
+    assert (recipe.trained_policies, recipe.frozen_policies) == (["main"], [])
+    assert recipe.trainer_modules == {"trainer": "main"} and recipe.policy_sources["main"].source == recipe.model.path
+    assert "[policies" not in to_toml(recipe), "its file says nothing of what it does not have"
+    assert recipe.starting_from("/p").model.path == "/p"
+
+
+def test_several_policies_have_a_source_each_and_survive_the_round_trip():
+    recipe = parse_recipe(MINIMAL | PLAYERS, "test")
+    assert (recipe.trained_policies, recipe.frozen_policies) == (["even", "odd"], ["judge"])
+    assert recipe.trainer_modules == {"trainer-even": "even", "trainer-odd": "odd"}
+    sources = [Path(one.source).name for one in recipe.policy_sources.values()]
+    assert sources == ["m", "there", "m"], "a table without a source takes model.path"
+    assert parse_recipe(tomllib.loads(to_toml(recipe)), "test") == recipe
+    assert recipe.starting_from("/p").policy_sources["even"].source == "/p"
+
+
+def test_a_source_begins_at_the_recipes_folder(tmp_path):
+    (tmp_path / "recipe.toml").write_text(to_toml(parse_recipe(MINIMAL, "test")) + '[policies.a]\nsource = "there"\n')
+    recipe = load_recipe(tmp_path / "recipe.toml", ["policies.a.trained=true"])
+    assert recipe.policies["a"].source == str(tmp_path / "there")
+
+
+@pytest.mark.parametrize(
+    ("policies", "message"),
+    [
+        ({"Even": {}}, "'Even' cannot name a policy"),
+        ({"a_b": {}}, "'a_b' cannot name a policy"),
+        ({"a": {"trained": False}}, "every policy is frozen"),
+        ({"a": {"weights": "lora"}}, r"policies\.a\.weights: LoRA adapters cannot be trained yet"),
+        ({"a": {"weights": "half"}}, "'half' is no kind of weights"),
+        ({"a": {"traned": True}}, r"unknown key 'policies\.a\.traned'\. Did you mean 'policies\.a\.trained'"),
+        ({"a": "there"}, "each policy is a table"),
+        ({"source": "there"}, "each policy is a table"),
+        (["a"], "each policy is a table"),
+    ],
+)
+def test_wrong_policies_are_refused_with_a_hint(policies, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_recipe(MINIMAL | {"policies": policies}, "test")
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"runtime": {"kind": "synchronous"}}, "several policies need runtime.kind = 'processes'"),
+        ({"engine": {"name": "vllm"}}, "3 policies need engine.name = 'torch'"),
+        ({"straggler": "april", "admission": {"schedule": "batch_synchronous"}}, "april lets the rollouts of one"),
+    ],
+)
+def test_what_several_policies_cannot_run_with_is_refused(sections, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_recipe(MINIMAL | PLAYERS | sections, "test")
+
+
+def test_policies_do_not_change_at_resume():
+    old, new = parse_recipe(MINIMAL, "test"), parse_recipe(MINIMAL | {"policies": {"a": {}}}, "test")
+    with pytest.raises(ConfigError, match=r"policies\.a\.trained"):
+        refuse_changes(old, new)

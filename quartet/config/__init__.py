@@ -7,6 +7,7 @@ begins at the file's folder, one in an override at the current folder. Parts bri
 from quartet.config.choice import Choice
 from quartet.config.control import Admission, Allocator, Control, Horizon, Sampler
 from quartet.config.curation import Filter, Replay
+from quartet.config.policies import PolicySource
 from quartet.config.recipe import RESUMABLE_KNOBS, Recipe
 from quartet.config.rollouts import Brancher, Engine, Env, Loop, Model, Rollout
 from quartet.config.running import Disk, Evaluation, Ledger, Observe, Runtime, Sink
@@ -36,6 +37,7 @@ __all__ = [
     "Observe",
     "PathMark",
     "PolicyMark",
+    "PolicySource",
     "Recipe",
     "Replay",
     "Rollout",

@@ -7,6 +7,7 @@ from pydantic import model_validator
 from quartet.config.choice import SeveralOf
 from quartet.config.control import Admission, Control
 from quartet.config.curation import Filter, Replay
+from quartet.config.policies import ONE, Policies, PolicySource
 from quartet.config.rollouts import Engine, Env, Model, Rollout
 from quartet.config.running import Disk, Evaluation, Ledger, Observe, Runtime
 from quartet.config.section import FolderName, Section
@@ -26,6 +27,8 @@ class Recipe(Section):
     plugins: list[str] = []
     """Modules that every process of the run imports before it looks for parts: they may register their own."""
     model: Model
+    policies: Policies = {}
+    """Several policies in one run, by name."""
     env: Env
     rollout: Rollout = Rollout()
     engine: Engine = Engine()
@@ -88,6 +91,38 @@ class Recipe(Section):
             raise ValueError("engine.replicas above 1 needs runtime.engine_port = 0: each engine takes a free port")
         return self
 
+    @model_validator(mode="after")
+    def _several_policies_can_be_placed(self) -> "Recipe":
+        if len(self.policies) > 1 and self.runtime.kind == "synchronous":
+            raise ValueError("several policies need runtime.kind = 'processes'")
+        if len(self.trained_policies) > 1 and self.straggler.name == "april":
+            raise ValueError("the straggler rule april lets the rollouts of one policy rest -> choose another rule")
+        return self
+
+    @property
+    def policy_sources(self) -> dict[str, PolicySource]:
+        """All policies of the run by name, each with the folder of its first weights."""
+        tables = self.policies or ONE
+        return {name: one.model_copy(update={"source": one.source or self.model.path}) for name, one in tables.items()}
+
+    @property
+    def trained_policies(self) -> list[str]:
+        """Names of the policies that are trained; the first is what control and evaluations go by."""
+        return [name for name, one in self.policy_sources.items() if one.trained]
+
+    @property
+    def frozen_policies(self) -> list[str]:
+        """Names of the policies that only answer requests."""
+        return [name for name, one in self.policy_sources.items() if not one.trained]
+
+    def starting_from(self, folder: str) -> "Recipe":
+        """Return the same recipe with other first weights of its first trained policy."""
+        if not self.policies:
+            return self.model_copy(update={"model": self.model.model_copy(update={"path": folder})})
+        first = self.trained_policies[0]
+        other = self.policies[first].model_copy(update={"source": folder})
+        return self.model_copy(update={"policies": self.policies | {first: other}})
+
     @property
     def rollouts_per_batch(self) -> int:
         """R = G groups x N rollouts."""
@@ -115,10 +150,17 @@ class Recipe(Section):
         return ["engine", *(f"engine-{number}" for number in range(2, self.engine.replicas + 1))]
 
     @property
+    def trainer_modules(self) -> dict[str, str]:
+        """The policy that each trainer process trains, by the process's name: `trainer`, or `trainer-NAME` for each of
+        several."""
+        names = self.trained_policies
+        return {f"trainer-{name}": name for name in names} if len(names) > 1 else {"trainer": names[0]}
+
+    @property
     def modules(self) -> list[str]:
         """Names of all module processes that training starts."""
         sinks = [f"sink-{sink.name}" for sink in self.observe.sinks]
-        return ["env", *self.engine_modules, "worker", "manager", "trainer", *sinks]
+        return ["env", *self.engine_modules, "worker", "manager", *self.trainer_modules, *sinks]
 
 
 RESUMABLE_KNOBS = (

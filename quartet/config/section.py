@@ -1,9 +1,10 @@
 """What the sections of a recipe are made of."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.fields import FieldInfo
 
 from quartet.shipped import shipped_policies
 
@@ -78,3 +79,9 @@ ServerUrl = Annotated[str, AfterValidator(_server_url)]
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+def named_tables(info: FieldInfo) -> Any:
+    """Return the section of each table of a field that holds several by name, `[policies.NAME]`; None for any other."""
+    inner = get_args(info.annotation)[-1:] if get_origin(info.annotation) is dict else ()
+    return inner[0] if inner and issubclass(inner[0], Section) else None

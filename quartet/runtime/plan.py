@@ -19,11 +19,14 @@ def check_recipe(recipe: Recipe) -> None:
     """Look up the task families, the sinks and the files that the recipe names. Raises `ConfigError`."""
     from quartet.observe.sinks.base import check_package
 
+    if len(recipe.policy_sources) > 1:  # until engines and trainers serve several
+        raise ConfigError("a run with several policies cannot be started yet", "leave one table of [policies]")
     suite_families(recipe.env)
     for sink in recipe.observe.sinks:
         check_package(sink.name)
-    check_model_folder(Path(recipe.model.path))
-    _check_positions(recipe)
+    for place, folder in _first_weights(recipe).items():
+        check_model_folder(folder, place)
+        _check_positions(recipe, folder, place)
     _backend(recipe).check_use(trains=False)
     _check_demonstrations(recipe)
     if recipe.evaluation.control and not Path(recipe.sft.data).is_file():
@@ -86,11 +89,18 @@ def _check_demonstrations(recipe: Recipe) -> None:
         raise ConfigError(f"there is no file replay.demonstrations = {file!r}", "name a file of successes, or none")
 
 
-def check_model_folder(path: Path) -> None:
+def _first_weights(recipe: Recipe) -> dict[str, Path]:
+    """Return the folders of the policies' first weights by the setting that names them."""
+    folders = {f"policies.{name}.source": Path(one.source) for name, one in recipe.policies.items() if one.source}
+    needs_model = not recipe.policies or len(folders) < len(recipe.policies)
+    return folders | ({"model.path": Path(recipe.model.path)} if needs_model else {})
+
+
+def check_model_folder(path: Path, place: str = "model.path") -> None:
     """A folder in Hugging Face format has at least a config.json. Raises `ConfigError`."""
     if not (path / "config.json").is_file():
         raise ConfigError(
-            f"model.path: no model at {path} (there is no {path.resolve() / 'config.json'})",
+            f"{place}: no model at {path} (there is no {path.resolve() / 'config.json'})",
             f"give the name of a policy that ships ({', '.join(shipped_policies())}), or the folder of a causal "
             "language model in Hugging Face format; a relative one begins at the recipe's folder, with --set at the "
             "current one. A model of the Hugging Face Hub is downloaded first: "
@@ -98,13 +108,13 @@ def check_model_folder(path: Path) -> None:
         )
 
 
-def _check_positions(recipe: Recipe) -> None:
+def _check_positions(recipe: Recipe, folder: Path, place: str) -> None:
     """Refuse a context that is longer than what the model was made for."""
-    positions = model_positions(Path(recipe.model.path))
+    positions = model_positions(folder)
     if positions is not None and recipe.engine.max_context_tokens > positions:
         raise ConfigError(
             f"engine.max_context_tokens = {recipe.engine.max_context_tokens} is more than the model's {positions} "
-            f"positions (max_position_embeddings in {recipe.model.path}/config.json)",
+            f"positions (max_position_embeddings in {folder}/config.json, {place})",
             f"set engine.max_context_tokens={positions} or less, or take a model that reads more",
         )
 

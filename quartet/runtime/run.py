@@ -153,10 +153,10 @@ def _train_in_processes(recipe: Recipe, run_dir: Path, *, quiet: bool) -> None:
 
 def evaluate_policy(recipe: Recipe, policy: Path, run_dir: Path, *, quiet: bool) -> Summary:
     """Evaluate one policy on the held-out tasks of `recipe`, in a run directory of its own."""
-    model = recipe.model.model_copy(update={"path": str(policy.resolve())})
     evaluation = recipe.evaluation.model_copy(update={"control": False})
     observe = recipe.observe.model_copy(update={"sinks": []})  # they show the run, and this is another one
-    recipe = recipe.model_copy(update={"model": model, "evaluation": evaluation, "observe": observe})
+    recipe = recipe.starting_from(str(policy.resolve()))
+    recipe = recipe.model_copy(update={"evaluation": evaluation, "observe": observe})
     check_recipe(recipe)
     check_policy(policy)
     PATIENCE.seconds = recipe.runtime.ledger_patience_seconds

@@ -135,12 +135,15 @@ def admit_missing_evaluations(recipe: Recipe, ledger: Ledger, when: str) -> list
 
 
 def open_or_create(recipe: Recipe, run_dir: Path) -> Ledger:
-    """The run's ledger; a new one starts with the recipe's model as policy version 0. Call it under the run's lock."""
+    """The run's ledger; a new one starts with the first weights of each policy as its version 0. Call it under the
+    run's lock."""
     if Ledger.exists(run_dir):
         ledger = Ledger.open(run_dir)
     else:
         drop_database(run_dir)  # what is left of a start that was killed before there were tables
-        ledger = Ledger.create(run_dir, seed=recipe.seed, **recipe.ledger.model_dump())
-    if not ledger.policies():  # new, or killed between the two
-        ledger.register_initial_policy(str(Path(recipe.model.path).resolve()))
+        names = {"trained": recipe.trained_policies, "frozen": recipe.frozen_policies}
+        ledger = Ledger.create(run_dir, seed=recipe.seed, **names, **recipe.ledger.model_dump())
+    for name, one in recipe.policy_sources.items():
+        if not ledger.of(name).policies():  # new, or killed between the two
+            ledger.of(name).register_initial_policy(str(Path(one.source).resolve()))
     return ledger

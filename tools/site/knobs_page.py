@@ -6,6 +6,7 @@ import annotated_types
 from pydantic.fields import FieldInfo
 
 from quartet.config import RESUMABLE_KNOBS, Choice, Recipe, Section
+from quartet.config.section import named_tables
 from quartet.part_description import PartDescription, describe_parts
 
 HEAD = """\
@@ -32,7 +33,7 @@ def _section(model: Any, name: str, seen: set[str]) -> list[str]:
     """Return the section's own settings, the parts that it can choose, then its sub-sections."""
     lines = [f"## `[{name}]` {{#{name} }}", "", _flat(model.__doc__), ""] if name else ["## The run itself", ""]
     prefix = f"{name}." if name else ""
-    knobs = {key: info for key, info in model.model_fields.items() if not _is_section(info)}
+    knobs = {key: info for key, info in model.model_fields.items() if _section_of(info) is None}
     if knobs:
         lines += ["| knob | default | meaning |", "|---|---|---|"]
         lines += [_row(f"{prefix}{key}", key, info) for key, info in knobs.items()]
@@ -40,8 +41,7 @@ def _section(model: Any, name: str, seen: set[str]) -> list[str]:
     if issubclass(model, Choice):
         lines += [line for part in describe_parts(model.kind) for line in _part(part, name, seen)]
     for key, info in model.model_fields.items():
-        inner = next(iter(get_args(info.annotation)), info.annotation)
-        if isinstance(inner, type) and issubclass(inner, Section):
+        if (inner := _section_of(info)) is not None:
             lines += _section(inner, f"{prefix}{key}", seen)
     return lines
 
@@ -84,9 +84,10 @@ def _toml(value: Any) -> str:
     return str(value).replace("'", '"')
 
 
-def _is_section(info: FieldInfo) -> bool:
-    inner = next(iter(get_args(info.annotation)), info.annotation)
-    return isinstance(inner, type) and issubclass(inner, Section)
+def _section_of(info: FieldInfo) -> type[Section] | None:
+    """The section that a field holds, one or several of; None for a plain setting."""
+    inner = named_tables(info) or next(iter(get_args(info.annotation)), info.annotation)
+    return inner if isinstance(inner, type) and issubclass(inner, Section) else None
 
 
 def _flat(text: str) -> str:

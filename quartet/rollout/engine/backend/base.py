@@ -33,6 +33,11 @@ class Backend(Part):
     def check(cls, knobs: Any, recipe: Recipe) -> None:
         if cls.embedded:
             return
+        if len(recipe.policy_sources) > 1:
+            raise ConfigError(
+                f"{len(recipe.policy_sources)} policies need engine.name = 'torch': a server serves one policy",
+                "choose that engine, or leave [policies] out",
+            )
         if recipe.rollout.stop_strings:
             raise ConfigError(
                 "rollout.stop_strings needs engine.name = 'torch': servers end a text, and not its tokens",
