@@ -45,9 +45,9 @@ _BLOBS = "INSERT INTO blobs (id, digest, data) {series} SELECT i, {digest}, {dat
 _TRAJECTORIES = (
     "INSERT INTO trajectories (id, rollout_id, group_id, attempt, kind, purpose, family, status, counted, excluded,"
     " success, reward, turns, prompt_tokens, response_tokens, oldest_version, newest_version, versions, wall_seconds,"
-    " error, blob, blob_bytes, screenshots_bytes, created_at) SELECT id, id, (id - 1) / 8 + 1, 1, 'final', 'train',"
+    " error, blob, blob_bytes, created_at) SELECT id, id, (id - 1) / 8 + 1, 1, 'final', 'train',"
     " 'family-' || (((id - 1) / 8 + 1) % 24), 'completed', true, '', id % 2 = 0, id % 2, 3 + id % 9, 900, 90,"
-    " (id - 1) / 512, (id - 1) / 512, '[' || ((id - 1) / 512) || ']', 1.0, '', {hex}, 4096, 0, id"
+    " (id - 1) / 512, (id - 1) / 512, '[' || ((id - 1) / 512) || ']', 1.0, '', {hex}, 4096, id"
     " FROM blobs WHERE id BETWEEN {low} AND {high}"
 )
 _USES = (

@@ -149,7 +149,7 @@ def wait_for_trainer(ledger: Ledger, groups: int) -> None:
 
 def record(task: Task, random: random.Random) -> Trajectory:
     """Three turns, about 4 kB compressed. It carries an error text, so that its append writes an event."""
-    seen = Turn(observation=Observation(goal="", text=""), call_index=0, response="", action="")
+    seen = Turn(observation=Observation(goal="", text=""), call_index=0, response="")
     return Trajectory(
         task=task,
         status=Status.COMPLETED,

@@ -12,14 +12,14 @@ from quartet.data.blobs import LARGEST_IN_DATABASE_BYTES
 from quartet.data.ledger import Ledger
 from quartet.errors import LeaseLostError
 from quartet.observe.receipts import WorkerReceipts
-from quartet.types import Observation, RolloutLease, Trajectory, Turn
+from quartet.types import Observation, Picture, RolloutLease, Trajectory, Turn
 
 
 def large(lease: RolloutLease, version: int) -> Trajectory:
     """Its picture is noise, which cannot be compressed."""
     noise = os.urandom(2 * LARGEST_IN_DATABASE_BYTES)
-    seen = Observation(goal="Pull.", text="button left [1]", screenshot=noise)
-    turn = Turn(observation=seen, call_index=0, response="click left [1]", action="click left [1]")
+    seen = Observation(goal="Pull.", text="button left [1]", pictures=[Picture(data=noise)])
+    turn = Turn(observation=seen, call_index=0, response="click left [1]")
     record = made_up(lease.rollout_id, reward=float(lease.index % 2), version=version)
     return structs.replace(record, task=lease.task, turns=[turn])
 

@@ -20,6 +20,10 @@ class BlobFiles(ABC):
         """Store, in place of an older one."""
 
     @abstractmethod
+    def holds(self, digest: str, num_bytes: int) -> bool:
+        """Whether a file of that name and size is there."""
+
+    @abstractmethod
     def get(self, digest: str) -> bytes:
         """Raises `FileNotFoundError`."""
 
@@ -47,6 +51,12 @@ class LocalBlobFiles(BlobFiles):
         except OSError as error:
             raise_if_full(error, path if path.parent.is_dir() else self.root / path.name)
             raise
+
+    def holds(self, digest: str, num_bytes: int) -> bool:
+        try:
+            return self.path(digest).stat().st_size == num_bytes
+        except FileNotFoundError:
+            return False
 
     def get(self, digest: str) -> bytes:
         return self.path(digest).read_bytes()
@@ -109,6 +119,12 @@ class ObjectBlobFiles(BlobFiles):
         path = self._path(digest)
         self._files.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
         self._files.pipe_file(path, data)
+
+    def holds(self, digest: str, num_bytes: int) -> bool:
+        try:
+            return self._files.size(self._path(digest)) == num_bytes
+        except FileNotFoundError:
+            return False
 
     def get(self, digest: str) -> bytes:
         return self._files.cat_file(self._path(digest))

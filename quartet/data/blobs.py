@@ -40,7 +40,12 @@ _INSERT = Prepared(
     }
 )
 """A blob that is there already is written again: that heals a damaged one."""
-
+_INSERT_ONCE = Prepared(
+    {
+        name: insert(blobs).values(_ROW).on_conflict_do_nothing(index_elements=["digest"])
+        for name, insert in (("sqlite", sqlite.insert), ("postgresql", postgresql.insert))
+    }
+)
 
 _DISK_FAULTS = (errno.EIO, errno.EISDIR)
 """Reading a file fails with one of these when its content is lost; any other error is about the machine."""
@@ -75,10 +80,27 @@ class BlobStore:
 
         Raises `SetupError` on a full disk, leaving nothing behind.
         """
-        blob = Blob(digest=hashlib.sha256(data).hexdigest(), data=self._compressor().compress(data))
+        blob = self._compressed(data)
         if not blob.in_database:
             self.files.put(blob.digest, blob.data)
         return blob
+
+    def pack_shared(self, data: bytes) -> Blob:
+        """As `pack`, for what many rows refer to: a large blob whose file is there already is not written again."""
+        blob = self._compressed(data)
+        self._put_missing(blob)
+        return blob
+
+    def write_shared(self, connection: Connection, blob: Blob) -> None:
+        """Store a blob of `pack_shared` in the transaction of a row that refers to it, unless it is there.
+
+        A large one is written here only if its file was deleted after it was packed, as that of a picture whose last
+        other row was dropped. `delete` runs in transactions beside which no other one runs, so it cannot be deleted
+        between here and the commit.
+        """
+        if blob.in_database:
+            _INSERT_ONCE(connection, digest=bytes.fromhex(blob.digest), data=blob.data)
+        self._put_missing(blob)
 
     def write(self, connection: Connection, blob: Blob) -> None:
         """Store a small blob as part of a transaction; nothing to do for a large one."""
@@ -115,6 +137,13 @@ class BlobStore:
             row = sa.delete(blobs).where(blobs.c.digest == bytes.fromhex(digest))
             if not connection.execute(row).rowcount:
                 self.files.delete(digest)
+
+    def _compressed(self, data: bytes) -> Blob:
+        return Blob(digest=hashlib.sha256(data).hexdigest(), data=self._compressor().compress(data))
+
+    def _put_missing(self, blob: Blob) -> None:
+        if not blob.in_database and not self.files.holds(blob.digest, len(blob.data)):
+            self.files.put(blob.digest, blob.data)
 
     def _open(self, digest: str, compressed: bytes | None) -> bytes | DamagedBlobError:
         try:

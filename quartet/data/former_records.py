@@ -1,8 +1,23 @@
 """Records as they were written before schema 6, and what they are today: a blob keeps the form it was written in."""
 
-from msgspec import Struct
+from collections.abc import Sequence
 
-from quartet.types import Call, FinishReason, Sampling, Status, Task, TokenColumns, Trajectory, Turn
+from msgspec import Struct
+from msgspec.structs import replace
+
+from quartet.env.taken import taken_action
+from quartet.types import (
+    Call,
+    FinishReason,
+    Observation,
+    Picture,
+    Sampling,
+    Status,
+    Task,
+    TokenColumns,
+    Trajectory,
+    Turn,
+)
 
 
 class FormerCall(Struct, frozen=True, kw_only=True):
@@ -35,11 +50,44 @@ class FormerCall(Struct, frozen=True, kw_only=True):
         )
 
 
+class FormerObservation(Struct, frozen=True, kw_only=True):
+    """An observation with one picture."""
+
+    goal: str
+    text: str
+    error: str = ""
+    screenshot: bytes | None = None
+
+    def current(self) -> Observation:
+        return Observation(goal=self.goal, text=self.text, error=self.error, pictures=_pictures(self.screenshot))
+
+
+class FormerTurn(Struct, frozen=True, kw_only=True):
+    """A turn with one action, as text, and one reward."""
+
+    observation: FormerObservation
+    call_index: int
+    response: str
+    action: str
+    error: str = ""
+    reward: float = 0.0
+    points: list[tuple[float, float]] = []
+
+    def current(self) -> Turn:
+        return Turn(
+            observation=self.observation.current(),
+            call_index=self.call_index,
+            response=self.response,
+            actions=[taken_action(self.action or self.response, self.error, self.points)],
+            rewards={"task": self.reward},
+        )
+
+
 class FormerTrajectory(Struct, frozen=True, kw_only=True):
     task: Task
     status: Status
     calls: list[FormerCall]
-    turns: list[Turn]
+    turns: list[FormerTurn]
     rewards: dict[str, float]
     success: bool
     error: str = ""
@@ -52,10 +100,23 @@ class FormerTrajectory(Struct, frozen=True, kw_only=True):
             task=self.task,
             status=self.status,
             calls=[call.current(str(index)) for index, call in enumerate(self.calls)],
-            turns=self.turns,
+            turns=[turn.current() for turn in self.turns],
             rewards=self.rewards,
             success=self.success,
             error=self.error,
             traceback=self.traceback,
             wall_seconds=self.wall_seconds,
         )
+
+
+def with_former_pictures(trajectory: Trajectory, pictures: Sequence[bytes | None]) -> Trajectory:
+    """Return a former trajectory with its pictures, of which each turn had one or none."""
+    turns = [
+        replace(turn, observation=replace(turn.observation, pictures=_pictures(picture)))
+        for turn, picture in zip(trajectory.turns, pictures, strict=True)
+    ]
+    return replace(trajectory, turns=turns)
+
+
+def _pictures(screenshot: bytes | None) -> list[Picture]:
+    return [Picture(data=screenshot)] if screenshot else []

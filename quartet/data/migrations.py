@@ -71,7 +71,9 @@ MIGRATIONS: dict[int, tuple[str | dict[str, str], ...]] = {
         "UPDATE pool SET outdated = TRUE WHERE rollout_id IN (SELECT rollouts.id FROM rollouts"
         " JOIN groups ON rollouts.group_id = groups.id WHERE CAST(groups.params AS TEXT) <> '{}')",
     ),
-    5: (  # records changed their form, too: those that are there keep theirs (`former_records.py`)
+    5: (
+        # Records changed their form: those that are there keep theirs (`former_records.py`), and all pictures of one
+        # are still one blob.
         "ALTER TABLE rollouts ADD COLUMN parent_id INTEGER",
         "ALTER TABLE rollouts ADD COLUMN parent_call INTEGER",
         "CREATE INDEX rollouts_by_parent ON rollouts (parent_id) WHERE parent_id IS NOT NULL",
@@ -104,6 +106,14 @@ MIGRATIONS: dict[int, tuple[str | dict[str, str], ...]] = {
         "ALTER TABLE pool ADD COLUMN policy TEXT NOT NULL DEFAULT 'main'",
         "DROP INDEX pool_by_task",
         "CREATE INDEX pool_by_task ON pool (task_key, policy, outdated, id)",
+        "CREATE TABLE pictures (trajectory_id INTEGER NOT NULL, digest TEXT NOT NULL, bytes INTEGER NOT NULL,"
+        " PRIMARY KEY (trajectory_id, digest), FOREIGN KEY(trajectory_id) REFERENCES trajectories (id))",
+        "CREATE INDEX pictures_by_digest ON pictures (digest, trajectory_id)",
+        "INSERT INTO pictures SELECT id, screenshots_blob, screenshots_bytes FROM trajectories"
+        " WHERE screenshots_blob IS NOT NULL",
+        "DROP INDEX trajectories_by_screenshots",
+        "ALTER TABLE trajectories DROP COLUMN screenshots_blob",
+        "ALTER TABLE trajectories DROP COLUMN screenshots_bytes",
     ),
 }
 """SQL that turns a ledger of this version into the next one: a statement, or one for each kind of database."""

@@ -11,7 +11,7 @@ from quartet.data.ledger import Ledger
 from quartet.data.policy_folders import policies_root
 
 _ROLLOUTS_PER_STEP = 500
-"""Screenshots are deleted this many rollouts at a time, so that the ledger stays free for others in between."""
+"""Pictures are deleted this many rollouts at a time, so that the ledger stays free for others in between."""
 
 
 class Retention:
@@ -60,7 +60,6 @@ class Retention:
         age, versions = self._disk.max_record_age_seconds, self._disk.max_record_age_versions
         if age is None and versions is None:
             return
-        oldest = [min((point.train_step for point in one.recovery_points()), default=0) for one in self._ledger.each()]
         while True:
             freed, old_to = self._ledger.drop_records(
                 self._old_to,
@@ -69,12 +68,16 @@ class Retention:
                 version_below=None
                 if versions is None
                 else min(one.version_before(versions) for one in self._ledger.each()),
-                checkpoint_step=min(oldest),
+                checkpoint_step=self._checkpoint_step(),
             )
             self._blob_bytes -= freed
             if old_to == self._old_to:
                 return
             self._old_to = old_to
+
+    def _checkpoint_step(self) -> int:
+        """Return the oldest train step that the run can go back to: what was trained after it may be trained again."""
+        return min(min((point.train_step for point in one.recovery_points()), default=0) for one in self._ledger.each())
 
     def _folder(self, path: str) -> Path:
         """A policy's folder; a relative path is relative to the run."""
@@ -85,11 +88,11 @@ class Retention:
         new, self._counted_to = self._ledger.blob_bytes(after=self._counted_to)
         self._blob_bytes += new
         while self._blob_bytes > budget:
-            freed = self._ledger.drop_screenshots(_ROLLOUTS_PER_STEP)
-            if not freed:
+            dropped, freed = self._ledger.drop_pictures(_ROLLOUTS_PER_STEP, self._checkpoint_step())
+            if not dropped:
                 return (
                     f"{STOPPED_BY_DISK}blobs take {self._blob_bytes / 1e6:.0f} MB, more than disk.max_blob_megabytes = "
-                    f"{self._disk.max_blob_megabytes}, and no screenshots are left to delete: raise it and resume"
+                    f"{self._disk.max_blob_megabytes}, and no pictures are left to delete: raise it and resume"
                 )
             self._blob_bytes -= freed
         return None

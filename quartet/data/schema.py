@@ -204,8 +204,6 @@ trajectories = Table(
     Column("wall_seconds", Float, nullable=False),
     Column("blob", Text, nullable=False),
     Column("blob_bytes", Integer, nullable=False),
-    Column("screenshots_blob", Text),  # None: had none, or the disk budget took them
-    Column("screenshots_bytes", Integer, nullable=False),
     Column("created_at", Float, nullable=False),
     Index(
         "one_final_trajectory_per_part",
@@ -227,15 +225,18 @@ trajectories = Table(
     ),
     Index("trajectories_by_purpose", "purpose", "counted", "id"),
     Index("trajectories_by_time", "kind", "created_at"),
-    Index(
-        "trajectories_by_screenshots",
-        "screenshots_blob",
-        sqlite_where=text("screenshots_blob IS NOT NULL"),
-        postgresql_where=text("screenshots_blob IS NOT NULL"),
-    ),
 )
 IS_FINAL = trajectories.c.kind == literal_column(f"'{TrajectoryKind.FINAL}'")
 """Written out: SQLite uses the index of final trajectories only when the query's words imply its condition."""
+
+pictures = Table(
+    "pictures",
+    metadata,
+    Column("trajectory_id", ForeignKey("trajectories.id"), primary_key=True, autoincrement=False),
+    Column("digest", Text, primary_key=True),  # its blob, which others may share; the row goes with the disk budget
+    Column("bytes", Integer, nullable=False),  # of the blob
+    Index("pictures_by_digest", "digest", "trajectory_id"),
+)
 
 batches = Table(
     "batches",

@@ -71,8 +71,9 @@ def _sum(trajectory: Trajectory) -> tuple[str, float]:
 
 
 def _turn_flaws(field: str, turn: Turn, num_calls: int) -> Iterator[Flaw]:
-    if not abs(turn.reward) <= LARGEST_REWARD:
-        yield _flaw(f"{field}.reward", f"{turn.reward:g} is no reward", Status.ERROR_REWARD)
+    for name, part in turn.rewards.items():
+        if not abs(part) <= LARGEST_REWARD:
+            yield _flaw(f"{field}.rewards.{name}", f"{part:g} is no reward", Status.ERROR_REWARD)
     if not 0 <= turn.call_index < num_calls:
         yield _flaw(f"{field}.call_index", f"there is no call {turn.call_index}", Status.ERROR_AGENT)
 

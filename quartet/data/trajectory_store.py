@@ -1,18 +1,20 @@
-"""Trajectories as blobs: the record without its pictures, and the pictures apart.
+"""Trajectories as blobs: the record with references to its pictures, and every picture once.
 
-Two blobs, because pictures are most of the bytes and the disk budget takes them first.
+Pictures are most of the bytes. Rollouts share them, the disk budget takes them first, and a batch reads them late.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
+import sqlalchemy as sa
 from msgspec import Struct, structs
 from sqlalchemy import Connection
 
 from quartet.data.blobs import Blob, BlobStore, DamagedBlobError
-from quartet.data.former_records import FormerTrajectory
-from quartet.types import Trajectory, Turn
+from quartet.data.former_records import FormerTrajectory, with_former_pictures
+from quartet.data.schema import pictures
+from quartet.types import Observation, Picture, Trajectory
 
 T = TypeVar("T")
 _FORMAT = msgspec.msgpack.encode("format")
@@ -23,7 +25,8 @@ class PackedTrajectory(Struct, frozen=True, kw_only=True):
     """A trajectory on its way into the store."""
 
     record: Blob
-    screenshots: Blob | None
+    pictures: list[Blob]
+    """Each once."""
 
 
 class TrajectoryStore:
@@ -34,31 +37,56 @@ class TrajectoryStore:
 
     def pack(self, trajectory: Trajectory) -> PackedTrajectory:
         """Encode and compress, outside of any transaction. Raises `SetupError` on a full disk."""
-        pictures = [turn.observation.screenshot for turn in trajectory.turns]
-        bare = trajectory
-        if any(pictures):
-            bare = structs.replace(trajectory, turns=[_with_screenshot(turn, None) for turn in trajectory.turns])
-        return PackedTrajectory(
-            record=self.blobs.pack(msgspec.msgpack.encode(bare)),
-            screenshots=self.blobs.pack(msgspec.msgpack.encode(pictures)) if any(pictures) else None,
-        )
+        packed: dict[str, Blob] = {}
+
+        def refer(picture: Picture) -> Picture:
+            if not picture.data:  # an import may refer to a picture that it does not bring
+                return picture
+            blob = self.blobs.pack_shared(picture.data)
+            packed[blob.digest] = blob
+            return Picture(content_hash=blob.digest)
+
+        bare = _changed(trajectory, refer)
+        record = self.blobs.pack(msgspec.msgpack.encode(bare))
+        return PackedTrajectory(record=record, pictures=list(packed.values()))
 
     def write(self, connection: Connection, packed: PackedTrajectory) -> None:
-        """Store both blobs as part of a transaction."""
+        """Store the record as part of a transaction."""
         self.blobs.write(connection, packed.record)
-        if packed.screenshots:
-            self.blobs.write(connection, packed.screenshots)
 
-    def load(self, blob: str, screenshots_blob: str | None = None) -> Trajectory:
-        """Read a trajectory, with its pictures when their blob is given. Raises `DamagedBlobError`."""
-        trajectory = _record(blob, self.blobs.get(blob))
-        if screenshots_blob is None:
+    def write_pictures(self, connection: Connection, trajectory_id: int, packed: Sequence[Blob]) -> None:
+        """Store pictures, and that the trajectory refers to them, as part of the transaction of its row."""
+        for blob in packed:
+            self.blobs.write_shared(connection, blob)
+        rows = [{"trajectory_id": trajectory_id, "digest": blob.digest, "bytes": len(blob.data)} for blob in packed]
+        connection.execute(sa.insert(pictures), rows)
+
+    def load(self, blob: str, digests: Collection[str] = ()) -> Trajectory:
+        """Read a trajectory. Of its pictures it has those that `digests` names, and references to the others.
+
+        Raises `DamagedBlobError`.
+        """
+        data = self.blobs.get(blob)
+        trajectory = _record(blob, data)
+        if not digests:
             return trajectory
-        pictures = _decode(screenshots_blob, self.blobs.get(screenshots_blob), list[bytes | None])
-        if len(pictures) != len(trajectory.turns):
-            raise DamagedBlobError(f"blob {screenshots_blob} holds {len(pictures)} pictures of another trajectory")
-        turns = [_with_screenshot(turn, picture) for turn, picture in zip(trajectory.turns, pictures, strict=True)]
-        return structs.replace(trajectory, turns=turns)
+        if not _is_current(data):
+            (digest,) = digests
+            found = _decode(digest, self.blobs.get(digest), list[bytes | None])
+            if len(found) != len(trajectory.turns):
+                raise DamagedBlobError(f"blob {digest} holds {len(found)} pictures of another trajectory")
+            return with_former_pictures(trajectory, found)
+        contents = self.load_pictures(digests)
+        return _changed(
+            trajectory, lambda picture: structs.replace(picture, data=contents.get(picture.content_hash, b""))
+        )
+
+    def load_pictures(self, digests: Iterable[str]) -> dict[str, bytes]:
+        """Read pictures by their content hashes. Raises `DamagedBlobError`."""
+        found = self.blobs.get_many(digests)
+        if error := next((one for one in found.values() if isinstance(one, DamagedBlobError)), None):
+            raise error
+        return {digest: data for digest, data in found.items() if isinstance(data, bytes)}
 
     def load_many(self, blobs: Iterable[str]) -> dict[str, Trajectory | DamagedBlobError]:
         """Records without pictures, by blob; one that cannot be read is its error."""
@@ -76,12 +104,16 @@ def _decoded(blob: str, data: bytes | DamagedBlobError) -> Trajectory | DamagedB
 
 def _record(blob: str, data: bytes) -> Trajectory:
     """Read a record of any schema version. Raises `DamagedBlobError`."""
-    if _FORMAT in data[: len(_FORMAT) + 3]:  # behind the header of the map
+    if _is_current(data):
         return _decode(blob, data, Trajectory)
     try:
         return _decode(blob, data, FormerTrajectory).current()
     except ValueError as error:
         raise DamagedBlobError(f"blob {blob} holds a record that does not fit itself: {error}") from error
+
+
+def _is_current(data: bytes) -> bool:
+    return _FORMAT in data[: len(_FORMAT) + 3]  # behind the header of the map
 
 
 def _decode(blob: str, data: bytes, kind: type[T]) -> T:
@@ -91,5 +123,14 @@ def _decode(blob: str, data: bytes, kind: type[T]) -> T:
         raise DamagedBlobError(f"blob {blob} does not hold a {kind}: {error}") from error
 
 
-def _with_screenshot(turn: Turn, screenshot: bytes | None) -> Turn:
-    return structs.replace(turn, observation=structs.replace(turn.observation, screenshot=screenshot))
+def _changed(trajectory: Trajectory, change: Callable[[Picture], Picture]) -> Trajectory:
+    """Return the trajectory with each of its pictures changed."""
+    if not trajectory.has_pictures:
+        return trajectory
+
+    def changed(observation: Observation) -> Observation:
+        return structs.replace(observation, pictures=[change(picture) for picture in observation.pictures])
+
+    final = trajectory.final_observation
+    turns = [structs.replace(turn, observation=changed(turn.observation)) for turn in trajectory.turns]
+    return structs.replace(trajectory, turns=turns, final_observation=changed(final) if final else None)

@@ -6,6 +6,7 @@
     scroll up | scroll down
     drag LABEL [3] to LABEL [7]   drag (10,60) to (90,60)
     done
+    infeasible
 
 LABEL is optional and never used to find the element: the reference does that. Inside quotes `\\n` is a line break and
 `\\\\` a backslash; a quote needs no escape, since the text reaches to the last quote of its line.
@@ -78,11 +79,15 @@ class Done(Struct, frozen=True, tag=True):
     """The policy considers the task finished."""
 
 
+class Infeasible(Struct, frozen=True, tag=True):
+    """The policy considers the task impossible. Nothing else says so: neither an error nor a lack of time."""
+
+
 GRAMMAR = """one of `click LABEL [23]`, `type LABEL [5] "text"`, `key Enter`, `select LABEL [9] "Spain"`, `scroll up`, \
-`scroll down`, `drag LABEL [3] to LABEL [7]`, `done`"""
+`scroll down`, `drag LABEL [3] to LABEL [7]`, `done`, `infeasible`"""
 """What a policy may do, for people."""
 
-Action = Click | Type | Key | Select | Scroll | Drag | Done
+Action = Click | Type | Key | Select | Scroll | Drag | Done | Infeasible
 
 MAX_LABEL_CHARACTERS = 1_000
 """Every clause of a line is tried, so what a clause reads before it fails must be bounded: a response is up to
@@ -103,6 +108,7 @@ _PATTERNS = {
         "scroll": rf"scroll\s++(up|down){_END}",
         "drag": rf"drag\s*+({_TARGET})\s*+(?:to|->)\s*+({_TARGET}){_END}",
         "done": rf"done{_END}",
+        "infeasible": rf"infeasible{_END}",
     }.items()
 }
 _LEADING_NOISE = re.compile(r"(?:[^\w(\[]|\d++[.)])*+")
@@ -148,6 +154,8 @@ def format_action(action: Action) -> str:
             return f"drag {_format_target(start)} to {_format_target(end)}"
         case Done():
             return "done"
+        case Infeasible():
+            return "infeasible"
 
 
 def _clauses(line: str) -> Iterator[int]:
@@ -181,6 +189,8 @@ def _build(verb: str, match: re.Match[str]) -> Action:
             return Scroll("up" if match[1].lower() == "up" else "down")
         case "drag":
             return Drag(_target(match[1]), _target(match[2]))
+        case "infeasible":
+            return Infeasible()
         case _:
             return Done()
 

@@ -7,7 +7,7 @@ import json
 from importlib.resources import files
 from typing import Any
 
-from quartet.env.action import Action, Click, Done, Drag, Element, Key, Point, Scroll, Select, Target, Type
+from quartet.env.action import Action, Click, Done, Drag, Element, Infeasible, Key, Point, Scroll, Select, Target, Type
 from quartet.env.keyboard import MODIFIER_BITS
 from quartet.env.page import Page
 
@@ -66,7 +66,7 @@ class Hands:
                 await self._point(start)
                 there = await self._point(end)
                 await self._page.drag(self._pointed(await self._point(start)), self._pointed(there))
-            case Done():
+            case Done() | Infeasible():
                 return
 
     async def _click(self, target: Target) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from quartet.types import Observation, StepResult, Task
+from quartet.types import Observation, StepResult, TakenAction, Task
 
 
 class ErrorCode(StrEnum):
@@ -60,6 +60,8 @@ class Metadata(Struct, kw_only=True):
     terminated: bool = False
     truncated: bool = False
     info: dict[str, Any] = field(default_factory=dict)
+    actions: list[TakenAction] = []
+    rewards: dict[str, float] = {}
 
 
 class ObservationData(Struct, kw_only=True):
@@ -76,7 +78,13 @@ class ObservationData(Struct, kw_only=True):
             observation=result.observation,
             reward=result.reward,
             done=result.terminated or result.truncated,
-            metadata=Metadata(terminated=result.terminated, truncated=result.truncated, info=result.info),
+            metadata=Metadata(
+                terminated=result.terminated,
+                truncated=result.truncated,
+                info=result.info,
+                actions=result.actions,
+                rewards=result.rewards,
+            ),
         )
 
     def step_result(self) -> StepResult:
@@ -88,6 +96,8 @@ class ObservationData(Struct, kw_only=True):
             terminated=self.metadata.terminated or (self.done and not self.metadata.truncated),
             truncated=self.metadata.truncated,
             info=self.metadata.info,
+            actions=self.metadata.actions,
+            rewards=self.metadata.rewards,
         )
 
 

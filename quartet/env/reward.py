@@ -18,11 +18,16 @@ def number(value: Any) -> float:
 
 
 def with_sound_reward(result: StepResult, task: Task) -> StepResult:
-    """The same step with its reward as a float. Raises `RewardError` that names the task."""
+    """Return the same step with its reward as a float. Raises `RewardError` that names the task."""
     reward = number(result.reward)
     if not math.isfinite(reward):
         raise RewardError(
             f"the reward of {task.env}/{task.family}, seed {task.seed}, is {result.reward!r:.50}: not a finite number",
             "mend the reward function of the environment",
+        )
+    if result.rewards and not math.isclose(sum(result.rewards.values()), reward, rel_tol=1e-6, abs_tol=1e-9):
+        raise RewardError(
+            f"the reward of {task.env}/{task.family}, seed {task.seed}, is {reward:g}, its parts are {result.rewards}",
+            "make `StepResult.reward` the sum of `StepResult.rewards`, or leave the parts out",
         )
     return replace(result, reward=reward)

@@ -1,8 +1,11 @@
 """The end of an attempt: what it came to goes into the ledger, with a receipt and a metric."""
 
+import asyncio
+
 from quartet.config import Recipe
 from quartet.data.ledger import AppendOutcome, Ledger
 from quartet.data.straggler.base import StragglerRule
+from quartet.data.trajectory_store import PackedTrajectory
 from quartet.errors import LeaseLostError
 from quartet.observe.receipts import WorkerReceipts
 from quartet.observe.record import Recorder
@@ -20,14 +23,14 @@ class Appender:
         self._max_attempts, self._max_recycles = recipe.rollout.max_attempts, stragglers.max_recycles
         self._receipts = WorkerReceipts(ledger.run_dir, enabled=recipe.runtime.receipts)
 
-    def append(self, attempt: Attempt, trajectory: Trajectory) -> AppendOutcome:
-        """Hand it in, finished or recalled. Raises `LeaseLostError` when the rollout is somebody else's by now."""
+    async def append(self, attempt: Attempt, trajectory: Trajectory) -> AppendOutcome:
+        """Hand it in, finished or recalled. Raises `LeaseLostError` when the rollout is another worker's by now."""
         lease, trajectory = attempt.lease, self._ledger.examined(trajectory)  # records say what the ledger will
         with attempt.watch.span("append"):
             if trajectory.status is Status.CANCELLED:
                 outcome = self._ledger.recycle(lease, trajectory, self._max_recycles)
             else:
-                outcome = self._finish(lease, trajectory)
+                outcome = await self._finish(lease, trajectory)
         self._recorder.metric(
             "rollout",
             rollout_id=lease.rollout_id,
@@ -47,10 +50,13 @@ class Appender:
         )
         return outcome
 
-    def _finish(self, lease: RolloutLease, trajectory: Trajectory) -> AppendOutcome:
+    async def _finish(self, lease: RolloutLease, trajectory: Trajectory) -> AppendOutcome:
+        packed: list[PackedTrajectory] = []
+        if trajectory.has_pictures:  # other rollouts go on while they are encoded
+            packed = [await asyncio.to_thread(self._ledger.store.pack, trajectory)]
         self._receipts.appending(lease, trajectory)
         try:
-            outcome = self._ledger.append(lease, trajectory, self._max_attempts)
+            outcome = self._ledger.append(lease, trajectory, self._max_attempts, packed=packed)
         except LeaseLostError:
             self._receipts.appended(lease, "superseded")
             raise

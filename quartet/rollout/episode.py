@@ -2,14 +2,17 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 
-from quartet.env.action import ActionError, format_action, parse_action
+from msgspec.structs import replace
+
 from quartet.env.base import Env
+from quartet.env.taken import taken_action
 from quartet.errors import PromptTooLongError
 from quartet.rollout.client import ModelClient
 from quartet.rollout.loop.base import Limits
-from quartet.types import Call, Observation, Status, StepResult, Task, Trajectory, Turn
+from quartet.types import Call, Observation, Outcome, Status, StepResult, Task, Trajectory, Turn
 
 
 class Episode:
@@ -19,6 +22,7 @@ class Episode:
         self.task, self.model = task, model
         self.turns: list[Turn] = []
         self._env, self._limits = env, limits
+        self._seen: Observation | None = None
         self._success: bool | None = None
 
     @property
@@ -43,12 +47,10 @@ class Episode:
         return self._trajectory(status, time.monotonic() - started)
 
     async def _take_turns(self, build_prompt: Callable[["Episode", Observation], list[int]]) -> Status:
-        observation = await self._env.reset(self.task)
+        observation = self._seen = await self._env.reset(self.task)
         for _ in range(self._limits.max_turns):
             call = await self.model.generate(build_prompt(self, observation), self._limits.max_tokens)
-            response = self.model.renderer.decode(call.response_ids)
-            result = await self._env.step(response)
-            self._record(observation, call, response, result)
+            result = await self._act(observation, call)
             if result.terminated:
                 return Status.COMPLETED
             if result.truncated:
@@ -56,18 +58,21 @@ class Episode:
             observation = result.observation
         return Status.TRUNCATED_TURNS
 
-    def _record(self, observation: Observation, call: Call, response: str, result: StepResult) -> None:
-        turn = Turn(
-            observation=observation,
-            call_index=self.model.index_of(call),
-            response=response,
-            action=canonical_action(response),
-            error=result.observation.error,
-            reward=result.reward,
-            points=[(x, y) for x, y in result.info.get("points", [])],
-        )
-        self.turns.append(turn)
-        self._success = result.info.get("success")
+    async def _act(self, observation: Observation, call: Call) -> StepResult:
+        """Apply a response and record the turn, also when the time ends meanwhile."""
+        response = self.model.renderer.decode(call.response_ids)
+        turn = Turn(observation=observation, call_index=self.model.index_of(call), response=response)
+        self._seen = None
+        try:
+            result = await self._env.step(response)
+        except asyncio.CancelledError:
+            late = replace(taken_action(response), outcome=Outcome.TIMEOUT, error="the time was over")
+            self.turns.append(replace(turn, actions=[late]))
+            raise
+        self._seen, self._success = result.observation, result.info.get("success")
+        actions = result.actions or [taken_action(response, result.observation.error)]
+        self.turns.append(replace(turn, actions=actions, rewards=result.rewards or {"task": result.reward}))
+        return result
 
     def _trajectory(self, status: Status, wall_seconds: float) -> Trajectory:
         reward = sum(turn.reward for turn in self.turns)
@@ -76,20 +81,22 @@ class Episode:
             status=status,
             calls=self.model.calls,
             turns=self.turns,
-            rewards={"task": reward},
+            final_observation=self._seen,
+            rewards=summed(turn.rewards for turn in self.turns),
             success=reward >= 1.0 if self._success is None else bool(self._success),
             wall_seconds=wall_seconds,
         )
 
 
 def actions_of(turns: Sequence[Turn]) -> list[str]:
-    """What was done in these turns; responses without an action are left out."""
-    return [turn.action for turn in turns if turn.action]
+    """Return what was done in these turns, in the environment's words; what has none there is left out."""
+    return [action.canonical for turn in turns for action in turn.actions if action.canonical]
 
 
-def canonical_action(response: str) -> str:
-    """The action a response holds, in canonical form, or "" when it holds none."""
-    try:
-        return format_action(parse_action(response))
-    except ActionError:
-        return ""
+def summed(rewards: Iterable[dict[str, float]]) -> dict[str, float]:
+    """Return the sum of each named part."""
+    sums: defaultdict[str, float] = defaultdict(float)
+    for parts in rewards:
+        for name, value in parts.items():
+            sums[name] += value
+    return dict(sums)

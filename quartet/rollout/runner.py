@@ -96,7 +96,7 @@ class RolloutRunner:
             trajectory = await self._play(attempt, session)
             # A rollout out of time was cut off inside a request, whose answer may still come.
             healthy = trajectory.status not in (Status.ERROR_ENV, Status.ERROR_REWARD, Status.TRUNCATED_TIME)
-            return self._appender.append(attempt, trajectory)
+            return await self._appender.append(attempt, trajectory)
         except LeaseLostError as error:
             self._ledger.event("lease_lost", rollout_id=lease.rollout_id, attempt=lease.attempt, error=error.what)
             return None

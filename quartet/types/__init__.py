@@ -2,8 +2,8 @@
 
 1. `task`: a **task** is attempted in an environment, which answers with observations.
 2. `call`: every response of the model comes from one **call**, recorded with its exact tokens (`tokens`).
-3. `trajectory`: one attempt is a **rollout**, a sequence of **turns** (observation, response, action); the record of it
-   is its **trajectory**.
+3. `trajectory`: one attempt is a **rollout**, a sequence of **turns** (observation, response, `action`s at places in a
+   `frame`); the record of it is its **trajectory**.
 4. `plan`: the rollouts of one task that are compared with each other form a **group**; control plans it, a worker holds
    a **lease** on each of its rollouts. A rollout may begin inside another one, at a `fork`.
 5. `batch`: groups trained together are a **batch**; what comes of it is the next **policy**.
@@ -13,18 +13,20 @@
 Shapes stand in comments.
 """
 
+from quartet.types.action import Action, Keyboard, Outcome, Pointer, TakenAction, Text, ToolCall
 from quartet.types.ancestry import Ancestry
 from quartet.types.batch import Batch, Group, GroupMember, MemberUse, Policy, ReplayRule
 from quartet.types.call import MAIN, Call, FinishReason, Media, Sampling
 from quartet.types.fork import Fork
 from quartet.types.plan import Purpose, RolloutLease, RolloutPlan, Root, Round
 from quartet.types.states import BatchState, GroupState, OnLate, RolloutState, ScheduleName
-from quartet.types.task import Observation, StepResult, Task
+from quartet.types.task import Observation, Picture, StepResult, Task
 from quartet.types.tokens import TokenColumns
 from quartet.types.trajectory import Status, Trajectory, Turn
 
 __all__ = [
     "MAIN",
+    "Action",
     "Ancestry",
     "Batch",
     "BatchState",
@@ -34,10 +36,14 @@ __all__ = [
     "Group",
     "GroupMember",
     "GroupState",
+    "Keyboard",
     "Media",
     "MemberUse",
     "Observation",
     "OnLate",
+    "Outcome",
+    "Picture",
+    "Pointer",
     "Policy",
     "Purpose",
     "ReplayRule",
@@ -50,8 +56,11 @@ __all__ = [
     "ScheduleName",
     "Status",
     "StepResult",
+    "TakenAction",
     "Task",
+    "Text",
     "TokenColumns",
+    "ToolCall",
     "Trajectory",
     "Turn",
 ]

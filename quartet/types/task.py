@@ -5,6 +5,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
+from quartet.types.action import TakenAction
+
 
 class Task(Struct, frozen=True, kw_only=True):
     """Something to be done in an environment."""
@@ -24,7 +26,16 @@ class Task(Struct, frozen=True, kw_only=True):
         return f"{self.env}/{self.family}/{self.seed}{params}"
 
 
-class Observation(Struct, frozen=True, kw_only=True):
+class Picture(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An encoded picture (PNG, JPEG or WebP), or a reference to one that is stored."""
+
+    content_hash: str = ""
+    """SHA-256 of the encoded picture in hex: its blob. Empty until it is stored."""
+    data: bytes = b""
+    """Empty in a record: pictures are read on their own, and late."""
+
+
+class Observation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the policy is shown before it responds."""
 
     goal: str
@@ -32,8 +43,8 @@ class Observation(Struct, frozen=True, kw_only=True):
     """Everything a text policy reads besides the goal, for a page: one line per visible element."""
     error: str = ""
     """Set when the previous action was malformed or could not be done: the policy's own doing, never a crash."""
-    screenshot: bytes | None = None
-    """Encoded picture (PNG, JPEG or WebP), or None."""
+    pictures: list[Picture] = []
+    """In the order of their showing. The last one is the screen that actions point at."""
 
 
 class StepResult(Struct, frozen=True, kw_only=True):
@@ -46,3 +57,8 @@ class StepResult(Struct, frozen=True, kw_only=True):
     truncated: bool = False
     """The environment cut the episode off (its own limit, not ours)."""
     info: dict[str, Any] = field(default_factory=dict)
+    actions: list[TakenAction] = []
+    """What the response was taken for, in order. Empty where the environment does not say: then it is read in the
+    grammar of `quartet.env.action`."""
+    rewards: dict[str, float] = {}
+    """Named parts of `reward`, which is their sum; empty where it has no parts."""

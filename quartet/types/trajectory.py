@@ -2,28 +2,40 @@
 
 from enum import StrEnum
 
-from msgspec import Struct, field
+from msgspec import Struct
 
+from quartet.types.action import TakenAction
 from quartet.types.call import MAIN, Call
 from quartet.types.fork import Fork
 from quartet.types.task import Observation, Task
 
 
-class Turn(Struct, frozen=True, kw_only=True):
-    """One observation, one response, one action applied."""
+class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One observation, one response, and the actions that it held."""
 
     observation: Observation
     call_index: int
     """Index of the call in `Trajectory.calls` that produced this turn's response."""
     response: str
     """The response as text, for people; training reads the call."""
-    action: str
-    """The action in canonical form, or "" when the response held none."""
-    error: str = ""
-    """Why the response was no valid action, or could not be done."""
-    reward: float = 0.0
-    points: list[tuple[float, float]] = field(default_factory=list)
-    """Where on the screenshot the action pointed, in pixels: one place for a click, two for a drag, none for keys."""
+    actions: list[TakenAction] = []
+    """In the order of the response, each with its outcome; a response without a valid action has one `parse_error`."""
+    rewards: dict[str, float] = {}
+    """Named reward parts of this turn."""
+
+    @property
+    def reward(self) -> float:
+        return sum(self.rewards.values())
+
+    @property
+    def error(self) -> str:
+        """Why not all of its actions were done; empty when they were."""
+        return "; ".join(action.error for action in self.actions if action.error)
+
+    @property
+    def points(self) -> list[tuple[float, float]]:
+        """Where on the screen its actions pointed, in pixels."""
+        return [point for action in self.actions for point in action.points]
 
 
 class Status(StrEnum):
@@ -66,6 +78,9 @@ class Trajectory(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fiel
     status: Status
     calls: list[Call]
     turns: list[Turn]
+    final_observation: Observation | None = None
+    """What the environment showed after the last turn, or what was shown and not answered any more; None where nothing
+    was seen."""
     rewards: dict[str, float]
     """Named reward parts; `reward` is their sum."""
     success: bool
@@ -86,6 +101,12 @@ class Trajectory(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fiel
     @property
     def reward(self) -> float:
         return sum(self.rewards.values())
+
+    @property
+    def has_pictures(self) -> bool:
+        """Whether an observation holds or names a picture."""
+        seen = [turn.observation for turn in self.turns]
+        return any(one.pictures for one in seen) or bool(self.final_observation and self.final_observation.pictures)
 
     @property
     def versions(self) -> list[int]:

@@ -10,9 +10,10 @@ from starlette.requests import Request
 
 from quartet.data.blobs import DamagedBlobError
 from quartet.data.ledger.fates import fate
+from quartet.data.ledger.pictures import pictures_of
 from quartet.data.schema import TrajectoryKind
-from quartet.env.action import ActionError, Click, Drag, Point, parse_action
-from quartet.types import Call, Purpose, Trajectory, Turn
+from quartet.types import Call, Observation, Outcome, Pointer, Purpose, TakenAction, Trajectory, Turn
+from quartet.types.frame import Point, Screen
 from quartet.web.queries.rollout import RolloutFacts
 from quartet.web.queries.tasks import why_dropped
 from quartet.web.tokens import Token, Vocabulary, tokens_of
@@ -31,6 +32,15 @@ KINDS = {
     TrajectoryKind.EVICTED: "was recalled once too often and given up",
 }
 """What a stored attempt is."""
+OUTCOMES = {
+    Outcome.DONE: "",
+    Outcome.PARSE_ERROR: "no valid action",
+    Outcome.REFUSED: "not done",
+    Outcome.INFEASIBLE: "declared infeasible",
+    Outcome.TIMEOUT: "out of time",
+    Outcome.ENDED: "not begun: the episode was over",
+}
+"""What became of an action; nothing is said of one that was done."""
 _POINTING = ("click", "type", "select", "drag")
 _REFERENCE = re.compile(r"\[(\d+)\]")
 
@@ -54,29 +64,50 @@ class CallView(Struct, frozen=True, kw_only=True):
     """Text of the prompt, special tokens too; None where it is not shown."""
 
 
-class TurnView(Struct, frozen=True, kw_only=True):
-    """One turn; numbers begin at 1."""
+class SeenView(Struct, frozen=True, kw_only=True):
+    """What the environment showed: before a turn, or at the end."""
 
     number: int
-    turn: Turn
+    """Of the turn that it stands before, from 1; that of the end is one more than the last turn has."""
+    observation: Observation
     page: list[Line]
-    call: CallView | None
-    """None when a damaged or older record names a call that it does not hold."""
 
     @property
-    def points(self) -> list[tuple[float, float]]:
-        """Where it pointed on the picture, in pixels."""
-        return self.turn.points or _coordinates(self.turn.action)
+    def when(self) -> str:
+        return "at the end"
+
+    @property
+    def paths(self) -> list[list[tuple[float, float]]]:
+        """Where each action pointed on the last picture, in pixels."""
+        return []
 
     @property
     def pointed(self) -> str:
         """The same in words."""
-        places = [f"({x:.0f}, {y:.0f})" for x, y in self.points]
-        if len(places) == 2:
-            return f"dragged from {places[0]} to {places[1]}"
-        if places:
-            return f"clicked at {places[0]}"
-        if self.turn.action.startswith(_POINTING) and not self.turn.error:
+        return "as it was at the end"
+
+
+class TurnView(SeenView, frozen=True, kw_only=True):
+    """One turn; numbers begin at 1."""
+
+    turn: Turn
+    call: CallView | None
+    """None when a damaged or older record names a call that it does not hold."""
+
+    @property
+    def when(self) -> str:
+        return f"before turn {self.number}"
+
+    @property
+    def paths(self) -> list[list[tuple[float, float]]]:
+        found = [action.points or _coordinates(action) for action in self.turn.actions]
+        return [path for path in found if path]
+
+    @property
+    def pointed(self) -> str:
+        if self.paths:
+            return "; ".join(_in_words(path) for path in self.paths)
+        if any(action.canonical.startswith(_POINTING) for action in self.turn.actions) and not self.turn.error:
             return "where it pointed was not recorded"
         return "as it was before the action"
 
@@ -90,18 +121,31 @@ class RolloutView(Struct, frozen=True, kw_only=True):
     trajectory: Trajectory | None
     problem: str
     """Why there is no record to show; empty when there is one."""
+    pictures: frozenset[str]
+    """Digests of those that are there: none was taken, or the disk budget took them."""
     turns: list[TurnView]
+    end: SeenView | None
+    """What was shown at the end; None where nothing was recorded of it."""
     loose_calls: list[CallView]
     """Calls without a turn: an attempt that infrastructure ended keeps what was sampled."""
     training: Training
     fate: str
 
-    def picture(self, request: Request, turn: TurnView) -> str:
-        """Address of the picture a turn began with; empty when there is none."""
-        if self.attempt is None or not self.attempt.screenshots_blob:
-            return ""
-        names = {"run": request.path_params["run"], "trajectory": self.attempt.id, "turn": turn.number}
-        return request.url_for("screenshot", **names).path
+    def picture_addresses(self, request: Request, seen: SeenView) -> list[str]:
+        """Return the addresses of the pictures of an observation, as far as they are there."""
+        if self.attempt is None or not self.pictures:
+            return []
+        names = {"run": request.path_params["run"], "trajectory": self.attempt.id, "turn": seen.number}
+        shown = seen.observation.pictures
+        places = [place for place, picture in enumerate(shown, 1) if picture.content_hash in self.pictures]
+        if self._has_former_pictures and seen is not self.end:
+            places = [1]
+        return [request.url_for("picture", **names, place=place).path for place in places]
+
+    @property
+    def _has_former_pictures(self) -> bool:
+        """Whether they are of a record from before schema 6, which does not refer to them."""
+        return self.trajectory is not None and not self.trajectory.has_pictures
 
     @property
     def neighbours(self) -> tuple[int | None, int | None]:
@@ -127,13 +171,17 @@ def view_rollout(
         _call(index, call, training, vocabulary, None if index == whole else some) for index, call in enumerate(said)
     ]
     turns = [_turn(number, turn, calls) for number, turn in enumerate(done, start=1)]
+    final = trajectory.final_observation if trajectory else None
+    held = pictures_of(connection, [attempt.id])[attempt.id] if attempt is not None else []
     shown = {view.turn.call_index for view in turns}
     return RolloutView(
         facts=facts,
         attempt=attempt,
         trajectory=trajectory,
         problem=problem,
+        pictures=frozenset(held),
         turns=turns,
+        end=SeenView(number=len(turns) + 1, observation=final, page=_page(final, set())) if final else None,
         loose_calls=[call for call in calls if call.index not in shown],
         training=training,
         fate=_fate(facts),
@@ -163,25 +211,31 @@ def _call(index: int, call: Call, training: Training, vocabulary: Vocabulary, li
     )
 
 
-def _coordinates(action: str) -> list[tuple[float, float]]:
-    """The places that an action itself names, as in `click (80,120)`."""
-    try:
-        parsed = parse_action(action)
-    except ActionError:
+def _coordinates(taken: TakenAction) -> list[tuple[float, float]]:
+    """The places that an action itself names in pixels of the screen, as in `click (80,120)`."""
+    if not isinstance(taken.action, Pointer):
         return []
-    targets = {Click: ("target",), Drag: ("start", "end")}.get(type(parsed), ())
-    found = [getattr(parsed, name) for name in targets]
-    return [(point.x, point.y) for point in found if isinstance(point, Point)]
+    points = [place for place in taken.action.places if isinstance(place, Point)]
+    return [(point.x, point.y) for point in points if isinstance(point.frame, Screen)]
+
+
+def _in_words(path: Sequence[tuple[float, float]]) -> str:
+    places = [f"({x:.0f}, {y:.0f})" for x, y in path]
+    return f"dragged from {places[0]} to {places[1]}" if len(places) == 2 else f"clicked at {places[0]}"
 
 
 def _turn(number: int, turn: Turn, calls: Sequence[CallView]) -> TurnView:
-    named = set(_REFERENCE.findall(turn.action))
-    page = [
-        Line(text=line, acted_on=bool(named & set(_REFERENCE.findall(line))))
-        for line in turn.observation.text.splitlines()
-    ]
+    named = {ref for action in turn.actions for ref in _REFERENCE.findall(action.canonical)}
     call = calls[turn.call_index] if 0 <= turn.call_index < len(calls) else None
-    return TurnView(number=number, turn=turn, page=page, call=call)
+    seen = turn.observation
+    return TurnView(number=number, observation=seen, page=_page(seen, named), turn=turn, call=call)
+
+
+def _page(observation: Observation, named: set[str]) -> list[Line]:
+    """The lines of a page's text, marked where they hold one of the references `named`."""
+    return [
+        Line(text=line, acted_on=bool(named & set(_REFERENCE.findall(line)))) for line in observation.text.splitlines()
+    ]
 
 
 def _fate(facts: RolloutFacts) -> str:

@@ -12,6 +12,7 @@ from quartet.config import Recipe
 from quartet.data.ledger import AppendOutcome, Ledger
 from quartet.data.manager import DataManager
 from quartet.data.schema import blobs, trajectories
+from quartet.env.taken import taken_action
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
 from quartet.recipe_file import parse_recipe
@@ -19,6 +20,7 @@ from quartet.types import (
     Call,
     FinishReason,
     Observation,
+    Picture,
     Purpose,
     RolloutLease,
     RolloutPlan,
@@ -72,8 +74,8 @@ def trajectory(
         sampling=Sampling(),
         finish_reason=FinishReason.STOP,
     )
-    seen = Observation(goal="Pull.", text="button left [1]", screenshot=screenshot)
-    turn = Turn(observation=seen, call_index=0, response="click left [1]", action="click left [1]")
+    seen = Observation(goal="Pull.", text="button left [1]", pictures=[Picture(data=screenshot)] if screenshot else [])
+    turn = Turn(observation=seen, call_index=0, response="click left [1]", actions=[taken_action("click left [1]")])
     return Trajectory(
         task=task,
         status=status,

@@ -1,6 +1,7 @@
 """Blobs: what is read is what was written, or an error that names it; small ones need no file."""
 
 import errno
+import hashlib
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from quartet.data.blobs import LARGEST_BLOB_BYTES, LARGEST_IN_DATABASE_BYTES, Bl
 from quartet.data.schema import blobs
 from quartet.data.trajectory_store import TrajectoryStore
 from quartet.errors import SetupError
-from quartet.types import Task
+from quartet.types import Picture, Task
 
 TASK = Task(env="bandit", family="left", seed=3, params={"turns": 2})
 LARGE = os.urandom(2 * LARGEST_IN_DATABASE_BYTES)
@@ -174,13 +175,18 @@ def test_trajectory_with_and_without_its_pictures(ledger, store):
     trajectories = TrajectoryStore(store)
     seen = trajectory(TASK, reward=1.0, versions=(1, 2), screenshot=b"\x89PNG")
     packed = trajectories.pack(seen)
-    assert packed.screenshots is not None
+    (picture,) = packed.pictures
     with ledger._database.write() as connection:
         trajectories.write(connection, packed)
-    assert trajectories.load(packed.record.digest, packed.screenshots.digest) == seen
-    assert trajectories.load(packed.record.digest).turns[0].observation.screenshot is None
-    assert trajectories.load(packed.record.digest).calls == seen.calls
-    assert trajectories.pack(trajectory(TASK)).screenshots is None
+        store.write_shared(connection, picture)
+    whole = trajectories.load(packed.record.digest, [picture.digest])
+    (shown,) = whole.turns[0].observation.pictures
+    assert (shown.content_hash, shown.data) == (hashlib.sha256(b"\x89PNG").hexdigest(), b"\x89PNG")
+    bare = trajectories.load(packed.record.digest)
+    assert bare.turns[0].observation.pictures == [Picture(content_hash=picture.digest)]
+    assert (bare.calls, bare.turns[0].actions) == (seen.calls, seen.turns[0].actions)
+    assert trajectories.pack(bare).record == packed.record, "a reference stays one"
+    assert trajectories.pack(trajectory(TASK)).pictures == []
 
 
 def test_a_blob_of_something_else_is_damage(store):

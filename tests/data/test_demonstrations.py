@@ -15,6 +15,7 @@ from quartet.data.ledger.export import Selection
 from quartet.env import undemonstrated_families
 from quartet.errors import ConfigError
 from quartet.policy.tokenizer_files import load_tokenizer
+from quartet.rollout.episode import actions_of
 from quartet.rollout.renderer import Renderer
 from quartet.train.assign import assign
 from quartet.train.credit.grpo import Grpo
@@ -81,7 +82,7 @@ def test_a_chat_becomes_what_a_rollout_would_have_recorded(run, tmp_path, bandit
         assert renderer.decode(call.response_ids) == said[turn]
         assert call.response_ids[-1] == renderer.stop_token_ids[0]
         assert (call.response.logprobs, call.response.versions) == ([], [])
-    assert [turn.action for turn in member.trajectory.turns] == list(said)
+    assert actions_of(member.trajectory.turns) == list(said)
     assert (member.trajectory.reward, member.trajectory.success, member.replay) == (1.0, True, ReplayRule.RECOMPUTE)
     assert member.trajectory.oldest_version is None
 

@@ -1,5 +1,6 @@
 """Export and import: what leaves the ledger comes back the same, and says what it is."""
 
+import hashlib
 import io
 import json
 import math
@@ -27,16 +28,24 @@ from quartet.types import (
     Call,
     FinishReason,
     Fork,
+    Keyboard,
     Media,
     Observation,
+    Outcome,
+    Picture,
+    Pointer,
     Purpose,
     Sampling,
     Status,
+    TakenAction,
     Task,
+    Text,
     TokenColumns,
+    ToolCall,
     Trajectory,
     Turn,
 )
+from quartet.types.frame import Element, Point, Resized, Screen, Unit
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
@@ -93,17 +102,32 @@ def calls(draw) -> Call:
     )
 
 
-observations = st.builds(
-    Observation, goal=texts, text=texts, error=texts, screenshot=st.none() | st.binary(min_size=1, max_size=4)
+pictures = st.builds(Picture, content_hash=texts, data=st.binary(max_size=4))
+observations = st.builds(Observation, goal=texts, text=texts, error=texts, pictures=st.lists(pictures, max_size=2))
+points = st.tuples(numbers, numbers)
+screens = st.just(Screen()) | st.builds(Resized, width=counts, height=counts) | st.builds(Unit, parts=counts)
+places = st.builds(Point, numbers, numbers, screens) | st.builds(Element, ref=texts, label=texts)
+actions = (
+    st.builds(Pointer, gesture=st.sampled_from(["click", "drag"]), places=st.lists(places, max_size=2), scrolled=points)
+    | st.builds(Keyboard, text=texts, keys=st.lists(texts, max_size=2), place=st.none() | places)
+    | st.builds(ToolCall, name=texts, arguments=params, id=texts)
+    | st.builds(Text, text=texts, final=st.booleans())
+)
+taken = st.builds(
+    TakenAction,
+    action=st.none() | actions,
+    canonical=texts,
+    outcome=st.sampled_from(Outcome),
+    error=texts,
+    points=st.lists(points, max_size=2),
 )
 turns = st.builds(
     Turn,
     observation=observations,
     call_index=st.integers(0, 9),
     response=texts,
-    action=texts,
-    error=texts,
-    reward=numbers,
+    actions=st.lists(taken, max_size=2),
+    rewards=st.dictionaries(texts, numbers, max_size=2),
 )
 tasks = st.builds(Task, env=texts, family=texts, seed=st.integers(-(2**63), 2**63 - 1), params=params)
 trajectories = st.builds(
@@ -112,6 +136,7 @@ trajectories = st.builds(
     status=st.sampled_from(Status),
     calls=st.lists(calls(), max_size=3),
     turns=st.lists(turns, max_size=3),
+    final_observation=st.none() | observations,
     rewards=st.dictionaries(texts, st.floats(-1e300, 1e300), max_size=3),
     success=st.booleans(),
     error=texts,
@@ -175,8 +200,12 @@ def test_a_file_of_the_former_format_is_read(read, name):
     assert (first.prompt_ids, first.response_ids) == ([7, 8], [1, 2, 3])
     assert first.response == replace(second.response, entropies=[0.5, 0.25, 0.125])
     assert (second.response.logprobs, second.response.versions) == ([-0.01, -1.0, -5.0], [0, 1, 1])
-    pictures = [turn.observation.screenshot for turn in record.trajectory.turns]
-    assert len(pictures) == 2 and all(picture and picture.startswith(b"\x89PNG") for picture in pictures)
+    (clicked,), (covered,) = (turn.actions for turn in record.trajectory.turns)
+    assert (clicked.canonical, clicked.outcome, clicked.points) == ("click left [1]", Outcome.DONE, [(2.0, 1.0)])
+    assert (covered.canonical, covered.outcome, covered.error) == ("click (3,2)", Outcome.REFUSED, "covered [1]")
+    assert covered.action == Pointer(gesture="click", places=[Point(3, 2)])
+    found = [turn.observation.pictures for turn in record.trajectory.turns]
+    assert len(found) == 2 and all(picture.data.startswith(b"\x89PNG") for (picture,) in found)
 
 
 def test_more_rows_than_one_row_group(tmp_path, ledger):
@@ -241,18 +270,20 @@ def test_screenshots_only_when_asked_for(ledger, tmp_path):
 
     def pictures(kind, read, **selection):
         export(ledger, recipe(), kind, tmp_path / "x", Selection(**selection))
-        return [turn.observation.screenshot for _, record in read(tmp_path / "x") for turn in record.trajectory.turns]
+        found = [turn.observation.pictures for _, record in read(tmp_path / "x") for turn in record.trajectory.turns]
+        assert all(picture.content_hash == hashlib.sha256(b"picture").hexdigest() for (picture,) in found)
+        return [picture.data for (picture,) in found]
 
     for kind, read in (("jsonl", read_jsonl), ("parquet", read_parquet)):
-        assert pictures(kind, read) == [None, None]
+        assert pictures(kind, read) == [b"", b""]
         assert pictures(kind, read, screenshots=True) == [b"picture", b"picture"]
     for group_id in ledger.closable(0):
         ledger.close_group(group_id)
     batch = ledger.claim_batch("t", 1, 9, "mask", 60)
     assert batch is not None
     ledger.commit_batch(batch, "p1", {})
-    assert ledger.drop_screenshots(9)
-    assert pictures("jsonl", read_jsonl, screenshots=True) == [None, None]
+    assert ledger.drop_pictures(9, checkpoint_step=1)[0] == 2
+    assert pictures("jsonl", read_jsonl, screenshots=True) == [b"", b""]
 
 
 def test_damaged_ones_are_left_out_and_counted(ledger, tmp_path):

@@ -5,9 +5,12 @@ from msgspec.structs import replace
 from samples import finish, manager_of, plan, recipe, trajectory
 
 from quartet.config import Filter
+from quartet.env.taken import taken_action
 from quartet.registry import build
-from quartet.types import Group, GroupMember, GroupState, Status, Task, Trajectory
+from quartet.types import Group, GroupMember, GroupState, Observation, Status, Task, Trajectory, Turn
 
+SEEN = Observation(goal="", text="")
+NO_ACTION = Turn(observation=SEEN, call_index=0, response="?", actions=[taken_action("?", "not an action")])
 TASK = Task(env="bandit", family="left", seed=0)
 
 
@@ -60,8 +63,7 @@ def test_short_failures_leaves_out_failures_of_few_turns():
 def test_broken_leaves_out_failures_that_hardly_acted():
     def member(errors: int, *, reward: float) -> Trajectory:
         made = trajectory(TASK, reward=reward, turns=4)
-        marked = [replace(turn, error="no action" if n < errors else "") for n, turn in enumerate(made.turns)]
-        return replace(made, turns=marked)
+        return replace(made, turns=[NO_ACTION if n < errors else turn for n, turn in enumerate(made.turns)])
 
     members = [member(2, reward=0.0), member(3, reward=0.0), member(4, reward=1.0)]
     assert kept("broken", members) == [0, 2]
@@ -91,7 +93,7 @@ def test_every_member_that_is_left_out_says_why(ledger):
     for lease in ledger.claim_rollouts("w", 4, 60):
         made = trajectory(lease.task, status=Status.TRUNCATED_TURNS if lease.index == 1 else Status.COMPLETED)
         if lease.index == 2:
-            made = replace(made, turns=[replace(turn, error="no action") for turn in made.turns])
+            made = replace(made, turns=[NO_ACTION for _ in made.turns])
         ledger.append(lease, made, 3)
     with manager_of(whole, ledger) as manager:
         manager.tick()

@@ -74,6 +74,10 @@ def test_a_newer_schema(ledger):
         Ledger.open(ledger.run_dir)
 
 
+GONE = {"screenshots_blob": "NULL", "screenshots_bytes": "0"}
+"""Columns that only older schemas have, with their values for a trajectory without pictures."""
+
+
 def as_version_1(ledger: Ledger, run_dir: Path) -> None:
     """The same rows in the tables of schema version 1, as the Quartet of that time made them."""
     run_dir.mkdir()
@@ -81,8 +85,10 @@ def as_version_1(ledger: Ledger, run_dir: Path) -> None:
         old.executescript(VERSION_1.read_text())
         old.execute("ATTACH ? AS new", (str(ledger.run_dir / "ledger.sqlite"),))
         for (table,) in old.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'").fetchall():
-            names = ", ".join(f'"{column[1]}"' for column in old.execute(f"PRAGMA main.table_info({table})"))
-            old.execute(f"INSERT INTO main.{table} ({names}) SELECT {names} FROM new.{table}")
+            names = [column[1] for column in old.execute(f"PRAGMA main.table_info({table})")]
+            values = ", ".join(GONE.get(name, f'"{name}"') for name in names)
+            columns = ", ".join(f'"{name}"' for name in names)
+            old.execute(f"INSERT INTO main.{table} ({columns}) SELECT {values} FROM new.{table}")
         old.execute("UPDATE run SET value = '1' WHERE key = 'schema_version'")
         blobs = old.execute("SELECT digest, data FROM new.blobs").fetchall()
         old.commit()

@@ -14,6 +14,8 @@ from quartet.data.ledger import Ledger
 from quartet.data.schema import SCHEMA_VERSION
 from quartet.errors import LedgerError
 from quartet.recipe_file import to_toml
+from quartet.rollout.episode import actions_of
+from quartet.types import Outcome
 from quartet.web.queries.rollout import read_rollout
 from quartet.web.rollout_view import view_rollout
 from quartet.web.viewed_run import ViewedRun
@@ -90,17 +92,19 @@ def test_what_was_trained_reads_as_it_did(upgraded):
         for call in member.trajectory.calls:
             assert (call.prompt_ids, call.response_ids) == ([7, 8], [1, 2, 3])
             assert (call.response.logprobs, call.response.versions) == ([-0.01, -1.0, -5.0], [0, 0, 0])
-        assert [turn.action for turn in member.trajectory.turns] == ["click left [1]", "click (3,2)"]
+        assert actions_of(member.trajectory.turns) == ["click left [1]", "click (3,2)"]
+        assert [turn.actions[0].outcome for turn in member.trajectory.turns] == [Outcome.DONE, Outcome.REFUSED]
     assert damage(upgraded) == []
     assert upgraded.totals().groups["trained"] == 1
 
 
 def test_pictures_are_still_shown(upgraded):
     with find_database(upgraded.run_dir).read() as connection:
-        query = "SELECT blob, screenshots_blob FROM trajectories WHERE screenshots_blob IS NOT NULL ORDER BY id"
-        blob, pictures = connection.exec_driver_sql(query).first()
-    turns = upgraded.store.load(blob, pictures).turns
-    assert all(turn.observation.screenshot.startswith(b"\x89PNG") for turn in turns) and len(turns) == 2
+        query = "SELECT blob, digest FROM trajectories JOIN pictures ON trajectory_id = id ORDER BY id"
+        blob, digest = connection.exec_driver_sql(query).first()
+    turns = upgraded.store.load(blob, [digest]).turns
+    pictures = [picture for turn in turns for picture in turn.observation.pictures]
+    assert len(turns) == len(pictures) == 2 and all(picture.data.startswith(b"\x89PNG") for picture in pictures)
 
 
 def test_a_recalled_rollout_goes_on(upgraded):

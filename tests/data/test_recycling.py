@@ -139,6 +139,13 @@ def as_version_3(ledger) -> None:
             connection.exec_driver_sql(f"CREATE INDEX {index} ON {columns}")
         # SQLite drops no column with a foreign key.
         connection.exec_driver_sql("ALTER TABLE groups RENAME COLUMN rollouts_of TO of_a_later_version")
+        for statement in (
+            "DROP TABLE pictures",
+            "ALTER TABLE trajectories ADD COLUMN screenshots_blob TEXT",
+            "ALTER TABLE trajectories ADD COLUMN screenshots_bytes INTEGER NOT NULL DEFAULT 0",
+            "CREATE INDEX trajectories_by_screenshots ON trajectories (screenshots_blob)",
+        ):
+            connection.exec_driver_sql(statement)
         for table, column in (
             ("rollouts", "parent_id"),
             ("rollouts", "parent_call"),

@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from samples import finish, plan, recipe, trainable_group
 
 from quartet.data.checkpoints import checkpoint_folder
+from quartet.data.ledger.pictures import pictures_of
 from quartet.data.retention import Retention
 from quartet.data.schema import trajectories
 from quartet.train.checkpoint import prune_checkpoints
@@ -81,12 +82,12 @@ def test_weights_outside_the_run_are_never_deleted(ledger, tmp_path):
 
 def test_pictures_of_finished_groups_go_first(ledger):
     trained = trainable_group(ledger, screenshot=os.urandom(700_000))
-    ledger.commit_batch(ledger.claim_batch("t", 1, 2, "mask", 60), "p1", {})
+    train_one(ledger)
     waiting = trainable_group(ledger, screenshot=os.urandom(700_000))
-    assert ledger.blob_bytes()[0] > 2_500_000
-    sweeper = retention(ledger, max_blob_megabytes=2)
+    assert ledger.blob_bytes()[0] > 1_400_000
+    sweeper = retention(ledger, max_blob_megabytes=1)
     assert sweeper.sweep() is None
-    assert ledger.blob_bytes()[0] < 1_500_000
+    assert 700_000 < ledger.blob_bytes()[0] < 800_000
     sizes = sorted(path.stat().st_size for path in (ledger.run_dir / "blobs").rglob("*.zst"))
     assert sum(size > 100_000 for size in sizes) == 1, "the two members of a group saw the same picture: one file"
     for group_id in (trained, waiting):
@@ -100,7 +101,7 @@ def test_a_picture_that_two_rollouts_share_stays_until_both_are_over(ledger):
     trainable_group(ledger, screenshot=picture)
     ledger.commit_batch(ledger.claim_batch("t", 1, 2, "mask", 60), "p1", {})
     trainable_group(ledger, screenshot=picture)
-    assert ledger.drop_screenshots(100) > 0
+    assert ledger.drop_pictures(100, checkpoint_step=1) == (2, 0)
     assert any(path.stat().st_size > 100_000 for path in (ledger.run_dir / "blobs").rglob("*.zst"))
 
 
@@ -121,7 +122,7 @@ def test_late_work_has_no_pictures_to_keep_for_ever(ledger, clock):
     ledger.close_group(group_id)
     finish(ledger, lease, screenshot=os.urandom(50_000))
     ledger.drop_group(group_id, "too_few_countable")
-    assert ledger.drop_screenshots(100) > 50_000
+    assert ledger.drop_pictures(100, checkpoint_step=0)[1] > 50_000
 
 
 def sweep_records(ledger, clock, **disk) -> list[int]:
@@ -160,7 +161,8 @@ def test_old_records_go_by_age_and_their_rows_stay(ledger, clock):
     assert ledger.totals() == totals
     assert ledger.check().findings == []
     assert ledger.collect_garbage() == 0
-    assert ledger._store.load(*blobs_of(ledger, 3)).turns[0].observation.screenshot == b"png", "shared: it stays"
+    kept = ledger.store.load(*blobs_of(ledger, 3)).turns[0].observation.pictures
+    assert [picture.data for picture in kept] == [b"png"], "shared: it stays"
 
 
 def test_old_records_go_by_policy(ledger, clock):
@@ -211,7 +213,8 @@ def test_a_success_that_a_group_to_be_trained_was_joined_by_stays(ledger, clock,
         assert sweep_records(ledger, clock, max_record_age_seconds=1) == [3]
 
 
-def blobs_of(ledger, rollout_id: int) -> tuple[str, str]:
-    names = sa.select(trajectories.c.blob, trajectories.c.screenshots_blob)
+def blobs_of(ledger, rollout_id: int) -> tuple[str, list[str]]:
     with ledger._database.read() as connection:
-        return tuple(connection.execute(names.where(trajectories.c.rollout_id == rollout_id)).one())
+        mine = sa.select(trajectories.c.id, trajectories.c.blob).where(trajectories.c.rollout_id == rollout_id)
+        row = connection.execute(mine).one()
+        return row.blob, pictures_of(connection, [row.id])[row.id]

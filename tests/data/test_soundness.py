@@ -84,7 +84,7 @@ FLAWS: list[tuple[str, Callable[[dict[str, Any]], None]]] = [
     ),
     ("is no trajectory: the columns of a call's response", call("logprobs", [-0.5])),
     ("rewards.task: 1e\\+300 is no reward", lambda r: r["trajectory"]["rewards"].update(task=1e300)),
-    (r"turns\[0\]\.reward: -1e\+10 is no reward", lambda r: r["trajectory"]["turns"][0].update(reward=-1e10)),
+    (r"turns\[0\]\.rewards\.x: -1e\+10 is no", lambda r: r["trajectory"]["turns"][0].update(rewards={"x": -1e10})),
     (r"turns\[0\]\.call_index: there is no call 3", lambda r: r["trajectory"]["turns"][0].update(call_index=3)),
     ("wall_seconds: -1 is no duration", lambda r: r["trajectory"].update(wall_seconds=-1.0)),
     ("parent: there is no call -1 of a rollout 4", lambda r: r["trajectory"].update(parent=fork(4, -1))),

@@ -96,8 +96,8 @@ async def until(condition) -> None:
 async def test_a_session_speaks_openenv_word_for_word():
     async with hosting() as (host, pool), connected(host) as ws:
         reset = {"seed": 3, "episode_id": "e1", "family": "fixed", "env": "bandit", "params": {"turns": 2}}
-        shown = {"goal": "Pull an arm.", "text": PAGE, "error": "", "screenshot": None}
-        running = {"terminated": False, "truncated": False, "info": {}}
+        shown = {"goal": "Pull an arm.", "text": PAGE}
+        running = {"terminated": False, "truncated": False, "info": {}, "actions": [], "rewards": {}}
         assert await ask(ws, {"type": "reset", "data": reset}) == {
             "type": "observation",
             "data": {"observation": shown, "reward": None, "done": False, "metadata": running},
@@ -107,7 +107,7 @@ async def test_a_session_speaks_openenv_word_for_word():
             "data": {"observation": shown, "reward": 0.0, "done": False, "metadata": running},
         }
         assert await ask(ws, {"type": "state"}) == {"type": "state", "data": {"episode_id": "e1", "step_count": 1}}
-        ended = {"terminated": True, "truncated": False, "info": {"success": True}}
+        ended = running | {"terminated": True, "info": {"success": True}}
         assert await ask(ws, {"type": "step", "data": {"action": "click left [1]"}}) == {
             "type": "observation",
             "data": {"observation": shown, "reward": 1.0, "done": True, "metadata": ended},

@@ -34,8 +34,8 @@ async def test_a_browser_that_dies_costs_one_episode_and_comes_back():
         env, idle = await remote.acquire(), await remote.acquire()
         first = await env.reset(TASK)
         await idle.reset(TASK)
-        assert first.screenshot is not None
-        assert first.screenshot.startswith((b"\x89PNG", b"RIFF", b"\xff\xd8")), "a picture survives the transport"
+        (picture,) = first.pictures
+        assert picture.data.startswith((b"\x89PNG", b"RIFF", b"\xff\xd8")), "a picture survives the transport"
         kill_the_browser()
         with pytest.raises(EnvError, match="EXECUTION_ERROR"):
             await env.step("click [1]")

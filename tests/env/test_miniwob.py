@@ -86,8 +86,8 @@ async def test_an_episode_that_is_solved(session: MiniWobSession) -> None:
     await play(session, *before_login)
     result = await session.step("click Login [3]")
     assert (result.terminated, result.reward, result.info["success"], result.info["raw_reward"]) == (True, 1, True, 1)
-    assert result.observation.screenshot is not None
-    assert result.observation.screenshot[:3] == b"\xff\xd8\xff"
+    (picture,) = result.observation.pictures
+    assert picture.data[:3] == b"\xff\xd8\xff"
     with pytest.raises(RuntimeError, match="reset"):
         await session.step("click [1]")
 
@@ -145,7 +145,7 @@ async def test_a_popup_covers_what_lies_below(session: MiniWobSession) -> None:
 async def test_without_screenshots_none_is_taken() -> None:
     pool = MiniWobPool(settings(sessions=1, screenshots=False))
     env = await pool.acquire()
-    assert (await env.reset(task("click-test-2"))).screenshot is None
+    assert (await env.reset(task("click-test-2"))).pictures == []
     await pool.close()
 
 

@@ -1,23 +1,39 @@
 """The agent loops against the bandit: exact prompts, calls and endings."""
 
 import asyncio
+from collections import Counter
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 from scripted_engine import ScriptedEngine, make_tokenizer
 
 from quartet import config
 from quartet.config import Loop
 from quartet.env import make_pool
 from quartet.env.base import Env
+from quartet.env.environment.bandit import BanditEnv
 from quartet.env.environment.locks import solution
 from quartet.errors import ConfigError, EngineError, EnvError, PromptTooLongError
 from quartet.registry import build
 from quartet.rollout.client import ModelClient
-from quartet.rollout.episode import canonical_action
+from quartet.rollout.episode import actions_of
 from quartet.rollout.loop.base import Limits
 from quartet.rollout.renderer import Renderer
-from quartet.types import FinishReason, Sampling, Status, StepResult, Task, Trajectory
+from quartet.types import (
+    FinishReason,
+    Keyboard,
+    Observation,
+    Outcome,
+    Sampling,
+    Status,
+    StepResult,
+    TakenAction,
+    Task,
+    Text,
+    ToolCall,
+    Trajectory,
+)
 
 TOKENIZER = make_tokenizer()
 RENDERER = Renderer(TOKENIZER)
@@ -41,7 +57,7 @@ async def test_a_rollout_records_what_was_seen_said_and_done(loop):
     trajectory, engine = await play(loop, ["left it is\nCLICK  left [1]", "click right [2]"], turns=2)
     assert (trajectory.status, trajectory.rewards, trajectory.success) == (Status.COMPLETED, {"task": 0.5}, False)
     assert [turn.response for turn in trajectory.turns] == ["left it is\nCLICK  left [1]", "click right [2]"]
-    assert [turn.action for turn in trajectory.turns] == ["click left [1]", "click right [2]"]
+    assert actions_of(trajectory.turns) == ["click left [1]", "click right [2]"]
     assert [turn.call_index for turn in trajectory.turns] == [0, 1]
     assert [turn.reward for turn in trajectory.turns] == [0.0, 0.5]
     assert [call.prompt_ids for call in trajectory.calls] == [request.prompt_ids for request in engine.requests]
@@ -78,9 +94,60 @@ async def test_latest_shows_the_newest_page_and_what_was_done():
 async def test_a_malformed_action_is_a_turn_with_an_error(loop):
     trajectory, _ = await play(loop, ["hm", "click left [1]"])
     first = trajectory.turns[0]
-    assert (first.action, first.error, first.reward) == ("", "not an action", 0.0)
+    (taken,) = first.actions
+    assert (taken.canonical, taken.outcome) == ("", Outcome.PARSE_ERROR)
+    assert (first.error, first.reward) == ("not an action", 0.0)
     assert trajectory.turns[1].observation.error == "not an action"
     assert (trajectory.status, trajectory.success) == (Status.COMPLETED, True)
+
+
+async def test_the_end_is_recorded():
+    """What the last action led to, whether the episode ended or was cut off; nothing that a turn has already."""
+    whole, _ = await play("latest", ["click left [1]", "hm", "infeasible"], turns=4)
+    assert whole.final_observation == Observation(goal="Pull an arm.", text=whole.turns[0].observation.text)
+    assert [turn.actions[0].outcome for turn in whole.turns] == ["done", "parse_error", "infeasible"]
+    assert (whole.status, whole.reward) == (Status.COMPLETED, 0.25)
+    cut_off, _ = await play("latest", ["click left [1]"] * 3 + ["hm"], turns=9)
+    assert cut_off.status == Status.TRUNCATED_TURNS
+    assert cut_off.final_observation is not None and cut_off.final_observation.error == "not an action"
+
+
+class Shop(BanditEnv):
+    """Takes several actions in one response, and says itself what became of each and what it was worth."""
+
+    async def step(self, action: str) -> StepResult:
+        if action == "sleep":
+            await asyncio.sleep(60)
+        bought = TakenAction(action=ToolCall(name="buy", arguments={"what": "milk"}), canonical="buy milk")
+        left = TakenAction(action=Text(text="bye", final=True), canonical="bye")
+        late = TakenAction(action=Keyboard(keys=["Enter"]), outcome=Outcome.ENDED, error="the shop was left")
+        seen = Observation(goal="Shop.", text="A street.")
+        return StepResult(
+            observation=seen,
+            reward=0.75,
+            terminated=True,
+            actions=[bought, left, late],
+            rewards={"goods": 1.0, "cost": -0.25},
+        )
+
+
+async def test_a_response_may_hold_several_actions_and_a_reward_several_parts():
+    whole, _ = await play("latest", ["buy milk; bye; press Enter"], env=Shop(Counter()))
+    (turn,) = whole.turns
+    assert [action.outcome for action in turn.actions] == ["done", "done", "ended"]
+    assert actions_of(whole.turns) == ["buy milk", "bye"]
+    assert turn.rewards == whole.rewards == {"goods": 1.0, "cost": -0.25}
+    assert turn.reward == whole.reward == 0.75
+    assert (turn.error, whole.num_valid_actions) == ("the shop was left", 0)
+
+
+async def test_a_turn_in_which_the_time_ends_is_recorded_as_such():
+    limits = replace(LIMITS, timeout_seconds=0.2)
+    whole, _ = await play("latest", ["sleep"], limits=limits, env=Shop(Counter()))
+    assert whole.status == Status.TRUNCATED_TIME
+    (turn,) = whole.turns
+    assert [action.outcome for action in turn.actions] == [Outcome.TIMEOUT]
+    assert whole.final_observation is None, "no module saw what the action led to"
 
 
 async def test_done_ends_the_episode_with_the_reward_as_it_is():
@@ -168,11 +235,6 @@ async def test_an_environment_may_cut_the_episode_off_and_name_success_itself():
 
     trajectory, _ = await play("latest", ["click left [1]"] * 4, env=Strict())
     assert (trajectory.status, trajectory.success, trajectory.reward) == (Status.TRUNCATED_TURNS, True, 0.3)
-
-
-def test_canonical_actions():
-    assert canonical_action("I think\nClick  next  [23]") == "click next [23]"
-    assert canonical_action("nothing of the kind") == ""
 
 
 def test_an_unknown_loop_suggests_the_nearest():

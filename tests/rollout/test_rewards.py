@@ -15,9 +15,10 @@ from quartet.env.client import RemoteEnvPool
 from quartet.env.environment.bandit import BanditEnv
 from quartet.env.host import EnvHost
 from quartet.env.protocol import ObservationData
+from quartet.env.reward import with_sound_reward
 from quartet.env.session_pool import SessionPool
 from quartet.errors import RewardError
-from quartet.types import Observation, StepResult
+from quartet.types import Observation, StepResult, Task
 
 TOKEN = "token-of-a-test"
 NO_NUMBERS = [math.nan, math.inf, -math.inf, None, "a lot", [1.0]]
@@ -112,3 +113,18 @@ async def test_any_number_is_one(tmp_path, odd, reward):
     bench = bench_with(tmp_path, odd_pool(1))
     assert await bench.worker.run_queued() == 1
     assert bench.ledger.status_counts() == {"completed": 1}
+
+
+@pytest.mark.parametrize("parts", [{"a": 1.0, "b": 1.0}, {"a": math.nan}, {"a": math.inf}])
+def test_parts_that_do_not_sum_to_the_reward_are_an_error(parts):
+    step = StepResult(observation=Observation(goal="", text=""), reward=1.0, terminated=True, rewards=parts)
+    with pytest.raises(RewardError, match="its parts are"):
+        with_sound_reward(step, Task(env="bandit", family="fixed", seed=3))
+
+
+def test_parts_that_sum_to_the_reward_travel_with_it():
+    step = StepResult(
+        observation=Observation(goal="", text=""), reward=0.3, terminated=True, rewards={"a": 0.1, "b": 0.2}
+    )
+    assert with_sound_reward(step, Task(env="bandit", family="fixed", seed=3)) == step
+    assert ObservationData.of_step(step).step_result() == step

@@ -1,16 +1,24 @@
 """The rollout worker on a real ledger: every ending becomes the right status, and every wait is explained."""
 
 import asyncio
+import os
 import re
+import threading
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
 import sqlalchemy as sa
+from msgspec.structs import replace
 from scripted_engine import ScriptedEngine
 from worker_bench import TOKENIZER, Bench, until
 
+from quartet.data.blob_files import LocalBlobFiles
+from quartet.data.blobs import LARGEST_IN_DATABASE_BYTES
 from quartet.data.ledger import AppendOutcome
 from quartet.data.schema import trajectories
+from quartet.env.environment.bandit import BanditEnv
+from quartet.env.session_pool import SessionPool
 from quartet.errors import EngineError
 from quartet.observe.alarms import read_alarms
 from quartet.observe.alarms.announced import Announced
@@ -21,7 +29,9 @@ from quartet.observe.spans import read_spans
 from quartet.observe.status import StatusReader
 from quartet.rollout.renderer import Renderer
 from quartet.rollout.worker import RolloutWorker
-from quartet.types import Purpose, RolloutPlan, Task
+from quartet.types import Observation, Picture, Purpose, RolloutPlan, StepResult, Task
+
+PHOTOGRAPH = os.urandom(2 * LARGEST_IN_DATABASE_BYTES)
 
 
 def left(request, index):
@@ -227,3 +237,29 @@ async def test_waiting_for_a_session_is_explained_and_costs_no_attempt(tmp_path)
         for env in taken:
             await bench.pool.release(env, healthy=True)
         await until(lambda: bench.ledger.status_counts() == {"completed": 1})
+
+
+class Photographed(BanditEnv):
+    """A bandit with a picture of every page, too large for the database."""
+
+    async def reset(self, task: Task) -> Observation:
+        return replace(await super().reset(task), pictures=[Picture(data=PHOTOGRAPH)])
+
+    async def step(self, action: str) -> StepResult:
+        result = await super().step(action)
+        return replace(result, observation=replace(result.observation, pictures=[Picture(data=PHOTOGRAPH)]))
+
+
+async def test_pictures_are_encoded_beside_the_event_loop(tmp_path, monkeypatch):
+    put, threads = LocalBlobFiles.put, []
+
+    def watched(self, digest: str, data: bytes) -> None:
+        threads.append(threading.current_thread())
+        put(self, digest, data)
+
+    monkeypatch.setattr(LocalBlobFiles, "put", watched)
+    bench = Bench(tmp_path, left, pool=SessionPool(lambda: Photographed(Counter()), 1))
+    bench.admit(turns=2)
+    assert await bench.worker.run_queued() == 1
+    assert len(threads) == 1 and threads[0] is not threading.main_thread()
+    assert bench.ledger.check().findings == [] and bench.ledger.check().blobs == 2

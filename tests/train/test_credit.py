@@ -29,7 +29,7 @@ def member(*turn_rewards: float, beside: float = 0.0) -> Trajectory:
     """One call of two tokens per turn, each with a reward, and a reward that belongs to no turn."""
     calls = [make_call([1, number], [2, 3]) for number in range(len(turn_rewards))]
     turns = [
-        Turn(observation=Observation(goal="", text=""), call_index=number, response="", action="", reward=reward)
+        Turn(observation=Observation(goal="", text=""), call_index=number, response="", rewards={"task": reward})
         for number, reward in enumerate(turn_rewards)
     ]
     rewards = {"task": sum(turn_rewards), "judge": beside}

@@ -6,12 +6,14 @@ from pathlib import Path
 
 from benchmarks.bandit import bandit_recipe
 from quartet.data.ledger import Ledger
+from quartet.env.taken import taken_action
 from quartet.observe.token_values import CallValues, write_token_values
 from quartet.recipe_file import to_toml
 from quartet.types import (
     Call,
     FinishReason,
     Observation,
+    Picture,
     Purpose,
     RolloutLease,
     RolloutPlan,
@@ -61,13 +63,19 @@ def trajectory(
         sampling=Sampling(),
         finish_reason=FinishReason.STOP,
     )
-    seen = Observation(goal=f"Pull. {said}", text=f"button left [1]\n{said}", screenshot=picture)
-    turn = Turn(observation=seen, call_index=0, response=said, action="click left [1]", points=[(2.0, 1.0)])
+    pictures = [Picture(data=picture)] if picture else []
+    seen = Observation(goal=f"Pull. {said}", text=f"button left [1]\n{said}", pictures=pictures)
+    turn = Turn(
+        observation=seen, call_index=0, response=said, actions=[taken_action("click left [1]", points=[(2.0, 1.0)])]
+    )
     return Trajectory(
         task=task,
         status=status,
         calls=[call, call],
-        turns=[turn, Turn(observation=seen, call_index=1, response=said, action="click (3,2)", error="covered [1]")],
+        turns=[
+            turn,
+            Turn(observation=seen, call_index=1, response=said, actions=[taken_action("click (3,2)", "covered [1]")]),
+        ],
         rewards={"task": reward},
         success=reward == 1,
     )

@@ -71,9 +71,9 @@ async def test_the_hostile_texts_are_there_to_be_read(client):
         ("rollouts?min_turns=many", 400),
         ("family?name=nowhere", 404),
         ("family?name=left&older_than=x", 400),
-        ("trajectories/999/screenshots/1", 404),
-        ("trajectories/1/screenshots/9", 404),
-        ("trajectories/5/screenshots/1", 404),
+        ("trajectories/999/pictures/1/1", 404),
+        ("trajectories/1/pictures/9/1", 404),
+        ("trajectories/5/pictures/1/1", 404),
         ("timeline/window?start=0&seconds=1e9", 400),
         ("timeline/window?start=nan&seconds=1", 400),
     ],
@@ -113,8 +113,8 @@ LONG = "9" * 25
         f"rollouts/{'9' * 5000}",
         "rollouts/-1",
         f"rollouts/2/turns/{LONG}",
-        f"trajectories/{LONG}/screenshots/1",
-        f"trajectories/1/screenshots/{LONG}",
+        f"trajectories/{LONG}/pictures/1/1",
+        f"trajectories/1/pictures/{LONG}/1",
     ],
     ids=lambda page: page[:48],
 )
@@ -140,24 +140,25 @@ async def test_a_far_moment_or_a_high_number_is_only_empty(client, page):
 
 
 async def test_a_picture_is_served_as_what_it_is(client):
-    answer = await client.get("/runs/run/trajectories/1/screenshots/1")
+    answer = await client.get("/runs/run/trajectories/1/pictures/1/1")
     assert (answer.status_code, answer.headers["content-type"], answer.content) == (200, "image/png", png())
 
 
 async def test_a_kept_picture_is_asked_for_again(client, ledger):
     """`--fresh` begins another run at the same address, whose trajectories have the same numbers."""
-    address = "/runs/run/trajectories/1/screenshots/1"
+    address = "/runs/run/trajectories/1/pictures/1/1"
     first = await client.get(address)
     assert "no-cache" in first.headers["cache-control"]
     known = {"if-none-match": first.headers["etag"]}
     assert (await client.get(address, headers=known)).status_code == 304
-    assert (await client.get(address.replace("/1/", "/2/"), headers=known)).status_code == 304, "the same pictures"
-    assert (await client.get(address[:-1] + "2", headers=known)).status_code == 200, "another turn"
+    other = address.replace("trajectories/1", "trajectories/2")
+    assert (await client.get(other, headers=known)).status_code == 304, "the same picture"
+    assert (await client.get(address, headers={"if-none-match": '"another"'})).status_code == 200
 
 
 async def test_bytes_that_are_no_picture_are_not_served(client, ledger):
     page = (await client.get("/runs/run/rollouts/8")).text
-    (address,) = set(re.findall(r"/runs/run/trajectories/\d+/screenshots/1", page))
+    (address,) = set(re.findall(r"/runs/run/trajectories/\d+/pictures/1/1", page))
     answer = await client.get(address)
     assert answer.status_code == 404 and SCRIPT not in answer.text
     assert media_type(SCRIPT.encode()) is None
@@ -167,7 +168,7 @@ async def test_a_missing_record_is_explained(client, ledger):
     spoil(ledger, 2)
     answer = await client.get("/runs/run/rollouts/2")
     assert answer.status_code == 200 and "cannot be read" in answer.text and "train step 1" in answer.text
-    assert (await client.get("/runs/run/trajectories/2/screenshots/1")).status_code == 404
+    assert (await client.get("/runs/run/trajectories/2/pictures/1/1")).status_code == 404
 
 
 async def test_a_number_leads_straight_to_its_rollout(client):

@@ -9,10 +9,10 @@ import msgspec
 from quartet.config import Recipe
 from quartet.data.exchange.lines import read_lines
 from quartet.data.exchange.record import TrajectoryRecord
+from quartet.env.taken import taken_action
 from quartet.errors import ConfigError
 from quartet.policy.chat import FORM, Chat, Message, exchanges
 from quartet.registry import build
-from quartet.rollout.episode import canonical_action
 from quartet.rollout.renderer import Renderer
 from quartet.types import Call, FinishReason, Observation, Sampling, Status, Task, TokenColumns, Trajectory, Turn
 
@@ -120,7 +120,7 @@ def _task(line: ChatLine, env: str) -> Task:
 def _turn(read: str, said: str, call_index: int) -> Turn:
     """A chat does not tell goal and page apart."""
     seen = Observation(goal="", text=read)
-    return Turn(observation=seen, call_index=call_index, response=said, action=canonical_action(said))
+    return Turn(observation=seen, call_index=call_index, response=said, actions=[taken_action(said)])
 
 
 def _demonstrated(prompt: list[int], response: list[int]) -> Call:

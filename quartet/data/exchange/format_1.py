@@ -4,8 +4,8 @@ from msgspec import Struct
 
 from quartet.data.exchange.fingerprint import Fingerprint
 from quartet.data.exchange.record import Provenance, TrajectoryRecord
-from quartet.data.former_records import FormerCall, FormerTrajectory
-from quartet.types import FinishReason, Sampling, Status, Task, Turn
+from quartet.data.former_records import FormerCall, FormerTrajectory, FormerTurn
+from quartet.types import FinishReason, Sampling, Status, Task
 
 
 class FormerCallRecord(Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class FormerRecord(Struct, frozen=True, kw_only=True, tag_field="format", tag="q
     success: bool
     rewards: dict[str, float]
     calls: list[FormerCallRecord]
-    turns: list[Turn]
+    turns: list[FormerTurn]
     error: str
     traceback: str = ""
     wall_seconds: float

@@ -48,4 +48,5 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, TrajectoryRecord]]:
 def _numbers(record: TrajectoryRecord) -> Iterator[float]:
     trajectory = record.trajectory
     logprobs = (call.response.logprobs for call in trajectory.calls)
-    return chain(trajectory.rewards.values(), (turn.reward for turn in trajectory.turns), *logprobs)
+    rewards = (turn.rewards.values() for turn in trajectory.turns)
+    return chain(trajectory.rewards.values(), *rewards, *logprobs)

@@ -75,18 +75,30 @@ def _to_row(record: TrajectoryRecord) -> dict[str, Any]:
     row = row.pop("trajectory") | row
     for part in _PARTS:
         row |= row.pop(part) or {}
-    params = msgspec.json.encode(record.trajectory.task.params).decode()
-    return row | {"params": params, "rewards": list(row["rewards"].items())}
+    for turn in row["turns"]:
+        turn["rewards"] = list(turn.get("rewards", {}).items())
+        for action in turn.get("actions", []):
+            action["action"] = _text(action["action"]) if "action" in action else None
+    return row | {"params": _text(row["params"]), "rewards": list(row["rewards"].items())}
 
 
 def _from_row(row: dict[str, Any]) -> TrajectoryRecord:
     row = _without_nulls(row) | {"params": msgspec.json.decode(row["params"]), "rewards": dict(row["rewards"])}
+    for turn in row["turns"]:
+        turn["rewards"] = dict(turn.get("rewards", []))
+        for action in turn.get("actions", []):
+            action |= {"action": msgspec.json.decode(action["action"])} if "action" in action else {}
     row |= {part: {name: row.pop(name) for name in names if name in row} for part, names in _PARTS.items()}
     row["fingerprint"] = row["fingerprint"] or None
     if row["format"] == TrajectoryRecord.__struct_config__.tag:
         own = {name: row.pop(name) for name in Trajectory.__struct_fields__ if name in row}
         row["trajectory"] = own
     return current(msgspec.convert(row, TrajectoryRecord | FormerRecord, builtin_types=(bytes,)))
+
+
+def _text(value: Any) -> str:
+    """Return as JSON what has another form in every row."""
+    return msgspec.json.encode(value).decode()
 
 
 def _without_nulls(value: Any) -> Any:
@@ -132,15 +144,16 @@ def _schema(pa: Any) -> Any:
         "sampling": _struct(pa, sampling),
         "finish_reason": text,
     }
-    observation = {"goal": text, "text": text, "error": text, "screenshot": pa.binary()}
+    picture = {"content_hash": text, "data": pa.binary()}
+    observation = {"goal": text, "text": text, "error": text, "pictures": pa.list_(_struct(pa, picture))}
+    action = {"action": text, "canonical": text, "outcome": text, "error": text}
+    action |= {"points": pa.list_(pa.list_(number))}
     turn = {
         "observation": _struct(pa, observation),
         "call_index": whole,
         "response": text,
-        "action": text,
-        "error": text,
-        "reward": number,
-        "points": pa.list_(pa.list_(number)),
+        "actions": pa.list_(_struct(pa, action)),
+        "rewards": pa.map_(text, number),
     }
     fork = {"rollout_id": whole, "part": text, "call_index": whole}
     columns = {
@@ -149,6 +162,7 @@ def _schema(pa: Any) -> Any:
         **{"status": text, "success": pa.bool_(), "reward": number, "rewards": pa.map_(text, number)},
         "calls": pa.list_(_struct(pa, call)),
         "turns": pa.list_(_struct(pa, turn)),
+        "final_observation": _struct(pa, observation),
         **{"error": text, "traceback": text, "wall_seconds": number},
         **{"policy": text, "role": text, "part": text, "parent": _struct(pa, fork)},
         **{"run": text, "purpose": text, "rollout_id": whole, "group_id": whole, "attempt": whole},

@@ -1,6 +1,6 @@
 """Verification: does the ledger keep its promises, and is every blob what its name says?"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -8,6 +8,7 @@ from msgspec import Struct, to_builtins
 
 from quartet.data.blobs import DamagedBlobError
 from quartet.data.ledger.batches import REPLAY
+from quartet.data.ledger.pictures import pictures_of
 from quartet.data.ledger.recovery import Recovery
 from quartet.data.ledger.staleness import Staleness
 from quartet.data.ledger.totals import RunTotals
@@ -82,40 +83,42 @@ class Check(RunTotals, Staleness, Recovery):
         findings += self._lost_files(train_steps_per_checkpoint)
         if max_lag is not None:
             findings += [Finding(kind="over_lag", what=what) for one in self.each() for what in one.over_lag(max_lag)]
-        seen: set[tuple[str, str | None]] = set()
+        read: set[str] = set()
+        sound: set[str] = set()
         count, total = 0, self._newest_trajectory()
-        for row in self._all_trajectories():
+        for row, pictures in self._all_trajectories():
             count += 1
             on_progress(row.id, total)
-            blobs = (row.blob, row.screenshots_blob)
-            damage = [] if blobs in seen else self._damage(row.id, *blobs)
-            findings += damage if damage and self._still_named(row.id, row.screenshots_blob) else []
-            seen.add(blobs)
-        different = {blob for pair in seen for blob in pair if blob}
-        return CheckReport(trajectories=count, blobs=len(different), findings=findings)
+            new = [digest for digest in pictures if digest not in sound]
+            damage = [] if row.blob in sound and not new else self._damage(row.id, row.blob, new)
+            findings += damage if damage and self._still_named(row.id, new) else []
+            read.update((row.blob, *pictures))
+            sound.update(() if damage else (row.blob, *new))
+        return CheckReport(trajectories=count, blobs=len(read), findings=findings)
 
     def _newest_trajectory(self) -> int:
         with self._database.read() as connection:
             return connection.execute(sa.select(sa.func.max(trajectories.c.id))).scalar() or 0
 
-    def _all_trajectories(self) -> Iterator[Any]:
-        """Page by page, so that a run at work is not held up."""
+    def _all_trajectories(self) -> Iterator[tuple[Any, list[str]]]:
+        """Yield rows with the digests of their pictures, page by page, so that an active run is not held up."""
         last = 0
-        columns = (trajectories.c.id, trajectories.c.blob, trajectories.c.screenshots_blob)
+        columns = (trajectories.c.id, trajectories.c.blob)
         while True:
             page = sa.select(*columns).where(
                 trajectories.c.id > last, trajectories.c.status != Status.DAMAGED, trajectories.c.blob != ""
             )
             with self._database.read() as connection:
                 rows = connection.execute(page.order_by(trajectories.c.id).limit(_PAGE_ROWS)).all()
+                pictures = pictures_of(connection, (row.id for row in rows))
             if not rows:
                 return
-            yield from rows
+            yield from ((row, pictures[row.id]) for row in rows)
             last = rows[-1].id
 
-    def _damage(self, trajectory_id: int, blob: str, screenshots_blob: str | None) -> list[Finding]:
+    def _damage(self, trajectory_id: int, blob: str, pictures: Sequence[str]) -> list[Finding]:
         try:
-            self._store.load(blob, screenshots_blob)
+            self._store.load(blob, pictures)
         except DamagedBlobError as error:
             what = error.what
         except OSError as error:
@@ -124,11 +127,10 @@ class Check(RunTotals, Staleness, Recovery):
             return []
         return [Finding(kind="blob_damaged", what=f"trajectory {trajectory_id}: {what}")]
 
-    def _still_named(self, trajectory_id: int, screenshots_blob: str | None) -> bool:
-        """Whether the row is as it was: the disk budget may have taken the screenshots while they were read."""
-        query = sa.select(trajectories.c.screenshots_blob).where(trajectories.c.id == trajectory_id)
+    def _still_named(self, trajectory_id: int, pictures: Sequence[str]) -> bool:
+        """Whether the row is as it was: the disk budget may have taken pictures while they were read."""
         with self._database.read() as connection:
-            return connection.execute(query).scalar() == screenshots_blob
+            return set(pictures) <= set(pictures_of(connection, [trajectory_id])[trajectory_id])
 
     def _lost_files(self, train_steps_per_checkpoint: int | None) -> list[Finding]:
         """Policies and checkpoints without their folders; twice, because a run at work deletes some while they are

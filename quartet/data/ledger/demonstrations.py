@@ -87,6 +87,5 @@ class Demonstrations(Rollouts, Pool):
         ageless = {"oldest_version": None, "newest_version": None, "versions": None}
         own = {"policy": self.policy, "group_id": group_id, "counted": trajectory.status.countable}
         row = self._row(lease, trajectory, packed, TrajectoryKind.FINAL) | ageless | own
-        self._store.write(connection, packed)
-        connection.execute(sa.insert(trajectories).values(row))
+        self._insert(connection, row, packed)
         return rollout_id

@@ -1,49 +1,23 @@
-"""What the run keeps on disk: bytes of blobs, and the screenshots that may go."""
+"""What the run keeps on disk: bytes of blobs, and the records that may go."""
 
 import sqlalchemy as sa
-from sqlalchemy import Connection
 
-from quartet.data.ledger.part import LedgerPart
-from quartet.data.schema import batches, blobs, groups, pool, replays, rollouts, trajectories
+from quartet.data.ledger.pictures import Pictures, is_needed, is_over
+from quartet.data.schema import blobs, groups, pictures, rollouts, trajectories
 from quartet.on_progress import OnProgress, nobody_watches
-from quartet.types import GroupState, Purpose, RolloutState
-
-_IS_OVER = sa.or_(
-    groups.c.state.in_((GroupState.TRAINED, GroupState.DROPPED)),
-    sa.and_(groups.c.purpose != Purpose.TRAIN, groups.c.state == GroupState.CLOSED),
-)
-_POOLED = sa.select(pool.c.id).where(pool.c.rollout_id == trajectories.c.rollout_id, ~pool.c.outdated).exists()
-_JOINED = groups.alias("joined")
+from quartet.types import Purpose, RolloutState
 
 
-def _may_be_trained(table: sa.FromClause, checkpoint_step: int) -> sa.ColumnElement[bool]:
-    """Whether a group waits for a train step, or returns to the queue should the run go back to `checkpoint_step`."""
-    step = sa.select(batches.c.train_step).where(batches.c.id == table.c.batch_id).scalar_subquery()
-    undone = sa.and_(table.c.state == GroupState.TRAINED, step > checkpoint_step)
-    return sa.or_(table.c.state.in_((GroupState.TRAINABLE, GroupState.CLAIMED)), undone)
-
-
-def _awaited(checkpoint_step: int) -> sa.ColumnElement[bool]:
-    """Whether a stored success has joined such a group, whether the pool still has it or not."""
-    joined = sa.select(replays.c.id).join(_JOINED, replays.c.group_id == _JOINED.c.id)
-    return joined.where(
-        replays.c.trajectory_id == trajectories.c.id, _may_be_trained(_JOINED, checkpoint_step)
-    ).exists()
-
-
-class DiskSpace(LedgerPart):
+class DiskSpace(Pictures):
     def blob_bytes(self, after: int = 0) -> tuple[int, int]:
-        """Bytes of the blobs of all trajectories with an id above `after`, and the highest id that was counted.
+        """Return the bytes of the blobs of all trajectories with an id above `after`, and the highest id counted.
 
-        So who asks again and again reads each row once. A blob that two rows share counts twice.
+        A caller that asks repeatedly reads each row once. A picture counts once, a record that two rows share twice.
         """
-        size = trajectories.c.blob_bytes + sa.case(
-            (trajectories.c.screenshots_blob.is_not(None), trajectories.c.screenshots_bytes), else_=0
-        )
+        sizes = sa.select(sa.func.sum(trajectories.c.blob_bytes), sa.func.max(trajectories.c.id))
         with self._database.read() as connection:
-            counted = sa.select(sa.func.sum(size), sa.func.max(trajectories.c.id)).where(trajectories.c.id > after)
-            total, last = connection.execute(counted).one()
-        return int(total or 0), last or after
+            total, last = connection.execute(sizes.where(trajectories.c.id > after)).one()
+            return int(total or 0) + self._picture_bytes(connection, after), last or after
 
     def shorten_log(self) -> bool:
         """Keep the database's log bounded. False, with an event, when a reader has held it for too long."""
@@ -57,12 +31,13 @@ class DiskSpace(LedgerPart):
 
         Large blobs are written before their row is committed: those of a worker at work would go too.
         """
-        names = (
-            sa.select(trajectories.c.blob, trajectories.c.screenshots_blob),
+        names = sa.union(
+            sa.select(trajectories.c.blob),
+            sa.select(pictures.c.digest),
             sa.select(rollouts.c.partial).where(rollouts.c.state != RolloutState.FINISHED),
         )
         with self._database.read() as connection:
-            used = {bytes.fromhex(name) for query in names for row in connection.execute(query) for name in row if name}
+            used = {bytes.fromhex(name) for name in connection.execute(names).scalars()}
         with self._database.write() as connection:
             stored = {row.digest for row in connection.execute(sa.select(blobs.c.digest))}
             unused = [digest.hex() for digest in stored - used]
@@ -92,15 +67,15 @@ class DiskSpace(LedgerPart):
         page = (
             sa.select(
                 trajectories,
-                sa.and_(_IS_OVER, ~_may_be_trained(groups, checkpoint_step)).label("over"),
-                sa.or_(_POOLED, _awaited(checkpoint_step)).label("needed"),
+                is_over(checkpoint_step).label("over"),
+                is_needed(checkpoint_step).label("needed"),
             )
             .join(groups, trajectories.c.group_id == groups.c.id)
             .where(trajectories.c.id > after)
             .order_by(trajectories.c.id)
             .limit(limit)
         )
-        freed = 0
+        freed, sizes = 0, {}
         with self._database.write() as connection:
             for row in connection.execute(page).all():
                 newest = row.newest_version
@@ -111,33 +86,9 @@ class DiskSpace(LedgerPart):
                 after = row.id
                 if row.needed or row.purpose == Purpose.DEMONSTRATION or not row.blob:
                     continue
-                gone = {"blob": "", "blob_bytes": 0, "screenshots_blob": None}
+                gone = {"blob": "", "blob_bytes": 0}
                 connection.execute(sa.update(trajectories).where(trajectories.c.id == row.id).values(gone))
-                freed += row.blob_bytes + (row.screenshots_bytes if row.screenshots_blob else 0)
+                freed += row.blob_bytes
                 self._store.blobs.release(connection, row.blob)
-                self._delete_unshared(connection, {row.screenshots_blob} - {None})
-        return freed, after
-
-    def _delete_unshared(self, connection: Connection, pictures: set[str]) -> None:
-        """Equal pictures share a blob: it goes with the last row that points to it."""
-        shared = sa.select(trajectories.c.screenshots_blob).where(trajectories.c.screenshots_blob.in_(pictures))
-        self._store.blobs.delete(connection, pictures - set(connection.execute(shared).scalars()))
-
-    def drop_screenshots(self, limit: int) -> int:
-        """Delete the screenshots of the oldest `limit` rollouts whose groups are over; returns how many bytes.
-
-        Over means trained, dropped, or closed and never to be trained: evaluations, demonstrations.
-        """
-        oldest = (
-            sa.select(trajectories.c.id, trajectories.c.screenshots_blob, trajectories.c.screenshots_bytes)
-            .join(groups, trajectories.c.group_id == groups.c.id)
-            .where(trajectories.c.screenshots_blob.is_not(None), _IS_OVER)
-            .order_by(trajectories.c.id)
-            .limit(limit)
-        )
-        with self._database.write() as connection:
-            rows = connection.execute(oldest).all()
-            ids = [row.id for row in rows]
-            connection.execute(sa.update(trajectories).where(trajectories.c.id.in_(ids)).values(screenshots_blob=None))
-            self._delete_unshared(connection, {row.screenshots_blob for row in rows})
-        return sum(row.screenshots_bytes for row in rows)
+                sizes |= self._drop_references(connection, [row.id])
+        return freed + self._delete_unreferenced(sizes), after

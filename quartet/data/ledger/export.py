@@ -8,13 +8,14 @@ from msgspec import Struct
 
 from quartet.data.blobs import DamagedBlobError
 from quartet.data.ledger.part import LedgerPart
+from quartet.data.ledger.pictures import pictures_of
 from quartet.data.schema import TrajectoryKind, trajectories
 from quartet.types import Purpose, Status, Trajectory
 
 _PAGE_ROWS = 500
 _COLUMNS = (
     *("id", "rollout_id", "group_id", "attempt", "kind", "purpose", "family", "status", "success"),
-    *("blob", "screenshots_blob", "created_at"),
+    *("blob", "created_at"),
 )
 
 
@@ -71,8 +72,10 @@ class Export(LedgerPart):
 
     def _loaded(self, rows: Sequence[Any], screenshots: bool) -> Iterator[StoredTrajectory]:
         found = {} if screenshots else self._store.load_many(row.blob for row in rows)
+        with self._database.read() as connection:
+            digests = pictures_of(connection, (row.id for row in rows)) if screenshots else {}
         for row in rows:
-            trajectory = self._with_screenshots(row) if screenshots else found[row.blob]
+            trajectory = self._with_pictures(row.blob, digests[row.id]) if screenshots else found[row.blob]
             if isinstance(trajectory, DamagedBlobError) or row.status == Status.DAMAGED:
                 trajectory = None
             yield StoredTrajectory(
@@ -83,8 +86,8 @@ class Export(LedgerPart):
                 trajectory=trajectory,
             )
 
-    def _with_screenshots(self, row: Any) -> Trajectory | DamagedBlobError:
+    def _with_pictures(self, blob: str, digests: Sequence[str]) -> Trajectory | DamagedBlobError:
         try:
-            return self._store.load(row.blob, row.screenshots_blob)
+            return self._store.load(blob, digests)
         except DamagedBlobError:  # or the disk budget took the pictures since the page was read
-            return self._store.load_many([row.blob])[row.blob]
+            return self._store.load_many([blob])[blob]

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from quartet.data.blobs import DamagedBlobError
-from quartet.data.database.prepared import Prepared, inserted
+from quartet.data.database.prepared import Prepared
 from quartet.data.ledger.leases import HELD, attempt_of, lease_lost
 from quartet.data.ledger.rollouts import Rollouts
 from quartet.data.rows import AppendOutcome
@@ -36,7 +36,6 @@ _EVICT = Prepared(
         deadline=sa.null(),
     )
 )
-_STORE = Prepared(inserted(trajectories))
 _OUTCOMES = {
     TrajectoryKind.PARTIAL: AppendOutcome.RECYCLED,
     TrajectoryKind.EVICTED: AppendOutcome.EVICTED,
@@ -67,10 +66,9 @@ class Recycling(Rollouts):
         with self._database.write_beside() as connection:
             again = self._may_go_on(connection, lease, partial, max_recycles)
             kind = self._recycle(connection, lease, packed.record.digest, again=again)
-            self._store.write(connection, packed)
             row = self._row(lease, partial, packed, kind) | {"group_id": lease.group_id, "counted": False}
             # A partial has no turns of its own; a call is as good as a turn to whoever counts them.
-            _STORE(connection, **row | {"turns": len(partial.calls), "valid_actions": None})
+            self._insert(connection, row | {"turns": len(partial.calls), "valid_actions": None}, packed)
             if kind is TrajectoryKind.EVICTED:
                 self._event(connection, "rollout_evicted", rollout_id=lease.rollout_id, recycled=lease.recycled)
         if kind is TrajectoryKind.SUPERSEDED:

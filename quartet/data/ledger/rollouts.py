@@ -28,22 +28,28 @@ _VOCABULARY = "vocabulary_size"
 
 class Rollouts(Leases):
     def append(
-        self, lease: RolloutLease, trajectory: Trajectory, max_attempts: int, others: Sequence[Trajectory] = ()
+        self,
+        lease: RolloutLease,
+        trajectory: Trajectory,
+        max_attempts: int,
+        others: Sequence[Trajectory] = (),
+        packed: Sequence[PackedTrajectory] = (),
     ) -> AppendOutcome:
         """Store a rollout's record, durably, and finish the rollout or queue its next attempt, which begins without the
         forks of this one. A record that could not be trained on is stored as `examined` makes it.
 
         `others` are the further parts of a rollout with several. It ends as the first of all that does not count ended,
-        if any. Raises `LeaseLostError` when the lease was lost; the trajectories are then kept as `superseded`.
+        if any. `packed` is what `TrajectoryStore.pack` made of all parts, in this order, where that was done before.
+        Raises `LeaseLostError` when the lease was lost; the trajectories are then kept as `superseded`.
         """
         parts = [self.examined(part) for part in (trajectory, *others)]
-        packed = [self._store.pack(part) for part in parts]
+        packed = packed or [self._store.pack(part) for part in parts]
         worst = next((part for part in parts if not part.status.countable), parts[0])
         with self._database.write_beside() as connection:
             kind = self._end(connection, lease, worst.status, max_attempts)
             for part, blobs in zip(parts, packed, strict=True):
-                self._store.write(connection, blobs)
-                _APPEND(connection, **self._row(lease, part, blobs, kind), **self._place(connection, lease, part, kind))
+                place = self._place(connection, lease, part, kind)
+                self._insert(connection, self._row(lease, part, blobs, kind) | place, blobs)
             if kind is not TrajectoryKind.FINAL or worst.error:
                 self._event(
                     connection,
@@ -65,7 +71,7 @@ class Rollouts(Leases):
         if flaw is None:
             return trajectory
         error = f"{flaw} (task {trajectory.task.key})"
-        turns = [structs.replace(turn, reward=0.0) for turn in trajectory.turns]
+        turns = [structs.replace(turn, rewards={}) for turn in trajectory.turns]
         return structs.replace(trajectory, status=flaw.status, error=error, rewards={}, turns=turns, success=False)
 
     def settle_vocabulary(self, size: int) -> None:
@@ -112,6 +118,15 @@ class Rollouts(Leases):
         own = connection.execute(_BESIDE, {"lead": lease.group_id, "policy": trajectory.policy}).scalar()
         return {"group_id": own or lease.group_id, "counted": countable and own is not None}
 
+    def _insert(self, connection: Connection, row: dict[str, Any], packed: PackedTrajectory) -> None:
+        """Add a row of `trajectories` with its blobs."""
+        self._store.write(connection, packed)
+        if not packed.pictures:
+            _APPEND(connection, **row)
+            return
+        with_id = sa.insert(trajectories).values(row).returning(trajectories.c.id)
+        self._store.write_pictures(connection, connection.execute(with_id).scalar_one(), packed.pictures)
+
     def _row(
         self, lease: RolloutLease, trajectory: Trajectory, packed: PackedTrajectory, kind: TrajectoryKind
     ) -> dict[str, Any]:
@@ -140,8 +155,6 @@ class Rollouts(Leases):
             "wall_seconds": trajectory.wall_seconds,
             "blob": packed.record.digest,
             "blob_bytes": len(packed.record.data),
-            "screenshots_blob": packed.screenshots.digest if packed.screenshots else None,
-            "screenshots_bytes": len(packed.screenshots.data) if packed.screenshots else 0,
             "created_at": self._clock(),
         }
 

@@ -11,7 +11,7 @@ import random
 from collections import Counter
 
 from quartet.config.section import Section
-from quartet.env.action import ActionError, Click, Done, Element, parse_action
+from quartet.env.action import ActionError, Click, Done, Element, Infeasible, parse_action
 from quartet.env.base import Env, Environment
 from quartet.errors import ConfigError, EnvError, nearest
 from quartet.types import Observation, StepResult, Task
@@ -71,7 +71,7 @@ class BanditEnv:
         except ActionError as error:
             return self._result(self._task, error=str(error))
         match parsed:
-            case Done():
+            case Done() | Infeasible():
                 return self._result(self._task, stop=True)
             case Click(Element(ref)) if 1 <= ref <= len(ARMS):
                 self._pulls.append(ARMS[ref - 1] == self._right)

@@ -10,7 +10,7 @@ import random
 from collections import Counter
 
 from quartet.config.section import LocalPath, Section
-from quartet.env.action import Action, ActionError, Click, Done, Element, parse_action
+from quartet.env.action import Action, ActionError, Click, Done, Element, Infeasible, parse_action
 from quartet.env.base import Env, Environment
 from quartet.env.workload import Workload, read_workload
 from quartet.errors import ConfigError, EnvError, nearest
@@ -121,15 +121,16 @@ class DeskEnv:
         before = self._desk.reward
         try:
             parsed = parse_action(action)
-            error = "" if isinstance(parsed, Done) else self._desk.press(parsed)
+            stopped = isinstance(parsed, Done | Infeasible)
+            error = "" if stopped else self._desk.press(parsed)
         except ActionError as problem:
-            parsed, error = None, str(problem)
-        if not isinstance(parsed, Done):
+            stopped, error = False, str(problem)
+        if not stopped:
             await asyncio.sleep(self._workload.step_delay(self._draw))
         return StepResult(
             observation=self._desk.observe(error),
             reward=self._desk.reward - before,
-            terminated=isinstance(parsed, Done),
+            terminated=stopped,
             info={"success": self._desk.success},
         )
 

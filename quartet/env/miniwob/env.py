@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from quartet import config
-from quartet.env.action import ActionError, Done, parse_action
+from quartet.env.action import ActionError, Done, Infeasible, parse_action
 from quartet.env.base import Env
 from quartet.env.browser import Browser
 from quartet.env.cdp import CALL_TIMEOUT_SECONDS, PageFaultError
@@ -22,8 +22,9 @@ from quartet.env.hands import HARNESS, ActionFailedError, Hands, watching
 from quartet.env.miniwob.html import html_folder, task_page
 from quartet.env.page import Page
 from quartet.env.reward import number
+from quartet.env.taken import taken_action
 from quartet.errors import EnvError
-from quartet.types import Observation, StepResult, Task
+from quartet.types import Observation, Picture, StepResult, Task
 
 LOG = logging.getLogger(__name__)
 WIDTH, HEIGHT = 160, 210
@@ -73,8 +74,7 @@ class MiniWobSession:
         return self._last
 
     async def step(self, action: str) -> StepResult:
-        """Apply one action. `info` holds `success`, `raw_reward` (-1..1), the page's `reason`, and `points` on it where
-        the action went, in pixels.
+        """Apply one action. `info` holds `success`, `raw_reward` (-1..1) and the page's `reason`.
 
         From the first action on, a page that goes away or that its own scripts make unreadable ends the episode without
         success: otherwise a policy could escape a failure by it. Raises `EnvError` for everything else that fails.
@@ -94,7 +94,8 @@ class MiniWobSession:
             observation=self._last,
             reward=raw if math.isnan(raw) else min(max(raw, 0.0), 1.0),
             terminated=self._over,
-            info={"success": raw == 1.0, "raw_reward": raw, "reason": reason, "points": points},
+            info={"success": raw == 1.0, "raw_reward": raw, "reason": reason},
+            actions=[taken_action(action, error, points)],
         )
 
     async def close(self) -> None:
@@ -119,7 +120,8 @@ class MiniWobSession:
         self._sent |= new.keys()
 
     async def _act(self, text: str) -> tuple[str, bool, list[tuple[float, float]]]:
-        """Returns what the policy did wrong ("" if nothing), whether it declared the task done, where it pointed."""
+        """Return what the policy did wrong ("" if nothing), whether it declared the task done or infeasible, and where
+        it pointed."""
         try:
             action = parse_action(text)
             points = await self._hands.perform(action)
@@ -131,7 +133,7 @@ class MiniWobSession:
             if not await self.page.was_left():
                 raise
             return "", False, []
-        return "", isinstance(action, Done), points
+        return "", isinstance(action, Done | Infeasible), points
 
     async def _stands(self, error: str) -> dict[str, Any]:
         """How the task stands after an action, and what is to be seen then."""
@@ -158,10 +160,10 @@ class MiniWobSession:
             return None
 
     async def _observe(self, state: dict[str, Any], error: str) -> Observation:
-        picture = self._last.screenshot
+        pictures = self._last.pictures
         if self._settings.screenshots and not state["done"]:  # The page covers itself when the episode is over.
-            picture = await self.page.screenshot()
-        return Observation(goal=state["goal"], text=state["text"], error=error, screenshot=picture)
+            pictures = [Picture(data=await self.page.screenshot())]
+        return Observation(goal=state["goal"], text=state["text"], error=error, pictures=pictures)
 
 
 def _first_line(fault: PageFaultError) -> str:

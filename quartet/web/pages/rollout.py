@@ -1,5 +1,7 @@
 """One rollout, turn by turn; one of its turns with the raw call; and the pictures of both."""
 
+import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -8,22 +10,24 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from quartet.data.blobs import DamagedBlobError
+from quartet.data.ledger.pictures import pictures_of
+from quartet.data.trajectory_store import TrajectoryStore
 from quartet.web.numbers import NaturalConvertor as NaturalConvertor  # `:natural` in the routes
 from quartet.web.pictures import media_type
 from quartet.web.queries.rollout import RolloutFacts, read_rollout, read_trajectory
 from quartet.web.render import render
-from quartet.web.rollout_view import KINDS, RolloutView, view_rollout
+from quartet.web.rollout_view import KINDS, OUTCOMES, RolloutView, view_rollout
 from quartet.web.tokens import MEASURES
 from quartet.web.viewed_run import viewed_run
+
+PICTURES = "/runs/{run}/trajectories/{trajectory:natural}/pictures"
 
 
 def routes() -> list[Route]:
     return [
         Route("/runs/{run}/rollouts/{rollout:natural}", show_rollout, name="rollout"),
         Route("/runs/{run}/rollouts/{rollout:natural}/turns/{turn:natural}", show_turn, name="turn"),
-        Route(
-            "/runs/{run}/trajectories/{trajectory:natural}/screenshots/{turn:natural}", show_picture, name="screenshot"
-        ),
+        Route(f"{PICTURES}/{{turn:natural}}/{{place:natural}}", show_picture, name="picture"),
     ]
 
 
@@ -44,27 +48,44 @@ def show_turn(request: Request) -> Response:
 
 
 def show_picture(request: Request) -> Response:
-    """A screenshot as the environment took it. Only what the ledger refers to is served, and only as a picture.
+    """A picture as the environment took it: of a turn, or of the end, which counts as one more turn. Only what the
+    ledger refers to is served, and only as a picture.
 
     A run that begins anew in the same folder numbers its trajectories again: a browser keeps the picture, but asks.
     """
-    run, number = viewed_run(request), request.path_params["turn"]
+    run, trajectory_id = viewed_run(request), request.path_params["trajectory"]
     with run.ledger.read() as connection:
-        row = read_trajectory(connection, request.path_params["trajectory"])
-    if row is None or not row.screenshots_blob:
+        row = read_trajectory(connection, trajectory_id)
+        digests = pictures_of(connection, [trajectory_id])[trajectory_id]
+    if row is None or not digests:
         raise HTTPException(404, "there is no picture: none was taken, or the disk budget took it")
-    headers = {"cache-control": "private, no-cache", "etag": f'"{row.screenshots_blob}-{number}"'}
-    if request.headers.get("if-none-match") == headers["etag"]:
-        return Response(status_code=304, headers=headers)
     try:
-        turns = run.ledger.store.load(row.blob, row.screenshots_blob).turns
+        turn, place = (request.path_params[name] for name in ("turn", "place"))
+        picture = _picture(run.ledger.store, row.blob, digests, turn, place)
     except DamagedBlobError as error:
         raise HTTPException(404, f"the picture cannot be read: {error.what}") from error
-    picture = turns[number - 1].observation.screenshot if 1 <= number <= len(turns) else None
-    kind = media_type(picture) if picture else None
-    if picture is None or kind is None:
+    headers = {"cache-control": "private, no-cache", "etag": f'"{hashlib.sha256(picture).hexdigest()}"'}
+    if request.headers.get("if-none-match") == headers["etag"]:
+        return Response(status_code=304, headers=headers)
+    kind = media_type(picture)
+    if kind is None:
         raise HTTPException(404, "there is no picture of this turn that is a PNG, JPEG or WebP")
     return Response(picture, media_type=kind, headers=headers)
+
+
+def _picture(store: TrajectoryStore, blob: str, digests: Sequence[str], turn: int, place: int) -> bytes:
+    """Return one picture, and no bytes where there is none. Turns and places are counted from 1."""
+    trajectory = store.load(blob)
+    if not trajectory.has_pictures:  # from before schema 6
+        trajectory = store.load(blob, digests)
+    shown = [one.observation for one in trajectory.turns]
+    shown += [trajectory.final_observation] if trajectory.final_observation else []
+    if not (1 <= turn <= len(shown) and 1 <= place <= len(shown[turn - 1].pictures)):
+        return b""
+    picture = shown[turn - 1].pictures[place - 1]
+    if picture.data or picture.content_hash not in digests:
+        return picture.data
+    return store.load_pictures([picture.content_hash])[picture.content_hash]
 
 
 def _view(request: Request, turn_number: int | None = None) -> RolloutView:
@@ -88,5 +109,5 @@ def _attempt(facts: RolloutFacts, asked: str | None) -> Any | None:
 
 
 def _render(request: Request, template: str, view: RolloutView, **context: Any) -> Response:
-    shown = {"view": view, "measures": MEASURES, "kinds": KINDS}
+    shown = {"view": view, "measures": MEASURES, "kinds": KINDS, "outcomes": OUTCOMES}
     return render(request, template, run=viewed_run(request), page="rollouts", **shown, **context)

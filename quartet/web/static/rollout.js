@@ -27,17 +27,18 @@
     return group;
   }
 
-  // The picture's own pixels are the coordinates of the points.
+  // The picture's own pixels are the coordinates of the points; each action has a path of one or two.
   function drawPoints(figure) {
     const [image, svg] = [figure.querySelector("img"), figure.querySelector("svg")];
-    const points = JSON.parse(svg.dataset.points);
     svg.setAttribute("viewBox", `0 0 ${image.naturalWidth} ${image.naturalHeight}`);
     const size = Math.max(image.naturalWidth, image.naturalHeight) / 30;
-    if (points.length === 2) {
-      const [[x1, y1], [x2, y2]] = points;
-      for (const line of ["halo", "path"]) svg.append(element("line", { class: line, x1, y1, x2, y2 }));
+    for (const path of JSON.parse(svg.dataset.paths)) {
+      if (path.length === 2) {
+        const [[x1, y1], [x2, y2]] = path;
+        for (const line of ["halo", "path"]) svg.append(element("line", { class: line, x1, y1, x2, y2 }));
+      }
+      for (const point of path) svg.append(cross(point, size));
     }
-    for (const point of points) svg.append(cross(point, size));
   }
 
   function explain(figure) {
