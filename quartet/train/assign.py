@@ -73,6 +73,8 @@ def _members(batch: Batch) -> dict[str, Any]:
         if member.replay is None
     }
     forks = [member.trajectory.parent if member.replay is None else None for _, member in members]
+    parents = [own.get((fork.rollout_id, fork.part), -1) if fork else -1 for fork in forks]
+    fork_calls = [fork.call_index if fork and parent >= 0 else -1 for fork, parent in zip(forks, parents, strict=True)]
     num_calls = [len(trajectory.calls) for trajectory in trajectories]
     return {
         "rollout_ids_N": np.array([member.rollout_id for _, member in members]),
@@ -80,7 +82,8 @@ def _members(batch: Batch) -> dict[str, Any]:
         "rewards_N": np.array([trajectory.reward for trajectory in trajectories]),
         "num_calls_N": np.array(num_calls),
         "roles_N": [trajectory.role for trajectory in trajectories],
-        "parents_N": np.array([own.get((fork.rollout_id, fork.part), -1) if fork else -1 for fork in forks]),
+        "parents_N": np.array(parents),
+        "fork_calls_N": np.array(fork_calls),
         "replayed_N": np.array([member.replay is not None for _, member in members]),
         "members_C": np.repeat(np.arange(len(members)), num_calls),
         "calls": [call for trajectory in trajectories for call in trajectory.calls],

@@ -1,8 +1,8 @@
 """Attention over packed branches: everything else in a decoder looks at one token at a time, attention at its branch.
 
-Queries, keys and values of the packed row are put together branch by branch, a shared prompt as often as it is shared;
-then attention is plainly causal, and of a prompt's equal outputs one is kept. So a prompt goes through the matrices
-once, and its gradient is the sum over its branches, as if each had a row of its own.
+Queries, keys and values of the packed row are put together branch by branch, a shared beginning as often as it is
+shared; then attention is plainly causal, and of its equal outputs one is kept. So what branches share goes through the
+matrices once, and its gradient is the sum over these branches, as if each had a row of its own.
 """
 
 from collections.abc import Iterator

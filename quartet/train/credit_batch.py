@@ -30,6 +30,8 @@ class CreditBatch:
     parents_N: np.ndarray
     """Place among the N of the rollout that this one was forked from; -1 where it began at the start, where the parent
     is not in the batch, and for replayed members: an imported one names a parent of another run."""
+    fork_calls_N: np.ndarray
+    """Index, among its own calls and its parent's, of the last call that both share; -1 where `parents_N` is."""
     replayed_N: np.ndarray
     """True for stored rollouts that joined the group."""
     members_C: np.ndarray

@@ -1,30 +1,22 @@
-"""From branches to tensors of at most `max_tokens_per_microbatch` tokens.
+"""From rows of branches (`rows.py`) to tensors.
 
-Where the model allows it, all branches lie behind each other in one row, without padding, and branches that start with
-the same prompt (the rollouts of a group do) share it: the prompt once, then each branch's tail. Only attention puts the
-branches together again (`branch_attention.py`). The result is that of separate rows, for a fraction of the tokens.
-Other models get one padded row per branch.
+Where the model allows it, all branches lie behind each other in one row, without padding, and what several of them
+begin with lies there once. Only attention puts the branches together again (`branch_attention.py`). The result is that
+of separate rows, for a fraction of the tokens. Other models get one padded row per branch.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from quartet.train.packing import Branch
+from quartet.train.rows import Row
 from quartet.types import MemberUse
 
 USE_NUMBERS = {use: number for number, use in enumerate(MemberUse)}
 """What stands for a member's use in tensors."""
-ATTENTION_FACTOR = 4
-"""Attention takes the branches of a packed row apart and pads them to the longest. Its positions, shared prompts and
-padding included, are at most this multiple of `max_tokens_per_microbatch`: what attention then keeps for the backward
-pass is about as much as all else does."""
-LONGEST_TO_SHORTEST = 2
-"""Where these positions are more than `max_tokens_per_microbatch`, branches differ in length by at most this factor,
-within a row and between rows: at least half of each is tokens."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,92 +53,6 @@ class Microbatch:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
         return replace(self, **{name: tensor.to(device) for name, tensor in tensors.items()})
-
-
-class Row(NamedTuple):
-    """Branches with the same prompt, the longest first, and the token weight of each."""
-
-    branches: list[Branch]
-    weights: list[float]
-
-    @property
-    def prompt_tokens(self) -> int:
-        return self.branches[0].prompt_tokens
-
-    @property
-    def num_tokens(self) -> int:
-        """The prompt counts once."""
-        return self.prompt_tokens + sum(branch.num_tokens - branch.prompt_tokens for branch in self.branches)
-
-    @property
-    def longest_branch(self) -> int:
-        return self.branches[0].num_tokens
-
-    @property
-    def shortest_branch(self) -> int:
-        return self.branches[-1].num_tokens
-
-
-def share_prompts(
-    branches: Sequence[Branch], weights: Sequence[float], *, share: bool, max_tokens_per_microbatch: int
-) -> list[Row]:
-    """Join branches with the same prompt, as many as fit into a microbatch; without `share` each stays alone.
-
-    Longest branches first, ties in the given order: little padding, and the same branches give the same rows.
-    """
-    rows: list[Row] = []
-    open_rows: dict[bytes, Row] = {}
-    for branch, weight in sorted(zip(branches, weights, strict=True), key=lambda pair: -pair[0].num_tokens):
-        prompt = branch.ids_L[: branch.prompt_tokens].tobytes()
-        row = open_rows.get(prompt)
-        if not share or row is None or not _takes(row, branch, max_tokens_per_microbatch):
-            row = open_rows[prompt] = Row([], [])
-            rows.append(row)
-        row.branches.append(branch)
-        row.weights.append(weight)
-    return rows
-
-
-def _takes(row: Row, branch: Branch, max_tokens: int) -> bool:
-    """Whether a row has room for one more branch, which is no longer than those in it."""
-    num_tokens = row.num_tokens + branch.num_tokens - branch.prompt_tokens
-    return num_tokens <= max_tokens and _attention_fits(
-        len(row.branches) + 1, row.longest_branch, branch.num_tokens, max_tokens
-    )
-
-
-def _attention_fits(num_branches: int, longest: int, shortest: int, max_tokens: int) -> bool:
-    factor = ATTENTION_FACTOR if longest <= LONGEST_TO_SHORTEST * shortest else 1
-    return num_branches * longest <= factor * max_tokens
-
-
-def in_chunks(rows: Iterable[Row], max_tokens_per_microbatch: int, *, packed: bool) -> Iterator[list[Row]]:
-    """Yield the rows of each microbatch, in the order of `share_prompts`: by their longest branch.
-
-    A row that is longer than `max_tokens_per_microbatch` is a microbatch of its own. Only a branch that was sampled
-    under another recipe can be: a replayed one, or one from before a resume with a smaller context.
-    """
-    pending: list[Row] = []
-    for row in rows:
-        if pending and not _fits(row, pending, max_tokens_per_microbatch, packed=packed):
-            yield pending
-            pending = []
-        pending.append(row)
-    if pending:
-        yield pending
-
-
-def _fits(row: Row, pending: list[Row], max_tokens: int, *, packed: bool) -> bool:
-    """Whether a row goes into a microbatch whose first row has the longest branch."""
-    longest = pending[0].longest_branch
-    if not packed:
-        return (len(pending) + 1) * longest <= max_tokens
-    together = [*pending, row]
-    num_branches = sum(len(other.branches) for other in together)
-    shortest = min(other.shortest_branch for other in together)
-    return sum(other.num_tokens for other in together) <= max_tokens and _attention_fits(
-        num_branches, longest, shortest, max_tokens
-    )
 
 
 def collate(rows: Sequence[Row], *, packed: bool) -> Microbatch:
@@ -187,12 +93,13 @@ def _packed_columns(rows: Sequence[Row]) -> Iterator[np.ndarray]:
     """Column in the one row of each of a branch's tokens, branch after branch."""
     end = 0
     for row in rows:
-        prompt = np.arange(end, end + row.prompt_tokens)
-        end += row.prompt_tokens
-        for branch in row.branches:
-            tail_tokens = branch.num_tokens - branch.prompt_tokens
-            yield np.concatenate([prompt, np.arange(end, end + tail_tokens)])
-            end += tail_tokens
+        columns: list[np.ndarray] = []
+        for branch, shared in zip(row.branches, row.shared, strict=True):
+            tail = np.arange(end, end + branch.num_tokens - shared.num_tokens)
+            beginning = columns[shared.branch][: shared.num_tokens] if columns else tail[:0]
+            columns.append(np.concatenate([beginning, tail]))
+            end += len(tail)
+        yield from columns
 
 
 def _placing(columns: Sequence[np.ndarray], length: int) -> dict[str, torch.Tensor]:

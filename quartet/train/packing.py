@@ -32,7 +32,7 @@ class Branch:
     use: MemberUse
     """What its trajectory is there for."""
     prompt_tokens: int
-    """Tokens before the first response token."""
+    """Tokens before the first response token, which may be a borrowed one."""
     ids_L: np.ndarray
     trained_L: np.ndarray
     """True at response tokens that are young enough."""
@@ -170,7 +170,7 @@ class _Draft:
         self.logprobs += [0.0] * context + (own.logprobs or [RECOMPUTED] * len(own))
         self.versions += [NO_VERSION] * context + (own.versions or [ANY_VERSION] * len(own))
         self.temperatures += [1.0] * unsampled + [call.sampling.temperature] * count
-        self.turns += [-1] * unsampled + [number] * count
+        self.turns += [-1] * unsampled + [number if own else -1] * count
 
     def freeze(self, trajectory_index: int, group_index: int, use: MemberUse, too_old: Sequence[int]) -> Branch:
         versions_L = np.array(self.versions)
@@ -190,12 +190,16 @@ class _Draft:
 
 
 def _draft_branches(calls: Sequence[Call]) -> list[_Draft]:
-    """Thread calls into branches. Interleaved conversations are followed: the longest branch that fits is extended."""
+    """Thread calls into branches. Interleaved conversations are followed: the longest branch that fits is extended.
+
+    Calls that are wholly borrowed are context: a branch of nothing else is left out.
+    """
     drafts: list[_Draft] = []
     for number, call in enumerate(calls):
-        if not call.own_response:
+        own = len(call.own_response)
+        if not call.response_ids:
             continue
-        if not call.prompt_ids or not call.sampling.whole:
+        if own and not (call.prompt_ids and call.sampling.whole):
             raise QuartetError(
                 "a call with an empty prompt, or sampled greedily or from a part of the distribution "
                 f"({call.sampling}), has no log-probs to train on",
@@ -207,4 +211,4 @@ def _draft_branches(calls: Sequence[Call]) -> list[_Draft]:
             draft = _Draft(prompt_tokens=len(call.trained_prompt_ids), ids=[])
             drafts.append(draft)
         draft.append(number, call)
-    return drafts
+    return [draft for draft in drafts if max(draft.turns) >= 0]

@@ -22,9 +22,10 @@ from quartet.train.forward import Scores, require_plain_head, score
 from quartet.train.gap import gap_means, gap_sums
 from quartet.train.linear import train_by_the_faster_library
 from quartet.train.loss.base import LossInput
-from quartet.train.microbatch import Microbatch, Row, collate, in_chunks, share_prompts
+from quartet.train.microbatch import Microbatch, collate
 from quartet.train.objective import Objective, used
 from quartet.train.packing import RECOMPUTED, Branch
+from quartet.train.rows import Row, in_chunks, share_prompts
 
 FINAL_LEARNING_RATE_SHARE = 0.1
 Plan = list[list[Microbatch]]
@@ -81,8 +82,8 @@ class Learner:
         """All optimizer steps of one train step. Returns metrics averaged over them, weighted like the loss;
         `gap_k1_nats` and `gap_k3_nats`, between engine and trainer, over fresh tokens only.
 
-        `computed_tokens` counts the positions of one epoch: padding included, shared prompts once. An empty plan (every
-        token too old) leaves the weights as they are.
+        `computed_tokens` counts the positions of one epoch: padding included, shared beginnings once. An empty plan,
+        all of whose tokens are too old, leaves the weights as they are.
 
         Raises `NonFiniteError` before the optimizer step that would have used the bad gradient.
         """

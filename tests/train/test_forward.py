@@ -18,8 +18,9 @@ from transformers import (
 from quartet.errors import ConfigError
 from quartet.train.branch_attention import attends_everywhere
 from quartet.train.forward import require_plain_head, score
-from quartet.train.microbatch import ATTENTION_FACTOR, Microbatch, collate, in_chunks, share_prompts
+from quartet.train.microbatch import Microbatch, collate
 from quartet.train.packing import Branch
+from quartet.train.rows import ATTENTION_FACTOR, in_chunks, share_prompts
 
 Token = tuple[int, float, float, float]
 """What identifies a trained token below: target, temperature, log-prob, entropy."""
@@ -99,13 +100,17 @@ def test_shared_prompts_are_computed_once() -> None:
 
 
 def test_long_tails_share_their_prompt_too() -> None:
-    members = [make_trajectory([make_call([1, 2, 3], range(10))], float(arm == 0)) for arm in range(4)]
+    members = [
+        make_trajectory([make_call([1, 2, 3], range(arm, arm + 10))], float(arm == 0)) for arm in range(0, 40, 10)
+    ]
     branches = pack(make_batch([members])).branches
     assert [batch.ids_BL.shape for batch in cut(branches, share=True)] == [(1, 3 + 4 * 10)]
 
 
 def test_a_row_as_long_as_a_microbatch_is_followed_by_another() -> None:
-    members = [make_trajectory([make_call([1, 2, 3], range(10))], float(arm == 0)) for arm in range(4)]
+    members = [
+        make_trajectory([make_call([1, 2, 3], range(arm, arm + 10))], float(arm == 0)) for arm in range(0, 40, 10)
+    ]
     branches = pack(make_batch([members])).branches
     assert [batch.ids_BL.shape[1] for batch in cut(branches, share=True, max_tokens=23)] == [3 + 2 * 10] * 2
 

@@ -1,0 +1,127 @@
+"""Which branches share a row, and which rows a microbatch of at most `max_tokens_per_microbatch` tokens.
+
+Branches with the same first prompt (the rollouts of a group have it) form a prefix tree: what two of them begin with
+counts once, the prompt and, where a rollout was forked from another one, their common turns.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from quartet.train.packing import Branch
+
+ATTENTION_FACTOR = 4
+"""Attention takes the branches of a packed row apart and pads them to the longest. Its positions, shared prompts and
+padding included, are at most this multiple of `max_tokens_per_microbatch`: what attention then keeps for the backward
+pass is about as much as all else does."""
+LONGEST_TO_SHORTEST = 2
+"""Where these positions are more than `max_tokens_per_microbatch`, branches differ in length by at most this factor,
+within a row and between rows: at least half of each is tokens."""
+
+
+class Shared(NamedTuple):
+    """The longest beginning that a branch has in common with an earlier one of its row."""
+
+    branch: int
+    """Place of that branch in the row."""
+    num_tokens: int
+
+
+class Row(NamedTuple):
+    """Branches with the same prompt, the longest first, the token weight of each, and what it shares."""
+
+    branches: list[Branch]
+    weights: list[float]
+    shared: list[Shared]
+
+    @property
+    def num_tokens(self) -> int:
+        """What is shared counts once."""
+        return sum(
+            branch.num_tokens - shared.num_tokens for branch, shared in zip(self.branches, self.shared, strict=True)
+        )
+
+    @property
+    def longest_branch(self) -> int:
+        return self.branches[0].num_tokens
+
+    @property
+    def shortest_branch(self) -> int:
+        return self.branches[-1].num_tokens
+
+
+def share_prompts(
+    branches: Sequence[Branch], weights: Sequence[float], *, share: bool, max_tokens_per_microbatch: int
+) -> list[Row]:
+    """Join branches with the same first prompt, as many as fit into a microbatch; without `share` each stays alone.
+
+    Longest branches first, ties in the given order: little padding, and the same branches give the same rows.
+    """
+    rows: list[Row] = []
+    open_rows: dict[bytes, Row] = {}
+    for branch, weight in sorted(zip(branches, weights, strict=True), key=lambda pair: -pair[0].num_tokens):
+        prompt = branch.ids_L[: branch.prompt_tokens].tobytes()
+        row = open_rows.get(prompt)
+        shared = _longest_shared(row.branches if row else (), branch)
+        if not share or row is None or not _takes(row, branch, shared, max_tokens_per_microbatch):
+            row, shared = Row([], [], []), Shared(0, 0)
+            open_rows[prompt] = row
+            rows.append(row)
+        row.branches.append(branch)
+        row.weights.append(weight)
+        row.shared.append(shared)
+    return rows
+
+
+def _longest_shared(branches: Sequence[Branch], branch: Branch) -> Shared:
+    """Return what a branch has in common with that one of these, none of them shorter, with which it is most."""
+    found = Shared(0, 0)
+    for place, other in enumerate(branches):
+        differing = np.flatnonzero(other.ids_L[: branch.num_tokens] != branch.ids_L)
+        num_tokens = int(differing[0]) if len(differing) else branch.num_tokens
+        if num_tokens > found.num_tokens:
+            found = Shared(place, num_tokens)
+    return found
+
+
+def _takes(row: Row, branch: Branch, shared: Shared, max_tokens: int) -> bool:
+    """Whether a row has room for one more branch, which is no longer than those in it."""
+    num_tokens = row.num_tokens + branch.num_tokens - shared.num_tokens
+    return num_tokens <= max_tokens and _attention_fits(
+        len(row.branches) + 1, row.longest_branch, branch.num_tokens, max_tokens
+    )
+
+
+def _attention_fits(num_branches: int, longest: int, shortest: int, max_tokens: int) -> bool:
+    factor = ATTENTION_FACTOR if longest <= LONGEST_TO_SHORTEST * shortest else 1
+    return num_branches * longest <= factor * max_tokens
+
+
+def in_chunks(rows: Iterable[Row], max_tokens_per_microbatch: int, *, packed: bool) -> Iterator[list[Row]]:
+    """Yield the rows of each microbatch, in the order of `share_prompts`: by their longest branch.
+
+    A row that is longer than `max_tokens_per_microbatch` is a microbatch of its own. Only a branch that was sampled
+    under another recipe can be: a replayed one, or one from before a resume with a smaller context.
+    """
+    pending: list[Row] = []
+    for row in rows:
+        if pending and not _fits(row, pending, max_tokens_per_microbatch, packed=packed):
+            yield pending
+            pending = []
+        pending.append(row)
+    if pending:
+        yield pending
+
+
+def _fits(row: Row, pending: list[Row], max_tokens: int, *, packed: bool) -> bool:
+    """Whether a row goes into a microbatch whose first row has the longest branch."""
+    longest = pending[0].longest_branch
+    if not packed:
+        return (len(pending) + 1) * longest <= max_tokens
+    together = [*pending, row]
+    num_branches = sum(len(other.branches) for other in together)
+    shortest = min(other.shortest_branch for other in together)
+    return sum(other.num_tokens for other in together) <= max_tokens and _attention_fits(
+        num_branches, longest, shortest, max_tokens
+    )
