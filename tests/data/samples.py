@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 import zstandard
+from msgspec.structs import replace
 
 from quartet.config import Recipe
 from quartet.data.ledger import AppendOutcome, Ledger
@@ -88,6 +89,30 @@ def trajectory(
 
 def finish(ledger: Ledger, lease: RolloutLease, *, max_attempts: int = 3, **fields) -> AppendOutcome:
     return ledger.append(lease, trajectory(lease.task, **fields), max_attempts)
+
+
+def conversation(count: int = 2) -> list[Call]:
+    """A conversation that grows: each prompt is all that came before it, and two tokens of observation."""
+    said: list[Call] = []
+    for number in range(count):
+        prompt = [*said[-1].prompt_ids, *said[-1].response_ids, 50, 51] if said else [7, 8, 9]
+        tokens = TokenColumns(token_ids=[number, 3], logprobs=[-0.5, -0.1], versions=[0, 0])
+        said.append(
+            Call(
+                key=str(number),
+                prompt_ids=prompt,
+                response=tokens,
+                sampling=Sampling(),
+                finish_reason=FinishReason.STOP,
+            )
+        )
+    return said
+
+
+def finish_with_calls(ledger: Ledger, lease: RolloutLease, **fields) -> AppendOutcome:
+    """Two calls, as a child has them that was forked after the first one."""
+    record = replace(trajectory(lease.task, **fields), calls=conversation(), parent=lease.parent)
+    return ledger.append(lease, record, 3)
 
 
 def trainable_group(ledger: Ledger, *, family: str = "left", versions: tuple[int, ...] = (0,), **fields) -> int:

@@ -4,33 +4,15 @@ for ever."""
 import pytest
 import sqlalchemy as sa
 from msgspec.structs import replace
-from samples import finish, plan, spoil, tamper, trajectory
+from samples import conversation, finish, finish_with_calls, plan, spoil, tamper, trajectory
 
 from quartet.data.blobs import DamagedBlobError
 from quartet.data.rows import AppendOutcome
 from quartet.data.schema import rollouts
 from quartet.errors import LeaseLostError, LedgerError
-from quartet.types import Call, FinishReason, Fork, Root, Sampling, Status, TokenColumns
+from quartet.types import FinishReason, Fork, Root, Status
 
 MOST = 8
-
-
-def calls(count: int = 2) -> list[Call]:
-    """A conversation that grows: each prompt is all that came before it, and two tokens of observation."""
-    said: list[Call] = []
-    for number in range(count):
-        prompt = [*said[-1].prompt_ids, *said[-1].response_ids, 50, 51] if said else [7, 8, 9]
-        tokens = TokenColumns(token_ids=[number, 3], logprobs=[-0.5, -0.1], versions=[0, 0])
-        said.append(
-            Call(
-                key=str(number),
-                prompt_ids=prompt,
-                response=tokens,
-                sampling=Sampling(),
-                finish_reason=FinishReason.STOP,
-            )
-        )
-    return said
 
 
 def running_parent(ledger, *, others: int = 1):
@@ -45,14 +27,9 @@ def states(ledger) -> dict[int, tuple[str, str]]:
         return {row.id: (row.state, row.status) for row in rows}
 
 
-def append_tree(ledger, lease, **fields) -> AppendOutcome:
-    record = replace(trajectory(lease.task, **fields), calls=calls(), parent=lease.parent)
-    return ledger.append(lease, record, 3)
-
-
 def test_children_share_the_calls_of_their_parent_up_to_the_fork(ledger):
     parent, _ = running_parent(ledger)
-    ids = ledger.fork(parent, calls(3), 0, 2, MOST)
+    ids = ledger.fork(parent, conversation(3), 0, 2, MOST)
     leases = ledger.claim_rollouts("w", 9, 60)
     assert [lease.rollout_id for lease in leases] == ids and [lease.index for lease in leases] == [2, 3]
     assert {lease.group_id for lease in leases} == {parent.group_id}
@@ -61,26 +38,26 @@ def test_children_share_the_calls_of_their_parent_up_to_the_fork(ledger):
         assert lease.parent == Fork(rollout_id=parent.rollout_id, call_index=0)
         shared, following = ledger.load_partial(lease)
         assert (shared.response_ids, shared.borrowed, shared.own_response.token_ids) == ([0, 3], 5, [])
-        assert (following.prompt_ids, following.response_ids) == (calls(3)[1].prompt_ids, [])
+        assert (following.prompt_ids, following.response_ids) == (conversation(3)[1].prompt_ids, [])
         assert following.finish_reason is FinishReason.ABORT and following.borrowed == len(following.prompt_ids)
 
 
 def test_a_fork_is_made_once_and_never_beyond_the_bound_of_its_group(ledger):
     parent, other = running_parent(ledger)
-    first = ledger.fork(parent, calls(), 0, 2, 3)
-    assert ledger.fork(parent, calls(), 0, 2, 3) == first
-    assert len(ledger.fork(other, calls(), 0, 2, 3)) == 1, "three in the whole group"
-    assert ledger.fork(other, calls(3), 1, 2, 3) == []
+    first = ledger.fork(parent, conversation(), 0, 2, 3)
+    assert ledger.fork(parent, conversation(), 0, 2, 3) == first
+    assert len(ledger.fork(other, conversation(), 0, 2, 3)) == 1, "three in the whole group"
+    assert ledger.fork(other, conversation(3), 1, 2, 3) == []
 
 
 def test_a_group_with_children_closes_when_they_have_ended_too(ledger):
     parent, other = running_parent(ledger)
-    ledger.fork(parent, calls(), 0, 1, MOST)
-    append_tree(ledger, parent, reward=1.0)
-    append_tree(ledger, other)
+    ledger.fork(parent, conversation(), 0, 1, MOST)
+    finish_with_calls(ledger, parent, reward=1.0)
+    finish_with_calls(ledger, other)
     assert ledger.closable(1e9) == ledger.ended_rounds() == []
     (child,) = ledger.claim_rollouts("w", 1, 60)
-    append_tree(ledger, child)
+    finish_with_calls(ledger, child)
     assert ledger.closable(1e9) == ledger.ended_rounds() == [parent.group_id]
     ledger.close_group(parent.group_id)
     assert [member.rollout_id for member in ledger.load_group(parent.group_id).members] == [1, 2, 3]
@@ -88,7 +65,7 @@ def test_a_group_with_children_closes_when_they_have_ended_too(ledger):
 
 
 def retry(ledger, clock, lease):
-    append_tree(ledger, lease, status=Status.ERROR_ENV)
+    finish_with_calls(ledger, lease, status=Status.ERROR_ENV)
 
 
 def expire(ledger, clock, lease):
@@ -109,20 +86,20 @@ def test_children_end_with_the_attempt_that_forked_them(ledger, clock, end):
     """At any depth, whether they are queued, running or finished; the next attempt forks its own."""
     ledger.admit(plan(rollouts=1))
     (parent,) = ledger.claim_rollouts("w", 1, 60)
-    finished_id, running_id, _ = ledger.fork(parent, calls(), 0, 3, MOST)
+    finished_id, running_id, _ = ledger.fork(parent, conversation(), 0, 3, MOST)
     finished, running = ledger.claim_rollouts("w", 2, 1e6)
-    ledger.fork(running, calls(3), 1, 1, MOST)
-    append_tree(ledger, finished, reward=1.0)
+    ledger.fork(running, conversation(3), 1, 1, MOST)
+    finish_with_calls(ledger, finished, reward=1.0)
     assert (finished.rollout_id, running.rollout_id) == (finished_id, running_id)
     end(ledger, clock, parent)
     assert states(ledger) == {1: ("queued", "")} | dict.fromkeys(range(2, 6), ("finished", "cancelled"))
     with pytest.raises(LeaseLostError):
-        ledger.fork(parent, calls(), 0, 1, MOST)
+        ledger.fork(parent, conversation(), 0, 1, MOST)
     (again,) = ledger.claim_rollouts("w", 9, 60)
-    (grandchild,) = ledger.fork(again, calls(), 0, 1, MOST)
-    assert append_tree(ledger, running) is AppendOutcome.LATE
-    append_tree(ledger, again)
-    append_tree(ledger, *ledger.claim_rollouts("w", 9, 60))
+    (grandchild,) = ledger.fork(again, conversation(), 0, 1, MOST)
+    assert finish_with_calls(ledger, running) is AppendOutcome.LATE
+    finish_with_calls(ledger, again)
+    finish_with_calls(ledger, *ledger.claim_rollouts("w", 9, 60))
     ledger.close_group(parent.group_id)
     members = [member.rollout_id for member in ledger.load_group(parent.group_id).members]
     assert members == [parent.rollout_id, grandchild]
@@ -131,8 +108,8 @@ def test_children_end_with_the_attempt_that_forked_them(ledger, clock, end):
 
 def test_a_recalled_parent_keeps_its_children_until_it_takes_another_way(ledger):
     parent, _ = running_parent(ledger)
-    ledger.fork(parent, calls(), 0, 1, MOST)
-    partial = replace(trajectory(parent.task, status=Status.CANCELLED), calls=calls())
+    ledger.fork(parent, conversation(), 0, 1, MOST)
+    partial = replace(trajectory(parent.task, status=Status.CANCELLED), calls=conversation())
     assert ledger.recycle(parent, partial, 9) is AppendOutcome.RECYCLED
     (again, child) = ledger.claim_rollouts("w", 2, 60)
     assert child.parent is not None
@@ -144,18 +121,18 @@ def test_a_recalled_parent_keeps_its_children_until_it_takes_another_way(ledger)
 
 def test_children_go_with_a_parent_that_is_recalled_once_too_often(ledger):
     parent, _ = running_parent(ledger)
-    ledger.fork(parent, calls(), 0, 1, MOST)
-    partial = replace(trajectory(parent.task, status=Status.CANCELLED), calls=calls())
+    ledger.fork(parent, conversation(), 0, 1, MOST)
+    partial = replace(trajectory(parent.task, status=Status.CANCELLED), calls=conversation())
     assert ledger.recycle(parent, partial, 0) is AppendOutcome.EVICTED
     assert states(ledger)[3] == ("finished", "cancelled")
 
 
 def test_a_group_that_closes_leaves_out_children_whose_parent_has_not_ended(ledger, clock):
     parent, other = running_parent(ledger)
-    ledger.fork(parent, calls(), 0, 2, MOST)
+    ledger.fork(parent, conversation(), 0, 2, MOST)
     child, slow = ledger.claim_rollouts("w", 2, 1e6)
-    append_tree(ledger, child, reward=1.0)
-    append_tree(ledger, other)
+    finish_with_calls(ledger, child, reward=1.0)
+    finish_with_calls(ledger, other)
     clock.now += 100
     assert ledger.closable(99.0) == [parent.group_id]
     ledger.close_group(parent.group_id)
@@ -167,10 +144,10 @@ def test_a_group_that_closes_leaves_out_children_whose_parent_has_not_ended(ledg
 def test_a_parent_that_failed_for_good_keeps_its_children(ledger):
     """It has a record, and each child holds all its calls itself."""
     parent, other = running_parent(ledger)
-    ledger.fork(parent, calls(), 0, 1, MOST)
+    ledger.fork(parent, conversation(), 0, 1, MOST)
     ledger.append(parent, trajectory(parent.task, status=Status.TRUNCATED_TIME), 3)
-    append_tree(ledger, *ledger.claim_rollouts("w", 1, 60))
-    append_tree(ledger, other)
+    finish_with_calls(ledger, *ledger.claim_rollouts("w", 1, 60))
+    finish_with_calls(ledger, other)
     ledger.close_group(parent.group_id)
     assert [member.rollout_id for member in ledger.load_group(parent.group_id).members] == [2, 3]
     assert ledger.check().findings == []
@@ -179,7 +156,7 @@ def test_a_parent_that_failed_for_good_keeps_its_children(ledger):
 def test_the_deadline_counts_anew_when_a_group_grows(ledger, clock):
     parent, _ = running_parent(ledger)
     clock.now += 90
-    ledger.fork(parent, calls(), 0, 1, MOST)
+    ledger.fork(parent, conversation(), 0, 1, MOST)
     clock.now += 90
     assert ledger.closable(100.0) == [], "the child was not leased yet"
     ledger.claim_rollouts("w", 1, 60)
@@ -199,14 +176,14 @@ def test_rounds_follow_each_other_until_there_is_nothing_to_add(ledger):
         return [Root(), Fork(rollout_id=best, call_index=1)] if len(group.members) < 4 else []
 
     for lease in ledger.claim_rollouts("w", 9, 60):
-        append_tree(ledger, lease, reward=float(lease.index))
+        finish_with_calls(ledger, lease, reward=float(lease.index))
     assert ledger.end_round(group_id, more)
     root, child = ledger.claim_rollouts("w", 9, 60)
     assert (root.parent, child.parent) == (None, Fork(rollout_id=2, call_index=1))
     assert [call.borrowed for call in ledger.load_partial(child)] == [5, 9], "the parent made no call after that"
     assert ledger.ended_rounds() == []
-    append_tree(ledger, root)
-    append_tree(ledger, child)
+    finish_with_calls(ledger, root)
+    finish_with_calls(ledger, child)
     assert ledger.ended_rounds() == [group_id]
     assert not ledger.end_round(group_id, more)
     assert (seen, ledger.closed_groups()) == ([2, 4], [group_id])
@@ -220,7 +197,7 @@ def test_a_fork_of_what_is_not_there_is_refused(ledger, place):
     group_id = ledger.admit(plan(rollouts=1))
     ledger.admit(plan(rollouts=2))
     for lease in ledger.claim_rollouts("w", 3, 60):
-        append_tree(ledger, lease)
+        finish_with_calls(ledger, lease)
     rollout_id, call_index = place
     with pytest.raises(LedgerError, match="to fork from"):
         ledger.end_round(group_id, lambda group: [Fork(rollout_id=rollout_id, call_index=call_index)])
@@ -230,11 +207,11 @@ def test_a_fork_of_what_is_not_there_is_refused(ledger, place):
 def test_a_group_that_grows_needs_more_to_close_early(ledger):
     ledger.admit(replace(plan(rollouts=3), enough=2))
     parent, second, third = ledger.claim_rollouts("w", 3, 60)
-    ledger.fork(parent, calls(), 0, 1, MOST)
-    append_tree(ledger, parent)
-    append_tree(ledger, second)
+    ledger.fork(parent, conversation(), 0, 1, MOST)
+    finish_with_calls(ledger, parent)
+    finish_with_calls(ledger, second)
     assert ledger.ended_rounds() == []
-    append_tree(ledger, third)
+    finish_with_calls(ledger, third)
     assert ledger.ended_rounds() == [parent.group_id]
 
 
@@ -244,13 +221,13 @@ def test_queued_rollouts_that_are_not_wanted_are_cancelled(ledger):
     (running,) = ledger.claim_rollouts("w", 1, 60)
     assert ledger.cancel([1, 2, 3]) == 2, "one of them is running"
     assert states(ledger) == {1: ("leased", ""), 2: ("finished", "cancelled"), 3: ("finished", "cancelled")}
-    append_tree(ledger, running)
+    finish_with_calls(ledger, running)
     assert ledger.ended_rounds() == [group_id]
 
 
 def test_a_child_that_lost_what_it_shares_does_not_begin_at_the_start(ledger):
     parent, _ = running_parent(ledger)
-    ledger.fork(parent, calls(), 0, 1, MOST)
+    ledger.fork(parent, conversation(), 0, 1, MOST)
     (child,) = ledger.claim_rollouts("w", 1, 60)
     tamper(ledger, "DELETE FROM blobs")
     with pytest.raises(DamagedBlobError):
@@ -259,17 +236,17 @@ def test_a_child_that_lost_what_it_shares_does_not_begin_at_the_start(ledger):
 
 def test_garbage_collection_keeps_what_children_begin_with(ledger):
     parent, _ = running_parent(ledger)
-    ledger.fork(parent, calls(), 0, 1, MOST)
+    ledger.fork(parent, conversation(), 0, 1, MOST)
     ledger.collect_garbage()
     assert len(ledger.load_partial(*ledger.claim_rollouts("w", 1, 60))) == 2
 
 
 def test_a_counted_child_without_its_parents_record_is_a_finding(ledger):
     parent, other = running_parent(ledger)
-    ledger.fork(parent, calls(), 0, 1, MOST)
-    append_tree(ledger, *ledger.claim_rollouts("w", 1, 60))
-    append_tree(ledger, parent)
-    append_tree(ledger, other)
+    ledger.fork(parent, conversation(), 0, 1, MOST)
+    finish_with_calls(ledger, *ledger.claim_rollouts("w", 1, 60))
+    finish_with_calls(ledger, parent)
+    finish_with_calls(ledger, other)
     ledger.close_group(parent.group_id)
     assert ledger.check().findings == []
     tamper(ledger, "UPDATE trajectories SET kind = 'late' WHERE rollout_id = 1")
@@ -279,9 +256,9 @@ def test_a_counted_child_without_its_parents_record_is_a_finding(ledger):
 
 def test_a_damaged_parent_leaves_its_children(ledger):
     parent, other = running_parent(ledger)
-    ledger.fork(parent, calls(), 0, 1, MOST)
-    append_tree(ledger, parent, reward=1.0)
-    append_tree(ledger, *ledger.claim_rollouts("w", 1, 60))
+    ledger.fork(parent, conversation(), 0, 1, MOST)
+    finish_with_calls(ledger, parent, reward=1.0)
+    finish_with_calls(ledger, *ledger.claim_rollouts("w", 1, 60))
     finish(ledger, other)
     ledger.close_group(parent.group_id)
     spoil(ledger, parent.rollout_id)

@@ -1,0 +1,33 @@
+"""Children where the policy is unsure."""
+
+from collections.abc import Sequence
+
+from quartet.config.section import Positive, PositiveFloat, Section
+from quartet.rollout.brancher.base import Brancher
+from quartet.types import Call
+
+
+class EntropyBrancher(Brancher):
+    """Children before each call in whose response a token was drawn from a distribution of high entropy.
+
+    ARPO branches where the entropy of the next tokens has risen since the start of a rollout, at random; here it is a
+    threshold, so that a retry and an audit decide alike. Without forks such a choice is sampled once per rollout, and
+    a group seldom compares two answers to it after the same beginning.
+    """
+
+    class Knobs(Section):
+        min_entropy_nats: PositiveFloat = 0.5
+        """A call has children when the entropy of one of its tokens is at least this."""
+        children: Positive = 1
+        """So many at each such call."""
+
+    knobs: Knobs
+    source = "after ARPO, arXiv 2507.19849, with a threshold in the place of its probability"
+
+    def forks(self, call: Call, so_far: Sequence[Call]) -> int:
+        entropies = call.own_response.entropies
+        if not entropies:
+            raise ValueError(
+                "the engine reports no entropies, and the brancher entropy needs them: take engine.name torch"
+            )
+        return self.knobs.children if max(entropies) >= self.knobs.min_entropy_nats else 0
