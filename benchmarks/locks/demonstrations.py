@@ -4,21 +4,19 @@ They go two ways: into the success pool of a run, and as chats into a cold start
 """
 
 from collections.abc import Sequence
-from itertools import cycle
 from pathlib import Path
 
 import msgspec
 from transformers import PreTrainedTokenizerBase
 
 from quartet.config import Recipe
-from quartet.data.exchange.chat import ROLES
 from quartet.data.ledger import Ledger
 from quartet.env import make_pool
 from quartet.env.environment.locks import LOCKS, SUITES, code, solution
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
 from quartet.part import NoSettings
-from quartet.policy.chat import Chat, Message
+from quartet.policy.chat import Chat
 from quartet.rollout.engine.base import GenerateRequest, GenerateResult
 from quartet.rollout.loop.latest import LatestLoop
 from quartet.rollout.renderer import Renderer
@@ -78,7 +76,7 @@ async def demonstrate(
 
 def write_chats(members: Sequence[GroupMember], file: Path) -> Path:
     """Every turn of the demonstrations as one chat of supervised fine-tuning; returns `file`."""
-    conversations = (texts for member in members for texts in LatestLoop(NoSettings()).chats(member.trajectory.turns))
-    chats = [Chat([Message(*said) for said in zip(cycle(ROLES), texts)]) for texts in conversations]
+    loop = LatestLoop(NoSettings())
+    chats = [Chat(messages) for member in members for messages in loop.chats(member.trajectory.turns)]
     file.write_bytes(msgspec.json.Encoder().encode_lines(chats))
     return file

@@ -1,36 +1,56 @@
 """Chats: what people and other tools call fine-tuning data, one JSON object per line."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import msgspec
 
 from quartet.rollout.renderer import Renderer
+from quartet.types import Message, Tool
 
 FORM = '{"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}'
-
-
-class Message(msgspec.Struct, frozen=True):
-    role: str
-    content: str
+ANSWER = "assistant"
+ROLES = {"system", "user", "tool", ANSWER}
 
 
 class Chat(msgspec.Struct, frozen=True):
     """One line; other fields of the line are ignored."""
 
     messages: list[Message]
+    tools: list[Tool] = []
 
 
-def exchanges(chat: Chat, renderer: Renderer) -> Iterator[tuple[list[int], list[int]]]:
-    """Prompt and response ids of every answer, as a rollout would have recorded them.
+class Exchange(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer of a chat, and what stood before it since the answer before."""
 
-    Raises `ValueError` unless user and assistant take turns, user first, assistant last.
+    read: list[Message]
+    said: str
+    prompt_ids: list[int]
+    response_ids: list[int]
+
+
+def exchanges(chat: Chat, renderer: Renderer) -> Iterator[Exchange]:
+    """Yield every answer with its token ids, as a rollout would have recorded them.
+
+    Raises `ValueError` unless the chat ends with an answer, and something was read before each.
     """
-    roles = [message.role for message in chat.messages]
-    if not roles or roles != ["user", "assistant"] * (len(roles) // 2):
-        raise ValueError(f"roles must be user, assistant, user, assistant ..., not {', '.join(roles) or 'none'}")
+    read: list[Message] = []
     prompt: list[int] = []
     response: list[int] = []
-    for user, assistant in zip(chat.messages[::2], chat.messages[1::2], strict=True):
-        prompt = renderer.extend(prompt, response, user.content) if prompt else renderer.start(user.content)
-        response = renderer.response(assistant.content)
-        yield prompt, response
+    _check_roles([message.role for message in chat.messages])
+    for message in chat.messages:
+        if message.role != ANSWER:
+            read.append(message)
+            continue
+        prompt = renderer.extend_chat(prompt, response, read) if prompt else renderer.start_chat(read, chat.tools)
+        response = renderer.response(message.content)
+        yield Exchange(read=read, said=message.content, prompt_ids=prompt, response_ids=response)
+        read = []
+
+
+def _check_roles(roles: Sequence[str]) -> None:
+    repeated = {before for before, after in pairwise(roles) if before == after}
+    if not roles or roles[0] == ANSWER or roles[-1] != ANSWER or repeated & {"user", ANSWER}:
+        raise ValueError(f"roles must be user, assistant, user, assistant ..., not {', '.join(roles) or 'none'}")
+    if unknown := set(roles) - ROLES:
+        raise ValueError(f"roles are {', '.join(sorted(ROLES))}, not {', '.join(sorted(unknown))}")

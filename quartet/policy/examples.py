@@ -53,7 +53,8 @@ def read_chats(path: str | Path, tokenizer: PreTrainedTokenizerBase) -> list[Exa
 def chat_example(chat: Chat, renderer: Renderer) -> Example:
     """One chat as tokens. Raises `ValueError` as `exchanges` does."""
     prompt = response = learned = []
-    for prompt, response in exchanges(chat, renderer):
+    for exchange in exchanges(chat, renderer):
+        prompt, response = exchange.prompt_ids, exchange.response_ids
         learned = [*learned, *[False] * (len(prompt) - len(learned)), *[True] * len(response)]
     return Example([*prompt, *response], learned)
 

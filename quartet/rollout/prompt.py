@@ -1,6 +1,6 @@
 """The text of a turn as the policy reads it. One form for tiny and large models, and for demonstrations."""
 
-from quartet.types import Observation
+from quartet.types import Message, Observation
 
 TURN_FORMAT = 1
 """Raised by who changes `turn_text`: texts that were recorded before are then refused as demonstrations."""
@@ -18,3 +18,16 @@ def turn_text(observation: Observation, actions: list[str]) -> str:
     if observation.error:
         lines.append(f"error {observation.error}")
     return "\n".join(lines)
+
+
+def turn_messages(observation: Observation, actions: list[str]) -> list[Message]:
+    """Return what the policy is told in a turn: the environment's own messages, then the text of the turn, if any.
+
+    >>> turn_messages(Observation(goal="", text="", messages=[Message("tool", "12 °C")]), ["call weather"])
+    [Message(role='tool', content='12 °C', name=''), Message(role='user', content='did call weather')]
+    """
+    text = turn_text(observation, actions)
+    if not observation.messages:
+        return [Message("user", text)]
+    text = text.strip("\n")
+    return [*observation.messages, Message("user", text)] if text else observation.messages

@@ -18,6 +18,7 @@ from quartet.types.ancestry import Ancestry
 from quartet.types.batch import Batch, Group, GroupMember, MemberUse, Policy, ReplayRule
 from quartet.types.call import MAIN, Call, FinishReason, Media, Sampling
 from quartet.types.fork import Fork
+from quartet.types.message import Function, Message, Tool
 from quartet.types.plan import Purpose, RolloutLease, RolloutPlan, Root, Round
 from quartet.types.states import BatchState, GroupState, OnLate, RolloutState, ScheduleName
 from quartet.types.task import Observation, Picture, StepResult, Task
@@ -33,12 +34,14 @@ __all__ = [
     "Call",
     "FinishReason",
     "Fork",
+    "Function",
     "Group",
     "GroupMember",
     "GroupState",
     "Keyboard",
     "Media",
     "MemberUse",
+    "Message",
     "Observation",
     "OnLate",
     "Outcome",
@@ -60,6 +63,7 @@ __all__ = [
     "Task",
     "Text",
     "TokenColumns",
+    "Tool",
     "ToolCall",
     "Trajectory",
     "Turn",

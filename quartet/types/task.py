@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct, field
 
 from quartet.types.action import TakenAction
+from quartet.types.message import Message, Tool
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -45,6 +46,10 @@ class Observation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Set when the previous action was malformed or could not be done: the policy's own doing, never a crash."""
     pictures: list[Picture] = []
     """In the order of their showing. The last one is the screen that actions point at."""
+    messages: list[Message] = []
+    """Of a chat: a system prompt, results of tools. They stand before goal and text, which may then be empty."""
+    tools: list[Tool] = []
+    """What the policy may call. A conversation has the tools of its first observation."""
 
 
 class StepResult(Struct, frozen=True, kw_only=True):

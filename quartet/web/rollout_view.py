@@ -232,10 +232,10 @@ def _turn(number: int, turn: Turn, calls: Sequence[CallView]) -> TurnView:
 
 
 def _page(observation: Observation, named: set[str]) -> list[Line]:
-    """The lines of a page's text, marked where they hold one of the references `named`."""
-    return [
-        Line(text=line, acted_on=bool(named & set(_REFERENCE.findall(line)))) for line in observation.text.splitlines()
-    ]
+    """The lines that the environment showed, marked where they hold one of the references `named`."""
+    spoken = [f"{message.role}: {message.content}" for message in observation.messages]
+    lines = "\n".join([*spoken, observation.text]).splitlines()
+    return [Line(text=line, acted_on=bool(named & set(_REFERENCE.findall(line)))) for line in lines]
 
 
 def _fate(facts: RolloutFacts) -> str:

@@ -28,8 +28,10 @@ from quartet.types import (
     Call,
     FinishReason,
     Fork,
+    Function,
     Keyboard,
     Media,
+    Message,
     Observation,
     Outcome,
     Picture,
@@ -41,6 +43,7 @@ from quartet.types import (
     Task,
     Text,
     TokenColumns,
+    Tool,
     ToolCall,
     Trajectory,
     Turn,
@@ -103,7 +106,17 @@ def calls(draw) -> Call:
 
 
 pictures = st.builds(Picture, content_hash=texts, data=st.binary(max_size=4))
-observations = st.builds(Observation, goal=texts, text=texts, error=texts, pictures=st.lists(pictures, max_size=2))
+messages = st.builds(Message, role=texts, content=texts, name=texts)
+tools = st.builds(Tool, function=st.builds(Function, name=texts, description=texts, parameters=params))
+observations = st.builds(
+    Observation,
+    goal=texts,
+    text=texts,
+    error=texts,
+    pictures=st.lists(pictures, max_size=2),
+    messages=st.lists(messages, max_size=2),
+    tools=st.lists(tools, max_size=2),
+)
 points = st.tuples(numbers, numbers)
 screens = st.just(Screen()) | st.builds(Resized, width=counts, height=counts) | st.builds(Unit, parts=counts)
 places = st.builds(Point, numbers, numbers, screens) | st.builds(Element, ref=texts, label=texts)

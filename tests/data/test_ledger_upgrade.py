@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from quartet.errors import LedgerError
 from quartet.recipe_file import to_toml
 from quartet.rollout.episode import actions_of
 from quartet.types import Outcome
+from quartet.web.app import build_app
 from quartet.web.queries.rollout import read_rollout
 from quartet.web.rollout_view import view_rollout
 from quartet.web.viewed_run import ViewedRun
+from tests.web.conftest import ask
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -125,3 +128,18 @@ def test_the_viewer_shows_a_trained_rollout(upgraded):
     run.close()
     call = view.turns[0].call
     assert call is not None and [token.token_id for token in call.tokens] == [1, 2, 3]
+
+
+async def test_the_viewer_shows_pictures_of_before_schema_6(upgraded):
+    (upgraded.run_dir / "config.toml").write_text(to_toml(recipe()))
+    with upgraded.read() as connection:
+        first = connection.exec_driver_sql("SELECT min(trajectory_id) FROM pictures").scalar()
+        of = f"SELECT rollout_id FROM trajectories WHERE id = {first}"
+        rollout = connection.exec_driver_sql(of).scalar()
+    async with ask(build_app([upgraded.run_dir])) as client:
+        page = (await client.get(f"/runs/old/rollouts/{rollout}")).text
+        addresses = sorted(set(re.findall(rf"/runs/old/trajectories/{first}/pictures/\d+/\d+", page)))
+        assert [address[-4:] for address in addresses] == ["/1/1", "/2/1"]
+        for address in addresses:
+            answer = await client.get(address)
+            assert (answer.status_code, answer.headers["content-type"]) == (200, "image/png")

@@ -15,6 +15,7 @@ from quartet.env.base import Env
 from quartet.env.environment.bandit import BanditEnv
 from quartet.env.environment.locks import solution
 from quartet.errors import ConfigError, EngineError, EnvError, PromptTooLongError
+from quartet.policy.chat import Chat, exchanges
 from quartet.registry import build
 from quartet.rollout.client import ModelClient
 from quartet.rollout.episode import actions_of
@@ -22,7 +23,9 @@ from quartet.rollout.loop.base import Limits
 from quartet.rollout.renderer import Renderer
 from quartet.types import (
     FinishReason,
+    Function,
     Keyboard,
+    Message,
     Observation,
     Outcome,
     Sampling,
@@ -31,6 +34,7 @@ from quartet.types import (
     TakenAction,
     Task,
     Text,
+    Tool,
     ToolCall,
     Trajectory,
 )
@@ -148,6 +152,53 @@ async def test_a_turn_in_which_the_time_ends_is_recorded_as_such():
     (turn,) = whole.turns
     assert [action.outcome for action in turn.actions] == [Outcome.TIMEOUT]
     assert whole.final_observation is None, "no module saw what the action led to"
+
+
+class Kitchen:
+    """Speaks in messages: a system prompt, results of a tool, and at times a text beside them."""
+
+    async def reset(self, task: Task) -> Observation:
+        oven = Tool(function=Function(name="oven", description="Heat it."))
+        asked = [Message("system", "You are a cook."), Message("user", "Bake.")]
+        return Observation(goal="", text="", messages=asked, tools=[oven])
+
+    async def step(self, action: str) -> StepResult:
+        taken = TakenAction(action=ToolCall(name="oven"), canonical="oven()")
+        seen = Observation(goal="", text="", messages=[Message("tool", f"{action}: hot", name="oven")])
+        return StepResult(observation=seen, reward=0.5, terminated=action == "serve", actions=[taken])
+
+    async def close(self) -> None: ...
+
+
+MESSAGES = (
+    "{% if tools %}{{ tools[0]['function']['name'] }}{% endif %}"
+    "{% for m in messages %}<|user|>{{ m['role'] }}:{{ m['content'] }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|user|>assistant:{% endif %}"
+)
+ASKED = "oven<|user|>system:You are a cook.<|end|><|user|>user:Bake.<|end|><|user|>assistant:"
+
+
+@pytest.mark.parametrize(
+    ("loop", "second"),
+    [
+        ("append", ASKED + "oven()<|end|><|user|>tool:oven(): hot<|end|><|user|>assistant:"),
+        ("latest", "<|user|>tool:oven(): hot<|end|><|user|>user:did oven()<|end|><|user|>assistant:"),
+    ],
+)
+async def test_an_environment_may_speak_in_messages_and_offer_tools(loop, second, tmp_path):
+    tokenizer = make_tokenizer(MESSAGES)
+    renderer, script = Renderer(tokenizer), ["oven()", "serve"]
+    engine = ScriptedEngine(tokenizer, lambda request, index: script[index])
+    model = ModelClient(engine, renderer, sampling=Sampling(), conversation="c")
+    task = Task(env="kitchen", family="bread", seed=0)
+    part = build(Loop(name=loop))
+    whole = await part.run(task, Kitchen(), model, LIMITS)
+    assert [engine.prompt(index) for index in range(2)] == [ASKED, second]
+    chats = [
+        Chat(messages, whole.turns[turn].observation.tools) for turn, messages in enumerate(part.chats(whole.turns))
+    ]
+    rendered = [one.prompt_ids for chat in chats for one in exchanges(chat, renderer)]
+    assert rendered == [call.prompt_ids for call in whole.calls], "a chat trains what the rollout read"
 
 
 async def test_done_ends_the_episode_with_the_reward_as_it_is():

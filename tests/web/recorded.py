@@ -76,6 +76,7 @@ def trajectory(
             turn,
             Turn(observation=seen, call_index=1, response=said, actions=[taken_action("click (3,2)", "covered [1]")]),
         ],
+        final_observation=seen,
         rewards={"task": reward},
         success=reward == 1,
     )

@@ -4,11 +4,13 @@ import math
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from quartet.data.ledger import Ledger
 from quartet.data.schema import TrajectoryKind
+from quartet.env.taken import taken_action
 from quartet.observe.token_values import read_token_values, unpacked, write_token_values
-from quartet.types import Status
+from quartet.types import Message, Observation, Picture, Status, Turn
 from quartet.web import rollout_view
 from quartet.web.queries.families import list_groups
 from quartet.web.queries.rollout import read_rollout
@@ -18,7 +20,7 @@ from quartet.web.tokens import MEASURES
 from quartet.web.viewed_run import ViewedRun
 from tests.data.samples import spoil
 from tests.postgresql import needs_postgresql, server_url
-from tests.web.recorded import Recorder, record, trajectory
+from tests.web.recorded import Recorder, png, record, trajectory
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=needs_postgresql)])
@@ -172,3 +174,30 @@ def test_token_values_stay_within_their_budget(tmp_path, ledger):
     assert names and names[-1].startswith("step_000004")
     assert sum(path.stat().st_size for path in (tmp_path / "tokens").iterdir()) <= 10**6
     assert read_token_values(tmp_path, 1, 1) is None
+
+
+def test_several_actions_and_the_end_are_shown(tmp_path):
+    run = Recorder(tmp_path / "run")
+    (lease,) = run.open_group("left", 1)
+    made = trajectory(lease.task, 1.0)
+    actions = [
+        taken_action("drag (1,2) to (3,4)"),
+        taken_action("click [1]", points=[(5.0, 6.0)]),
+        taken_action("infeasible"),
+    ]
+    spoken = Observation(goal="", text="button left [1]", messages=[Message("tool", "rain\nwind")])
+    end = Observation(goal="", text="gone", pictures=[Picture(data=png())])
+    turn = Turn(observation=spoken, call_index=0, response="", actions=actions, rewards={"a": 1.0, "b": -0.5})
+    run.ledger.append(lease, replace(made, turns=[turn], final_observation=end), 3)
+    view = viewed(run.ledger, lease.rollout_id)
+    (shown,) = view.turns
+    assert [(line.text, line.acted_on) for line in shown.page] == [
+        ("tool: rain", False),
+        ("wind", False),
+        ("button left [1]", True),
+    ]
+    assert shown.paths == [[(1, 2), (3, 4)], [(5, 6)]]
+    assert shown.pointed == "dragged from (1, 2) to (3, 4); clicked at (5, 6)"
+    assert view.end is not None and (view.end.number, [line.text for line in view.end.page]) == (2, ["gone"])
+    assert len(view.pictures) == 1
+    run.ledger.close()

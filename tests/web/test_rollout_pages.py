@@ -58,7 +58,7 @@ async def test_what_a_model_or_a_page_wrote_is_text(client, page):
 
 async def test_the_hostile_texts_are_there_to_be_read(client):
     page = (await client.get("/runs/run/rollouts/8")).text
-    assert page.count("&lt;script&gt;") >= 4  # family, goal, page text, response
+    assert page.count("&lt;script&gt;") >= 5  # family, goal, page text, response, page text at the end
 
 
 @pytest.mark.parametrize(
@@ -142,6 +142,15 @@ async def test_a_far_moment_or_a_high_number_is_only_empty(client, page):
 async def test_a_picture_is_served_as_what_it_is(client):
     answer = await client.get("/runs/run/trajectories/1/pictures/1/1")
     assert (answer.status_code, answer.headers["content-type"], answer.content) == (200, "image/png", png())
+
+
+async def test_the_end_has_its_text_and_its_picture(client):
+    page = (await client.get("/runs/run/rollouts/1")).text
+    assert 'id="end"' in page and 'alt="What the page looked like at the end"' in page
+    (address,) = set(re.findall(r"/runs/run/trajectories/1/pictures/3/1", page))
+    assert (await client.get(address)).content == png()
+    assert (await client.get(address.replace("/3/1", "/3/2"))).status_code == 404
+    assert (await client.get(address.replace("/3/1", "/0/1"))).status_code == 404
 
 
 async def test_a_kept_picture_is_asked_for_again(client, ledger):

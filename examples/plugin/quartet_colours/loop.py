@@ -6,8 +6,8 @@ from quartet.env.base import Env
 from quartet.rollout.client import ModelClient
 from quartet.rollout.episode import Episode
 from quartet.rollout.loop.base import AgentLoop, Limits
-from quartet.rollout.prompt import turn_text
-from quartet.types import Observation, Task, Trajectory, Turn
+from quartet.rollout.prompt import turn_messages
+from quartet.types import Message, Observation, Task, Trajectory, Turn
 
 
 class NewestPage(AgentLoop):
@@ -16,9 +16,9 @@ class NewestPage(AgentLoop):
     async def run(self, task: Task, env: Env, model: ModelClient, limits: Limits) -> Trajectory:
         return await Episode(task, env, model, limits).play(_prompt)
 
-    def chats(self, turns: Sequence[Turn]) -> list[list[str]]:
-        return [[turn_text(turn.observation, []), turn.response] for turn in turns]
+    def chats(self, turns: Sequence[Turn]) -> list[list[Message]]:
+        return [[*turn_messages(turn.observation, []), Message("assistant", turn.response)] for turn in turns]
 
 
 def _prompt(episode: Episode, observation: Observation) -> list[int]:
-    return episode.model.renderer.start(turn_text(observation, []))
+    return episode.model.renderer.start_chat(turn_messages(observation, []), observation.tools)

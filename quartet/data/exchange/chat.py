@@ -11,12 +11,11 @@ from quartet.data.exchange.lines import read_lines
 from quartet.data.exchange.record import TrajectoryRecord
 from quartet.env.taken import taken_action
 from quartet.errors import ConfigError
-from quartet.policy.chat import FORM, Chat, Message, exchanges
+from quartet.policy.chat import FORM, Chat, Exchange, exchanges
 from quartet.registry import build
 from quartet.rollout.renderer import Renderer
-from quartet.types import Call, FinishReason, Observation, Sampling, Status, Task, TokenColumns, Trajectory, Turn
+from quartet.types import Call, FinishReason, Observation, Sampling, Status, Task, TokenColumns, Tool, Trajectory, Turn
 
-ROLES = ("user", "assistant")
 _ADVICE = "a demonstration names its task: " + FORM.replace("]}", '], "family": "...", "seed": 0}')
 
 
@@ -46,9 +45,11 @@ class ChatWriter:
     def write(self, record: TrajectoryRecord) -> None:
         """A trajectory without turns leaves no line."""
         task, success = record.trajectory.task, record.trajectory.success
-        for turn, texts in enumerate(self._loop.chats(record.trajectory.turns)):
+        turns = record.trajectory.turns
+        for turn, messages in enumerate(self._loop.chats(turns)):
             line = ChatLine(
-                messages=[Message(ROLES[place % 2], text) for place, text in enumerate(texts)],
+                messages=messages,
+                tools=turns[turn].observation.tools,
                 env=task.env,
                 family=task.family,
                 seed=task.seed,
@@ -95,9 +96,9 @@ def _joined(
             rendered = list(exchanges(line, renderer))
         except ValueError as error:
             raise ConfigError(f"{path}:{number}: {error}", f"one chat per line: {FORM}") from error
-        for (prompt, response), read, said in zip(rendered, line.messages[::2], line.messages[1::2], strict=True):
-            turns.append(_turn(read.content, said.content, call_index=len(calls)))
-            calls.append(_demonstrated(prompt, response))
+        for exchange in rendered:
+            turns.append(_turn(exchange, line.tools, call_index=len(calls)))
+            calls.append(_demonstrated(exchange.prompt_ids, exchange.response_ids))
     for number, first in lines[:1]:
         yield (
             number,
@@ -117,10 +118,12 @@ def _task(line: ChatLine, env: str) -> Task:
     return Task(env=line.env or env, family=line.family, seed=line.seed, params=line.params)
 
 
-def _turn(read: str, said: str, call_index: int) -> Turn:
+def _turn(exchange: Exchange, tools: list[Tool], call_index: int) -> Turn:
     """A chat does not tell goal and page apart."""
-    seen = Observation(goal="", text=read)
-    return Turn(observation=seen, call_index=call_index, response=said, actions=[taken_action(said)])
+    seen = Observation(goal="", text="", messages=exchange.read, tools=tools)
+    if [message.role for message in exchange.read] == ["user"]:
+        seen = Observation(goal="", text=exchange.read[0].content, tools=tools)
+    return Turn(observation=seen, call_index=call_index, response=exchange.said, actions=[taken_action(exchange.said)])
 
 
 def _demonstrated(prompt: list[int], response: list[int]) -> Call:

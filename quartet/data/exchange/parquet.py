@@ -78,7 +78,9 @@ def _to_row(record: TrajectoryRecord) -> dict[str, Any]:
     for turn in row["turns"]:
         turn["rewards"] = list(turn.get("rewards", {}).items())
         for action in turn.get("actions", []):
-            action["action"] = _text(action["action"]) if "action" in action else None
+            action |= {"action": _text(action["action"])} if "action" in action else {}
+    for seen in _observations(row):
+        seen |= {"tools": _text(seen["tools"])} if "tools" in seen else {}
     return row | {"params": _text(row["params"]), "rewards": list(row["rewards"].items())}
 
 
@@ -88,12 +90,19 @@ def _from_row(row: dict[str, Any]) -> TrajectoryRecord:
         turn["rewards"] = dict(turn.get("rewards", []))
         for action in turn.get("actions", []):
             action |= {"action": msgspec.json.decode(action["action"])} if "action" in action else {}
+    for seen in _observations(row):
+        seen |= {"tools": msgspec.json.decode(seen["tools"])} if "tools" in seen else {}
     row |= {part: {name: row.pop(name) for name in names if name in row} for part, names in _PARTS.items()}
     row["fingerprint"] = row["fingerprint"] or None
     if row["format"] == TrajectoryRecord.__struct_config__.tag:
         own = {name: row.pop(name) for name in Trajectory.__struct_fields__ if name in row}
         row["trajectory"] = own
     return current(msgspec.convert(row, TrajectoryRecord | FormerRecord, builtin_types=(bytes,)))
+
+
+def _observations(row: dict[str, Any]) -> list[dict[str, Any]]:
+    final = row.get("final_observation")
+    return [turn["observation"] for turn in row["turns"]] + ([final] if final else [])
 
 
 def _text(value: Any) -> str:
@@ -146,6 +155,7 @@ def _schema(pa: Any) -> Any:
     }
     picture = {"content_hash": text, "data": pa.binary()}
     observation = {"goal": text, "text": text, "error": text, "pictures": pa.list_(_struct(pa, picture))}
+    observation |= {"messages": pa.list_(_struct(pa, {"role": text, "content": text, "name": text})), "tools": text}
     action = {"action": text, "canonical": text, "outcome": text, "error": text}
     action |= {"points": pa.list_(pa.list_(number))}
     turn = {

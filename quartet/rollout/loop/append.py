@@ -6,8 +6,8 @@ from quartet.env.base import Env
 from quartet.rollout.client import ModelClient
 from quartet.rollout.episode import Episode
 from quartet.rollout.loop.base import AgentLoop, Limits
-from quartet.rollout.prompt import turn_text
-from quartet.types import Observation, Task, Trajectory, Turn
+from quartet.rollout.prompt import turn_messages
+from quartet.types import Message, Observation, Task, Trajectory, Turn
 
 
 class AppendLoop(AgentLoop):
@@ -16,14 +16,20 @@ class AppendLoop(AgentLoop):
     async def run(self, task: Task, env: Env, model: ModelClient, limits: Limits) -> Trajectory:
         return await Episode(task, env, model, limits).play(_prompt)
 
-    def chats(self, turns: Sequence[Turn]) -> list[list[str]]:
+    def chats(self, turns: Sequence[Turn]) -> list[list[Message]]:
         """One conversation."""
-        return [[text for turn in turns for text in (turn_text(turn.observation, []), turn.response)]]
+        return [
+            [
+                message
+                for turn in turns
+                for message in (*turn_messages(turn.observation, []), Message("assistant", turn.response))
+            ]
+        ]
 
 
 def _prompt(episode: Episode, observation: Observation) -> list[int]:
     renderer, calls = episode.model.renderer, episode.model.calls
-    text = turn_text(observation, [])
+    messages = turn_messages(observation, [])
     if not calls:
-        return renderer.start(text)
-    return renderer.extend(calls[-1].prompt_ids, calls[-1].response_ids, text)
+        return renderer.start_chat(messages, observation.tools)
+    return renderer.extend_chat(calls[-1].prompt_ids, calls[-1].response_ids, messages)

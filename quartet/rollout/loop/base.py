@@ -8,7 +8,7 @@ from msgspec import Struct
 from quartet.env.base import Env
 from quartet.part import Part
 from quartet.rollout.client import ModelClient
-from quartet.types import Task, Trajectory, Turn
+from quartet.types import Message, Task, Trajectory, Turn
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -31,5 +31,5 @@ class AgentLoop(Part):
         """Run the rollout to its end."""
 
     @abstractmethod
-    def chats(self, turns: Sequence[Turn]) -> list[list[str]]:
-        """Return what the policy read and said in these turns, one list of alternating texts per conversation."""
+    def chats(self, turns: Sequence[Turn]) -> list[list[Message]]:
+        """Return what the policy read and said in these turns, one list of messages per conversation."""

@@ -9,8 +9,8 @@ from quartet.env.base import Env
 from quartet.rollout.client import ModelClient
 from quartet.rollout.episode import Episode, actions_of
 from quartet.rollout.loop.base import AgentLoop, Limits
-from quartet.rollout.prompt import turn_text
-from quartet.types import Observation, Task, Trajectory, Turn
+from quartet.rollout.prompt import turn_messages
+from quartet.types import Message, Observation, Task, Trajectory, Turn
 
 
 class LatestLoop(AgentLoop):
@@ -19,12 +19,13 @@ class LatestLoop(AgentLoop):
     async def run(self, task: Task, env: Env, model: ModelClient, limits: Limits) -> Trajectory:
         return await Episode(task, env, model, limits).play(_prompt)
 
-    def chats(self, turns: Sequence[Turn]) -> list[list[str]]:
+    def chats(self, turns: Sequence[Turn]) -> list[list[Message]]:
         """A conversation per turn."""
         return [
-            [turn_text(turn.observation, actions_of(turns[:index])), turn.response] for index, turn in enumerate(turns)
+            [*turn_messages(turn.observation, actions_of(turns[:index])), Message("assistant", turn.response)]
+            for index, turn in enumerate(turns)
         ]
 
 
 def _prompt(episode: Episode, observation: Observation) -> list[int]:
-    return episode.model.renderer.start(turn_text(observation, episode.actions))
+    return episode.model.renderer.start_chat(turn_messages(observation, episode.actions), observation.tools)
