@@ -11,6 +11,7 @@ from quartet.env.session_pool import SessionPool
 from quartet.errors import ConfigError
 from quartet.recipe_file import parse_recipe
 from quartet.rollout.brancher.base import Brancher
+from quartet.rollout.episode import actions_of
 from quartet.runtime.plan import check_training
 from quartet.types import Fork, Purpose, Status
 
@@ -52,7 +53,7 @@ async def test_children_share_the_beginning_and_sample_the_rest(tmp_path):
     assert parent.parent is None and len(children) == 2
     for child in children:
         assert child.parent == Fork(rollout_id=1, call_index=0)
-        assert [turn.action for turn in child.turns] == ["click left [1]", "click right [2]", "click right [2]"]
+        assert actions_of(child.turns) == ["click left [1]", "click right [2]", "click right [2]"]
         shared = parent.calls[0]
         assert child.calls[0] == replace(shared, borrowed=len(shared.prompt_ids) + len(shared.response_ids))
         assert child.calls[1].prompt_ids == parent.calls[1].prompt_ids
