@@ -29,7 +29,7 @@ class Env(Choice):
     sessions: Positive = 8
     """Concurrent environment sessions = concurrent rollouts."""
     screenshots: bool = True
-    """Keep a screenshot of every turn in the trajectory."""
+    """Keep a picture of every observation in the trajectory."""
     step_timeout_seconds: PositiveFloat = 20.0
     """A reset or step that takes longer is an `error_env` and the session is thrown away."""
 

@@ -58,7 +58,8 @@ class Disk(Section):
     keep_checkpoints: Positive = 2
     """Newest trainer checkpoints kept on disk."""
     max_blob_megabytes: Positive = 2000
-    """When blobs outgrow this, screenshots of trained or dropped rollouts go first; then the run stops, explained."""
+    """When blobs outgrow this, pictures of trained or dropped rollouts go first, but not those of the success pool;
+    then the run stops, explained."""
     max_token_values_megabytes: Annotated[int, Field(ge=0)] = 100
     """What the trainer assigned to each trained token (advantage, return) and computed for it (log-prob, entropy), 4 to
     12 bytes a token, is kept for the viewer and the audit. The oldest train steps' go first; 0 keeps none."""

@@ -19,7 +19,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from quartet.data.blob_files import BlobFiles
 from quartet.data.database import Database
 from quartet.data.database.prepared import Prepared
-from quartet.data.schema import blobs
+from quartet.data.schema import blobs, run_values
 from quartet.errors import LedgerError
 
 LARGEST_BLOB_BYTES = 512 * 1024 * 1024
@@ -47,6 +47,9 @@ _INSERT_ONCE = Prepared(
     }
 )
 
+DELETIONS = "blob_deletions"
+"""Name of the count in the ledger."""
+_COUNT = run_values.c.key == DELETIONS
 _DISK_FAULTS = (errno.EIO, errno.EISDIR)
 """Reading a file fails with one of these when its content is lost; any other error is about the machine."""
 
@@ -88,19 +91,27 @@ class BlobStore:
     def pack_shared(self, data: bytes) -> Blob:
         """As `pack`, for what many rows refer to: a large blob whose file is there already is not written again."""
         blob = self._compressed(data)
-        self._put_missing(blob)
+        self.put_missing(blob)
         return blob
 
     def write_shared(self, connection: Connection, blob: Blob) -> None:
-        """Store a blob of `pack_shared` in the transaction of a row that refers to it, unless it is there.
-
-        A large one is written here only if its file was deleted after it was packed, as that of a picture whose last
-        other row was dropped. `delete` runs in transactions beside which no other one runs, so it cannot be deleted
-        between here and the commit.
-        """
+        """As `write`, for a blob of `pack_shared`: one that is there already is not written again."""
         if blob.in_database:
             _INSERT_ONCE(connection, digest=bytes.fromhex(blob.digest), data=blob.data)
-        self._put_missing(blob)
+
+    def put_missing(self, blob: Blob) -> None:
+        """Make sure that a large blob is in its file."""
+        if not blob.in_database and not self.files.holds(blob.digest, len(blob.data)):
+            self.files.put(blob.digest, blob.data)
+
+    def deletions(self) -> int:
+        """Return how often blobs of this run were deleted, in a transaction of its own; see `deletions_in`."""
+        with self._database.read() as connection:
+            return self.deletions_in(connection)
+
+    def deletions_in(self, connection: Connection) -> int:
+        """The same inside a transaction. While the number is what it was, every file that was there is there still."""
+        return connection.execute(sa.select(run_values.c.value).where(_COUNT)).scalar() or 0
 
     def write(self, connection: Connection, blob: Blob) -> None:
         """Store a small blob as part of a transaction; nothing to do for a large one."""
@@ -132,7 +143,10 @@ class BlobStore:
         connection.execute(sa.delete(blobs).where(mine, blobs.c.uses < 1))
 
     def delete(self, connection: Connection, digests: Iterable[str]) -> None:
-        """Remove blobs, wherever they lie; one that is gone already is fine."""
+        """Remove blobs, wherever they lie; one that is gone already is fine. No other write may run beside this one."""
+        count = self.deletions_in(connection) + 1
+        if not connection.execute(sa.update(run_values).where(_COUNT).values(value=count)).rowcount:
+            connection.execute(sa.insert(run_values).values(key=DELETIONS, value=count))
         for digest in digests:
             row = sa.delete(blobs).where(blobs.c.digest == bytes.fromhex(digest))
             if not connection.execute(row).rowcount:
@@ -140,10 +154,6 @@ class BlobStore:
 
     def _compressed(self, data: bytes) -> Blob:
         return Blob(digest=hashlib.sha256(data).hexdigest(), data=self._compressor().compress(data))
-
-    def _put_missing(self, blob: Blob) -> None:
-        if not blob.in_database and not self.files.holds(blob.digest, len(blob.data)):
-            self.files.put(blob.digest, blob.data)
 
     def _open(self, digest: str, compressed: bytes | None) -> bytes | DamagedBlobError:
         try:

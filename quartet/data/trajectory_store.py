@@ -3,7 +3,7 @@
 Pictures are most of the bytes. Rollouts share them, the disk budget takes them first, and a batch reads them late.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
 import msgspec
@@ -27,6 +27,8 @@ class PackedTrajectory(Struct, frozen=True, kw_only=True):
     record: Blob
     pictures: list[Blob]
     """Each once."""
+    deletions: int = 0
+    """Of blobs in this run before the pictures were packed."""
 
 
 class TrajectoryStore:
@@ -38,6 +40,7 @@ class TrajectoryStore:
     def pack(self, trajectory: Trajectory) -> PackedTrajectory:
         """Encode and compress, outside of any transaction. Raises `SetupError` on a full disk."""
         packed: dict[str, Blob] = {}
+        deletions = self.blobs.deletions() if trajectory.has_pictures else 0
 
         def refer(picture: Picture) -> Picture:
             if not picture.data:  # an import may refer to a picture that it does not bring
@@ -48,17 +51,26 @@ class TrajectoryStore:
 
         bare = _changed(trajectory, refer)
         record = self.blobs.pack(msgspec.msgpack.encode(bare))
-        return PackedTrajectory(record=record, pictures=list(packed.values()))
+        return PackedTrajectory(record=record, pictures=list(packed.values()), deletions=deletions)
 
     def write(self, connection: Connection, packed: PackedTrajectory) -> None:
         """Store the record as part of a transaction."""
         self.blobs.write(connection, packed.record)
 
-    def write_pictures(self, connection: Connection, trajectory_id: int, packed: Sequence[Blob]) -> None:
-        """Store pictures, and that the trajectory refers to them, as part of the transaction of its row."""
-        for blob in packed:
+    def write_pictures(self, connection: Connection, trajectory_id: int, packed: PackedTrajectory) -> None:
+        """Store pictures, and that the trajectory refers to them, as part of the transaction of its row.
+
+        A file that was deleted after it was packed, as that of a picture whose last other row was dropped, is written
+        again. It cannot be deleted between here and the commit: nothing runs beside a transaction that deletes.
+        """
+        deleted = self.blobs.deletions_in(connection) != packed.deletions
+        for blob in packed.pictures:
             self.blobs.write_shared(connection, blob)
-        rows = [{"trajectory_id": trajectory_id, "digest": blob.digest, "bytes": len(blob.data)} for blob in packed]
+            if deleted:
+                self.blobs.put_missing(blob)
+        rows = [
+            {"trajectory_id": trajectory_id, "digest": blob.digest, "bytes": len(blob.data)} for blob in packed.pictures
+        ]
         connection.execute(sa.insert(pictures), rows)
 
     def load(self, blob: str, digests: Collection[str] = ()) -> Trajectory:

@@ -122,9 +122,20 @@ def test_a_picture_that_goes_while_another_rollout_is_about_to_refer_to_it_is_wr
     seen = saw(lease, LARGE)
     packed = ledger.store.pack(seen)
     assert ledger.drop_pictures(9, checkpoint_step=1)[1] and files(ledger) == set()
+    assert packed.deletions < ledger.store.blobs.deletions()
     ledger.append(lease, seen, 3, packed=[packed])
     assert loaded(ledger, lease.rollout_id).turns[0].observation.pictures[0].data == LARGE
     assert ledger.check().findings == []
+
+
+def test_no_file_is_asked_for_while_the_ledger_is_locked(ledger, monkeypatch):
+    """In an object store that takes as long as many transactions."""
+    lease = claimed(ledger)
+    seen = saw(lease, LARGE)
+    packed = ledger.store.pack(seen)
+    monkeypatch.setattr(LocalBlobFiles, "holds", None)
+    ledger.append(lease, seen, 3, packed=[packed])
+    assert loaded(ledger, lease.rollout_id).turns[0].observation.pictures[0].data == LARGE
 
 
 def test_bytes_count_once_and_are_freed_once(ledger):

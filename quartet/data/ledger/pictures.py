@@ -51,7 +51,7 @@ class Pictures(LedgerPart):
         """Delete those of the blobs that no row refers to; returns their bytes.
 
         No other transaction runs beside this one, so no row can appear before the blobs are gone; an append that comes
-        later writes its own (`BlobStore.write_shared`).
+        later writes its own (`TrajectoryStore.write_pictures`).
         """
         if not sizes:
             return 0

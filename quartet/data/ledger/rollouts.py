@@ -125,7 +125,7 @@ class Rollouts(Leases):
             _APPEND(connection, **row)
             return
         with_id = sa.insert(trajectories).values(row).returning(trajectories.c.id)
-        self._store.write_pictures(connection, connection.execute(with_id).scalar_one(), packed.pictures)
+        self._store.write_pictures(connection, connection.execute(with_id).scalar_one(), packed)
 
     def _row(
         self, lease: RolloutLease, trajectory: Trajectory, packed: PackedTrajectory, kind: TrajectoryKind
