@@ -80,14 +80,14 @@ def merged(base: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
 
 
 def find_recipe(path: Path) -> Path:
-    """The file itself, or the file of the shipped recipe of that name.
+    """The file itself, the `recipe.toml` of a folder, or the file of the shipped recipe of that name.
 
     Raises `ConfigError` with the nearest name, or with what a run's folder has instead.
     """
     if path.is_file():
         return path
     if (path / RECIPE_FILE).is_file():
-        raise ConfigError(f"{path} is a folder, and no recipe", f"its recipe is {path / RECIPE_FILE}")
+        return path / RECIPE_FILE
     if (path / CONFIG).is_file():
         raise ConfigError(f"{path} is a run's folder, and no recipe", f"its recipe is {path / CONFIG}")
     if path.name == CONFIG and _is_run(path.parent):

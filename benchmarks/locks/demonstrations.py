@@ -17,6 +17,7 @@ from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
 from quartet.part import NoSettings
 from quartet.policy.chat import Chat
+from quartet.rollout.client import Model
 from quartet.rollout.engine.base import GenerateRequest, GenerateResult
 from quartet.rollout.loop.latest import LatestLoop
 from quartet.rollout.renderer import Renderer
@@ -63,8 +64,8 @@ async def demonstrate(
 ) -> list[GroupMember]:
     """Let the expert solve the tasks of the recipe's suite. No statistics of training count these rollouts."""
     presence = Presence(ledger, "expert")
-    pool, expert, renderer = make_pool(recipe.env), Expert(tokenizer), Renderer(tokenizer)
-    worker = RolloutWorker(recipe, ledger, expert, pool, renderer, recorder, presence)
+    pool, models = make_pool(recipe.env), {ledger.policy: Model(Expert(tokenizer), Renderer(tokenizer))}
+    worker = RolloutWorker(recipe, ledger, models, pool, recorder, presence)
     members: list[GroupMember] = []
     for task in tasks(recipe.env.knobs["suite"]):
         steps = len(solution(task))

@@ -19,6 +19,7 @@ from quartet.env.environment.locks import LOCKS
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
 from quartet.policy.load import load_policy
+from quartet.rollout.client import Model
 from quartet.rollout.engine.torch_engine import TorchEngine
 from quartet.rollout.renderer import Renderer
 from quartet.rollout.worker import RolloutWorker
@@ -92,8 +93,9 @@ class House:
         self._engine = TorchEngine(model, 0, recipe.engine, self._tokenizer)
         self._pool = make_pool(recipe.env)
         self._manager = DataManager(recipe, ledger, self._recorder, Presence(ledger, "manager"))
-        renderer, presence = Renderer(self._tokenizer), Presence(ledger, "worker")
-        self._worker = RolloutWorker(recipe, ledger, self._engine, self._pool, renderer, self._recorder, presence)
+        models = {ledger.policy: Model(self._engine, Renderer(self._tokenizer))}
+        presence = Presence(ledger, "worker")
+        self._worker = RolloutWorker(recipe, ledger, models, self._pool, self._recorder, presence)
         self._trainer = Trainer(recipe, ledger, run_dir, self._recorder, Presence(ledger, "trainer"))
         self._measure = Measure(suite_families(recipe.env), recipe.evaluation.first_seed, self._tokenizer)
 

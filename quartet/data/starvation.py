@@ -19,7 +19,8 @@ def starvation(ledger: Ledger, waited_for: str) -> str:
         f"training rollouts ended: {_counts(since.statuses) or 'none'}",
         f"{waiting.rollouts[RolloutState.LEASED]} running, {waiting.rollouts[RolloutState.QUEUED]} queued",
     ]
-    return f"{STARVED}{waited_for}; {'; '.join(parts)}"
+    whose = f"policy {ledger.policy}: " if len(ledger.trained) > 1 else ""
+    return f"{STARVED}{whose}{waited_for}; {'; '.join(parts)}"
 
 
 def _counts(counted: dict[str, int]) -> str:

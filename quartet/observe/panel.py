@@ -23,7 +23,7 @@ def panel(status: RunStatus, alarms: Sequence[Alarm] = ()) -> Panel:
     parts: list[RenderableType] = [_numbers(status), Text()]
     if status.progress:
         parts = [progress_line(status.progress), Text(), *parts]
-    parts += [*_quarantined(status), modules_table(status)]
+    parts += [*_policies(status), *_quarantined(status), modules_table(status)]
     if alarms:
         parts += [Text(), alarms_table(alarms)]
     return _framed(status, status.phase, parts)
@@ -35,7 +35,9 @@ def resting_panel(status: RunStatus, run: str = "RUN") -> Panel:
     resume = resume_command(run, status.stop_reason or "", status.train_step)
     advice = "go on, after a limit with a higher one:"
     return _framed(
-        status, "not running", [_reached(status), Text(), *_quarantined(status), Text(f"{ended}\n{advice}\n  {resume}")]
+        status,
+        "not running",
+        [_reached(status), Text(), *_policies(status), *_quarantined(status), Text(f"{ended}\n{advice}\n  {resume}")],
     )
 
 
@@ -133,6 +135,20 @@ def _reached(status: RunStatus) -> Table:
         _pair("mean lag", decimal(status.mean_lag)),
     )
     return table
+
+
+def _policies(status: RunStatus) -> list[RenderableType]:
+    """Each policy of a run with several."""
+    if not status.policies:
+        return []
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for title in ("policy", "success", "train step", "version", "served", "mean lag"):
+        table.add_column(title, justify="left" if title == "policy" else "right", no_wrap=True)
+    for one in status.policies:
+        numbers = [percent(one.success_recent), count(one.train_step)] if one.trained else ["", "frozen"]
+        served = "" if one.served_version is None else count(one.served_version)
+        table.add_row(Text(one.name), *numbers, count(one.version), served, decimal(one.mean_lag))
+    return [table, Text()]
 
 
 def _quarantined(status: RunStatus) -> list[RenderableType]:

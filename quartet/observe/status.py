@@ -10,9 +10,8 @@ from quartet.config import Recipe
 from quartet.data.ledger import Ledger
 from quartet.data.phase import ENDED, EVALUATING, FINISHED, STARTING, STOPPING, wait_now
 from quartet.observe.run_progress import RunProgress, run_progress
+from quartet.observe.standings import RECENT_ROLLOUTS, RECENT_TRAIN_STEPS, PolicyStanding, standings
 
-RECENT_ROLLOUTS = 100
-RECENT_TRAIN_STEPS = 8
 RATE_WINDOW_SECONDS = 20.0
 NOT_RUNNING, NOT_STARTED = "not running", "not started yet"
 SILENT_AFTER_SECONDS = 10.0
@@ -58,6 +57,8 @@ class RunStatus(Struct, frozen=True, kw_only=True):
     stop_reason: str
     quarantined_groups: int = 0
     """Since the run began: dropped because the train steps with them failed."""
+    policies: list[PolicyStanding] = []
+    """Each policy of a run with several; empty for a run with one, which the numbers above are about."""
     progress: RunProgress | None = None
     """Of the phase; None at rest, and where the recipe is not known."""
 
@@ -70,7 +71,7 @@ class RunStatus(Struct, frozen=True, kw_only=True):
         if not module.expected:
             return "no longer part of the run"
         without_trainer = self.phase.startswith((EVALUATING, STOPPING, ENDED, FINISHED))
-        return "not needed in this phase" if module.module == "trainer" and without_trainer else ""
+        return "not needed in this phase" if module.module.partition("-")[0] == "trainer" and without_trainer else ""
 
     def explained(self) -> "RunStatus":
         """The same with waits as they are now: a module that is absent waits for nothing, and none for a phase that is
@@ -119,6 +120,7 @@ class StatusReader:
             groups=queue.groups,
             quarantined_groups=ledger.quarantined_groups(),
             modules=self._modules(phase, now),
+            policies=standings(ledger) if len(ledger.trained + ledger.frozen) > 1 else [],
             stop_reason=ledger.stop_reason() or "",
             progress=run_progress(self.recipe, ledger, phase, train_step) if self.recipe else None,
         )

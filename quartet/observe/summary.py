@@ -12,6 +12,7 @@ from quartet.data.disk import whole_file
 from quartet.data.ledger import Ledger
 from quartet.data.results import FamilyResult, Results, success_rate, total
 from quartet.env import undemonstrated_families
+from quartet.observe.standings import PolicyStanding, standings
 
 Summary = dict[str, Any]
 
@@ -54,6 +55,7 @@ def build_summary(recipe: Recipe, ledger: Ledger, *, wall_seconds: float, contro
         "wall_seconds": round(wall_seconds, 1),
         "train_steps": ledger.train_step(),
         "policy_version": ledger.latest_policy().version,
+        "policies": {one.name: _policy(ledger.of(one.name), one, recipe) for one in standings(ledger)},
         "rollouts_finished": totals.train_rollouts,
         "rollouts_per_second": per_second(totals.train_rollouts),
         "turns_per_second": per_second(totals.turns),
@@ -75,6 +77,17 @@ def build_summary(recipe: Recipe, ledger: Ledger, *, wall_seconds: float, contro
         "lost": totals.lost,
         "trained_twice": totals.trained_twice,
         "share_waiting": {row.module: round(row.share_waiting, 3) for row in ledger.modules()},
+    }
+
+
+def _policy(ledger: Ledger, standing: PolicyStanding, recipe: Recipe) -> dict[str, Any]:
+    """What one policy of the run came to; `over_lag` counts the train steps with tokens older than allowed."""
+    return {
+        "trained": standing.trained,
+        "train_steps": standing.train_step,
+        "version": standing.version,
+        "lag_histogram": {str(lag): count for lag, count in ledger.lag_histogram().items()},
+        "over_lag": sum(1 for _ in ledger.over_lag(recipe.admission.max_lag)),
     }
 
 

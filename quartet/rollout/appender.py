@@ -1,6 +1,7 @@
 """The end of an attempt: what it came to goes into the ledger, with a receipt and a metric."""
 
 import asyncio
+from collections.abc import Sequence
 
 from quartet.config import Recipe
 from quartet.data.ledger import AppendOutcome, Ledger
@@ -23,14 +24,17 @@ class Appender:
         self._max_attempts, self._max_recycles = recipe.rollout.max_attempts, stragglers.max_recycles
         self._receipts = WorkerReceipts(ledger.run_dir, enabled=recipe.runtime.receipts)
 
-    async def append(self, attempt: Attempt, trajectory: Trajectory) -> AppendOutcome:
-        """Hand it in, finished or recalled. Raises `LeaseLostError` when the rollout is another worker's by now."""
-        lease, trajectory = attempt.lease, self._ledger.examined(trajectory)  # records say what the ledger will
+    async def append(self, attempt: Attempt, trajectories: Sequence[Trajectory]) -> AppendOutcome:
+        """Hand in all parts of a rollout, finished or recalled. Raises `LeaseLostError` when the rollout is another
+        worker's by now."""
+        lease = attempt.lease
+        parts = [self._ledger.examined(part) for part in trajectories]  # records say what the ledger will
+        trajectory = next((part for part in parts if part.policy == lease.policy), parts[0])
         with attempt.watch.span("append"):
             if trajectory.status is Status.CANCELLED:
                 outcome = self._ledger.recycle(lease, trajectory, self._max_recycles)
             else:
-                outcome = await self._finish(lease, trajectory)
+                outcome = await self._finish(lease, parts)
         self._recorder.metric(
             "rollout",
             rollout_id=lease.rollout_id,
@@ -41,22 +45,23 @@ class Appender:
             outcome=outcome,
             **_score(lease, trajectory),
             turns=len(trajectory.turns),
-            prompt_tokens=trajectory.num_prompt_tokens,
-            response_tokens=trajectory.num_response_tokens,
+            prompt_tokens=sum(part.num_prompt_tokens for part in parts),
+            response_tokens=sum(part.num_response_tokens for part in parts),
             recycled=lease.recycled,
-            diverged=attempt.model.diverged,
+            diverged=any(model.diverged for model in attempt.models.values()),
             wall_seconds=trajectory.wall_seconds,
             **{f"{activity}_seconds": round(seconds, 6) for activity, seconds in attempt.watch.seconds.items()},
         )
         return outcome
 
-    async def _finish(self, lease: RolloutLease, trajectory: Trajectory) -> AppendOutcome:
+    async def _finish(self, lease: RolloutLease, parts: Sequence[Trajectory]) -> AppendOutcome:
         packed: list[PackedTrajectory] = []
-        if trajectory.has_pictures:  # other rollouts go on while they are encoded
-            packed = [await asyncio.to_thread(self._ledger.store.pack, trajectory)]
-        self._receipts.appending(lease, trajectory)
+        if any(part.has_pictures for part in parts):  # other rollouts go on while they are encoded
+            packed = [await asyncio.to_thread(self._ledger.store.pack, part) for part in parts]
+        for part in parts:
+            self._receipts.appending(lease, part)
         try:
-            outcome = self._ledger.append(lease, trajectory, self._max_attempts, packed=packed)
+            outcome = self._ledger.append(lease, parts[0], self._max_attempts, parts[1:], packed)
         except LeaseLostError:
             self._receipts.appended(lease, "superseded")
             raise

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -22,26 +22,38 @@ class Attempt:
     """What the worker knows of a rollout that it runs."""
 
     lease: RolloutLease
-    model: ModelClient
+    models: Mapping[str, ModelClient]
+    """By policy, the first trained one first."""
     watch: Watch
     damage: DamagedBlobError | None = None
     """Set when the record that a child begins with is lost."""
     started: float = field(default_factory=time.monotonic)
 
+    @property
+    def recalled(self) -> bool:
+        """Whether it was told to stop."""
+        return any(model.recalled for model in self.models.values())
+
+    async def recall(self) -> None:
+        """Stop at the next token, whatever policy samples it. Raises `EngineError` when an engine cannot be reached."""
+        await asyncio.gather(*(model.recall() for model in self.models.values()))
+
     def unfinished(self, status: Status, error: Exception) -> Trajectory:
-        """The record of an attempt that did not come to its end; it keeps what was sampled, and has no reward."""
+        """The record of an attempt that did not come to its end; it keeps what was sampled, by any policy, and has no
+        reward."""
         recalled = status is Status.CANCELLED
         error_text, trace = ("", "") if recalled else _described(error)
         return Trajectory(
             task=self.lease.task,
             status=status,
-            calls=self.model.sampled if recalled else self.model.calls,
+            calls=[call for model in self.models.values() for call in (model.sampled if recalled else model.calls)],
             turns=[],
             rewards={},
             success=False,
             error=error_text,
             traceback=trace,
             wall_seconds=time.monotonic() - self.started,
+            policy=self.lease.policy,
             parent=self.lease.parent,
         )
 
@@ -75,4 +87,4 @@ async def recall_unwanted(attempts: Iterable[Attempt], ledger: Ledger, *, rests:
 
 async def _recall(attempt: Attempt) -> None:
     with suppress(EngineError):  # the attempt's own generation meets it too, and says so
-        await attempt.model.recall()
+        await attempt.recall()

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -12,7 +13,7 @@ from quartet.rollout.engine.base import Engine, GenerateRequest, GenerateResult
 from quartet.rollout.engine.partial import rest_of
 from quartet.rollout.engine.result_check import find_problem
 from quartet.rollout.renderer import Renderer
-from quartet.types import Call, FinishReason, Sampling, TokenColumns
+from quartet.types import MAIN, Call, FinishReason, Sampling, TokenColumns
 
 OnCall = Callable[[Call, Sequence[Call]], None]
 
@@ -21,8 +22,15 @@ def _nothing(*_: object) -> None:
     """Nobody asked."""
 
 
+class Model(NamedTuple):
+    """A policy as rollouts reach it."""
+
+    engine: Engine
+    renderer: Renderer
+
+
 class ModelClient:
-    """One rollout's model. `calls` holds what was generated so far, also when the rollout fails later."""
+    """One rollout's access to a policy. `calls` holds what was generated so far, also when the rollout fails later."""
 
     def __init__(
         self,
@@ -32,7 +40,7 @@ class ModelClient:
         sampling: Sampling,
         stop_strings: Sequence[str] = (),
         conversation: str,
-        policy: str = "main",
+        policy: str = MAIN,
         for_training: bool = True,
         partial: Sequence[Call] = (),
         on_call: OnCall = _nothing,
@@ -53,7 +61,9 @@ class ModelClient:
         self.renderer = renderer
         self.calls: list[Call] = []
         self.recalled = self.diverged = False
-        self._engine, self._conversation, self._policy = engine, conversation, policy
+        self.policy = policy
+        """Its name; every call has it."""
+        self._engine, self._conversation = engine, conversation
         self._sampling, self._stop_strings, self._for_training = sampling, list(stop_strings), for_training
         self._partial = {call.key: call for call in partial}
         self._on_call, self._on_diverged = on_call, on_diverged
@@ -113,7 +123,7 @@ class ModelClient:
         result = begun + await self._ask(rest_of(request, begun))
         call = Call(
             key=key,
-            policy=self._policy,
+            policy=self.policy,
             prompt_ids=request.prompt_ids,
             response=result.tokens,
             borrowed=known.borrowed if known else 0,

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -33,30 +33,23 @@ class Episode:
     async def play(self, build_prompt: Callable[["Episode", Observation], list[int]]) -> Trajectory:
         """Observe, generate, act, until the task ends or a limit is met. Raises what environment and engine raise,
         except for a prompt that does not fit: that is `truncated_tokens`."""
-        started = time.monotonic()
-        clock = asyncio.timeout(self._limits.timeout_seconds)
-        try:
-            async with clock:
-                status = await self._take_turns(build_prompt)
-        except PromptTooLongError:
-            status = Status.TRUNCATED_TOKENS
-        except TimeoutError:
-            if not clock.expired():
-                raise
-            status = Status.TRUNCATED_TIME
-        return self._trajectory(status, time.monotonic() - started)
+        return self.trajectory(*await ended(self._take_turns(build_prompt), self._limits))
 
     async def _take_turns(self, build_prompt: Callable[["Episode", Observation], list[int]]) -> Status:
         observation = self._seen = await self._env.reset(self.task)
         for _ in range(self._limits.max_turns):
-            call = await self.model.generate(build_prompt(self, observation), self._limits.max_tokens)
-            result = await self._act(observation, call)
+            result = await self.take_turn(observation, build_prompt(self, observation))
             if result.terminated:
                 return Status.COMPLETED
             if result.truncated:
                 break
             observation = result.observation
         return Status.TRUNCATED_TURNS
+
+    async def take_turn(self, observation: Observation, prompt_ids: list[int]) -> StepResult:
+        """Generate a response to the observation, act, and record the turn."""
+        call = await self.model.generate(prompt_ids, self._limits.max_tokens)
+        return await self._act(observation, call)
 
     async def _act(self, observation: Observation, call: Call) -> StepResult:
         """Apply a response and record the turn, also when the time ends meanwhile."""
@@ -74,7 +67,8 @@ class Episode:
         self.turns.append(replace(turn, actions=actions, rewards=result.rewards or {"task": result.reward}))
         return result
 
-    def _trajectory(self, status: Status, wall_seconds: float) -> Trajectory:
+    def trajectory(self, status: Status, wall_seconds: float) -> Trajectory:
+        """Return the record of what was done so far."""
         reward = sum(turn.reward for turn in self.turns)
         return Trajectory(
             task=self.task,
@@ -85,7 +79,27 @@ class Episode:
             rewards=summed(turn.rewards for turn in self.turns),
             success=reward >= 1.0 if self._success is None else bool(self._success),
             wall_seconds=wall_seconds,
+            policy=self.model.policy,
         )
+
+
+async def ended(turns: Awaitable[Status], limits: Limits) -> tuple[Status, float]:
+    """Wait for the turns of an episode. Return how it ended, and after how many seconds.
+
+    An episode out of time, or with a prompt that does not fit, is truncated; other errors are raised as they are.
+    """
+    started = time.monotonic()
+    clock = asyncio.timeout(limits.timeout_seconds)
+    try:
+        async with clock:
+            status = await turns
+    except PromptTooLongError:
+        status = Status.TRUNCATED_TOKENS
+    except TimeoutError:
+        if not clock.expired():
+            raise
+        status = Status.TRUNCATED_TIME
+    return status, time.monotonic() - started
 
 
 def actions_of(turns: Sequence[Turn]) -> list[str]:

@@ -7,7 +7,7 @@ Every failure becomes a status, and the ledger decides about the retry. What a w
 import asyncio
 import os
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -30,11 +30,9 @@ from quartet.observe.trace import traced
 from quartet.registry import build
 from quartet.rollout.appender import Appender
 from quartet.rollout.attempt import Attempt
-from quartet.rollout.client import ModelClient
-from quartet.rollout.engine.base import Engine
+from quartet.rollout.client import Model, ModelClient, call_seed
 from quartet.rollout.forking import Forking
 from quartet.rollout.loop.base import AgentLoop, Limits
-from quartet.rollout.renderer import Renderer
 from quartet.rollout.watch import Watch, WatchedEngine, WatchedEnv
 from quartet.types import Call, Purpose, RolloutLease, Sampling, Status, Trajectory
 
@@ -43,11 +41,12 @@ class RolloutRunner:
     """Carries out leased rollouts, any number at a time."""
 
     def __init__(
-        self, recipe: Recipe, ledger: Ledger, engine: Engine, pool: EnvPool, renderer: Renderer, recorder: Recorder
+        self, recipe: Recipe, ledger: Ledger, models: Mapping[str, Model], pool: EnvPool, recorder: Recorder
     ) -> None:
+        """`models` are the run's policies by name, the first trained one first."""
         self.name = f"worker-{os.getpid()}"
-        self._recipe, self._ledger, self._engine, self._pool = recipe, ledger, engine, pool
-        self._renderer, self._recorder = renderer, recorder
+        self._recipe, self._ledger, self._models, self._pool = recipe, ledger, models, pool
+        self._recorder = recorder
         self._loop: AgentLoop = build(recipe.rollout.loop)
         self._forking = Forking(recipe, ledger)
         self._appender = Appender(recipe, ledger, recorder)
@@ -65,19 +64,30 @@ class RolloutRunner:
             known = self._ledger.load_partial(lease)
         except DamagedBlobError as error:
             known, damage = [], error
-        model = ModelClient(
-            WatchedEngine(self._engine, watch),
-            self._renderer,
-            sampling=_sampling(self._recipe, lease),
-            stop_strings=self._recipe.rollout.stop_strings,
-            conversation=f"{self.name}/{lease.rollout_id}.{lease.attempt}",
-            for_training=lease.purpose is Purpose.TRAIN,
-            partial=known,
-            on_call=partial(self._after_call, lease),
-            on_diverged=partial(self._ledger.drop_forks, lease),
-        )
-        attempt = self._attempts[lease.rollout_id, lease.attempt] = Attempt(lease, model, watch, damage)
+        models = {name: self._client(name, lease, watch, known) for name in self._models}
+        attempt = self._attempts[lease.rollout_id, lease.attempt] = Attempt(lease, models, watch, damage)
         return attempt
+
+    def _client(self, policy: str, lease: RolloutLease, watch: Watch, known: Sequence[Call]) -> ModelClient:
+        """Return a rollout's access to a policy; rollouts fork at calls of the first trained one."""
+        engine, renderer = self._models[policy]
+        conversation, sampling = f"{self.name}/{lease.rollout_id}.{lease.attempt}", _sampling(self._recipe, lease)
+        first = policy == self._ledger.trained[0]
+        if not first:  # two players must not draw the same numbers
+            sampling = replace(sampling, seed=call_seed(sampling.seed, policy))
+            conversation = f"{conversation}/{policy}"
+        return ModelClient(
+            WatchedEngine(engine, watch),
+            renderer,
+            sampling=sampling,
+            stop_strings=self._recipe.rollout.stop_strings,
+            conversation=conversation,
+            policy=policy,
+            for_training=lease.purpose is Purpose.TRAIN and policy in self._ledger.trained,
+            partial=[call for call in known if call.policy == policy],
+            on_call=partial(self._after_call, lease) if first else _nothing,
+            on_diverged=partial(self._ledger.drop_forks, lease) if first else _nothing,
+        )
 
     async def carry_out(self, attempt: Attempt, session: Env) -> AppendOutcome | None:
         """From reset to the ledger; gives the session back.
@@ -93,10 +103,11 @@ class RolloutRunner:
     async def _carry_out(self, attempt: Attempt, session: Env) -> AppendOutcome | None:
         lease, healthy = attempt.lease, False
         try:
-            trajectory = await self._play(attempt, session)
+            trajectories = await self._play(attempt, session)
             # A rollout out of time was cut off inside a request, whose answer may still come.
-            healthy = trajectory.status not in (Status.ERROR_ENV, Status.ERROR_REWARD, Status.TRUNCATED_TIME)
-            return await self._appender.append(attempt, trajectory)
+            statuses = {trajectory.status for trajectory in trajectories}
+            healthy = statuses.isdisjoint((Status.ERROR_ENV, Status.ERROR_REWARD, Status.TRUNCATED_TIME))
+            return await self._appender.append(attempt, trajectories)
         except LeaseLostError as error:
             self._ledger.event("lease_lost", rollout_id=lease.rollout_id, attempt=lease.attempt, error=error.what)
             return None
@@ -107,36 +118,43 @@ class RolloutRunner:
             del self._attempts[lease.rollout_id, lease.attempt]
             await self._pool.release(session, healthy=healthy)
 
-    async def _play(self, attempt: Attempt, session: Env) -> Trajectory:
-        """Run the agent loop; a recall and infrastructure failures come back as a trajectory with their status."""
-        lease = attempt.lease
+    async def _play(self, attempt: Attempt, session: Env) -> list[Trajectory]:
+        """Run the agent loop; a recall and infrastructure failures come back as one trajectory with their status."""
         if attempt.damage:
-            return attempt.unfinished(Status.DAMAGED, attempt.damage)
+            return [attempt.unfinished(Status.DAMAGED, attempt.damage)]
+        try:
+            return await self._run_loop(attempt, session)
+        except DivergedError as error:
+            status, cause = Status.DIVERGED, error
+        except RecalledError as error:
+            status, cause = Status.CANCELLED, error
+        except EnvError as error:
+            status, cause = Status.ERROR_ENV, error
+        except RewardError as error:
+            status, cause = Status.ERROR_REWARD, error
+        except EngineError as error:
+            status, cause = Status.ERROR_ENGINE, error
+        except QuartetError:
+            raise
+        except Exception as error:  # noqa: BLE001  (the agent loop may be anybody's code)
+            # Its traceback is in the record, and the run stops when the error repeats: `rollout.max_identical_errors`.
+            status, cause = Status.ERROR_AGENT, error
+        return [attempt.unfinished(status, cause)]
+
+    async def _run_loop(self, attempt: Attempt, session: Env) -> list[Trajectory]:
+        """Return what the loop returns. Raises `ValueError` when that does not fit the run's policies."""
+        lease = attempt.lease
         limits = Limits(
             max_turns=lease.max_turns,
             max_tokens=self._recipe.rollout.max_tokens,
             timeout_seconds=self._recipe.rollout.episode_timeout_seconds,
         )
-        try:
-            trajectory = await self._loop.run(lease.task, WatchedEnv(session, attempt.watch), attempt.model, limits)
-            if trajectory.status.countable and attempt.model.has_unasked_calls_of_its_parent:
-                raise DivergedError("the episode ended before the call at which the child leaves its parent")
-            return replace(trajectory, parent=lease.parent)
-        except DivergedError as error:
-            return attempt.unfinished(Status.DIVERGED, error)
-        except RecalledError as error:
-            return attempt.unfinished(Status.CANCELLED, error)
-        except EnvError as error:
-            return attempt.unfinished(Status.ERROR_ENV, error)
-        except RewardError as error:
-            return attempt.unfinished(Status.ERROR_REWARD, error)
-        except EngineError as error:
-            return attempt.unfinished(Status.ERROR_ENGINE, error)
-        except QuartetError:
-            raise
-        except Exception as error:  # noqa: BLE001  (the agent loop may be anybody's code)
-            # Its traceback is in the record, and the run stops when the error repeats: `rollout.max_identical_errors`.
-            return attempt.unfinished(Status.ERROR_AGENT, error)
+        trajectories = await self._loop.run(lease.task, WatchedEnv(session, attempt.watch), attempt.models, limits)
+        _check_parts(trajectories, attempt.models)
+        unasked = any(model.has_unasked_calls_of_its_parent for model in attempt.models.values())
+        if unasked and all(trajectory.status.countable for trajectory in trajectories):
+            raise DivergedError("the episode ended before the call at which the child leaves its parent")
+        return [replace(trajectory, parent=lease.parent) for trajectory in trajectories]
 
     def _after_call(self, lease: RolloutLease, call: Call, so_far: Sequence[Call]) -> None:
         if lease.purpose is Purpose.TRAIN:
@@ -150,7 +168,7 @@ class RolloutRunner:
 
         def renew() -> None:
             nonlocal renewed
-            if self._attempts[lease.rollout_id, lease.attempt].model.recalled:
+            if self._attempts[lease.rollout_id, lease.attempt].recalled:
                 return  # the lease may be over; what there is, is about to be handed back
             if time.monotonic() - renewed >= useful_seconds:
                 self._ledger.renew(lease, lease_seconds)
@@ -159,6 +177,19 @@ class RolloutRunner:
         spans = self._recorder if lease.rollout_id % self._recipe.observe.rollouts_per_span == 0 else None
         trace = f"rollout {lease.rollout_id}.{lease.attempt}"
         return Watch(renew, spans, look_seconds=useful_seconds, lane=lane, trace=trace)
+
+
+def _nothing(*_: object) -> None:
+    """Rollouts do not fork at the calls of another policy."""
+
+
+def _check_parts(trajectories: Sequence[Trajectory], policies: Collection[str]) -> None:
+    """Raise `ValueError` unless there is a trajectory, and each has a part of its own and a policy of the run."""
+    parts = [trajectory.part for trajectory in trajectories]
+    if not parts or len(set(parts)) < len(parts):
+        raise ValueError(f"the agent loop returned the parts {parts}: each trajectory needs another `part`")
+    if unknown := {trajectory.policy for trajectory in trajectories} - set(policies):
+        raise ValueError(f"the agent loop returned a trajectory of {min(unknown)!r}, which is no policy of the run")
 
 
 def _sampling(recipe: Recipe, lease: RolloutLease) -> Sampling:

@@ -7,7 +7,7 @@ back with what it has.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
 from quartet.registry import build
 from quartet.rollout.attempt import recall_unwanted
-from quartet.rollout.engine.base import Engine
+from quartet.rollout.client import Model
 from quartet.rollout.renderer import Renderer
 from quartet.rollout.runner import RolloutRunner
 from quartet.types import Purpose, RolloutLease
@@ -43,15 +43,14 @@ class RolloutWorker:
         self,
         recipe: Recipe,
         ledger: Ledger,
-        engine: Engine,
+        models: Mapping[str, Model],
         pool: EnvPool,
-        renderer: Renderer,
         recorder: Recorder,
         presence: Presence,
     ) -> None:
         self._recipe, self._ledger, self._pool = recipe, ledger, pool
         self._recorder, self._presence = recorder, presence
-        self._runner = RolloutRunner(recipe, ledger, engine, pool, renderer, recorder)
+        self._runner = RolloutRunner(recipe, ledger, models, pool, recorder)
         self._stragglers: StragglerRule = build(recipe.straggler, recipe)
         self._claiming = asyncio.Lock()
         self._rung = asyncio.Event()
@@ -166,7 +165,7 @@ async def run_worker(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None
     from quartet.rollout.engine.connect import connect
 
     with closing(Ledger.open(run_dir)) as ledger, Recorder(run_dir, "worker") as recorder:
-        engine = connect(recipe, ledger)
+        engines = {name: connect(recipe, ledger.of(name)) for name in (*ledger.trained, *ledger.frozen)}
         pool = RemoteEnvPool(
             lambda: ledger.module_url("env"),
             recipe.env.sessions,
@@ -175,11 +174,12 @@ async def run_worker(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None
         )
         try:
             presence = Presence(ledger, "worker", recorder=recorder)
-            renderer = _make_renderer(recipe, ledger)
-            await RolloutWorker(recipe, ledger, engine, pool, renderer, recorder, presence).run(stop)
+            models = {name: Model(engine, _make_renderer(recipe, ledger.of(name))) for name, engine in engines.items()}
+            await RolloutWorker(recipe, ledger, models, pool, recorder, presence).run(stop)
         finally:
             await pool.close()
-            await engine.close()
+            for engine in engines.values():
+                await engine.close()
 
 
 def _make_renderer(recipe: Recipe, ledger: Ledger) -> Renderer:

@@ -19,8 +19,6 @@ def check_recipe(recipe: Recipe) -> None:
     """Look up the task families, the sinks and the files that the recipe names. Raises `ConfigError`."""
     from quartet.observe.sinks.base import check_package
 
-    if len(recipe.policy_sources) > 1:  # until engines and trainers serve several
-        raise ConfigError("a run with several policies cannot be started yet", "leave one table of [policies]")
     suite_families(recipe.env)
     for sink in recipe.observe.sinks:
         check_package(sink.name)

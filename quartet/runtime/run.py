@@ -128,7 +128,8 @@ def _require_recovery_point(recipe: Recipe, run_dir: Path) -> None:
         return
     with closing(Ledger.open(run_dir)) as ledger:
         if ledger.policies():
-            ledger.points_to_go_on_from(recipe.train.train_steps_per_checkpoint)
+            for one in ledger.each():
+                one.points_to_go_on_from(recipe.train.train_steps_per_checkpoint)
 
 
 def _train(recipe: Recipe, run_dir: Path, *, quiet: bool) -> None:

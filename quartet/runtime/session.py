@@ -30,7 +30,7 @@ LOG = logging.getLogger(__name__)
 
 
 def serving(recipe: Recipe) -> list[str]:
-    """The modules that finish rollouts; training adds the trainer."""
+    """The modules that finish rollouts; training adds the trainers."""
     return ["env", *recipe.engine_modules, "worker", "manager"]
 
 
@@ -80,10 +80,10 @@ class Session:
         """Train until the data manager says why to stop; nothing to do when it said so before."""
         if self.outlast(self.ledger.stop_reason):
             return
-        self._enter_phase(TRAINING, *serving(self.recipe), "trainer")
+        self._enter_phase(TRAINING, *serving(self.recipe), *self.recipe.trainer_modules)
         reason = self._run_until(self.ledger.stop_reason)
         self.outlast(lambda: self.ledger.enter_phase(STOPPING))
-        self._supervisor.stop("trainer")
+        self._supervisor.stop(*self.recipe.trainer_modules)
         self.outlast(self.ledger.cancel_unfinished)
         self.display.note(f"training ended: {reason}")
 

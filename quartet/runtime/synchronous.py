@@ -23,6 +23,7 @@ from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
 from quartet.observe.summary import after_tag
 from quartet.policy.tokenizer_files import load_tokenizer
+from quartet.rollout.client import Model
 from quartet.rollout.engine.torch_engine import open_torch
 from quartet.rollout.renderer import Renderer
 from quartet.rollout.worker import RolloutWorker
@@ -71,9 +72,8 @@ class _House:
         self._worker = RolloutWorker(
             recipe,
             ledger,
-            self._engine,
+            {ledger.policy: Model(self._engine, Renderer(tokenizer))},
             self._pool,
-            Renderer(tokenizer),
             *self._observed("worker"),
         )
 

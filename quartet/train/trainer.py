@@ -36,14 +36,14 @@ from quartet.train.token_record import TokenRecord
 from quartet.train.train_batch import needs_reference, train_batch
 from quartet.types import Batch
 
-NAME = "trainer"
-"""The same after every restart, so that the ledger gives a new trainer what its dead predecessor held."""
-
 
 class Trainer:
-    """Owns the weights being trained. One trainer per ledger at a time; a second one finds nothing to claim."""
+    """Owns the weights being trained: those of the ledger's policy. One trainer per policy at a time; a second one
+    finds nothing to claim."""
 
     def __init__(self, recipe: Recipe, ledger: Ledger, run_dir: Path, recorder: Recorder, presence: Presence) -> None:
+        """The module's name, the same after every restart, is who the ledger leases batches to: so a new trainer gets
+        what its dead predecessor held."""
         self.recipe, self.ledger, self.run_dir = recipe, ledger, run_dir
         self.recorder, self.presence = recorder, presence
         self._durable = recipe.ledger.durability == "full"
@@ -57,7 +57,7 @@ class Trainer:
         )
         reference = None
         if needs_reference(recipe, self._credits):
-            initial = Path(recipe.model.path)
+            initial = Path(recipe.policy_sources[ledger.policy].source)
             reference = load_model(initial, trust_remote_code=remote_code, on_progress=presence.beat)
         self.learner = Learner(self.model, recipe, reference)
         self._setback = Setback(recipe, ledger, self.learner, self._credits, presence)
@@ -70,10 +70,15 @@ class Trainer:
         self._restore_optimizer(point)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Train until told to stop or `train.max_train_steps` is reached. Raises `StarvedError` when nothing comes."""
+        """Train until told to stop or all trained policies have reached `train.max_train_steps`. Raises `StarvedError`
+        when nothing comes."""
+        most = self.recipe.train.max_train_steps
         with self.ledger.doorbells.hang("trainer") as bell:
-            while not stop.is_set() and self.ledger.train_step() < self.recipe.train.max_train_steps:
-                if self.train_one():
+            while not stop.is_set() and self.ledger.least_train_step() < most:
+                if self.ledger.train_step() >= most:
+                    self.presence.waits("the other policies", f"they reach train.max_train_steps = {most}")
+                    await bell.wait(stop)
+                elif self.train_one():
                     await asyncio.sleep(0)
                 else:
                     self.wait.explain()
@@ -116,7 +121,7 @@ class Trainer:
         if self._committed is None:
             return
         train_step, batch_id = self._committed
-        if not checkpoint_folder(self.run_dir, train_step, batch_id).is_dir():
+        if not checkpoint_folder(self.run_dir, train_step, batch_id, self.ledger.policy).is_dir():
             self._save_checkpoint(train_step, batch_id, self.presence.beat)
 
     def restore(self) -> None:
@@ -142,7 +147,7 @@ class Trainer:
     def _claim(self) -> Batch | None:
         admission, train = self.recipe.admission, self.recipe.train
         batch = self.ledger.claim_batch(
-            NAME, train.groups_per_batch, admission.max_lag, admission.on_late, self._lease_seconds
+            self.presence.module, train.groups_per_batch, admission.max_lag, admission.on_late, self._lease_seconds
         )
         self._lease_renewed = time.monotonic()
         if batch is not None and batch.start_version != self.version:
@@ -197,7 +202,7 @@ class Trainer:
             policy = self.ledger.commit_batch(batch, str(path), report)
         self._receipts.committed(batch, policy)
         self.version, self._committed = policy.version, (batch.train_step, batch.batch_id)
-        prune_checkpoints(self.run_dir, self.recipe.disk.keep_checkpoints, batch.train_step)
+        prune_checkpoints(self.run_dir, self.recipe.disk.keep_checkpoints, batch.train_step, self.ledger.policy)
         prune_attempts(path)
         self.recorder.metric("train", step=batch.train_step, version=policy.version, **(report | phases.seconds))
 
@@ -211,7 +216,7 @@ class Trainer:
         return path
 
     def _save_checkpoint(self, train_step: int, batch_id: int, progress: Callable[[], None]) -> None:
-        folder = checkpoint_folder(self.run_dir, train_step, batch_id)
+        folder = checkpoint_folder(self.run_dir, train_step, batch_id, self.ledger.policy)
         save_checkpoint(folder, self.learner, train_step, durable=self._durable, on_progress=progress)
 
     def _undo(self, steps_before: int) -> None:
@@ -223,9 +228,9 @@ class Trainer:
             self.restore()
 
 
-async def run_trainer(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None:
-    """The trainer module: everything it needs from the run directory, until `stop`."""
+async def run_trainer(recipe: Recipe, run_dir: Path, stop: asyncio.Event, module: str = "trainer") -> None:
+    """A trainer module, one of `Recipe.trainer_modules`: everything it needs from the run directory, until `stop`."""
     torch.set_num_threads(recipe.train.threads)
-    with closing(Ledger.open(run_dir)) as ledger, Recorder(run_dir, "trainer") as recorder:
-        presence = Presence(ledger, "trainer", recorder=recorder)
-        await Trainer(recipe, ledger, run_dir, recorder, presence).run(stop)
+    with closing(Ledger.open(run_dir)) as ledger, Recorder(run_dir, module) as recorder:
+        presence, mine = Presence(ledger, module, recorder=recorder), ledger.of(recipe.trainer_modules[module])
+        await Trainer(recipe, mine, run_dir, recorder, presence).run(stop)

@@ -19,7 +19,7 @@ from quartet.data.manager import run_manager
 from quartet.data.only_process import only_process
 from quartet.errors import ConfigError, LedgerError, QuartetError, SetupError
 from quartet.observe.log import LogFile
-from quartet.recipe_file import load_recipe, to_toml
+from quartet.recipe_file import find_recipe, load_recipe, to_toml
 from quartet.runtime.run_dir import RunLock
 from quartet.shipped import shipped_policies
 
@@ -66,8 +66,8 @@ def test_an_override_of_another_form_is_answered_with_an_example(recipe, overrid
     assert error.advice and len(str(error)) < 500
 
 
-def test_a_folder_is_told_from_its_recipe(recipe):
-    assert failure("train", recipe.parent, "--dry-run").advice == f"its recipe is {recipe}"
+def test_a_folder_stands_for_its_recipe(recipe):
+    assert find_recipe(recipe.parent) == recipe
 
 
 def test_a_context_beyond_the_models_positions_is_refused(recipe):

@@ -53,7 +53,8 @@ async def play(
     model = ModelClient(engine, RENDERER, sampling=Sampling(seed=5), conversation="w/1.1")
     env = env or await make_pool(config.Env(name="bandit")).acquire()
     task = Task(env="bandit", family="fixed", seed=0, params=params)
-    return await build(Loop(name=loop)).run(task, env, model, limits), engine
+    (trajectory,) = await build(Loop(name=loop)).run(task, env, {"main": model}, limits)
+    return trajectory, engine
 
 
 @pytest.mark.parametrize("loop", ["append", "latest"])
@@ -192,7 +193,7 @@ async def test_an_environment_may_speak_in_messages_and_offer_tools(loop, second
     model = ModelClient(engine, renderer, sampling=Sampling(), conversation="c")
     task = Task(env="kitchen", family="bread", seed=0)
     part = build(Loop(name=loop))
-    whole = await part.run(task, Kitchen(), model, LIMITS)
+    (whole,) = await part.run(task, Kitchen(), {"main": model}, LIMITS)
     assert [engine.prompt(index) for index in range(2)] == [ASKED, second]
     chats = [
         Chat(messages, whole.turns[turn].observation.tools) for turn, messages in enumerate(part.chats(whole.turns))
@@ -213,7 +214,7 @@ async def test_the_word_done_ends_no_episode_of_an_environment_that_does_not_kno
         ScriptedEngine(TOKENIZER, lambda request, index: script[index]), RENDERER, sampling=Sampling(), conversation="c"
     )
     env = await make_pool(config.Env(name="locks")).acquire()
-    trajectory = await build(Loop()).run(task, env, model, LIMITS)
+    (trajectory,) = await build(Loop()).run(task, env, {"main": model}, LIMITS)
     assert (trajectory.status, trajectory.success) == (Status.COMPLETED, True)
     assert [turn.error for turn in trajectory.turns] == ["only click works here", *[""] * len(solution(task))]
 
@@ -256,7 +257,7 @@ async def test_an_episode_out_of_time_keeps_what_was_done():
     env = await make_pool(config.Env(name="bandit")).acquire()
     task = Task(env="bandit", family="fixed", seed=0, params={"turns": 3})
     limits = Limits(max_turns=4, max_tokens=40, timeout_seconds=2.0)
-    trajectory = await build(Loop()).run(task, env, model, limits)
+    (trajectory,) = await build(Loop()).run(task, env, {"main": model}, limits)
     assert (trajectory.status, len(trajectory.turns)) == (Status.TRUNCATED_TIME, 1)
 
 

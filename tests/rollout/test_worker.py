@@ -27,9 +27,10 @@ from quartet.observe.records import read_records
 from quartet.observe.slices import run_extent
 from quartet.observe.spans import read_spans
 from quartet.observe.status import StatusReader
+from quartet.rollout.client import Model
 from quartet.rollout.renderer import Renderer
 from quartet.rollout.worker import RolloutWorker
-from quartet.types import Observation, Picture, Purpose, RolloutPlan, StepResult, Task
+from quartet.types import MAIN, Observation, Picture, Purpose, RolloutPlan, StepResult, Task
 
 PHOTOGRAPH = os.urandom(2 * LARGEST_IN_DATABASE_BYTES)
 
@@ -215,9 +216,8 @@ async def test_waiting_for_a_silent_engine_is_explained(tmp_path):
     bench.worker = RolloutWorker(
         bench.recipe,
         bench.ledger,
-        Silent(TOKENIZER, left),
+        {MAIN: Model(Silent(TOKENIZER, left), Renderer(TOKENIZER))},
         bench.pool,
-        Renderer(TOKENIZER),
         bench.recorder,
         Presence(bench.ledger, "worker", interval_seconds=0.0),
     )

@@ -12,9 +12,10 @@ from quartet.env import make_pool
 from quartet.observe.presence import Presence
 from quartet.observe.record import Recorder
 from quartet.recipe_file import parse_recipe
+from quartet.rollout.client import Model
 from quartet.rollout.renderer import Renderer
 from quartet.rollout.worker import RolloutWorker
-from quartet.types import Purpose, RolloutPlan, Task
+from quartet.types import MAIN, Purpose, RolloutPlan, Task
 
 TOKENIZER = make_tokenizer()
 
@@ -41,9 +42,8 @@ class Bench:
         self.worker = RolloutWorker(
             self.recipe,
             self.ledger,
-            self.engine,
+            {MAIN: Model(self.engine, Renderer(TOKENIZER))},
             self.pool,
-            Renderer(TOKENIZER),
             self.recorder,
             Presence(self.ledger, "worker", interval_seconds=0.0),
         )

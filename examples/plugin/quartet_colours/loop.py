@@ -1,11 +1,11 @@
 """An agent loop without memory: every turn is a conversation of its own."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from quartet.env.base import Env
 from quartet.rollout.client import ModelClient
 from quartet.rollout.episode import Episode
-from quartet.rollout.loop.base import AgentLoop, Limits
+from quartet.rollout.loop.base import AgentLoop, Limits, first
 from quartet.rollout.prompt import turn_messages
 from quartet.types import Message, Observation, Task, Trajectory, Turn
 
@@ -13,8 +13,8 @@ from quartet.types import Message, Observation, Task, Trajectory, Turn
 class NewestPage(AgentLoop):
     """The model sees the newest page and nothing else."""
 
-    async def run(self, task: Task, env: Env, model: ModelClient, limits: Limits) -> Trajectory:
-        return await Episode(task, env, model, limits).play(_prompt)
+    async def run(self, task: Task, env: Env, models: Mapping[str, ModelClient], limits: Limits) -> list[Trajectory]:
+        return [await Episode(task, env, first(models), limits).play(_prompt)]
 
     def chats(self, turns: Sequence[Turn]) -> list[list[Message]]:
         return [[*turn_messages(turn.observation, []), Message("assistant", turn.response)] for turn in turns]

@@ -64,7 +64,7 @@ def starving(facts: Facts) -> Iterator[Alarm]:
         return
     limit = facts.recipe.train.starved_timeout_seconds
     for module in facts.status.modules:
-        starves = module.module == "trainer" and module.waiting_for.endswith(TRAINABLE_GROUPS)
+        starves = module.module.partition("-")[0] == "trainer" and module.waiting_for.endswith(TRAINABLE_GROUPS)
         if starves and module.since_seconds > limit / 4:
             yield Alarm(
                 kind="starving",

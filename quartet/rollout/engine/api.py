@@ -43,10 +43,10 @@ HAND_OVER_SECONDS, HAND_OVER_PAUSE_SECONDS = 3.0, 0.01
 T = TypeVar("T", CompletionRequest, AbortRequest)
 
 
-def make_app(engine: ServedEngine, recorder: Recorder | None = None) -> web.Application:
-    """The routes, bound to one engine. With a recorder its busy times are spans, and so are the
-    requests that name a trace."""
-    handlers = Handlers(engine, recorder)
+def make_app(engine: ServedEngine, recorder: Recorder | None = None, *, model: str = MODEL_NAME) -> web.Application:
+    """The routes, bound to one engine; `model` is the policy's name in requests. With a recorder its busy times are
+    spans, and so are the requests that name a trace."""
+    handlers = Handlers(engine, recorder, model)
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[handlers.errors_as_json])
     app.on_shutdown.append(handlers.hand_over)
     app.router.add_post("/v1/completions", handlers.completions)
@@ -59,15 +59,16 @@ def make_app(engine: ServedEngine, recorder: Recorder | None = None) -> web.Appl
 class Handlers:
     """One method per route, one for what fails, and one for the end."""
 
-    def __init__(self, engine: ServedEngine, recorder: Recorder | None) -> None:
+    def __init__(self, engine: ServedEngine, recorder: Recorder | None, model: str) -> None:
+        self._model = model
         self._engine, self._recorder, self._lanes = engine, recorder, Lanes("request")
         self._in_flight = Counter[str]()  # the engine refuses an id that is in flight; until then there are two of it
         self._served = Together(recorder, "serve", "requests").join if recorder else nullcontext
 
     async def completions(self, http_request: web.Request) -> web.StreamResponse:
         body = decode(await http_request.read(), CompletionRequest)
-        if body.model != MODEL_NAME:
-            message = f"this engine serves {MODEL_NAME!r}, not {body.model!r}"
+        if body.model != self._model:
+            message = f"this engine serves {self._model!r}, not {body.model!r}"
             return error_response(ErrorBody(message, "model_not_found", 404))
         request = to_generate_request(body)
         self._in_flight[request.request_id] += 1
@@ -131,7 +132,9 @@ class Handlers:
         return json_response(Health(await self._engine.version(), self._engine.active_requests))
 
     async def models(self, _: web.Request) -> web.Response:
-        card = ModelCard(max_model_len=self._engine.max_context_tokens, vocab_size=self._engine.vocab_size)
+        card = ModelCard(
+            id=self._model, max_model_len=self._engine.max_context_tokens, vocab_size=self._engine.vocab_size
+        )
         return json_response(ModelList([card]))
 
     @web.middleware

@@ -8,12 +8,15 @@ from quartet.errors import EngineError
 from quartet.rollout.engine.base import GenerateRequest, GenerateResult
 from quartet.rollout.engine.partial import NOTHING
 from quartet.rollout.engine.result_check import find_problem
-from quartet.rollout.engine.wire import AnswerLine, Choice, CompletionRequest, from_spans
+from quartet.rollout.engine.wire import MODEL_NAME, AnswerLine, Choice, CompletionRequest, from_spans
 
 
-def to_completion_request(request: GenerateRequest, part_seconds: float, sign_seconds: float) -> CompletionRequest:
+def to_completion_request(
+    request: GenerateRequest, part_seconds: float, sign_seconds: float, model: str = MODEL_NAME
+) -> CompletionRequest:
     sampling = request.sampling
     return CompletionRequest(
+        model=model,
         prompt=request.prompt_ids,
         request_id=request.request_id,
         max_tokens=sampling.max_tokens,

@@ -1,4 +1,5 @@
-"""The run's engines as one: found through the ledger, behind a router, also when there is only one to go back to."""
+"""The run's engines as one for each policy: found through the ledger, behind a router, also when there is only one to
+go back to."""
 
 from functools import partial
 
@@ -6,6 +7,7 @@ from quartet.access.token import run_token
 from quartet.config import Recipe
 from quartet.data.ledger import Ledger
 from quartet.rollout.engine.http import HttpEngine
+from quartet.rollout.engine.paths import served_at
 from quartet.rollout.engine.router import Router
 
 PATIENCE_SECONDS = 1.0
@@ -16,16 +18,22 @@ asked for. An engine that is silent or stays away for so long is noticed before 
 
 
 def connect(recipe: Recipe, ledger: Ledger) -> Router:
-    """A client of all engines of the run; close it."""
+    """A client of what all engines of the run serve of the ledger's policy; close it."""
     seconds = LEASE_SHARE * recipe.rollout.lease_seconds
     token = run_token(ledger.run_dir)
     engines = {
         name: HttpEngine(
-            partial(ledger.module_url, name),
+            partial(_url, ledger, name),
             token=token,
             deadline_seconds=PATIENCE_SECONDS,
             silence_seconds=seconds,
+            model=ledger.policy,
         )
         for name in recipe.engine_modules
     }
     return Router(engines, deadline_seconds=seconds)
+
+
+def _url(ledger: Ledger, module: str) -> str | None:
+    url = ledger.module_url(module)
+    return url and url + served_at(ledger.policy, ledger.trained[0])

@@ -16,6 +16,7 @@ from quartet.observe.trace import HEADER, current_trace
 from quartet.rollout.engine.base import GenerateRequest, GenerateResult
 from quartet.rollout.engine.completion import checked_result, lines_of, to_completion_request
 from quartet.rollout.engine.wire import (
+    MODEL_NAME,
     AbortRequest,
     AnswerLine,
     ErrorBody,
@@ -56,10 +57,12 @@ class HttpEngine:
         deadline_seconds: float = 30.0,
         silence_seconds: float = 120.0,
         part_seconds: float = PART_SECONDS,
+        model: str = MODEL_NAME,
     ) -> None:
-        """`token` is the run's. An engine tells what it has every `part_seconds`; 0: only at the end."""
+        """`token` is the run's. An engine tells what it has every `part_seconds`; 0: only at the end. `model` is the
+        policy that requests name."""
         self._headers = bearer(token) | {"Content-Type": "application/json"}
-        self._find_url = url
+        self._find_url, self._model = url, model
         self._deadline_seconds, self._part_seconds = deadline_seconds, part_seconds
         self._silence_seconds, self._small_seconds = silence_seconds, min(SMALL_SECONDS, silence_seconds)
         self._session: aiohttp.ClientSession | None = None
@@ -68,7 +71,7 @@ class HttpEngine:
 
     async def generate(self, request: GenerateRequest) -> GenerateResult:
         sign_seconds = self._silence_seconds / SIGNS_PER_SILENCE
-        body = msgspec.json.encode(to_completion_request(request, self._part_seconds, sign_seconds))
+        body = msgspec.json.encode(to_completion_request(request, self._part_seconds, sign_seconds, self._model))
         parts = await self._call(lambda url: self._sample(f"{url}/v1/completions", body))
         return checked_result(parts, request, self._card.vocab_size if self._card else math.inf)
 

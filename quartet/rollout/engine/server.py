@@ -1,9 +1,10 @@
-"""The engine process: serves the latest committed policy and picks each newer one up on its own."""
+"""The engine process: serves the latest committed version of each policy and picks each newer one up on its own."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
+from types import MappingProxyType
 
 from quartet.access.local_server import LocalServer
 from quartet.access.token import run_token
@@ -15,21 +16,29 @@ from quartet.observe.record import Recorder
 from quartet.registry import build
 from quartet.rollout.engine.api import make_app
 from quartet.rollout.engine.base import ServedEngine
+from quartet.rollout.engine.paths import served_at
 from quartet.rollout.engine.service import EngineService, beating
 from quartet.rollout.engine.start import Started, start_with_newest
+from quartet.rollout.engine.wire import MODEL_NAME
 
 
 async def run_engine(recipe: Recipe, run_dir: Path, stop: asyncio.Event, module: str = "engine") -> None:
     """Serve until `stop` is set, as one of `Recipe.engine_modules`. Raises `EngineError` when the engine ends: start a
     new process then."""
     with closing(Ledger.open(run_dir)) as ledger, Recorder(run_dir, module) as recorder:
-        started = await _start(recipe, ledger, stop, module)
-        if started is not None:
+        async with AsyncExitStack() as engines:
+            started: dict[str, Started] = {}
+            for policy in (*ledger.trained, *ledger.frozen):
+                one = await _start(recipe, ledger.of(policy), stop, module)
+                if one is None:
+                    return
+                engines.push_async_callback(one.engine.close)
+                started[policy] = one
             await _follow(started, recipe, ledger, recorder, stop, module)
 
 
 async def _start(recipe: Recipe, ledger: Ledger, stop: asyncio.Event, module: str) -> Started | None:
-    """The engine with a policy; None when `stop` is set before it is up, which takes a server minutes."""
+    """The engine with the ledger's policy; None when `stop` is set before it is up, which takes a server minutes."""
     start = start_with_newest(recipe, ledger, module)
     starting = asyncio.create_task(beating(Presence(ledger, module), start))
     stopping = asyncio.create_task(stop.wait())
@@ -43,25 +52,31 @@ async def _start(recipe: Recipe, ledger: Ledger, stop: asyncio.Event, module: st
 
 
 async def _follow(
-    started: Started, recipe: Recipe, ledger: Ledger, recorder: Recorder, stop: asyncio.Event, module: str
+    started: Mapping[str, Started],
+    recipe: Recipe,
+    ledger: Ledger,
+    recorder: Recorder,
+    stop: asyncio.Event,
+    module: str,
 ) -> None:
-    """Serve the engine and keep it at the ledger's policy; closes it at the end."""
-    engine = started.engine
-    try:
-        token, port = run_token(ledger.run_dir), recipe.runtime.engine_port
-        async with serve(engine, token=token, port=port, recorder=recorder) as url:
-            presence = Presence(ledger, module, url=url)
-            may_load = _may_load(recipe, ledger)
-            service = EngineService(engine, ledger, recorder, presence, may_load, started.refused_version)
-            await _keep_up(service, ledger, stop)
-    finally:
-        await engine.close()
+    """Serve the engines and keep each at the newest version of its policy."""
+    token, port = run_token(ledger.run_dir), recipe.runtime.engine_port
+    first, *others = ((name, one.engine) for name, one in started.items())
+    async with serve(first[1], token=token, port=port, recorder=recorder, model=first[0], others=dict(others)) as url:
+        presence, may_load = Presence(ledger, module, url=url), _may_load(recipe, ledger)
+        services = [
+            EngineService(one.engine, ledger.of(name), recorder, presence, may_load, one.refused_version)
+            for name, one in started.items()
+        ]
+        await _keep_up(services, ledger, stop)
 
 
-async def _keep_up(service: EngineService, ledger: Ledger, stop: asyncio.Event) -> None:
+async def _keep_up(services: list[EngineService], ledger: Ledger, stop: asyncio.Event) -> None:
+    """One module tells of all its policies: of one that has requests, as long as there is any."""
     with ledger.doorbells.hang("engine") as bell:
         while not stop.is_set():
-            await service.tick()
+            for service in sorted(services, key=lambda service: service.active_requests):
+                await service.tick()
             await bell.wait(stop)
 
 
@@ -72,10 +87,21 @@ def _may_load(recipe: Recipe, ledger: Ledger) -> Callable[[], bool]:
 
 @asynccontextmanager
 async def serve(
-    engine: ServedEngine, *, token: str, port: int = 0, recorder: Recorder | None = None
+    engine: ServedEngine,
+    *,
+    token: str,
+    port: int = 0,
+    recorder: Recorder | None = None,
+    model: str = MODEL_NAME,
+    others: Mapping[str, ServedEngine] = MappingProxyType({}),
 ) -> AsyncIterator[str]:
-    """Serve inside the block; gives the base URL. Port 0 takes a free one. Raises `SetupError` when it is taken."""
-    app = make_app(engine, recorder)
+    """Serve inside the block; gives the base URL. Port 0 takes a free one. Raises `SetupError` when it is taken.
+
+    `model` is the name of the engine's policy; `others` are engines of further policies, below the base URL.
+    """
+    app = make_app(engine, recorder, model=model)
+    for name, other in others.items():
+        app.add_subapp(served_at(name, model), make_app(other, recorder, model=name))
     server = LocalServer(app, token=token, name="the engine", port_setting="runtime.engine_port")
     try:
         yield await server.start(port)

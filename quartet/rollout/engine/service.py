@@ -48,6 +48,11 @@ class EngineService:
         self._metrics_time = time.monotonic()
         self._metrics_totals = msgspec.structs.replace(engine.counters)
 
+    @property
+    def active_requests(self) -> int:
+        """Requests waiting or running."""
+        return self._engine.active_requests
+
     async def tick(self) -> None:
         """Raises `EngineError` when the engine has ended."""
         policy = self._ledger.latest_policy()
@@ -85,7 +90,13 @@ class EngineService:
             load = await beating(self._presence, self._engine.load_policy(policy.path, policy.version))
         except CheckpointError as error:
             self._refused_version = policy.version
-            self._ledger.event("policy_refused", module=self._presence.module, version=policy.version, error=str(error))
+            self._ledger.event(
+                "policy_refused",
+                module=self._presence.module,
+                policy=policy.name,
+                version=policy.version,
+                error=str(error),
+            )
             return
         self._record(load, started)
 

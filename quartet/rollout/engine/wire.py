@@ -8,9 +8,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from quartet.types import FinishReason
+from quartet.types import MAIN, FinishReason
 
-MODEL_NAME = "main"
+MODEL_NAME = MAIN
 
 TokenId = Annotated[int, Meta(ge=0)]
 

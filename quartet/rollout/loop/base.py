@@ -1,7 +1,7 @@
 """The interface of agent loops: how observations become prompts and responses become actions."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -19,16 +19,24 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Per episode."""
 
 
+def first(models: Mapping[str, ModelClient]) -> ModelClient:
+    """Return the model of the run's first trained policy."""
+    return next(iter(models.values()))
+
+
 class AgentLoop(Part):
     """Runs one rollout as one coroutine: observe -> generate -> act.
 
-    Returns a trajectory with status `completed` or `truncated_*`. Infrastructure failures are raised
-    (`EnvError`, `RewardError`, `EngineError`); the worker records them as statuses.
+    Returns a trajectory with status `completed` or `truncated_*`, or one for each part that a policy played.
+    Infrastructure failures are raised (`EnvError`, `RewardError`, `EngineError`); the worker records them as statuses.
     """
 
     @abstractmethod
-    async def run(self, task: Task, env: Env, model: ModelClient, limits: Limits) -> Trajectory:
-        """Run the rollout to its end."""
+    async def run(self, task: Task, env: Env, models: Mapping[str, ModelClient], limits: Limits) -> list[Trajectory]:
+        """Run the rollout to its end, with the run's policies by name; a loop with one agent takes `first(models)`.
+
+        A trajectory names the policy that sampled its calls; of several each has its own `part`.
+        """
 
     @abstractmethod
     def chats(self, turns: Sequence[Turn]) -> list[list[Message]]:

@@ -3,12 +3,12 @@
 Prompts stay short however long the episode is, and every turn is a branch of its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from quartet.env.base import Env
 from quartet.rollout.client import ModelClient
 from quartet.rollout.episode import Episode, actions_of
-from quartet.rollout.loop.base import AgentLoop, Limits
+from quartet.rollout.loop.base import AgentLoop, Limits, first
 from quartet.rollout.prompt import turn_messages
 from quartet.types import Message, Observation, Task, Trajectory, Turn
 
@@ -16,8 +16,8 @@ from quartet.types import Message, Observation, Task, Trajectory, Turn
 class LatestLoop(AgentLoop):
     """Every turn is a fresh conversation of one message."""
 
-    async def run(self, task: Task, env: Env, model: ModelClient, limits: Limits) -> Trajectory:
-        return await Episode(task, env, model, limits).play(_prompt)
+    async def run(self, task: Task, env: Env, models: Mapping[str, ModelClient], limits: Limits) -> list[Trajectory]:
+        return [await Episode(task, env, first(models), limits).play(_prompt)]
 
     def chats(self, turns: Sequence[Turn]) -> list[list[Message]]:
         """A conversation per turn."""

@@ -1,0 +1,75 @@
+"""The loop `alternate`: several policies act in turn in one environment, each in a conversation of its own."""
+
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+from typing import Annotated, Any
+
+from msgspec.structs import replace
+from pydantic import Field
+
+from quartet.config import Recipe
+from quartet.config.section import Section
+from quartet.env.base import Env
+from quartet.errors import ConfigError
+from quartet.rollout.client import ModelClient
+from quartet.rollout.episode import Episode, ended
+from quartet.rollout.loop.base import AgentLoop, Limits
+from quartet.rollout.prompt import turn_messages
+from quartet.types import Message, Status, Task, Trajectory, Turn
+
+REWARDS = "rewards"
+"""The key of `StepResult.info` at the end of a game: the reward of each player, in the order of their turns."""
+
+
+class AlternateLoop(AgentLoop):
+    """Players act in turn: the trained policies in the order of the recipe, then the frozen ones.
+
+    Each sees the newest observation alone, and nothing of what the others said. The environment tells the rewards of
+    all players at the end of the game, in `info["rewards"]`.
+    """
+
+    class Knobs(Section):
+        players: Annotated[int, Field(ge=2)] = 2
+        """Policies that play; the recipe names at least as many."""
+
+    knobs: Knobs
+
+    @classmethod
+    def check(cls, knobs: Any, recipe: Recipe) -> None:
+        if knobs.players > (count := len(recipe.policy_sources)):
+            raise ConfigError(
+                f"the loop 'alternate' has {knobs.players} players, and the recipe {count} policies",
+                "name each player in a table [policies.NAME]",
+            )
+
+    async def run(self, task: Task, env: Env, models: Mapping[str, ModelClient], limits: Limits) -> list[Trajectory]:
+        seats = [Episode(task, env, model, limits) for model in list(models.values())[: self.knobs.players]]
+        rewards = [0.0] * len(seats)
+
+        async def play() -> Status:
+            observation = await env.reset(task)
+            for _, seat in zip(range(limits.max_turns * len(seats)), cycle(seats), strict=False):
+                prompt_ids = seat.model.renderer.start_chat(turn_messages(observation, []), observation.tools)
+                result = await seat.take_turn(observation, prompt_ids)
+                if result.terminated:
+                    rewards[:] = result.info[REWARDS]
+                    return Status.COMPLETED
+                observation = replace(result.observation, error="")  # of the player before
+            return Status.TRUNCATED_TURNS
+
+        status, seconds = await ended(play(), limits)
+        return [
+            replace(
+                seat.trajectory(status, seconds),
+                rewards={"game": reward},
+                final_observation=None,  # it is the next player's
+                success=reward >= 1.0,
+                role=f"player {number}",
+                part=seat.model.policy,
+            )
+            for number, (seat, reward) in enumerate(zip(seats, rewards, strict=True), 1)
+        ]
+
+    def chats(self, turns: Sequence[Turn]) -> list[list[Message]]:
+        """A conversation per turn."""
+        return [[*turn_messages(turn.observation, []), Message("assistant", turn.response)] for turn in turns]

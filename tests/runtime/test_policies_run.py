@@ -1,0 +1,83 @@
+"""Two policies in one run of separate processes, and a trained one against a frozen one."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from quartet.data.ledger import Ledger
+from quartet.data.schema import batches, trajectories, uses
+from quartet.observe.status import StatusReader
+from quartet.policy.digest import weights_digest
+from quartet.policy.load import read_weights
+from quartet.shipped import shipped_policies
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+START = shipped_policies()["miniwob-start"]
+
+
+def train(run_dir: Path, *overrides: str, resume: bool = False) -> dict:
+    """`quartet train recipes/pennies --json`."""
+    command = [sys.executable, "-m", "quartet", "train", str(ROOT / "recipes" / "pennies"), "--run-dir", str(run_dir)]
+    options = [word for override in overrides for word in ("--set", override)]
+    resumed = ["--resume"] if resume else []
+    done = subprocess.run([*command, *resumed, "--json", *options], capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def digest(folder: str | Path) -> str:
+    return weights_digest(read_weights(Path(folder)))
+
+
+def used_by(ledger: Ledger) -> dict[str, set[str]]:
+    """By the policy of a batch: whose trajectories it used."""
+    query = sa.select(batches.c.policy, trajectories.c.policy).distinct()
+    query = query.select_from(uses.join(batches, uses.c.batch_id == batches.c.id).join(trajectories))
+    with ledger.read() as connection:
+        rows = connection.execute(query).all()
+    return {trainer: {policy for other, policy in rows if other == trainer} for trainer, _ in rows}
+
+
+def test_two_policies_train_in_one_run(tmp_path):
+    summary = train(tmp_path / "run", "train.max_train_steps=4")
+    assert (summary["lost"], summary["trained_twice"]) == (0, 0)
+    for name in ("even", "odd"):
+        one = summary["policies"][name]
+        assert (one["trained"], one["train_steps"], one["version"], one["over_lag"]) == (True, 4, 4, 0)
+        assert max(map(int, one["lag_histogram"])) <= 2
+    again = train(tmp_path / "run", "train.max_train_steps=5", resume=True)
+    assert [one["train_steps"] for one in again["policies"].values()] == [5, 5]
+    ledger = Ledger.open(tmp_path / "run")
+    assert used_by(ledger) == {"even": {"even"}, "odd": {"odd"}}
+    assert ledger.check(max_lag=2, train_steps_per_checkpoint=1).findings == []
+    folders = [one.latest_policy().path for one in ledger.each()]
+    assert len({digest(START), *map(digest, folders)}) == 3, "each went its own way"
+    shown = StatusReader(tmp_path / "run", ledger).read()
+    assert [(one.name, one.train_step) for one in shown.policies] == [("even", 5), ("odd", 5)]
+    ledger.close()
+
+
+def test_the_tokens_of_a_frozen_opponent_stay_out_of_the_loss(tmp_path):
+    summary = train(tmp_path / "run", "train.max_train_steps=3", "policies.odd.trained=false")
+    assert {name: one["train_steps"] for name, one in summary["policies"].items()} == {"even": 3, "odd": 0}
+    ledger = Ledger.open(tmp_path / "run")
+    assert used_by(ledger) == {"even": {"even"}}, "no use row names a trajectory of the opponent"
+    opponent = ledger.of("odd")
+    assert [policy.version for policy in opponent.policies()] == [0]
+    assert digest(opponent.latest_policy().path) == digest(START) != digest(ledger.latest_policy().path)
+    tokens = sa.func.sum(trajectories.c.response_tokens)
+    in_batches = sa.select(tokens).join(uses, uses.c.trajectory_id == trajectories.c.id).where(~uses.c.voided)
+    with ledger.read() as connection:
+        sampled = dict(
+            connection.execute(sa.select(trajectories.c.policy, tokens).group_by(trajectories.c.policy)).all()
+        )
+        used = connection.execute(in_batches).scalar_one()
+    totals = ledger.totals()
+    assert sampled["odd"] > 0 and totals.trained_tokens + totals.masked_tokens == used <= sampled["even"]
+    assert ledger.check(max_lag=2).findings == [] and totals.lost == 0
+    ledger.close()
