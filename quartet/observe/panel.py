@@ -23,7 +23,7 @@ def panel(status: RunStatus, alarms: Sequence[Alarm] = ()) -> Panel:
     parts: list[RenderableType] = [_numbers(status), Text()]
     if status.progress:
         parts = [progress_line(status.progress), Text(), *parts]
-    parts += [*_policies(status), *_quarantined(status), modules_table(status)]
+    parts += [*_policies(status), *_forked(status), *_quarantined(status), modules_table(status)]
     if alarms:
         parts += [Text(), alarms_table(alarms)]
     return _framed(status, status.phase, parts)
@@ -149,6 +149,10 @@ def _policies(status: RunStatus) -> list[RenderableType]:
         served = "" if one.served_version is None else count(one.served_version)
         table.add_row(Text(one.name), *numbers, count(one.version), served, decimal(one.mean_lag))
     return [table, Text()]
+
+
+def _forked(status: RunStatus) -> list[RenderableType]:
+    return [Text(f"rollouts forked from others: {count(status.forked_rollouts)}\n")] if status.forked_rollouts else []
 
 
 def _quarantined(status: RunStatus) -> list[RenderableType]:

@@ -59,6 +59,8 @@ class RunStatus(Struct, frozen=True, kw_only=True):
     """Since the run began: dropped because the train steps with them failed."""
     policies: list[PolicyStanding] = []
     """Each policy of a run with several; empty for a run with one, which the numbers above are about."""
+    forked_rollouts: int = 0
+    """Since the run began: those that were forked from another one, cancelled ones left out."""
     progress: RunProgress | None = None
     """Of the phase; None at rest, and where the recipe is not known."""
 
@@ -119,6 +121,7 @@ class StatusReader:
             rollouts=queue.rollouts,
             groups=queue.groups,
             quarantined_groups=ledger.quarantined_groups(),
+            forked_rollouts=ledger.forked_rollouts(),
             modules=self._modules(phase, now),
             policies=standings(ledger) if len(ledger.trained + ledger.frozen) > 1 else [],
             stop_reason=ledger.stop_reason() or "",

@@ -201,3 +201,18 @@ def test_several_actions_and_the_end_are_shown(tmp_path):
     assert view.end is not None and (view.end.number, [line.text for line in view.end.page]) == (2, ["gone"])
     assert len(view.pictures) == 1
     run.ledger.close()
+
+
+def test_a_parent_and_its_children_name_each_other(ledger):
+    task = trajectory(ledger.load_group(1).task, 1.0)
+    (running,) = ledger.claim_rollouts("w", 9, 60)
+    child_id, other_id = ledger.fork(running, task.calls, 0, 2, 8)
+    assert ledger.cancel([other_id]) == 1
+    parent, child = viewed(ledger, running.rollout_id), viewed(ledger, child_id)
+    assert [(row.id, row.parent_call, row.status) for row in parent.facts.children] == [
+        (child_id, 0, ""),
+        (other_id, 0, "cancelled"),
+    ]
+    assert parent.facts.rollout.parent_id is None and child.facts.children == []
+    assert (child.facts.rollout.parent_id, child.facts.rollout.parent_call) == (running.rollout_id, 0)
+    assert ledger.forked_rollouts() == 1, "the other one was cancelled"

@@ -173,6 +173,15 @@ async def test_bytes_that_are_no_picture_are_not_served(client, ledger):
     assert media_type(SCRIPT.encode()) is None
 
 
+async def test_parent_and_child_link_each_other(client, ledger):
+    (running,) = ledger.claim_rollouts("w", 1, 60)
+    (child_id,) = ledger.fork(running, ledger.load_final(1).calls, 0, 1, 8)
+    parents = (await client.get(f"/runs/run/rollouts/{running.rollout_id}")).text
+    childs = (await client.get(f"/runs/run/rollouts/{child_id}")).text
+    assert f"/runs/run/rollouts/{child_id}" in parents and "was forked from it after call\n      1" in parents
+    assert f'Forked from <a href="/runs/run/rollouts/{running.rollout_id}">' in childs and "after call 1:" in childs
+
+
 async def test_a_missing_record_is_explained(client, ledger):
     spoil(ledger, 2)
     answer = await client.get("/runs/run/rollouts/2")

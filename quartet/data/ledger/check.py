@@ -27,7 +27,7 @@ _JOINED = (
 )
 _STRANGERS = sa.select(uses.c.id).where(uses.c.role == REPLAY, ~uses.c.voided, ~_JOINED.exists()).subquery()
 
-_PARENT = trajectories.alias("of_parent")
+_PARENT, _RECORD = rollouts.alias("parent"), trajectories.alias("record_of_parent")
 _ORPHANS = (
     sa.select(rollouts.c.id, rollouts.c.parent_id)
     .join(trajectories, trajectories.c.rollout_id == rollouts.c.id)
@@ -37,9 +37,10 @@ _ORPHANS = (
         trajectories.c.counted,
         rollouts.c.group_id.in_(sa.select(groups.c.id).where(groups.c.state != GroupState.OPEN)),
         ~sa.exists().where(
-            _PARENT.c.rollout_id == rollouts.c.parent_id,
+            _PARENT.c.id == rollouts.c.parent_id,
             _PARENT.c.group_id == rollouts.c.group_id,
-            _PARENT.c.kind == TrajectoryKind.FINAL,
+            _RECORD.c.rollout_id == _PARENT.c.id,
+            _RECORD.c.kind == TrajectoryKind.FINAL,
         ),
     )
     .order_by(rollouts.c.id)

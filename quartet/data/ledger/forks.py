@@ -60,7 +60,7 @@ class Forks(Recycling, Groups, Members, Fates):
             held = connection.execute(_HELD, attempt_of(lease)).first() is not None
             children = self._forks_of(connection, place) if held else []
             if held and not children:
-                room = max(most_forks - self._live_forks(connection, lease.group_id), 0)
+                room = max(most_forks - self._live_forks(connection, rollouts.c.group_id == lease.group_id), 0)
                 children = self._grow(connection, lease.group_id, [(place, shared)] * min(count, room))
         if not held:
             raise lease_lost(lease)
@@ -109,6 +109,11 @@ class Forks(Recycling, Groups, Members, Fates):
         self.doorbells.ring("worker", "manager")
         return cancelled
 
+    def forked_rollouts(self) -> int:
+        """Return how many rollouts of the run were forked from another one and not cancelled."""
+        with self._database.read() as connection:
+            return self._live_forks(connection, sa.true())
+
     def _beginning(self, group_id: int, one: Root | Fork) -> Beginning:
         if isinstance(one, Root):
             return None
@@ -147,9 +152,9 @@ class Forks(Recycling, Groups, Members, Fates):
         query = sa.select(rollouts.c.id).where(*at_place, rollouts.c.status != Status.CANCELLED)
         return list(connection.execute(query.order_by(rollouts.c.id)).scalars())
 
-    def _live_forks(self, connection: Connection, group_id: int) -> int:
-        live = (rollouts.c.group_id == group_id, rollouts.c.parent_id.is_not(None))
-        query = sa.select(sa.func.count()).where(*live, rollouts.c.status != Status.CANCELLED)
+    def _live_forks(self, connection: Connection, among: sa.ColumnElement[bool]) -> int:
+        forked = (rollouts.c.parent_id.is_not(None), rollouts.c.status != Status.CANCELLED)
+        query = sa.select(sa.func.count()).select_from(rollouts).where(*forked, among)
         return connection.execute(query).scalar_one()
 
 

@@ -40,6 +40,11 @@ class RolloutFacts(Struct, frozen=True, kw_only=True):
         return next((row for row in self.attempts if row.kind == TrajectoryKind.FINAL), None)
 
     @property
+    def children(self) -> Sequence[Any]:
+        """Those of the siblings that were forked from it."""
+        return [row for row in self.siblings if row.parent_id == self.rollout.id]
+
+    @property
     def newest(self) -> Any | None:
         """The attempt to show first: the final one, else the newest."""
         return self.final or (self.attempts[-1] if self.attempts else None)
@@ -76,6 +81,7 @@ def _attempts(connection: Connection, rollout: Any) -> Sequence[Any]:
     return connection.execute(mine.order_by(trajectories.c.id)).all()
 
 
+_MEMBER = ("id", "index", "state", "status", "attempt", "parent_id", "parent_call")
 _TRAJECTORY = [
     trajectories.c[name] for name in ("success", "reward", "turns", "excluded", "counted", "response_tokens")
 ]
@@ -87,7 +93,7 @@ def _siblings(connection: Connection, group_id: int) -> Sequence[Any]:
         trajectories.c.rollout_id == rollouts.c.id,
         trajectories.c.kind == TrajectoryKind.FINAL,
     )
-    columns = (*(rollouts.c[name] for name in ("id", "index", "state", "status", "attempt")), *_TRAJECTORY)
+    columns = (*(rollouts.c[name] for name in _MEMBER), *_TRAJECTORY)
     query = sa.select(*columns).select_from(rollouts).outerjoin(trajectories, final)
     return connection.execute(query.where(rollouts.c.group_id == group_id).order_by(rollouts.c.index)).all()
 
