@@ -11,7 +11,8 @@ from itertools import chain
 
 from msgspec import Struct
 
-from quartet.types import Call, Status, Trajectory, Turn
+from quartet.types import Call, Keyboard, Pointer, Status, TakenAction, Trajectory, Turn
+from quartet.types.frame import Place, Point
 
 MAX_ROUNDING_NATS = 1e-3
 """A log-prob is at most 0 and an entropy at least 0, but for this."""
@@ -74,8 +75,25 @@ def _turn_flaws(field: str, turn: Turn, num_calls: int) -> Iterator[Flaw]:
     for name, part in turn.rewards.items():
         if not abs(part) <= LARGEST_REWARD:
             yield _flaw(f"{field}.rewards.{name}", f"{part:g} is no reward", Status.ERROR_REWARD)
+    for index, taken in enumerate(turn.actions):
+        if not all(map(math.isfinite, _coordinates(taken))):
+            what = "a place that is no finite number of pixels"
+            yield _flaw(f"{field}.actions[{index}]", what, Status.ERROR_ENV)
     if not 0 <= turn.call_index < num_calls:
         yield _flaw(f"{field}.call_index", f"there is no call {turn.call_index}", Status.ERROR_AGENT)
+
+
+def _coordinates(taken: TakenAction) -> Iterator[float]:
+    yield from chain(*taken.points)
+    places: list[Place] = []
+    if isinstance(taken.action, Pointer):
+        places = taken.action.places
+        yield from taken.action.scrolled
+    elif isinstance(taken.action, Keyboard) and taken.action.place:
+        places = [taken.action.place]
+    for place in places:
+        if isinstance(place, Point):
+            yield from (place.x, place.y)
 
 
 def _call_flaws(field: str, call: Call, vocabulary_size: float) -> Iterator[Flaw]:

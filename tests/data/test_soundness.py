@@ -15,9 +15,11 @@ from quartet.data.exchange.demonstrations import settle, store_into
 from quartet.data.exchange.export import export
 from quartet.data.ledger import AppendOutcome, Ledger
 from quartet.data.ledger.export import Selection
+from quartet.data.soundness import find_flaw
 from quartet.errors import ConfigError
 from quartet.recipe_file import to_toml
-from quartet.types import Task
+from quartet.types import Keyboard, Pointer, Status, TakenAction, Task
+from quartet.types.frame import Element, Point
 
 TASK = Task(env="bandit", family="fixed", seed=1)
 RECIPE = recipe(replay={"name": "success_pool"}, evaluation={"before_and_after": False})
@@ -98,6 +100,22 @@ FLAWS: list[tuple[str, Callable[[dict[str, Any]], None]]] = [
     (r"calls\[0\]\.media\[0\]\.content_hash: no SHA-256", media({"content_hash": "../x"})),
     (r"calls\[0\]\.sampling\.temperature", lambda r: r["trajectory"]["calls"][0]["sampling"].update(temperature=1e9)),
 ]
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        TakenAction(points=[(1.0, math.nan)]),
+        TakenAction(action=Pointer(gesture="click", places=[Element("1"), Point(math.inf, 0)])),
+        TakenAction(action=Pointer(gesture="scroll", scrolled=(0, -math.inf))),
+        TakenAction(action=Keyboard(text="a", place=Point(0, math.nan))),
+    ],
+    ids=["points", "places", "scrolled", "focus"],
+)
+def test_a_place_that_is_no_number_is_an_error_of_the_environment(taken):
+    made = trajectory(TASK, reward=1.0)
+    flaw = find_flaw(replace(made, turns=[replace(made.turns[0], actions=[TakenAction(), taken])]))
+    assert flaw is not None and (flaw.field, flaw.status) == ("turns[0].actions[1]", Status.ERROR_ENV)
 
 
 @pytest.mark.parametrize(("message", "damage"), FLAWS)

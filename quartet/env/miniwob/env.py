@@ -13,6 +13,8 @@ from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any
 
+from msgspec.structs import replace
+
 from quartet import config
 from quartet.env.action import ActionError, Done, Infeasible, parse_action
 from quartet.env.base import Env
@@ -24,7 +26,7 @@ from quartet.env.page import Page
 from quartet.env.reward import number
 from quartet.env.taken import taken_action
 from quartet.errors import EnvError
-from quartet.types import Observation, Picture, StepResult, Task
+from quartet.types import Observation, Outcome, Picture, StepResult, Task
 
 LOG = logging.getLogger(__name__)
 WIDTH, HEIGHT = 160, 210
@@ -84,18 +86,20 @@ class MiniWobSession:
         if self.page.left and not self._acted:
             raise EnvError("the task page went away by itself, before the first action")
         self._acted = True
+        had_left = self.page.left
         async with _deadline(f"step {action[:40]!r}", self._settings.step_timeout_seconds):
-            error, gave_up, points = ("", False, []) if self.page.left else await self._act(action)
+            error, gave_up, points = ("", False, []) if had_left else await self._act(action)
             state = await self._stands(error)
         self._over = gave_up or state["done"]
         raw = number(state["reward"])
+        taken = taken_action(action, error, points)
         reason = "gave up" if gave_up else str(state["reason"])
         return StepResult(
             observation=self._last,
             reward=raw if math.isnan(raw) else min(max(raw, 0.0), 1.0),
             terminated=self._over,
             info={"success": raw == 1.0, "raw_reward": raw, "reason": reason},
-            actions=[taken_action(action, error, points)],
+            actions=[replace(taken, outcome=Outcome.ENDED) if had_left else taken],
         )
 
     async def close(self) -> None:
