@@ -17,7 +17,7 @@ from quartet.config import Recipe
 from quartet.data.checkpoints import checkpoint_folder
 from quartet.data.ledger import Ledger
 from quartet.data.ledger.check import Finding
-from quartet.errors import CheckpointError, LedgerError
+from quartet.errors import CheckpointError, ConfigError, LedgerError
 from quartet.observe.audit.retrace import Retrace
 from quartet.observe.audit.testimony import Testimony, UnexplainedWeightsError
 from quartet.observe.receipts import Committing, read_receipts
@@ -58,6 +58,12 @@ class AuditReport(Struct, frozen=True, kw_only=True):
 def audit(run_dir: Path, on_progress: OnProgress = nobody_watches) -> AuditReport:
     """Audit a run that kept receipts (`runtime.receipts`) and is not at work. Trains all its steps again."""
     recipe, ledger = read_resolved(run_dir / "config.toml"), Ledger.open(run_dir)
+    if len(ledger.trained) > 1:
+        ledger.close()
+        raise ConfigError(
+            f"{run_dir} trained {len(ledger.trained)} policies; an audit retraces the train steps of one",
+            "`quartet ledger check` verifies every policy's promises from the ledger",
+        )
     testimony = Testimony(read_receipts(run_dir))
     findings, over_lag = [], 0
     chain: list[Committing] = []

@@ -92,7 +92,7 @@ def _view(request: Request, turn_number: int | None = None) -> RolloutView:
     run, number = viewed_run(request), request.path_params["rollout"]
     attempt = request.query_params.get("attempt")
     with run.ledger.read() as connection:
-        facts = read_rollout(connection, number)
+        facts = read_rollout(connection, number, request.query_params.get("part"))
         if facts is None:
             raise HTTPException(404, f"this run has no rollout {number} yet")
         return view_rollout(run, connection, facts, _attempt(facts, attempt), turn_number=turn_number)

@@ -22,7 +22,9 @@ class RolloutFacts(Struct, frozen=True, kw_only=True):
     group: Any
     """Row of `groups`."""
     attempts: Sequence[Any]
-    """Rows of `trajectories`, oldest first: retried, superseded and late ones too."""
+    """Rows of `trajectories` of one part, oldest first: retried, superseded and late ones too."""
+    parts: Sequence[Any]
+    """Rows of `trajectories`, one for each part that a policy played, where there are several; else empty."""
     siblings: Sequence[Any]
     """All rollouts of the group in the order of their index, itself too, with columns of their final trajectory, which
     are None before it is stored."""
@@ -50,19 +52,26 @@ class RolloutFacts(Struct, frozen=True, kw_only=True):
         return self.final or (self.attempts[-1] if self.attempts else None)
 
 
-def read_rollout(connection: Connection, rollout_id: int) -> RolloutFacts | None:
-    """Everything the ledger knows of a rollout; None for a number that no rollout has."""
+def read_rollout(connection: Connection, rollout_id: int, part: str | None = None) -> RolloutFacts | None:
+    """Everything the ledger knows of a rollout, as far as one part goes (by default the first), with the group in which
+    that is compared; None for a number that no rollout has."""
     rollout = connection.execute(sa.select(rollouts).where(rollouts.c.id == rollout_id)).one_or_none()
     if rollout is None:
         return None
-    group = connection.execute(sa.select(groups).where(groups.c.id == rollout.group_id)).one()
-    attempts = _attempts(connection, rollout)
+    stored = _stored(connection, rollout)
+    parts = list({row.part: row for row in stored if row.kind == TrajectoryKind.FINAL}.values())
+    chosen = next((row.part for row in parts if row.part == part), parts[0].part if parts else "")
+    # What did not come to its end is one record of all parts, without a name.
+    attempts = [row for row in stored if row.part in (chosen, "")]
+    compared_in = attempts[-1].group_id if attempts else rollout.group_id
+    group = connection.execute(sa.select(groups).where(groups.c.id == compared_in)).one()
     final = next((row for row in attempts if row.kind == TrajectoryKind.FINAL), None)
     return RolloutFacts(
         rollout=rollout,
         group=group,
         attempts=attempts,
-        siblings=_siblings(connection, group.id),
+        parts=parts if len(parts) > 1 else [],
+        siblings=_siblings(connection, rollout.group_id, group),
         joined=_joined(connection, group.id),
         uses=_uses(connection, group, final.id) if final else [],
         policies=_policies(connection, attempts),
@@ -74,9 +83,11 @@ def read_trajectory(connection: Connection, trajectory_id: int) -> Any | None:
     return connection.execute(sa.select(trajectories).where(trajectories.c.id == trajectory_id)).one_or_none()
 
 
-def _attempts(connection: Connection, rollout: Any) -> Sequence[Any]:
-    # By the group: there is an index for it, and a group has few rollouts.
-    of_group = sa.select(trajectories).where(trajectories.c.group_id == rollout.group_id)
+def _stored(connection: Connection, rollout: Any) -> Sequence[Any]:
+    # By the groups: there is an index for them, and a group has few rollouts.
+    beside = sa.select(groups.c.id).where(groups.c.rollouts_of == rollout.group_id)
+    ids = [rollout.group_id, *connection.execute(beside).scalars()]
+    of_group = sa.select(trajectories).where(trajectories.c.group_id.in_(ids))
     mine = of_group.where(trajectories.c.rollout_id == rollout.id)
     return connection.execute(mine.order_by(trajectories.c.id)).all()
 
@@ -87,15 +98,16 @@ _TRAJECTORY = [
 ]
 
 
-def _siblings(connection: Connection, group_id: int) -> Sequence[Any]:
+def _siblings(connection: Connection, rollouts_of: int, group: Any) -> Sequence[Any]:
     final = sa.and_(
-        trajectories.c.group_id == group_id,
+        trajectories.c.group_id == group.id,
+        trajectories.c.policy == group.policy,
         trajectories.c.rollout_id == rollouts.c.id,
         trajectories.c.kind == TrajectoryKind.FINAL,
     )
     columns = (*(rollouts.c[name] for name in _MEMBER), *_TRAJECTORY)
     query = sa.select(*columns).select_from(rollouts).outerjoin(trajectories, final)
-    return connection.execute(query.where(rollouts.c.group_id == group_id).order_by(rollouts.c.index)).all()
+    return connection.execute(query.where(rollouts.c.group_id == rollouts_of).order_by(rollouts.c.index)).all()
 
 
 def _joined(connection: Connection, group_id: int) -> Sequence[Any]:
@@ -107,7 +119,7 @@ def _joined(connection: Connection, group_id: int) -> Sequence[Any]:
 _MADE = (
     sa.select(policies.c.version)
     .where(policies.c.version >= batches.c.train_step, policies.c.train_step == batches.c.train_step)
-    .where(~policies.c.rolled_back, batches.c.state == BatchState.COMMITTED)
+    .where(policies.c.name == batches.c.policy, ~policies.c.rolled_back, batches.c.state == BatchState.COMMITTED)
     .order_by(policies.c.version)
     .limit(1)
     .correlate(batches)
@@ -154,5 +166,6 @@ def _policies(connection: Connection, attempts: Sequence[Any]) -> Sequence[Any]:
     known = [version for version in versions if version is not None]
     if not known:
         return []
-    between = policies.c.version.between(min(known), max(known))
+    mine = policies.c.name.in_({row.policy for row in attempts})
+    between = sa.and_(mine, policies.c.version.between(min(known), max(known)))
     return connection.execute(sa.select(policies).where(between).order_by(policies.c.version).limit(50)).all()
