@@ -73,6 +73,12 @@ def _check_forks(recipe: Recipe) -> None:
             "child repeats the actions of its parent and must be shown the same",
             "take an environment that is (`deterministic = True` in its class), or no forks",
         )
+    if forking and len(recipe.policies) > 1:
+        raise ConfigError(
+            f"{forking[0]} forks rollouts, and the run has several policies: a child repeats the calls of one, so "
+            "the others would sample their moves anew",
+            "train one policy, or take no forks",
+        )
 
 
 def _backend(recipe: Recipe) -> "Backend":

@@ -151,3 +151,12 @@ def test_forks_need_an_environment_that_repeats_itself(tmp_path):
     with pytest.raises(ConfigError, match="'test_forking:Undeclared' is not declared deterministic"):
         check_training(recipe_of(tmp_path, UNDECLARED, **forking))
     check_training(recipe_of(tmp_path, UNDECLARED))
+
+
+def test_forks_need_a_run_of_one_policy(tmp_path):
+    """A child answers the first policy's calls from its parent's; another one would sample its moves anew."""
+    several = {"policies": {"even": {}, "odd": {}}}
+    check_training(recipe_of(tmp_path, {"name": "bandit"}, **several))
+    with pytest.raises(ConfigError, match="several policies"):
+        forking = {"rollout": {"brancher": "test_forking:BeforeEveryCall"}}
+        check_training(recipe_of(tmp_path, {"name": "bandit"}, **several, **forking))
