@@ -147,11 +147,11 @@ class House:
         self._recorder.close()
 
     async def _roll_out(self) -> None:
-        """Everything that is queued, as many rollouts at once as there are sessions."""
-        leases = self._ledger.claim_rollouts("benchmark", 1_000_000, self._recipe.rollout.lease_seconds)
-        async with asyncio.TaskGroup() as group:
-            for lease in leases:
-                group.create_task(self._roll_out_one(lease))
+        """Everything that is queued, as many rollouts at once as there are sessions; then their forks."""
+        while leases := self._ledger.claim_rollouts("benchmark", 1_000_000, self._recipe.rollout.lease_seconds):
+            async with asyncio.TaskGroup() as group:
+                for lease in leases:
+                    group.create_task(self._roll_out_one(lease))
 
     async def _roll_out_one(self, lease: RolloutLease) -> None:
         await self._worker.run_rollout(lease, await self._pool.acquire())

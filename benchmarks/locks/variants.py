@@ -80,6 +80,12 @@ _TRUNCATED_IS = ["loss.terms.ppo_clip.importance=truncate", "loss.terms.ppo_clip
 _POOL = ["replay.name=success_pool", "replay.rule=recompute"]
 _SUCCESS_POOL = [*_POOL, "replay.mode=substitute", "replay.max_replays=32"]
 _ALL_BUT_ENTROPY = [*_DYNAMIC_ROLLOUTS, *_DYNAMIC_LENGTH, *_TRUNCATED_IS, *_SUCCESS_POOL]
+_FORKS = [
+    *("rollout.brancher=entropy", "rollout.brancher.min_entropy_nats=0.5", "rollout.brancher.max_forks_per_group=4"),
+    "control.rollouts_per_group=4",
+]
+"""Recipe `locks_forks`: four rollouts and up to four forks, for the baseline's eight."""
+
 METHOD_SECTIONS = ("control", "replay", "credit", "loss")
 METHOD_TRAIN_KNOBS = (
     *("minibatches", "epochs", "weight_decay", "adam_beta1", "adam_beta2", "max_grad_norm"),
@@ -112,6 +118,7 @@ VARIANTS: dict[str, Variant] = {
         options=[*_ALL_BUT_ENTROPY, *_HIGH_ENTROPY, "train.spare_replayed_turns=true"], demonstrations="pooled"
     ),
     "all_but_entropy": Variant(options=_ALL_BUT_ENTROPY, demonstrations="pooled"),
+    "forks": Variant(options=_FORKS),
     "dart": Variant(options=method_of("dart")),
     "dart_paper": Variant(options=method_of("dart_paper")),
     "dart_code": Variant(options=method_of("dart_code")),
