@@ -28,13 +28,14 @@ class Judge:
             composed = passed
         left_rollouts = {rollout_id: reason for (rollout_id, _), reason in left_out.items()}
         # A rollout in which the policy plays several parts is kept with all of them or not at all.
-        fresh = (member.rollout_id for member in composed.members if member.replay is None)
-        own = [rollout_id for rollout_id in dict.fromkeys(fresh) if rollout_id not in left_rollouts]
-        stored = {member.rollout_id: member.replay for member in composed.members if member.replay is not None}
-        if len(composed.members) < self._min_rollouts or not own:
+        members = [one for one in composed.members if one.replay is not None or one.rollout_id not in left_rollouts]
+        own = list(dict.fromkeys(member.rollout_id for member in members if member.replay is None))
+        stored = {member.rollout_id: member.replay for member in members if member.replay is not None}
+        if len(members) < self._min_rollouts or not own:
             return self._drop(group, "too_few_countable")
         least = min(self._min_rollouts, len(own))  # a stored member may have made up for one
-        self._ledger.make_trainable(group.group_id, own, least, excluded=left_rollouts, replayed=stored)
+        ledger = self._ledger.of(group.policy)
+        ledger.make_trainable(group.group_id, own, least, excluded=left_rollouts, replayed=stored)
         return GroupState.TRAINABLE, ""
 
     def _drop(self, group: Group, reason: str) -> tuple[GroupState, str]:

@@ -64,7 +64,7 @@ class DataManager:
         self._horizon = TightestHorizon(horizons, recipe.rollout.max_turns)
         filters = {choice.name: build(choice) for choice in recipe.filters}
         self._judge = Judge(ledger, filters, recipe.admission.min_rollouts_per_group)
-        self._replay: Replay = build(recipe.replay, recipe, ledger)
+        self._replays: dict[str, Replay] = {one.policy: build(recipe.replay, recipe, one) for one in ledger.each()}
         self._stragglers: StragglerRule = build(recipe.straggler, recipe)
         self._admission = Admission(recipe, ledger, self._stragglers)
         self._evaluation = PeriodicEvaluation(recipe, ledger, recorder, families)
@@ -132,11 +132,13 @@ class DataManager:
 
     def _judge_group(self, group_id: int) -> None:
         group = self._ledger.load_group(group_id)
-        composed = self._replay.compose(group)
+        replay = self._replays[group.policy]
+        composed = replay.compose(group)
         # Stored before the verdict: killed in between, the group is judged again and the success is not forgotten.
-        self._replay.observe(group)
+        replay.observe(group)
         state, reason = self._judge.decide(group, composed)
-        self._sampler.observe(group)
+        if group.policy == self._ledger.policy:  # control goes by the first
+            self._sampler.observe(group)
         members = [member.trajectory for member in group.members]
         self._recorder.metric(
             "data",

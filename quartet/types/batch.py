@@ -54,6 +54,8 @@ class Group(Struct, frozen=True, kw_only=True):
     group_id: int
     task: Task
     members: list[GroupMember]
+    policy: str = MAIN
+    """Whose trajectories it compares."""
 
 
 class Batch(Struct, frozen=True, kw_only=True):

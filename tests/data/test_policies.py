@@ -1,13 +1,17 @@
 """Several policies in one ledger: each has its own groups, batches, versions and roll-backs for the same rollouts."""
 
+from contextlib import closing
+
 import pytest
 from msgspec.structs import replace
-from samples import FakeClock, plan, trajectory
+from samples import FakeClock, manager_of, plan, recipe, trajectory
 
+from quartet.data.filter.base import Filter
+from quartet.data.judge import Judge
 from quartet.data.ledger import Ledger
 from quartet.data.policy_folders import policies_root
 from quartet.errors import LeaseLostError
-from quartet.types import Policy, Purpose, RolloutLease, Status, Trajectory
+from quartet.types import GroupState, Policy, Purpose, RolloutLease, Status, Trajectory
 from quartet.types.call import Call
 
 NAMES = ("even", "odd")
@@ -205,7 +209,76 @@ def test_parts_of_a_retried_rollout_are_retried_together(ledger):
     assert ledger.totals().attempts == {"final": 2, "retried": 2}
 
 
+def roll_out(ledger: Ledger, *wins: tuple[float, float]) -> None:
+    """A group of the same task with the rewards of even and odd in each rollout, closed and judged by a manager."""
+    ledger.admit(plan(rollouts=len(wins)))
+    for lease, (even, odd) in zip(ledger.claim_rollouts("w", 9, 60), wins, strict=True):
+        ledger.append(lease, part(lease, "even", reward=even), 3, [part(lease, "odd", reward=odd)])
+    ledger.set_value("phase", "judging")  # closes and judges, admits nothing
+    with manager_of(recipe(replay={"name": "success_pool"}), ledger) as manager:
+        manager.tick()
+
+
+def test_each_policy_replays_its_own_successes(ledger):
+    roll_out(ledger, (1.0, 1.0), (0.0, 0.0))
+    roll_out(ledger, (0.0, 0.0), (0.0, 0.0))
+    for one in ledger.each():
+        batch = one.claim_batch("t", 2, 9, "mask", 60)
+        assert batch is not None
+        found = [
+            (member.rollout_id, member.trajectory.policy, member.trajectory.success)
+            for member in batch.groups[1].members
+        ]
+        assert found == [(3, one.policy, False), (4, one.policy, False), (1, one.policy, True)]
+        assert {group.policy for group in batch.groups} == {one.policy}
+
+
+def test_a_success_of_one_policy_is_none_of_another(ledger):
+    roll_out(ledger, (0.0, 1.0), (0.0, 0.0))
+    roll_out(ledger, (0.0, 0.0), (0.0, 0.0))
+    assert ledger.of("even").claim_batch("t", 1, 9, "mask", 60) is None, "it has nothing to compare"
+    assert ledger.of("odd").claim_batch("t", 2, 9, "mask", 60) is not None
+
+
 def test_the_policies_of_a_run_are_read_from_its_ledger(ledger):
     again = Ledger.open(ledger.run_dir)
     assert (again.policy, again.trained, again.frozen) == ("even", NAMES, ("judge",))
     again.close()
+
+
+class WithoutOnePart(Filter):
+    def apply(self, group):
+        kept = [one for one in group.members if (one.rollout_id, one.trajectory.part) != (2, "second")]
+        return replace(group, members=kept)
+
+
+def two_parts(tmp_path, clock, url, rollouts: int) -> Ledger:
+    """A run with one policy, and a group of which two members are enough."""
+    ledger = Ledger.create(tmp_path / "alone", clock=clock, url=url)
+    ledger.register_initial_policy("start")
+    ledger.admit(replace(plan(rollouts=rollouts), enough=2))
+    return ledger
+
+
+def play_both(ledger: Ledger, lease: RolloutLease) -> None:
+    first, second = (replace(trajectory(lease.task), part=name) for name in ("first", "second"))
+    ledger.append(lease, first, 3, [second])
+
+
+def test_a_rollout_that_loses_one_of_its_parts_counts_no_more(tmp_path, clock, url):
+    with closing(two_parts(tmp_path, clock, url, 2)) as ledger:
+        for lease in ledger.claim_rollouts("w", 2, 60):
+            play_both(ledger, lease)
+        ledger.close_group(1)
+        group = ledger.load_group(1)
+        verdict = Judge(ledger, {"without": WithoutOnePart(None)}, 3).decide(group, group)
+        assert verdict == (GroupState.DROPPED, "too_few_countable"), "two members are left"
+
+
+def test_a_group_closes_early_by_its_rollouts_and_not_by_their_parts(tmp_path, clock, url):
+    with closing(two_parts(tmp_path, clock, url, 3)) as ledger:
+        first, second, _ = ledger.claim_rollouts("w", 3, 60)
+        play_both(ledger, first)
+        assert ledger.ended_rounds() == []
+        play_both(ledger, second)
+        assert ledger.ended_rounds() == [1]

@@ -109,7 +109,12 @@ class Claims(Batches):
             start_version=claim.start_version,
             ancestry=ancestry,
             groups=[
-                Group(group_id=row.id, task=task_of(row), members=[next(loaded) for _ in members[row.id]])
+                Group(
+                    group_id=row.id,
+                    task=task_of(row),
+                    members=[next(loaded) for _ in members[row.id]],
+                    policy=self.policy,
+                )
                 for row in rows
             ],
         )

@@ -28,7 +28,7 @@ _HAS_ROLLOUTS = groups.c.rollouts_of.is_(None)
 _OWN = sa.and_(trajectories.c.group_id == groups.c.id, trajectories.c.counted)
 _HAS_ENOUGH = sa.and_(
     groups.c.enough < groups.c.num_rollouts,
-    sa.select(sa.func.count()).where(_OWN).scalar_subquery() >= groups.c.enough,
+    sa.select(sa.func.count(trajectories.c.rollout_id.distinct())).where(_OWN).scalar_subquery() >= groups.c.enough,
 )
 _UNFINISHED = sa.exists().where(rollouts.c.group_id == groups.c.id, rollouts.c.state != RolloutState.FINISHED)
 _STEPS = sa.select(sa.func.coalesce(sa.func.max(batches.c.train_step), 0))

@@ -36,7 +36,7 @@ class Members(LedgerPart):
         if damaged:
             with self._database.write() as connection:
                 self._mark_damaged(connection, damaged)
-        return Group(group_id=group_id, task=task_of(row), members=members)
+        return Group(group_id=group_id, task=task_of(row), members=members, policy=row.policy)
 
     def _load_members(self, rows: Sequence[Any]) -> tuple[list[GroupMember], dict[int, str]]:
         """Members of the rows that can be read, and the findings by trajectory id of those that cannot."""
