@@ -264,3 +264,24 @@ def test_a_damaged_parent_leaves_its_children(ledger):
     spoil(ledger, parent.rollout_id)
     assert [member.rollout_id for member in ledger.load_group(parent.group_id).members] == [2, 3]
     assert [finding.kind for finding in ledger.check().findings] == []
+
+
+def test_children_that_were_cancelled_are_not_waited_for(ledger, clock):
+    """The group closes early as if it had never grown, and its deadline goes on."""
+    ledger.admit(replace(plan(rollouts=4), enough=2))
+    parent, second, third, _ = ledger.claim_rollouts("w", 4, 1000)
+    ledger.fork(parent, conversation(), 0, 2, MOST)
+    finish_with_calls(ledger, second)
+    ledger.drop_forks(parent)
+    clock.now += 100
+    assert ledger.closable(101.0) == [] and ledger.closable(100.0) == [parent.group_id]
+    finish_with_calls(ledger, third)
+    assert ledger.ended_rounds() == [parent.group_id]
+
+
+def test_a_resumed_group_that_had_children_counts_its_deadline_from_its_next_lease(ledger, clock):
+    parent, _ = running_parent(ledger)
+    ledger.fork(parent, conversation(), 0, 2, MOST)
+    ledger.end_leases()
+    clock.now += 1000
+    assert ledger.closable(999.0) == []

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from quartet.data.ledger.part import LedgerPart
-from quartet.data.schema import TrajectoryKind, rollouts, trajectories
+from quartet.data.schema import TrajectoryKind, groups, rollouts, trajectories
 from quartet.types import RolloutState, Status
 
 
@@ -27,8 +27,20 @@ class Cancelling(LedgerPart):
                 records = (trajectories.c.rollout_id.in_(forks), trajectories.c.kind == TrajectoryKind.FINAL)
                 not_counted = {"status": Status.CANCELLED, "counted": False}
                 connection.execute(sa.update(trajectories).where(*records).values(not_counted))
+                self._shrink_groups(connection, forks)
                 self._event(connection, "forks_cancelled", parents=list(parents), forks=list(forks))
             parents = forks
+
+    def _shrink_groups(self, connection: Connection, forks: Sequence[int]) -> None:
+        """Let the groups of cancelled forks close as if they had not grown by them; a deadline that waits for the lease
+        of one begins."""
+        gone = sa.select(sa.func.count()).where(rollouts.c.id.in_(forks), rollouts.c.group_id == groups.c.id)
+        smaller = {
+            "enough": groups.c.enough - gone.scalar_subquery(),
+            "leased_at": sa.func.coalesce(groups.c.leased_at, self._now(connection)),
+        }
+        mine = sa.select(rollouts.c.group_id).where(rollouts.c.id.in_(forks))
+        connection.execute(sa.update(groups).where(groups.c.id.in_(mine)).values(smaller))
 
     def _end_as_cancelled(self, connection: Connection, *conditions: sa.ColumnElement[bool]) -> Sequence[int]:
         ended = {"state": RolloutState.FINISHED, "status": Status.CANCELLED, "finished_at": self._clock()}

@@ -74,10 +74,11 @@ class Leases(Cancelling):
 
         The deadlines of open groups count from their next lease: the time between two starts of a run is not theirs.
         """
+        ended = self._end_leases(rollouts.c.state == RolloutState.LEASED, None)
         with self._database.write() as connection:
             unfinished = sa.update(groups).where(groups.c.state == GroupState.OPEN)
             connection.execute(unfinished.values(leased_at=None))
-        return self._end_leases(rollouts.c.state == RolloutState.LEASED, None)
+        return ended
 
     def _begin_groups(self, connection: sa.Connection, group_ids: set[int], now: float) -> None:
         """Record the first lease of these groups; one that another worker is recording is left to it."""
