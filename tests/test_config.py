@@ -304,6 +304,14 @@ def test_what_several_policies_cannot_run_with_is_refused(sections, message):
         parse_recipe(MINIMAL | PLAYERS | sections, "test")
 
 
+def test_more_policies_than_players_are_refused():
+    several = {"policies": {"a": {}, "b": {}, "c": {}}, "rollout": {"loop": "alternate"}}
+    with pytest.raises(ConfigError, match=r"(?s)trains 3 policies.*set rollout.loop.players=3"):
+        parse_recipe(MINIMAL | several, "test")
+    several["policies"]["c"] = {"trained": False}
+    assert parse_recipe(MINIMAL | several, "test").trained_policies == ["a", "b"]
+
+
 def test_policies_do_not_change_at_resume():
     old, new = parse_recipe(MINIMAL, "test"), parse_recipe(MINIMAL | {"policies": {"a": {}}}, "test")
     with pytest.raises(ConfigError, match=r"policies\.a\.trained"):

@@ -42,6 +42,7 @@ def check_training(recipe: Recipe) -> None:
     check_recipe(recipe)
     _backend(recipe).check_use(trains=True)
     _check_microbatch(recipe)
+    _check_players(recipe)
     _check_forks(recipe)
     if recipe.rollout.temperature == 0:
         raise ConfigError(
@@ -58,6 +59,18 @@ def _check_microbatch(recipe: Recipe) -> None:
             f"engine.max_context_tokens = {context} is more than train.max_tokens_per_microbatch = {microbatch}: the "
             "longest conversations would not fit into a microbatch of the trainer",
             f"set train.max_tokens_per_microbatch={context} or more, or lower the context; both may change at --resume",
+        )
+
+
+def _check_players(recipe: Recipe) -> None:
+    """Refuse a loop in which a policy that is to be trained never plays."""
+    loop, trained = recipe.rollout.loop, recipe.trained_policies
+    part: Any = find(loop.kind, loop.name)
+    if part.one_player and len(trained) > 1:
+        raise ConfigError(
+            f"the loop {loop.name!r} plays the policy {trained[0]!r} alone, so {trained[1]!r} would never be trained",
+            "take a loop in which all of them play (rollout.loop=alternate), or set trained = false in "
+            f"[policies.{trained[1]}]",
         )
 
 

@@ -14,7 +14,7 @@ from quartet.env import make_pool
 from quartet.env.base import Env
 from quartet.env.environment.bandit import BanditEnv
 from quartet.env.environment.locks import solution
-from quartet.errors import ConfigError, EngineError, EnvError, PromptTooLongError
+from quartet.errors import ConfigError, EngineError, EnvError, PromptTooLongError, RewardError
 from quartet.policy.chat import Chat, exchanges
 from quartet.registry import build
 from quartet.rollout.client import ModelClient
@@ -292,3 +292,44 @@ async def test_an_environment_may_cut_the_episode_off_and_name_success_itself():
 def test_an_unknown_loop_suggests_the_nearest():
     with pytest.raises(ConfigError, match="Did you mean 'latest'"):
         build(Loop(name="lattest"))
+
+
+class Game:
+    """Ends with its second step, by what the test says."""
+
+    def __init__(self, **end) -> None:
+        self._end, self._steps = end, 0
+
+    async def reset(self, task: Task) -> Observation:
+        return Observation(goal="Play.", text="")
+
+    async def step(self, action: str) -> StepResult:
+        self._steps += 1
+        assert self._steps <= 2, "a game that is over is not played on"
+        end = self._end if self._steps == 2 else {}
+        return StepResult(observation=Observation(goal="Play.", text=""), **{"reward": 0.0, "terminated": False} | end)
+
+    async def close(self) -> None: ...
+
+
+async def play_game(**end) -> list[Trajectory]:
+    engine = ScriptedEngine(TOKENIZER, lambda request, index: "done")
+    models = {
+        name: ModelClient(engine, RENDERER, sampling=Sampling(), conversation=name, policy=name) for name in ("a", "b")
+    }
+    task = Task(env="game", family="x", seed=0)
+    return await build(Loop(name="alternate")).run(task, Game(**end), models, LIMITS)
+
+
+async def test_a_game_that_the_environment_cuts_off_is_over():
+    parts = await play_game(truncated=True, info={"rewards": [0.25, 1]})
+    assert [(one.part, one.status, one.reward, one.success) for one in parts] == [
+        ("a", Status.TRUNCATED_TURNS, 0.25, False),
+        ("b", Status.TRUNCATED_TURNS, 1.0, True),
+    ]
+
+
+@pytest.mark.parametrize("info", [{}, {"rewards": 1.0}, {"rewards": [1.0]}], ids=["none", "one_number", "too_few"])
+async def test_a_game_without_a_reward_for_each_player_says_what_to_do(info):
+    with pytest.raises(RewardError, match=r"(?s)a reward for each of its 2 players.*let the environment tell them"):
+        await play_game(terminated=True, info=info)

@@ -10,12 +10,13 @@ from pydantic import Field
 from quartet.config import Recipe
 from quartet.config.section import Section
 from quartet.env.base import Env
-from quartet.errors import ConfigError
+from quartet.env.reward import number
+from quartet.errors import ConfigError, RewardError
 from quartet.rollout.client import ModelClient
 from quartet.rollout.episode import Episode, ended
 from quartet.rollout.loop.base import AgentLoop, Limits
 from quartet.rollout.prompt import turn_messages
-from quartet.types import Message, Status, Task, Trajectory, Turn
+from quartet.types import Message, Status, StepResult, Task, Trajectory, Turn
 
 REWARDS = "rewards"
 """The key of `StepResult.info` at the end of a game: the reward of each player, in the order of their turns."""
@@ -24,13 +25,13 @@ REWARDS = "rewards"
 class AlternateLoop(AgentLoop):
     """Players act in turn: the trained policies in the order of the recipe, then the frozen ones.
 
-    Each sees the newest observation alone, and nothing of what the others said. The environment tells the rewards of
-    all players at the end of the game, in `info["rewards"]`.
+    Each sees the newest observation alone, and nothing of what the others said. With the step that ends the game the
+    environment tells the rewards of all players, in `info["rewards"]`.
     """
 
     class Knobs(Section):
         players: Annotated[int, Field(ge=2)] = 2
-        """Policies that play; the recipe names at least as many."""
+        """Policies that play: all that the recipe trains, and as many of its frozen ones as remain."""
 
     knobs: Knobs
 
@@ -40,6 +41,12 @@ class AlternateLoop(AgentLoop):
             raise ConfigError(
                 f"the loop 'alternate' has {knobs.players} players, and the recipe {count} policies",
                 "name each player in a table [policies.NAME]",
+            )
+        if knobs.players < (count := len(recipe.trained_policies)):
+            raise ConfigError(
+                f"the loop 'alternate' has {knobs.players} players, and the recipe trains {count} policies: those that "
+                "do not play would never be trained",
+                f"set rollout.loop.players={count}, or trained = false in a table [policies.NAME]",
             )
 
     async def run(self, task: Task, env: Env, models: Mapping[str, ModelClient], limits: Limits) -> list[Trajectory]:
@@ -51,9 +58,9 @@ class AlternateLoop(AgentLoop):
             for _, seat in zip(range(limits.max_turns * len(seats)), cycle(seats), strict=False):
                 prompt_ids = seat.model.renderer.start_chat(turn_messages(observation, []), observation.tools)
                 result = await seat.take_turn(observation, prompt_ids)
-                if result.terminated:
-                    rewards[:] = result.info[REWARDS]
-                    return Status.COMPLETED
+                if result.terminated or result.truncated:
+                    rewards[:] = _rewards(result, task, len(seats))
+                    return Status.COMPLETED if result.terminated else Status.TRUNCATED_TURNS
                 observation = replace(result.observation, error="")  # of the player before
             return Status.TRUNCATED_TURNS
 
@@ -73,3 +80,15 @@ class AlternateLoop(AgentLoop):
     def chats(self, turns: Sequence[Turn]) -> list[list[Message]]:
         """A conversation per turn."""
         return [[*turn_messages(turn.observation, []), Message("assistant", turn.response)] for turn in turns]
+
+
+def _rewards(result: StepResult, task: Task, num_players: int) -> list[float]:
+    """Return the reward of each player. Raises `RewardError` unless the environment tells so many."""
+    told = result.info.get(REWARDS)
+    if not isinstance(told, list | tuple) or len(told) != num_players:
+        raise RewardError(
+            f"{task.env}/{task.family}, seed {task.seed}, ended with info[{REWARDS!r}] = {told!r:.50}, and the loop "
+            f"'alternate' needs a reward for each of its {num_players} players",
+            "let the environment tell them with its last step, in the order of the players' turns",
+        )
+    return [number(reward) for reward in told]

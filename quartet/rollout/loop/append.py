@@ -13,6 +13,8 @@ from quartet.types import Message, Observation, Task, Trajectory, Turn
 class AppendLoop(AgentLoop):
     """Every observation is a new message; the model sees all its earlier turns."""
 
+    one_player = True
+
     async def run(self, task: Task, env: Env, models: Mapping[str, ModelClient], limits: Limits) -> list[Trajectory]:
         return [await Episode(task, env, first(models), limits).play(_prompt)]
 

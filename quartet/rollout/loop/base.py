@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from msgspec import Struct
 
@@ -30,6 +31,9 @@ class AgentLoop(Part):
     Returns a trajectory with status `completed` or `truncated_*`, or one for each part that a policy played.
     Infrastructure failures are raised (`EnvError`, `RewardError`, `EngineError`); the worker records them as statuses.
     """
+
+    one_player: ClassVar[bool] = False
+    """Whether the first trained policy plays alone: a run that trains several is then refused."""
 
     @abstractmethod
     async def run(self, task: Task, env: Env, models: Mapping[str, ModelClient], limits: Limits) -> list[Trajectory]:

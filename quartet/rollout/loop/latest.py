@@ -16,6 +16,8 @@ from quartet.types import Message, Observation, Task, Trajectory, Turn
 class LatestLoop(AgentLoop):
     """Every turn is a fresh conversation of one message."""
 
+    one_player = True
+
     async def run(self, task: Task, env: Env, models: Mapping[str, ModelClient], limits: Limits) -> list[Trajectory]:
         return [await Episode(task, env, first(models), limits).play(_prompt)]
 
