@@ -62,6 +62,8 @@ class RolloutRunner:
         watch, damage = self._watch(lease, lane), None
         try:
             known = self._ledger.load_partial(lease)
+            if lease.partial and not known:  # damaged: the attempt takes another way than its children's parent did
+                self._ledger.drop_forks(lease)
         except DamagedBlobError as error:
             known, damage = [], error
         models = {name: self._client(name, lease, watch, known) for name in self._models}

@@ -130,6 +130,25 @@ async def test_a_child_without_what_it_shares_ends_as_damaged(tmp_path):
     assert len(members(bench, group_id)) == 1
 
 
+async def test_a_parent_that_lost_its_partial_forks_anew(tmp_path):
+    bench = bench_of(tmp_path, left_then_right)
+    bench.admit(turns=3)
+    await bench.worker.run_queued()
+    earlier = bench.ledger.load_final(1)
+    assert earlier is not None
+    bench.admit(turns=3)
+    lease = bench.worker._claim()
+    assert lease is not None
+    (child,) = bench.ledger.fork(lease, earlier.calls, 0, 1, 8)
+    recalled = replace(earlier, status=Status.CANCELLED, calls=earlier.calls[:2], turns=[])
+    bench.ledger.recycle(lease, recalled, 2)
+    with bench.ledger._database.write() as connection:
+        connection.exec_driver_sql("DELETE FROM blobs WHERE id IN (SELECT max(id) FROM blobs)")
+    assert await bench.worker.run_queued() == 3, "the rollout and two new children"
+    assert bench.ledger.status_counts() == {"completed": 6, "cancelled": 1}
+    assert bench.ledger.load_final(child) is None
+
+
 def recipe_of(tmp_path, env: dict, **sections):
     (tmp_path / "config.json").write_text("{}")
     data = {"name": "x", "model": {"path": str(tmp_path)}, "env": env}
@@ -156,7 +175,18 @@ def test_forks_need_an_environment_that_repeats_itself(tmp_path):
 def test_forks_need_a_run_of_one_policy(tmp_path):
     """A child answers the first policy's calls from its parent's; another one would sample its moves anew."""
     several = {"policies": {"even": {}, "odd": {}}}
-    check_training(recipe_of(tmp_path, {"name": "bandit"}, **several))
+    playing = {"loop": "alternate"}
+    check_training(recipe_of(tmp_path, {"name": "bandit"}, **several, rollout=playing))
     with pytest.raises(ConfigError, match="several policies"):
-        forking = {"rollout": {"brancher": "test_forking:BeforeEveryCall"}}
-        check_training(recipe_of(tmp_path, {"name": "bandit"}, **several, **forking))
+        forking = playing | {"brancher": "test_forking:BeforeEveryCall"}
+        check_training(recipe_of(tmp_path, {"name": "bandit"}, **several, rollout=forking))
+
+
+@pytest.mark.parametrize("loop", ["latest", "append"])
+def test_a_loop_with_one_player_trains_one_policy(tmp_path, loop):
+    with pytest.raises(ConfigError, match=f"{loop!r} plays the policy 'even' alone, so 'odd' would never be trained"):
+        check_training(
+            recipe_of(tmp_path, {"name": "bandit"}, policies={"even": {}, "odd": {}}, rollout={"loop": loop})
+        )
+    frozen = {"even": {}, "odd": {"trained": False}}
+    check_training(recipe_of(tmp_path, {"name": "bandit"}, policies=frozen, rollout={"loop": loop}))
