@@ -40,7 +40,7 @@ class Flaw(Struct, frozen=True, kw_only=True):
 
 
 def find_flaw(trajectory: Trajectory, vocabulary_size: float = math.inf) -> Flaw | None:
-    """The first flaw, or None. `vocabulary_size` is that of the run's policy, infinite where nobody knows it."""
+    """The first flaw, or None. `vocabulary_size` is that of the trajectory's policy, infinite where it is unknown."""
     return next(_flaws(trajectory, vocabulary_size), None)
 
 
@@ -59,7 +59,9 @@ def _flaws(trajectory: Trajectory, vocabulary_size: float) -> Iterator[Flaw]:
         what = f"sampled by {', '.join(map(repr, sorted(foreign)))} in a trajectory of {trajectory.policy!r}"
         yield _flaw("calls", what, Status.ERROR_AGENT)
     for index, call in enumerate(trajectory.calls):
-        yield from _call_flaws(f"calls[{index}]", call, vocabulary_size)
+        # The record of an attempt that failed holds the calls of all policies, whose tokenizers may differ.
+        of_this_policy = trajectory.status.countable or call.policy == trajectory.policy
+        yield from _call_flaws(f"calls[{index}]", call, vocabulary_size if of_this_policy else math.inf)
     if (fork := trajectory.parent) and min(fork.rollout_id, fork.call_index) < 0:
         what = f"there is no call {fork.call_index} of a rollout {fork.rollout_id}"
         yield _flaw("parent", what, Status.ERROR_AGENT)

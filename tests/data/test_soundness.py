@@ -182,3 +182,14 @@ def test_a_call_that_no_policy_can_have_made_is_an_error_of_the_engine(run, chan
 def test_what_is_sound_is_stored_as_it_is(run):
     sound = trajectory(TASK, reward=-3.5, versions=(0, 5))
     assert run.examined(sound) is sound
+
+
+def test_an_attempt_that_failed_may_hold_tokens_of_a_policy_with_a_larger_vocabulary():
+    (mine,) = trajectory(TASK, status=Status.CANCELLED).calls
+    theirs = replace(mine, policy="opponent", prompt_ids=[500])
+    recalled = replace(trajectory(TASK, status=Status.CANCELLED), calls=[mine, theirs])
+    assert find_flaw(recalled, vocabulary_size=100) is None
+    own = replace(recalled, calls=[replace(mine, prompt_ids=[500])])
+    for unsound in (own, replace(own, status=Status.COMPLETED)):
+        flaw = find_flaw(unsound, vocabulary_size=100)
+        assert flaw is not None and flaw.field == "calls[0].prompt_ids"
