@@ -1,6 +1,7 @@
 """The viewer of a run with several policies: each has its numbers, and each part of a rollout its page."""
 
 import pytest
+from msgspec.structs import replace
 
 from quartet.data.ledger import Ledger
 from quartet.recipe_file import parse_recipe, to_toml
@@ -58,6 +59,13 @@ async def client(tmp_path):
     ledger.admit(RolloutPlan(task=Task(env="pennies", family="pennies", seed=1), num_rollouts=1, max_turns=1))
     (lease,) = ledger.claim_rollouts("w", 1, 60)
     ledger.append(lease, part(lease, "even", 1.0), 3, [part(lease, "odd", 0.0), part(lease, "judge", 0.0)])
+    ledger.admit(RolloutPlan(task=Task(env="pennies", family="pennies", seed=2), num_rollouts=1, max_turns=1))
+    (late,) = ledger.claim_rollouts("w", 1, 60)
+    ledger.close_group(late.group_id)
+    ledger.append(late, part(late, "even", 1.0), 3, [part(late, "odd", 0.0), part(late, "judge", 0.0)])
+    ledger.admit(RolloutPlan(task=Task(env="pennies", family="pennies", seed=3), num_rollouts=1, max_turns=1))
+    (mixed,) = ledger.claim_rollouts("w", 1, 60)
+    ledger.append(mixed, replace(part(mixed, "even", 1.0), part=""), 3, [part(mixed, "judge", 0.0)])
     ledger.close()
     async with ask(build_app([run_dir])) as client:
         yield client
@@ -82,3 +90,19 @@ async def test_each_part_of_a_rollout_has_its_page(client, name):
 async def test_the_list_names_the_policy_and_links_to_its_part(client):
     page = (await client.get("/runs/match/rollouts")).text
     assert all(f"rollouts/1?part={name}" in page and f", {name}" in page for name in ("even", "odd", "judge"))
+
+
+@pytest.mark.parametrize("name", ["even", "odd", "judge"])
+async def test_each_part_of_a_rollout_whose_group_had_closed_has_its_page(client, name):
+    listed = (await client.get("/runs/match/rollouts")).text
+    assert f"rollouts/2?attempt=1&amp;part={name}" in listed
+    for place in ("", "/turns/1"):
+        page = (await client.get(f"/runs/match/rollouts/2{place}?attempt=1&part={name}")).text
+        assert [other for other in ("even", "odd", "judge") if f"Play {other}." in page] == [name]
+    assert f"rollouts/2?attempt=1&amp;part={name}" in page, "the page of a turn leads back to its part"
+
+
+@pytest.mark.parametrize(("part", "name"), [("", "even"), ("judge", "judge")])
+async def test_a_part_may_have_no_name(client, part, name):
+    page = (await client.get(f"/runs/match/rollouts/3?part={part}")).text
+    assert [other for other in ("even", "judge") if f"Play {other}." in page] == [name]

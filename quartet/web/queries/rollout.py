@@ -59,10 +59,11 @@ def read_rollout(connection: Connection, rollout_id: int, part: str | None = Non
     if rollout is None:
         return None
     stored = _stored(connection, rollout)
-    parts = list({row.part: row for row in stored if row.kind == TrajectoryKind.FINAL}.values())
-    chosen = next((row.part for row in parts if row.part == part), parts[0].part if parts else "")
+    final_parts = [row for row in stored if row.kind == TrajectoryKind.FINAL]
     # What did not come to its end is one record of all parts, without a name.
-    attempts = [row for row in stored if row.part in (chosen, "")]
+    parts = list({row.part: row for row in final_parts or [row for row in stored if row.part]}.values())
+    chosen = next((row.part for row in parts if row.part == part), parts[0].part if parts else "")
+    attempts = [row for row in stored if row.part == chosen or not (row.part or row.kind == TrajectoryKind.FINAL)]
     compared_in = attempts[-1].group_id if attempts else rollout.group_id
     group = connection.execute(sa.select(groups).where(groups.c.id == compared_in)).one()
     final = next((row for row in attempts if row.kind == TrajectoryKind.FINAL), None)
