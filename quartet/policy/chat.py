@@ -17,7 +17,7 @@ class Chat(msgspec.Struct, frozen=True):
     """One line; other fields of the line are ignored."""
 
     messages: list[Message]
-    tools: list[Tool] = []
+    tools: list[Tool] | None = None
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ def exchanges(chat: Chat, renderer: Renderer) -> Iterator[Exchange]:
         if message.role != ANSWER:
             read.append(message)
             continue
-        prompt = renderer.extend_chat(prompt, response, read) if prompt else renderer.start_chat(read, chat.tools)
+        prompt = renderer.extend_chat(prompt, response, read) if prompt else renderer.start_chat(read, chat.tools or ())
         response = renderer.response(message.content)
         yield Exchange(read=read, said=message.content, prompt_ids=prompt, response_ids=response)
         read = []

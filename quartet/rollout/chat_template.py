@@ -47,9 +47,9 @@ class ChatTemplate:
         """Return what the template adds for `messages` behind a conversation of `before`, which ends with a response.
 
         Raises `ConfigError` when the template changes what stands before, or does not show each message once, and
-        `EnvError` for a tool definition that holds a special token.
+        `EnvError` for the name or definition of a tool that holds a special token.
         """
-        self._refuse_special_tokens(tools)
+        self._refuse_special_tokens(messages, tools)
         marked = [msgspec.structs.replace(one, content=_MARK.format(place)) for place, one in enumerate(messages)]
         whole = self.text([*before, *marked], tools)
         opening = self.text(before[:-1]) + before[-1].content if before else ""
@@ -68,12 +68,13 @@ class ChatTemplate:
         """Return the ids of a text, in which special tokens are text unless it is the template's own."""
         return self._tokenizer(text, add_special_tokens=False, split_special_tokens=not special)["input_ids"]
 
-    def _refuse_special_tokens(self, tools: Sequence[Tool]) -> None:
-        """The template writes tools itself, so their text cannot be told from its own."""
-        definitions = json.dumps(msgspec.to_builtins(list(tools)), ensure_ascii=False) if tools else ""
+    def _refuse_special_tokens(self, messages: Sequence[Message], tools: Sequence[Tool]) -> None:
+        """The template writes names and definitions of tools itself, so their text cannot be told from its own."""
+        texts = [message.name for message in messages if message.name]
+        texts += [json.dumps(msgspec.to_builtins(list(tools)), ensure_ascii=False)] if tools else []
         for token in self._tokenizer.all_special_tokens:
-            if token in definitions:
-                raise EnvError(f"a tool definition holds the special token {token}", "rename what it describes")
+            if any(token in text for text in texts):
+                raise EnvError(f"the name or definition of a tool holds the special token {token}", "rename the tool")
 
 
 ADVICE = "give the tokenizer a chat template that renders every turn the same, wherever it stands"

@@ -24,7 +24,7 @@ def turn_messages(observation: Observation, actions: list[str]) -> list[Message]
     """Return what the policy is told in a turn: the environment's own messages, then the text of the turn, if any.
 
     >>> turn_messages(Observation(goal="", text="", messages=[Message("tool", "12 °C")]), ["call weather"])
-    [Message(role='tool', content='12 °C', name=''), Message(role='user', content='did call weather')]
+    [Message(role='tool', content='12 °C', name=None), Message(role='user', content='did call weather')]
     """
     text = turn_text(observation, actions)
     if not observation.messages:

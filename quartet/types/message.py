@@ -11,8 +11,8 @@ class Message(Struct, frozen=True, omit_defaults=True):
     role: str
     """`system`, `user`, `assistant` or `tool`, as far as the policy's chat template knows it."""
     content: str
-    name: str = ""
-    """Of the tool whose result it is; empty elsewhere."""
+    name: str | None = None
+    """Of the tool whose result it is; None elsewhere."""
 
 
 class Function(Struct, frozen=True, kw_only=True):

@@ -350,6 +350,16 @@ def test_chats_are_what_the_loop_showed(ledger, tmp_path):
         assert lines[0]["params"] == {"turns": 1} and lines[0]["success"] is True
 
 
+@pytest.mark.parametrize("loop", ["append", "latest", "alternate"])
+def test_a_trajectory_without_turns_leaves_no_chat(ledger, tmp_path, loop):
+    ledger.admit(plan(rollouts=1))
+    (lease,) = ledger.claim_rollouts("w", 1, 60)
+    ledger.append(lease, replace(trajectory(lease.task, status=Status.TRUNCATED_TOKENS), calls=[], turns=[]), 1)
+    several = {"policies": {"a": {}, "b": {}}} if loop == "alternate" else {}
+    export(ledger, recipe(rollout={"loop": loop}, **several), "chat", tmp_path / "x.jsonl", Selection())
+    assert (tmp_path / "x.jsonl").read_bytes() == b""
+
+
 def test_the_page_shows_what_is_read(tmp_path):
     page = (Path(__file__).parents[2] / "docs" / "exchange.md").read_text()
     trajectory_json, chat_json = re.findall(r"```json\n(.*?)```", page, re.DOTALL)

@@ -73,6 +73,17 @@ def test_responses_with_their_end_are_learned_and_nothing_else(recipe: Recipe, t
     assert tokenizer.convert_ids_to_tokens(example.token_ids).count("<|end|>") == 4
 
 
+def test_fields_that_other_tools_leave_empty_are_none(recipe: Recipe, tmp_path: Path):
+    """A table of chats, some of which have tools, has null for the others."""
+    tokenizer = load_policy(recipe.model.path).tokenizer
+    chat = json.loads(line(["Go north."], ["click north [1]"]))
+    (tmp_path / "plain.jsonl").write_text(json.dumps(chat))
+    messages = [message | {"name": None} for message in chat["messages"]]
+    (tmp_path / "nulls.jsonl").write_text(json.dumps({"messages": messages, "tools": None}))
+    plain, nulls = (read_chats(tmp_path / name, tokenizer) for name in ("plain.jsonl", "nulls.jsonl"))
+    assert plain == nulls
+
+
 def test_a_prompt_is_what_the_rollout_service_sends(recipe: Recipe):
     tokenizer = load_policy(recipe.model.path).tokenizer
     example = read_chats(recipe.sft.data, tokenizer)[2]

@@ -46,10 +46,12 @@ class ChatWriter:
         """A trajectory without turns leaves no line."""
         task, success = record.trajectory.task, record.trajectory.success
         turns = record.trajectory.turns
+        if not turns:
+            return
         for turn, messages in enumerate(self._loop.chats(turns)):
             line = ChatLine(
                 messages=messages,
-                tools=turns[turn].observation.tools,
+                tools=turns[turn].observation.tools or None,
                 env=task.env,
                 family=task.family,
                 seed=task.seed,
@@ -97,7 +99,7 @@ def _joined(
         except ValueError as error:
             raise ConfigError(f"{path}:{number}: {error}", f"one chat per line: {FORM}") from error
         for exchange in rendered:
-            turns.append(_turn(exchange, line.tools, call_index=len(calls)))
+            turns.append(_turn(exchange, line.tools or [], call_index=len(calls)))
             calls.append(_demonstrated(exchange.prompt_ids, exchange.response_ids))
     for number, first in lines[:1]:
         yield (
