@@ -193,3 +193,14 @@ def test_an_attempt_that_failed_may_hold_tokens_of_a_policy_with_a_larger_vocabu
     for unsound in (own, replace(own, status=Status.COMPLETED)):
         flaw = find_flaw(unsound, vocabulary_size=100)
         assert flaw is not None and flaw.field == "calls[0].prompt_ids"
+
+
+def test_the_vocabulary_of_every_policy_is_known(tmp_path, bandit_policy):
+    ledger = Ledger.create(tmp_path / "run", trained=("a", "b"), frozen=("c",))
+    for name in ("a", "b", "c"):
+        ledger.of(name).register_initial_policy(str(bandit_policy))
+    settle(RECIPE, ledger)
+    strange = replace(trajectory(TASK, reward=1.0).calls[0], policy="b", prompt_ids=[10**6])
+    examined = ledger.examined(replace(trajectory(TASK, reward=1.0), policy="b", calls=[strange]))
+    assert (examined.status, examined.rewards) == (Status.ERROR_ENGINE, {})
+    ledger.close()

@@ -41,11 +41,12 @@ class ImportSummary(Struct, frozen=True, kw_only=True):
 
 
 def settle(recipe: Recipe, ledger: Ledger, on_progress: Callable[[], None] = nothing) -> None:
-    """Record a run's fingerprint and vocabulary and store its recipe's demonstrations: at every start.
+    """Record a run's fingerprint and the vocabulary of each policy, and store its demonstrations: at every start.
 
     Raises as `store_into` does, and `UnusablePolicyError` when no tokenizer of the run can be read.
     """
-    _settle_vocabulary(ledger, recipe)
+    for policy in (*ledger.trained, *ledger.frozen):
+        _settle_vocabulary(ledger.of(policy), recipe)
     if recipe.replay.demonstrations:
         store_into(ledger, recipe, Path(recipe.replay.demonstrations), on_progress)
     else:

@@ -29,7 +29,7 @@ async def start_with_newest(recipe: Recipe, ledger: Ledger, module: str) -> Star
             engine = await start_engine(recipe, policy, ledger.run_dir, module)
         except CheckpointError as error:
             refusals[policy.version] = error
-            ledger.event("policy_refused", module=module, version=policy.version, error=str(error))
+            ledger.event("policy_refused", module=module, policy=policy.name, version=policy.version, error=str(error))
         else:
             return Started(engine, max(refusals, default=-1))
     if not refusals:
