@@ -5,6 +5,7 @@ it again; training never reads it.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -64,9 +65,10 @@ def write_token_values(
     partial.replace(path)
     left = max_megabytes * 10**6
     for file in sorted(path.parent.glob("step_*.msgpack"), reverse=True):
-        left -= file.stat().st_size
-        if left < 0:
-            file.unlink()
+        with suppress(FileNotFoundError):  # the trainers of a run's other policies delete here, too
+            left -= file.stat().st_size
+            if left < 0:
+                file.unlink()
 
 
 def read_token_values(run_dir: Path, train_step: int, batch_id: int) -> list[CallValues] | None:

@@ -176,6 +176,16 @@ def test_token_values_stay_within_their_budget(tmp_path, ledger):
     assert read_token_values(tmp_path, 1, 1) is None
 
 
+def test_the_budget_of_token_values_outlasts_the_trainer_of_another_policy(tmp_path, ledger):
+    """Two trainers keep one budget: a file may be deleted between its listing and its deletion."""
+    calls = read_token_values(ledger.run_dir, 1, 1)
+    (tmp_path / "tokens").mkdir()
+    (tmp_path / "tokens" / "step_000000_batch_000000.msgpack").symlink_to("deleted")
+    for step in range(1, 5):
+        write_token_values(tmp_path, step, step, [calls[0]] * 5000, max_megabytes=1)
+    assert read_token_values(tmp_path, 1, 1) is None and read_token_values(tmp_path, 4, 4)
+
+
 def test_several_actions_and_the_end_are_shown(tmp_path):
     run = Recorder(tmp_path / "run")
     (lease,) = run.open_group("left", 1)
