@@ -27,12 +27,13 @@ STEPS = 3
 Receipts = list[dict[str, Any]]
 
 
-def audited(policy: Path, train_steps: int) -> Recipe:
+def audited(policy: Path, train_steps: int, **sections: Any) -> Recipe:
     return bandit_recipe(
         policy,
         runtime={"kind": "synchronous", "receipts": True},
         train={"max_train_steps": train_steps, "learning_rate": 1e-4},
         evaluation={"before_and_after": False},
+        **sections,
     )
 
 
@@ -63,6 +64,14 @@ def test_a_sound_run_has_no_findings(sound_run: Path) -> None:
     assert not report.findings
     assert (report.train_steps, report.abandoned_steps, report.replay_identical) == (STEPS, 0, True)
     assert report.appended >= report.trained == STEPS * 2 * 8
+
+
+def test_a_policy_with_a_name_is_audited_like_any_other(tmp_path: Path, bandit_policy: Path) -> None:
+    """Its checkpoints and versions lie in folders of its own."""
+    recipe = audited(bandit_policy, 1, policies={"solver": {}})
+    run_recipe(recipe, tmp_path / "run", resume=False, fresh=False, quiet=True)
+    report = audit(tmp_path / "run")
+    assert (report.findings, report.train_steps, report.replay_identical) == ([], 1, True)
 
 
 def test_what_was_not_kept_is_assigned_again(sound_run: Path, tmp_path: Path) -> None:

@@ -76,7 +76,10 @@ def audit(run_dir: Path, on_progress: OnProgress = nobody_watches) -> AuditRepor
             *_other_versions(testimony, chain),
             *_replay(retrace, chain, on_progress),
         ]
-        findings += [*_other_files(ledger, run_dir, chain), *_other_optimizer(retrace, recipe, run_dir, chain)]
+        findings += [
+            *_other_files(ledger, run_dir, chain),
+            *_other_optimizer(retrace, recipe, run_dir, chain, ledger.policy),
+        ]
         over_lag = retrace.over_lag
     except (UnexplainedWeightsError, CheckpointError, LedgerError) as error:
         findings.append(Finding(kind=REPLAY, what=error.what))
@@ -169,10 +172,12 @@ def _other_files(ledger: Ledger, run_dir: Path, chain: Sequence[Committing]) -> 
             yield Finding(kind="other_file", what=f"{folder} holds other weights than train step {policy.train_step}")
 
 
-def _other_optimizer(retrace: Retrace, recipe: Recipe, run_dir: Path, chain: Sequence[Committing]) -> Iterator[Finding]:
+def _other_optimizer(
+    retrace: Retrace, recipe: Recipe, run_dir: Path, chain: Sequence[Committing], policy: str
+) -> Iterator[Finding]:
     """If the newest step has a checkpoint, it holds what training again gives."""
     for step in chain[-1:]:
-        folder = checkpoint_folder(run_dir, step.train_step, step.batch_id)
+        folder = checkpoint_folder(run_dir, step.train_step, step.batch_id, policy)
         due = step.train_step % recipe.train.train_steps_per_checkpoint == 0
         if due and not folder.is_dir():
             yield Finding(kind="no_checkpoint", what=f"{folder}, the checkpoint of the newest step, is missing")
