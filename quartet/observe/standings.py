@@ -30,13 +30,13 @@ def standings(ledger: Ledger) -> list[PolicyStanding]:
 
 
 def _standing(ledger: Ledger) -> PolicyStanding:
-    newest = ledger.latest_policy()
+    newest, trained = ledger.latest_policy(), ledger.policy in ledger.trained
     return PolicyStanding(
         name=ledger.policy,
-        trained=ledger.policy in ledger.trained,
+        trained=trained,
         version=newest.version,
         served_version=min(ledger.overview().served_versions.values(), default=None),
         train_step=newest.train_step,
         mean_lag=ledger.recent_lag(RECENT_TRAIN_STEPS),
-        success_recent=ledger.recent_success(RECENT_ROLLOUTS),
+        success_recent=ledger.recent_success(RECENT_ROLLOUTS) if trained else None,  # of a frozen one: the whole run
     )
