@@ -4,14 +4,14 @@ import os
 
 import pytest
 import sqlalchemy as sa
-from samples import finish, plan, recipe, trainable_group
+from samples import finish, plan, recipe, trainable_group, trajectory
 
 from quartet.data.checkpoints import checkpoint_folder
 from quartet.data.ledger.pictures import pictures_of
 from quartet.data.retention import Retention
 from quartet.data.schema import trajectories
 from quartet.train.checkpoint import prune_checkpoints
-from quartet.types import ReplayRule
+from quartet.types import ReplayRule, Status
 
 
 def retention(ledger, **disk) -> Retention:
@@ -170,6 +170,20 @@ def test_old_records_go_by_policy(ledger, clock):
         trainable_group(ledger, versions=(version,))
         train_one(ledger)
     assert sweep_records(ledger, clock, max_record_age_versions=2) == [5, 6, 7, 8]
+
+
+def test_records_without_tokens_hold_up_no_others(ledger, clock):
+    """A rollout whose environment failed has no version, and nor has a demonstration."""
+    ledger.store_demonstrations([trajectory(plan().task, reward=1.0)], keep=8)
+    ledger.admit(plan(rollouts=1))
+    finish(ledger, *ledger.claim_rollouts("w", 1, 60), status=Status.ERROR_ENV)
+    finish(ledger, *ledger.claim_rollouts("w", 1, 60))
+    ledger.close_group(2)
+    ledger.drop_group(2, "too_few_countable")
+    for version in range(4):
+        trainable_group(ledger, versions=(version,))
+        train_one(ledger)
+    assert sweep_records(ledger, clock, max_record_age_versions=2) == [1, 7, 8, 9, 10]
 
 
 def test_records_that_a_roll_back_would_train_again_stay_however_old(ledger, clock):

@@ -59,10 +59,10 @@ class DiskSpace(Pictures):
         """Delete the records and pictures of old rollouts whose groups are over; their rows stay, without a blob.
 
         Looks at the oldest `limit` trajectories with an id above `after`. Old means created before a time (Unix
-        seconds), or with all tokens of versions below one. Demonstrations, the success pool's entries, what a
-        group to be trained has been joined by and what was trained after the train step `checkpoint_step` stay, and
-        large records wait for `collect_garbage`. Returns the bytes deleted and the id up to which everything is old,
-        so that a caller who goes on from there reads each row once.
+        seconds), or with all tokens of versions below one, or without tokens. Demonstrations, the success pool's
+        entries, what a group to be trained has been joined by and what was trained after the train step
+        `checkpoint_step` stay, and large records wait for `collect_garbage`. Returns the bytes deleted and the id up to
+        which everything is old, so that a caller who goes on from there reads each row once.
         """
         page = (
             sa.select(
@@ -80,7 +80,7 @@ class DiskSpace(Pictures):
             for row in connection.execute(page).all():
                 newest = row.newest_version
                 aged = created_before is not None and row.created_at < created_before
-                outlived = version_below is not None and newest is not None and newest < version_below
+                outlived = version_below is not None and (newest is None or newest < version_below)
                 if not (aged or outlived) or not row.over:
                     break
                 after = row.id
