@@ -60,6 +60,7 @@ class DataManager:
         )
         self._sampler: TaskSampler = build(recipe.control.sampler, context)
         self._allocator: RolloutAllocator = build(recipe.control.allocator, context)
+        self._adds_rounds = type(self._allocator).more is not RolloutAllocator.more
         horizons = [build(choice, context) for choice in recipe.control.horizon]
         self._horizon = TightestHorizon(horizons, recipe.rollout.max_turns)
         filters = {choice.name: build(choice) for choice in recipe.filters}
@@ -115,7 +116,7 @@ class DataManager:
 
     def _close_groups(self) -> bool:
         closable = self._ledger.closable(self._recipe.admission.group_deadline_seconds)
-        ended = self._ledger.ended_rounds() if closable else []
+        ended = self._ledger.ended_rounds() if closable and self._adds_rounds else []
         for group_id in closable:
             if group_id in ended:
                 self._ledger.end_round(group_id, self._allocator.more)

@@ -5,6 +5,7 @@ from contextlib import closing
 
 import pytest
 from samples import finish, manager_of, recipe
+from sqlalchemy import event
 
 from quartet.data.evaluation import admit_evaluation
 from quartet.data.exchange.fingerprint import run_fingerprint
@@ -58,6 +59,16 @@ def test_groups_without_contrast_are_dropped_and_their_slots_come_back(ledger):
     assert ledger.queue_sizes().groups["open"] == 4
     records = list(read_records(ledger.run_dir, "data"))
     assert [(record["dropped"], record["group_successes"]) for record in records] == [("equal_rewards", 2)] * 4
+
+
+def test_a_group_is_read_once_when_the_allocator_adds_no_rounds(ledger):
+    with manager_of(recipe(), ledger) as manager:
+        settle(manager)
+        work(ledger)
+        asked: list[str] = []
+        event.listen(ledger._database._engine, "before_cursor_execute", lambda *call: asked.append(call[2]))
+        settle(manager)
+    assert sum("FROM blobs" in statement for statement in asked) == 4, "once for each group"
 
 
 def test_a_group_with_too_few_members_is_dropped_at_its_deadline(ledger, clock):

@@ -209,6 +209,14 @@ def test_parts_of_a_retried_rollout_are_retried_together(ledger):
     assert ledger.totals().attempts == {"final": 2, "retried": 2}
 
 
+def test_the_train_steps_of_another_policy_do_not_date_a_verdict(ledger):
+    play(ledger)
+    train(ledger.of("odd"))
+    play(ledger)
+    dates = [one.family_statistics("left", 9).outcomes[0].judged_at_step for one in ledger.each()]
+    assert dates == [0, 1]
+
+
 def roll_out(ledger: Ledger, *wins: tuple[float, float]) -> None:
     """A group of the same task with the rewards of even and odd in each rollout, closed and judged by a manager."""
     ledger.admit(plan(rollouts=len(wins)))

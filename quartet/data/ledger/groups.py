@@ -36,7 +36,9 @@ _OUTCOME = {
     "countable": sa.select(sa.func.count()).where(_OWN).scalar_subquery(),
     "successes": sa.select(sa.func.count()).where(_OWN, trajectories.c.success).scalar_subquery(),
     "mixed": sa.select(sa.func.count(trajectories.c.reward.distinct()) > 1).where(_OWN).scalar_subquery(),
-    "judged_at_step": _STEPS.where(batches.c.state == BatchState.COMMITTED).scalar_subquery(),
+    "judged_at_step": _STEPS.where(
+        batches.c.state == BatchState.COMMITTED, batches.c.policy == groups.c.policy
+    ).scalar_subquery(),
 }
 """Written with the verdict: what control asks of a group later on."""
 
