@@ -25,11 +25,13 @@ def opening_window(run_dir: Path, seconds: float) -> tuple[float, float] | None:
 
 
 def _last_train_step(run_dir: Path) -> float | None:
-    """When it ended, in Unix seconds. Reads the trainer's files backwards until it is found."""
-    return next((span.end for span in _newest_first(run_dir) if span.name == TRAIN_STEP), None)
+    """Return when it ended, in Unix seconds. Reads the files of each policy's trainer backwards until it is found."""
+    trainers = {writer.role for writer in writers(run_dir, SPANS) if writer.role.partition("-")[0] == TRAINER}
+    steps = (next((one for one in _newest_first(run_dir, role) if one.name == TRAIN_STEP), None) for role in trainers)
+    return max((step.end for step in steps if step is not None), default=None)
 
 
-def _newest_first(run_dir: Path) -> Iterator[Span]:
-    for writer in reversed(writers(run_dir, SPANS, (TRAINER,))):
+def _newest_first(run_dir: Path, role: str) -> Iterator[Span]:
+    for writer in reversed(writers(run_dir, SPANS, (role,))):
         for name in reversed(slice_names(writer.folder)):
             yield from decode_spans(reversed(list(lines_of(writer.folder / name))))

@@ -112,6 +112,13 @@ def test_a_run_opens_on_the_last_minute_of_training(trained: Path) -> None:
     assert opening_window(trained, 60) == pytest.approx((NOON + 400 - 60, 60), abs=1e-3)  # no train step yet
 
 
+def test_a_run_with_several_trainers_opens_on_the_last_step_of_any(trained: Path) -> None:
+    (trained / "spans" / "trainer").rename(trained / "spans" / "trainer-even")
+    with Recorder(trained, "trainer-odd") as other:
+        other.finished(Span(start=NOON + 90, seconds=10.0, name="train_step"))
+    assert opening_window(trained, 60) == pytest.approx((NOON + 250 - 60, 60), abs=1e-3)
+
+
 def test_a_stretch_that_was_not_recorded_is_refused_with_the_range_that_was(run, tmp_path: Path) -> None:
     run.go_on(90)
     run.close()
