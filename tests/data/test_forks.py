@@ -5,6 +5,7 @@ import pytest
 import sqlalchemy as sa
 from msgspec.structs import replace
 from samples import conversation, finish, finish_with_calls, plan, spoil, tamper, trajectory
+from sqlalchemy import event
 
 from quartet.data.blobs import DamagedBlobError
 from quartet.data.rows import AppendOutcome
@@ -277,6 +278,21 @@ def test_children_that_were_cancelled_are_not_waited_for(ledger, clock):
     assert ledger.closable(101.0) == [] and ledger.closable(100.0) == [parent.group_id]
     finish_with_calls(ledger, third)
     assert ledger.ended_rounds() == [parent.group_id]
+
+
+def test_groups_of_cancelled_forks_are_written_last(ledger):
+    """Else a fork that fails meanwhile, which holds its row and waits for its group's, and its parent's end would wait
+    for each other."""
+    parent, _ = running_parent(ledger)
+    ledger.fork(parent, conversation(), 0, 1, MOST)
+    (child,) = ledger.claim_rollouts("w", 1, 60)
+    ledger.fork(child, conversation(3), 1, 1, MOST)
+    asked: list[str] = []
+    event.listen(ledger._database._engine, "before_cursor_execute", lambda *call: asked.append(call[2]))
+    ledger.give_back(parent)
+    written = [statement.split()[1] for statement in asked if statement.startswith("UPDATE")]
+    assert written.count("groups") == 1 and written[-1] == "groups"
+    assert [states(ledger)[rollout_id][1] for rollout_id in (3, 4)] == ["cancelled"] * 2
 
 
 def test_a_resumed_group_that_had_children_counts_its_deadline_from_its_next_lease(ledger, clock):

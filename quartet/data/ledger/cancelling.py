@@ -20,6 +20,7 @@ class Cancelling(LedgerPart):
 
     def _cancel_forks(self, connection: Connection, parents: Sequence[int]) -> None:
         """Cancel what was forked from these rollouts, at any depth. The records of finished forks no longer count."""
+        cancelled: list[int] = []
         while parents:
             live_forks = (rollouts.c.parent_id.in_(parents), rollouts.c.status != Status.CANCELLED)
             forks = self._end_as_cancelled(connection, *live_forks)
@@ -27,9 +28,11 @@ class Cancelling(LedgerPart):
                 records = (trajectories.c.rollout_id.in_(forks), trajectories.c.kind == TrajectoryKind.FINAL)
                 not_counted = {"status": Status.CANCELLED, "counted": False}
                 connection.execute(sa.update(trajectories).where(*records).values(not_counted))
-                self._shrink_groups(connection, forks)
                 self._event(connection, "forks_cancelled", parents=list(parents), forks=list(forks))
+            cancelled += forks
             parents = forks
+        if cancelled:  # groups last: a fork that fails meanwhile holds its own row and waits for its group's
+            self._shrink_groups(connection, cancelled)
 
     def _shrink_groups(self, connection: Connection, forks: Sequence[int]) -> None:
         """Let the groups of cancelled forks close as if they had not grown by them; a deadline that waits for the lease

@@ -15,9 +15,9 @@ MEMBERS = (
     sa.select(*(trajectories.c[name] for name in ("id", "rollout_id", "group_id", "blob")), rollouts.c.index)
     .join(rollouts, trajectories.c.rollout_id == rollouts.c.id)
     .where(trajectories.c.counted, trajectories.c.excluded == "")
-    .order_by(trajectories.c.group_id, rollouts.c.index)
+    .order_by(trajectories.c.group_id, rollouts.c.index, trajectories.c.id)
 )
-"""Trajectories that count in their group, in the order of their index."""
+"""Trajectories that count in their group, in the order of their index, and the parts of a rollout as it has them."""
 
 WAITING = (groups.c.purpose == Purpose.TRAIN, groups.c.state == GroupState.TRAINABLE)
 """Groups that wait for a trainer; admission keeps them few."""
