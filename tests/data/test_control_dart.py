@@ -19,7 +19,7 @@ from quartet.data.rows import FamilyStats, GroupOutcome
 from quartet.data.tightest_horizon import TightestHorizon
 from quartet.errors import ConfigError
 from quartet.registry import build
-from quartet.types import Status, Task
+from quartet.types import MAIN, Status, Task
 
 TASK = Task(env="bandit", family="easy", seed=0)
 
@@ -197,7 +197,10 @@ def test_vade_prefers_what_is_sometimes_solved():
 def test_what_control_asks_comes_from_an_index(ledger):
     """However long the run: SQLite uses a partial index only when the query's words imply its condition."""
     with ledger._database.read() as connection:
-        for query, index in ((succeeded("left"), "successes_by_turns"), (judged("left"), "outcomes_by_family")):
+        for query, index in (
+            (succeeded("left", MAIN), "successes_by_turns"),
+            (judged("left", MAIN), "outcomes_by_family"),
+        ):
             compiled = query.compile(connection.engine)
             rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {compiled}", tuple(compiled.params.values())).all()
             plan_text = " ".join(row[-1] for row in rows)

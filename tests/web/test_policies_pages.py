@@ -66,6 +66,14 @@ async def client(tmp_path):
     ledger.admit(RolloutPlan(task=Task(env="pennies", family="pennies", seed=3), num_rollouts=1, max_turns=1))
     (mixed,) = ledger.claim_rollouts("w", 1, 60)
     ledger.append(mixed, replace(part(mixed, "even", 1.0), part=""), 3, [part(mixed, "judge", 0.0)])
+    judged_id = ledger.admit(
+        RolloutPlan(task=Task(env="pennies", family="pennies", seed=4), num_rollouts=2, max_turns=1)
+    )
+    for judged in ledger.claim_rollouts("w", 2, 60):
+        won = float(judged.index)
+        ledger.append(judged, part(judged, "even", won), 3, [part(judged, "odd", 0.0)])
+    ledger.close_group(judged_id)
+    ledger.make_trainable(judged_id, [4, 5], 2)
     ledger.close()
     async with ask(build_app([run_dir])) as client:
         yield client
@@ -76,6 +84,11 @@ async def test_the_run_shows_every_policy(client):
     for name in ("even", "odd", "judge"):
         assert f"<td>{name}</td>" in page
     assert "frozen" in page
+
+
+async def test_tasks_show_the_success_of_the_first_policy(client):
+    page = (await client.get("/runs/match/family?name=pennies")).text
+    assert "<dt>training success</dt><dd>50" in page
 
 
 @pytest.mark.parametrize("name", ["even", "odd", "judge"])

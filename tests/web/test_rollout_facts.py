@@ -132,7 +132,7 @@ def test_a_lost_record_leaves_the_rows(ledger):
 
 def test_families_say_what_became_of_their_groups(ledger):
     with ledger.read() as connection:
-        rows = {row.family: row for row in family_rows(connection, "bandit")}
+        rows = {row.family: row for row in family_rows(connection, "bandit", ledger.policy)}
         groups = list_groups(connection, "left")
     left = rows["left"]
     assert (left.fates.trained, left.fates.on_the_way) == (1, 1)

@@ -9,7 +9,7 @@ from quartet.data.ledger.groups import ADMITTED_STATES
 from quartet.data.ledger.part import LedgerPart
 from quartet.data.rows import FamilyStats, GroupOutcome, QueueSizes, Rates
 from quartet.data.schema import IS_FINAL, families, groups, rollouts, trajectories
-from quartet.types import MAIN, Purpose, RolloutState, Status
+from quartet.types import Purpose, RolloutState, Status
 
 _COUNTED = (trajectories.c.purpose == Purpose.TRAIN, trajectories.c.counted)
 NEWEST_GROUPS, MOST_KNOWN_SUCCESSES = 48, 64
@@ -114,7 +114,7 @@ def _was_cut_off(row: Any) -> bool:
     return row.status == Status.TRUNCATED_TURNS and not row.success and row.turns >= row.max_turns
 
 
-def succeeded(family: str, policy: str = MAIN) -> sa.Select[Any]:
+def succeeded(family: str, policy: str) -> sa.Select[Any]:
     """Turns of the policy's successes in the family, most first; from an index of its own, however long the run."""
     of_family = sa.select(trajectories.c.turns).where(
         *_COUNTED, trajectories.c.success, trajectories.c.family == family, trajectories.c.policy == policy
@@ -122,7 +122,7 @@ def succeeded(family: str, policy: str = MAIN) -> sa.Select[Any]:
     return of_family.order_by(trajectories.c.turns.desc())
 
 
-def judged(family: str, policy: str = MAIN) -> sa.Select[Any]:
+def judged(family: str, policy: str) -> sa.Select[Any]:
     """The policy's training groups of the family with a verdict and a countable member, newest first; from an index."""
     columns = (groups.c[name] for name in ("id", "countable", "successes", "mixed", "judged_at_step", "max_turns"))
     mine = (groups.c.purpose == Purpose.TRAIN, groups.c.family == family, groups.c.policy == policy)

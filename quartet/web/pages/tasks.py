@@ -23,7 +23,7 @@ def routes() -> list[Route]:
 def show_tasks(request: Request) -> Response:
     run = viewed_run(request)
     with run.ledger.read() as connection:
-        rows = family_rows(connection, run.recipe.env.name)
+        rows = family_rows(connection, run.recipe.env.name, run.ledger.policy)
         tags = shown_evaluations(connection)
     return render(
         request,
@@ -45,7 +45,7 @@ def show_family(request: Request) -> Response:
     with run.ledger.read() as connection:
         if family not in known_families(connection):
             raise HTTPException(404, f"no group of the family {family!r} was ever admitted")
-        row = family_rows(connection, run.recipe.env.name, only=family, points=96)[0]
+        row = family_rows(connection, run.recipe.env.name, run.ledger.policy, only=family, points=96)[0]
         groups = list_groups(connection, family, read_natural(request, "older_than"))
         tags = shown_evaluations(connection)
     return render(

@@ -82,8 +82,11 @@ class FamilyRow(Struct, frozen=True, kw_only=True):
         return f"{spent:,.0f}" if len(self.fates.group_sizes) == 1 else f"≈ {spent:,.0f}"
 
 
-def family_rows(connection: Connection, env: str, *, only: str = "", points: int = POINTS) -> list[FamilyRow]:
-    """Every family that was admitted for training or evaluated, by name; or `only` one of them."""
+def family_rows(
+    connection: Connection, env: str, policy: str, *, only: str = "", points: int = POINTS
+) -> list[FamilyRow]:
+    """Every family that was admitted for training or evaluated, by name; or `only` one of them. Success is that of
+    `policy`."""
     admitted = {row.family: row.train_groups for row in connection.execute(sa.select(families))}
     newest = connection.execute(sa.select(sa.func.max(groups.c.id))).scalar() or 0
     held_out = _held_out(connection, shown_evaluations(connection))
@@ -92,7 +95,7 @@ def family_rows(connection: Connection, env: str, *, only: str = "", points: int
         FamilyRow(
             family=family,
             train_groups=admitted.get(family, 0),
-            curve=family_curve(connection, family, newest, points),
+            curve=family_curve(connection, family, policy, newest, points),
             fates=fates.get(family, Fates()),
             pooled=_pooled(connection, env, family),
             held_out=held_out.get(family, {}),
@@ -102,10 +105,12 @@ def family_rows(connection: Connection, env: str, *, only: str = "", points: int
     ]
 
 
-def family_curve(connection: Connection, family: str, newest_group: int, points: int = POINTS) -> list[Point]:
-    """Success of a family over the run: at `points` places, over the newest `GROUPS_PER_POINT` groups there."""
+def family_curve(
+    connection: Connection, family: str, policy: str, newest_group: int, points: int = POINTS
+) -> list[Point]:
+    """A policy's success in a family: at `points` places of the run, over the newest `GROUPS_PER_POINT` groups."""
     edges = sorted({newest_group * n // points for n in range(1, points + 1)})
-    window = judged(family).where(groups.c.id <= sa.bindparam("edge")).limit(GROUPS_PER_POINT).subquery()
+    window = judged(family, policy).where(groups.c.id <= sa.bindparam("edge")).limit(GROUPS_PER_POINT).subquery()
     query = sa.select(
         sa.func.max(window.c.judged_at_step).label("train_step"),
         sa.func.sum(window.c.successes).label("successes"),
