@@ -21,7 +21,8 @@ class Replay(Choice):
     """Newest successes of a task that are stored."""
     demonstrations: LocalPath = ""
     """File of successes that are in the pool from the start: chat-format JSONL whose lines name their task, or what
-    `quartet ledger export` writes. Format and checks: docs/exchange.md."""
+    `quartet ledger export` writes. Of several trained policies the first replays them. Format and checks:
+    docs/exchange.md."""
     demonstration_rule: ReplayRule = ReplayRule.RECOMPUTE
     """What the importance weight of a demonstration is taken from: `recompute` nothing (weight 1), `stored` its
     recorded log-probs, which only a Quartet policy has; a chat has none."""

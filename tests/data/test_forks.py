@@ -8,6 +8,7 @@ from samples import conversation, finish, finish_with_calls, plan, spoil, tamper
 from sqlalchemy import event
 
 from quartet.data.blobs import DamagedBlobError
+from quartet.data.ledger.export import Selection
 from quartet.data.rows import AppendOutcome
 from quartet.data.schema import rollouts
 from quartet.errors import LeaseLostError, LedgerError
@@ -293,6 +294,17 @@ def test_groups_of_cancelled_forks_are_written_last(ledger):
     written = [statement.split()[1] for statement in asked if statement.startswith("UPDATE")]
     assert written.count("groups") == 1 and written[-1] == "groups"
     assert [states(ledger)[rollout_id][1] for rollout_id in (3, 4)] == ["cancelled"] * 2
+
+
+def test_an_export_says_that_a_finished_fork_was_cancelled(ledger):
+    """Its record was written before."""
+    parent, _ = running_parent(ledger)
+    ledger.fork(parent, conversation(), 0, 1, MOST)
+    finish_with_calls(ledger, *ledger.claim_rollouts("w", 1, 60), reward=1.0)
+    ledger.give_back(parent)
+    for pictures in (False, True):
+        (stored,) = ledger.stored_trajectories(Selection(screenshots=pictures))
+        assert stored.trajectory is not None and stored.trajectory.status is Status.CANCELLED
 
 
 def test_a_resumed_group_that_had_children_counts_its_deadline_from_its_next_lease(ledger, clock):

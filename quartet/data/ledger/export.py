@@ -5,6 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from msgspec import Struct
+from msgspec.structs import replace
 
 from quartet.data.blobs import DamagedBlobError
 from quartet.data.ledger.part import LedgerPart
@@ -78,6 +79,8 @@ class Export(LedgerPart):
             trajectory = self._with_pictures(row.blob, digests[row.id]) if screenshots else found[row.blob]
             if isinstance(trajectory, DamagedBlobError) or row.status == Status.DAMAGED:
                 trajectory = None
+            elif row.status == Status.CANCELLED:  # a fork that went with its parent after it had ended
+                trajectory = replace(trajectory, status=Status.CANCELLED)
             yield StoredTrajectory(
                 rollout_id=row.rollout_id,
                 group_id=row.group_id,
