@@ -217,6 +217,15 @@ def test_the_train_steps_of_another_policy_do_not_date_a_verdict(ledger):
     assert dates == [0, 1]
 
 
+def test_the_selection_bias_is_that_of_one_policy(ledger):
+    """What others sampled in the same rollouts was never to be trained by it."""
+    play(ledger)
+    train(ledger)
+    bias = ledger.selection_bias()
+    assert bias.counted is not None and bias.trained is not None
+    assert (bias.sampled, bias.counted.rollouts, bias.trained.rollouts) == (2, 2, 2)
+
+
 def roll_out(ledger: Ledger, *wins: tuple[float, float]) -> None:
     """A group of the same task with the rewards of even and odd in each rollout, closed and judged by a manager."""
     ledger.admit(plan(rollouts=len(wins)))

@@ -41,7 +41,7 @@ class Gate(Struct, frozen=True, kw_only=True):
 
 
 class SelectionBias(Struct, frozen=True, kw_only=True):
-    """Training rollouts that sampled at least one token; None where nothing passed yet."""
+    """Training rollouts in which the policy sampled at least one token; None where nothing passed yet."""
 
     sampled: int
     counted: Gate | None
@@ -52,12 +52,13 @@ class SelectionBias(Struct, frozen=True, kw_only=True):
 
 class Bias(LedgerPart):
     def selection_bias(self) -> SelectionBias:
-        """Over the whole run: three passes over its trajectories, so ask at the end and not on the way."""
-        sampled = self._families(_SAMPLED)
+        """Of the policy, over the whole run: three passes over its trajectories, so ask at the end."""
+        mine = sa.and_(_SAMPLED, trajectories.c.policy == self.policy)
+        sampled = self._families(mine)
         return SelectionBias(
             sampled=sum(family.rollouts for family in sampled.values()),
-            counted=_gate(self._families(sa.and_(_SAMPLED, trajectories.c.counted)), sampled),
-            trained=_gate(self._families(sa.and_(_SAMPLED, _TRAINED)), sampled),
+            counted=_gate(self._families(sa.and_(mine, trajectories.c.counted)), sampled),
+            trained=_gate(self._families(sa.and_(mine, _TRAINED)), sampled),
         )
 
     def _families(self, condition: sa.ColumnElement[bool]) -> "dict[str, _Sums]":
