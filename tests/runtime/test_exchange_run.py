@@ -101,7 +101,7 @@ def test_fine_tuning_reads_it(teacher, tmp_path, bandit_policy):
 
 
 def test_a_run_at_work_is_exported(tmp_path, bandit_policy):
-    process = start_run(tmp_path, slow_learner(bandit_policy, max_train_steps=12))
+    process = start_run(tmp_path, slow_learner(bandit_policy, max_train_steps=40))
     wait_for(lambda: train_step(tmp_path / "run") >= 2, process)
     summary = export(tmp_path / "run", "jsonl", tmp_path / "x.jsonl")
     assert process.poll() is None
@@ -110,4 +110,4 @@ def test_a_run_at_work_is_exported(tmp_path, bandit_policy):
     assert {record.provenance.purpose for record in records} == {Purpose.TRAIN}
     assert all(record.fingerprint for record in records)
     summary = finish(process)
-    assert (summary["train_steps"], summary["lost"], summary["trained_twice"]) == (12, 0, 0)
+    assert (summary["train_steps"], summary["lost"], summary["trained_twice"]) == (40, 0, 0)
