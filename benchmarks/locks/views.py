@@ -10,16 +10,15 @@ from benchmarks.raw_results import RawResults
 
 
 def report_of(file: Path, condition: str) -> Report:
-    """Variants in their usual order, over the seeds that every variant of the condition has."""
+    """Variants in their usual order, over the seeds of plain GRPO; without those that lack some of them."""
     runs = {
         (key["variant"], key["seed"]): result
         for key, result in RawResults(file, Result).read()
         if key["condition"] == condition
     }
-    names = [name for name in VARIANTS if any(variant == name for variant, _ in runs)]
-    seeds = sorted({seed for _, seed in runs})
-    whole = [seed for seed in seeds if all((name, seed) in runs for name in names)]
-    return make_report(runs, names, whole) if BASELINE in names and len(whole) > 1 else {}
+    seeds = sorted(seed for variant, seed in runs if variant == BASELINE)
+    names = [name for name in VARIANTS if all((name, seed) in runs for seed in seeds)]
+    return make_report(runs, names, seeds) if len(seeds) > 1 else {}
 
 
 def goals(file: Path) -> str:
