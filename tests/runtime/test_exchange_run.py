@@ -103,8 +103,8 @@ def test_fine_tuning_reads_it(teacher, tmp_path, bandit_policy):
 def test_a_run_at_work_is_exported(tmp_path, bandit_policy):
     process = start_run(tmp_path, slow_learner(bandit_policy, max_train_steps=40))
     wait_for(lambda: train_step(tmp_path / "run") >= 2, process)
+    assert process.poll() is None, "it is at work when the export begins"
     summary = export(tmp_path / "run", "jsonl", tmp_path / "x.jsonl")
-    assert process.poll() is None
     records = [record for _, record in read_jsonl(tmp_path / "x.jsonl")]
     assert len(records) == summary["trajectories"] > 0
     assert {record.provenance.purpose for record in records} == {Purpose.TRAIN}
