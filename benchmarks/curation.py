@@ -24,6 +24,7 @@ from benchmarks.locks.run import Result, run
 from benchmarks.locks.start import Starts, make_starts
 from benchmarks.locks.variants import BASELINE, CONDITIONS, VARIANTS, recipe_of
 from benchmarks.raw_results import FOLDER, RawResults
+from quartet.runtime.die_with import die_with
 
 Key = tuple[str, str, int]
 """Condition, variant, seed."""
@@ -104,7 +105,7 @@ def _run_all(
     # One thread each, also of the tokenizer, whose threads cost more than such short texts.
     os.environ.update(OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false")
     context = multiprocessing.get_context("spawn")  # a forked torch may hang
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=die_with, initargs=(os.getpid(),)) as pool:
         waiting = [pool.submit(run_one, key, starts, folder, budget_tokens, options) for key in keys]
         for done in as_completed(waiting):
             yield done.result()

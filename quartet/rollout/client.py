@@ -18,8 +18,8 @@ from quartet.types import MAIN, Call, FinishReason, Sampling, TokenColumns
 OnCall = Callable[[Call, Sequence[Call]], None]
 
 
-def _nothing(*_: object) -> None:
-    """Nobody asked."""
+def nothing(*_: object) -> None:
+    """Take no notice of a call."""
 
 
 class Model(NamedTuple):
@@ -43,8 +43,8 @@ class ModelClient:
         policy: str = MAIN,
         for_training: bool = True,
         partial: Sequence[Call] = (),
-        on_call: OnCall = _nothing,
-        on_diverged: Callable[[], None] = _nothing,
+        on_call: OnCall = nothing,
+        on_diverged: Callable[[], None] = nothing,
     ) -> None:
         """`sampling` has the rollout's seed; every call gets its own from it, and its own `max_tokens`.
 

@@ -30,7 +30,7 @@ from quartet.observe.trace import traced
 from quartet.registry import build
 from quartet.rollout.appender import Appender
 from quartet.rollout.attempt import Attempt
-from quartet.rollout.client import Model, ModelClient, call_seed
+from quartet.rollout.client import Model, ModelClient, call_seed, nothing
 from quartet.rollout.forking import Forking
 from quartet.rollout.loop.base import AgentLoop, Limits
 from quartet.rollout.watch import Watch, WatchedEngine, WatchedEnv
@@ -87,8 +87,8 @@ class RolloutRunner:
             policy=policy,
             for_training=lease.purpose is Purpose.TRAIN and policy in self._ledger.trained,
             partial=[call for call in known if call.policy == policy],
-            on_call=partial(self._after_call, lease) if first else _nothing,
-            on_diverged=partial(self._ledger.drop_forks, lease) if first else _nothing,
+            on_call=partial(self._after_call, lease) if first else nothing,
+            on_diverged=partial(self._ledger.drop_forks, lease) if first else nothing,
         )
 
     async def carry_out(self, attempt: Attempt, session: Env) -> AppendOutcome | None:
@@ -179,10 +179,6 @@ class RolloutRunner:
         spans = self._recorder if lease.rollout_id % self._recipe.observe.rollouts_per_span == 0 else None
         trace = f"rollout {lease.rollout_id}.{lease.attempt}"
         return Watch(renew, spans, look_seconds=useful_seconds, lane=lane, trace=trace)
-
-
-def _nothing(*_: object) -> None:
-    """Rollouts do not fork at the calls of another policy."""
 
 
 def _check_parts(trajectories: Sequence[Trajectory], policies: Collection[str]) -> None:

@@ -172,6 +172,13 @@ def test_forks_need_an_environment_that_repeats_itself(tmp_path):
     check_training(recipe_of(tmp_path, UNDECLARED))
 
 
+def test_forks_by_entropy_need_an_engine_that_reports_it(tmp_path):
+    server = {"name": "openai", "url": "http://127.0.0.1:1"}
+    recipe_of(tmp_path, {"name": "bandit"}, rollout={"brancher": "entropy"})
+    with pytest.raises(ConfigError, match="'entropy' needs entropies, and the engine 'openai' reports none"):
+        recipe_of(tmp_path, {"name": "bandit"}, rollout={"brancher": "entropy"}, engine=server)
+
+
 def test_forks_need_a_run_of_one_policy(tmp_path):
     """A child answers the first policy's calls from its parent's; another one would sample its moves anew."""
     several = {"policies": {"even": {}, "odd": {}}}

@@ -1,8 +1,12 @@
 """Children where the policy is unsure."""
 
 from collections.abc import Sequence
+from typing import Any
 
+from quartet.config import Recipe
 from quartet.config.section import Positive, PositiveFloat, Section
+from quartet.errors import ConfigError
+from quartet.registry import find
 from quartet.rollout.brancher.base import Brancher
 from quartet.types import Call
 
@@ -24,10 +28,16 @@ class EntropyBrancher(Brancher):
     knobs: Knobs
     source = "after ARPO, arXiv 2507.19849, with a threshold in the place of its probability"
 
-    def forks(self, call: Call, so_far: Sequence[Call]) -> int:
-        entropies = call.own_response.entropies
-        if not entropies:
-            raise ValueError(
-                "the engine reports no entropies, and the brancher entropy needs them: take engine.name torch"
+    @classmethod
+    def check(cls, knobs: Any, recipe: Recipe) -> None:
+        engine: Any = find("engine", recipe.engine.name)
+        if not engine.reports_entropies:
+            raise ConfigError(
+                f"the brancher 'entropy' needs entropies, and the engine {recipe.engine.name!r} reports none",
+                "set engine.name = 'torch', or rollout.brancher = 'none'",
             )
-        return self.knobs.children if max(entropies) >= self.knobs.min_entropy_nats else 0
+
+    def forks(self, call: Call, so_far: Sequence[Call]) -> int:
+        return (
+            self.knobs.children if max(call.own_response.entropies, default=0.0) >= self.knobs.min_entropy_nats else 0
+        )

@@ -17,6 +17,8 @@ class Backend(Part):
 
     embedded: ClassVar[bool] = False
     """Whether it computes in this process: `runtime.kind = "synchronous"` and `rollout.stop_strings` need that."""
+    reports_entropies: ClassVar[bool] = False
+    """Whether it tells the entropy of the distribution that each token was drawn from."""
 
     @abstractmethod
     async def start(self, recipe: Recipe, policy: Policy, run_dir: Path, module: str) -> ServedEngine:

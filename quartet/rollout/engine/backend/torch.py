@@ -26,6 +26,7 @@ class Torch(Backend):
 
     knobs: Knobs
     embedded = True
+    reports_entropies = True
 
     async def start(self, recipe: Recipe, policy: Policy, run_dir: Path, module: str) -> ServedEngine:
         from quartet.rollout.engine.torch_engine import open_torch
