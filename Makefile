@@ -18,7 +18,7 @@ test: setup browser postgresql   ## lint, types, all tests
 	$(BIN)/pytest -q $(PARALLEL) --durations=40
 
 test-vllm: .venv-vllm/installed   ## the engines' conformance suite on a real vLLM server, on the CPU
-	.venv-vllm/bin/pytest -q -m vllm tests/rollout/engine
+	.venv-vllm/bin/pytest -q -m vllm tests/engine
 
 check: setup          ## lint, types, fast tests: under two minutes
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

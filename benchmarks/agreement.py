@@ -18,11 +18,11 @@ import torch
 from transformers import PreTrainedModel
 
 from quartet.config import Engine
+from quartet.engine.base import GenerateRequest, GenerateResult
+from quartet.engine.torch_engine import TorchEngine
 from quartet.policy.canary import fixed_sequence, write_canary
 from quartet.policy.load import load_policy
-from quartet.rollout.engine.base import GenerateRequest, GenerateResult
-from quartet.rollout.engine.torch_engine import TorchEngine
-from quartet.rollout.renderer import Renderer
+from quartet.policy.renderer import Renderer
 from quartet.types import Sampling
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "miniwob"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from quartet.config import Recipe, Sft
 from quartet.env.environment.bandit import ARMS, PAGE
-from quartet.recipe_file import parse_recipe
+from quartet.recipe.file import parse_recipe
 
 
 def make_bandit_policy(folder: Path) -> Path:

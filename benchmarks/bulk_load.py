@@ -7,7 +7,7 @@ be compressed.
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from quartet.data.ledger import Ledger
+from quartet.ledger import Ledger
 
 GROUP, BATCH = 8, 64
 _CHUNK = 50_000

@@ -5,7 +5,7 @@
 Short runs on the bandit. Worker, engine, environment host, data manager, trainer and supervisor die by SIGKILL: at
 every named crash point, at random moments, alone and all at once; worker and trainer are also stopped for longer than
 their lease. On PostgreSQL the server ends connections as well, dies and comes back, and freezes, for less and for more
-than the patience of the run. Each run goes on, comes to its end, and is audited (`quartet.observe.audit`). Exits with 1
+than the patience of the run. Each run goes on, comes to its end, and is audited (`quartet.report.audit`). Exits with 1
 when a promise is broken or a point was not hit.
 """
 
@@ -25,7 +25,7 @@ from benchmarks.crashes.crash_run import CrashRun
 from benchmarks.crashes.recipe import SETTINGS, crash_recipe
 from benchmarks.postgresql_server import server_url
 from quartet.crash_points import NAMES
-from quartet.observe.audit import AuditReport, audit
+from quartet.report.audit import AuditReport, audit
 
 KILLS_PER_RUN = 100
 """Hitting every point takes nearly so many."""

@@ -24,7 +24,7 @@ from benchmarks.locks.run import Result, run
 from benchmarks.locks.start import Starts, make_starts
 from benchmarks.locks.variants import BASELINE, CONDITIONS, VARIANTS, recipe_of
 from benchmarks.raw_results import FOLDER, RawResults
-from quartet.runtime.die_with import die_with
+from quartet.die_with import die_with
 
 Key = tuple[str, str, int]
 """Condition, variant, seed."""

@@ -18,9 +18,9 @@ import httpx
 
 from benchmarks.bandit import bandit_recipe
 from benchmarks.bulk_load import load
-from quartet.data.ledger import Ledger
-from quartet.observe.record import Recorder
-from quartet.recipe_file import to_toml
+from quartet.ledger import Ledger
+from quartet.recipe.file import to_toml
+from quartet.telemetry.record import Recorder
 from quartet.web.app import build_app
 from quartet.web.pages import NAVIGATION
 

@@ -9,10 +9,10 @@ import random
 from pathlib import Path
 from typing import Any
 
-from quartet.env.action import Click, Element
+from quartet.actions.grammar import Click, Element
 from quartet.env.environment.desk import BUTTONS, Desk
 from quartet.env.workload import Workload
-from quartet.recipe_file import parse_recipe
+from quartet.recipe.file import parse_recipe
 from quartet.types import Task
 
 Messages = list[dict[str, str]]

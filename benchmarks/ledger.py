@@ -20,9 +20,9 @@ import click
 
 from benchmarks.bulk_load import BATCH, GROUP, load
 from benchmarks.postgresql_server import server_url
-from quartet.data.database import drop_database
-from quartet.data.ledger import Ledger
-from quartet.observe.status import StatusReader
+from quartet.ledger import Ledger
+from quartet.ledger.database import drop_database
+from quartet.report.status import StatusReader
 from quartet.types import (
     Call,
     FinishReason,

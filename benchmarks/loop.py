@@ -13,7 +13,7 @@ import click
 import psutil
 
 from benchmarks.watched_run import train
-from quartet.data.ledger import Ledger
+from quartet.ledger import Ledger
 
 LOOK_SECONDS = 1.0
 

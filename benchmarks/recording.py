@@ -18,8 +18,8 @@ from typing import Any
 import click
 import msgspec
 
-from quartet.observe.record import Recorder
-from quartet.observe.series import read_series
+from quartet.telemetry.record import Recorder
+from quartet.telemetry.series import read_series
 
 ROUNDS = 5
 RECORD: dict[str, Any] = {

@@ -25,9 +25,9 @@ import psutil
 
 from benchmarks.bandit import bandit_recipe, make_bandit_policy
 from quartet.config import Recipe
-from quartet.data.ledger import Ledger
-from quartet.data.phase import STARTING
-from quartet.recipe_file import to_toml
+from quartet.ledger import Ledger
+from quartet.recipe.file import to_toml
+from quartet.types.phase import STARTING
 
 METHODS = ("forkserver", "spawn")
 KILLED = ("engine", "worker", "trainer")

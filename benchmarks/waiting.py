@@ -15,10 +15,10 @@ import click
 import psutil
 
 from quartet.config import Recipe
-from quartet.data.ledger import Ledger
+from quartet.ledger import Ledger
 from quartet.policy.make import make_policy
-from quartet.recipe_file import parse_recipe
-from quartet.runtime.run_dir import prepare
+from quartet.recipe.file import parse_recipe
+from quartet.run.run_dir import prepare
 from quartet.runtime.session import open_or_create
 from quartet.runtime.supervisor import Supervisor
 

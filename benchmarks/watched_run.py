@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from quartet.data.ledger import Ledger
+from quartet.ledger import Ledger
 
 
 def train(

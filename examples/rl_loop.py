@@ -10,11 +10,11 @@ The real system runs the same five functions, with what they need at scale:
 | here | there | what it adds |
 |---|---|---|
 | `run_rollout` | `quartet/rollout/` | hundreds at a time, any agent loop, retries, browsers and tools |
-| `sample` | `quartet/rollout/engine/` | batches, a prefix cache, vLLM, new weights between two tokens |
+| `sample` | `quartet/engine/` | batches, a prefix cache, vLLM, new weights between two tokens |
 | `assign_credit` | `quartet/train/credit/` | GRPO, RLOO, turn-level and batch-wide credit, one file each |
 | `policy_loss` | `quartet/train/loss/` | importance weights, KL, entropy and value terms |
 | `train_step` | `quartet/train/step.py` | packing, shared prompts, minibatches, checkpoints |
-| the lists in `main` | `quartet/data/` | a ledger: nothing is lost, nothing is trained twice, lag is bounded |
+| the lists in `main` | `quartet/ledger/` | a ledger: nothing is lost, nothing is trained twice, lag is bounded |
 | `for step in range(...)` | `quartet/runtime/` | four processes that never wait; `synchronous.py` is this loop |
 """
 

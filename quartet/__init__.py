@@ -2,13 +2,14 @@
 
 Four modules run at the same time and never wait for each other:
 
-    env/      environment cluster: sessions of real environments behind one small protocol
-    rollout/  rollout service: agent loops (coroutines) that talk to engines, one rollout at a time
-    data/     data manager: the ledger, admission, control, filter, replay
-    train/    trainer: credit -> loss -> step -> commit
+    env/                environment cluster: sessions of real environments behind one small protocol
+    rollout/, engine/   rollout service: agent loops that sample from engines, one rollout at a time
+    manager/            data manager: admission, control, filter, replay, evaluation, retention
+    train/              trainer: credit -> loss -> step -> commit
 
-They share three things only: rows in the ledger, files those rows point to, and HTTP.
-Read `types/` first, then `data/manager.py`, `rollout/worker.py` and `train/trainer.py`: one loop each.
+They share three things only: rows in the ledger (`ledger/`), files those rows point to, and HTTP.
+Read `types/` first, then `manager/manager.py`, `rollout/worker.py` and `train/trainer.py`: one loop each.
+A folder imports only folders below it, in the order of `docs/architecture.md`; a test holds this.
 """
 
 __version__ = "0.1.0"

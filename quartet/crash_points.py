@@ -64,7 +64,7 @@ steps) have points too; no campaign comes by them.
 NAMES = tuple(f"{name}.{moment}" for name in (*FILES, *TRANSACTIONS) for moment in ("before", "after"))
 
 _FOLDER = os.environ.get(VARIABLE, "")
-_LEDGER = "quartet.data.ledger"
+_LEDGER = "quartet.ledger"
 
 
 def crash_point(name: str) -> None:

@@ -44,8 +44,8 @@ KINDS: Mapping[str, Kind] = {
         "quartet.env.environment", "quartet.env.base:Environment", "which tasks there are, and where to act", "env"
     ),
     "engine": Kind(
-        "quartet.rollout.engine.backend",
-        "quartet.rollout.engine.backend.base:Backend",
+        "quartet.engine.backend",
+        "quartet.engine.backend.base:Backend",
         "what computes responses",
         "engine",
     ),
@@ -59,28 +59,35 @@ KINDS: Mapping[str, Kind] = {
         "worker",
     ),
     "sampler": Kind(
-        "quartet.data.control.sampler", "quartet.data.control.base:TaskSampler", "which task comes next", "manager"
+        "quartet.manager.control.sampler",
+        "quartet.manager.control.base:TaskSampler",
+        "which task comes next",
+        "manager",
     ),
     "allocator": Kind(
-        "quartet.data.control.allocator",
-        "quartet.data.control.base:RolloutAllocator",
+        "quartet.manager.control.allocator",
+        "quartet.manager.control.base:RolloutAllocator",
         "how many rollouts a group gets",
         "manager",
     ),
     "horizon": Kind(
-        "quartet.data.control.horizon",
-        "quartet.data.control.base:Horizon",
+        "quartet.manager.control.horizon",
+        "quartet.manager.control.base:Horizon",
         "how many turns a rollout may take",
         "manager",
     ),
     "straggler": Kind(
-        "quartet.data.straggler",
-        "quartet.data.straggler.base:StragglerRule",
+        "quartet.manager.straggler",
+        "quartet.manager.straggler.base:StragglerRule",
         "what happens to rollouts that take long",
         "manager",
     ),
-    "filter": Kind("quartet.data.filter", "quartet.data.filter.base:Filter", "what is worth training on", "manager"),
-    "replay": Kind("quartet.data.replay", "quartet.data.replay.base:Replay", "what is trained on again", "manager"),
+    "filter": Kind(
+        "quartet.manager.filter", "quartet.manager.filter.base:Filter", "what is worth training on", "manager"
+    ),
+    "replay": Kind(
+        "quartet.manager.replay", "quartet.manager.replay.base:Replay", "what is trained on again", "manager"
+    ),
     "credit": Kind(
         "quartet.train.credit", "quartet.train.credit.base:Credit", "what each sampled token is worth", "trainer"
     ),
@@ -88,7 +95,7 @@ KINDS: Mapping[str, Kind] = {
         "quartet.train.loss", "quartet.train.loss.base:LossTerm", "what the optimizer minimises", "trainer"
     ),
     "sink": Kind(
-        "quartet.observe.sinks", "quartet.observe.sinks.base:Sink", "where a run is shown besides its folder", "sink"
+        "quartet.report.sinks", "quartet.report.sinks.base:Sink", "where a run is shown besides its folder", "sink"
     ),
     "doctor": Kind("quartet.doctor", "quartet.doctor.base:Doctor", "what the machine must have"),
 }

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks.bandit import bandit_recipe
-from quartet.data.disk import STOPPED_BY_DISK
-from quartet.data.ledger import Ledger
 from quartet.errors import ConfigError, SetupError
-from quartet.observe.presence import Presence
-from quartet.recipe_file import to_toml
+from quartet.files.disk import STOPPED_BY_DISK
+from quartet.ledger import Ledger
+from quartet.recipe.file import to_toml
+from quartet.telemetry.presence import Presence
 from quartet.types import RolloutPlan, Task
-from tests.data.samples import trajectory
+from tests.ledger.samples import trajectory
 
 
 def quartet(*arguments: object, timeout_seconds: float = 120, **options) -> subprocess.CompletedProcess[str]:

@@ -12,8 +12,8 @@ from pydantic import BaseModel
 
 from quartet.config import Recipe
 from quartet.errors import ConfigError
-from quartet.recipe_familiar import FAMILIAR
-from quartet.recipe_file import (
+from quartet.recipe.familiar import FAMILIAR
+from quartet.recipe.file import (
     apply_override,
     changed_knobs,
     flatten,

@@ -33,9 +33,9 @@ import json
 from typing import get_args
 from pydantic import BaseModel
 from quartet.config import Choice, Recipe
-from quartet.part_description import describe_all_parts
-from quartet.recipe_file import parse_recipe
-from quartet.recipe_parts import choices
+from quartet.recipe.part_description import describe_all_parts
+from quartet.recipe.file import parse_recipe
+from quartet.recipe.parts import choices
 
 def choose(model):
     '''Name the new part wherever a recipe has a place for one.'''

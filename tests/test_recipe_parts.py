@@ -7,8 +7,8 @@ import pytest
 
 from quartet.config import Filter, Horizon
 from quartet.errors import ConfigError
-from quartet.recipe_file import changed_knobs, load_recipe, parse_recipe, read_resolved, refuse_changes, to_toml
-from quartet.recipe_upgrade import upgraded
+from quartet.recipe.file import changed_knobs, load_recipe, parse_recipe, read_resolved, refuse_changes, to_toml
+from quartet.recipe.upgrade import upgraded
 
 MINIMAL = {"name": "x", "model": {"path": "/m"}, "env": {"name": "bandit"}}
 
@@ -30,7 +30,7 @@ def test_name_alone_and_table_choose_the_same_part():
 def test_settings_of_a_part_are_validated_once_per_load(file, monkeypatch):
     from pydantic import field_validator
 
-    from quartet.data.control.sampler.vade import VadeSampler
+    from quartet.manager.control.sampler.vade import VadeSampler
 
     seen = []
 
@@ -236,7 +236,7 @@ def test_sinks_of_config_version_2_are_read_as_they_were_meant(file):
 
 
 def _toml(data: dict, section: str = "") -> list[str]:
-    from quartet.recipe_file import _toml_lines
+    from quartet.recipe.file import _toml_lines
 
     return _toml_lines(data, section)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from quartet.recipe_file import changed_knobs, load_recipe
+from quartet.recipe.file import changed_knobs, load_recipe
 from quartet.runtime.plan import check_recipe
 
 RECIPES = Path(__file__).parents[1] / "recipes"

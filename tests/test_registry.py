@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from quartet.cli import cli
 from quartet.errors import ConfigError
 from quartet.part import Part
-from quartet.part_description import describe_all_parts
+from quartet.recipe.part_description import describe_all_parts
 from quartet.registry import KINDS, find, names, register
 
 
@@ -39,7 +39,7 @@ def test_listing_names_imports_no_part():
 
 SAMPLER = """
 from quartet.config.section import Section
-from quartet.data.control.base import TaskSampler
+from quartet.manager.control.base import TaskSampler
 
 class AlwaysFirst(TaskSampler):
     '''Always the first family.'''

@@ -15,9 +15,9 @@ from benchmarks.crashes.processes import everybody, module_processes
 from benchmarks.postgresql_server import crash_server, end_connections, frozen_server
 from quartet.config import Recipe
 from quartet.crash_points import VARIABLE
-from quartet.data.ledger import Ledger
 from quartet.errors import LedgerUnreachableError
-from quartet.recipe_file import to_toml
+from quartet.ledger import Ledger
+from quartet.recipe.file import to_toml
 
 POLL_SECONDS = 0.05
 PATIENCE_SECONDS = 240.0

@@ -8,10 +8,10 @@ from msgspec import structs
 
 from benchmarks.crashes.made_up import made_up
 from benchmarks.crashes.recipe import LEASE_SECONDS
-from quartet.data.blobs import LARGEST_IN_DATABASE_BYTES
-from quartet.data.ledger import Ledger
 from quartet.errors import LeaseLostError
-from quartet.observe.receipts import WorkerReceipts
+from quartet.ledger import Ledger
+from quartet.ledger.blobs import LARGEST_IN_DATABASE_BYTES
+from quartet.telemetry.receipts import WorkerReceipts
 from quartet.types import Observation, Picture, RolloutLease, Trajectory, Turn
 
 

@@ -6,9 +6,9 @@ from transformers import PreTrainedModel
 
 from benchmarks.engine_contenders.base import MAX_CONTEXT_TOKENS, Workload
 from quartet.config import Engine
+from quartet.engine.base import GenerateRequest
+from quartet.engine.torch_engine import TorchEngine
 from quartet.rollout.client import call_seed
-from quartet.rollout.engine.base import GenerateRequest
-from quartet.rollout.engine.torch_engine import TorchEngine
 from quartet.types import Sampling
 
 

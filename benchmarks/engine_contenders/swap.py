@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from benchmarks.engine_contenders.base import MAX_CONTEXT_TOKENS, VOCAB_SIZE, distinct, tiny_model
 from quartet.config import Engine
+from quartet.engine.base import GenerateRequest
+from quartet.engine.torch_engine import TorchEngine
 from quartet.policy.canary import fixed_sequence, write_canary
-from quartet.rollout.engine.base import GenerateRequest
-from quartet.rollout.engine.torch_engine import TorchEngine
 from quartet.types import Sampling
 
 CANARY_TOKENS = 256

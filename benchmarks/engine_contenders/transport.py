@@ -7,9 +7,9 @@ from collections.abc import Awaitable
 
 from benchmarks.engine_contenders.base import distinct
 from benchmarks.engine_contenders.ours import Ours
-from quartet.rollout.engine.base import GenerateRequest
-from quartet.rollout.engine.http import HttpEngine
-from quartet.rollout.engine.server import serve
+from quartet.engine.base import GenerateRequest
+from quartet.engine.http import HttpEngine
+from quartet.engine.server import serve
 from quartet.types import Sampling
 
 TOKEN = "token-of-a-benchmark"

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from benchmarks.lag.arms import SYNCHRONOUS, Arm
 from benchmarks.lag.run import Learned
-from quartet.observe.comparison.intervals import Interval, interval
+from quartet.report.comparison.intervals import Interval, interval
 
 LAST_TRAIN_STEPS = 10
 """Success of a run is its mean over the policies of so many train steps, the last ones."""

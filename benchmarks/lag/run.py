@@ -15,7 +15,7 @@ from msgspec import Struct
 from benchmarks.locks.measure import ALL
 from benchmarks.locks.run import House
 from quartet.config import Recipe
-from quartet.data.ledger import Ledger
+from quartet.ledger import Ledger
 
 
 class Learned(Struct, frozen=True, kw_only=True):

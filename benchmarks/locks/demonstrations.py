@@ -10,18 +10,18 @@ import msgspec
 from transformers import PreTrainedTokenizerBase
 
 from quartet.config import Recipe
-from quartet.data.ledger import Ledger
+from quartet.engine.base import GenerateRequest, GenerateResult
 from quartet.env import make_pool
 from quartet.env.environment.locks import LOCKS, SUITES, code, solution
-from quartet.observe.presence import Presence
-from quartet.observe.record import Recorder
+from quartet.ledger import Ledger
 from quartet.part import NoSettings
 from quartet.policy.chat import Chat
+from quartet.policy.renderer import Renderer
 from quartet.rollout.client import Model
-from quartet.rollout.engine.base import GenerateRequest, GenerateResult
 from quartet.rollout.loop.latest import LatestLoop
-from quartet.rollout.renderer import Renderer
 from quartet.rollout.worker import RolloutWorker
+from quartet.telemetry.presence import Presence
+from quartet.telemetry.record import Recorder
 from quartet.types import FinishReason, GroupMember, Purpose, RolloutPlan, Task
 
 SEEDS_PER_FAMILY = 2

@@ -11,8 +11,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from quartet.env.environment.locks import LOCKS, observe, row, solution
 from quartet.policy.examples import Example, pad
-from quartet.rollout.prompt import turn_text
-from quartet.rollout.renderer import Renderer
+from quartet.policy.prompt import turn_text
+from quartet.policy.renderer import Renderer
 from quartet.train.sft import learned_logits
 from quartet.types import Task
 

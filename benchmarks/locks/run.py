@@ -10,19 +10,19 @@ from msgspec import Struct
 from benchmarks.locks.demonstrations import demonstrate
 from benchmarks.locks.measure import Measure
 from quartet.config import Recipe
-from quartet.data.evaluation import admit_evaluation
-from quartet.data.ledger import Ledger
-from quartet.data.manager import DataManager
-from quartet.data.results import success_rate
+from quartet.engine.torch_engine import TorchEngine
 from quartet.env import make_environment, make_pool, suite_families
 from quartet.env.environment.locks import LOCKS
-from quartet.observe.presence import Presence
-from quartet.observe.record import Recorder
+from quartet.ledger import Ledger
+from quartet.ledger.results import success_rate
+from quartet.manager.evaluation import admit_evaluation
+from quartet.manager.manager import DataManager
 from quartet.policy.load import load_policy
+from quartet.policy.renderer import Renderer
 from quartet.rollout.client import Model
-from quartet.rollout.engine.torch_engine import TorchEngine
-from quartet.rollout.renderer import Renderer
 from quartet.rollout.worker import RolloutWorker
+from quartet.telemetry.presence import Presence
+from quartet.telemetry.record import Recorder
 from quartet.train.trainer import Trainer
 from quartet.types import GroupState, RolloutLease
 

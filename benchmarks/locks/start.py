@@ -15,17 +15,17 @@ import torch
 from msgspec import convert
 
 from benchmarks.locks.demonstrations import demonstrate, write_chats
-from quartet.data.ledger import Ledger
 from quartet.env.environment.locks import JAMMED, LOCKS, ROOMS, signs
-from quartet.observe.record import Recorder
+from quartet.ledger import Ledger
 from quartet.policy.chat import Chat
 from quartet.policy.examples import chat_example, pad
 from quartet.policy.load import load_policy
 from quartet.policy.make import make_policy
+from quartet.policy.prompt import turn_text
+from quartet.policy.renderer import Renderer
 from quartet.policy.tokenizer_files import load_tokenizer
-from quartet.recipe_file import parse_recipe
-from quartet.rollout.prompt import turn_text
-from quartet.rollout.renderer import Renderer
+from quartet.recipe.file import parse_recipe
+from quartet.telemetry.record import Recorder
 from quartet.train.sft import learned_logits, run_sft
 from quartet.types import GroupMember, Observation
 

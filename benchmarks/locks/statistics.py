@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from benchmarks.locks.run import Result
-from quartet.observe.comparison import intervals
+from quartet.report.comparison import intervals
 
 Interval = tuple[float, float, float]
 """Mean, lower and upper bound."""

@@ -7,8 +7,8 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from quartet.config import Recipe
-from quartet.recipe_file import apply_override, load_recipe, parse_recipe
-from quartet.toml_text import toml_value
+from quartet.recipe.file import apply_override, load_recipe, parse_recipe
+from quartet.recipe.toml_text import toml_value
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 Demonstrations = Literal["unseen", "pooled", "imitated", "pooled and imitated"]

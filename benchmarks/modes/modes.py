@@ -5,7 +5,7 @@ from typing import Any
 
 from benchmarks.modes.start import ACTING, REASONING
 from quartet.config import Recipe
-from quartet.recipe_file import parse_recipe
+from quartet.recipe.file import parse_recipe
 
 COUPLED, DECOUPLED, APRIL = "batch_synchronous", "rollout_wise", "april"
 ROLLOUTS_PER_GROUP = 8

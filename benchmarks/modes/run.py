@@ -8,9 +8,9 @@ import psutil
 from benchmarks.modes.figures import CpuSample, Figures, figures
 from benchmarks.watched_run import train
 from quartet.config import Recipe
-from quartet.data.ledger import Ledger
-from quartet.observe.records import read_records
-from quartet.recipe_file import to_toml
+from quartet.ledger import Ledger
+from quartet.recipe.file import to_toml
+from quartet.telemetry.records import read_records
 
 SAMPLE_SECONDS = 0.2
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.desk_player import Messages, action_line, choose, episode, imitate, press
-from quartet.rollout.prompt import turn_text
+from quartet.policy.prompt import turn_text
 
 SHAPE = {"hidden_size": 64, "num_layers": 2, "num_heads": 2}
 MAX_PRESSES = 16

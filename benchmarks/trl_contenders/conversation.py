@@ -8,7 +8,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from quartet.env.environment.desk import Desk
-from quartet.rollout.prompt import turn_text
+from quartet.policy.prompt import turn_text
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}"

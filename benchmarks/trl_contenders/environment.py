@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from benchmarks.trl_contenders.conversation import page
-from quartet.env.action import ActionError, parse_action
+from quartet.actions.grammar import ActionError, parse_action
 from quartet.env.environment.desk import Desk
 from quartet.env.workload import Workload
 from quartet.types import Task

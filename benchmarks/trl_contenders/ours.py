@@ -6,9 +6,9 @@ from typing import Any
 from benchmarks.trl_contenders import base
 from benchmarks.trl_contenders.base import Job, Run, TrainStep
 from quartet.config import Recipe
-from quartet.observe.records import read_records
-from quartet.recipe_file import parse_recipe
+from quartet.recipe.file import parse_recipe
 from quartet.runtime.run import run_recipe
+from quartet.telemetry.records import read_records
 
 MAX_LAG = 2
 CLIP = {"name": "ppo_clip", "clip_low": base.CLIP_LOW, "clip_high": base.CLIP_HIGH, "dual_clip": 1e9}

@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.desk_player import Messages, action_line, choose, episode, imitate, press
 from benchmarks.engine_contenders.base import VOCAB_SIZE
 from benchmarks.trl_contenders.base import MAX_PRESSES
-from quartet.rollout.prompt import turn_text
+from quartet.policy.prompt import turn_text
 
 SHAPE = {"hidden_size": 256, "num_layers": 4, "num_heads": 4, "num_kv_heads": 2, "intermediate_size": 512}
 THOUGHT = "the page is open and it has some buttons and text, now"

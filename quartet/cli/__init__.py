@@ -66,7 +66,7 @@ def main() -> None:
     except click.Abort:
         _fail(InterruptedByUser("stopped by the user"))
     except OSError as error:
-        from quartet.data.disk import disk_error
+        from quartet.files.disk import disk_error
 
         if (told := disk_error(error)) is None:
             raise

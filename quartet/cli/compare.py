@@ -24,10 +24,10 @@ def command(runs: tuple[Path, ...], target: float | None, as_json: bool) -> None
     Runs that differ in their seed only are one column: the mean, and in brackets its 95 % interval over seeds. Further
     columns subtract the first one, seed by seed. Runs may be at work or finished.
     """
-    from quartet.observe.comparison.cautions import cautions, refuse_copies
-    from quartet.observe.comparison.groups import common_target, group_runs, target_note
-    from quartet.observe.comparison.results import read_result
-    from quartet.observe.comparison.table import comparison_data, comparison_table, knobs_table
+    from quartet.report.comparison.cautions import cautions, refuse_copies
+    from quartet.report.comparison.groups import common_target, group_runs, target_note
+    from quartet.report.comparison.results import read_result
+    from quartet.report.comparison.table import comparison_data, comparison_table, knobs_table
 
     results = [read_result(run) for run in runs]
     groups = group_runs(results)

@@ -28,7 +28,7 @@ def command(recipe: Path | None, overrides: tuple[str, ...], runs: Path, as_json
 
     from quartet.doctor import Place, examine
     from quartet.doctor.base import Grade
-    from quartet.recipe_file import load_recipe
+    from quartet.recipe.file import load_recipe
 
     place = Place(runs=runs, recipe=load_recipe(recipe, list(overrides)) if recipe else None)
     found = {}

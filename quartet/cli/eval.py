@@ -43,10 +43,10 @@ def command(
     The best policy of a run is the one with the highest success during training, on selection seeds; it is evaluated on
     other held-out seeds, those from evaluation.first_seed on.
     """
-    from quartet.data.database import has_database
-    from quartet.data.database.location import trust_server
     from quartet.errors import ConfigError
-    from quartet.recipe_file import load_recipe
+    from quartet.ledger.database import has_database
+    from quartet.ledger.database.location import trust_server
+    from quartet.recipe.file import load_recipe
     from quartet.runtime.run import evaluate_policy
 
     is_run = has_database(run_or_policy)
@@ -89,8 +89,8 @@ def evaluation_name(policy: Path) -> str:
 def _refuse_to_replace(output: Path) -> None:
     """Raise `ConfigError` when the folder holds the result of an evaluation."""
     from quartet.errors import ConfigError
-    from quartet.observe.show import percent
-    from quartet.observe.summary import read_summary
+    from quartet.report.show import percent
+    from quartet.report.summary import read_summary
 
     if (earlier := read_summary(output)) is not None:
         raise ConfigError(
@@ -101,7 +101,7 @@ def _refuse_to_replace(output: Path) -> None:
 
 
 def _line(name: str, greedy: float | None, sampled: float | None) -> str:
-    from quartet.observe.show import percent
+    from quartet.report.show import percent
 
     return f"{name:28} greedy {percent(greedy):>5}  sampled {percent(sampled):>5}"
 
@@ -109,9 +109,9 @@ def _line(name: str, greedy: float | None, sampled: float | None) -> str:
 def _policy_of_run(run: Path, which: str, tasks: "Recipe") -> Path:
     """The folder of the policy. Raises `ConfigError` when the best one was chosen on seeds that it would be reported
     on."""
-    from quartet.data.evaluation import DURING
-    from quartet.data.ledger import Ledger
     from quartet.errors import ConfigError
+    from quartet.ledger import Ledger
+    from quartet.manager.evaluation import DURING
 
     ledger = Ledger.view(run)
     try:

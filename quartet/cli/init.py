@@ -37,9 +37,9 @@ def command(
     as_json: bool,
 ) -> None:
     """Write FOLDER/recipe.toml (by default in the current folder): the knobs of a first run with what they mean."""
-    from quartet.data.disk import usable_output, whole_file
-    from quartet.recipe_file import load_recipe
-    from quartet.recipe_template import commented_recipe
+    from quartet.files.disk import usable_output, whole_file
+    from quartet.recipe.file import load_recipe
+    from quartet.recipe.template import commented_recipe
     from quartet.registry import names
     from quartet.runtime.plan import check_recipe
     from quartet.shipped import RECIPE_FILE
@@ -81,7 +81,7 @@ def _ask(option: str, question: str, *, quiet: bool, **how: Any) -> Any:
 
 def _known_model(env: str) -> str | None:
     """The model of a shipped recipe for this environment, as a suggestion."""
-    from quartet.recipe_file import load_recipe
+    from quartet.recipe.file import load_recipe
     from quartet.shipped import shipped_recipes
 
     recipes = (load_recipe(path) for path in shipped_recipes().values())
@@ -91,8 +91,8 @@ def _known_model(env: str) -> str | None:
 def _chosen(folder: Path, env: str, model: Path, overrides: tuple[str, ...]) -> dict[str, Any]:
     """Return what differs from the defaults: the environment's first settings, the model, and the overrides."""
     from quartet.env.base import Environment
-    from quartet.recipe_file import apply_override
-    from quartet.recipe_template import model_value
+    from quartet.recipe.file import apply_override
+    from quartet.recipe.template import model_value
     from quartet.registry import find
     from quartet.runtime.plan import check_model_folder, model_positions
     from quartet.shipped import shipped_policies

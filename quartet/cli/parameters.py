@@ -79,7 +79,7 @@ def _refuse_folder_of_runs(folder: Path) -> None:
     inside = [] if (folder / "config.toml").is_file() else sorted(folder.glob("*/config.toml"))
     if not inside:
         return
-    from quartet.data.database import has_database
+    from quartet.ledger.database import has_database
 
     if not has_database(folder):
         raise ConfigError(f"{folder} is no run", f"it holds: {', '.join(file.parent.name for file in inside)}")

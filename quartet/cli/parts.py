@@ -13,7 +13,7 @@ from quartet.terminal.say import say
 @JSON
 def command(kind: str | None, as_json: bool) -> None:
     """List the parts that a recipe can choose, all or those of one KIND, with their sources, settings and metrics."""
-    from quartet.part_description import describe_all_parts, describe_parts
+    from quartet.recipe.part_description import describe_all_parts, describe_parts
 
     described = describe_parts(kind) if kind else describe_all_parts()
     if as_json:

@@ -22,7 +22,7 @@ def command(context: click.Context) -> None:
 @JSON
 def list_(as_json: bool) -> None:
     """List the recipes that ship."""
-    from quartet.recipe_description import describe
+    from quartet.recipe.description import describe
     from quartet.shipped import shipped_policies, shipped_recipes
 
     described = [describe(path) for path in shipped_recipes().values()]
@@ -51,8 +51,8 @@ def list_(as_json: bool) -> None:
 @JSON
 def describe_(recipe: Path, as_json: bool) -> None:
     """Say what RECIPE (a name or a file) claims, which knobs it changes, and what one train step takes."""
-    from quartet.recipe_description import describe
-    from quartet.recipe_file import find_recipe
+    from quartet.recipe.description import describe
+    from quartet.recipe.file import find_recipe
 
     description = describe(find_recipe(recipe))
     if as_json:

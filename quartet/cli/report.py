@@ -19,10 +19,10 @@ def command(runs: tuple[Path, ...], output: Path, target: float | None, as_json:
 
     Runs may be at work or finished; nothing is written into them.
     """
-    from quartet.data.disk import usable_output
-    from quartet.observe.paper.page import write_report
-    from quartet.observe.paper.reported_run import read_run
-    from quartet.observe.progress import Watched
+    from quartet.files.disk import usable_output
+    from quartet.report.paper.page import write_report
+    from quartet.report.paper.reported_run import read_run
+    from quartet.terminal.progress import Watched
 
     read = [read_run(run) for run in runs]
     with Watched("figures", quiet=as_json) as watched, usable_output(output):

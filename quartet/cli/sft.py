@@ -15,8 +15,8 @@ from quartet.terminal.say import say
 @JSON
 def command(recipe: Path, overrides: tuple[str, ...], as_json: bool) -> None:
     """Fine-tune `model.path` on `sft.data` and write the policy to `sft.output`."""
-    from quartet.observe.progress import Watched
-    from quartet.recipe_file import load_recipe
+    from quartet.recipe.file import load_recipe
+    from quartet.terminal.progress import Watched
     from quartet.train.sft import run_sft
     from quartet.train.sft_progress import step_watcher
 

@@ -13,8 +13,8 @@ from quartet.errors import ConfigError
 from quartet.terminal.say import say
 
 if TYPE_CHECKING:
-    from quartet.observe.sink_process import FollowedRun
-    from quartet.observe.sinks.base import Sink
+    from quartet.report.sink_process import FollowedRun
+    from quartet.report.sinks.base import Sink
 
 LOOK_SECONDS = 2.0
 
@@ -30,10 +30,10 @@ def command(run: Path, name: str, follow: bool, as_json: bool) -> None:
     A run with NAME in its recipe's `observe.sinks` does so by itself. A sink that only answers while it runs
     (prometheus) needs --follow. `quartet parts sink` lists all.
     """
-    from quartet.observe.sink_process import chosen_sink, following
-    from quartet.observe.sinks.base import Sink
-    from quartet.recipe_file import read_with_plugins
+    from quartet.recipe.file import read_with_plugins
     from quartet.registry import build, find
+    from quartet.report.sink_process import chosen_sink, following
+    from quartet.report.sinks.base import Sink
 
     recipe = read_with_plugins(run / "config.toml")
     if cast(type[Sink], find("sink", name)).serves and not follow:

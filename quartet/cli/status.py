@@ -11,7 +11,7 @@ from quartet.cli.parameters import JSON, RUN
 from quartet.terminal.say import say
 
 if TYPE_CHECKING:
-    from quartet.observe.looker import Looker
+    from quartet.report.looker import Looker
 
 WATCH_SECONDS = 1.0
 
@@ -28,7 +28,7 @@ def command(run: Path, watch: bool, as_json: bool) -> None:
 
     Writes nothing, so it may look at a copy or a read-only disk.
     """
-    from quartet.observe.looker import Looker
+    from quartet.report.looker import Looker
 
     with Looker(run) as looker:
         if looker.note:

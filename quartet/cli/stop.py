@@ -20,7 +20,7 @@ PATIENCE_SECONDS = 20.0
 @JSON
 def command(run: Path, as_json: bool) -> None:
     """Stop the supervisor of RUN; it ends its modules and browsers. Go on later with `quartet train … --resume`."""
-    from quartet.runtime.run_dir import supervisor_pid
+    from quartet.run.run_dir import supervisor_pid
 
     pid = supervisor_pid(run)
     if pid is not None:

@@ -6,11 +6,11 @@ from pathlib import Path
 import click
 
 from quartet.cli.parameters import JSON, RUNS
-from quartet.data.disk import usable_output
 from quartet.errors import ConfigError
-from quartet.observe.opening import opening_window
-from quartet.observe.slices import run_extent
-from quartet.observe.spans import decode_spans, read_spans
+from quartet.files.disk import usable_output
+from quartet.report.opening import opening_window
+from quartet.telemetry.slices import run_extent
+from quartet.telemetry.spans import decode_spans, read_spans
 from quartet.terminal.say import say
 
 PICTURES = (".png", ".svg", ".pdf")
@@ -41,8 +41,8 @@ def command(runs: tuple[Path, ...], start: float | None, seconds: float, output:
     A .json file is a Chrome trace: open it at ui.perfetto.dev or chrome://tracing. A picture has one row per module
     and session, and shows several runs below each other.
     """
-    from quartet.observe.chrome_trace import chrome_trace
-    from quartet.observe.timeline import Panel, draw_timeline
+    from quartet.report.chrome_trace import chrome_trace
+    from quartet.report.timeline import Panel, draw_timeline
 
     if output.suffix not in (".json", *PICTURES) or (output.suffix == ".json" and len(runs) > 1):
         raise ConfigError(

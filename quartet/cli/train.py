@@ -10,11 +10,11 @@ import click
 from quartet.cli.parameters import JSON, RECIPE, SET
 from quartet.config import Choice, Recipe
 from quartet.errors import ConfigError
-from quartet.recipe_file import load_recipe
+from quartet.recipe.file import load_recipe
 from quartet.terminal.say import say
 
 if TYPE_CHECKING:
-    from quartet.observe.summary import Summary
+    from quartet.report.summary import Summary
 
 
 @click.command(name="train")
@@ -52,8 +52,8 @@ def command(
     if as_json:
         say(json.dumps(summary))
         return
-    from quartet.observe.plot import draw_run
-    from quartet.observe.report import summary_table
+    from quartet.report.plot import draw_run
+    from quartet.report.summary_table import summary_table
     from quartet.terminal.console import PrintableConsole
 
     console = PrintableConsole()
@@ -64,8 +64,8 @@ def command(
 
 def _finished(recipe: Recipe, run_dir: Path) -> "Summary | None":
     """The summary of a run that has nothing left to do, and a word on how it goes on; None for any other run."""
-    from quartet.data.stop import higher_limit
-    from quartet.observe.summary import read_summary
+    from quartet.manager.stop import higher_limit
+    from quartet.report.summary import read_summary
     from quartet.runtime.finished import finished_by
 
     limit = finished_by(recipe, run_dir)
@@ -80,7 +80,7 @@ def _finished(recipe: Recipe, run_dir: Path) -> "Summary | None":
 
 def _note_run_dir(recipe: Recipe, run_dir: Path, resume: bool, fresh: bool) -> None:
     """Say what the same command would end with if it were no dry run."""
-    from quartet.runtime.run_dir import check_run_dir
+    from quartet.run.run_dir import check_run_dir
 
     try:
         check_run_dir(recipe, run_dir, resume=resume, fresh=fresh)
@@ -102,8 +102,8 @@ def _note_lacks(recipe: Recipe, run_dir: Path) -> None:
 
 def _note_kept(recipe: Recipe, run_dir: Path, resume: bool) -> None:
     """Name what lies in the run and is not deleted with it. Raises `ConfigError` as the run itself would."""
-    from quartet.runtime.run_dir import check_run_dir
-    from quartet.runtime.run_files import foreign_names
+    from quartet.run.run_dir import check_run_dir
+    from quartet.run.run_files import foreign_names
 
     check_run_dir(recipe, run_dir, resume=resume, fresh=True)
     if kept := foreign_names(run_dir):

@@ -44,7 +44,7 @@ def _wait_for_ledgers(runs: tuple[Path, ...]) -> None:
     """A run that is starting has its ledger within seconds. One that no process works on is not waited for."""
     import time
 
-    from quartet.observe.looker import is_starting
+    from quartet.report.looker import is_starting
 
     for run in filter(is_starting, runs):
         say(f"{run} is starting: waiting for its ledger", err=True)
@@ -54,7 +54,7 @@ def _wait_for_ledgers(runs: tuple[Path, ...]) -> None:
 
 def _show_here(runs: tuple[Path, ...]) -> None:
     """Until the runs end, or Ctrl-C, which is no failure."""
-    from quartet.observe.screen import show_runs
+    from quartet.report.screen import show_runs
     from quartet.terminal.console import PrintableConsole
 
     try:

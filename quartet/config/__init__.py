@@ -1,6 +1,6 @@
 """Every setting of a run but those of its parts, typed, with its meaning under the field. Imports nothing heavy.
 
-A recipe is a TOML file with these sections; `quartet.recipe_file.load_recipe` reads it. A relative path in the file
+A recipe is a TOML file with these sections; `quartet.recipe.file.load_recipe` reads it. A relative path in the file
 begins at the file's folder, one in an override at the current folder. Parts bring their own settings (`quartet.part`).
 """
 

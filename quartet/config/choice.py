@@ -11,7 +11,7 @@ class Choice(Section):
     """The name of a part, settings that hold for every part of its kind, and in `knobs` the part's own settings.
 
     A recipe writes `sampler = "vade"`, `sampler = {name = "vade", exponent = 2}`, or a table `[control.sampler]`. The
-    own settings are checked by the part (`quartet.recipe_parts`), so a recipe can be read without importing it.
+    own settings are checked by the part (`quartet.recipe.parts`), so a recipe can be read without importing it.
     """
 
     model_config = ConfigDict(extra="allow")

@@ -19,7 +19,7 @@ class Recipe(Section):
     """One run, whole."""
 
     config_version: Literal[3] = 3
-    """Version of the form of this file. `quartet.recipe_upgrade` reads older ones."""
+    """Version of the form of this file. `quartet.recipe.upgrade` reads older ones."""
     name: FolderName
     """Of the run; its folder is `runs/NAME` unless told otherwise."""
     seed: int = 0

@@ -13,7 +13,7 @@ class Compiler(Doctor):
             return
         import torch
 
-        from quartet.rollout.engine.kernel_library import kernel_library
+        from quartet.engine.kernel_library import kernel_library
 
         if kernel_library(torch.zeros(1, 1, 1, 1, 64), 1) is not None:
             yield ok("the engine's kernel compiles")

@@ -3,9 +3,9 @@
 import sqlite3
 from collections.abc import Iterator
 
-from quartet.data.database.postgresql import server_version
 from quartet.doctor.base import Doctor, Finding, Place, lacks, ok, refused
 from quartet.errors import QuartetError
+from quartet.ledger.database.postgresql import server_version
 
 OLDEST_SQLITE = (3, 35, 0)
 """Of 2021, the first with RETURNING."""

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from quartet.config import Disk
-from quartet.data.database.file_system import refuse_network_file_system
-from quartet.data.disk import free_megabytes
 from quartet.doctor.base import Doctor, Finding, Place, lacks, note, ok, refused
 from quartet.errors import SetupError
+from quartet.files.disk import free_megabytes
+from quartet.ledger.database.file_system import refuse_network_file_system
 
 
 class DiskSpace(Doctor):

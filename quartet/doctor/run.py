@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from contextlib import closing
 
-from quartet.data.ledger import Ledger
 from quartet.doctor.base import Doctor, Finding, Place, ok, refused
 from quartet.errors import QuartetError
+from quartet.ledger import Ledger
 
 
 class Resumable(Doctor):

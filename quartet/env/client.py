@@ -26,7 +26,7 @@ from quartet.access.token import bearer
 from quartet.env.base import Env
 from quartet.env.protocol import ErrorCode, ErrorData, Message, ObservationData, ResetData, StateData, StepData, encode
 from quartet.errors import EnvError, EnvFaultError, RewardError
-from quartet.observe.trace import current_trace
+from quartet.telemetry.trace import current_trace
 from quartet.types import Observation, StepResult, Task
 
 T = TypeVar("T", bound=Struct)

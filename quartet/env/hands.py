@@ -7,8 +7,21 @@ import json
 from importlib.resources import files
 from typing import Any
 
-from quartet.env.action import Action, Click, Done, Drag, Element, Infeasible, Key, Point, Scroll, Select, Target, Type
-from quartet.env.keyboard import MODIFIER_BITS
+from quartet.actions.grammar import (
+    Action,
+    Click,
+    Done,
+    Drag,
+    Element,
+    Infeasible,
+    Key,
+    Point,
+    Scroll,
+    Select,
+    Target,
+    Type,
+)
+from quartet.actions.keyboard import MODIFIER_BITS
 from quartet.env.page import Page
 
 HARNESS = ";".join((files("quartet.env") / name).read_text() for name in ("observe.js", "act.js"))

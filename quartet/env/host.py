@@ -15,15 +15,15 @@ from aiohttp import WSMsgType, web
 from quartet.access.local_server import LocalServer
 from quartet.access.token import run_token
 from quartet.config import Recipe
-from quartet.data.ledger import Ledger
 from quartet.env import make_pool
 from quartet.env.base import EnvPool
 from quartet.env.guarded import GuardedPool
 from quartet.env.protocol import ErrorCode, ErrorData, encode
 from quartet.env.session import HostedSession
-from quartet.observe.lanes import Lanes
-from quartet.observe.presence import Presence
-from quartet.observe.record import Recorder
+from quartet.ledger import Ledger
+from quartet.telemetry.lanes import Lanes
+from quartet.telemetry.presence import Presence
+from quartet.telemetry.record import Recorder
 
 LOG = logging.getLogger(__name__)
 REPORT_SECONDS = 0.5

@@ -9,8 +9,8 @@ import base64
 from contextlib import suppress
 from typing import Any
 
+from quartet.actions.keyboard import MODIFIER_BITS, Stroke, character_stroke, strokes
 from quartet.env.cdp import CALL_TIMEOUT_SECONDS, Connection, Event, PageFaultError, Session
-from quartet.env.keyboard import MODIFIER_BITS, Stroke, character_stroke, strokes
 from quartet.errors import EnvError
 
 DRAG_STEPS = 5

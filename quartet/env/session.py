@@ -12,7 +12,7 @@ from quartet.env.base import Env, EnvPool
 from quartet.env.protocol import ErrorCode, ErrorData, Message, ObservationData, ResetData, StateData, StepData, encode
 from quartet.errors import ConfigError, EnvError, EnvFaultError, QuartetError, RewardError
 from quartet.fault import place_of
-from quartet.observe.record import Recorder
+from quartet.telemetry.record import Recorder
 from quartet.types import Observation, Task
 
 T = TypeVar("T")

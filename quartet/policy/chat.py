@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import msgspec
 
-from quartet.rollout.renderer import Renderer
+from quartet.policy.renderer import Renderer
 from quartet.types import Message, Tool
 
 FORM = '{"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}'

@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerBase
 
 from quartet.policy.examples import Example, TokenBatch, pad
 from quartet.policy.random_pages import Element, RandomPages
-from quartet.rollout.renderer import Renderer
+from quartet.policy.renderer import Renderer
 
 MOST_STEPS = 12
 """At most so many things to do in a goal of `follow`."""

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from quartet.errors import ConfigError
 from quartet.policy.chat import FORM, Chat, exchanges
-from quartet.rollout.renderer import Renderer
+from quartet.policy.renderer import Renderer
 
 
 class Example(NamedTuple):

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from quartet.data.whole_folder import CHECKSUMS, check_folder, nothing
 from quartet.errors import CheckpointError, ConfigError, QuartetError, UnusablePolicyError
+from quartet.files.whole_folder import CHECKSUMS, check_folder, nothing
 
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -20,9 +20,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
-from quartet.data.disk import usable_output
-from quartet.data.whole_folder import nothing, whole_folder
 from quartet.errors import CheckpointError
+from quartet.files.disk import usable_output
+from quartet.files.whole_folder import nothing, whole_folder
 from quartet.policy.files import check_policy, raising_checkpoint_errors
 from quartet.policy.library_progress import reporting
 from quartet.policy.tokenizer_files import load_tokenizer

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Sequence
 
 from quartet.config import Recipe
-from quartet.data.ledger import AppendOutcome, Ledger
-from quartet.data.straggler.base import StragglerRule
-from quartet.data.trajectory_store import PackedTrajectory
 from quartet.errors import LeaseLostError
-from quartet.observe.receipts import WorkerReceipts
-from quartet.observe.record import Recorder
+from quartet.ledger import AppendOutcome, Ledger
+from quartet.ledger.trajectory_store import PackedTrajectory
+from quartet.manager.straggler.base import StragglerRule
 from quartet.registry import build
 from quartet.rollout.attempt import Attempt
+from quartet.telemetry.receipts import WorkerReceipts
+from quartet.telemetry.record import Recorder
 from quartet.types import Purpose, RolloutLease, Status, Trajectory
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from quartet.data.blobs import DamagedBlobError
-from quartet.data.ledger import Ledger
 from quartet.errors import EngineError, EnvFaultError, QuartetError
 from quartet.fault import fault_of
+from quartet.ledger import Ledger
+from quartet.ledger.blobs import DamagedBlobError
 from quartet.rollout.client import ModelClient
 from quartet.rollout.watch import Watch
 from quartet.types import Purpose, RolloutLease, Status, Trajectory

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from quartet.engine.base import Engine, GenerateRequest, GenerateResult
+from quartet.engine.partial import rest_of
+from quartet.engine.result_check import find_problem
 from quartet.errors import DivergedError, EngineError, RecalledError
-from quartet.rollout.engine.base import Engine, GenerateRequest, GenerateResult
-from quartet.rollout.engine.partial import rest_of
-from quartet.rollout.engine.result_check import find_problem
-from quartet.rollout.renderer import Renderer
+from quartet.policy.renderer import Renderer
 from quartet.types import MAIN, Call, FinishReason, Sampling, TokenColumns
 
 OnCall = Callable[[Call, Sequence[Call]], None]

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
+from quartet.actions.taken import taken_action
 from quartet.env.base import Env
-from quartet.env.taken import taken_action
 from quartet.errors import PromptTooLongError
 from quartet.rollout.client import ModelClient
 from quartet.rollout.loop.base import Limits

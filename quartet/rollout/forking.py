@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from quartet.config import Recipe
-from quartet.data.ledger import Ledger
+from quartet.ledger import Ledger
 from quartet.registry import build
 from quartet.rollout.brancher.base import Brancher
 from quartet.types import Call, RolloutLease

@@ -13,8 +13,6 @@ from functools import partial
 from msgspec.structs import replace
 
 from quartet.config import Recipe
-from quartet.data.blobs import DamagedBlobError
-from quartet.data.ledger import AppendOutcome, Ledger
 from quartet.env.base import Env, EnvPool
 from quartet.errors import (
     DivergedError,
@@ -25,8 +23,8 @@ from quartet.errors import (
     RecalledError,
     RewardError,
 )
-from quartet.observe.record import Recorder
-from quartet.observe.trace import traced
+from quartet.ledger import AppendOutcome, Ledger
+from quartet.ledger.blobs import DamagedBlobError
 from quartet.registry import build
 from quartet.rollout.appender import Appender
 from quartet.rollout.attempt import Attempt
@@ -34,6 +32,8 @@ from quartet.rollout.client import Model, ModelClient, call_seed, nothing
 from quartet.rollout.forking import Forking
 from quartet.rollout.loop.base import AgentLoop, Limits
 from quartet.rollout.watch import Watch, WatchedEngine, WatchedEnv
+from quartet.telemetry.record import Recorder
+from quartet.telemetry.trace import traced
 from quartet.types import Call, Purpose, RolloutLease, Sampling, Status, Trajectory
 
 

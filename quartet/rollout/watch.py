@@ -12,10 +12,10 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
+from quartet.engine.base import Engine, GenerateRequest, GenerateResult
 from quartet.env.base import Env
 from quartet.env.reward import with_sound_reward
-from quartet.observe.record import Recorder
-from quartet.rollout.engine.base import Engine, GenerateRequest, GenerateResult
+from quartet.telemetry.record import Recorder
 from quartet.types import Observation, StepResult, Task
 
 T = TypeVar("T")

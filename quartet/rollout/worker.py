@@ -13,22 +13,22 @@ from pathlib import Path
 
 from quartet.access.token import run_token
 from quartet.config import Recipe
-from quartet.data.doorbell import Doorbell
-from quartet.data.ledger import AppendOutcome, Ledger
-from quartet.data.phase import TRAINING, wait_in
-from quartet.data.straggler.base import StragglerRule
 from quartet.env.base import Env, EnvPool
 from quartet.env.client import RemoteEnvPool
 from quartet.errors import EnvError
-from quartet.observe.activities import WAIT
-from quartet.observe.presence import Presence
-from quartet.observe.record import Recorder
+from quartet.ledger import AppendOutcome, Ledger
+from quartet.ledger.doorbell import Doorbell
+from quartet.manager.straggler.base import StragglerRule
+from quartet.policy.renderer import Renderer
 from quartet.registry import build
 from quartet.rollout.attempt import recall_unwanted
 from quartet.rollout.client import Model
-from quartet.rollout.renderer import Renderer
 from quartet.rollout.runner import RolloutRunner
+from quartet.telemetry.activities import WAIT
+from quartet.telemetry.presence import Presence
+from quartet.telemetry.record import Recorder
 from quartet.types import Purpose, RolloutLease
+from quartet.types.phase import TRAINING, wait_in
 
 LOG = logging.getLogger(__name__)
 REPORT_SECONDS = 0.5
@@ -162,7 +162,7 @@ class RolloutWorker:
 
 async def run_worker(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None:
     """The rollout module as a process: work until `stop`. Finds engine and environment host through the ledger."""
-    from quartet.rollout.engine.connect import connect
+    from quartet.engine.connect import connect
 
     with closing(Ledger.open(run_dir)) as ledger, Recorder(run_dir, "worker") as recorder:
         engines = {name: connect(recipe, ledger.of(name)) for name in (*ledger.trained, *ledger.frozen)}

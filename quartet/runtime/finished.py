@@ -4,11 +4,11 @@ from contextlib import closing
 from pathlib import Path
 
 from quartet.config import Recipe
-from quartet.data.ledger import Ledger
-from quartet.data.phase import FINISHED
-from quartet.data.stop import reached_limit
-from quartet.observe.summary import read_summary
-from quartet.runtime.run_dir import RunLock, check_run_dir
+from quartet.ledger import Ledger
+from quartet.manager.stop import reached_limit
+from quartet.report.summary import read_summary
+from quartet.run.run_dir import RunLock, check_run_dir
+from quartet.types.phase import FINISHED
 
 
 def mark_finished(run_dir: Path) -> None:

@@ -7,9 +7,9 @@ clock may be set to any time, so they are compared for equality only.
 import time
 from collections.abc import Callable
 
-from quartet.data.ledger import Ledger
-from quartet.data.phase import STARTING
-from quartet.data.rows import ModuleRow
+from quartet.ledger import Ledger
+from quartet.ledger.rows import ModuleRow
+from quartet.types.phase import STARTING
 
 MAX_GAP_SECONDS = 1.0
 """Between two looks at most this much counts as silence: a module is not silent because the database or the

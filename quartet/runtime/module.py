@@ -14,22 +14,22 @@ from pathlib import Path
 from types import FrameType
 
 from quartet.config import Recipe
-from quartet.data.database.patience import PATIENCE
-from quartet.data.disk import disk_error
+from quartet.die_with import die_with
 from quartet.errors import QuartetError
 from quartet.fault import fault_of
-from quartet.observe.log import log_to_file
-from quartet.recipe_file import read_with_plugins
-from quartet.runtime.die_with import die_with
+from quartet.files.disk import disk_error
+from quartet.ledger.database.patience import PATIENCE
+from quartet.recipe.file import read_with_plugins
+from quartet.telemetry.log import log_to_file
 from quartet.terminal.printable import printable
 
 ENTRIES = {
     "env": "quartet.env.host:run_env_host",
-    "engine": "quartet.rollout.engine.server:run_engine",
+    "engine": "quartet.engine.server:run_engine",
     "worker": "quartet.rollout.worker:run_worker",
-    "manager": "quartet.data.manager:run_manager",
+    "manager": "quartet.manager.manager:run_manager",
     "trainer": "quartet.train.trainer:run_trainer",
-    "sink": "quartet.observe.sink_process:run_sink",
+    "sink": "quartet.report.sink_process:run_sink",
 }
 """Each entry is `async def run(recipe, run_dir, stop: asyncio.Event) -> None`. One that runs several times is told its
 `module` as well: `engine-2`."""

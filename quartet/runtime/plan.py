@@ -11,13 +11,13 @@ from quartet.registry import build, find
 from quartet.shipped import shipped_policies
 
 if TYPE_CHECKING:
-    from quartet.data.straggler.base import StragglerRule
-    from quartet.rollout.engine.backend.base import Backend
+    from quartet.engine.backend.base import Backend
+    from quartet.manager.straggler.base import StragglerRule
 
 
 def check_recipe(recipe: Recipe) -> None:
     """Look up the task families, the sinks and the files that the recipe names. Raises `ConfigError`."""
-    from quartet.observe.sinks.base import check_package
+    from quartet.report.sinks.base import check_package
 
     suite_families(recipe.env)
     for sink in recipe.observe.sinks:

@@ -11,10 +11,10 @@ import setproctitle  # first: it finds the command line by where the environment
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
-import quartet.data.manager
+import quartet.engine.server
+import quartet.engine.torch_engine
 import quartet.env.host
-import quartet.rollout.engine.server
-import quartet.rollout.engine.torch_engine
+import quartet.manager.manager
 import quartet.rollout.worker
 import quartet.train.trainer  # noqa: F401
 

@@ -1,10 +1,10 @@
 """Ends a run whose rollouts all fail with the same error: a fault in the code of its environment or agent loop."""
 
 from quartet.config import Recipe
-from quartet.data.blobs import DamagedBlobError
-from quartet.data.ledger import Ledger
-from quartet.data.rows import RepeatedError
 from quartet.errors import RepeatedErrorError
+from quartet.ledger import Ledger
+from quartet.ledger.blobs import DamagedBlobError
+from quartet.ledger.rows import RepeatedError
 
 
 def raise_if_repeated(recipe: Recipe, ledger: Ledger) -> None:

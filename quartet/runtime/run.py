@@ -11,13 +11,6 @@ from pathlib import Path
 from types import FrameType
 
 from quartet.config import Recipe
-from quartet.data.database.location import trust_server
-from quartet.data.database.patience import PATIENCE
-from quartet.data.disk import STOPPED_BY_DISK
-from quartet.data.evaluation import EVALUATION_MARKER, is_evaluation
-from quartet.data.ledger import Ledger
-from quartet.data.results import Results
-from quartet.data.starvation import STARVED
 from quartet.errors import (
     ConfigError,
     InterruptedByUser,
@@ -26,14 +19,21 @@ from quartet.errors import (
     SetupError,
     StarvedError,
 )
-from quartet.observe.alarms.rollouts import remedy
-from quartet.observe.log import log_to_file
-from quartet.observe.summary import Summary, after_tag, evaluation_summary, save_summary, write_summary
+from quartet.files.disk import STOPPED_BY_DISK
+from quartet.ledger import Ledger
+from quartet.ledger.database.location import trust_server
+from quartet.ledger.database.patience import PATIENCE
+from quartet.ledger.results import Results
+from quartet.manager.evaluation import EVALUATION_MARKER, is_evaluation
 from quartet.policy.files import check_policy
+from quartet.report.alarms.rollouts import remedy
+from quartet.report.summary import Summary, after_tag, evaluation_summary, save_summary, write_summary
+from quartet.run.run_dir import RunLock, prepare
 from quartet.runtime.finished import mark_finished
 from quartet.runtime.plan import check_recipe, check_training
-from quartet.runtime.run_dir import RunLock, prepare
 from quartet.runtime.session import Session
+from quartet.telemetry.log import log_to_file
+from quartet.train.starvation import STARVED
 
 LOG = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""The phases of a run (`quartet.data.phase`): evaluate, train, evaluate again.
+"""The phases of a run (`quartet.types.phase`): evaluate, train, evaluate again.
 
 Which phase a run is in stands in the ledger. What a resumed run has yet to do follows from what it has done. A database
 server that is away for a while is outlasted in every phase, and between them.
@@ -12,19 +12,19 @@ from types import TracebackType
 
 from quartet.access.token import forget_token
 from quartet.config import Recipe
-from quartet.data.database import drop_database
-from quartet.data.database.patience import PATIENCE
-from quartet.data.evaluation import admit_evaluation
-from quartet.data.ledger import Ledger
-from quartet.data.phase import ENDED, EVALUATING, STARTING, STOPPING, TRAINING
-from quartet.data.results import described, uncounted_warning
 from quartet.env import suite_families
-from quartet.observe.display import LiveDisplay
-from quartet.observe.status import StatusReader
+from quartet.ledger import Ledger
+from quartet.ledger.database import drop_database
+from quartet.ledger.database.patience import PATIENCE
+from quartet.ledger.results import described, uncounted_warning
+from quartet.manager.evaluation import admit_evaluation
+from quartet.report.display import LiveDisplay
+from quartet.report.status import StatusReader
+from quartet.run.run_dir import RunLock
 from quartet.runtime.repeated_error import raise_if_repeated
-from quartet.runtime.run_dir import RunLock
 from quartet.runtime.start_process import warm_up
 from quartet.runtime.supervisor import SINK, Supervisor
+from quartet.types.phase import ENDED, EVALUATING, STARTING, STOPPING, TRAINING
 
 LOG = logging.getLogger(__name__)
 

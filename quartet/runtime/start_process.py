@@ -24,7 +24,7 @@ from typing import Literal, Protocol
 
 import setproctitle
 
-from quartet.runtime.die_with import die_with
+from quartet.die_with import die_with
 
 StartMethod = Literal["forkserver", "spawn"]
 END_SECONDS = 5.0

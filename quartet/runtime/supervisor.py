@@ -13,8 +13,6 @@ from types import FrameType, TracebackType
 from typing import TypeVar
 
 from quartet.config import Recipe
-from quartet.data.database.patience import PATIENCE
-from quartet.data.ledger import Ledger
 from quartet.errors import (
     ConfigError,
     InterruptedByUser,
@@ -25,8 +23,10 @@ from quartet.errors import (
     UnusablePolicyError,
 )
 from quartet.fault import same_error
-from quartet.observe.show import times
-from quartet.observe.status import GIVEN_UP
+from quartet.ledger import Ledger
+from quartet.ledger.database.patience import PATIENCE
+from quartet.report.show import times
+from quartet.report.status import GIVEN_UP
 from quartet.runtime.heartbeats import Heartbeats
 from quartet.runtime.module import FAULT
 from quartet.runtime.process import ModuleProcess

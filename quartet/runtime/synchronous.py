@@ -12,25 +12,25 @@ from pathlib import Path
 import torch
 
 from quartet.config import Recipe
-from quartet.data.exchange.demonstrations import settle
-from quartet.data.ledger import Ledger
-from quartet.data.manager import DataManager
-from quartet.data.phase import ENDED, EVALUATING, STARTING, TRAINING
-from quartet.data.starvation import starvation
+from quartet.engine.torch_engine import open_torch
 from quartet.env import make_pool
 from quartet.env.guarded import GuardedPool
-from quartet.observe.presence import Presence
-from quartet.observe.record import Recorder
-from quartet.observe.summary import after_tag
+from quartet.exchange.demonstrations import settle
+from quartet.ledger import Ledger
+from quartet.manager.manager import DataManager
+from quartet.policy.renderer import Renderer
 from quartet.policy.tokenizer_files import load_tokenizer
+from quartet.report.summary import after_tag
 from quartet.rollout.client import Model
-from quartet.rollout.engine.torch_engine import open_torch
-from quartet.rollout.renderer import Renderer
 from quartet.rollout.worker import RolloutWorker
+from quartet.run.run_dir import RunLock
 from quartet.runtime.repeated_error import raise_if_repeated
-from quartet.runtime.run_dir import RunLock
 from quartet.runtime.session import admit_missing_evaluations, open_or_create
+from quartet.telemetry.presence import Presence
+from quartet.telemetry.record import Recorder
+from quartet.train.starvation import starvation
 from quartet.train.trainer import Trainer
+from quartet.types.phase import ENDED, EVALUATING, STARTING, TRAINING
 
 
 def train_synchronously(recipe: Recipe, run_dir: Path) -> None:

@@ -3,11 +3,11 @@
 import time
 
 from quartet.config import Recipe
-from quartet.data.ledger import Ledger
-from quartet.data.phase import STOPPING, TRAINING, wait_in
-from quartet.data.starvation import starvation
 from quartet.errors import StarvedError
-from quartet.observe.presence import TRAINABLE_GROUPS, Presence
+from quartet.ledger import Ledger
+from quartet.telemetry.presence import TRAINABLE_GROUPS, Presence
+from quartet.train.starvation import starvation
+from quartet.types.phase import STOPPING, TRAINING, wait_in
 
 
 class BatchWait:

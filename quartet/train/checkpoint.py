@@ -12,9 +12,9 @@ import msgspec
 import torch
 from safetensors.torch import load_file, save_file
 
-from quartet.data.checkpoints import checkpoints_on_disk, checkpoints_root
-from quartet.data.whole_folder import check_folder, nothing, whole_folder
 from quartet.errors import CheckpointError
+from quartet.files.whole_folder import check_folder, nothing, whole_folder
+from quartet.ledger.checkpoints import checkpoints_on_disk, checkpoints_root
 from quartet.policy.files import raising_checkpoint_errors
 from quartet.policy.load import raising_os_errors
 from quartet.train.step import Learner

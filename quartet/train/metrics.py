@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from quartet.observe.record import Recorder
-from quartet.observe.spans import Span
+from quartet.telemetry.record import Recorder
+from quartet.telemetry.spans import Span
 from quartet.train.packing import MemberTokens, PackedBatch
 from quartet.types import Batch
 

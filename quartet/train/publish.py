@@ -6,7 +6,7 @@ from pathlib import Path
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from quartet.data.whole_folder import nothing, whole_folder
+from quartet.files.whole_folder import nothing, whole_folder
 from quartet.policy.canary import fixed_sequence, write_canary
 from quartet.policy.load import write_policy
 from quartet.train.packing import Branch

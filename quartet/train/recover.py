@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from quartet.config import Recipe
-from quartet.data.checkpoints import RecoveryPoint
-from quartet.data.ledger import Ledger
-from quartet.data.whole_folder import check_folder, nothing
 from quartet.errors import CheckpointError, UnusablePolicyError
+from quartet.files.whole_folder import check_folder, nothing
+from quartet.ledger import Ledger
+from quartet.ledger.checkpoints import RecoveryPoint
 
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from msgspec.structs import replace
 
 from quartet.config import Recipe
-from quartet.data.ledger import Ledger
 from quartet.errors import LedgerError, QuartetError, SetupError, UntrainableError
-from quartet.observe.presence import Presence
+from quartet.ledger import Ledger
+from quartet.telemetry.presence import Presence
 from quartet.train.credit.base import Credit
 from quartet.train.step import Learner
 from quartet.train.train_batch import rehearse

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from quartet.config import Sft
-from quartet.observe.progress import Watched
+from quartet.terminal.progress import Watched
 from quartet.train.sft import SftStep
 
 

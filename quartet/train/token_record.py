@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from quartet.observe.token_values import CallValues, packed_assignment
+from quartet.telemetry.token_values import CallValues, packed_assignment
 from quartet.train.microbatch import Microbatch
 from quartet.train.packing import Branch, countable_members
 from quartet.types import Batch, Call

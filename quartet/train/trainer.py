@@ -13,16 +13,16 @@ from pathlib import Path
 import torch
 
 from quartet.config import Recipe
-from quartet.data.checkpoints import RecoveryPoint, checkpoint_folder
-from quartet.data.ledger import Ledger
-from quartet.data.policy_folders import policies_root
 from quartet.errors import LeaseLostError, LedgerError
-from quartet.observe.presence import Presence
-from quartet.observe.receipts import TrainerReceipts
-from quartet.observe.record import Recorder
-from quartet.observe.token_values import write_token_values
+from quartet.ledger import Ledger
+from quartet.ledger.checkpoints import RecoveryPoint, checkpoint_folder
+from quartet.ledger.policy_folders import policies_root
 from quartet.policy.digest import weights_digest
 from quartet.policy.load import load_model, load_policy, read_weights, swap_weights
+from quartet.telemetry.presence import Presence
+from quartet.telemetry.receipts import TrainerReceipts
+from quartet.telemetry.record import Recorder
+from quartet.telemetry.token_values import write_token_values
 from quartet.train.assign import credits_of
 from quartet.train.batch_wait import BatchWait
 from quartet.train.checkpoint import load_checkpoint, prune_checkpoints, save_checkpoint

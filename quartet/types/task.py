@@ -64,6 +64,6 @@ class StepResult(Struct, frozen=True, kw_only=True):
     info: dict[str, Any] = field(default_factory=dict)
     actions: list[TakenAction] = []
     """What the response was taken for, in order. Empty where the environment does not say: then it is read in the
-    grammar of `quartet.env.action`."""
+    grammar of `quartet.actions.grammar`."""
     rewards: dict[str, float] = {}
     """Named parts of `reward`, which is their sum; empty where it has no parts."""

@@ -71,7 +71,7 @@ class Status(StrEnum):
 class Trajectory(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="format", tag=2):
     """The record of what one policy did in one role of a rollout; most rollouts have one trajectory.
 
-    A record that was written before schema 6 has no `format`: `quartet.data.former_records`.
+    A record that was written before schema 6 has no `format`: `quartet.ledger.former_records`.
     """
 
     task: Task

@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from quartet.observe.panel import MODULE_ORDER
-from quartet.observe.series import Axis, Series, SeriesPage, read_series
+from quartet.report.panel import MODULE_ORDER
+from quartet.telemetry.series import Axis, Series, SeriesPage, read_series
 from quartet.web.viewed_run import ViewedRun
 
 MAX_POINTS = 500

@@ -6,7 +6,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from quartet.observe import show
+from quartet.report import show
 from quartet.web.pages import NAVIGATION
 
 _TEMPLATES = Environment(

@@ -8,10 +8,10 @@ from msgspec import Struct
 from sqlalchemy import Connection
 from starlette.requests import Request
 
-from quartet.data.blobs import DamagedBlobError
-from quartet.data.ledger.fates import fate
-from quartet.data.ledger.pictures import pictures_of
-from quartet.data.schema import TrajectoryKind
+from quartet.ledger.blobs import DamagedBlobError
+from quartet.ledger.fates import fate
+from quartet.ledger.pictures import pictures_of
+from quartet.ledger.schema import TrajectoryKind
 from quartet.types import Call, Observation, Outcome, Pointer, Purpose, TakenAction, Trajectory, Turn
 from quartet.types.frame import Point, Screen
 from quartet.web.queries.rollout import RolloutFacts

@@ -5,8 +5,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from quartet.observe.activities import WAIT, shown_activity
-from quartet.observe.spans import Span, longest_of_each_row, read_spans
+from quartet.telemetry.activities import WAIT, shown_activity
+from quartet.telemetry.spans import Span, longest_of_each_row, read_spans
 
 MOST_SECONDS = 600.0
 """A window is never longer."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from quartet.observe.token_values import unpacked
+from quartet.telemetry.token_values import unpacked
 from quartet.types import Call
 from quartet.web.training import Training
 

@@ -7,8 +7,8 @@ import sqlalchemy as sa
 from msgspec import Struct, field
 from sqlalchemy import Connection
 
-from quartet.data.schema import batches
-from quartet.observe.token_values import CallValues, assigned, read_token_values
+from quartet.ledger.schema import batches
+from quartet.telemetry.token_values import CallValues, assigned, read_token_values
 from quartet.types import BatchState, Purpose
 from quartet.web.queries.rollout import RolloutFacts
 from quartet.web.viewed_run import ViewedRun

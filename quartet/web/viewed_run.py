@@ -10,11 +10,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from quartet.config import Recipe
-from quartet.data.ledger import Ledger
 from quartet.errors import LedgerError
-from quartet.observe.status import RunStatus, StatusReader
-from quartet.recipe_file import read_resolved
-from quartet.runtime.run_dir import CONFIG, supervisor_pid
+from quartet.ledger import Ledger
+from quartet.recipe.file import read_resolved
+from quartet.report.status import RunStatus, StatusReader
+from quartet.run.run_dir import CONFIG, supervisor_pid
 
 
 class ViewedRun:

@@ -16,9 +16,9 @@ from typing import Any
 import click
 
 from quartet.env.miniwob.demonstrate import GROUPS, make_demonstrations, report, write_texts
-from quartet.observe.progress import Watched
 from quartet.policy.make import make_policy
-from quartet.recipe_file import load_recipe
+from quartet.recipe.file import load_recipe
+from quartet.terminal.progress import Watched
 from quartet.train.sft import run_sft
 from quartet.train.sft_progress import step_watcher
 

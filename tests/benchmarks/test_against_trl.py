@@ -13,8 +13,8 @@ from benchmarks.trl_contenders.ours import Ours, recipe_of
 from benchmarks.trl_contenders.start import conversation, make_start, speak
 from benchmarks.trl_contenders.theirs import THEIRS, TrlProcess
 from quartet.env.environment.desk import BUTTONS
+from quartet.policy.renderer import Renderer
 from quartet.policy.tokenizer_files import load_tokenizer
-from quartet.rollout.renderer import Renderer
 
 TINY = {"hidden_size": 16, "num_layers": 1, "num_heads": 1}
 

@@ -17,12 +17,12 @@ from benchmarks.locks.statistics import area, compare, interval
 from benchmarks.locks.variants import CONDITIONS, GRPO, VARIANTS, recipe_of
 from benchmarks.raw_results import RawResults
 from quartet.config import Evaluation
-from quartet.data.ledger import Ledger
 from quartet.env.environment.locks import LOCKS, families
+from quartet.ledger import Ledger
 from quartet.policy.load import load_policy
 from quartet.policy.make import make_policy
-from quartet.recipe_file import changed_knobs, load_recipe
-from quartet.rollout.renderer import Renderer
+from quartet.policy.renderer import Renderer
+from quartet.recipe.file import changed_knobs, load_recipe
 from quartet.types import Task
 
 pytestmark = pytest.mark.slow

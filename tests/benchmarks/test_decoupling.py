@@ -10,8 +10,8 @@ from benchmarks.modes.figures import CpuSample, figures
 from benchmarks.modes.modes import COUPLED, modes, recipe, single_turn
 from benchmarks.modes.run import run
 from benchmarks.modes.start import ACTING, LONG_SHARE, REASONING, make_start, turns
+from quartet.actions.grammar import Click, parse_action
 from quartet.config import Recipe
-from quartet.env.action import Click, parse_action
 from quartet.env.workload import read_workload
 
 INSTANT = decoupling.WORKLOADS / "step_0_ms.json"

@@ -10,8 +10,8 @@ from benchmarks.lag.arms import SYNCHRONOUS, Arm, arms
 from benchmarks.lag.naive_ppo import NaivePpo
 from benchmarks.lag.report import LAST_TRAIN_STEPS, Line, make_report, mean_lag, success, table, within_margin
 from benchmarks.lag.run import Learned, learn
-from quartet.observe.comparison.intervals import interval
 from quartet.policy.make import make_policy
+from quartet.report.comparison.intervals import interval
 from quartet.train.loss.base import LossInput
 
 LAGGING = "decoupled, max_lag 4"

@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from quartet.cli import cli
-from quartet.data.ledger import Ledger
 from quartet.errors import ConfigError
-from quartet.observe.comparison.intervals import interval, student_t
-from quartet.observe.comparison.results import read_result
+from quartet.ledger import Ledger
+from quartet.report.comparison.intervals import interval, student_t
+from quartet.report.comparison.results import read_result
 
 pytestmark = pytest.mark.slow
 

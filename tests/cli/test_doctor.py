@@ -11,11 +11,11 @@ from benchmarks.bandit import bandit_recipe
 from quartet.cli import cli
 from quartet.doctor import Place, memory, packages
 from quartet.doctor.base import Finding, Grade
+from quartet.engine import kernel_library
 from quartet.errors import SetupError
 from quartet.part import NoSettings
-from quartet.recipe_file import load_recipe, to_toml
+from quartet.recipe.file import load_recipe, to_toml
 from quartet.registry import find, names
-from quartet.rollout.engine import kernel_library
 
 
 @pytest.fixture

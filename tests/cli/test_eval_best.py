@@ -8,10 +8,10 @@ from click.testing import CliRunner
 
 from benchmarks.bandit import bandit_recipe
 from quartet.cli import cli
-from quartet.data.evaluation import admit_evaluation
-from quartet.data.ledger import Ledger
 from quartet.errors import ConfigError
-from quartet.recipe_file import to_toml
+from quartet.ledger import Ledger
+from quartet.manager.evaluation import admit_evaluation
+from quartet.recipe.file import to_toml
 
 
 def make_run(folder: Path, policy: Path, *, chosen_on: range) -> Path:

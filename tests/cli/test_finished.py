@@ -7,12 +7,12 @@ import sys
 import pytest
 
 from quartet.cli import main
-from quartet.data.ledger import Ledger
-from quartet.data.phase import FINISHED
 from quartet.errors import SetupError
-from quartet.recipe_file import load_recipe
+from quartet.ledger import Ledger
+from quartet.recipe.file import load_recipe
+from quartet.run.run_dir import RunLock
 from quartet.runtime.finished import finished_by, mark_finished
-from quartet.runtime.run_dir import RunLock
+from quartet.types.phase import FINISHED
 
 
 @pytest.fixture

@@ -13,15 +13,15 @@ from click.testing import CliRunner
 from benchmarks.bandit import bandit_recipe
 from quartet.cli import cli
 from quartet.cli.eval import evaluation_name
-from quartet.data.evaluation import EVALUATION_MARKER
-from quartet.data.ledger import Ledger
-from quartet.data.manager import run_manager
-from quartet.data.only_process import only_process
 from quartet.errors import ConfigError, LedgerError, QuartetError, SetupError
-from quartet.observe.log import LogFile
-from quartet.recipe_file import find_recipe, load_recipe, to_toml
-from quartet.runtime.run_dir import RunLock
+from quartet.ledger import Ledger
+from quartet.manager.evaluation import EVALUATION_MARKER
+from quartet.manager.manager import run_manager
+from quartet.manager.only_process import only_process
+from quartet.recipe.file import find_recipe, load_recipe, to_toml
+from quartet.run.run_dir import RunLock
 from quartet.shipped import shipped_policies
+from quartet.telemetry.log import LogFile
 
 GOOD = b'name = "a"\n[model]\npath = "miniwob-start"\n[env]\nname = "bandit"\n'
 

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from quartet.cli import cli
 from quartet.config import Recipe
 from quartet.errors import QuartetError
-from quartet.recipe_file import load_recipe
-from quartet.recipe_template import ESSENTIAL
+from quartet.recipe.file import load_recipe
+from quartet.recipe.template import ESSENTIAL
 from quartet.registry import names
 from quartet.shipped import shipped_recipes
 

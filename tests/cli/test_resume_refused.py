@@ -9,15 +9,15 @@ from click.testing import CliRunner
 
 from benchmarks.bandit import bandit_recipe
 from quartet.cli import cli
-from quartet.data.checkpoints import checkpoint_folder
-from quartet.data.ledger import Ledger
 from quartet.doctor import Place
 from quartet.doctor.base import Finding, Grade
 from quartet.doctor.run import Resumable
 from quartet.errors import CheckpointError
+from quartet.ledger import Ledger
+from quartet.ledger.checkpoints import checkpoint_folder
 from quartet.part import NoSettings
-from quartet.recipe_file import to_toml
-from tests.data.samples import trainable_group
+from quartet.recipe.file import to_toml
+from tests.ledger.samples import trainable_group
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 from quartet.cli import COMMANDS, cli, main
 from quartet.cli.parameters import RunFolder
-from quartet.data.ledger import Ledger
 from quartet.errors import EXIT_CODES, InterruptedByUser, QuartetError
-from quartet.observe.record import Recorder
+from quartet.ledger import Ledger
+from quartet.telemetry.record import Recorder
 
 PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
 WITHOUT_JSON = {"view", "completion"}
@@ -99,7 +99,7 @@ def test_ctrl_c_has_its_own_exit_code(monkeypatch, capsys):
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("quartet.recipe_description.describe", interrupted)
+    monkeypatch.setattr("quartet.recipe.description.describe", interrupted)
     code, shown = ended(monkeypatch, capsys, "recipes", "list")
     assert code == InterruptedByUser.exit_code and "stopped by the user" in shown
 

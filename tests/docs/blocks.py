@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 
-from quartet.recipe_file import parse_recipe
+from quartet.recipe.file import parse_recipe
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^(?P<fence>`{3,})(?P<language>\w*)(?: +title=\"(?P<title>[^\"]+)\")? *$")

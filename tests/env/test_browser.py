@@ -12,7 +12,7 @@ import psutil
 import pytest
 from desk import PAGES, Desk
 
-from quartet.env.action import parse_action
+from quartet.actions.grammar import parse_action
 from quartet.env.browser import Browser, find_chromium
 from quartet.env.framing import Framer
 from quartet.env.hands import ActionFailedError

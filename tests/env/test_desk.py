@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from quartet.actions.grammar import Click, Element
 from quartet.config import Env
 from quartet.env import make_pool, suite_families
-from quartet.env.action import Click, Element
 from quartet.env.environment.desk import BUTTONS, FINISHED, RIGHT, Desk
 from quartet.env.workload import Workload, read_workload
 from quartet.errors import ConfigError, EnvError

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quartet.env.action import format_action, parse_action
+from quartet.actions.grammar import format_action, parse_action
 from quartet.env.base import Env
 from quartet.env.miniwob.demonstrate import GROUPS, make_demonstrations, make_tasks, write_texts
 from quartet.env.miniwob.experts import EXPERTS, ExpertError, expert_action

@@ -20,9 +20,9 @@ from quartet.env.environment.bandit import BanditEnv
 from quartet.env.host import EnvHost
 from quartet.env.session_pool import SessionPool
 from quartet.errors import EnvError, EnvFaultError, SetupError
-from quartet.observe.record import Recorder
-from quartet.observe.slices import run_extent
-from quartet.observe.spans import read_spans
+from quartet.telemetry.record import Recorder
+from quartet.telemetry.slices import run_extent
+from quartet.telemetry.spans import read_spans
 from quartet.types import Observation, StepResult, Task
 
 TOKEN = "token-of-a-test"

@@ -7,12 +7,12 @@ import psutil
 import pytest
 
 from quartet import config
-from quartet.data.ledger import Ledger
 from quartet.env import make_pool, suite_families
 from quartet.env.client import RemoteEnvPool
 from quartet.env.host import EnvHost, run_env_host
 from quartet.errors import EnvError, SetupError
-from quartet.recipe_file import parse_recipe
+from quartet.ledger import Ledger
+from quartet.recipe.file import parse_recipe
 from quartet.types import Task
 
 SETTINGS = config.Env(name="miniwob", sessions=2, step_timeout_seconds=200.0)

@@ -9,9 +9,9 @@ from pathlib import Path
 from benchmarks.crashes.made_up import TASK, made_up
 from quartet.config import Recipe
 from quartet.crash_points import VARIABLE
-from quartet.data.ledger import Ledger
-from quartet.observe.receipts import WorkerReceipts
-from quartet.recipe_file import to_toml
+from quartet.ledger import Ledger
+from quartet.recipe.file import to_toml
+from quartet.telemetry.receipts import WorkerReceipts
 from quartet.types import ReplayRule, RolloutPlan
 
 REPOSITORY = Path(__file__).parents[2]

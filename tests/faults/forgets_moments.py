@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from quartet.data.checkpoints import RecoveryPoint
+from quartet.ledger.checkpoints import RecoveryPoint
 from quartet.runtime.module import run_module
 from quartet.train import trainer
 

@@ -13,11 +13,11 @@ from msgspec import structs
 from benchmarks.bandit import bandit_recipe
 from benchmarks.crashes.made_up import TASK, made_up
 from quartet.config import Recipe
-from quartet.observe.audit import audit, retrace
-from quartet.observe.audit.retrace import tokens_over_lag
-from quartet.observe.receipts import FOLDER
-from quartet.observe.token_values import CallValues
+from quartet.report.audit import audit, retrace
+from quartet.report.audit.retrace import tokens_over_lag
 from quartet.runtime.run import run_recipe
+from quartet.telemetry.receipts import FOLDER
+from quartet.telemetry.token_values import CallValues
 from quartet.train.credit.grpo import Grpo
 from quartet.train.packing import pack_batch
 from quartet.types import Batch, Group, GroupMember

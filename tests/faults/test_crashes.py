@@ -12,9 +12,9 @@ from benchmarks.crashes.crash_run import PATIENCE_SECONDS, CrashRun
 from benchmarks.crashes.recipe import SETTINGS, crash_recipe
 from quartet.config import Recipe, Straggler
 from quartet.crash_points import NAMES
-from quartet.data.ledger import Ledger
 from quartet.errors import LedgerUnreachableError
-from quartet.observe.audit import AuditReport, audit
+from quartet.ledger import Ledger
+from quartet.report.audit import AuditReport, audit
 from tests.postgresql import needs_postgresql, server_url
 
 

@@ -11,9 +11,9 @@ from benchmarks.crashes.processes import everybody
 from benchmarks.crashes.recipe import FREEZE_SECONDS, SETTINGS, crash_recipe
 from benchmarks.postgresql_server import frozen_server
 from quartet.config import Recipe
-from quartet.data.ledger import Ledger
 from quartet.errors import InterruptedByUser
-from quartet.observe.audit import audit
+from quartet.ledger import Ledger
+from quartet.report.audit import audit
 from tests.postgresql import Proxy, needs_postgresql, server_url
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), needs_postgresql]

@@ -10,8 +10,8 @@ from msgspec import structs
 from benchmarks.bandit import bandit_recipe
 from benchmarks.crashes.made_up import TASK, made_up
 from quartet.cli import cli
-from quartet.observe.audit import audit
-from quartet.observe.receipts import FOLDER
+from quartet.report.audit import audit
+from quartet.telemetry.receipts import FOLDER
 from quartet.types import ReplayRule, TokenColumns
 from tests.faults.fed_run import TRAINER, FedRun
 

@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.bandit import bandit_recipe
-from quartet.env.action import ActionError, format_action, parse_action
+from quartet.actions.grammar import ActionError, format_action, parse_action
 from quartet.errors import QuartetError
-from quartet.observe.follow import Follower
-from quartet.observe.opening import opening_window
-from quartet.observe.record import Recorder
-from quartet.observe.records import read_records
-from quartet.observe.series import read_series
-from quartet.observe.slices import run_extent
-from quartet.observe.spans import Span, read_spans
-from quartet.recipe_file import load_recipe, to_toml
+from quartet.recipe.file import load_recipe, to_toml
+from quartet.report.follow import Follower
+from quartet.report.opening import opening_window
+from quartet.telemetry.record import Recorder
+from quartet.telemetry.records import read_records
+from quartet.telemetry.series import read_series
+from quartet.telemetry.slices import run_extent
+from quartet.telemetry.spans import Span, read_spans
 from quartet.web.timeline import window
 from tests.fuzz.mutations import mutated, spliced
 

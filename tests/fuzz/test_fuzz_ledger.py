@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from quartet.data.blobs import DamagedBlobError
-from quartet.data.exchange.demonstrations import settle, store_into
-from quartet.data.exchange.export import export
-from quartet.data.ledger import Ledger
-from quartet.data.ledger.export import Selection
-from quartet.data.soundness import find_flaw
 from quartet.errors import QuartetError
+from quartet.exchange.demonstrations import settle, store_into
+from quartet.exchange.export import export
+from quartet.ledger import Ledger
+from quartet.ledger.blobs import DamagedBlobError
+from quartet.ledger.export import Selection
+from quartet.ledger.soundness import find_flaw
 from quartet.types import Purpose, ReplayRule, Task
-from tests.data.samples import finish, plan, recipe, spoil, trajectory
 from tests.fuzz.mutations import as_json, mutated, spliced
+from tests.ledger.samples import finish, plan, recipe, spoil, trajectory
 
 pytestmark = pytest.mark.slow
 TASK = Task(env="bandit", family="fixed", seed=1)

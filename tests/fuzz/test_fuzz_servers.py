@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from quartet import config
 from quartet.access.token import bearer
 from quartet.config import Engine
+from quartet.engine.base import GenerateRequest
+from quartet.engine.http import HttpEngine
+from quartet.engine.server import serve
+from quartet.engine.torch_engine import TorchEngine
 from quartet.env import make_pool
 from quartet.env.client import RemoteEnvPool
 from quartet.env.host import EnvHost
 from quartet.policy.load import load_model
-from quartet.rollout.engine.base import GenerateRequest
-from quartet.rollout.engine.http import HttpEngine
-from quartet.rollout.engine.server import serve
-from quartet.rollout.engine.torch_engine import TorchEngine
 from quartet.types import Sampling, Task
 from tests.fuzz.background import Background, in_background, statuses
 from tests.fuzz.mutations import SPLICES, as_json, mutated, spliced

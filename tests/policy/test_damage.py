@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mutations import damage
 
-from quartet.data.whole_folder import CHECKSUMS
 from quartet.errors import CheckpointError
+from quartet.files.whole_folder import CHECKSUMS
 from quartet.policy import load
 from quartet.policy.files import check_policy
 from quartet.policy.load import LoadedPolicy, load_policy, read_weights, save_policy

@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from quartet.data.whole_folder import CHECKSUMS
 from quartet.errors import CheckpointError
+from quartet.files.whole_folder import CHECKSUMS
 from quartet.policy.load import LoadedPolicy, load_model, load_policy, read_weights, save_policy, swap_weights
 from quartet.policy.model import make_model
 

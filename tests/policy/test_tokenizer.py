@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from quartet.errors import ConfigError
+from quartet.policy.renderer import Renderer
 from quartet.policy.tokenizer import KINDS, MAX_REFERENCE, train_tokenizer
-from quartet.rollout.renderer import Renderer
 
 TURN = 'Press "next" or sign in.\nbutton next [23]\ninput user name [4] focused = "next"\ndid click next [23]'
 WORDS = "next sign in Press or user name cancel ok click type"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from quartet.rollout.engine.base import GenerateRequest, GenerateResult
+from quartet.engine.base import GenerateRequest, GenerateResult
 from quartet.types import FinishReason
 
 CHAT_TEMPLATE = (

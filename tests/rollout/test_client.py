@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from scripted_engine import ScriptedEngine, make_tokenizer
 
 from quartet.errors import EngineError, PromptTooLongError, RecalledError
+from quartet.policy.renderer import Renderer
 from quartet.rollout.client import ModelClient, call_seed
-from quartet.rollout.renderer import Renderer
 from quartet.types import FinishReason, Sampling
 
 TOKENIZER = make_tokenizer()

@@ -19,11 +19,11 @@ from aiohttp import web
 from worker_bench import TOKENIZER, Bench, until
 
 from quartet.config import Engine
-from quartet.data.schema import rollouts
+from quartet.engine.api import make_app
+from quartet.engine.http import HttpEngine
+from quartet.engine.torch_engine import TorchEngine
+from quartet.ledger.schema import rollouts
 from quartet.policy.model import make_model
-from quartet.rollout.engine.api import make_app
-from quartet.rollout.engine.http import HttpEngine
-from quartet.rollout.engine.torch_engine import TorchEngine
 from quartet.types import Trajectory
 from tests.rollout.serving import serving
 

@@ -9,7 +9,7 @@ from worker_bench import Bench
 from quartet.env.environment.bandit import Bandit, BanditEnv
 from quartet.env.session_pool import SessionPool
 from quartet.errors import ConfigError
-from quartet.recipe_file import parse_recipe
+from quartet.recipe.file import parse_recipe
 from quartet.rollout.brancher.base import Brancher
 from quartet.rollout.episode import actions_of
 from quartet.runtime.plan import check_training

@@ -16,11 +16,11 @@ from quartet.env.environment.bandit import BanditEnv
 from quartet.env.environment.locks import solution
 from quartet.errors import ConfigError, EngineError, EnvError, PromptTooLongError, RewardError
 from quartet.policy.chat import Chat, exchanges
+from quartet.policy.renderer import Renderer
 from quartet.registry import build
 from quartet.rollout.client import ModelClient
 from quartet.rollout.episode import actions_of
 from quartet.rollout.loop.base import Limits
-from quartet.rollout.renderer import Renderer
 from quartet.types import (
     FinishReason,
     Function,

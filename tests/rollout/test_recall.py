@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from scripted_engine import ScriptedEngine
 from worker_bench import TOKENIZER, Bench, until
 
-from quartet.data.schema import trajectories
+from quartet.ledger.schema import trajectories
 from quartet.types import FinishReason, Purpose
 
 WHOLE = TOKENIZER("click left [1]", add_special_tokens=False)["input_ids"] + [TOKENIZER.eos_token_id]

@@ -13,23 +13,23 @@ from msgspec.structs import replace
 from scripted_engine import ScriptedEngine
 from worker_bench import TOKENIZER, Bench, until
 
-from quartet.data.blob_files import LocalBlobFiles
-from quartet.data.blobs import LARGEST_IN_DATABASE_BYTES
-from quartet.data.ledger import AppendOutcome
-from quartet.data.schema import trajectories
 from quartet.env.environment.bandit import BanditEnv
 from quartet.env.session_pool import SessionPool
 from quartet.errors import EngineError
-from quartet.observe.alarms import read_alarms
-from quartet.observe.alarms.announced import Announced
-from quartet.observe.presence import Presence
-from quartet.observe.records import read_records
-from quartet.observe.slices import run_extent
-from quartet.observe.spans import read_spans
-from quartet.observe.status import StatusReader
+from quartet.ledger import AppendOutcome
+from quartet.ledger.blob_files import LocalBlobFiles
+from quartet.ledger.blobs import LARGEST_IN_DATABASE_BYTES
+from quartet.ledger.schema import trajectories
+from quartet.policy.renderer import Renderer
+from quartet.report.alarms import read_alarms
+from quartet.report.alarms.announced import Announced
+from quartet.report.status import StatusReader
 from quartet.rollout.client import Model
-from quartet.rollout.renderer import Renderer
 from quartet.rollout.worker import RolloutWorker
+from quartet.telemetry.presence import Presence
+from quartet.telemetry.records import read_records
+from quartet.telemetry.slices import run_extent
+from quartet.telemetry.spans import read_spans
 from quartet.types import MAIN, Observation, Picture, Purpose, RolloutPlan, StepResult, Task
 
 PHOTOGRAPH = os.urandom(2 * LARGEST_IN_DATABASE_BYTES)

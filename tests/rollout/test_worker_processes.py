@@ -10,18 +10,18 @@ import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from quartet.config import Recipe
-from quartet.data.ledger import Ledger
+from quartet.engine.scheduler import Scheduler
+from quartet.engine.server import run_engine
 from quartet.env.host import run_env_host
 from quartet.errors import EngineError
-from quartet.observe.follow import Follower
-from quartet.observe.sinks.opentelemetry import OpenTelemetrySink
+from quartet.ledger import Ledger
 from quartet.part import NoSettings
 from quartet.policy.load import save_policy
 from quartet.policy.model import make_model
 from quartet.policy.tokenizer import train_tokenizer
-from quartet.recipe_file import parse_recipe
-from quartet.rollout.engine.scheduler import Scheduler
-from quartet.rollout.engine.server import run_engine
+from quartet.recipe.file import parse_recipe
+from quartet.report.follow import Follower
+from quartet.report.sinks.opentelemetry import OpenTelemetrySink
 from quartet.rollout.worker import run_worker
 from quartet.types import RolloutPlan, Task
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from scripted_engine import ScriptedEngine, make_tokenizer
 
 from quartet.config import Recipe
-from quartet.data.ledger import Ledger
 from quartet.env import make_pool
-from quartet.observe.presence import Presence
-from quartet.observe.record import Recorder
-from quartet.recipe_file import parse_recipe
+from quartet.ledger import Ledger
+from quartet.policy.renderer import Renderer
+from quartet.recipe.file import parse_recipe
 from quartet.rollout.client import Model
-from quartet.rollout.renderer import Renderer
 from quartet.rollout.worker import RolloutWorker
+from quartet.telemetry.presence import Presence
+from quartet.telemetry.record import Recorder
 from quartet.types import MAIN, Purpose, RolloutPlan, Task
 
 TOKENIZER = make_tokenizer()

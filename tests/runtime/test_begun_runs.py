@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.bandit import bandit_recipe
-from quartet.data.database import create_database
-from quartet.data.ledger import Ledger
 from quartet.errors import LedgerError
+from quartet.ledger import Ledger
+from quartet.ledger.database import create_database
 from quartet.runtime.session import open_or_create
 
 

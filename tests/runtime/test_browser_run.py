@@ -7,8 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from quartet.data.ledger import Ledger
-from quartet.recipe_file import load_recipe
+from quartet.ledger import Ledger
+from quartet.recipe.file import load_recipe
 from tests.runtime.test_end_to_end import finish, start_run, train_step, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]

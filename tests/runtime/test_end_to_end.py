@@ -14,10 +14,10 @@ import pytest
 from benchmarks.bandit import bandit_recipe
 from quartet.config import Straggler
 from quartet.config.running import Ledger as LedgerPlace
-from quartet.data.ledger import Ledger
-from quartet.observe.plot import draw_run
-from quartet.recipe_file import to_toml
-from quartet.runtime.run_files import foreign_names
+from quartet.ledger import Ledger
+from quartet.recipe.file import to_toml
+from quartet.report.plot import draw_run
+from quartet.run.run_files import foreign_names
 from tests.postgresql import needs_postgresql, server_url
 
 pytestmark = pytest.mark.slow

@@ -9,9 +9,9 @@ from click.testing import CliRunner
 
 from benchmarks.bandit import bandit_recipe
 from quartet.cli import cli
-from quartet.data.ledger import Ledger
 from quartet.errors import QuartetError, StarvedError, UnusablePolicyError
-from quartet.recipe_file import to_toml
+from quartet.ledger import Ledger
+from quartet.recipe.file import to_toml
 
 pytestmark = pytest.mark.slow
 

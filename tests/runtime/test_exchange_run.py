@@ -6,10 +6,10 @@ import pytest
 
 from benchmarks.bandit import bandit_recipe
 from quartet.config import Sft
-from quartet.data.exchange.jsonl import read_jsonl
-from quartet.data.exchange.parquet import read_parquet
-from quartet.data.ledger import Ledger
-from quartet.recipe_file import to_toml
+from quartet.exchange.jsonl import read_jsonl
+from quartet.exchange.parquet import read_parquet
+from quartet.ledger import Ledger
+from quartet.recipe.file import to_toml
 from quartet.runtime.run import run_recipe
 from quartet.types import Purpose
 from tests.runtime.test_end_to_end import finish, slow_learner, start_run, train_step, wait_for

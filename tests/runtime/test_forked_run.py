@@ -4,9 +4,9 @@ import pytest
 import sqlalchemy as sa
 
 from benchmarks.bandit import bandit_recipe
-from quartet.data.ledger import Ledger
-from quartet.data.schema import groups, rollouts, trajectories
-from quartet.observe.audit import audit
+from quartet.ledger import Ledger
+from quartet.ledger.schema import groups, rollouts, trajectories
+from quartet.report.audit import audit
 from quartet.runtime.run import run_recipe
 from quartet.types import GroupState
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from quartet.data.ledger import Ledger
-from quartet.data.schema import batches, trajectories, uses
-from quartet.observe.status import StatusReader
+from quartet.ledger import Ledger
+from quartet.ledger.schema import batches, trajectories, uses
 from quartet.policy.digest import weights_digest
 from quartet.policy.load import read_weights
+from quartet.report.status import StatusReader
 from quartet.shipped import shipped_policies
 
 pytestmark = pytest.mark.slow

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from quartet.data.ledger import Ledger
 from quartet.errors import RepeatedErrorError
+from quartet.ledger import Ledger
 from quartet.runtime.repeated_error import raise_if_repeated
 from quartet.types import Status
-from tests.data.samples import finish, plan, recipe
+from tests.ledger.samples import finish, plan, recipe
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from quartet.data.ledger import Ledger
 from quartet.errors import ConfigError, SetupError
-from quartet.recipe_file import parse_recipe
-from quartet.runtime.run_dir import RunLock, prepare, supervisor_pid
-from quartet.runtime.run_files import foreign_names
+from quartet.ledger import Ledger
+from quartet.recipe.file import parse_recipe
+from quartet.run.run_dir import RunLock, prepare, supervisor_pid
+from quartet.run.run_files import foreign_names
 
 RECIPE = parse_recipe({"name": "x", "model": {"path": "m"}, "env": {"name": "bandit"}}, "test")
 
@@ -102,7 +102,7 @@ def test_one_supervisor_per_run(tmp_path):
 
 def test_a_killed_supervisor_leaves_no_lock(tmp_path):
     program = (
-        "import os, signal, sys; from pathlib import Path; from quartet.runtime.run_dir import RunLock\n"
+        "import os, signal, sys; from pathlib import Path; from quartet.run.run_dir import RunLock\n"
         "with RunLock(Path(sys.argv[1])): os.kill(os.getpid(), signal.SIGKILL)"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)

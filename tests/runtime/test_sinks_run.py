@@ -8,8 +8,8 @@ from test_end_to_end import slow_learner, start_run, train_step, wait_for
 
 from benchmarks.crashes.processes import module_processes
 from quartet.config import Observe
-from quartet.data.ledger import Ledger
-from quartet.observe.records import read_records
+from quartet.ledger import Ledger
+from quartet.telemetry.records import read_records
 
 pytestmark = pytest.mark.slow
 

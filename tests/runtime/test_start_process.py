@@ -13,8 +13,8 @@ import pytest
 
 from benchmarks.bandit import bandit_recipe
 from benchmarks.crashes.processes import command_line, everybody, has_ended
-from quartet.data.ledger import Ledger
-from quartet.recipe_file import to_toml
+from quartet.ledger import Ledger
+from quartet.recipe.file import to_toml
 from quartet.runtime.start_process import MODULE, Started, start_process
 
 METHODS = ("forkserver", "spawn")

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from benchmarks.bandit import bandit_recipe
-from quartet.data.database.patience import PATIENCE
-from quartet.data.ledger import Ledger
 from quartet.errors import ConfigError, InterruptedByUser, LedgerUnreachableError
-from quartet.observe.presence import Presence
-from quartet.observe.status import GIVEN_UP
-from quartet.recipe_file import to_toml
+from quartet.ledger import Ledger
+from quartet.ledger.database.patience import PATIENCE
+from quartet.recipe.file import to_toml
+from quartet.report.status import GIVEN_UP
 from quartet.runtime.heartbeats import MAX_GAP_SECONDS, Heartbeats
 from quartet.runtime.process import ModuleProcess
 from quartet.runtime.supervisor import LONG_LIFE_SECONDS, MOST_IDENTICAL_FAULTS, ModuleDiedError, Supervisor
+from quartet.telemetry.presence import Presence
 
 
 @pytest.fixture

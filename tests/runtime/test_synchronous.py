@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from benchmarks.bandit import bandit_recipe
-from quartet.data.ledger import Ledger
 from quartet.errors import CheckpointError
+from quartet.ledger import Ledger
 from quartet.policy.canary import fixed_sequence, write_canary
 from quartet.policy.load import load_model
 from quartet.runtime.run import run_recipe

@@ -12,15 +12,15 @@ from starlette.testclient import TestClient
 
 from benchmarks.bandit import bandit_recipe
 from quartet.cli import cli
-from quartet.data.ledger import Ledger
-from quartet.data.schema import trajectories
-from quartet.recipe_file import to_toml
+from quartet.ledger import Ledger
+from quartet.ledger.schema import trajectories
+from quartet.recipe.file import to_toml
 from quartet.web.app import build_app
 
 pytestmark = pytest.mark.slow
 
 BROKEN = '''
-from quartet.data.filter.base import Filter
+from quartet.manager.filter.base import Filter
 from quartet.env.environment.bandit import Bandit, BanditEnv
 from quartet.rollout.loop.base import Limits  # noqa: F401
 from quartet.rollout.loop.append import AppendLoop

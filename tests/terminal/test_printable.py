@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 import quartet
-from quartet.observe.log import JsonFormatter
+from quartet.telemetry.log import JsonFormatter
 from quartet.terminal.console import PrintableConsole
 from quartet.terminal.printable import printable
 from quartet.terminal.say import say

@@ -8,7 +8,7 @@ from tiny_batches import make_model
 from transformers import Qwen3ForCausalLM
 
 from quartet.config import Recipe
-from quartet.recipe_file import parse_recipe
+from quartet.recipe.file import parse_recipe
 
 torch.set_num_threads(1)
 

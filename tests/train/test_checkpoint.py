@@ -9,8 +9,8 @@ from test_step import branches_of, nothing, trajectories
 from tiny_batches import make_model
 
 from quartet.config import Recipe
-from quartet.data.checkpoints import checkpoint_folder, checkpoints_on_disk
 from quartet.errors import CheckpointError
+from quartet.ledger.checkpoints import checkpoint_folder, checkpoints_on_disk
 from quartet.train import checkpoint
 from quartet.train.checkpoint import (
     load_checkpoint,

@@ -12,7 +12,7 @@ from tiny_batches import make_batch, make_call, make_trajectory
 
 from quartet.config import Credit
 from quartet.errors import ConfigError
-from quartet.recipe_file import parse_recipe
+from quartet.recipe.file import parse_recipe
 from quartet.registry import build, find, names
 from quartet.train.aggregation import AGGREGATIONS
 from quartet.train.assign import assign

@@ -10,8 +10,8 @@ from test_trainer import TRAIN, RecipeBuilder, Run, group, same
 from tiny_batches import VOCAB, make_call, make_trajectory
 
 from quartet.errors import UntrainableError
-from quartet.observe.alarms import read_alarms
-from quartet.observe.status import StatusReader
+from quartet.report.alarms import read_alarms
+from quartet.report.status import StatusReader
 from quartet.train.loss.base import LossInput
 from quartet.train.loss.ppo_clip import PpoClip
 from quartet.train.trainer import Trainer, run_trainer

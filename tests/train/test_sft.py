@@ -13,8 +13,8 @@ from quartet.errors import CheckpointError, ConfigError, QuartetError
 from quartet.policy.examples import Example, one_epoch, pad, read_chats
 from quartet.policy.load import load_policy
 from quartet.policy.make import make_policy
-from quartet.recipe_file import parse_recipe
-from quartet.rollout.renderer import Renderer
+from quartet.policy.renderer import Renderer
+from quartet.recipe.file import parse_recipe
 from quartet.train.sft import (
     FINAL_LEARNING_RATE_SHARE,
     WARMUP_STEPS,

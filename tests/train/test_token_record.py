@@ -6,7 +6,7 @@ import torch
 from msgspec.structs import replace
 from tiny_batches import make_batch, make_call, make_model, make_trajectory, pack
 
-from quartet.observe.token_values import CallValues, assigned, packed_assignment, unpacked
+from quartet.telemetry.token_values import CallValues, assigned, packed_assignment, unpacked
 from quartet.train.step import Learner
 from quartet.train.token_record import TokenRecord
 from quartet.types import Batch, Call, ReplayRule

@@ -14,16 +14,16 @@ import torch
 from tiny_batches import make_call, make_model, make_tokenizer, make_trajectory
 
 from quartet.config import Recipe
-from quartet.data.checkpoints import checkpoint_folder
-from quartet.data.ledger import Ledger
-from quartet.data.retention import Retention
 from quartet.errors import CheckpointError, LedgerError, StarvedError
-from quartet.observe.presence import Presence, ReportSink
-from quartet.observe.record import Recorder
-from quartet.observe.records import read_records
-from quartet.observe.token_values import assigned, read_token_values
+from quartet.ledger import Ledger
+from quartet.ledger.checkpoints import checkpoint_folder
+from quartet.manager.retention import Retention
 from quartet.policy.canary import check_canary
 from quartet.policy.load import load_model, read_weights, save_policy
+from quartet.telemetry.presence import Presence, ReportSink
+from quartet.telemetry.record import Recorder
+from quartet.telemetry.records import read_records
+from quartet.telemetry.token_values import assigned, read_token_values
 from quartet.train import trainer as trainer_module
 from quartet.train.loss.base import LossInput
 from quartet.train.loss.ppo_clip import PpoClip

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 from tiny_batches import VOCAB, make_batch, make_call, make_model, make_trajectory
 
-from quartet.recipe_file import parse_recipe
+from quartet.recipe.file import parse_recipe
 from quartet.train.aggregation import token_mean
 from quartet.train.assign import assign
 from quartet.train.packing import Branch, pack_batch

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from quartet.rollout.engine.base import GenerateResult
+from quartet.engine.base import GenerateResult
 from quartet.types import Call, FinishReason, Sampling, TokenColumns
 
 NUMBERS = st.floats(-9, 0)

@@ -10,11 +10,11 @@ from playwright.async_api import Browser, async_playwright
 from starlette.types import ASGIApp
 
 from benchmarks.bandit import bandit_recipe
-from quartet.data.ledger import Ledger
 from quartet.env.browser import find_chromium
-from quartet.observe.presence import Presence
-from quartet.observe.record import Recorder
-from quartet.recipe_file import to_toml
+from quartet.ledger import Ledger
+from quartet.recipe.file import to_toml
+from quartet.telemetry.presence import Presence
+from quartet.telemetry.record import Recorder
 from quartet.types import RolloutPlan, Task
 
 SCRIPT = "<script>document.title='taken over'</script><img src=x onerror=\"document.title='taken over'\">"

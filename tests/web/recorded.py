@@ -5,10 +5,10 @@ import zlib
 from pathlib import Path
 
 from benchmarks.bandit import bandit_recipe
-from quartet.data.ledger import Ledger
-from quartet.env.taken import taken_action
-from quartet.observe.token_values import CallValues, write_token_values
-from quartet.recipe_file import to_toml
+from quartet.actions.taken import taken_action
+from quartet.ledger import Ledger
+from quartet.recipe.file import to_toml
+from quartet.telemetry.token_values import CallValues, write_token_values
 from quartet.types import (
     Call,
     FinishReason,

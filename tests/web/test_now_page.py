@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.bandit import bandit_recipe
-from quartet.data.ledger import Ledger
-from quartet.observe.presence import Presence
-from quartet.recipe_file import to_toml
+from quartet.ledger import Ledger
+from quartet.recipe.file import to_toml
+from quartet.run.run_dir import RunLock
 from quartet.runtime.plan import plan
-from quartet.runtime.run_dir import RunLock
+from quartet.telemetry.presence import Presence
 from quartet.web.app import build_app
 from tests.web.conftest import ask, make_run
 

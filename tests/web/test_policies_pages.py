@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from quartet.data.ledger import Ledger
-from quartet.recipe_file import parse_recipe, to_toml
+from quartet.ledger import Ledger
+from quartet.recipe.file import parse_recipe, to_toml
 from quartet.types import (
     Call,
     FinishReason,

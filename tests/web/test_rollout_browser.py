@@ -8,9 +8,9 @@ import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Page, expect
 
-from quartet.observe.record import Recorder as SpanRecorder
-from quartet.observe.spans import Span
-from quartet.runtime.run_dir import RunLock
+from quartet.run.run_dir import RunLock
+from quartet.telemetry.record import Recorder as SpanRecorder
+from quartet.telemetry.spans import Span
 from tests.web.browsing import opened, served
 from tests.web.recorded import record, trajectory
 

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from quartet.data.ledger import Ledger
-from quartet.data.schema import TrajectoryKind
-from quartet.env.taken import taken_action
-from quartet.observe.token_values import read_token_values, unpacked, write_token_values
+from quartet.actions.taken import taken_action
+from quartet.ledger import Ledger
+from quartet.ledger.schema import TrajectoryKind
+from quartet.telemetry.token_values import read_token_values, unpacked, write_token_values
 from quartet.types import Message, Observation, Picture, Status, Turn
 from quartet.web import rollout_view
 from quartet.web.queries.families import list_groups
@@ -18,7 +18,7 @@ from quartet.web.queries.tasks import family_rows
 from quartet.web.rollout_view import KINDS, RolloutView, view_rollout
 from quartet.web.tokens import MEASURES
 from quartet.web.viewed_run import ViewedRun
-from tests.data.samples import spoil
+from tests.ledger.samples import spoil
 from tests.postgresql import needs_postgresql, server_url
 from tests.web.recorded import Recorder, png, record, trajectory
 

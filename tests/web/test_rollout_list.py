@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from benchmarks import bulk_load
-from quartet.data.ledger import Ledger
-from quartet.data.schema import TrajectoryKind
+from quartet.ledger import Ledger
+from quartet.ledger.schema import TrajectoryKind
 from quartet.types import Purpose, Status
 from quartet.web.queries import rollouts
 from quartet.web.queries.rollouts import count_rollouts, floor_queries, list_rollouts, page_queries, unfinished_rollouts

@@ -5,10 +5,10 @@ from urllib.parse import quote
 
 import pytest
 
-from quartet.observe.record import Recorder as SpanRecorder
+from quartet.telemetry.record import Recorder as SpanRecorder
 from quartet.web.app import build_app
 from quartet.web.pictures import media_type
-from tests.data.samples import spoil
+from tests.ledger.samples import spoil
 from tests.web.conftest import ask
 from tests.web.recorded import SCRIPT, png, record
 

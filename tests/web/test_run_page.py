@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from quartet.observe.record import Recorder
+from quartet.telemetry.record import Recorder
 from quartet.web.app import build_app
 from tests.web.conftest import ask, make_run
 

@@ -6,7 +6,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from benchmarks.bandit import bandit_recipe
-from quartet.recipe_file import to_toml
+from quartet.recipe.file import to_toml
 from quartet.web.app import build_app
 from quartet.web.tokens import Vocabulary
 from tests.web.conftest import ask

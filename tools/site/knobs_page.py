@@ -7,7 +7,7 @@ from pydantic.fields import FieldInfo
 
 from quartet.config import RESUMABLE_KNOBS, Choice, Recipe, Section
 from quartet.config.section import named_tables
-from quartet.part_description import PartDescription, describe_parts
+from quartet.recipe.part_description import PartDescription, describe_parts
 
 HEAD = """\
 # Knobs

@@ -1,6 +1,6 @@
 """A sampler that takes the families in turn. It keeps no state: the ledger counts the groups."""
 
-from quartet.data.control.base import TaskSampler
+from quartet.manager.control.base import TaskSampler
 from quartet.types import Task
 
 

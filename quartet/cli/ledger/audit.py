@@ -18,10 +18,10 @@ def audit(run: Path, as_json: bool) -> None:
     Exits with 1 when a promise is broken.
     """
     from quartet.errors import ConfigError
-    from quartet.observe.audit import audit as audit_run
-    from quartet.observe.progress import Watched
-    from quartet.recipe_file import read_resolved
-    from quartet.runtime.run_dir import CONFIG, RunLock
+    from quartet.recipe.file import read_resolved
+    from quartet.report.audit import audit as audit_run
+    from quartet.run.run_dir import CONFIG, RunLock
+    from quartet.terminal.progress import Watched
 
     if not read_resolved(run / CONFIG).runtime.receipts:
         raise ConfigError(f"{run} kept no receipts, so nothing can be audited", "train with runtime.receipts = true")

@@ -19,8 +19,8 @@ def check(run: Path, as_json: bool) -> None:
 
     Changes nothing, so it may look at a run at work.
     """
-    from quartet.data.ledger import Ledger
-    from quartet.observe.progress import Watched
+    from quartet.ledger import Ledger
+    from quartet.terminal.progress import Watched
 
     with closing(Ledger.open(run)) as ledger, Watched("trajectories checked", quiet=as_json) as watched:
         report = ledger.check(*_bounds(run / "config.toml"), on_progress=watched)
@@ -37,7 +37,7 @@ def check(run: Path, as_json: bool) -> None:
 def _bounds(recipe: Path) -> tuple[int | None, int | None]:
     """Return a run's `admission.max_lag` and `train.train_steps_per_checkpoint`; warn when its recipe is unreadable."""
     from quartet.errors import ConfigError
-    from quartet.recipe_file import read_resolved
+    from quartet.recipe.file import read_resolved
 
     try:
         loaded = read_resolved(recipe)

@@ -44,13 +44,13 @@ def export(
     """Write the trajectories of RUN, which may be at work, to one file: the last attempt of every rollout."""
     from msgspec import to_builtins
 
-    from quartet.data.disk import usable_output
-    from quartet.data.exchange.export import export as export_to
-    from quartet.data.ledger import Ledger
-    from quartet.data.ledger.export import Selection
-    from quartet.observe.progress import Watched
-    from quartet.observe.show import size
-    from quartet.recipe_file import read_resolved
+    from quartet.exchange.export import export as export_to
+    from quartet.files.disk import usable_output
+    from quartet.ledger import Ledger
+    from quartet.ledger.export import Selection
+    from quartet.recipe.file import read_resolved
+    from quartet.report.show import size
+    from quartet.terminal.progress import Watched
     from quartet.types import Purpose
 
     selection = Selection(

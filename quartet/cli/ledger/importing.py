@@ -21,9 +21,9 @@ def import_(run: Path, file: Path, as_json: bool) -> None:
     """
     from msgspec import to_builtins
 
-    from quartet.data.exchange.demonstrations import store_into
-    from quartet.data.ledger import Ledger
-    from quartet.recipe_file import read_with_plugins
+    from quartet.exchange.demonstrations import store_into
+    from quartet.ledger import Ledger
+    from quartet.recipe.file import read_with_plugins
 
     with closing(Ledger.open(run)) as ledger:
         summary = store_into(ledger, read_with_plugins(run / "config.toml"), file)

@@ -18,10 +18,10 @@ def upgrade(run: Path, as_json: bool) -> None:
 
     There is no way back: an older Quartet will refuse the run.
     """
-    from quartet.data.database import find_database
-    from quartet.data.ledger import Ledger
-    from quartet.data.schema import SCHEMA_VERSION
-    from quartet.runtime.run_dir import RunLock
+    from quartet.ledger import Ledger
+    from quartet.ledger.database import find_database
+    from quartet.ledger.schema import SCHEMA_VERSION
+    from quartet.run.run_dir import RunLock
 
     find_database(run).check()
     with RunLock(run):
@@ -39,9 +39,9 @@ def gc(run: Path, as_json: bool) -> None:
     Crashes and disk budgets leave some; every other blob stays. The file of a SQLite ledger keeps its size: what is
     free in it is used again.
     """
-    from quartet.data.ledger import Ledger
-    from quartet.observe.progress import Watched
-    from quartet.runtime.run_dir import RunLock
+    from quartet.ledger import Ledger
+    from quartet.run.run_dir import RunLock
+    from quartet.terminal.progress import Watched
 
     with RunLock(run), closing(Ledger.open(run)) as ledger, Watched("blobs deleted", quiet=as_json) as watched:
         deleted = ledger.collect_garbage(watched)

@@ -10,8 +10,8 @@ import asyncio
 import random
 from collections import Counter
 
+from quartet.actions.grammar import ActionError, Click, Done, Element, Infeasible, parse_action
 from quartet.config.section import Section
-from quartet.env.action import ActionError, Click, Done, Element, Infeasible, parse_action
 from quartet.env.base import Env, Environment
 from quartet.errors import ConfigError, EnvError, nearest
 from quartet.types import Observation, StepResult, Task

@@ -9,8 +9,8 @@ import asyncio
 import random
 from collections import Counter
 
+from quartet.actions.grammar import Action, ActionError, Click, Done, Element, Infeasible, parse_action
 from quartet.config.section import LocalPath, Section
-from quartet.env.action import Action, ActionError, Click, Done, Element, Infeasible, parse_action
 from quartet.env.base import Env, Environment
 from quartet.env.workload import Workload, read_workload
 from quartet.errors import ConfigError, EnvError, nearest

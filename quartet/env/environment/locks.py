@@ -18,8 +18,8 @@ from typing import Literal
 from msgspec import Struct
 
 from quartet import config
+from quartet.actions.grammar import ActionError, Click, Element, parse_action
 from quartet.config.section import Section
-from quartet.env.action import ActionError, Click, Element, parse_action
 from quartet.env.base import Env, Environment
 from quartet.errors import ConfigError, EnvError, nearest
 from quartet.types import Observation, StepResult, Task

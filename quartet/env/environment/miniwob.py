@@ -1,8 +1,8 @@
 """MiniWoB++: small web pages in a browser. The browser is imported when its sessions are asked for."""
 
 from quartet import config
+from quartet.actions.grammar import GRAMMAR
 from quartet.config.section import Section
-from quartet.env.action import GRAMMAR
 from quartet.env.base import Environment, EnvPool
 from quartet.env.miniwob.suite import Family, family, suite_of
 

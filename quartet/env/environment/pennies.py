@@ -4,7 +4,7 @@ The first player wins when the sides are equal, the second when they differ. In 
 side half of the time, so whatever one of them prefers, the other learns to punish.
 """
 
-from quartet.env.action import ActionError, Click, Element, parse_action
+from quartet.actions.grammar import ActionError, Click, Element, parse_action
 from quartet.env.base import Env, Environment
 from quartet.errors import ConfigError, EnvError, nearest
 from quartet.types import Observation, StepResult, Task

@@ -23,8 +23,8 @@ from quartet.env.miniwob.experts.attempt import SUITE, Attempt, attempt_all, in_
 from quartet.env.miniwob.suite import SUITES
 from quartet.errors import ConfigError, QuartetError
 from quartet.on_progress import OnProgress, nobody_watches
+from quartet.policy.prompt import turn_text
 from quartet.registry import lookup
-from quartet.rollout.prompt import turn_text
 from quartet.terminal.say import say
 from quartet.types import Task
 

@@ -16,7 +16,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from quartet import config
-from quartet.env.action import ActionError, Done, Infeasible, parse_action
+from quartet.actions.grammar import ActionError, Done, Infeasible, parse_action
+from quartet.actions.taken import taken_action
 from quartet.env.base import Env
 from quartet.env.browser import Browser
 from quartet.env.cdp import CALL_TIMEOUT_SECONDS, PageFaultError
@@ -24,7 +25,6 @@ from quartet.env.hands import HARNESS, ActionFailedError, Hands, watching
 from quartet.env.miniwob.html import html_folder, task_page
 from quartet.env.page import Page
 from quartet.env.reward import number
-from quartet.env.taken import taken_action
 from quartet.errors import EnvError
 from quartet.types import Observation, Outcome, Picture, StepResult, Task
 

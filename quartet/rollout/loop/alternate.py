@@ -12,10 +12,10 @@ from quartet.config.section import Section
 from quartet.env.base import Env
 from quartet.env.reward import number
 from quartet.errors import ConfigError, RewardError
+from quartet.policy.prompt import turn_messages
 from quartet.rollout.client import ModelClient
 from quartet.rollout.episode import Episode, ended
 from quartet.rollout.loop.base import AgentLoop, Limits
-from quartet.rollout.prompt import turn_messages
 from quartet.types import Message, Status, StepResult, Task, Trajectory, Turn
 
 REWARDS = "rewards"

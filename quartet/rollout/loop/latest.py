@@ -6,10 +6,10 @@ Prompts stay short however long the episode is, and every turn is a branch of it
 from collections.abc import Mapping, Sequence
 
 from quartet.env.base import Env
+from quartet.policy.prompt import turn_messages
 from quartet.rollout.client import ModelClient
 from quartet.rollout.episode import Episode, actions_of
 from quartet.rollout.loop.base import AgentLoop, Limits, first
-from quartet.rollout.prompt import turn_messages
 from quartet.types import Message, Observation, Task, Trajectory, Turn
 
 

@@ -7,10 +7,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from quartet.data.stop import resume_command
-from quartet.observe.alarms import read_alarms
-from quartet.observe.status import SILENT_AFTER_SECONDS, ModuleStatus, RunStatus
+from quartet.manager.stop import resume_command
 from quartet.registry import build
+from quartet.report.alarms import read_alarms
+from quartet.report.status import SILENT_AFTER_SECONDS, ModuleStatus, RunStatus
 from quartet.web.render import render
 from quartet.web.viewed_run import ViewedRun, viewed_run
 

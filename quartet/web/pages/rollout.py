@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from quartet.data.blobs import DamagedBlobError
-from quartet.data.ledger.pictures import pictures_of
-from quartet.data.trajectory_store import TrajectoryStore
+from quartet.ledger.blobs import DamagedBlobError
+from quartet.ledger.pictures import pictures_of
+from quartet.ledger.trajectory_store import TrajectoryStore
 from quartet.web.numbers import NaturalConvertor as NaturalConvertor  # `:natural` in the routes
 from quartet.web.pictures import media_type
 from quartet.web.queries.rollout import RolloutFacts, read_rollout, read_trajectory

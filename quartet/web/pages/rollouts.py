@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from quartet.data.schema import TrajectoryKind, families
+from quartet.ledger.schema import TrajectoryKind, families
 from quartet.types import GroupState, Purpose, Status
 from quartet.web.numbers import Natural
 from quartet.web.queries.rollouts import MOST_EXAMINED, count_rollouts, list_rollouts, unfinished_rollouts

@@ -7,11 +7,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from quartet.data.results import FamilyResult
 from quartet.errors import ConfigError
-from quartet.observe.series import Axis, run_extent
-from quartet.recipe_file import changed_knobs, flatten
-from quartet.runtime.run_dir import CONFIG
+from quartet.ledger.results import FamilyResult
+from quartet.recipe.file import changed_knobs, flatten
+from quartet.run.run_dir import CONFIG
+from quartet.telemetry.series import Axis, run_extent
 from quartet.web.charts import CHARTS, curves_of
 from quartet.web.numbers import read_seconds
 from quartet.web.render import render

@@ -5,9 +5,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from quartet.observe.activities import ACTIVITIES, WAIT
-from quartet.observe.opening import opening_window
-from quartet.observe.slices import run_extent
+from quartet.report.opening import opening_window
+from quartet.telemetry.activities import ACTIVITIES, WAIT
+from quartet.telemetry.slices import run_extent
 from quartet.web.numbers import read_seconds
 from quartet.web.render import render
 from quartet.web.timeline import MOST_SECONDS, window

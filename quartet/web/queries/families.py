@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from msgspec import Struct
 from sqlalchemy import Connection
 
-from quartet.data.schema import batches, families, groups
+from quartet.ledger.schema import batches, families, groups
 from quartet.types import Purpose
 
 GROUPS_PER_PAGE = 40

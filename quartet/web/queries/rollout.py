@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from msgspec import Struct
 from sqlalchemy import Connection
 
-from quartet.data.schema import TrajectoryKind, batches, groups, policies, replays, rollouts, trajectories, uses
+from quartet.ledger.schema import TrajectoryKind, batches, groups, policies, replays, rollouts, trajectories, uses
 from quartet.types import BatchState
 
 MOST_RELEASED = 50

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from msgspec import Struct
 from sqlalchemy import Connection
 
-from quartet.data.schema import batches, groups, rollouts, trajectories
+from quartet.ledger.schema import batches, groups, rollouts, trajectories
 from quartet.types import RolloutState
 from quartet.web.queries.selection import Condition, Selection
 

@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 from msgspec import Struct
 
-from quartet.data.schema import TrajectoryKind, batches, groups, trajectories, uses
+from quartet.ledger.schema import TrajectoryKind, batches, groups, trajectories, uses
 from quartet.types import BatchState, Purpose, Status
 from quartet.web.numbers import Natural
 

@@ -8,10 +8,10 @@ import sqlalchemy as sa
 from msgspec import Struct, field
 from sqlalchemy import Connection
 
-from quartet.data.ledger.evaluations import read_results
-from quartet.data.ledger.statistics import judged
-from quartet.data.results import FamilyResult
-from quartet.data.schema import evaluations, families, groups, pool, replays
+from quartet.ledger.evaluations import read_results
+from quartet.ledger.results import FamilyResult
+from quartet.ledger.schema import evaluations, families, groups, pool, replays
+from quartet.ledger.statistics import judged
 from quartet.types import GroupState, Purpose
 
 GROUPS_PER_POINT = 16

@@ -14,7 +14,7 @@ from quartet.env.miniwob.experts import ExpertError, expert_action
 from quartet.env.miniwob.suite import family
 from quartet.errors import EnvError, QuartetError
 from quartet.on_progress import OnProgress, nobody_watches
-from quartet.rollout.prompt import turn_text
+from quartet.policy.prompt import turn_text
 from quartet.types import Task
 
 SUITE = "miniwob-24"
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 class ExpertTurn(Struct, frozen=True, kw_only=True):
     prompt: str
-    """What a policy would have read: `quartet.rollout.prompt.turn_text`."""
+    """What a policy would have read: `quartet.policy.prompt.turn_text`."""
     action: str
 
 

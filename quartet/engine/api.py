@@ -1,0 +1,190 @@
+"""The HTTP routes of any engine, in the shape of vLLM's API (see `wire.py` for the records).
+
+`POST /v1/completions`, `POST /abort_requests`, `GET /health`, `GET /v1/models`. A client that hangs up aborts its
+request. A bad request gets a 400 whose JSON says what is wrong; a prompt that does not fit has its own error type. A
+request that fails gets a 500, and a 503 when the engine has ended: then the client asks again, or somebody else. A
+server that ends answers what it has: finish reason `abort`, and the client asks somebody else for the rest. A client
+that asks for signs of life (`sign_seconds`) gets an empty line whenever there is nothing else and the engine is well.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TypeVar
+
+import msgspec
+from aiohttp import web
+
+from quartet.engine.answer import AnswerInParts, error_response, json_response
+from quartet.engine.base import GenerateRequest, ServedEngine
+from quartet.engine.wire import (
+    MODEL_NAME,
+    AbortRequest,
+    CompletionRequest,
+    ErrorBody,
+    Health,
+    ModelCard,
+    ModelList,
+)
+from quartet.errors import EngineError, PromptTooLongError, RefusedRequestError, WrongAnswerError
+from quartet.telemetry.lanes import Lanes
+from quartet.telemetry.record import Recorder
+from quartet.telemetry.together import Together
+from quartet.telemetry.trace import HEADER
+from quartet.types import Sampling
+
+LOG = logging.getLogger(__name__)
+MAX_BODY_BYTES = 64 * 2**20
+HAND_OVER_SECONDS, HAND_OVER_PAUSE_SECONDS = 3.0, 0.01
+
+T = TypeVar("T", CompletionRequest, AbortRequest)
+
+
+def make_app(engine: ServedEngine, recorder: Recorder | None = None, *, model: str = MODEL_NAME) -> web.Application:
+    """The routes, bound to one engine; `model` is the policy's name in requests. With a recorder its busy times are
+    spans, and so are the requests that name a trace."""
+    handlers = Handlers(engine, recorder, model)
+    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[handlers.errors_as_json])
+    app.on_shutdown.append(handlers.hand_over)
+    app.router.add_post("/v1/completions", handlers.completions)
+    app.router.add_post("/abort_requests", handlers.abort_requests)
+    app.router.add_get("/health", handlers.health)
+    app.router.add_get("/v1/models", handlers.models)
+    return app
+
+
+class Handlers:
+    """One method per route, one for what fails, and one for the end."""
+
+    def __init__(self, engine: ServedEngine, recorder: Recorder | None, model: str) -> None:
+        self._model = model
+        self._engine, self._recorder, self._lanes = engine, recorder, Lanes("request")
+        self._in_flight = Counter[str]()  # the engine refuses an id that is in flight; until then there are two of it
+        self._served = Together(recorder, "serve", "requests").join if recorder else nullcontext
+
+    async def completions(self, http_request: web.Request) -> web.StreamResponse:
+        body = decode(await http_request.read(), CompletionRequest)
+        if body.model != self._model:
+            message = f"this engine serves {self._model!r}, not {body.model!r}"
+            return error_response(ErrorBody(message, "model_not_found", 404))
+        request = to_generate_request(body)
+        self._in_flight[request.request_id] += 1
+        try:
+            with self._served(), self._answering(http_request.headers.get(HEADER, "")):
+                return await self._answer(AnswerInParts(http_request, request), request, body)
+        finally:
+            self._in_flight -= Counter([request.request_id])
+
+    async def _answer(
+        self, answer: AnswerInParts, request: GenerateRequest, body: CompletionRequest
+    ) -> web.StreamResponse:
+        sampling = asyncio.create_task(self._engine.generate(request))
+        look_seconds = min(filter(None, (body.part_seconds, body.sign_seconds)), default=None)
+        try:
+            while not (await asyncio.wait({sampling}, timeout=look_seconds))[0]:
+                if body.part_seconds:
+                    await answer.add(self._engine.so_far(request.request_id))
+                if body.sign_seconds and answer.silent_seconds >= body.sign_seconds:
+                    await self._engine.version()  # raises when nothing will come any more
+                    await answer.sign()
+            return await answer.end(sampling.result())
+        except EngineError as error:
+            if not answer.begun:
+                raise
+            LOG.warning("the answer to request %r breaks off: %s", request.request_id, error)
+            return await answer.break_off(await self._failure(error))
+        finally:
+            sampling.cancel()
+
+    @contextmanager
+    def _answering(self, trace: str) -> Iterator[None]:
+        """A span of whoever asks, when the asker records its own."""
+        if self._recorder is None or not trace:
+            yield
+            return
+        with self._lanes.take() as lane, self._recorder.span("answer", lane=lane, trace=trace):
+            yield
+
+    async def abort_requests(self, http_request: web.Request) -> web.Response:
+        for request_id in decode(await http_request.read(), AbortRequest).request_ids:
+            await self._engine.abort(request_id)
+        return json_response({})
+
+    async def hand_over(self, _: web.Application) -> None:
+        """Drain the engine, when nothing new can come: end its requests, each with the tokens it has. What an engine
+        does not give up in time is broken off."""
+        try:
+            await asyncio.wait_for(self._end_requests(), HAND_OVER_SECONDS)
+        except (TimeoutError, EngineError) as error:
+            LOG.warning("%d requests are not handed over: %s", self._in_flight.total(), error or "they did not end")
+
+    async def _end_requests(self) -> None:
+        """Asks again and again: a request may not have reached the engine yet."""
+        while self._in_flight:
+            for request_id in list(self._in_flight):
+                await self._engine.abort(request_id)
+            await asyncio.sleep(HAND_OVER_PAUSE_SECONDS)
+
+    async def health(self, _: web.Request) -> web.Response:
+        return json_response(Health(await self._engine.version(), self._engine.active_requests))
+
+    async def models(self, _: web.Request) -> web.Response:
+        card = ModelCard(
+            id=self._model, max_model_len=self._engine.max_context_tokens, vocab_size=self._engine.vocab_size
+        )
+        return json_response(ModelList([card]))
+
+    @web.middleware
+    async def errors_as_json(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Every refusal and failure becomes an `ErrorResponse`."""
+        try:
+            return await handler(request)
+        # Malformed JSON, a value of the wrong type, bytes that are no UTF-8, brackets nested too deeply.
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return error_response(ErrorBody(f"{request.path}: {error}", "bad_request", 400))
+        except PromptTooLongError as error:
+            return error_response(ErrorBody(str(error), "prompt_too_long", 400))
+        except RefusedRequestError as error:
+            return error_response(ErrorBody(str(error), "bad_request", 400))
+        except EngineError as error:
+            return error_response(await self._failure(error))
+
+    async def _failure(self, error: EngineError) -> ErrorBody:
+        """Whether no other request can succeed either: the process ends at its next look, until then the server
+        answers."""
+        if isinstance(error, WrongAnswerError):
+            return ErrorBody(str(error), "wrong_answer", 500)
+        try:
+            await self._engine.version()
+        except EngineError:
+            return ErrorBody(str(error), "engine_ended", 503)
+        return ErrorBody(str(error), "engine_error", 500)
+
+
+def decode(body: bytes, record: type[T]) -> T:
+    """Raises `msgspec.ValidationError` that names the field."""
+    return msgspec.json.decode(body, type=record)
+
+
+def to_generate_request(body: CompletionRequest) -> GenerateRequest:
+    return GenerateRequest(
+        request_id=body.request_id or uuid.uuid4().hex,
+        prompt_ids=body.prompt,
+        sampling=Sampling(
+            temperature=body.temperature,
+            top_k=body.top_k,
+            top_p=body.top_p,
+            min_tokens=body.min_tokens,
+            max_tokens=body.max_tokens,
+            seed=body.seed,
+        ),
+        stop_token_ids=body.stop_token_ids,
+        stop_strings=body.stop,
+        begun_tokens=body.begun_tokens,
+        conversation=body.conversation,
+    )

@@ -1,0 +1,67 @@
+"""The interface of engines as parts: how the engine process gets one that serves a policy."""
+
+import os
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar
+
+from quartet.config import Recipe
+from quartet.engine.base import ServedEngine
+from quartet.errors import ConfigError
+from quartet.part import Part
+from quartet.types import Policy
+
+
+class Backend(Part):
+    """An inference engine that a recipe can name."""
+
+    embedded: ClassVar[bool] = False
+    """Whether it computes in this process: `runtime.kind = "synchronous"` and `rollout.stop_strings` need that."""
+    reports_entropies: ClassVar[bool] = False
+    """Whether it tells the entropy of the distribution that each token was drawn from."""
+
+    @abstractmethod
+    async def start(self, recipe: Recipe, policy: Policy, run_dir: Path, module: str) -> ServedEngine:
+        """Return the engine of `module`, one of `Recipe.engine_modules`, with `policy` loaded and proved.
+
+        Raises `CheckpointError` for a policy that fails its canary, `SetupError` for a server that cannot be used,
+        `EngineError` when loading takes too long.
+        """
+
+    def check_use(self, *, trains: bool) -> None:
+        """Raise `ConfigError` when the engine cannot be used from here, or cannot be trained with."""
+
+    @classmethod
+    def check(cls, knobs: Any, recipe: Recipe) -> None:
+        if cls.embedded:
+            return
+        if len(recipe.policy_sources) > 1:
+            raise ConfigError(
+                f"{len(recipe.policy_sources)} policies need engine.name = 'torch': a server serves one policy",
+                "choose that engine, or leave [policies] out",
+            )
+        if recipe.rollout.stop_strings:
+            raise ConfigError(
+                "rollout.stop_strings needs engine.name = 'torch': servers end a text, and not its tokens",
+                "leave rollout.stop_strings out",
+            )
+        if recipe.runtime.kind == "synchronous":
+            raise ConfigError(
+                "runtime.kind = 'synchronous' runs the engine 'torch' only: it needs the model in its process",
+                "set runtime.kind = 'processes'",
+            )
+
+
+def check_key(variable: str) -> None:
+    """Raise `ConfigError` when the environment variable that holds a server's key is not set."""
+    if variable and variable not in os.environ:
+        raise ConfigError(f"engine.api_key_variable: {variable} is not set", f"export {variable}=…")
+
+
+def refuse_replicas_of_one_server(url: str, recipe: Recipe) -> None:
+    """Raise `ConfigError` for several engines behind one URL."""
+    if url and recipe.engine.replicas > 1:
+        raise ConfigError(
+            "engine.replicas above 1 needs engines that Quartet starts: a URL names one server only",
+            "set engine.replicas = 1",
+        )

@@ -1,0 +1,49 @@
+"""Any server with OpenAI's completion API and token ids, by URL."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from quartet.config import Recipe
+from quartet.config.section import Section, ServerUrl
+from quartet.engine.backend.base import Backend, check_key, refuse_replicas_of_one_server
+from quartet.engine.base import ServedEngine
+from quartet.errors import ConfigError
+from quartet.types import Policy
+
+
+class OpenAI(Backend):
+    """Any server with OpenAI's completion API and token ids, by URL."""
+
+    class Knobs(Section):
+        url: ServerUrl = ""
+        """Where the server listens, without `/v1`."""
+        model: str = ""
+        """The server's name for the policy; empty is the first one that it lists."""
+        api_key_variable: str = ""
+        """Environment variable that holds the server's key; the key itself would be written into the run."""
+        reload: Literal["none", "update_weights_from_disk"] = "none"
+        """How the server takes new weights: `update_weights_from_disk` is SGLang's route. A server that takes none
+        serves evaluation only."""
+
+    knobs: Knobs
+
+    async def start(self, recipe: Recipe, policy: Policy, run_dir: Path, module: str) -> ServedEngine:
+        from quartet.engine.openai.engine import open_openai
+        from quartet.manager.evaluation import is_evaluation
+
+        return await open_openai(recipe, policy, trains=not is_evaluation(run_dir))
+
+    def check_use(self, *, trains: bool) -> None:
+        check_key(self.knobs.api_key_variable)
+        if trains and self.knobs.reload == "none":
+            raise ConfigError(
+                "training needs a server that takes new weights: engine.reload is 'none'",
+                "set engine.reload=update_weights_from_disk where the server has that route (SGLang)",
+            )
+
+    @classmethod
+    def check(cls, knobs: Any, recipe: Recipe) -> None:
+        super().check(knobs, recipe)
+        refuse_replicas_of_one_server(knobs.url, recipe)
+        if not knobs.url:
+            raise ConfigError("engine.name = 'openai' needs engine.url", 'write engine.url = "http://HOST:PORT"')

@@ -1,0 +1,128 @@
+"""Forward passes of any causal language model of `transformers`, through its `Cache` interface, over `Rows`.
+
+Rows that grow by one token and rows that grow by more go in two passes, so that the padding stays small.
+"""
+
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from quartet.engine.forward import Span, make_rows
+from quartet.engine.rows import Rows
+from quartet.errors import ConfigError
+
+
+class CacheForward:
+    """Implements `Forward`. N rows in a pass, T new tokens of the longest span, L tokens of the longest row."""
+
+    def __init__(self, model: PreTrainedModel, max_slots: int, max_context_tokens: int) -> None:
+        self.model = model
+        embedding: Any = model.get_input_embeddings()
+        self.vocab_size: int = embedding.num_embeddings
+        self.rows = make_rows(model, max_slots, max_context_tokens)
+        self._keys_L = torch.arange(max_context_tokens, device=model.device)
+        self._cache = RowCache(self.rows)
+
+    def weights_changed(self) -> None:
+        """The model itself computes."""
+
+    def extend(self, spans: list[Span]) -> torch.Tensor:
+        self.rows.reserve(len(spans), max(span.start + len(span.token_ids) for span in spans))
+        logits_SV: torch.Tensor | None = None
+        single = [index for index, span in enumerate(spans) if len(span.token_ids) == 1]
+        longer = [index for index, span in enumerate(spans) if len(span.token_ids) > 1]
+        for part in filter(None, (single, longer)):
+            logits_NV = self._pass(part, [spans[index] for index in part])
+            if logits_SV is None:
+                logits_SV = logits_NV.new_empty(len(spans), logits_NV.shape[-1])
+            logits_SV[part] = logits_NV
+        assert logits_SV is not None
+        return logits_SV
+
+    def _pass(self, rows: list[int], spans: list[Span]) -> torch.Tensor:
+        device = self.model.device
+        ids = [torch.tensor(span.token_ids) for span in spans]
+        ids_NT = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True).to(device)
+        starts_N1, lengths_N1 = torch.tensor([[s.start, len(s.token_ids)] for s in spans], device=device).split(1, 1)
+        offsets_T = self._keys_L[: ids_NT.shape[1]]
+        # Padding takes its row's last position: it is never stored, and its logits are never read.
+        positions_NT = starts_N1 + torch.minimum(offsets_T, lengths_N1 - 1)
+        length = int(positions_NT.max()) + 1
+        hidden_NTL = self._keys_L[:length] > positions_NT.unsqueeze(-1)
+        mask_NTL = torch.zeros(hidden_NTL.shape, dtype=self.model.dtype, device=device)
+        mask_NTL.masked_fill_(hidden_NTL, torch.finfo(self.model.dtype).min)
+        self._cache.view.set(rows, positions_NT, offsets_T < lengths_N1, length)
+        logits_N1V = self.model(
+            input_ids=ids_NT,
+            position_ids=positions_NT,
+            attention_mask=mask_NTL.unsqueeze(1),
+            past_key_values=self._cache,
+            use_cache=True,
+            logits_to_keep=lengths_N1 - 1,
+        ).logits
+        if logits_N1V.shape[:2] != (len(spans), 1):
+            raise ConfigError(
+                f"{type(self.model).__name__} returned logits of shape {list(logits_N1V.shape)} where one per row was "
+                "asked for: it does not know `logits_to_keep` with one position per row",
+                "use a newer transformers, or a model class of transformers itself",
+            )
+        return logits_N1V[:, 0]
+
+
+class RowView:
+    """Which rows and positions the next forward pass writes and reads; shared by all layers."""
+
+    def set(self, rows: list[int], positions_NT: torch.Tensor, real_NT: torch.Tensor, length: int) -> None:
+        device = positions_NT.device
+        first, end = rows[0], rows[-1] + 1
+        together = end - first == len(rows)
+        self.read: slice | torch.Tensor = slice(first, end) if together else torch.tensor(rows, device=device)
+        self.real_NT, self.length = real_NT, length
+        self.rows_R = torch.tensor(rows, device=device).unsqueeze(1).expand_as(positions_NT)[real_NT]
+        self.positions_R = positions_NT[real_NT]
+
+
+class RowLayer(CacheLayerMixin):
+    """One layer of `Rows`."""
+
+    is_compileable = False
+    is_sliding = False
+
+    def __init__(self, rows: Rows, layer: int, view: RowView) -> None:
+        super().__init__()
+        self._rows, self._layer, self._view = rows, layer, view
+        self.is_initialized = True
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None: ...
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Store the new states `[N, kv_heads, T, head_dim]` and return those to attend to."""
+        view = self._view
+        read = []
+        for buffers, states in ((self._rows.keys, key_states), (self._rows.values, value_states)):
+            buffer = buffers[self._layer]
+            buffer[view.rows_R, :, view.positions_R] = states.transpose(1, 2)[view.real_NT]
+            read.append(buffer[view.read, :, : view.length])
+        return read[0], read[1]
+
+    def get_seq_length(self) -> int:
+        """0: positions and mask are passed with every call."""
+        return 0
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return query_length, 0
+
+    def get_max_length(self) -> int:
+        return self._rows.max_context_tokens
+
+
+class RowCache(Cache):
+    """One `RowLayer` per layer of the model."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.view = RowView()
+        super().__init__(layers=[RowLayer(rows, layer, self.view) for layer in range(len(rows.keys))])

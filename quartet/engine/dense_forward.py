@@ -1,0 +1,132 @@
+"""The forward pass of Llama, Qwen2 and Qwen3 by hand: no padding, fused projections, half as many operations.
+
+All new tokens of all rows go through the matrices as one list `[T, hidden]`; only attention looks at rows. The fused
+matrices are the model's own memory: its parameters become views of them. Where products read packed copies, these are
+made again when the weights have changed.
+"""
+
+import ctypes
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from transformers import PreTrainedModel
+
+from quartet.engine.agreement import MAX_GAP_NATS
+from quartet.engine.forward import Span, make_rows
+from quartet.engine.kernel_library import kernel_library
+from quartet.engine.packed_linear import PackedLinear
+from quartet.engine.row_attention import Pass, attend, plan_pass
+from quartet.engine.row_kernel import RowKernel
+from quartet.engine.token_kernel import TokenKernel, can_compute
+from quartet.engine.token_ops import HeadNorms, Places, TokenOps, TorchTokenOps
+
+ARCHITECTURES = {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
+
+
+def is_dense(model: PreTrainedModel) -> bool:
+    """Whether `DenseForward` can run this model."""
+    config: Any = model.config
+    rope = getattr(config, "rope_parameters", None) or {}
+    return (
+        type(model).__name__ in ARCHITECTURES
+        and config.hidden_act == "silu"
+        and not getattr(config, "mlp_bias", False)
+        and "sliding_attention" not in (getattr(config, "layer_types", None) or [])
+        and rope.get("rope_type", "default") == "default"
+        and model.dtype in MAX_GAP_NATS
+    )
+
+
+class Layer(NamedTuple):
+    """One decoder layer; H heads, K heads of keys and values, d head_dim, D hidden size, M size of the MLP."""
+
+    norm_in: torch.Tensor  # [D]
+    qkv: PackedLinear  # [(H + 2K) d, D]
+    head_norms: HeadNorms | None
+    out: PackedLinear  # [D, H d]
+    norm_mid: torch.Tensor  # [D]
+    gate_up: PackedLinear  # [2M, D]
+    down: PackedLinear  # [D, M]
+
+
+class DenseForward:
+    """Implements `Forward`. T new tokens in a pass, in S spans."""
+
+    def __init__(self, model: PreTrainedModel, max_slots: int, max_context_tokens: int) -> None:
+        config, decoder = model.config, getattr(model, model.base_model_prefix)
+        embedding: Any = model.get_input_embeddings()
+        head: Any = model.get_output_embeddings()
+        self.vocab_size: int = embedding.num_embeddings
+        self.rows = make_rows(model, max_slots, max_context_tokens)
+        self._embedding, self._norm, self._head = embedding.weight, decoder.norm.weight, PackedLinear(head.weight)
+        self._layers = [_fuse(layer) for layer in decoder.layers]
+        library = kernel_library(self.rows.keys, config.num_attention_heads)
+        self._attention = RowKernel(library) if library else None
+        self._ops = _token_ops(library, model, self.rows.keys.shape[-1])
+        positions_1L = torch.arange(max_context_tokens, device=model.device).unsqueeze(0)
+        # The second half of both tables repeats the first.
+        self._cos_Lh, self._sin_Lh = (
+            table_1Ld[0, :, : table_1Ld.shape[-1] // 2].contiguous()
+            for table_1Ld in decoder.rotary_emb(self._embedding, positions_1L)
+        )
+
+    def weights_changed(self) -> None:
+        for layer in self._layers:
+            for matrix in (layer.qkv, layer.out, layer.gate_up, layer.down):
+                matrix.pack()
+        self._head.pack()
+
+    def extend(self, spans: list[Span]) -> torch.Tensor:
+        self.rows.reserve(len(spans), max(span.start + len(span.token_ids) for span in spans))
+        plan = plan_pass(spans, self.rows.keys, self._attention)
+        cos_Th, sin_Th = self._cos_Lh[plan.positions_T], self._sin_Lh[plan.positions_T]
+        places = Places(plan.rows_T, plan.positions_T, cos_Th, sin_Th)
+        x_TD = F.embedding(plan.ids_T, self._embedding)
+        for number, layer in enumerate(self._layers):
+            x_TD = self._layer(x_TD, layer, number, plan, places)
+        return self._head(self._ops.normed(x_TD[plan.last_S], self._norm))
+
+    def _layer(self, x_TD: torch.Tensor, layer: Layer, number: int, plan: Pass, places: Places) -> torch.Tensor:
+        keys, values = self.rows.keys[number], self.rows.values[number]
+        projected_TE = layer.qkv(self._ops.normed(x_TD, layer.norm_in))
+        q_THd = self._ops.placed(projected_TE, layer.head_norms, keys, values, places)
+        x_TD = layer.out.added_to(x_TD, attend(q_THd, keys, values, plan))
+        return layer.down.added_to(x_TD, self._ops.gated(layer.gate_up(self._ops.normed(x_TD, layer.norm_mid))))
+
+
+def _token_ops(library: ctypes.CDLL | None, model: PreTrainedModel, head_dim: int) -> TokenOps:
+    config: Any = model.config
+    if library is None or not can_compute(model, head_dim):
+        return TorchTokenOps(config.rms_norm_eps)
+    return TokenKernel(library, config.num_attention_heads, head_dim, config.rms_norm_eps)
+
+
+def _fuse(layer: Any) -> Layer:
+    attention, mlp = layer.self_attn, layer.mlp
+    projections = [attention.q_proj, attention.k_proj, attention.v_proj]
+    biased = attention.q_proj.bias is not None
+    q_norm, k_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
+    return Layer(
+        norm_in=layer.input_layernorm.weight,
+        qkv=PackedLinear(
+            _joined([linear.weight for linear in projections]),
+            _joined([linear.bias for linear in projections]) if biased else None,
+        ),
+        head_norms=HeadNorms(q_norm.weight, k_norm.weight) if q_norm is not None and k_norm is not None else None,
+        out=PackedLinear(attention.o_proj.weight, attention.o_proj.bias),
+        norm_mid=layer.post_attention_layernorm.weight,
+        gate_up=PackedLinear(_joined([mlp.gate_proj.weight, mlp.up_proj.weight])),
+        down=PackedLinear(mlp.down_proj.weight),
+    )
+
+
+@torch.no_grad()
+def _joined(parameters: list[nn.Parameter]) -> torch.Tensor:
+    """One tensor of all rows; the parameters become views of it."""
+    joined = torch.cat([parameter.detach() for parameter in parameters])
+    parts = joined.split([len(parameter) for parameter in parameters])
+    for parameter, part in zip(parameters, parts, strict=True):
+        parameter.data = part
+    return joined

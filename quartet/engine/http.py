@@ -1,0 +1,175 @@
+"""Client of an engine's HTTP API; finds an engine that was restarted elsewhere, and believes no answer unchecked."""
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import aiohttp
+import msgspec
+
+from quartet.access.token import bearer
+from quartet.engine.base import GenerateRequest, GenerateResult
+from quartet.engine.completion import checked_result, lines_of, to_completion_request
+from quartet.engine.wire import (
+    MODEL_NAME,
+    AbortRequest,
+    AnswerLine,
+    ErrorBody,
+    ErrorResponse,
+    Health,
+    ModelCard,
+    ModelList,
+)
+from quartet.errors import EngineError, EngineUnreachableError, PromptTooLongError
+from quartet.telemetry.trace import HEADER, current_trace
+
+FIRST_BACKOFF_SECONDS = 0.05
+MAX_BACKOFF_SECONDS = 1.0
+PART_SECONDS = 0.25
+"""So often an engine tells what it has sampled; what it samples between two times dies with it."""
+SIGNS_PER_SILENCE = 4
+"""An engine that is well says so this many times before its silence is an error."""
+SMALL_SECONDS = 5.0
+"""An answer to anything but a generation, a health check for instance, takes no longer: a frozen process holds nobody
+up for as long as a generation may be silent."""
+
+T = TypeVar("T")
+
+
+class HttpEngine:
+    """Implements `Engine`. `url` is asked again after every failure, so a restarted engine is found again.
+
+    While an engine samples it tells what it has. When it dies then, `generate` returns that, with `FinishReason.ABORT`.
+
+    An engine that cannot be reached is tried again until `deadline_seconds` after the first failure, then the call
+    raises `EngineUnreachableError`. An answer may take any time, as long as its engine tells that it is well; one that
+    is silent for `silence_seconds` is an `EngineError`. Repeating a request is safe: its seed makes it draw the same.
+    """
+
+    def __init__(
+        self,
+        url: Callable[[], str | None],
+        *,
+        token: str = "",
+        deadline_seconds: float = 30.0,
+        silence_seconds: float = 120.0,
+        part_seconds: float = PART_SECONDS,
+        model: str = MODEL_NAME,
+    ) -> None:
+        """`token` is the run's. An engine tells what it has every `part_seconds`; 0: only at the end. `model` is the
+        policy that requests name."""
+        self._headers = bearer(token) | {"Content-Type": "application/json"}
+        self._find_url, self._model = url, model
+        self._deadline_seconds, self._part_seconds = deadline_seconds, part_seconds
+        self._silence_seconds, self._small_seconds = silence_seconds, min(SMALL_SECONDS, silence_seconds)
+        self._session: aiohttp.ClientSession | None = None
+        self._url = ""
+        self._card: ModelCard | None = None
+
+    async def generate(self, request: GenerateRequest) -> GenerateResult:
+        sign_seconds = self._silence_seconds / SIGNS_PER_SILENCE
+        body = msgspec.json.encode(to_completion_request(request, self._part_seconds, sign_seconds, self._model))
+        parts = await self._call(lambda url: self._sample(f"{url}/v1/completions", body))
+        return checked_result(parts, request, self._card.vocab_size if self._card else math.inf)
+
+    async def abort(self, request_id: str) -> None:
+        body = msgspec.json.encode(AbortRequest([request_id]))
+        await self._call(lambda url: self._exchange("POST", f"{url}/abort_requests", body, dict))
+
+    async def version(self) -> int:
+        return (await self._call(lambda url: self._exchange("GET", f"{url}/health", None, Health))).version
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def _call(self, exchange: Callable[[str], Awaitable[T]]) -> T:
+        """One exchange; where no engine answers, it is tried again with growing pauses until the deadline."""
+        deadline, backoff = None, FIRST_BACKOFF_SECONDS
+        while True:
+            url = ""
+            try:
+                url = await self._connect()
+                return await exchange(url)
+            except aiohttp.SocketTimeoutError as error:  # it took the request; a ClientError, too
+                raise EngineError(f"{url} was silent for {self._silence_seconds:g} s") from error
+            except (aiohttp.ClientError, EngineUnreachableError) as error:
+                where = url or "an engine"
+                if self._url == url:  # another call may have found the restarted engine meanwhile
+                    self._url = ""
+                deadline = deadline or time.monotonic() + self._deadline_seconds
+                if time.monotonic() + backoff > deadline:
+                    raise EngineUnreachableError(
+                        f"cannot reach {where} for {self._deadline_seconds:g} s: {error}",
+                        "see `quartet status`; the engine's log says why it stopped",
+                    ) from error
+            except TimeoutError as error:
+                raise EngineError(f"{url} did not answer within {self._small_seconds:g} s") from error
+            await asyncio.sleep(backoff)
+            backoff = min(2 * backoff, MAX_BACKOFF_SECONDS)
+
+    async def _connect(self) -> str:
+        """The engine's URL; looks it up unless it is known, and then learns its vocabulary."""
+        if self._url:
+            return self._url
+        url = self._find_url()
+        if not url:
+            raise EngineUnreachableError("no engine has reported its address yet")
+        self._card = (await self._exchange("GET", f"{url}/v1/models", None, ModelList)).data[0]
+        self._url = url
+        return url
+
+    async def _sample(self, url: str, body: bytes) -> list[AnswerLine]:
+        """The parts of an answer; of one that breaks off, those that came, if any did. Raises what the engine says
+        of the request, and of an answer that turned out wrong."""
+        lines: list[AnswerLine] = []
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=self._silence_seconds)
+        try:
+            async with self._open("POST", url, body, timeout) as response:
+                async for line in lines_of(response):
+                    lines.append(_decode(url, line, AnswerLine))
+        except aiohttp.ClientError:
+            if not lines:
+                raise
+        if lines and (error := lines[-1].error) and (len(lines) == 1 or error.type == "wrong_answer"):
+            raise _refusal(url, error)
+        return [line for line in lines if line.error is None]
+
+    async def _exchange(self, method: str, url: str, body: bytes | None, answer: type[T]) -> T:
+        async with self._open(method, url, body, aiohttp.ClientTimeout(total=self._small_seconds)) as response:
+            return _decode(url, await response.read(), answer)
+
+    @asynccontextmanager
+    async def _open(
+        self, method: str, url: str, body: bytes | None, timeout: aiohttp.ClientTimeout
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """An answer that is no refusal."""
+        if self._session is None:
+            # As many requests at once as there are rollouts; health and aborts must not queue behind them.
+            connector = aiohttp.TCPConnector(limit=0)
+            self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
+        headers = {HEADER: trace} if (trace := current_trace()) else None
+        async with self._session.request(method, url, data=body, headers=headers, timeout=timeout) as response:
+            if response.status != 200:
+                raise _refusal(url, _decode(url, await response.read(), ErrorResponse).error)
+            yield response
+
+
+def _decode(where: str, content: bytes, answer: type[T]) -> T:
+    try:
+        return msgspec.json.decode(content, type=answer)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise EngineError(
+            f"{where} gave an answer that is none: {error}", "is another server listening there?"
+        ) from error
+
+
+def _refusal(where: str, error: ErrorBody) -> EngineError:
+    """The server's own words, as the error type they stand for."""
+    if error.type == "prompt_too_long":
+        return PromptTooLongError(error.message)
+    kind = EngineUnreachableError if error.type == "engine_ended" else EngineError
+    return kind(f"{where} answered {error.code} ({error.type}): {error.message}")

@@ -1,0 +1,212 @@
+"""What every engine on a server has in common: limits, counting, and new weights that are proved before they serve."""
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from transformers import AutoConfig
+
+from quartet import config
+from quartet.crash_points import crash_point
+from quartet.engine.base import Counters, GenerateRequest, GenerateResult, PolicyLoad
+from quartet.engine.remote.server import Card, InferenceServer
+from quartet.engine.request_check import fitted
+from quartet.engine.result_check import find_problem
+from quartet.engine.verified_load import refuse_gap
+from quartet.errors import CheckpointError, EngineError, SetupError, WrongAnswerError
+from quartet.policy.canary import Canary, fixed_sequence, has_canary, read_canary
+from quartet.policy.files import check_policy, raising_checkpoint_errors
+from quartet.policy.load import weight_shapes
+from quartet.types import Sampling
+
+PROBE_TOKENS = 8
+SAME_NATS = 1e-4
+CERTAIN_NATS = 0.1
+"""A token this near to certain has the same log-prob at every temperature."""
+
+
+class Limits(NamedTuple):
+    """What fits the model."""
+
+    max_context_tokens: int
+    vocab_size: int
+
+
+def model_limits(folder: Path, config: config.Engine, *, trust_remote_code: bool = False) -> Limits:
+    """Return the limits of the policy in `folder`, as its configuration and the recipe tell them.
+
+    Raises `CheckpointError` when the policy is damaged.
+    """
+    check_policy(folder)
+    with raising_checkpoint_errors(f"cannot read the configuration of {folder}"):
+        text = AutoConfig.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=trust_remote_code
+        ).get_text_config()
+        positions = getattr(text, "max_position_embeddings", None) or config.max_context_tokens
+        return Limits(min(config.max_context_tokens, positions), text.vocab_size)
+
+
+async def first_card(server: InferenceServer, knob: str, *, model: str = "", waits: bool) -> Card:
+    """What a server by URL says about the model. Raises `SetupError` when it does not answer as it should, and
+    `EngineError` where a run `waits` for a server that it has had before."""
+    try:
+        return await server.card(model)
+    except EngineError as error:
+        if waits:
+            raise
+        raise SetupError(f"{knob}: {error.what}", "start the server first, and look at its log") from error
+
+
+class RemoteEngine(ABC):
+    """Implements `ServedEngine` but for `_sample`, `_exchange`, `so_far` and `abort`.
+
+    A policy is loaded under `_loading` from its first byte to its proof. Who samples meanwhile may have got tokens of
+    weights that fail; a subclass answers none whose version is not in `_proved`.
+    """
+
+    def __init__(self, server: InferenceServer, limits: Limits, config: config.Engine) -> None:
+        self.max_context_tokens, self.vocab_size = limits
+        self._counters = Counters()
+        self._server, self._config = server, config
+        self._in_flight: set[str] = set()
+        self._loading = asyncio.Lock()
+        self._folder: Path | None = None
+        self._version = -1
+        self._proved: set[int] = set()
+        self._shapes: dict[str, list[int]] = {}
+
+    @property
+    def counters(self) -> Counters:
+        return self._counters
+
+    @property
+    def active_requests(self) -> int:
+        return len(self._in_flight)
+
+    async def generate(self, request: GenerateRequest) -> GenerateResult:
+        """Sample a response. Raises `PromptTooLongError`, `RefusedRequestError`, or `EngineError` for what the server
+        did wrong."""
+        fits = fitted(
+            request,
+            self._in_flight,
+            vocab_size=self.vocab_size,
+            max_context_tokens=self.max_context_tokens,
+            has_tokenizer=False,
+        )
+        self._in_flight.add(request.request_id)
+        try:
+            result = await self._sample(fits)
+        finally:
+            self._in_flight.discard(request.request_id)
+        if problem := find_problem(request, result, self.vocab_size):
+            raise WrongAnswerError(f"the server's answer to {request.request_id!r} is wrong: it {problem}")
+        self._counters.requests += 1
+        self._counters.prompt_tokens += len(request.prompt_ids)
+        self._counters.generated_tokens += len(result.token_ids)
+        return result
+
+    @abstractmethod
+    def so_far(self, request_id: str) -> GenerateResult:
+        """What a request in flight has sampled by now, as far as its versions are known and proved."""
+
+    async def version(self) -> int:
+        """Raises `EngineError` when the server is gone."""
+        if not await self._server.is_up():
+            raise EngineError(f"the server at {self._server.url} does not answer /health", "look into its log")
+        return self._version
+
+    async def close(self) -> None:
+        await self._server.close()
+
+    async def load_policy(self, path: str | Path, version: int) -> PolicyLoad:
+        """Serve the weights in folder `path` as `version`; the server must be able to read that folder.
+
+        Raises `CheckpointError` for weights that are damaged, do not fit or fail the canary: the server has the former
+        ones again. Raises `EngineError` when nobody can say what the server has.
+        """
+        folder, started = Path(path), time.perf_counter()
+        async with self._loading:
+            canary = await asyncio.to_thread(self._examine, folder)
+            crash_point("weights.before")
+            swap_ms = await self._exchange(folder, version, keep_cache=self._config.old_cache == "keep")
+            crash_point("weights.after")
+            try:
+                gap = await self._prove(folder, canary)
+            except CheckpointError as error:
+                await self._go_back()
+                raise CheckpointError(f"the policy in {folder} is refused: {error.what}", error.advice) from error
+            self._folder, self._version = folder, version
+            self._proved.add(version)
+        prove_seconds = time.perf_counter() - started - swap_ms / 1e3
+        return PolicyLoad(version=version, prove_seconds=prove_seconds, swap_ms=swap_ms, canary_gap=gap)
+
+    async def require_scaled_logprobs(self, temperature: float) -> None:
+        """Raise `SetupError` when the server tells log-probs of the unscaled distribution: training would weigh every
+        token wrongly, without a sign of it."""
+        if temperature in (0.0, 1.0):
+            return
+        prompt_ids = fixed_sequence(self.vocab_size, PROBE_TOKENS)
+        sampling = Sampling(temperature=temperature, max_tokens=PROBE_TOKENS)
+        request = GenerateRequest(request_id="probe", prompt_ids=prompt_ids, sampling=sampling, stop_token_ids=[])
+        result = await self.generate(request)
+        unscaled = (await self._server.score(prompt_ids + result.token_ids))[len(prompt_ids) - 1 :]
+        pairs = [(told, raw) for told, raw in zip(result.logprobs, unscaled, strict=True) if raw < -CERTAIN_NATS]
+        if pairs and all(abs(told - raw) < SAME_NATS for told, raw in pairs):
+            raise SetupError(
+                f"the server at {self._server.url} tells log-probs at temperature 1, not those it samples from at "
+                f"rollout.temperature = {temperature}",
+                "start vLLM with --logprobs-mode processed_logprobs, or set rollout.temperature = 1",
+            )
+
+    @abstractmethod
+    async def _sample(self, request: GenerateRequest) -> GenerateResult:
+        """What the server samples for `request`."""
+
+    @abstractmethod
+    async def _exchange(self, folder: Path, version: int, *, keep_cache: bool) -> float:
+        """Put the weights of `folder` into the server. Nobody who asks later gets what the weights before computed;
+        requests in flight go on with it if `keep_cache`, where the server can.
+
+        Returns the milliseconds in which nobody decoded. Raises `EngineError` when it is not known which weights the
+        server has now."""
+
+    def _examine(self, folder: Path) -> Canary | None:
+        """What can be found wrong before the server is told. Raises `CheckpointError`."""
+        check_policy(folder)
+        shapes = weight_shapes(folder)
+        expected = self._shapes or shapes
+        if wrong := sorted(name for name in shapes.keys() | expected.keys() if shapes.get(name) != expected.get(name)):
+            raise CheckpointError(
+                f"the policy in {folder} does not fit the one before: {', '.join(wrong[:5])} missing or of other shape",
+                "it was written only in part, or by another model's trainer",
+            )
+        self._shapes = expected
+        return read_canary(folder, self.vocab_size) if has_canary(folder) else None
+
+    async def _prove(self, folder: Path, canary: Canary | None) -> float | None:
+        """The canary gap in nats, None without a canary. Raises `CheckpointError` when it is too large."""
+        if canary is None:
+            return None
+        longest = self.max_context_tokens - 1  # a server samples at least one token after them
+        try:
+            scores = await asyncio.gather(*(self._server.score(ids[:longest]) for ids in canary.sequences))
+        except EngineError as error:
+            raise CheckpointError(f"the server cannot score the canary of {folder}: {error.what}") from error
+        gap = canary.gap([torch.tensor(score) for score in scores])
+        refuse_gap(gap, folder, reduced=self._config.dtype != "float32")
+        return gap
+
+    async def _go_back(self) -> None:
+        """Back to the policy that was served before; none before the first one."""
+        if self._folder is None:
+            return
+        try:
+            await self._exchange(self._folder, self._version, keep_cache=False)  # refused weights may have filled it
+            await self._prove(self._folder, self._examine(self._folder))
+        except CheckpointError as error:
+            raise EngineError(
+                f"the server serves weights that nobody proved: {error.what}", "start it again"
+            ) from error

@@ -1,0 +1,48 @@
+"""What the engine refuses before a request takes a place in it."""
+
+from collections.abc import Set
+
+from msgspec.structs import replace
+
+from quartet.engine.base import GenerateRequest
+from quartet.errors import PromptTooLongError, RefusedRequestError
+
+
+def fitted(
+    request: GenerateRequest, in_flight: Set[str], *, vocab_size: int, max_context_tokens: int, has_tokenizer: bool
+) -> GenerateRequest:
+    """The request with its `max_tokens`, and so its `min_tokens`, limited by the room that its prompt leaves.
+
+    `in_flight` are the ids of the requests that the engine has. Raises `RefusedRequestError`, or `PromptTooLongError`
+    when there is no room.
+    """
+    prompt, sampling = request.prompt_ids, request.sampling
+    room = max_context_tokens - len(prompt)
+    name = f"request {request.request_id!r}"
+    if not prompt or sampling.max_tokens < 1:
+        raise RefusedRequestError(f"{name} has an empty prompt or max_tokens < 1", "both must be at least 1")
+    for kind, ids in (("token ids", prompt), ("stop tokens", request.stop_token_ids)):
+        if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
+            raise RefusedRequestError(
+                f"{name} has {kind} from {min(ids)} to {max(ids)}, the vocabulary ends at {vocab_size}",
+                "the prompt was made with another tokenizer than the policy's",
+            )
+    if request.begun_tokens >= len(prompt):
+        raise RefusedRequestError(f"{name} has {request.begun_tokens} begun_tokens", "they are part of its prompt")
+    if sampling.min_tokens > sampling.max_tokens:
+        raise RefusedRequestError(f"{name} has min_tokens = {sampling.min_tokens} above max_tokens", "lower it")
+    if "" in request.stop_strings or (request.stop_strings and not has_tokenizer):
+        raise RefusedRequestError(
+            f"{name} has an empty stop string, or stop strings for an engine without a tokenizer",
+            "give the engine the policy's tokenizer",
+        )
+    if request.request_id in in_flight:
+        raise RefusedRequestError(f"{name} is already in flight", "request ids are unique per engine")
+    if room < 1:
+        raise PromptTooLongError(
+            f"{name} has {len(prompt)} prompt tokens, which leaves no room in {max_context_tokens} tokens",
+            "raise engine.max_context_tokens (the model's own limit bounds it), or show the policy less",
+        )
+    if sampling.max_tokens <= room:
+        return request
+    return replace(request, sampling=replace(sampling, max_tokens=room, min_tokens=min(sampling.min_tokens, room)))

@@ -1,0 +1,111 @@
+"""Draws one token per row from logits, with the log-prob of the distribution actually drawn from.
+
+A draw depends on nothing but the row's logits, its request's seed and the token's position: the uniform number comes
+from a counter-based generator, and the token from the inverse of the cumulative distribution over the vocabulary. So a
+request samples the same tokens alone or among others.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from quartet.engine.truncation import shape, without
+from quartet.types import Sampling
+
+BLOCK_TOKENS = 64
+
+
+class Sampled(NamedTuple):
+    """One draw per row; N = rows."""
+
+    token_ids: list[int]
+    logprobs: list[float]
+    """Of the distribution drawn from, in nats; a greedy row reports the log-prob at temperature 1."""
+    entropies: list[float]
+    """Of the whole distribution at temperature 1, in nats, as the trainer computes it."""
+    finite: list[bool]
+    """False where the logits held NaN or infinity: that row's token means nothing."""
+
+
+def sample(
+    logits_NV: torch.Tensor,
+    samplings: list[Sampling],
+    positions_N: list[int],
+    forbidden: Mapping[int, list[int]] = {},
+) -> Sampled:
+    """Draw one token per row. `positions_N` are the positions in the sequence that the new tokens will take.
+
+    `forbidden` has, by row, the tokens that cannot be drawn now.
+    """
+    shifted_NV, weights_NV, entropies_N = _weights(logits_NV.float())
+    finite = entropies_N.isfinite().tolist()
+    if forbidden:
+        shifted_NV, weights_NV, _ = _weights(without(logits_NV.float(), forbidden))
+    special = [row for row, s in enumerate(samplings) if s.temperature != 1 or s.top_p < 1 or s.top_k]
+    # A greedy row keeps its whole distribution: its log-prob is the one at temperature 1.
+    greedy = [row for row in special if samplings[row].temperature == 0]
+    if shaped := [row for row in special if samplings[row].temperature != 0]:
+        weights_NV[shaped] = shape(shifted_NV[shaped], [samplings[row] for row in shaped])
+    if len(greedy) == len(samplings):
+        tokens_N = weights_NV.argmax(dim=-1)
+    else:
+        uniforms_N = torch.from_numpy(uniform([s.seed for s in samplings], positions_N)).to(weights_NV.device)
+        tokens_N = inverse_cdf(weights_NV, uniforms_N)
+        if greedy:
+            tokens_N[greedy] = weights_NV[greedy].argmax(dim=-1)
+    logprobs_N = (weights_NV.gather(-1, tokens_N.unsqueeze(-1)).squeeze(-1) / weights_NV.sum(dim=-1)).log_()
+    return Sampled(tokens_N.tolist(), logprobs_N.tolist(), entropies_N.tolist(), finite)
+
+
+def _weights(logits_NV: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """x - max `[N, V]` of logits x, w = exp(x - max) `[N, V]`, and entropies `[N]` in nats.
+
+    With W the sum of w, the entropy is log W - sum(w (x - max)) / W. It is NaN for a row that is not
+    finite: then x - max is NaN or -inf, and 0 x -inf is NaN.
+    """
+    shifted_NV = logits_NV - logits_NV.amax(dim=-1, keepdim=True)
+    weights_NV = shifted_NV.exp()
+    total_N = weights_NV.sum(dim=-1)
+    entropies_N = total_N.log() - torch.linalg.vecdot(weights_NV, shifted_NV) / total_N
+    return shifted_NV, weights_NV, entropies_N
+
+
+def inverse_cdf(weights_NV: torch.Tensor, uniforms_N: torch.Tensor) -> torch.Tensor:
+    """The first token whose cumulative weight exceeds `uniforms_N` in [0, 1) of the total; its own is above 0.
+
+    In two steps, so that one pass over the vocabulary is a plain sum: first the block of tokens, then the token in it.
+    """
+    rows, size = weights_NV.shape
+    padded_NV = F.pad(weights_NV, (0, -size % BLOCK_TOKENS))
+    blocks_NBC = padded_NV.view(rows, -1, BLOCK_TOKENS)
+    until_NB = blocks_NBC.sum(dim=-1, dtype=torch.float64).cumsum(dim=-1)
+    targets_N1 = (uniforms_N * until_NB[:, -1]).unsqueeze(-1)
+    block_N1 = torch.searchsorted(until_NB, targets_N1, right=True).clamp_(max=until_NB.shape[1] - 1)
+    inside_NC = blocks_NBC[torch.arange(rows), block_N1[:, 0]].double()
+    before_N1 = until_NB.gather(1, block_N1) - inside_NC.sum(dim=-1, keepdim=True)
+    cumulative_NC = before_N1 + inside_NC.cumsum(dim=-1)
+    offset_N1 = torch.searchsorted(cumulative_NC, targets_N1, right=True)
+    # Rounding may leave the target a hair above the block's last token; then it is the last one of positive weight.
+    last_N1 = (BLOCK_TOKENS - 1 - inside_NC.flip(-1).gt(0).int().argmax(dim=-1, keepdim=True)).clamp_(min=0)
+    return (block_N1 * BLOCK_TOKENS + torch.minimum(offset_N1, last_N1)).squeeze(-1).clamp_(max=size - 1)
+
+
+def uniform(seeds: list[int], positions: list[int]) -> np.ndarray:
+    """One float64 in [0, 1) per (seed, position): 53 bits of the position's number in the seed's splitmix64 stream."""
+    streams = _splitmix64(np.array([seed & 0xFFFF_FFFF_FFFF_FFFF for seed in seeds], dtype=np.uint64))
+    mixed = _splitmix64(streams + np.array(positions, dtype=np.uint64) * _GOLDEN)
+    return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+_GOLDEN = np.uint64(0x9E37_79B9_7F4A_7C15)
+
+
+def _splitmix64(counters: np.ndarray) -> np.ndarray:
+    """One step of splitmix64 (Steele, Lea, Flood 2014), vectorised; wraps modulo 2^64."""
+    mixed = counters + _GOLDEN
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58_476D_1CE4_E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D0_49BB_1331_11EB)
+    return mixed ^ (mixed >> np.uint64(31))

@@ -1,0 +1,109 @@
+"""The engine process: serves the latest committed version of each policy and picks each newer one up on its own."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from pathlib import Path
+from types import MappingProxyType
+
+from quartet.access.local_server import LocalServer
+from quartet.access.token import run_token
+from quartet.config import Recipe
+from quartet.engine.api import make_app
+from quartet.engine.base import ServedEngine
+from quartet.engine.paths import served_at
+from quartet.engine.service import EngineService, beating
+from quartet.engine.start import Started, start_with_newest
+from quartet.engine.wire import MODEL_NAME
+from quartet.ledger import Ledger
+from quartet.manager.schedule import make_schedule
+from quartet.registry import build
+from quartet.telemetry.presence import Presence
+from quartet.telemetry.record import Recorder
+
+
+async def run_engine(recipe: Recipe, run_dir: Path, stop: asyncio.Event, module: str = "engine") -> None:
+    """Serve until `stop` is set, as one of `Recipe.engine_modules`. Raises `EngineError` when the engine ends: start a
+    new process then."""
+    with closing(Ledger.open(run_dir)) as ledger, Recorder(run_dir, module) as recorder:
+        async with AsyncExitStack() as engines:
+            started: dict[str, Started] = {}
+            for policy in (*ledger.trained, *ledger.frozen):
+                one = await _start(recipe, ledger.of(policy), stop, module)
+                if one is None:
+                    return
+                engines.push_async_callback(one.engine.close)
+                started[policy] = one
+            await _follow(started, recipe, ledger, recorder, stop, module)
+
+
+async def _start(recipe: Recipe, ledger: Ledger, stop: asyncio.Event, module: str) -> Started | None:
+    """The engine with the ledger's policy; None when `stop` is set before it is up, which takes a server minutes."""
+    start = start_with_newest(recipe, ledger, module)
+    starting = asyncio.create_task(beating(Presence(ledger, module), start))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if starting.done():
+        return starting.result()
+    starting.cancel()
+    await asyncio.wait({starting})
+    return None
+
+
+async def _follow(
+    started: Mapping[str, Started],
+    recipe: Recipe,
+    ledger: Ledger,
+    recorder: Recorder,
+    stop: asyncio.Event,
+    module: str,
+) -> None:
+    """Serve the engines and keep each at the newest version of its policy."""
+    token, port = run_token(ledger.run_dir), recipe.runtime.engine_port
+    first, *others = ((name, one.engine) for name, one in started.items())
+    async with serve(first[1], token=token, port=port, recorder=recorder, model=first[0], others=dict(others)) as url:
+        presence, may_load = Presence(ledger, module, url=url), _may_load(recipe, ledger)
+        services = [
+            EngineService(one.engine, ledger.of(name), recorder, presence, may_load, one.refused_version)
+            for name, one in started.items()
+        ]
+        await _keep_up(services, ledger, stop)
+
+
+async def _keep_up(services: list[EngineService], ledger: Ledger, stop: asyncio.Event) -> None:
+    """One module tells of all its policies: of one that has requests, as long as there is any."""
+    with ledger.doorbells.hang("engine") as bell:
+        while not stop.is_set():
+            for service in sorted(services, key=lambda service: service.active_requests):
+                await service.tick()
+            await bell.wait(stop)
+
+
+def _may_load(recipe: Recipe, ledger: Ledger) -> Callable[[], bool]:
+    schedule, stragglers = make_schedule(recipe.admission.schedule), build(recipe.straggler, recipe)
+    return lambda: schedule.may_take_weights(ledger, stragglers)
+
+
+@asynccontextmanager
+async def serve(
+    engine: ServedEngine,
+    *,
+    token: str,
+    port: int = 0,
+    recorder: Recorder | None = None,
+    model: str = MODEL_NAME,
+    others: Mapping[str, ServedEngine] = MappingProxyType({}),
+) -> AsyncIterator[str]:
+    """Serve inside the block; gives the base URL. Port 0 takes a free one. Raises `SetupError` when it is taken.
+
+    `model` is the name of the engine's policy; `others` are engines of further policies, below the base URL.
+    """
+    app = make_app(engine, recorder, model=model)
+    for name, other in others.items():
+        app.add_subapp(served_at(name, model), make_app(other, recorder, model=name))
+    server = LocalServer(app, token=token, name="the engine", port_setting="runtime.engine_port")
+    try:
+        yield await server.start(port)
+    finally:
+        await server.stop()

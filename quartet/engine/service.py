@@ -1,0 +1,162 @@
+"""What an engine's process does beside its requests: follow the ledger's policy, report itself, write metrics."""
+
+import asyncio
+import fcntl
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from quartet.engine.base import PolicyLoad, ServedEngine
+from quartet.errors import CheckpointError
+from quartet.ledger import Ledger
+from quartet.telemetry.presence import Presence
+from quartet.telemetry.record import Recorder
+from quartet.telemetry.spans import Span
+from quartet.types import Policy
+
+METRICS_SECONDS = 5.0
+LOADING_FILE = "loading.lock"
+"""In the run's folder; an engine holds it while it loads a policy."""
+
+T = TypeVar("T")
+
+
+class EngineService:
+    """One engine's service. `tick` is one look at everything."""
+
+    def __init__(
+        self,
+        engine: ServedEngine,
+        ledger: Ledger,
+        recorder: Recorder,
+        presence: Presence,
+        may_load: Callable[[], bool],
+        refused_version: int = -1,
+    ) -> None:
+        """`may_load` is asked before a new policy is loaded; while it says no, the engine serves the one it has.
+
+        `refused_version` is the newest policy when the engine refused it at its start.
+        """
+        self._engine, self._ledger, self._recorder, self._presence = engine, ledger, recorder, presence
+        self._may_load = may_load
+        self._refused_version = refused_version
+        self._settled_version = -1
+        self._metrics_time = time.monotonic()
+        self._metrics_totals = msgspec.structs.replace(engine.counters)
+
+    @property
+    def active_requests(self) -> int:
+        """Requests waiting or running."""
+        return self._engine.active_requests
+
+    async def tick(self) -> None:
+        """Raises `EngineError` when the engine has ended."""
+        policy = self._ledger.latest_policy()
+        if await self._follows(policy) and policy.version != self._settled_version:
+            self._settled_version = policy.version
+            serving = await self._engine.version()
+            self._ledger.mark_settled(policy.version, serving=serving, engine=self._presence.module)
+        if policy.version == self._refused_version:
+            self._presence.working(f"serving version {await self._engine.version()}, {policy.version} is refused")
+        elif self._engine.active_requests:
+            self._presence.working("serving")
+        else:
+            self._presence.waits("requests", "a rollout asks for its next response")
+        self._presence.beat()
+        if time.monotonic() - self._metrics_time >= METRICS_SECONDS:
+            await self._write_metrics()
+
+    async def _follows(self, policy: Policy) -> bool:
+        """Whether it has the policy now, or has refused it; it loads one that it may load."""
+        # Unequal, not only newer: after a roll-back the latest committed policy is an older one.
+        if policy.version in (await self._engine.version(), self._refused_version):
+            return True
+        if not self._may_load():
+            return False
+        with turn_to_load(self._ledger.run_dir) as mine:
+            if mine:
+                await self._load(policy)
+        return mine
+
+    async def _load(self, policy: Policy) -> None:
+        """A policy that fails its checks is refused once, loudly; the engine goes on with the one it has."""
+        self._presence.working("loading a policy")
+        started = time.time()
+        try:
+            load = await beating(self._presence, self._engine.load_policy(policy.path, policy.version))
+        except CheckpointError as error:
+            self._refused_version = policy.version
+            self._ledger.event(
+                "policy_refused",
+                module=self._presence.module,
+                policy=policy.name,
+                version=policy.version,
+                error=str(error),
+            )
+            return
+        self._record(load, started)
+
+    def _record(self, load: PolicyLoad, started: float) -> None:
+        """Metrics and spans of a policy that was picked up just now, having begun at `started` (Unix seconds)."""
+        now, trace = time.time(), f"policy {load.version}"
+        self._recorder.metric(
+            "engine",
+            loaded_version=load.version,
+            prove_seconds=load.prove_seconds,
+            swap_ms=load.swap_ms,
+            canary_gap_nats=load.canary_gap,
+        )
+        swapped_at = now - load.swap_ms / 1000
+        for name, start, end in (("prove", started, swapped_at), ("swap", swapped_at, now)):
+            self._recorder.finished(Span(start=start, seconds=end - start, name=name, lane="weights", trace=trace))
+
+    async def _write_metrics(self) -> None:
+        now, totals = time.monotonic(), msgspec.structs.replace(self._engine.counters)
+        seconds, before = now - self._metrics_time, self._metrics_totals
+        self._recorder.metric(
+            "engine",
+            prompt_tokens_per_second=(totals.prompt_tokens - before.prompt_tokens) / seconds,
+            reused_tokens_per_second=(totals.reused_tokens - before.reused_tokens) / seconds,
+            recomputed_tokens_per_second=(totals.recomputed_tokens - before.recomputed_tokens) / seconds,
+            recompute_ms_per_second=(totals.recompute_ms - before.recompute_ms) / seconds,
+            put_back_requests_per_second=(totals.put_back - before.put_back) / seconds,
+            generated_tokens_per_second=(totals.generated_tokens - before.generated_tokens) / seconds,
+            requests_per_second=(totals.requests - before.requests) / seconds,
+            active_requests=self._engine.active_requests,
+            version=await self._engine.version(),
+        )
+        self._metrics_time, self._metrics_totals = now, totals
+
+
+@contextmanager
+def turn_to_load(run_dir: Path) -> Iterator[bool]:
+    """Whether no other engine of the run is loading: they take a policy one after another, so that most of them decode.
+
+    The turn ends with the block, and with the process.
+    """
+    with (run_dir / LOADING_FILE).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+async def beating(presence: Presence, work: Coroutine[Any, Any, T]) -> T:
+    """Wait for `work` while telling the supervisor that the module lives: a server starts, and a large policy loads,
+    for minutes. Cancelled, it ends the work."""
+    task = asyncio.create_task(work)
+    try:
+        while not task.done():
+            presence.beat()
+            await asyncio.wait({task}, timeout=1.0)
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+    return task.result()

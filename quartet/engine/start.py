@@ -1,0 +1,48 @@
+"""The engine that a recipe asks for, with a policy loaded and proved."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from quartet.config import Recipe
+from quartet.engine.backend.base import Backend
+from quartet.engine.base import ServedEngine
+from quartet.errors import CheckpointError, UnusablePolicyError
+from quartet.ledger import Ledger
+from quartet.registry import build
+from quartet.types import Policy
+
+
+class Started(NamedTuple):
+    engine: ServedEngine
+    refused_version: int
+    """Of the newest policy, when an older one is served in its place; else -1."""
+
+
+async def start_with_newest(recipe: Recipe, ledger: Ledger, module: str) -> Started:
+    """The engine with the newest policy that passes its checks; events `policy_refused` name the newer ones.
+
+    Raises what `start_engine` raises, and `UnusablePolicyError` with the words about the newest when no policy passes.
+    """
+    refusals: dict[int, CheckpointError] = {}
+    for policy in ledger.loadable_policies():
+        try:
+            engine = await start_engine(recipe, policy, ledger.run_dir, module)
+        except CheckpointError as error:
+            refusals[policy.version] = error
+            ledger.event("policy_refused", module=module, policy=policy.name, version=policy.version, error=str(error))
+        else:
+            return Started(engine, max(refusals, default=-1))
+    if not refusals:
+        raise UnusablePolicyError("this run has no policy on its disk", "restore its folders")
+    newest = next(iter(refusals.values()))
+    raise UnusablePolicyError(newest.what, newest.advice) from newest
+
+
+async def start_engine(recipe: Recipe, policy: Policy, run_dir: Path, module: str) -> ServedEngine:
+    """The engine of `module`, one of `Recipe.engine_modules`.
+
+    Raises `CheckpointError` for a policy that fails its canary, `SetupError` for a server that cannot be used,
+    `EngineError` when loading takes too long.
+    """
+    backend: Backend = build(recipe.engine)
+    return await backend.start(recipe, policy, run_dir, module)

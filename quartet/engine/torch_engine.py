@@ -1,0 +1,240 @@
+"""The embedded engine: one PyTorch model, one thread for its steps, continuous batching.
+
+The asyncio side puts commands (a request, an abort, new weights) into a queue and awaits their futures; the step
+thread carries them out between two decode steps. So new weights arrive with requests in flight: tokens before carry
+the old version, tokens after the new one. What requests in flight computed under the old weights is computed again, so
+that each token is of its version alone, or kept (`engine.old_cache`), as many RL systems do; the trainer's importance
+weights then account for it, and nothing is computed twice.
+"""
+
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from quartet import config
+from quartet.engine.backend.torch import Torch
+from quartet.engine.base import Counters, GenerateRequest, GenerateResult, PolicyLoad
+from quartet.engine.forward import make_forward
+from quartet.engine.loading import loaded
+from quartet.engine.memory_allocator import keep_freed_memory
+from quartet.engine.partial import NOTHING
+from quartet.engine.request_check import fitted
+from quartet.engine.running import Running
+from quartet.engine.scheduler import Scheduler
+from quartet.engine.step_watch import StepWatch
+from quartet.engine.stop_strings import StopStrings
+from quartet.engine.verified_load import prove_weights, replace_weights, verify
+from quartet.errors import CheckpointError, EngineError
+from quartet.policy.files import raising_checkpoint_errors
+from quartet.policy.load import load_policy
+from quartet.registry import own_settings
+from quartet.types import Policy
+
+
+def open_torch(recipe: config.Recipe, policy: Policy) -> "TorchEngine":
+    """The embedded engine with `policy`. Raises `CheckpointError` when it is damaged or fails its canary."""
+    loaded = load_policy(policy.path, trust_remote_code=recipe.model.trust_remote_code)
+    model: Any = loaded.model
+    with raising_checkpoint_errors(f"cannot serve the policy in {policy.path}"):
+        model.to(getattr(torch, recipe.engine.dtype))
+        verify(model, Path(policy.path))
+        return TorchEngine(model, policy.version, recipe.engine, loaded.tokenizer)
+
+
+class TorchEngine:
+    """Implements `ServedEngine` for any causal language model with full attention."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        version: int,
+        config: config.Engine,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+    ) -> None:
+        """The tokenizer is for stop strings; without one they are refused."""
+        own: Torch.Knobs = own_settings(config)
+        positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        self.max_context_tokens = min(config.max_context_tokens, positions or config.max_context_tokens)
+        keep_freed_memory()
+        forward = make_forward(model, config.max_slots, self.max_context_tokens)
+        self.vocab_size = forward.vocab_size
+        self._model, self._tokenizer = model, tokenizer
+        self._recompute = config.old_cache == "recompute"
+        max_prefix_bytes, max_row_bytes = config.prefix_cache_megabytes * 2**20, own.kv_cache_megabytes * 2**20
+        self._scheduler = Scheduler(forward, config.max_slots, version, max_prefix_bytes, max_row_bytes)
+        self._forward = forward
+        self._in_flight: dict[str, Running] = {}
+        self._load_timeout_seconds = own.load_timeout_seconds
+        self._watch = StepWatch(own.step_timeout_seconds)
+        self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._closing = self._ended = False
+        self._cause: BaseException | None = None
+        # A daemon: an engine that nobody closed must not keep the process alive.
+        self._thread = Thread(target=self._run_steps, args=[config.threads], name="engine-steps", daemon=True)
+        self._thread.start()
+
+    @property
+    def counters(self) -> Counters:
+        """Totals since the start."""
+        return self._scheduler.counters
+
+    @property
+    def active_requests(self) -> int:
+        """Requests waiting or running."""
+        return len(self._in_flight)
+
+    async def generate(self, request: GenerateRequest) -> GenerateResult:
+        """Sample a response.
+
+        Raises `PromptTooLongError`, `RefusedRequestError`, or `EngineError` when the engine failed or has stopped.
+        """
+        done: Future[GenerateResult] = Future()
+        # From here on a cancelled waiter cannot cancel the future under the step thread's feet.
+        done.set_running_or_notify_cancel()
+        entry = self._running(request, done)
+        self._in_flight[request.request_id] = entry
+        try:
+            self._send(lambda: self._scheduler.add(entry))
+            return await asyncio.wrap_future(done)
+        except asyncio.CancelledError:
+            self._commands.put(lambda: self._scheduler.abort(request.request_id))
+            raise
+        finally:
+            del self._in_flight[request.request_id]
+
+    def so_far(self, request_id: str) -> GenerateResult:
+        """What a request in flight has sampled by now; the step thread goes on meanwhile."""
+        entry = self._in_flight.get(request_id)
+        return entry.so_far() if entry else NOTHING
+
+    async def abort(self, request_id: str) -> None:
+        """End a request early; unknown ids are ignored."""
+        self._send(lambda: self._scheduler.abort(request_id))
+
+    async def version(self) -> int:
+        """Version of the next sampled token. Raises `EngineError` when the step thread has ended, or hangs."""
+        self._raise_if_ended()
+        self._watch.raise_if_hung()
+        return self._scheduler.version
+
+    async def load_policy(self, path: str | Path, version: int) -> PolicyLoad:
+        """Serve the weights in folder `path` as `version`, from the next decode step on.
+
+        Raises `CheckpointError` when they are damaged, do not fit the model or fail the canary; the engine goes on
+        with the weights it had. Raises `EngineError` when reading them takes too long or a step hangs. Any other error
+        between two steps ends the engine: nobody knows which weights are in the model.
+        """
+        started = time.perf_counter()
+        proved = await loaded(
+            lambda: prove_weights(self._model, self._forward, Path(path)), timeout_seconds=self._load_timeout_seconds
+        )
+        prove_seconds = time.perf_counter() - started
+        done: Future[PolicyLoad] = Future()
+        done.set_running_or_notify_cancel()
+
+        def swap() -> None:
+            swap_started = time.perf_counter()
+            try:
+                replace_weights(self._model, self._forward, proved)
+            except CheckpointError as error:
+                done.set_exception(error)
+                return
+            except BaseException as error:
+                done.set_exception(error)
+                raise
+            self._scheduler.serve(version, recompute=self._recompute)
+            swap_ms = 1e3 * (time.perf_counter() - swap_started)
+            gap = proved.canary_gap
+            done.set_result(PolicyLoad(version=version, prove_seconds=prove_seconds, swap_ms=swap_ms, canary_gap=gap))
+
+        self._send(swap)
+        return await self._watch.result_of(done)
+
+    async def close(self) -> None:
+        """End the step thread; requests in flight fail with `EngineError`. A thread that hangs is left behind."""
+        self._commands.put(self._begin_close)
+        await asyncio.to_thread(self._thread.join, max(self._watch.seconds_left, 0.0))
+
+    def _running(self, request: GenerateRequest, done: "Future[GenerateResult]") -> Running:
+        request = fitted(
+            request,
+            self._in_flight.keys(),
+            vocab_size=self.vocab_size,
+            max_context_tokens=self.max_context_tokens,
+            has_tokenizer=self._tokenizer is not None,
+        )
+        entry = Running(request=request, finish=lambda outcome: _settle(done, outcome))
+        if request.stop_strings and self._tokenizer is not None:
+            entry.stop_strings = StopStrings(request.stop_strings, self._tokenizer, request.begun_ids)
+        return entry
+
+    def _send(self, command: Callable[[], None]) -> None:
+        self._commands.put(command)
+        # Checked after the put: a command put before the end is settled by `_end`.
+        self._raise_if_ended()
+
+    def _raise_if_ended(self) -> None:
+        if self._ended:
+            raise self._stopped()
+
+    @torch.inference_mode()
+    def _run_steps(self, threads: int) -> None:
+        """The step thread. An exception here ends the engine and every request with it, and goes to stderr."""
+        torch.set_num_threads(threads)
+        try:
+            while not self._closing:
+                self._carry_out(wait=not self._scheduler.busy)
+                if self._scheduler.busy and not self._closing:
+                    self._watch.begins()
+                    self._scheduler.step()
+        finally:
+            self._end()
+
+    def _carry_out(self, *, wait: bool) -> None:
+        """Carry out what was asked for; sleep until something is when `wait`."""
+        if wait:
+            self._watch.sleeps()
+        try:
+            while True:
+                command = self._commands.get(block=wait)
+                self._watch.begins()
+                command()
+                wait = False
+        except Empty:
+            return
+
+    def _begin_close(self) -> None:
+        self._closing = True
+
+    def _end(self) -> None:
+        self._cause = sys.exception()
+        self._ended = True
+        while not self._commands.empty():
+            try:
+                self._commands.get_nowait()()
+            except Exception:
+                logging.getLogger(__name__).exception("a command that waited when the engine stopped failed too")
+        self._scheduler.fail_all(self._stopped())
+
+    def _stopped(self) -> EngineError:
+        """What to tell requests that come or stay after the end."""
+        error = EngineError(f"the engine has stopped: {self._cause or 'it was closed'}", "start it again")
+        error.__cause__ = self._cause
+        return error
+
+
+def _settle(done: "Future[GenerateResult]", outcome: GenerateResult | EngineError) -> None:
+    if isinstance(outcome, EngineError):
+        done.set_exception(outcome)
+    else:
+        done.set_result(outcome)

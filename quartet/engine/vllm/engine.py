@@ -1,0 +1,179 @@
+"""The engine over vLLM's HTTP API, token ids in and out.
+
+New weights go in between two steps: requests are paused and kept, the worker reads the policy's files in place, the
+version's name changes, the prefix cache is emptied, requests go on. vLLM then computes what they had again, or keeps it
+(`engine.old_cache`), and says of every token under which name it was sampled. Before anybody gets such a token, the
+canary is scored over the same API.
+"""
+
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from quartet.config import Recipe
+from quartet.engine.backend.vllm import Vllm
+from quartet.engine.base import GenerateRequest, GenerateResult
+from quartet.engine.partial import NOTHING
+from quartet.engine.remote.engine import Limits, RemoteEngine, first_card, model_limits
+from quartet.engine.remote.server import InferenceServer, ServerRefusedError, api_key
+from quartet.engine.vllm.process import REQUIRED_ARGUMENTS, REQUIRED_ENVIRONMENT, VllmProcess, implementation
+from quartet.engine.vllm.response import Response
+from quartet.engine.vllm.wire import REQUEST_ID_PREFIX, ROUTE, StreamEvent, generate_body
+from quartet.errors import CheckpointError, EngineError, SetupError, WrongAnswerError
+from quartet.registry import own_settings
+from quartet.types import Policy, Sampling
+
+PROBE = GenerateRequest(request_id="probe", prompt_ids=[0], sampling=Sampling(max_tokens=1), stop_token_ids=[])
+
+
+async def open_vllm(recipe: Recipe, policy: Policy, log: Path) -> "VllmEngine":
+    """Start a server that writes to `log`, or go to the one at `engine.url`, and load the policy.
+
+    Raises `SetupError` for a server that does not start or lacks what training needs, `CheckpointError` for a policy
+    that it cannot serve faithfully.
+    """
+    limits = model_limits(Path(policy.path), recipe.engine, trust_remote_code=recipe.model.trust_remote_code)
+    settings: Vllm.Knobs = own_settings(recipe.engine)
+    if settings.url:
+        key = api_key("engine.api_key_variable", settings.api_key_variable)
+        server, process = InferenceServer(settings.url, api_key=key), None
+    else:
+        process = VllmProcess(recipe, Path(policy.path), limits.max_context_tokens, log)
+        server = InferenceServer(process.url, api_key=process.api_key)
+    try:
+        if process is not None:
+            await process.wait_until_up(server)
+        card = await first_card(server, "engine.url", waits=process is not None or policy.version > 0)
+        shortest = min(limits.max_context_tokens, card.max_model_len or limits.max_context_tokens)
+        engine = VllmEngine(server, process, Limits(shortest, limits.vocab_size), recipe)
+        await engine.require_routes()
+        await engine.load_policy(policy.path, policy.version)
+        await engine.require_versions()
+        await engine.require_scaled_logprobs(recipe.rollout.temperature)
+    except BaseException as error:
+        await server.close()
+        if process is not None:
+            await process.close()
+        needed = implementation(Path(policy.path))
+        if process is None and needed and isinstance(error, CheckpointError):
+            raise CheckpointError(error.what, f"this policy needs a server that was started with {needed}") from error
+        raise
+    return engine
+
+
+class VllmEngine(RemoteEngine):
+    """Implements `ServedEngine` over one server."""
+
+    def __init__(self, server: InferenceServer, process: VllmProcess | None, limits: Limits, recipe: Recipe) -> None:
+        super().__init__(server, limits, recipe.engine)
+        self._process = process
+        self._keeps = recipe.engine.old_cache == "keep"
+        self._server_version = -1
+        """The version whose weights the server has, proved or not."""
+        self._cache_salt = uuid.uuid4().hex
+        self._responses: dict[str, Response] = {}
+        """Of requests in flight."""
+
+    async def version(self) -> int:
+        """Raises `EngineError` when the server's process has ended or does not answer."""
+        if self._process is not None:
+            self._process.check()
+        return await super().version()
+
+    async def abort(self, request_id: str) -> None:
+        """End a request early; unknown ids are ignored."""
+        body = {"request_ids": [REQUEST_ID_PREFIX + request_id]}
+        await self._server.call("POST", "/abort_requests", body, dict[str, Any])
+
+    async def close(self) -> None:
+        await super().close()
+        if self._process is not None:
+            await self._process.close()
+
+    async def require_routes(self) -> None:
+        """Raise `SetupError` that says how the server must be started when it lacks a route."""
+        try:
+            await self._server.call("GET", "/weight_info", None, dict[str, Any])
+            await self._command("/collective_rpc", {"method": "quartet_is_here"})
+            await self._read(Response(0), generate_body(PROBE, self._cache_salt))
+        except (ServerRefusedError, ValueError, msgspec.DecodeError) as error:
+            raise _cannot_train(str(error)) from error
+
+    async def require_versions(self) -> None:
+        """Raise `SetupError` when the server, which has a policy now, does not tell all that training needs."""
+        try:
+            await self.generate(PROBE)
+        except WrongAnswerError as error:
+            raise _cannot_train(error.what) from error
+
+    def so_far(self, request_id: str) -> GenerateResult:
+        """What a request in flight has sampled by now of the version that it was asked at; nothing before that version
+        is proved."""
+        response = self._responses.get(request_id)
+        return response.so_far() if response and response.asked_at_version in self._proved else NOTHING
+
+    async def _sample(self, request: GenerateRequest) -> GenerateResult:
+        response = self._responses[request.request_id] = Response(self._server_version)
+        try:
+            return await self._proved_result(request, response)
+        except (ValueError, msgspec.DecodeError) as error:
+            raise WrongAnswerError(f"the server's answer to {request.request_id!r} is wrong: {error}") from error
+        finally:
+            del self._responses[request.request_id]
+
+    async def _proved_result(self, request: GenerateRequest, response: Response) -> GenerateResult:
+        """Waits for the proof of the weights, where it is under way."""
+        await self._read(response, generate_body(request, self._cache_salt))
+        result = response.result()
+        if not self._proved.issuperset(result.versions):
+            async with self._loading:
+                pass
+        if not self._proved.issuperset(result.versions):
+            what = f"request {request.request_id!r} was sampled by weights that were refused"
+            raise WrongAnswerError(what, "ask again")
+        if self._keeps:
+            oldest = [min(response.asked_at_version, version) for version in result.versions]
+            return msgspec.structs.replace(result, cache_versions=oldest if oldest != result.versions else [])
+        self._counters.recomputed_tokens += _recomputed(request, result)
+        return result
+
+    async def _read(self, response: Response, body: object) -> None:
+        async for data in self._server.events(ROUTE, body):
+            event = msgspec.json.decode(data, type=StreamEvent)
+            if event.error:
+                raise EngineError(f"{self._server.url}{ROUTE} failed: {event.error}")
+            for choice in event.choices:
+                response.add(choice)
+
+    async def _exchange(self, folder: Path, version: int, *, keep_cache: bool) -> float:
+        started = time.perf_counter()
+        # Emptying the cache also takes from paused requests what they had computed.
+        clear = "false" if keep_cache else "true"
+        await self._command(f"/pause?mode=keep&clear_cache={clear}")
+        await self._command("/collective_rpc", {"method": "quartet_load_policy", "args": [str(folder.resolve())]})
+        await self._command("/update_weight_version", {"new_version": str(version)})
+        for response in self._responses.values():
+            response.weights_change()
+        # New for every exchange: a prefix serves only those who asked for it under the same weights, proved or not.
+        self._server_version, self._cache_salt = version, uuid.uuid4().hex
+        await self._command("/resume")
+        return 1e3 * (time.perf_counter() - started)
+
+    async def _command(self, path: str, body: object = None) -> None:
+        await self._server.call("POST", path, body, dict[str, Any])
+
+
+def _cannot_train(what: str) -> SetupError:
+    variables = " ".join(f"{name}={value}" for name, value in REQUIRED_ENVIRONMENT.items())
+    return SetupError(
+        f"this vLLM server cannot train: {what}", f"start it with {variables} and {' '.join(REQUIRED_ARGUMENTS)}"
+    )
+
+
+def _recomputed(request: GenerateRequest, result: GenerateResult) -> int:
+    """Tokens that were computed once more: all before each change of weights."""
+    changes = [i for i in range(1, len(result.versions)) if result.versions[i] != result.versions[i - 1]]
+    return sum(len(request.prompt_ids) + position for position in changes)

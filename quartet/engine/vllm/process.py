@@ -1,0 +1,142 @@
+"""A vLLM server as a child process: its command line, its start, its end."""
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+import quartet
+from quartet.config import Recipe
+from quartet.engine.remote.server import InferenceServer
+from quartet.engine.vllm.access import KEY_VARIABLE, RequireKey
+from quartet.engine.vllm.extension import QuartetExtension
+from quartet.errors import EngineError, SetupError
+from quartet.policy.load import weight_shapes
+from quartet.registry import own_settings
+
+HOST = "127.0.0.1"
+POLL_SECONDS = 0.25
+STOP_SECONDS = 4.0
+EXTENSION = f"{QuartetExtension.__module__}.{QuartetExtension.__name__}"
+MIDDLEWARE = f"{RequireKey.__module__}.{RequireKey.__name__}"
+REQUIRED_ARGUMENTS = (
+    "--enable-scale-out",  # the route with token ids and versions
+    *("--logprobs-mode", "processed_logprobs"),  # of the distribution sampled from
+    *("--generation-config", "vllm"),  # no top-k that the model's folder asks for
+    *("--worker-extension-cls", EXTENSION),
+)
+REQUIRED_ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1"}
+"""Opens the routes that pause requests and exchange weights."""
+
+
+class VllmProcess:
+    """One server. It lives in a process group of its own and ends with this process, however that ends."""
+
+    def __init__(self, recipe: Recipe, folder: Path, max_context_tokens: int, log: Path) -> None:
+        """Start a server with the policy in `folder`. It answers when `wait_until_up` returns."""
+        self._log = log
+        self.api_key = secrets.token_urlsafe(32)
+        self._timeout_seconds = own_settings(recipe.engine).start_timeout_seconds
+        port = _free_port()
+        self.url = f"http://{HOST}:{port}"
+        # The package alone, and not all that is installed beside it: vLLM's environment may be another one.
+        self._path = tempfile.TemporaryDirectory(prefix="quartet-vllm-")
+        (Path(self._path.name) / "quartet").symlink_to(Path(quartet.__file__).parent)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        environment = _environment(recipe, self._path.name) | {KEY_VARIABLE: self.api_key}
+        with log.open("ab") as output:
+            self._process = _start(_command(recipe, folder, max_context_tokens, port), output, environment)
+
+    async def wait_until_up(self, server: InferenceServer) -> None:
+        """Raises `SetupError` when the process ends or the time is over: starting it again would not help."""
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                while not await server.is_up():
+                    self.check()
+                    await asyncio.sleep(POLL_SECONDS)
+        except (TimeoutError, EngineError) as error:
+            reason = str(error) or f"vLLM did not answer within {self._timeout_seconds:g} s"
+            await self.close()
+            raise SetupError(f"{reason}; see {self._log}", _advice(reason)) from error
+
+    def check(self) -> None:
+        """Raise `EngineError` with the server's last words when it has ended."""
+        code = self._process.poll()
+        if code is not None:
+            lines = self._log.read_text(errors="replace").strip().splitlines()
+            raise EngineError(f"vLLM ended with code {code}: {lines[-1] if lines else 'it said nothing'}")
+
+    async def close(self) -> None:
+        """End the server and everything that it started."""
+        self._process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            await asyncio.to_thread(self._process.wait, STOP_SECONDS)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        await asyncio.to_thread(self._process.wait)
+        self._path.cleanup()
+
+
+def _start(command: list[str], output: IO[bytes], environment: dict[str, str]) -> "subprocess.Popen[bytes]":
+    """Raises `SetupError` when there is no such interpreter."""
+    try:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, process_group=0
+        )
+    except OSError as error:
+        raise SetupError(
+            f"engine.python: {command[0]} does not start ({error.strerror})", "name a Python that has vLLM"
+        ) from error
+
+
+def _command(recipe: Recipe, folder: Path, max_context_tokens: int, port: int) -> list[str]:
+    engine, own = recipe.engine, own_settings(recipe.engine)
+    return [
+        *(own.python or sys.executable, "-m", "quartet.engine.vllm.child", str(os.getpid())),
+        *("--model", str(folder), "--served-model-name", "main", "--host", HOST, "--port", str(port)),
+        *implementation(folder),
+        *("--dtype", engine.dtype, "--max-model-len", str(max_context_tokens), "--max-num-seqs", str(engine.max_slots)),
+        *REQUIRED_ARGUMENTS,
+        *("--middleware", MIDDLEWARE),
+        "--enable-prefix-caching" if engine.prefix_cache_megabytes else "--no-enable-prefix-caching",
+        *(["--trust-remote-code"] if recipe.model.trust_remote_code else []),
+        *own.arguments,
+    ]
+
+
+def implementation(folder: Path) -> list[str]:
+    """Which of vLLM's model codes holds all weights of a policy, as arguments.
+
+    Its own Qwen has no bias of the output projection, drops it from the file without a word and fails the canary. What
+    it makes of the code of `transformers` has one.
+    """
+    biased = any(name.endswith("self_attn.o_proj.bias") for name in weight_shapes(folder))
+    return ["--model-impl", "transformers"] if biased else []
+
+
+def _environment(recipe: Recipe, path: str) -> dict[str, str]:
+    """What the user set for vLLM goes before what stands here."""
+    threads = str(recipe.engine.threads)
+    defaults = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_NO_USAGE_STATS": "1"}
+    paths = os.pathsep.join(filter(None, [path, os.environ.get("PYTHONPATH")]))
+    fixed = {"PYTHONPATH": paths, "OMP_NUM_THREADS": threads, "HF_HUB_OFFLINE": "1"}
+    return defaults | os.environ | REQUIRED_ENVIRONMENT | fixed
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return probe.getsockname()[1]
+
+
+def _advice(reason: str) -> str:
+    if "No module named 'vllm'" in reason or "No module named vllm" in reason:
+        return "pip install 'quartet-rl[vllm]', or name an interpreter that has it in engine.python"
+    return "the log says what vLLM lacks; engine.arguments are passed on to it"

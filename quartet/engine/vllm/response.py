@@ -1,0 +1,48 @@
+"""A response as vLLM streams it. Only its last event says which weights sampled which token."""
+
+from msgspec.structs import replace
+
+from quartet.engine.base import GenerateResult
+from quartet.engine.vllm.wire import Span, StreamChoice
+from quartet.engine.wire import VersionSpan, from_spans
+from quartet.types import FinishReason, TokenColumns
+
+
+class Response:
+    """One response, from the version that the server had when it was asked."""
+
+    def __init__(self, asked_at_version: int) -> None:
+        self.asked_at_version = asked_at_version
+        self._sampled = TokenColumns()
+        self._spans: list[Span] = []
+        self._finish_reason: FinishReason | None = None
+        self._num_before_change: int | None = None
+
+    def add(self, choice: StreamChoice) -> None:
+        """Raises `ValueError` unless every token has its log-prob."""
+        token_ids = choice.token_ids or []
+        logprobs = [entry.logprob for entry in (choice.logprobs and choice.logprobs.content) or []]
+        if len(logprobs) != len(token_ids):
+            raise ValueError(f"it has {len(logprobs)} log-probs for {len(token_ids)} tokens")
+        self._sampled += TokenColumns(token_ids=token_ids, logprobs=logprobs)
+        self._spans = choice.weight_versions or self._spans
+        self._finish_reason = choice.finish_reason or self._finish_reason
+
+    def weights_change(self) -> None:
+        """Before the server resumes: what came by now is of the version asked at; of what comes then the end tells."""
+        if self._num_before_change is None:
+            self._num_before_change = len(self._sampled)
+
+    def so_far(self) -> GenerateResult:
+        """The tokens whose version is known before the end. A server that dies takes the others with it."""
+        known = self._sampled[: self._num_before_change]
+        return GenerateResult.of(replace(known, versions=[self.asked_at_version] * len(known)), FinishReason.ABORT)
+
+    def result(self) -> GenerateResult:
+        """The whole response. Raises `ValueError` when it lacks what training needs."""
+        if self._finish_reason is None:
+            raise ValueError("it has no end")
+        if self._sampled and not self._spans:
+            raise ValueError("it has no weight versions")
+        versions = from_spans([VersionSpan(int(span.version), span.start, span.end) for span in self._spans])
+        return GenerateResult.of(replace(self._sampled, versions=versions), self._finish_reason)

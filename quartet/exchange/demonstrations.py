@@ -1,0 +1,187 @@
+"""Successes from a file: read, checked, rendered to tokens, and put into the success pool of a run."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from quartet.config import Recipe
+from quartet.env import suite_families, undemonstrated_families
+from quartet.errors import ConfigError
+from quartet.exchange.chat import read_chat_trajectories
+from quartet.exchange.fingerprint import Fingerprint, settle_fingerprint
+from quartet.exchange.jsonl import read_jsonl
+from quartet.exchange.parquet import read_parquet
+from quartet.files.whole_folder import nothing
+from quartet.ledger import Ledger
+from quartet.ledger.soundness import find_flaw
+from quartet.policy.renderer import Renderer
+from quartet.types import ReplayRule, Trajectory
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+T = TypeVar("T")
+_Found = tuple[str, Trajectory]
+"""Where it stands, and what it is."""
+
+
+class ImportSummary(Struct, frozen=True, kw_only=True):
+    """What became of a file of demonstrations."""
+
+    file: str
+    stored: int
+    known: int
+    """Were in the ledger already."""
+    left_out: dict[str, int]
+    """By reason: `no_success`, `other_task` (this run never draws it), `too_long` (for the engine's context)."""
+
+
+def settle(recipe: Recipe, ledger: Ledger, on_progress: Callable[[], None] = nothing) -> None:
+    """Record a run's fingerprint and the vocabulary of each policy, and store its demonstrations: at every start.
+
+    Raises as `store_into` does, and `UnusablePolicyError` when no tokenizer of the run can be read.
+    """
+    for policy in (*ledger.trained, *ledger.frozen):
+        _settle_vocabulary(ledger.of(policy), recipe)
+    if recipe.replay.demonstrations:
+        store_into(ledger, recipe, Path(recipe.replay.demonstrations), on_progress)
+    else:
+        settle_fingerprint(ledger, recipe, _tokenizer(ledger, recipe))
+
+
+def store_into(ledger: Ledger, recipe: Recipe, path: Path, on_progress: Callable[[], None] = nothing) -> ImportSummary:
+    """Put the successes of a file into the pool, in one transaction; a demonstration that is there stays as it is.
+
+    Raises `ConfigError` that names file, line and field, and stores nothing, when the run has no pool, for what could
+    not be trained on or must not be demonstrated, for another fingerprint than the run's, for the rule `stored` without
+    log-probs, and when nothing in the file is of use.
+    """
+    if recipe.replay.name == "none":
+        raise ConfigError(f"the run {ledger.run_dir} replays nothing", 'train one with replay.name = "success_pool"')
+    tokenizer = _tokenizer(ledger, recipe)
+    mark, vocabulary = settle_fingerprint(ledger, recipe, tokenizer), _settle_vocabulary(ledger, recipe)
+    usable: list[Trajectory] = []
+    left_out: Counter[str] = Counter()
+    families = set(suite_families(recipe.env))
+    for where, trajectory in _read(path, recipe, tokenizer, mark):
+        on_progress()
+        reason = _reason_to_leave_out(trajectory, recipe, families)
+        if reason != "no_success":
+            _refuse_unsound(where, trajectory, vocabulary)
+            _refuse_forbidden(where, trajectory, recipe)
+        if reason:
+            left_out[reason] += 1
+        else:
+            usable.append(trajectory)
+    if not usable:
+        counts = ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "it is empty"
+        raise ConfigError(
+            f"no demonstration in {path} is of use to this run: {counts}",
+            "it needs successes of env.name, of families and seeds that this recipe trains on",
+        )
+    stored = ledger.store_demonstrations(usable, recipe.replay.entries_per_task)
+    summary = ImportSummary(file=str(path), stored=stored, known=len(usable) - stored, left_out=dict(left_out))
+    if stored:
+        ledger.event("demonstrations_stored", **msgspec.to_builtins(summary))
+    return summary
+
+
+def _settle_vocabulary(ledger: Ledger, recipe: Recipe) -> int:
+    from quartet.policy.tokenizer_files import vocabulary_size
+
+    if (known := ledger.vocabulary_size) is not None:
+        return known
+    trust = recipe.model.trust_remote_code
+    size = _from_policy(ledger, lambda folder: vocabulary_size(folder, trust_remote_code=trust))
+    ledger.settle_vocabulary(size)
+    return size
+
+
+def _tokenizer(ledger: Ledger, recipe: Recipe) -> "PreTrainedTokenizerBase":
+    from quartet.policy.tokenizer_files import load_tokenizer
+
+    trust = recipe.model.trust_remote_code
+    return _from_policy(ledger, lambda folder: load_tokenizer(folder, trust_remote_code=trust))
+
+
+def _from_policy(ledger: Ledger, load: Callable[[Path], T]) -> T:
+    """Read what all policies of the run have in common from the newest that is whole. Raises `CheckpointError`."""
+    from quartet.policy.files import from_newest_whole
+
+    return from_newest_whole([ledger.run_dir / policy.path for policy in ledger.loadable_policies()], load)
+
+
+def _read(path: Path, recipe: Recipe, tokenizer: "PreTrainedTokenizerBase", mark: Fingerprint) -> Iterator[_Found]:
+    if not path.is_file():
+        raise ConfigError(f"no demonstrations at {path}", "set replay.demonstrations to a file, or leave it empty")
+    if path.suffix != ".parquet" and _holds_chats(path):
+        for number, observation_hash, trajectory in read_chat_trajectories(path, recipe.env.name, Renderer(tokenizer)):
+            where = f"{path}:{number}"
+            if observation_hash:
+                mark.refuse_other(msgspec.structs.replace(mark, observation_hash=observation_hash), where)
+            yield where, trajectory
+        return
+    for number, record in (read_parquet if path.suffix == ".parquet" else read_jsonl)(path):
+        where = f"{path}:{number}"
+        mark.refuse_other(record.fingerprint, where)
+        yield where, record.trajectory
+
+
+def _holds_chats(path: Path) -> bool:
+    """Whether the first line is a chat: trajectories have no field of that name."""
+    with path.open("rb") as file:
+        first = next((line for line in file if line.strip()), b"{}")
+    try:
+        return "messages" in msgspec.json.decode(first, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path} holds no JSON lines: {error}", "docs/exchange.md shows the formats") from error
+
+
+def _reason_to_leave_out(trajectory: Trajectory, recipe: Recipe, families: set[str]) -> str:
+    task = trajectory.task
+    if not (trajectory.success and trajectory.status.countable and trajectory.calls):
+        return "no_success"
+    # Control draws tasks without parameters: no group would ever be joined by a success of a task with some.
+    trained = task.env == recipe.env.name and task.family in families and not task.params
+    if not trained or not 0 <= task.seed < recipe.control.train_seeds_per_family:
+        return "other_task"
+    longest = max(len(call.prompt_ids) + len(call.response_ids) for call in trajectory.calls)
+    return "too_long" if longest > recipe.engine.max_context_tokens else ""
+
+
+def _refuse_unsound(where: str, trajectory: Trajectory, vocabulary: int) -> None:
+    """What would end the train step of every batch that it joins."""
+    flaw = find_flaw(trajectory, vocabulary)
+    if flaw is None and not trajectory.num_response_tokens:
+        flaw = "calls: no response token to learn from"
+    if flaw is not None:
+        raise ConfigError(f"{where}: {flaw}", "mend the line or leave it out; nothing of the file was stored")
+
+
+def _refuse_forbidden(where: str, trajectory: Trajectory, recipe: Recipe) -> None:
+    """What would spoil the run's measurements or its training is an error, not just left out."""
+    task = trajectory.task
+    if task.seed >= recipe.evaluation.first_seed:
+        raise ConfigError(
+            f"{where}: seed {task.seed} of {task.family} is held out for evaluation",
+            f"demonstrate seeds below evaluation.first_seed = {recipe.evaluation.first_seed}",
+        )
+    if task.env == recipe.env.name and task.family in undemonstrated_families(recipe.env):
+        raise ConfigError(
+            f"{where}: {task.family} may not be demonstrated: it shows what is learnt without", "leave its lines out"
+        )
+    if any(call.response.has_logprobs and not call.sampling.whole for call in trajectory.calls):
+        raise ConfigError(
+            f"{where} was sampled greedily or from a part of the distribution, so it has no log-probs to train on",
+            "export rollouts of purpose train",
+        )
+    stored = recipe.replay.demonstration_rule is ReplayRule.STORED
+    if stored and not all(call.response.has_logprobs for call in trajectory.calls):
+        raise ConfigError(
+            f"{where} has no log-probs, so replay.demonstration_rule = 'stored' has nothing to weigh it by",
+            "set it to 'recompute', or demonstrate by trajectories that a Quartet policy sampled",
+        )

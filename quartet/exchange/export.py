@@ -1,0 +1,94 @@
+"""Writing the trajectories of a run to one file; the run may be at work."""
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from msgspec import Struct
+
+from quartet.config import Recipe
+from quartet.errors import ConfigError, nearest
+from quartet.exchange import WRITERS
+from quartet.exchange.fingerprint import run_fingerprint
+from quartet.exchange.record import Provenance, TrajectoryRecord
+from quartet.ledger import Ledger
+from quartet.ledger.export import Selection
+from quartet.on_progress import OnProgress, nobody_watches
+from quartet.registry import lookup
+
+
+class ExportSummary(Struct, frozen=True, kw_only=True):
+    """What was written."""
+
+    output: str
+    format: str
+    trajectories: int
+    turns: int
+    response_tokens: int
+    damaged: int
+    """Left out: their blobs are missing or do not match their checksum."""
+    bytes: int
+
+
+def export(
+    ledger: Ledger,
+    recipe: Recipe,
+    kind: str,
+    output: Path,
+    selection: Selection,
+    limit: int | None = None,
+    on_progress: OnProgress = nobody_watches,
+) -> ExportSummary:
+    """Write the selected trajectories, oldest first, as `kind`: `jsonl`, `parquet` or `chat`.
+
+    The file appears when it is whole; one of that name is replaced. Raises `ConfigError` for an unknown kind, or
+    for a family of which the run has nothing.
+    """
+    writer_class = lookup("export format", kind, WRITERS)
+    known = ledger.stored_families()
+    for family in selection.families:
+        if family not in known:
+            raise ConfigError(
+                f"{ledger.run_dir} has no trajectory of a family {family!r}",
+                nearest(family, known) if known else "it has none at all yet",
+            )
+    sums: Counter[str] = Counter()
+    output.parent.mkdir(parents=True, exist_ok=True)
+    partial = output.with_name(output.name + ".partial")
+    try:
+        with partial.open("wb") as file:
+            writer = writer_class(file, recipe)
+            for record in islice(_records(ledger, selection, sums), limit):
+                writer.write(record)
+                sums["trajectories"] += 1
+                on_progress(sums["trajectories"], limit or 0)
+                sums["turns"] += len(record.trajectory.turns)
+                sums["response_tokens"] += record.trajectory.num_response_tokens
+            writer.finish()
+        partial.replace(output)
+    finally:
+        partial.unlink(missing_ok=True)
+    return ExportSummary(
+        output=str(output),
+        format=kind,
+        bytes=output.stat().st_size,
+        **{name: sums[name] for name in ("trajectories", "turns", "response_tokens", "damaged")},
+    )
+
+
+def _records(ledger: Ledger, selection: Selection, sums: Counter[str]) -> Iterator[TrajectoryRecord]:
+    mark, run = run_fingerprint(ledger), ledger.run_dir.resolve().name
+    for stored in ledger.stored_trajectories(selection):
+        if stored.trajectory is None:
+            sums["damaged"] += 1
+            continue
+        provenance = Provenance(
+            run=run,
+            purpose=selection.purpose,
+            rollout_id=stored.rollout_id,
+            group_id=stored.group_id,
+            attempt=stored.attempt,
+            created_at=stored.created_at,
+        )
+        yield TrajectoryRecord.of(stored.trajectory, provenance, mark)

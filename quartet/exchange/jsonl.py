@@ -1,0 +1,52 @@
+"""Trajectories as JSON, one line each and complete: reading it back gives the same trajectory, bit for bit."""
+
+import math
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from quartet.config import Recipe
+from quartet.errors import ConfigError, LedgerError
+from quartet.exchange.format_1 import FormerRecord, current
+from quartet.exchange.lines import read_lines
+from quartet.exchange.record import TrajectoryRecord
+
+_ADVICE = "docs/exchange.md shows the format"
+
+
+class JsonlWriter:
+    """One `TrajectoryRecord` per line. Screenshots, where there are any, are base64."""
+
+    def __init__(self, file: BinaryIO, recipe: Recipe) -> None:
+        self._file, self._encoder = file, msgspec.json.Encoder()
+
+    def write(self, record: TrajectoryRecord) -> None:
+        """Raises `LedgerError` for a number that JSON does not know."""
+        if not all(map(math.isfinite, _numbers(record))):
+            raise LedgerError(
+                f"rollout {record.provenance.rollout_id} holds an infinite number or NaN, which JSON does not know",
+                "export it as parquet, or leave its family out",
+            )
+        self._file.write(self._encoder.encode(record) + b"\n")
+
+    def finish(self) -> None:
+        """Every line is whole already."""
+
+
+def read_jsonl(path: Path) -> Iterator[tuple[int, TrajectoryRecord]]:
+    """Line numbers, from 1, and records. Raises `ConfigError` that names the line that is none."""
+    for number, record in read_lines(path, TrajectoryRecord | FormerRecord, "trajectory", _ADVICE):
+        try:
+            yield number, current(record)
+        except ValueError as error:
+            raise ConfigError(f"{path}:{number}: {error}", _ADVICE) from error
+
+
+def _numbers(record: TrajectoryRecord) -> Iterator[float]:
+    trajectory = record.trajectory
+    logprobs = (call.response.logprobs for call in trajectory.calls)
+    rewards = (turn.rewards.values() for turn in trajectory.turns)
+    return chain(trajectory.rewards.values(), *rewards, *logprobs)

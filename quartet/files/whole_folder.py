@@ -1,0 +1,104 @@
+"""Folders that are whole or not there, with a checksum of every file: policies and trainer checkpoints.
+
+A folder is written beside its place and renamed at the end, so a killed process leaves none by halves. Power loss, a
+failing disk or a careless copy can still damage what is inside: `check_folder` compares each file with its checksum.
+"""
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from quartet.crash_points import crash_point
+from quartet.errors import CheckpointError
+from quartet.files.disk import sync
+
+CHECKSUMS = "checksums.json"
+"""File name -> SHA-256 in hex, of all other files of the folder."""
+WRITING, REPLACED = ".writing", ".replaced"
+CHUNK_BYTES = 2**24
+"""A slow disk reads or writes so much within a heartbeat."""
+_LOADED = (".json", ".safetensors")
+"""Files with these endings are read by loaders, so none may stand there without a checksum."""
+_ADVICE = f"restore the folder from a copy, or use an earlier one; after a change on purpose, delete its {CHECKSUMS}"
+
+
+def nothing() -> None:
+    """Progress callback of a caller that reports to no supervisor."""
+
+
+@contextmanager
+def whole_folder(
+    folder: Path, *, point: str, durable: bool = False, on_progress: Callable[[], None] = nothing
+) -> Iterator[Path]:
+    """Yield a new folder to write; at the end of the block it takes the place of `folder`, with its checksums.
+
+    `durable`: it survives power loss before it has its name. `point` names the crash points before and after that
+    moment. `on_progress` is called after every chunk that was read and every file that was synced.
+    """
+    fresh, stale = folder.with_name(folder.name + WRITING), folder.with_name(folder.name + REPLACED)
+    for leftover in (fresh, stale):
+        shutil.rmtree(leftover, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    yield fresh
+    _write_checksums(fresh, on_progress)
+    if durable:
+        for path in (*fresh.rglob("*"), fresh):
+            sync(path)
+            on_progress()
+    if folder.exists():
+        folder.rename(stale)
+    crash_point(f"{point}.before")
+    fresh.rename(folder)
+    crash_point(f"{point}.after")
+    if durable:
+        sync(folder.parent)
+        sync(folder.parent.parent)  # the first folder of its kind made its parent too
+    shutil.rmtree(stale, ignore_errors=True)
+
+
+def check_folder(folder: Path, *, except_for: str = "", on_progress: Callable[[], None] = nothing) -> None:
+    """Compare every file with its checksum, but those that match the pattern `except_for`.
+
+    Raises `CheckpointError` that names the first file which is missing, changed or unknown.
+    """
+    checksums = _read_checksums(folder)
+    for name, expected in checksums.items():
+        file = folder / name
+        if except_for and file.match(except_for):
+            continue
+        try:
+            found = _checksum(file, on_progress)
+        except (OSError, ValueError) as error:  # `ValueError`: a damaged name
+            raise CheckpointError(f"cannot read {file}: {error}", _ADVICE) from error
+        if found != expected:
+            raise CheckpointError(f"{file} is damaged: it does not match its checksum", _ADVICE)
+    unknown = {file.name for file in folder.iterdir() if file.suffix in _LOADED} - {CHECKSUMS, *checksums}
+    if unknown:
+        raise CheckpointError(f"{folder / min(unknown)} has no checksum in {CHECKSUMS}", _ADVICE)
+
+
+def _write_checksums(folder: Path, on_progress: Callable[[], None]) -> None:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    checksums = {file.relative_to(folder).as_posix(): _checksum(file, on_progress) for file in files}
+    (folder / CHECKSUMS).write_bytes(msgspec.json.format(msgspec.json.encode(checksums)))
+
+
+def _read_checksums(folder: Path) -> dict[str, str]:
+    file = folder / CHECKSUMS
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=dict[str, str])
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{file} is missing or damaged: {error}", _ADVICE) from error
+
+
+def _checksum(file: Path, on_progress: Callable[[], None]) -> str:
+    digest = hashlib.sha256()
+    with file.open("rb") as opened:
+        while chunk := opened.read(CHUNK_BYTES):
+            digest.update(chunk)
+            on_progress()
+    return digest.hexdigest()

@@ -1,0 +1,102 @@
+"""Bias audit: does what is trained differ from what was sampled, and at which gate does it change?
+
+Rollouts are lost on the way for reasons that have to do with what they are: long ones miss the deadline of their group
+(first to finish, first to train), some tasks fail more often for reasons of infrastructure, filters keep what has
+contrast. Each gate is compared with what was sampled, by task family and by length. A rollout that
+was recalled and did not go on counts with the tokens it had, so the lengths of what was lost are lower bounds.
+"""
+
+from collections.abc import Mapping
+
+import sqlalchemy as sa
+from msgspec import Struct
+
+from quartet.ledger.batches import FRESH
+from quartet.ledger.part import LedgerPart
+from quartet.ledger.schema import TrajectoryKind, batches, trajectories, uses
+from quartet.types import BatchState, Purpose
+
+_SAMPLED = sa.and_(
+    trajectories.c.purpose == Purpose.TRAIN,
+    trajectories.c.kind.in_([TrajectoryKind.FINAL, TrajectoryKind.LATE, TrajectoryKind.EVICTED]),
+    trajectories.c.response_tokens > 0,
+)
+_TRAINED = (
+    sa.select(uses.c.id)
+    .join(batches, uses.c.batch_id == batches.c.id)
+    .where(uses.c.trajectory_id == trajectories.c.id, uses.c.role == FRESH, batches.c.state == BatchState.COMMITTED)
+    .exists()
+)
+
+
+class Gate(Struct, frozen=True, kw_only=True):
+    """The rollouts that passed a gate, compared with all that were sampled."""
+
+    rollouts: int
+    family_distance: float
+    """Total variation between the shares of the task families, 0 (the same) to 1 (nothing in common)."""
+    turns_ratio: float
+    """Mean turns of those that passed over mean turns of all."""
+    response_tokens_ratio: float
+
+
+class SelectionBias(Struct, frozen=True, kw_only=True):
+    """Training rollouts in which the policy sampled at least one token; None where nothing passed yet."""
+
+    sampled: int
+    counted: Gate | None
+    """In time, without an infrastructure error, with an end that counts."""
+    trained: Gate | None
+    """After filters, drops and the lag bound."""
+
+
+class Bias(LedgerPart):
+    def selection_bias(self) -> SelectionBias:
+        """Of the policy, over the whole run: three passes over its trajectories, so ask at the end."""
+        mine = sa.and_(_SAMPLED, trajectories.c.policy == self.policy)
+        sampled = self._families(mine)
+        return SelectionBias(
+            sampled=sum(family.rollouts for family in sampled.values()),
+            counted=_gate(self._families(sa.and_(mine, trajectories.c.counted)), sampled),
+            trained=_gate(self._families(sa.and_(mine, _TRAINED)), sampled),
+        )
+
+    def _families(self, condition: sa.ColumnElement[bool]) -> "dict[str, _Sums]":
+        turns, tokens = (sa.func.sum(trajectories.c[name]).label(name) for name in ("turns", "response_tokens"))
+        query = sa.select(trajectories.c.family, sa.func.count().label("rollouts"), turns, tokens).where(condition)
+        with self._database.read() as connection:
+            rows = connection.execute(query.group_by(trajectories.c.family)).all()
+        return {row.family: _Sums(row.rollouts, row.turns, row.response_tokens) for row in rows}
+
+
+class _Sums(Struct, frozen=True):
+    """Of the rollouts of one family."""
+
+    rollouts: int
+    turns: int
+    response_tokens: int
+
+
+def _gate(passed: Mapping[str, _Sums], sampled: Mapping[str, _Sums]) -> Gate | None:
+    if not passed:
+        return None
+    after, before = _total(passed), _total(sampled)
+    shares = (
+        abs(
+            (passed[name].rollouts if name in passed else 0) / after.rollouts - sampled[name].rollouts / before.rollouts
+        )
+        for name in sampled
+    )
+    return Gate(
+        rollouts=after.rollouts,
+        family_distance=round(sum(shares) / 2, 4),
+        turns_ratio=round(after.turns / after.rollouts * before.rollouts / before.turns, 4),
+        response_tokens_ratio=round(
+            after.response_tokens / after.rollouts * before.rollouts / before.response_tokens, 4
+        ),
+    )
+
+
+def _total(families: Mapping[str, _Sums]) -> _Sums:
+    columns = zip(*((one.rollouts, one.turns, one.response_tokens) for one in families.values()), strict=True)
+    return _Sums(*(sum(column) for column in columns))

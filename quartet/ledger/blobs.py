@@ -1,0 +1,187 @@
+"""Content-addressed bytes, compressed: small ones in the ledger's own database, large ones in files beside it.
+
+A small blob is written in the transaction of the row that points to it, so neither is ever without the other, and a
+million trajectories need no file at all. A large one is whole in its file before that transaction begins. Every read
+is checked against the name, the SHA-256 of what was stored.
+"""
+
+import errno
+import hashlib
+import threading
+from collections.abc import Iterable
+
+import sqlalchemy as sa
+import zstandard
+from msgspec import Struct
+from sqlalchemy import Connection
+from sqlalchemy.dialects import postgresql, sqlite
+
+from quartet.errors import LedgerError
+from quartet.ledger.blob_files import BlobFiles
+from quartet.ledger.database import Database
+from quartet.ledger.database.prepared import Prepared
+from quartet.ledger.schema import blobs, run_values
+
+LARGEST_BLOB_BYTES = 512 * 1024 * 1024
+"""Before compression: a hundred turns with pictures of 5 MB. A blob that declares more is damaged: the memory that it
+needs is known from its header alone, and a header may hold anything."""
+LARGEST_IN_DATABASE_BYTES = 64 * 1024
+"""Compressed. SQLite reads and writes blobs up to about this size faster than files of their own."""
+_LEVEL = 3
+_BLOBS_PER_QUERY = 500
+_ROW = {"digest": sa.bindparam("digest"), "data": sa.bindparam("data")}
+_ONE = sa.literal_column("1")
+_INSERT = Prepared(
+    {
+        name: insert(blobs)
+        .values(_ROW)
+        .on_conflict_do_update(index_elements=["digest"], set_={"data": _ROW["data"], "uses": blobs.c.uses + _ONE})
+        for name, insert in (("sqlite", sqlite.insert), ("postgresql", postgresql.insert))
+    }
+)
+"""A blob that is there already is written again: that heals a damaged one."""
+_INSERT_ONCE = Prepared(
+    {
+        name: insert(blobs).values(_ROW).on_conflict_do_nothing(index_elements=["digest"])
+        for name, insert in (("sqlite", sqlite.insert), ("postgresql", postgresql.insert))
+    }
+)
+
+DELETIONS = "blob_deletions"
+"""Name of the count in the ledger."""
+_COUNT = run_values.c.key == DELETIONS
+_DISK_FAULTS = (errno.EIO, errno.EISDIR)
+"""Reading a file fails with one of these when its content is lost; any other error is about the machine."""
+
+
+class DamagedBlobError(LedgerError):
+    """A blob is missing, cannot be read, or does not match its checksum."""
+
+
+class Blob(Struct, frozen=True, kw_only=True):
+    """Bytes under way to the store."""
+
+    digest: str
+    """SHA-256 in hex, before compression."""
+    data: bytes
+    """Compressed."""
+
+    @property
+    def in_database(self) -> bool:
+        return len(self.data) <= LARGEST_IN_DATABASE_BYTES
+
+
+class BlobStore:
+    """Bytes in, SHA-256 out, and back. Safe to share between threads."""
+
+    def __init__(self, database: Database, files: BlobFiles) -> None:
+        self._database, self.files = database, files
+        self._thread = threading.local()
+
+    def pack(self, data: bytes) -> Blob:
+        """Name and compress; outside of any transaction. A large blob is in its file when this returns.
+
+        Raises `SetupError` on a full disk, leaving nothing behind.
+        """
+        blob = self._compressed(data)
+        if not blob.in_database:
+            self.files.put(blob.digest, blob.data)
+        return blob
+
+    def pack_shared(self, data: bytes) -> Blob:
+        """As `pack`, for what many rows refer to: a large blob whose file is there already is not written again."""
+        blob = self._compressed(data)
+        self.put_missing(blob)
+        return blob
+
+    def write_shared(self, connection: Connection, blob: Blob) -> None:
+        """As `write`, for a blob of `pack_shared`: one that is there already is not written again."""
+        if blob.in_database:
+            _INSERT_ONCE(connection, digest=bytes.fromhex(blob.digest), data=blob.data)
+
+    def put_missing(self, blob: Blob) -> None:
+        """Make sure that a large blob is in its file."""
+        if not blob.in_database and not self.files.holds(blob.digest, len(blob.data)):
+            self.files.put(blob.digest, blob.data)
+
+    def deletions(self) -> int:
+        """Return how often blobs of this run were deleted, in a transaction of its own; see `deletions_in`."""
+        with self._database.read() as connection:
+            return self.deletions_in(connection)
+
+    def deletions_in(self, connection: Connection) -> int:
+        """The same inside a transaction. While the number is what it was, every file that was there is there still."""
+        return connection.execute(sa.select(run_values.c.value).where(_COUNT)).scalar() or 0
+
+    def write(self, connection: Connection, blob: Blob) -> None:
+        """Store a small blob as part of a transaction; nothing to do for a large one."""
+        if blob.in_database:
+            _INSERT(connection, digest=bytes.fromhex(blob.digest), data=blob.data)
+
+    def get(self, digest: str) -> bytes:
+        """The bytes that hash to `digest`. Raises `DamagedBlobError` when they are missing or altered."""
+        found = self.get_many([digest])[digest]
+        if isinstance(found, DamagedBlobError):
+            raise found
+        return found
+
+    def get_many(self, digests: Iterable[str]) -> dict[str, bytes | DamagedBlobError]:
+        """All of them at once, by digest; one that is missing or altered is its error."""
+        wanted = list(dict.fromkeys(digests))
+        compressed: dict[str, bytes] = {}
+        with self._database.read() as connection:
+            for first in range(0, len(wanted), _BLOBS_PER_QUERY):
+                page = [bytes.fromhex(digest) for digest in wanted[first : first + _BLOBS_PER_QUERY]]
+                rows = connection.execute(sa.select(blobs.c.digest, blobs.c.data).where(blobs.c.digest.in_(page)))
+                compressed |= {row.digest.hex(): row.data for row in rows}
+        return {digest: self._open(digest, compressed.get(digest)) for digest in wanted}
+
+    def release(self, connection: Connection, digest: str) -> None:
+        """One row fewer refers to a small blob: it goes with the last one. A large one is left for `delete`."""
+        mine = blobs.c.digest == bytes.fromhex(digest)
+        connection.execute(sa.update(blobs).where(mine).values(uses=blobs.c.uses - 1))
+        connection.execute(sa.delete(blobs).where(mine, blobs.c.uses < 1))
+
+    def delete(self, connection: Connection, digests: Iterable[str]) -> None:
+        """Remove blobs, wherever they lie; one that is gone already is fine. No other write may run beside this one."""
+        count = self.deletions_in(connection) + 1
+        if not connection.execute(sa.update(run_values).where(_COUNT).values(value=count)).rowcount:
+            connection.execute(sa.insert(run_values).values(key=DELETIONS, value=count))
+        for digest in digests:
+            row = sa.delete(blobs).where(blobs.c.digest == bytes.fromhex(digest))
+            if not connection.execute(row).rowcount:
+                self.files.delete(digest)
+
+    def _compressed(self, data: bytes) -> Blob:
+        return Blob(digest=hashlib.sha256(data).hexdigest(), data=self._compressor().compress(data))
+
+    def _open(self, digest: str, compressed: bytes | None) -> bytes | DamagedBlobError:
+        try:
+            compressed = self.files.get(digest) if compressed is None else compressed
+            declared_bytes = zstandard.frame_content_size(compressed)
+            if not 0 <= declared_bytes <= LARGEST_BLOB_BYTES:
+                return DamagedBlobError(
+                    f"blob {digest} declares {_size(declared_bytes)}, none has more than {LARGEST_BLOB_BYTES}"
+                )
+            data = zstandard.ZstdDecompressor().decompress(compressed)
+        except FileNotFoundError:
+            return DamagedBlobError(f"blob {digest} is missing")
+        except OSError as error:
+            if error.errno not in _DISK_FAULTS:
+                raise
+            return DamagedBlobError(f"blob {digest} cannot be read: {error}")
+        except zstandard.ZstdError as error:
+            return DamagedBlobError(f"blob {digest} cannot be decompressed: {error}")
+        if hashlib.sha256(data).hexdigest() != digest:
+            return DamagedBlobError(f"blob {digest} does not match its checksum")
+        return data
+
+    def _compressor(self) -> zstandard.ZstdCompressor:
+        """One per thread: making it costs more than compressing a small blob."""
+        if not hasattr(self._thread, "compressor"):
+            self._thread.compressor = zstandard.ZstdCompressor(level=_LEVEL)
+        return self._thread.compressor
+
+
+def _size(declared_bytes: int) -> str:
+    return "no size" if declared_bytes < 0 else f"{declared_bytes} bytes"

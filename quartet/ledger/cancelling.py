@@ -1,0 +1,51 @@
+"""Cancel rollouts, and with each one what was forked from it: no child counts whose parent has no record of its own."""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from quartet.ledger.part import LedgerPart
+from quartet.ledger.schema import TrajectoryKind, groups, rollouts, trajectories
+from quartet.types import RolloutState, Status
+
+
+class Cancelling(LedgerPart):
+    def _cancel(self, connection: Connection, unwanted: sa.ColumnElement[bool]) -> int:
+        """Cancel the unfinished ones among the `unwanted` rollouts, and their forks. Return how many were unfinished,
+        without the forks."""
+        ids = self._end_as_cancelled(connection, unwanted, rollouts.c.state != RolloutState.FINISHED)
+        self._cancel_forks(connection, ids)
+        return len(ids)
+
+    def _cancel_forks(self, connection: Connection, parents: Sequence[int]) -> None:
+        """Cancel what was forked from these rollouts, at any depth. The records of finished forks no longer count."""
+        cancelled: list[int] = []
+        while parents:
+            live_forks = (rollouts.c.parent_id.in_(parents), rollouts.c.status != Status.CANCELLED)
+            forks = self._end_as_cancelled(connection, *live_forks)
+            if forks:
+                records = (trajectories.c.rollout_id.in_(forks), trajectories.c.kind == TrajectoryKind.FINAL)
+                not_counted = {"status": Status.CANCELLED, "counted": False}
+                connection.execute(sa.update(trajectories).where(*records).values(not_counted))
+                self._event(connection, "forks_cancelled", parents=list(parents), forks=list(forks))
+            cancelled += forks
+            parents = forks
+        if cancelled:  # groups last: a fork that fails meanwhile holds its own row and waits for its group's
+            self._shrink_groups(connection, cancelled)
+
+    def _shrink_groups(self, connection: Connection, forks: Sequence[int]) -> None:
+        """Let the groups of cancelled forks close as if they had not grown by them; a deadline that waits for the lease
+        of one begins."""
+        gone = sa.select(sa.func.count()).where(rollouts.c.id.in_(forks), rollouts.c.group_id == groups.c.id)
+        smaller = {
+            "enough": groups.c.enough - gone.scalar_subquery(),
+            "leased_at": sa.func.coalesce(groups.c.leased_at, self._now(connection)),
+        }
+        mine = sa.select(rollouts.c.group_id).where(rollouts.c.id.in_(forks))
+        connection.execute(sa.update(groups).where(groups.c.id.in_(mine)).values(smaller))
+
+    def _end_as_cancelled(self, connection: Connection, *conditions: sa.ColumnElement[bool]) -> Sequence[int]:
+        ended = {"state": RolloutState.FINISHED, "status": Status.CANCELLED, "finished_at": self._clock()}
+        update = sa.update(rollouts).where(*conditions).values(ended)
+        return connection.execute(update.returning(rollouts.c.id)).scalars().all()

@@ -1,0 +1,60 @@
+"""Trainer checkpoints by their folders' names, and the train steps that a run can go on from.
+
+What lies in a checkpoint is the trainer's business: `quartet.train.checkpoint`.
+"""
+
+import re
+from pathlib import Path
+
+from msgspec import Struct
+
+from quartet.ledger.policy_folders import own_folder
+from quartet.types import MAIN, Policy
+
+CHECKPOINTS = "trainer"
+"""The folder of a run that holds its checkpoints."""
+_NAME = re.compile(r"step_(\d+)(?:_batch_(\d+))?")
+
+
+class Checkpoint(Struct, frozen=True, kw_only=True):
+    """A checkpoint on disk. It was written before its batch was committed, so the batch may never have been."""
+
+    train_step: int
+    batch_id: int | None
+    """None in the runs of Quartet 0.1's first builds, whose folders name the step alone."""
+    folder: Path
+
+
+class RecoveryPoint(Struct, frozen=True, kw_only=True):
+    """A committed train step that a trainer can go on from."""
+
+    train_step: int
+    policy: Policy
+    """The policy that this step published."""
+    checkpoint: Path | None
+    """None at train step 0, where the optimizer is new."""
+
+
+def checkpoints_root(run_dir: Path, policy: str = MAIN) -> Path:
+    """Return the folder that holds the checkpoints of one policy's trainer."""
+    return run_dir / CHECKPOINTS / own_folder(policy)
+
+
+def checkpoint_folder(run_dir: Path, train_step: int, batch_id: int, policy: str = MAIN) -> Path:
+    """Return the folder of one batch's checkpoint: a trainer that wakes up late cannot overwrite its successor's."""
+    return checkpoints_root(run_dir, policy) / f"step_{train_step:06d}_batch_{batch_id:06d}"
+
+
+def checkpoints_on_disk(run_dir: Path, policy: str = MAIN) -> list[Checkpoint]:
+    """Return the complete checkpoints of a policy's trainer, oldest first.
+
+    A folder has its name only once it is complete.
+    """
+    found: list[Checkpoint] = []
+    for folder in checkpoints_root(run_dir, policy).glob("step_*"):
+        if name := _NAME.fullmatch(folder.name):
+            step, batch_id = name.groups()
+            found.append(
+                Checkpoint(train_step=int(step), batch_id=None if batch_id is None else int(batch_id), folder=folder)
+            )
+    return sorted(found, key=lambda checkpoint: (checkpoint.train_step, checkpoint.batch_id or 0))

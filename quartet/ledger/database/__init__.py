@@ -1,0 +1,71 @@
+"""Where a run's ledger lies: a SQLite file of its own, or a schema of a PostgreSQL database, named by `ledger.json`."""
+
+import re
+import secrets
+from pathlib import Path
+
+from quartet.errors import LedgerError
+from quartet.ledger.database.base import Database, Durability
+from quartet.ledger.database.file_system import refuse_network_file_system
+from quartet.ledger.database.location import FILE as LOCATION_FILE
+from quartet.ledger.database.location import Location, is_trusted, read_location, write_location
+from quartet.ledger.database.postgresql import PostgresqlDatabase
+from quartet.ledger.database.read_only import ReadOnlyPostgresql, ReadOnlySqlite
+from quartet.ledger.database.sqlite import FILE, SqliteDatabase
+
+__all__ = [
+    "Database",
+    "Durability",
+    "create_database",
+    "drop_database",
+    "find_database",
+    "has_database",
+    "view_database",
+]
+
+
+def has_database(run_dir: Path) -> bool:
+    """Whether somebody made a ledger for this run."""
+    return (run_dir / FILE).exists() or (run_dir / LOCATION_FILE).exists()
+
+
+def create_database(run_dir: Path, durability: Durability, url: str) -> Database:
+    """An empty database for a new run; `url` empty means SQLite. Raises `LedgerError` when the run has one,
+    `SetupError` for SQLite on a network file system."""
+    if has_database(run_dir):
+        raise LedgerError(f"there is a run in {run_dir} already", "go on with it by --resume, or give another name")
+    run_dir.mkdir(parents=True, exist_ok=True)
+    if not url:
+        refuse_network_file_system(run_dir)
+        return SqliteDatabase(run_dir / FILE, durability)
+    schema = f"quartet_{re.sub(r'[^a-z0-9]+', '_', run_dir.name.lower())[:40]}_{secrets.token_hex(4)}"
+    where = Location(url, schema)
+    database = _on_server(PostgresqlDatabase, where)
+    # The file first: a crash in between leaves a name without a schema, which `--fresh` clears away.
+    write_location(run_dir, where)
+    database.create()
+    return database
+
+
+def find_database(run_dir: Path, durability: Durability = "process") -> Database:
+    """The database of a run; `check` tells whether it is intact."""
+    where = read_location(run_dir)
+    return _on_server(PostgresqlDatabase, where) if where else SqliteDatabase(run_dir / FILE, durability)
+
+
+def view_database(run_dir: Path) -> Database:
+    """The database of a run for reading only, at work or not; nothing is written, not even beside it."""
+    where = read_location(run_dir)
+    return _on_server(ReadOnlyPostgresql, where) if where else ReadOnlySqlite(run_dir / FILE)
+
+
+def drop_database(run_dir: Path) -> None:
+    """Delete a run's ledger, wherever it lies; a run without one is fine."""
+    if has_database(run_dir):
+        find_database(run_dir).drop()
+        (run_dir / LOCATION_FILE).unlink(missing_ok=True)
+
+
+def _on_server(kind: type[PostgresqlDatabase], where: Location) -> PostgresqlDatabase:
+    """Without PGPASSWORD, unless the user has named the server: a recipe may be that of a copied run."""
+    return kind(where.url, where.schema, sends_password=is_trusted(where.url))

@@ -1,0 +1,134 @@
+"""The same databases for those who only look: nothing is written, neither into the ledger nor beside it."""
+
+import shutil
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.pool import NullPool
+
+from quartet.errors import LedgerError, SetupError
+from quartet.ledger.database.base import Access
+from quartet.ledger.database.postgresql import PostgresqlDatabase
+from quartet.ledger.database.sqlite import BUSY_TIMEOUT_SECONDS, SqliteDatabase
+
+LOOKS = 3
+"""How often the files are looked at when they change between the look and the opening."""
+
+
+class ReadOnlySqlite(SqliteDatabase):
+    """A SQLite file that may be growing, finished, copied or on a read-only disk.
+
+    Every transaction opens the file anew, because how it must be opened changes when the run starts or ends. SQLite on
+    its own would create the two files of the write-ahead log beside a database that it only reads.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "process")
+        self._engine = sa.create_engine(
+            "sqlite://",
+            creator=self._connect,
+            poolclass=NullPool,
+            isolation_level="AUTOCOMMIT",
+            pool_reset_on_return=None,
+        )
+        self._copy: tempfile.TemporaryDirectory[str] | None = None
+        self._copied_from: list[tuple[int, int]] = []
+        self._copying = threading.Lock()
+
+    def check(self) -> None:
+        """Whether there is a database at all; reading every page would take as long as the run is large."""
+        self._check_header()
+
+    def close(self) -> None:
+        super().close()
+        self._forget_copy()
+
+    @contextmanager
+    def _transaction(self, access: Access) -> Iterator[sa.Connection]:
+        _refuse_writing(access, str(self.path))
+        with super()._transaction(access) as connection:
+            yield connection
+
+    def _connect(self) -> sqlite3.Connection:
+        """Looks again when a run that ends takes the log and its index away before they are open."""
+        for _ in range(LOOKS - 1):
+            try:
+                return self._open_as_it_is()
+            except FileNotFoundError:
+                continue
+            except sqlite3.OperationalError as error:
+                if not error.sqlite_errorname.startswith("SQLITE_CANTOPEN"):
+                    raise
+        return self._open_as_it_is()
+
+    def _open_as_it_is(self) -> sqlite3.Connection:
+        log, index = (self.path.with_name(self.path.name + suffix) for suffix in ("-wal", "-shm"))
+        if index.exists() and log.exists():
+            return _opened(self.path, "mode=ro&readonly_shm=1")
+        if not log.exists() or log.stat().st_size == 0:
+            return _opened(self.path, "mode=ro&immutable=1")
+        with self._copying:
+            return _opened(self._copied(log), "mode=ro&immutable=1")
+
+    def _copied(self, log: Path) -> Path:
+        """A copy that holds the log too: of a run that was killed and then copied without the log's index. It is made
+        anew when such a copy is itself copied again."""
+        state = [(file.stat().st_mtime_ns, file.stat().st_size) for file in (self.path, log)]
+        if self._copy is None or state != self._copied_from:
+            self._forget_copy()  # who still reads from it has its file open
+            self._copy = tempfile.TemporaryDirectory(prefix="quartet-view-")
+            for file in (self.path, log):
+                shutil.copy(file, self._copy.name)
+            copy = sqlite3.connect(Path(self._copy.name) / self.path.name)
+            copy.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            copy.close()
+            self._copied_from = state
+        return Path(self._copy.name) / self.path.name
+
+    def _forget_copy(self) -> None:
+        if self._copy is not None:
+            self._copy.cleanup()
+        self._copy, self._copied_from = None, []
+
+    def _explain(self, error: Any) -> None:
+        code = getattr(error, "sqlite_errorname", "")
+        if code.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY_", "SQLITE_PERM")):
+            raise SetupError(
+                f"cannot read {self.path}: {error}",
+                "check that the file is there and that you may read it and what lies beside it (-wal, -shm)",
+            ) from error
+        super()._explain(error)
+
+
+class ReadOnlyPostgresql(PostgresqlDatabase):
+    """A schema of a PostgreSQL database; the server itself refuses writes."""
+
+    @contextmanager
+    def _transaction(self, access: Access) -> Iterator[sa.Connection]:
+        _refuse_writing(access, self._name)
+        with super()._transaction(access) as connection:
+            yield connection
+
+
+def _opened(path: Path, how: str) -> sqlite3.Connection:
+    uri = f"{path.resolve().as_uri()}?{how}"
+    connection = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_SECONDS, check_same_thread=False)
+    connection.isolation_level = None
+    try:
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute("PRAGMA schema_version")  # the first read opens the log and its index
+    except sqlite3.DatabaseError:
+        connection.close()
+        raise
+    return connection
+
+
+def _refuse_writing(access: Access, where: Any) -> None:
+    if access != "read":
+        raise LedgerError(f"the ledger at {where} was opened for reading only")

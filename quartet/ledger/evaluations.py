@@ -1,0 +1,99 @@
+"""Held-out evaluations: their groups share a tag, are never trained, and take no admission slot."""
+
+from collections.abc import Iterable
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from quartet.errors import LedgerError
+from quartet.ledger.groups import Groups
+from quartet.ledger.policies import Policies
+from quartet.ledger.results import FamilyResult
+from quartet.ledger.schema import IS_FINAL, evaluations, groups, rollouts, trajectories
+from quartet.types import RolloutPlan, RolloutState, Status
+
+
+class Evaluations(Groups, Policies):
+    def admit_evaluation(self, tag: str, plans: Iterable[RolloutPlan]) -> int:
+        """Queue a whole evaluation in one transaction; returns the policy version that is the newest now.
+
+        Raises `LedgerError` when the tag was used before.
+        """
+        with self._database.write() as connection:
+            if connection.execute(sa.select(evaluations.c.tag).where(evaluations.c.tag == tag)).first():
+                raise LedgerError(f"evaluation {tag!r} was admitted before", "give it another tag")
+            version = self._latest_policy(connection).version
+            connection.execute(sa.insert(evaluations).values(tag=tag, version=version, created_at=self._clock()))
+            for plan in plans:
+                self._admit(connection, plan)
+        self.doorbells.ring("worker")
+        return version
+
+    def finish_evaluation(self, tag: str) -> None:
+        """Its result has been recorded."""
+        with self._database.write() as connection:
+            done = sa.update(evaluations).where(evaluations.c.tag == tag)
+            connection.execute(done.values(finished_at=self._clock()))
+
+    def evaluations_admitted(self) -> dict[str, int]:
+        """Policy version by tag, of every evaluation so far."""
+        return self._evaluations(sa.true())
+
+    def evaluation_admitted(self, tag: str) -> bool:
+        """Whether the tag was used."""
+        return tag in self.evaluations_admitted()
+
+    def evaluations_running(self) -> dict[str, int]:
+        """Policy version by tag, of the evaluations whose result has not been recorded."""
+        return self._evaluations(evaluations.c.finished_at.is_(None))
+
+    def evaluation_open(self, tag: str) -> int:
+        """Rollouts of an evaluation that have not ended."""
+        query = (
+            sa.select(sa.func.count())
+            .select_from(rollouts.join(groups))
+            .where(groups.c.tag == tag, rollouts.c.state != RolloutState.FINISHED)
+        )
+        with self._database.read() as connection:
+            return connection.execute(query).scalar_one()
+
+    def evaluation_results(self, tag: str) -> dict[str, FamilyResult]:
+        """Results of the rollouts that have ended, by task family."""
+        with self._database.read() as connection:
+            return read_results(connection, tag)
+
+    def evaluation_seeds(self, env: str, tag_prefix: str) -> set[int]:
+        """Seeds on which the evaluations whose tag begins so were run, in one environment."""
+        query = sa.select(groups.c.task_seed).distinct()
+        query = query.where(groups.c.env == env, groups.c.tag.startswith(tag_prefix, autoescape=True))
+        with self._database.read() as connection:
+            return set(connection.execute(query).scalars())
+
+    def _evaluations(self, condition: sa.ColumnElement[bool]) -> dict[str, int]:
+        with self._database.read() as connection:
+            rows = connection.execute(sa.select(evaluations).where(condition).order_by(evaluations.c.created_at))
+            return {row.tag: row.version for row in rows}
+
+
+_OF_THE_GROUP = trajectories.c.policy == groups.c.policy
+"""Not those of a policy that only played along."""
+
+
+def read_results(connection: Connection, tag: str) -> dict[str, FamilyResult]:
+    """Results of an evaluation's rollouts that have ended, by task family.
+
+    A time-out is an episode that failed: left out, a policy would gain by what it does slowly. Infrastructure failures
+    say nothing about the policy; they are uncounted.
+    """
+    solved = sa.case((sa.and_(trajectories.c.counted, trajectories.c.success), 1), else_=0)
+    has_result = sa.or_(trajectories.c.counted, trajectories.c.status == Status.TRUNCATED_TIME)
+    counts = (solved, sa.case((has_result, 1), else_=0), sa.case((has_result, 0), else_=1))
+    query = (
+        sa.select(groups.c.family, *(sa.func.sum(count) for count in counts))
+        .select_from(rollouts.join(groups, rollouts.c.group_id == groups.c.id))
+        .outerjoin(trajectories, sa.and_(trajectories.c.rollout_id == rollouts.c.id, IS_FINAL, _OF_THE_GROUP))
+        .where(groups.c.tag == tag, rollouts.c.state == RolloutState.FINISHED)
+        .group_by(groups.c.family)
+        .order_by(groups.c.family)
+    )
+    return {family: FamilyResult(*map(int, counts)) for family, *counts in connection.execute(query)}

@@ -1,0 +1,96 @@
+"""Reading the whole run out, page by page, so that a run at work is not held up and memory stays small."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from msgspec import Struct
+from msgspec.structs import replace
+
+from quartet.ledger.blobs import DamagedBlobError
+from quartet.ledger.part import LedgerPart
+from quartet.ledger.pictures import pictures_of
+from quartet.ledger.schema import TrajectoryKind, trajectories
+from quartet.types import Purpose, Status, Trajectory
+
+_PAGE_ROWS = 500
+_COLUMNS = (
+    *("id", "rollout_id", "group_id", "attempt", "kind", "purpose", "family", "status", "success"),
+    *("blob", "created_at"),
+)
+
+
+class Selection(Struct, frozen=True, kw_only=True):
+    """Which trajectories are read."""
+
+    purpose: Purpose = Purpose.TRAIN
+    families: Sequence[str] = ()
+    """Empty means all."""
+    successes_only: bool = False
+    screenshots: bool = False
+    """With their pictures, where the disk budget left them."""
+
+    def takes(self, row: Any) -> bool:
+        """Whether a `trajectories` row is wanted: the last attempt of a rollout, whatever its status."""
+        return (
+            row.kind == TrajectoryKind.FINAL
+            and row.purpose == self.purpose
+            and (not self.families or row.family in self.families)
+            and (row.success or not self.successes_only)
+        )
+
+
+class StoredTrajectory(Struct, frozen=True, kw_only=True):
+    """A trajectory and where it came from."""
+
+    rollout_id: int
+    group_id: int
+    attempt: int
+    created_at: float
+    """Unix seconds."""
+    trajectory: Trajectory | None
+    """None when its blob is damaged."""
+
+
+class Export(LedgerPart):
+    def stored_families(self) -> list[str]:
+        """Of all stored trajectories, by name."""
+        with self._database.read() as connection:
+            return sorted(connection.execute(sa.select(trajectories.c.family).distinct()).scalars())
+
+    def stored_trajectories(self, selection: Selection) -> Iterator[StoredTrajectory]:
+        """The wanted trajectories, oldest first, of those that were there when the reading began."""
+        with self._database.read() as connection:
+            end = connection.execute(sa.select(sa.func.max(trajectories.c.id))).scalar() or 0
+        columns, last = [trajectories.c[name] for name in _COLUMNS], 0
+        while last < end:
+            # Nothing but the key is asked of the database: with more it may sort the whole run for every page.
+            page = sa.select(*columns).where(trajectories.c.id > last, trajectories.c.id <= end)
+            with self._database.read() as connection:
+                rows = connection.execute(page.order_by(trajectories.c.id).limit(_PAGE_ROWS)).all()
+            yield from self._loaded([row for row in rows if selection.takes(row)], selection.screenshots)
+            last = rows[-1].id
+
+    def _loaded(self, rows: Sequence[Any], screenshots: bool) -> Iterator[StoredTrajectory]:
+        found = {} if screenshots else self._store.load_many(row.blob for row in rows)
+        with self._database.read() as connection:
+            digests = pictures_of(connection, (row.id for row in rows)) if screenshots else {}
+        for row in rows:
+            trajectory = self._with_pictures(row.blob, digests[row.id]) if screenshots else found[row.blob]
+            if isinstance(trajectory, DamagedBlobError) or row.status == Status.DAMAGED:
+                trajectory = None
+            elif row.status == Status.CANCELLED:  # a fork that went with its parent after it had ended
+                trajectory = replace(trajectory, status=Status.CANCELLED)
+            yield StoredTrajectory(
+                rollout_id=row.rollout_id,
+                group_id=row.group_id,
+                attempt=row.attempt,
+                created_at=row.created_at,
+                trajectory=trajectory,
+            )
+
+    def _with_pictures(self, blob: str, digests: Sequence[str]) -> Trajectory | DamagedBlobError:
+        try:
+            return self._store.load(blob, digests)
+        except DamagedBlobError:  # or the disk budget took the pictures since the page was read
+            return self._store.load_many([blob])[blob]

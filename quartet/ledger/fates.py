@@ -1,0 +1,57 @@
+"""What became of every training rollout, in the ledger's own words: an audit asks why one was not trained."""
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from quartet.ledger.part import LedgerPart
+from quartet.ledger.schema import TrajectoryKind, groups, trajectories
+from quartet.types import GroupState, Purpose, Status, Trajectory
+
+_WAITING = (GroupState.OPEN, GroupState.CLOSED, GroupState.TRAINABLE, GroupState.CLAIMED)
+
+
+class Fates(LedgerPart):
+    def fates(self) -> dict[int, str]:
+        """Rollout id -> `trained`, `waiting`, `dropped: REASON`, `left out: FILTER` or its status; reads the whole run.
+
+        Of the training rollouts that were appended in time, as far as the policy goes. Empty where there is no reason.
+        """
+        columns = (trajectories.c.rollout_id, trajectories.c.status, trajectories.c.excluded, trajectories.c.counted)
+        query = (
+            sa.select(*columns, groups.c.state, groups.c.reason)
+            .join(groups, trajectories.c.group_id == groups.c.id)
+            .where(trajectories.c.kind == TrajectoryKind.FINAL, trajectories.c.purpose == Purpose.TRAIN)
+            .where(trajectories.c.policy == self.policy)
+        )
+        with self._database.read() as connection:
+            return {row.rollout_id: fate(row, row) for row in connection.execute(query)}
+
+    def demonstrations(self) -> frozenset[int]:
+        """Rollouts that no worker made: they were read from a file."""
+        query = sa.select(trajectories.c.rollout_id).where(trajectories.c.purpose == Purpose.DEMONSTRATION)
+        with self._database.read() as connection:
+            return frozenset(connection.execute(query).scalars())
+
+    def load_final(self, rollout_id: int) -> Trajectory | None:
+        """The policy's trajectory that a rollout finished with, without screenshots; None when it has none. Raises
+        `DamagedBlobError`."""
+        mine = (trajectories.c.rollout_id == rollout_id, trajectories.c.policy == self.policy)
+        final = (*mine, trajectories.c.kind == TrajectoryKind.FINAL)
+        with self._database.read() as connection:
+            blob = connection.execute(sa.select(trajectories.c.blob).where(*final)).scalar()
+        return None if blob is None else self._store.load(blob)
+
+
+def fate(trajectory: Any, group: Any) -> str:
+    """What became of a training rollout, from the row of its final trajectory and that of its group."""
+    if not trajectory.counted:
+        status = Status(trajectory.status)
+        return "" if status.countable else status
+    if trajectory.excluded:
+        return f"left out: {trajectory.excluded}"
+    if group.state == GroupState.DROPPED:
+        return f"dropped: {group.reason}" if group.reason else ""
+    if group.state == GroupState.TRAINED:
+        return "trained"
+    return "waiting" if group.state in _WAITING else ""

@@ -1,0 +1,58 @@
+"""Results of the greedy evaluations before and after training, for displays."""
+
+import sqlalchemy as sa
+from msgspec import Struct
+
+from quartet.ledger.evaluations import Evaluations
+from quartet.ledger.results import FamilyResult, success_rate, total
+from quartet.ledger.schema import evaluations, policies
+
+_MOST = 8
+"""A run has two, and one more each time it goes on."""
+
+
+class HeldOutResult(Struct, frozen=True, kw_only=True):
+    """One evaluation that is complete. `time` is Unix seconds."""
+
+    time: float
+    version: int
+    train_step: int
+    success: float
+    """Mean over families of their success rates, between 0 and 1."""
+    together: FamilyResult
+    """All families."""
+
+
+class HeldOut(Evaluations):
+    def newest_success(self) -> float | None:
+        """Success rate of the newest policy that was evaluated during training, on selection seeds; None before the
+        first."""
+        query = self._mine(policies.c.success).where(policies.c.success.is_not(None), ~policies.c.rolled_back)
+        with self._database.read() as connection:
+            return connection.execute(query.order_by(policies.c.version.desc()).limit(1)).scalar()
+
+    def held_out_results(self) -> list[HeldOutResult]:
+        """The first and the newest greedy evaluations before and after training, oldest first."""
+        query = (
+            sa.select(evaluations.c.tag, evaluations.c.version, evaluations.c.created_at, policies.c.train_step)
+            .join(policies, sa.and_(policies.c.name == self.policy, policies.c.version == evaluations.c.version))
+            .where(evaluations.c.tag.endswith("/greedy"))
+            .order_by(evaluations.c.created_at.desc())
+        )
+        with self._database.read() as connection:
+            rows = connection.execute(query).all()
+        chosen = rows if len(rows) <= _MOST else [*rows[: _MOST - 1], rows[-1]]
+        results = [
+            (row, self.evaluation_results(row.tag)) for row in reversed(chosen) if not self.evaluation_open(row.tag)
+        ]
+        return [
+            HeldOutResult(
+                time=row.created_at,
+                version=row.version,
+                train_step=row.train_step,
+                success=success,
+                together=total(families),
+            )
+            for row, families in results
+            if (success := success_rate(families)) is not None
+        ]

@@ -1,0 +1,79 @@
+"""Who is alive, what it does, what it waits for, and where it listens. Implements `observe.presence.ReportSink`."""
+
+import os
+
+import sqlalchemy as sa
+
+from quartet.ledger.part import LedgerPart
+from quartet.ledger.rows import ModuleRow
+from quartet.ledger.schema import modules
+
+
+class Modules(LedgerPart):
+    def report(
+        self,
+        module: str,
+        *,
+        state: str,
+        waiting_for: str,
+        ends_when: str,
+        since: float,
+        waiting_seconds: float,
+        url: str,
+    ) -> None:
+        """Heartbeat of the calling process. A new process of a module adds to what the former ones waited."""
+        now, pid = self._clock(), os.getpid()
+        said = {
+            "pid": pid,
+            "url": url,
+            "state": state,
+            "waiting_for": waiting_for,
+            "ends_when": ends_when,
+            "since": since,
+            "beat_at": now,
+            "waiting_seconds": waiting_seconds,
+        }
+        with self._database.write_beside() as connection:
+            mine = sa.select(modules).where(modules.c.module == module).with_for_update()
+            before = connection.execute(mine).one_or_none()
+            if before is None:
+                first = {
+                    "module": module,
+                    "started_at": now,
+                    "former_waiting_seconds": 0.0,
+                    "former_alive_seconds": 0.0,
+                }
+                connection.execute(sa.insert(modules).values(**said, **first))
+                return
+            # A process id may come back after a restart of the container, the waited seconds never shrink.
+            if before.pid != pid or waiting_seconds < before.waiting_seconds:
+                said["started_at"] = now
+                said["former_waiting_seconds"] = before.former_waiting_seconds + before.waiting_seconds
+                said["former_alive_seconds"] = before.former_alive_seconds + before.beat_at - before.started_at
+            connection.execute(sa.update(modules).where(modules.c.module == module).values(**said))
+
+    def modules(self) -> list[ModuleRow]:
+        """Every module that ever reported, by name."""
+        with self._database.read() as connection:
+            rows = connection.execute(sa.select(modules).order_by(modules.c.module)).all()
+        return [
+            ModuleRow(
+                module=row.module,
+                state=row.state,
+                waiting_for=row.waiting_for,
+                ends_when=row.ends_when,
+                since=row.since,
+                beat_at=row.beat_at,
+                waiting_seconds=row.former_waiting_seconds + row.waiting_seconds,
+                alive_seconds=row.former_alive_seconds + row.beat_at - row.started_at,
+                url=row.url,
+                pid=row.pid,
+            )
+            for row in rows
+        ]
+
+    def module_url(self, module: str) -> str | None:
+        """Where a module listens; None when it never said so. It may have died since."""
+        query = sa.select(modules.c.url).where(modules.c.module == module)
+        with self._database.read() as connection:
+            return connection.execute(query).scalar() or None

@@ -1,0 +1,98 @@
+"""Pictures of trajectories: which there are, how many bytes they take, and which of them may go.
+
+A picture is one blob, however many trajectories refer to it; a row of `pictures` is one reference. A reference goes
+first and the blob with the last one, in a later transaction: a crash in between leaves a blob for `collect_garbage`.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from quartet.ledger.part import LedgerPart
+from quartet.ledger.schema import batches, groups, pictures, pool, replays, trajectories
+from quartet.types import GroupState, Purpose
+
+_IS_OVER = sa.or_(
+    groups.c.state.in_((GroupState.TRAINED, GroupState.DROPPED)),
+    sa.and_(groups.c.purpose != Purpose.TRAIN, groups.c.state == GroupState.CLOSED),
+)
+_POOLED = sa.select(pool.c.id).where(pool.c.rollout_id == trajectories.c.rollout_id, ~pool.c.outdated).exists()
+_JOINED = groups.alias("joined")
+_EARLIER = pictures.alias("earlier")
+
+
+class Pictures(LedgerPart):
+    def drop_pictures(self, limit: int, checkpoint_step: int) -> tuple[int, int]:
+        """Drop the pictures of the oldest `limit` rollouts that are over and not needed; returns how many had some, and
+        the bytes that this freed. The second may be 0 while other rollouts refer to the same pictures."""
+        oldest = (
+            sa.select(trajectories.c.id)
+            .join(groups, trajectories.c.group_id == groups.c.id)
+            .join(pictures, pictures.c.trajectory_id == trajectories.c.id)
+            .where(is_over(checkpoint_step), ~is_needed(checkpoint_step))
+            .group_by(trajectories.c.id)
+            .order_by(trajectories.c.id)
+            .limit(limit)
+        )
+        with self._database.write() as connection:
+            ids = connection.execute(oldest).scalars().all()
+            sizes = self._drop_references(connection, ids)
+        return len(ids), self._delete_unreferenced(sizes)
+
+    def _drop_references(self, connection: Connection, trajectory_ids: Iterable[int]) -> dict[str, int]:
+        """Delete the rows; returns the bytes of each picture that a row referred to."""
+        mine = pictures.c.trajectory_id.in_(list(trajectory_ids))
+        gone = connection.execute(sa.delete(pictures).where(mine).returning(pictures.c.digest, pictures.c.bytes))
+        return {row.digest: row.bytes for row in gone}
+
+    def _delete_unreferenced(self, sizes: dict[str, int]) -> int:
+        """Delete those of the blobs that no row refers to; returns their bytes.
+
+        No other transaction runs beside this one, so no row can appear before the blobs are gone; an append that comes
+        later writes its own (`TrajectoryStore.write_pictures`).
+        """
+        if not sizes:
+            return 0
+        with self._database.write() as connection:
+            query = sa.select(pictures.c.digest).where(pictures.c.digest.in_(list(sizes))).distinct()
+            unreferenced = sizes.keys() - connection.execute(query).scalars()
+            self._store.blobs.delete(connection, unreferenced)
+        return sum(sizes[digest] for digest in unreferenced)
+
+    def _picture_bytes(self, connection: Connection, after: int) -> int:
+        """Bytes of pictures that a trajectory with an id above `after` was the first to refer to."""
+        earlier = sa.select(_EARLIER.c.digest).where(
+            _EARLIER.c.digest == pictures.c.digest, _EARLIER.c.trajectory_id < pictures.c.trajectory_id
+        )
+        new = sa.select(sa.func.sum(pictures.c.bytes)).where(pictures.c.trajectory_id > after, ~earlier.exists())
+        return int(connection.execute(new).scalar() or 0)
+
+
+def pictures_of(connection: Connection, trajectory_ids: Iterable[int]) -> dict[int, list[str]]:
+    """Return the digests of the pictures that are there, by trajectory; one without any has an empty list."""
+    rows = connection.execute(sa.select(pictures).where(pictures.c.trajectory_id.in_(list(trajectory_ids))))
+    found: defaultdict[int, list[str]] = defaultdict(list)
+    for row in rows:
+        found[row.trajectory_id].append(row.digest)
+    return found
+
+
+def is_over(checkpoint_step: int) -> sa.ColumnElement[bool]:
+    """Whether a group is trained, dropped, or never to be trained, also should the run go back to `checkpoint_step`."""
+    return sa.and_(_IS_OVER, ~_may_be_trained(groups, checkpoint_step))
+
+
+def is_needed(checkpoint_step: int) -> sa.ColumnElement[bool]:
+    """Whether the pool has the trajectory, or a group to be trained has been joined by it."""
+    joined = sa.select(replays.c.id).join(_JOINED, replays.c.group_id == _JOINED.c.id)
+    waited_for = _may_be_trained(_JOINED, checkpoint_step)
+    return sa.or_(_POOLED, joined.where(replays.c.trajectory_id == trajectories.c.id, waited_for).exists())
+
+
+def _may_be_trained(table: sa.FromClause, checkpoint_step: int) -> sa.ColumnElement[bool]:
+    """Whether a group waits for a train step, or returns to the queue should the run go back to `checkpoint_step`."""
+    step = sa.select(batches.c.train_step).where(batches.c.id == table.c.batch_id).scalar_subquery()
+    undone = sa.and_(table.c.state == GroupState.TRAINED, step > checkpoint_step)
+    return sa.or_(table.c.state.in_((GroupState.TRAINABLE, GroupState.CLAIMED)), undone)

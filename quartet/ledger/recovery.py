@@ -1,0 +1,65 @@
+"""The train steps that a run can go on from: committed, with their checkpoint and their policy on disk.
+
+The trainer goes back to the newest one, retention keeps what all of them need, and the check looks for those that lack
+a policy.
+"""
+
+import sqlalchemy as sa
+
+from quartet.errors import CheckpointError
+from quartet.ledger.batches import Batches
+from quartet.ledger.checkpoints import Checkpoint, RecoveryPoint, checkpoints_on_disk
+from quartet.ledger.schema import batches
+from quartet.types import BatchState, Policy
+
+
+class Recovery(Batches):
+    def recovery_points(self) -> list[RecoveryPoint]:
+        """Return the committed train steps whose checkpoint and policy are both on disk, newest first."""
+        policies = {policy.train_step: policy for policy in self.loadable_policies() if self.has_folder(policy)}
+        return [
+            RecoveryPoint(train_step=found.train_step, policy=policies[found.train_step], checkpoint=found.folder)
+            for found in self.committed_checkpoints()
+            if found.train_step in policies
+        ]
+
+    def points_to_go_on_from(self, train_steps_per_checkpoint: int) -> list[RecoveryPoint]:
+        """Return where a trainer may go on from, newest first: the recovery points, and the start of a run that had no
+        checkpoint to write yet.
+
+        Raises `CheckpointError` when there is none: going on without a checkpoint would silently forget the
+        optimizer's moments.
+        """
+        points, train_step = self.recovery_points(), self.train_step()
+        if train_step < train_steps_per_checkpoint:
+            initial = self.policies()[0]
+            points.append(RecoveryPoint(train_step=0, policy=initial, checkpoint=None))
+        if not points:
+            raise CheckpointError(
+                f"the run at {self.run_dir} is at train step {train_step} and has no checkpoint beside the policy of "
+                "the same step",
+                "restore a folder of `trainer/` and the one of its step in `policies/` from a copy, or start a new run "
+                "with model.path = the run's newest policy; `quartet ledger check` names what is missing",
+            )
+        return points
+
+    def committed_checkpoints(self) -> list[Checkpoint]:
+        """Return the checkpoints on disk of committed train steps, newest first, whatever became of their policies."""
+        found = checkpoints_on_disk(self.run_dir, self.policy)
+        steps = [checkpoint.train_step for checkpoint in found]
+        query = sa.select(batches.c.train_step, batches.c.id).where(
+            batches.c.policy == self.policy,
+            batches.c.state == BatchState.COMMITTED,
+            batches.c.train_step.in_(steps),
+        )
+        with self._database.read() as connection:
+            committed = {row.train_step: row.id for row in connection.execute(query)}
+        return [
+            checkpoint
+            for checkpoint in reversed(found)
+            if checkpoint.train_step in committed and checkpoint.batch_id in (None, committed[checkpoint.train_step])
+        ]
+
+    def has_folder(self, policy: Policy) -> bool:
+        """Whether the policy's folder is on disk; a relative path is relative to the run."""
+        return (self.run_dir / policy.path).is_dir()

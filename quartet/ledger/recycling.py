@@ -1,0 +1,112 @@
+"""Recycling: an unfinished rollout goes back to the queue with what it has, and its next attempt goes on from there.
+
+The partial is a trajectory row of its own and never countable, so that nothing can be trained on it; the rollout
+itself names its blob for the next lease.
+"""
+
+from collections.abc import Iterable
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from quartet.ledger.blobs import DamagedBlobError
+from quartet.ledger.database.prepared import Prepared
+from quartet.ledger.leases import HELD, attempt_of, lease_lost
+from quartet.ledger.rollouts import Rollouts
+from quartet.ledger.rows import AppendOutcome
+from quartet.ledger.schema import TrajectoryKind, rollouts, trajectories
+from quartet.types import Call, RolloutLease, RolloutState, Status, Trajectory
+
+MAX_EMPTY_RECYCLES = 32
+"""A rollout that was recalled so often is evicted even though it never had a token."""
+_RECYCLE = Prepared(
+    HELD.values(
+        state=sa.literal_column(f"'{RolloutState.QUEUED}'"),
+        worker=sa.literal_column("''"),
+        deadline=sa.null(),
+        recycled=rollouts.c.recycled + sa.literal_column("1"),
+        partial=sa.bindparam("new_partial"),
+    )
+)
+_EVICT = Prepared(
+    HELD.values(
+        state=sa.literal_column(f"'{RolloutState.FINISHED}'"),
+        status=sa.literal_column(f"'{Status.CANCELLED}'"),
+        finished_at=sa.bindparam("now"),
+        deadline=sa.null(),
+    )
+)
+_OUTCOMES = {
+    TrajectoryKind.PARTIAL: AppendOutcome.RECYCLED,
+    TrajectoryKind.EVICTED: AppendOutcome.EVICTED,
+    TrajectoryKind.LATE: AppendOutcome.LATE,
+}
+
+
+class Recycling(Rollouts):
+    def held(self, leases: Iterable[RolloutLease]) -> set[tuple[int, int]]:
+        """(rollout id, attempt) of those leases that are still held. The others' work is not wanted any more."""
+        asked = {(lease.rollout_id, lease.attempt) for lease in leases}
+        leased = (rollouts.c.id.in_([rollout_id for rollout_id, _ in asked]), rollouts.c.state == RolloutState.LEASED)
+        with self._database.read() as connection:
+            rows = connection.execute(sa.select(rollouts.c.id, rollouts.c.attempt).where(*leased))
+            return asked & {(row.id, row.attempt) for row in rows}
+
+    def recycle(self, lease: RolloutLease, partial: Trajectory, max_recycles: int) -> AppendOutcome:
+        """Store what a recalled rollout has and queue it again; after `max_recycles` times it is cancelled instead.
+
+        Only recalls that stored a token count: what the bound is for is the age of tokens. One that never has any is
+        cancelled after `MAX_EMPTY_RECYCLES` times.
+
+        `partial` has status `cancelled` and all calls so far, the last one perhaps cut. When the group has closed
+        meanwhile it is kept as `late`. Raises `LeaseLostError` when the lease was lost; it is then kept as
+        `superseded`.
+        """
+        packed = self._store.pack(partial)
+        with self._database.write_beside() as connection:
+            again = self._may_go_on(connection, lease, partial, max_recycles)
+            kind = self._recycle(connection, lease, packed.record.digest, again=again)
+            row = self._row(lease, partial, packed, kind) | {"group_id": lease.group_id, "counted": False}
+            # A partial has no turns of its own; a call is as good as a turn to whoever counts them.
+            self._insert(connection, row | {"turns": len(partial.calls), "valid_actions": None}, packed)
+            if kind is TrajectoryKind.EVICTED:
+                self._event(connection, "rollout_evicted", rollout_id=lease.rollout_id, recycled=lease.recycled)
+        if kind is TrajectoryKind.SUPERSEDED:
+            raise lease_lost(lease)
+        self.doorbells.ring("worker", "manager", "engine")
+        return _OUTCOMES[kind]
+
+    def load_partial(self, lease: RolloutLease) -> list[Call]:
+        """Return the calls that the attempt goes on from: those that an earlier attempt was recalled with, or those
+        that a child shares with its parent; none where there are none.
+
+        A damaged record is forgotten, with an event, and the rollout begins again. A child cannot: then it raises
+        `DamagedBlobError`.
+        """
+        if not lease.partial:
+            return []
+        try:
+            return self._store.load(lease.partial).calls
+        except DamagedBlobError as error:
+            self.event("partial_damaged", rollout_id=lease.rollout_id, error=error.what)
+            if lease.parent is not None:
+                raise
+            return []
+
+    def _may_go_on(self, connection: Connection, lease: RolloutLease, partial: Trajectory, max_recycles: int) -> bool:
+        if not partial.num_response_tokens:
+            return lease.recycled < MAX_EMPTY_RECYCLES
+        earlier = (trajectories.c.group_id == lease.group_id, trajectories.c.rollout_id == lease.rollout_id)
+        with_tokens = (trajectories.c.kind == TrajectoryKind.PARTIAL, trajectories.c.response_tokens > 0)
+        query = sa.select(sa.func.count()).select_from(trajectories).where(*earlier, *with_tokens)
+        return connection.execute(query).scalar_one() < max_recycles
+
+    def _recycle(self, connection: Connection, lease: RolloutLease, blob: str, *, again: bool) -> TrajectoryKind:
+        held = attempt_of(lease)
+        if again:
+            if _RECYCLE(connection, **held, new_partial=blob).rowcount:
+                return TrajectoryKind.PARTIAL
+        elif _EVICT(connection, **held, now=self._clock()).rowcount:
+            self._cancel_forks(connection, [lease.rollout_id])
+            return TrajectoryKind.EVICTED
+        return self._too_late(connection, lease)

@@ -1,0 +1,97 @@
+"""How old trained tokens are: the histogram, and the verification of the lag bound from the stored trajectories."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from quartet.ledger.batches import FRESH
+from quartet.ledger.blobs import DamagedBlobError
+from quartet.ledger.policies import Policies
+from quartet.ledger.schema import batches, trajectories, uses
+from quartet.ledger.version_list import read_versions
+from quartet.types import Ancestry, BatchState
+
+_FRESH_USES = (batches.c.state == BatchState.COMMITTED, uses.c.role == FRESH, trajectories.c.versions.is_not(None))
+_JOINED = uses.join(batches, uses.c.batch_id == batches.c.id).join(trajectories)
+_AGES = (
+    sa.select(batches.c.id, batches.c.start_version, trajectories.c.versions, sa.func.count().label("size"))
+    .select_from(_JOINED)
+    .where(*_FRESH_USES)
+    .group_by(batches.c.id, batches.c.start_version, trajectories.c.versions)
+)
+"""Fresh trained trajectories by batch and by the versions of their tokens: few rows per train step."""
+_MASKED = sa.func.coalesce(batches.c.metrics["masked_tokens"].as_integer(), 0).label("masked_tokens")
+_MEMBERS = (
+    sa.select(uses.c.batch_id, batches.c.start_version, _MASKED, trajectories.c.versions, trajectories.c.blob)
+    .select_from(_JOINED)
+    .where(*_FRESH_USES)
+)
+
+
+class Staleness(Policies):
+    def lag_histogram(self) -> dict[int, int]:
+        """Return the number of the policy's fresh trained trajectories by lag, that of their oldest token."""
+        with self._database.read() as connection:
+            return dict(sorted(self._lags(connection, self._ages()).items()))
+
+    def recent_lag(self, train_steps: int) -> float | None:
+        """Return the mean lag of the fresh trajectories of the newest committed train steps; None before the first."""
+        newest = sa.select(batches.c.id).where(batches.c.policy == self.policy, batches.c.state == BatchState.COMMITTED)
+        newest = newest.order_by(batches.c.train_step.desc()).limit(train_steps)
+        with self._database.read() as connection:
+            ids = list(connection.execute(newest).scalars())
+            lags = self._lags(connection, self._ages().where(batches.c.id.in_(ids)))
+        return sum(lag * count for lag, count in lags.items()) / lags.total() if lags else None
+
+    def over_lag(self, max_lag: int) -> Iterator[str]:
+        """Yield one sentence per committed batch of the policy with more too old fresh tokens than its trainer says it
+        masked.
+
+        A batch with a record that retention deleted, or that is damaged, cannot be judged and is passed over. Whether
+        the trainer masked what it says is what an audit finds out (`quartet.report.audit`).
+        """
+        with self._database.read() as connection:
+            ancestry = self._ancestry(connection)
+            late = {row.id for row in connection.execute(self._ages()) if _lag(ancestry, row) > max_lag}
+            rows = [row for batch in sorted(late) for row in connection.execute(_MEMBERS.where(batches.c.id == batch))]
+        by_batch: dict[int, list[Any]] = {}
+        for row in rows:
+            if _lag(ancestry, row) > max_lag:
+                by_batch.setdefault(row.batch_id, []).append(row)
+        for batch_id, members in by_batch.items():
+            masked = members[0].masked_tokens
+            counts = [self._tokens_over(ancestry, member, max_lag) for member in members]
+            too_old = sum(count for count in counts if count is not None)
+            if None not in counts and too_old > masked:
+                yield f"batch {batch_id} has {too_old} tokens with a lag above {max_lag} and masked {masked}"
+
+    def _ages(self) -> sa.Select[Any, Any, Any, int]:
+        return _AGES.where(batches.c.policy == self.policy)
+
+    def _lags(self, connection: Connection, query: sa.Select[Any, Any, Any, int]) -> Counter[int]:
+        """Trajectories by lag, from rows like those of `_AGES`."""
+        ancestry, lags = self._ancestry(connection), Counter[int]()
+        for row in connection.execute(query):
+            lags[_lag(ancestry, row)] += row.size
+        return lags
+
+    def _tokens_over(self, ancestry: Ancestry, member: Any, max_lag: int) -> int | None:
+        """Response tokens with a larger lag; None when the record cannot be read."""
+        if not member.blob:
+            return None
+        try:
+            calls = self._store.load(member.blob).calls
+        except (DamagedBlobError, OSError):  # a finding of its own
+            return None
+        versions = Counter(version for call in calls for version in call.own_response.versions)
+        return sum(
+            count for version, count in versions.items() if ancestry.lag(version, member.start_version) > max_lag
+        )
+
+
+def _lag(ancestry: Ancestry, row: Any) -> int:
+    """Of the oldest token of a row's trajectories."""
+    return max(ancestry.lags(read_versions(row.versions), row.start_version))

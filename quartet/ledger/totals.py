@@ -1,0 +1,115 @@
+"""The run in numbers, from the whole ledger; and the proof that nothing was lost and nothing trained twice."""
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from quartet.ledger.batches import FRESH, REPLAY
+from quartet.ledger.part import LedgerPart
+from quartet.ledger.rows import Totals
+from quartet.ledger.schema import TrajectoryKind, batches, groups, rollouts, trajectories, uses
+from quartet.types import BatchState, GroupState, Purpose, RolloutState, Status
+
+_TRAINED = (
+    sa.select(trajectories.c.id, trajectories.c.rollout_id, trajectories.c.part)
+    .join(uses, uses.c.trajectory_id == trajectories.c.id)
+    .join(batches, uses.c.batch_id == batches.c.id)
+    .where(batches.c.state == BatchState.COMMITTED, uses.c.role == FRESH)
+)
+"""One row per committed fresh use. It looks at the batch's state and not at `voided`, to catch a use voided wrongly."""
+
+
+class RunTotals(LedgerPart):
+    def totals(self) -> Totals:
+        """Counts over the whole run; takes milliseconds per ten thousand rollouts."""
+        training = trajectories.c.purpose == Purpose.TRAIN
+        final = sa.and_(training, trajectories.c.kind == TrajectoryKind.FINAL)
+        sums = sa.select(
+            *(sa.func.coalesce(sa.func.sum(trajectories.c[name]), 0).label(name) for name in _SUMMED)
+        ).where(final)
+        ended = rollouts.c.state == RolloutState.FINISHED
+        finished = (rollouts.c.purpose == Purpose.TRAIN, ended, rollouts.c.status != Status.CANCELLED)
+        of_training = groups.c.purpose == Purpose.TRAIN
+        dropped = sa.and_(of_training, groups.c.state == GroupState.DROPPED)
+        with self._database.read() as connection:
+            sampled, reported = connection.execute(sums).one()._mapping, connection.execute(_REPORTED).one()._mapping
+            return Totals(
+                train_rollouts=_count(connection, sa.select(rollouts.c.id).where(*finished)),
+                turns=sampled["turns"],
+                prompt_tokens=sampled["prompt_tokens"],
+                response_tokens=sampled["response_tokens"],
+                trained_tokens=reported["trained_tokens"],
+                masked_tokens=reported["masked_tokens"],
+                held_back_seconds=reported["held_back_seconds"],
+                groups=_histogram(connection, groups.c.state, of_training),
+                dropped_by_reason=_histogram(connection, groups.c.reason, dropped),
+                attempts=_histogram(connection, trajectories.c.kind, training),
+                replayed=_count(connection, _REPLAYED),
+                lost=_lost(connection),
+                trained_twice=_trained_twice(connection),
+            )
+
+    def status_counts(self) -> dict[str, int]:
+        """Finished rollouts by status, evaluation included."""
+        ended = sa.and_(rollouts.c.state == RolloutState.FINISHED, rollouts.c.purpose != Purpose.DEMONSTRATION)
+        with self._database.read() as connection:
+            return _histogram(connection, rollouts.c.status, ended)
+
+
+_REPLAYED = (
+    sa.select(uses.c.id)
+    .join(batches, uses.c.batch_id == batches.c.id)
+    .where(batches.c.state == BatchState.COMMITTED, uses.c.role == REPLAY)
+)
+_REPORTED = sa.select(
+    *(
+        sa.func.coalesce(sa.func.sum(value), 0).label(name)
+        for name, value in {
+            "trained_tokens": batches.c.metrics["trained_tokens"].as_integer(),
+            "masked_tokens": batches.c.metrics["masked_tokens"].as_integer(),
+            "held_back_seconds": batches.c.metrics["held_back_seconds"].as_float(),
+        }.items()
+    )
+).where(batches.c.state == BatchState.COMMITTED)
+_SUMMED = ("turns", "prompt_tokens", "response_tokens")
+
+
+def _count(connection: Connection, query: sa.Select[Any]) -> int:
+    return connection.execute(sa.select(sa.func.count()).select_from(query.subquery())).scalar_one()
+
+
+def _histogram(connection: Connection, column: sa.Column[Any], condition: sa.ColumnElement[bool]) -> dict[str, int]:
+    query = sa.select(column, sa.func.count()).where(condition).group_by(column).order_by(column)
+    return {row[0]: row[1] for row in connection.execute(query)}
+
+
+def _lost(connection: Connection) -> int:
+    """Rollouts and trajectories that fell out of the state machines; each query is one way this could happen."""
+    final = sa.select(trajectories.c.rollout_id).where(trajectories.c.kind == TrajectoryKind.FINAL)
+    finished_without_record = sa.select(rollouts.c.id).where(
+        rollouts.c.state == RolloutState.FINISHED,
+        rollouts.c.status != Status.CANCELLED,
+        rollouts.c.id.not_in(final),
+    )
+    countable = (
+        sa.select(trajectories.c.id)
+        .join(groups, trajectories.c.group_id == groups.c.id)
+        .where(trajectories.c.counted, trajectories.c.excluded == "", groups.c.purpose == Purpose.TRAIN)
+    )
+    trained = sa.select(_TRAINED.subquery().c.id)
+    skipped_in_training = countable.where(groups.c.state == GroupState.TRAINED, trajectories.c.id.not_in(trained))
+    dropped_without_reason = countable.where(groups.c.state == GroupState.DROPPED, groups.c.reason == "")
+    live_batch = sa.select(batches.c.id).where(batches.c.state == BatchState.CLAIMED)
+    stranded = countable.where(
+        groups.c.state == GroupState.CLAIMED,
+        sa.or_(groups.c.batch_id.is_(None), groups.c.batch_id.not_in(live_batch)),
+    )
+    ways = (finished_without_record, skipped_in_training, dropped_without_reason, stranded)
+    return sum(_count(connection, query) for query in ways)
+
+
+def _trained_twice(connection: Connection) -> int:
+    trained = _TRAINED.subquery()
+    twice = sa.select(trained.c.rollout_id).group_by(trained.c.rollout_id, trained.c.part).having(sa.func.count() > 1)
+    return _count(connection, twice)

@@ -1,0 +1,1 @@
+"""Data manager: control, filters, replay, stragglers, admission, evaluation, retention."""

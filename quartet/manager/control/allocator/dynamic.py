@@ -1,0 +1,48 @@
+"""DART's dynamic rollout frequency: fewer rollouts for a family that mostly succeeds."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from quartet.config import Recipe
+from quartet.config.section import Fraction, Section
+from quartet.errors import ConfigError
+from quartet.manager.control.base import RolloutAllocator
+from quartet.types import Root, Task
+
+
+class DynamicAllocator(RolloutAllocator):
+    """N rollouts below the threshold of the success rate s, from there on max(min_rollouts, int(9 / s - 7)), at most N.
+
+    The formula is that of DART's released code (arXiv 2509.23866; `task_loader.py`): without a minimum five rollouts at
+    s = 0.75, three at 0.9, two at 1. N is fixed when the group is admitted and does not depend on how its own rollouts
+    end, so what a group is worth is not biased by it. s is over the newest countable rollouts of the family; with fewer
+    of them than a full group has, little is known and the group is full.
+    """
+
+    class Knobs(Section):
+        success_threshold: Fraction = 0.6
+        """Below this success rate a group gets all of `control.rollouts_per_group`."""
+        min_rollouts: Annotated[int, Field(ge=2)] = 4
+        """From it on, a group gets int(9 / success rate - 7) rollouts, but not fewer than this."""
+
+    knobs: Knobs
+    source = "DART, arXiv 2509.23866; formula of its released code, task_loader.py"
+
+    @classmethod
+    def check(cls, knobs: Knobs, recipe: Recipe) -> None:
+        most = recipe.control.rollouts_per_group
+        if not recipe.admission.min_rollouts_per_group <= knobs.min_rollouts <= most:
+            raise ConfigError(
+                "control.allocator.min_rollouts must lie between admission.min_rollouts_per_group and "
+                "control.rollouts_per_group"
+            )
+        if recipe.control.statistics_window_rollouts < most:
+            raise ConfigError("control.statistics_window_rollouts is smaller than control.rollouts_per_group")
+
+    def plan(self, task: Task) -> list[Root]:
+        most, stats = self.context.recipe.control.rollouts_per_group, self.context.family_statistics(task.family)
+        success_rate = stats.success_rate
+        if stats.rollouts < most or not success_rate or success_rate < self.knobs.success_threshold:
+            return [Root()] * most
+        return [Root()] * min(most, max(self.knobs.min_rollouts, int(9 / success_rate - 7)))

@@ -1,0 +1,11 @@
+"""The same number of rollouts for every group."""
+
+from quartet.manager.control.base import RolloutAllocator
+from quartet.types import Root, Task
+
+
+class FixedAllocator(RolloutAllocator):
+    """`control.rollouts_per_group` rollouts, whatever the task."""
+
+    def plan(self, task: Task) -> list[Root]:
+        return [Root()] * self.context.recipe.control.rollouts_per_group

@@ -1,0 +1,55 @@
+"""DART's dynamic trajectory length: a rollout that takes much longer than any success is not worth its time."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import Field
+
+from quartet.config.section import Fraction, Section
+from quartet.env import turn_limit
+from quartet.ledger.rows import GroupOutcome
+from quartet.manager.control.base import Horizon
+from quartet.types import Task
+
+
+class LongestSuccessHorizon(Horizon):
+    """The family's longest success x `factor` + 1 turns, once enough successes are known (arXiv 2509.23866).
+
+    Successes that are longer than the limit would never be seen, so two things keep it open: every eighth group of a
+    family runs at the upper bound as a whole (rollouts of one group are comparable only under one limit), and when
+    most rollouts are cut off, the limit that cut them doubles. Where a failure goes on until it is cut off, every
+    family that mostly fails would double: so the share that fails at the upper bound too is taken off. The upper bound
+    is the suite's limit, or `rollout.max_turns`.
+    """
+
+    class Knobs(Section):
+        min_successes: Annotated[int, Field(ge=1, le=64)] = 8
+        """Until this many successes of the family are known, its limit is the upper bound."""
+        factor: Annotated[float, Field(ge=1)] = 1.25
+        """From then on the limit is the longest success times this, plus one turn."""
+        groups_per_exploration: Annotated[int, Field(ge=1)] = 8
+        """One in this many groups of a family runs at the upper bound as a whole."""
+        truncated_share: Fraction = 0.5
+        """When more than this share of a family's rollouts is cut off, beyond the share that fails at the upper bound
+        too, the limit doubles."""
+
+    knobs: Knobs
+    source = "DART, arXiv 2509.23866, dynamic trajectory length"
+
+    def max_turns(self, task: Task) -> int:
+        recipe, stats = self.context.recipe, self.context.family_statistics(task.family)
+        upper_bound = turn_limit(recipe.env, task.family, recipe.rollout.max_turns)
+        explores = (stats.groups_admitted + 1) % self.knobs.groups_per_exploration == 0
+        if stats.known_successes < self.knobs.min_successes or explores:
+            return upper_bound
+        limit = int(stats.longest_success * self.knobs.factor) + 1
+        if stats.truncated_share - failed_share(stats.outcomes, upper_bound) > self.knobs.truncated_share:
+            limit = max(limit, 2 * stats.tightest_limit)
+        return min(limit, upper_bound)
+
+
+def failed_share(outcomes: Sequence[GroupOutcome], upper_bound: int) -> float:
+    """Share of the rollouts at the upper bound that failed; 0 when no group ran there."""
+    at_bound = [outcome for outcome in outcomes if outcome.max_turns >= upper_bound]
+    rollouts = sum(outcome.countable for outcome in at_bound)
+    return 1 - sum(outcome.successes for outcome in at_bound) / rollouts if rollouts else 0.0

@@ -1,0 +1,34 @@
+"""ScalingInter-RL: short interactions first, longer ones as training goes on."""
+
+from bisect import bisect_right
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from quartet.config.section import Positive, Section
+from quartet.manager.control.base import Horizon
+from quartet.types import Task
+
+
+class StagedHorizon(Horizon):
+    """The limit of the present stage; stages begin at train steps (AgentGym-RL, arXiv 2509.08755)."""
+
+    class Knobs(Section):
+        train_steps: list[Annotated[int, Field(ge=0)]] = [0]
+        """Train steps at which a stage begins, ascending; the first is 0."""
+        max_turns: list[Positive] = [10]
+        """Turn limit of each stage."""
+
+        @model_validator(mode="after")
+        def _consistent(self) -> Self:
+            steps = self.train_steps
+            if len(steps) != len(self.max_turns) or steps[:1] != [0] or steps != sorted(set(steps)):
+                raise ValueError("one max_turns per train_steps, which ascend from 0")
+            return self
+
+    knobs: Knobs
+    source = "AgentGym-RL, arXiv 2509.08755, ScalingInter-RL"
+
+    def max_turns(self, task: Task) -> int:
+        stage = bisect_right(self.knobs.train_steps, self.context.train_step()) - 1
+        return self.knobs.max_turns[stage]

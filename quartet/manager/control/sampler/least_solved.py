@@ -1,0 +1,26 @@
+"""Every family in turn, the least solved first."""
+
+from quartet.manager.control.base import TaskSampler
+from quartet.types import Task
+
+
+class LeastSolvedSampler(TaskSampler):
+    """Passes over all families; within a pass unseen ones come first, then those with the lower success rate.
+
+    So does the option of DART's released task loader. A family is never drawn twice in a pass: one that never succeeds
+    would otherwise be drawn for ever. Which pass a family is in stands in the ledger (groups admitted of it), so a
+    restarted run continues the pass.
+    """
+
+    def pick(self, n: int) -> list[Task]:
+        statistics, first = self.context.statistics(), self.context.groups_admitted()
+        admitted, solved = dict.fromkeys(self.context.families, 0), dict.fromkeys(self.context.families, -1.0)
+        for family in statistics.keys() & admitted.keys():
+            admitted[family] = statistics[family].groups_admitted
+            solved[family] = statistics[family].success_rate if statistics[family].rollouts else -1.0
+        tasks: list[Task] = []
+        for offset in range(n):
+            family = min(self.context.families, key=lambda name: (admitted[name], solved[name]))
+            admitted[family] += 1
+            tasks.append(self.context.task(family, self.context.draw(first + offset)))
+        return tasks

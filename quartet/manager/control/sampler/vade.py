@@ -1,0 +1,63 @@
+"""VADE, per task family: Thompson sampling of how much a group would teach."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from quartet.config.section import PositiveFloat, Section
+from quartet.ledger.rows import FamilyStats
+from quartet.manager.control.base import TaskSampler
+from quartet.types import Task
+
+
+class VadeSampler(TaskSampler):
+    """Draws p ~ Beta(a + 1, b + 1) for every family and takes the family with the largest p (1 - p)^e (VADE, e = 2).
+
+    Every group has draws of its own, so a family may be picked several times in a row, and the task's seed is drawn
+    uniformly. VADE keeps counts per task and takes the best B tasks by one draw; here a family is a task, since a seed
+    recurs too rarely to have statistics.
+
+    a and b are the successes and failures of the family's newest groups. They fade on two scales, because the policy
+    moves: with every further group of the family, and with every train step. The paper's page gives
+    posterior and gain; the two decays are our reading of it. Both are computed from the ledger, so a restarted run has
+    the same posterior, and no group can enter it twice.
+    """
+
+    class Knobs(Section):
+        exponent: PositiveFloat = 2.0
+        """Information gain p (1 - p)^exponent: 2 as published, 1 is the variance of the reward."""
+        decay_sampled: Annotated[float, Field(gt=0, le=1)] = 0.9
+        """Weight of what is known of a family, per further group of it."""
+        decay_step: Annotated[float, Field(gt=0, le=1)] = 0.995
+        """Weight of what is known of a family, per committed train step: the policy moves on."""
+
+    knobs: Knobs
+    source = "VADE, posterior and information gain of the paper; the two decays are our reading of it"
+
+    def pick(self, n: int) -> list[Task]:
+        statistics, first = self.context.statistics(), self.context.groups_admitted()
+        step = self.context.train_step()
+        counts = {family: self.counts(statistics.get(family), step) for family in self.context.families}
+        tasks: list[Task] = []
+        for offset in range(n):
+            draw = self.context.draw(first + offset)
+            gains = {
+                family: gain(draw.betavariate(a + 1, b + 1), self.knobs.exponent) for family, (a, b) in counts.items()
+            }
+            tasks.append(self.context.task(max(gains, key=gains.__getitem__), draw))
+        return tasks
+
+    def counts(self, stats: FamilyStats | None, train_step: int) -> tuple[float, float]:
+        """Faded successes and failures of a family at a train step."""
+        successes = failures = 0.0
+        for newer, outcome in enumerate(stats.outcomes if stats else []):
+            steps = train_step - outcome.judged_at_step
+            weight = self.knobs.decay_sampled**newer * self.knobs.decay_step**steps
+            successes += weight * outcome.successes
+            failures += weight * (outcome.countable - outcome.successes)
+        return successes, failures
+
+
+def gain(success_rate: float, exponent: float) -> float:
+    """VADE's information gain of a group at success rate p: p (1 - p)^exponent."""
+    return success_rate * (1 - success_rate) ** exponent

@@ -1,0 +1,113 @@
+"""Held-out evaluation: greedy rollouts on seeds that training never draws."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from quartet.config import Recipe
+from quartet.env import turn_limit
+from quartet.ledger import Ledger
+from quartet.ledger.results import Results, success_rate, total, uncounted_warning
+from quartet.telemetry.record import Recorder
+from quartet.types import Purpose, RolloutPlan, Task
+
+EVALUATION_MARKER = "evaluation"
+"""An empty file that tells an evaluation's folder, which may be overwritten, from a training run's."""
+DURING = "during/"
+"""Begins the tags of evaluations during training."""
+
+
+def is_evaluation(run_dir: Path) -> bool:
+    """Whether a run's folder belongs to `quartet eval`: nothing is trained there."""
+    return (run_dir / EVALUATION_MARKER).exists()
+
+
+def admit_evaluation(
+    ledger: Ledger, recipe: Recipe, families: list[str], *, seeds: Sequence[int], temperature: float, tag: str
+) -> int:
+    """Queue one rollout of every family and seed.
+
+    Returns the policy version that is the newest now. Raises `LedgerError` when the tag was used before.
+
+    Turn limits are the suite's, whatever horizon training uses, so that evaluations of different runs compare.
+    Ask `ledger.evaluation_open(tag)` for what is left to do, and `ledger.evaluation_results(tag)` at the end.
+    """
+
+    def plans() -> Iterator[RolloutPlan]:
+        # Seed by seed and not family by family: what is running at the end is a mix of short and long tasks.
+        for seed in seeds:
+            for family in families:
+                task = Task(env=recipe.env.name, family=family, seed=seed)
+                yield RolloutPlan(
+                    task=task,
+                    num_rollouts=1,
+                    max_turns=turn_limit(recipe.env, family, recipe.rollout.max_turns),
+                    purpose=Purpose.EVAL,
+                    temperature=temperature,
+                    tag=tag,
+                )
+
+    return ledger.admit_evaluation(tag, plans())
+
+
+class PeriodicEvaluation:
+    """Evaluates every so many train steps while training goes on, and marks the best policy.
+
+    Seeds are the recipe's selection seeds: no policy is reported on the seeds that chose it. Engines go on to newer
+    policies meanwhile, so a result belongs to the policy that was newest at its admission and, in part, to its
+    successors. Before and after training no new policy appears.
+    """
+
+    def __init__(self, recipe: Recipe, ledger: Ledger, recorder: Recorder, families: list[str]) -> None:
+        self._recipe, self._ledger, self._recorder, self._families = recipe, ledger, recorder, families
+        self._done = set(ledger.evaluations_admitted())
+
+    def admit_due(self, train_step: int) -> bool:
+        """Queue the evaluation of the newest due step, unless one is running; True when it was queued."""
+        every = self._recipe.evaluation.train_steps_per_evaluation
+        # Not only at the exact step: a tick may come late, or another evaluation may still have been running.
+        due = train_step - train_step % every if every else 0
+        tag = f"{DURING}{due}"
+        if not due or tag in self._done or self._running():
+            return False
+        admit_evaluation(
+            self._ledger,
+            self._recipe,
+            self._families,
+            seeds=self._recipe.evaluation.selection_seeds,
+            temperature=0.0,
+            tag=tag,
+        )
+        self._done.add(tag)
+        return True
+
+    def record_finished(self) -> bool:
+        """Record the results of the evaluations that have ended; True when there were any."""
+        changed = False
+        for tag, version in self._running().items():
+            if self._ledger.evaluation_open(tag):
+                continue
+            self._record(tag, version, self._ledger.evaluation_results(tag))
+            self._ledger.finish_evaluation(tag)
+            changed = True
+        return changed
+
+    def _record(self, tag: str, version: int, results: Results) -> None:
+        everything, success = total(results), success_rate(results)
+        if warning := uncounted_warning(results):
+            self._ledger.event("evaluation_uncounted", tag=tag, warning=warning)
+        elif success is not None:
+            self._ledger.mark_best(version, success)
+        if success is not None:
+            self._recorder.metric(
+                "evaluation",
+                tag=tag,
+                version=version,
+                success=success,
+                episodes=everything.episodes,
+                uncounted=everything.uncounted,
+                families=results,
+            )
+
+    def _running(self) -> dict[str, int]:
+        running = self._ledger.evaluations_running()
+        return {tag: version for tag, version in running.items() if tag.startswith(DURING)}

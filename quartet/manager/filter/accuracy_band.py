@@ -1,0 +1,33 @@
+"""Groups that are neither too easy nor too hard (the offline filters of several systems, applied online)."""
+
+from typing import Self
+
+from pydantic import model_validator
+
+from quartet.config.section import Fraction, Section
+from quartet.manager.filter.base import Filter
+from quartet.types import Group
+
+
+class AccuracyBand(Filter):
+    """Drops groups whose share of successes is below `min_success` (`too_hard`) or above `max_success` (`too_easy`)."""
+
+    class Knobs(Section):
+        min_success: Fraction = 0.1
+        """A group with a lower share of successes is too hard."""
+        max_success: Fraction = 0.9
+        """A group with a higher share of successes is too easy."""
+
+        @model_validator(mode="after")
+        def _consistent(self) -> Self:
+            if self.min_success > self.max_success:
+                raise ValueError("min_success is above max_success: every group would be dropped")
+            return self
+
+    knobs: Knobs
+
+    def apply(self, group: Group) -> Group | str:
+        success = sum(member.trajectory.success for member in group.members) / len(group.members)
+        if success < self.knobs.min_success:
+            return "too_hard"
+        return "too_easy" if success > self.knobs.max_success else group

@@ -1,0 +1,28 @@
+"""Rollouts in which the policy hardly acted: what they would teach is noise."""
+
+from msgspec.structs import replace
+
+from quartet.config.section import Fraction, Section
+from quartet.manager.filter.base import Filter
+from quartet.types import Group, Trajectory
+
+
+class Broken(Filter):
+    """Leaves out failed members in which more than `max_error_share` of the turns held no action that could be done.
+
+    A group that is nothing else is dropped as `broken`. Successes stay whatever their turns were.
+    """
+
+    class Knobs(Section):
+        max_error_share: Fraction = 0.5
+        """A failure with more than this share of turns without a valid action is left out."""
+
+    knobs: Knobs
+
+    def apply(self, group: Group) -> Group | str:
+        members = [member for member in group.members if not self._is_broken(member.trajectory)]
+        return replace(group, members=members) if members else "broken"
+
+    def _is_broken(self, trajectory: Trajectory) -> bool:
+        errors = sum(bool(turn.error) for turn in trajectory.turns)
+        return not trajectory.success and errors > self.knobs.max_error_share * len(trajectory.turns)

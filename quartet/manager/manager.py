@@ -1,0 +1,203 @@
+"""The data manager: keeps the ledger moving. It closes and filters groups, evaluates, admits, tidies up, and decides
+when training ends. It holds no state of its own that matters: killed and started again, it goes on from the ledger.
+"""
+
+import asyncio
+import time
+from contextlib import closing
+from pathlib import Path
+
+from quartet.config import Recipe
+from quartet.env import suite_families
+from quartet.exchange.demonstrations import settle
+from quartet.ledger import Ledger
+from quartet.manager.admission import Admission
+from quartet.manager.clock import TrainingClock
+from quartet.manager.control.base import ControlContext, RolloutAllocator, TaskSampler
+from quartet.manager.evaluation import PeriodicEvaluation, is_evaluation
+from quartet.manager.judge import Judge
+from quartet.manager.only_process import only_process
+from quartet.manager.replay.base import Replay
+from quartet.manager.retention import Retention
+from quartet.manager.stop import StopRule
+from quartet.manager.straggler.base import StragglerRule
+from quartet.manager.tightest_horizon import TightestHorizon
+from quartet.registry import build
+from quartet.telemetry.presence import Presence
+from quartet.telemetry.record import Recorder
+from quartet.types import GroupState, RolloutPlan, Task
+from quartet.types.phase import TRAINING, wait_in
+
+SWEEP_SECONDS = 10.0
+"""Pause between looks at the disk."""
+
+
+class DataManager:
+    """Admission, filters, evaluation, retention and the end of training, one after the other in every tick.
+
+    `families` overrides the recipe's task families. Raises `ConfigError` for an unknown part name.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        ledger: Ledger,
+        recorder: Recorder,
+        presence: Presence,
+        *,
+        families: list[str] | None = None,
+    ) -> None:
+        self._recipe, self._ledger, self._recorder, self._presence = recipe, ledger, recorder, presence
+        families = families or suite_families(recipe.env)
+        window = recipe.control.statistics_window_rollouts
+        context = ControlContext(
+            recipe=recipe,
+            families=families,
+            statistics=lambda: ledger.statistics(window),
+            family_statistics=lambda family: ledger.family_statistics(family, window),
+            train_step=ledger.train_step,
+            groups_admitted=ledger.groups_admitted,
+        )
+        self._sampler: TaskSampler = build(recipe.control.sampler, context)
+        self._allocator: RolloutAllocator = build(recipe.control.allocator, context)
+        self._adds_rounds = type(self._allocator).more is not RolloutAllocator.more
+        horizons = [build(choice, context) for choice in recipe.control.horizon]
+        self._horizon = TightestHorizon(horizons, recipe.rollout.max_turns)
+        filters = {choice.name: build(choice) for choice in recipe.filters}
+        self._judge = Judge(ledger, filters, recipe.admission.min_rollouts_per_group)
+        self._replays: dict[str, Replay] = {one.policy: build(recipe.replay, recipe, one) for one in ledger.each()}
+        self._stragglers: StragglerRule = build(recipe.straggler, recipe)
+        self._admission = Admission(recipe, ledger, self._stragglers)
+        self._evaluation = PeriodicEvaluation(recipe, ledger, recorder, families)
+        self._retention = Retention(recipe.disk, ledger, ledger.run_dir)
+        self._sweep_at = 0.0
+        self._training_clock = TrainingClock(ledger, ledger.now(), counts=self._trains())
+        self._stop_rule = StopRule(recipe.train, ledger)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Tick until told to stop; after a tick that changed nothing wait for the doorbell."""
+        with self._ledger.doorbells.hang("manager") as bell:
+            while not stop.is_set():
+                await (asyncio.sleep(0) if self.tick() else bell.wait(stop))
+        self._training_clock.save()
+
+    def tick(self) -> bool:
+        """One round of everything; True when anything changed. Outside the training phase nothing new is started."""
+        self._presence.beat()
+        self._count_time()
+        changed = self._expire() | self._close_groups() | self._evaluation.record_finished()
+        phase = self._ledger.value("phase", TRAINING)
+        if phase == TRAINING:
+            changed |= self._train()
+        else:
+            self._presence.waits(*wait_in(phase, "the training phase", "it begins"))
+        self._sweep()
+        self._count_time()  # it ends with the request to stop, which may be ours
+        return changed
+
+    def _count_time(self) -> None:
+        self._training_clock.tick(self._ledger.now(), counts=self._trains())
+
+    def _trains(self) -> bool:
+        return self._ledger.value("phase", TRAINING) == TRAINING and self._ledger.stop_reason() is None
+
+    def _train(self) -> bool:
+        """Evaluate, stop, or admit, whichever is due."""
+        train_step = self._ledger.least_train_step()
+        changed = self._evaluation.admit_due(train_step)
+        if self._stop_rule.ending(train_step, self._training_clock.seconds):
+            self._presence.waits("the end of training", "the train step in progress is committed")
+            return changed
+        return self._admit() | changed
+
+    def _expire(self) -> bool:
+        rollouts = self._ledger.expire_leases(self._recipe.rollout.max_attempts)
+        return bool(self._ledger.expire_batches()) | bool(rollouts)
+
+    def _close_groups(self) -> bool:
+        closable = self._ledger.closable(self._recipe.admission.group_deadline_seconds)
+        ended = self._ledger.ended_rounds() if closable and self._adds_rounds else []
+        for group_id in closable:
+            if group_id in ended:
+                self._ledger.end_round(group_id, self._allocator.more)
+            else:
+                self._ledger.close_group(group_id)
+        closed = self._ledger.closed_groups()
+        for group_id in closed:
+            self._decide(group_id)
+        return bool(closable or closed)
+
+    def _decide(self, group_id: int) -> None:
+        with self._recorder.span("judge", trace=f"group {group_id}"):
+            self._judge_group(group_id)
+
+    def _judge_group(self, group_id: int) -> None:
+        group = self._ledger.load_group(group_id)
+        replay = self._replays[group.policy]
+        composed = replay.compose(group)
+        # Stored before the verdict: killed in between, the group is judged again and the success is not forgotten.
+        replay.observe(group)
+        state, reason = self._judge.decide(group, composed)
+        if group.policy == self._ledger.policy:  # control goes by the first
+            self._sampler.observe(group)
+        members = [member.trajectory for member in group.members]
+        self._recorder.metric(
+            "data",
+            group_id=group_id,
+            family=group.task.family,
+            seed=group.task.seed,
+            group_trainable=state is GroupState.TRAINABLE,
+            dropped=reason,
+            group_members=len(members),
+            group_replayed=sum(member.replay is not None for member in composed.members),
+            group_successes=sum(member.success for member in members),
+            group_reward_mean=sum(member.reward for member in members) / len(members) if members else None,
+        )
+
+    def _admit(self) -> bool:
+        capacity = self._admission.capacity()
+        if not capacity.groups:
+            self._presence.waits(capacity.waiting_for, capacity.ends_when)
+            return False
+        self._presence.working("admitting groups")
+        with self._recorder.span("admit", groups=capacity.groups):
+            tasks = self._sampler.pick(capacity.groups)
+            admitted = [self._admit_group(task, capacity.versions_behind) for task in tasks]
+        return any(admitted)
+
+    def _admit_group(self, task: Task, versions_behind: int) -> bool:
+        """False when a policy came meanwhile that has to be served first."""
+        quorum = self._stragglers.quorum(len(self._allocator.plan(task)))
+        plan = RolloutPlan(
+            task=task,
+            num_rollouts=quorum.queued,
+            enough=quorum.enough,
+            max_turns=self._horizon.max_turns(task),
+            temperature=self._recipe.rollout.temperature,
+        )
+        settled = self._admission.settled_only
+        return self._ledger.admit_if(plan, versions_behind=versions_behind, settled=settled)
+
+    def _sweep(self) -> None:
+        if time.monotonic() < self._sweep_at:
+            return
+        self._sweep_at = time.monotonic() + SWEEP_SECONDS
+        self._ledger.shorten_log()
+        if reason := self._retention.sweep():
+            self._ledger.request_stop(reason)
+
+
+async def run_manager(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None:
+    """Run the data manager as a process until `stop`: first what a run settles before its first rollout.
+
+    Raises `SetupError` beside another manager of the run, and what `settle` raises.
+    """
+    with (
+        only_process(run_dir, "manager"),
+        closing(Ledger.open(run_dir)) as ledger,
+        Recorder(run_dir, "manager") as recorder,
+    ):
+        presence = Presence(ledger, "manager", recorder=recorder)
+        if not is_evaluation(run_dir):  # of a policy alone: nothing is replayed into it, nor exported from it
+            settle(recipe, ledger, presence.beat)
+        await DataManager(recipe, ledger, recorder, presence).run(stop)

@@ -1,0 +1,11 @@
+"""No replay."""
+
+from quartet.manager.replay.base import Replay
+from quartet.types import Group
+
+
+class NoReplay(Replay):
+    """Every rollout is trained on once."""
+
+    def compose(self, group: Group) -> Group:
+        return group

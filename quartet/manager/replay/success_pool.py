@@ -1,0 +1,74 @@
+"""DART's experience pool: when all rollouts of a task fail, one earlier success of the same task joins them."""
+
+import random
+from typing import Annotated, Literal
+
+from msgspec.structs import replace
+from pydantic import Field
+
+from quartet.config import Recipe
+from quartet.config.section import Positive, Section
+from quartet.errors import ConfigError
+from quartet.manager.replay.base import Replay
+from quartet.registry import build
+from quartet.types import Group, GroupMember, MemberUse, Purpose, ReplayRule
+
+
+class SuccessPool(Replay):
+    """A group without a single success has no contrast; one stored success gives it one (arXiv 2509.23866).
+
+    `insert` adds the success, `substitute` lets it take the place of the group's first member, as the released code
+    does with the oldest row. Which of the task's stored successes: a `random` one as in the paper, or the `newest` as
+    in the code. The draw is keyed by the group, so a restarted run makes the same one. An entry joins at most
+    `max_replays` groups. Demonstrations (`quartet.exchange.demonstrations`) are entries like any other, but for
+    the rule.
+    """
+
+    class Knobs(Section):
+        rule: ReplayRule = ReplayRule.STORED
+        """What a success's importance weight is taken from: `stored` its recorded log-probs, `recompute` nothing
+        (weight 1). An `anchor` is not compared with the group: supervised loss terms, such as `nll`, imitate it."""
+        mode: Literal["insert", "substitute"] = "insert"
+        """`insert` adds it to the group, `substitute` lets it take the place of the first member."""
+        choice: Literal["random", "newest"] = "random"
+        """Which of the task's stored successes."""
+        max_replays: Positive = 8
+        """An entry joins at most this many groups."""
+        max_lag: Annotated[int, Field(ge=0)] | None = None
+        """A success with a token more than this many versions old does not join. Unset, a success of any age does:
+        replays are exempt from `admission.max_lag`, and only they. Demonstrations have no age."""
+
+    knobs: Knobs
+    source = "DART, arXiv 2509.23866, experience pool"
+
+    @classmethod
+    def check(cls, knobs: Knobs, recipe: Recipe) -> None:
+        imitated = (MemberUse.ANCHOR in build(term).uses for term in recipe.loss.terms)
+        if ReplayRule.ANCHOR in (knobs.rule, recipe.replay.demonstration_rule) and not any(imitated):
+            raise ConfigError(
+                "stored successes are replayed as anchors, and no term of loss.terms imitates anchors",
+                "add 'nll' to loss.terms, or choose another rule",
+            )
+
+    def compose(self, group: Group) -> Group:
+        if not group.members or any(member.trajectory.success for member in group.members):
+            return group
+        stored = self._pick(group)
+        if stored is None:
+            return group
+        kept = group.members[1:] if self.knobs.mode == "substitute" else group.members
+        return replace(group, members=[*kept, stored])
+
+    def observe(self, group: Group) -> None:
+        successes = [member.rollout_id for member in group.members if member.trajectory.success]
+        if successes:
+            self.ledger.store_successes(group.task, successes, self.recipe.replay.entries_per_task)
+
+    def _pick(self, group: Group) -> GroupMember | None:
+        """A stored success of the group's task that can be read, or None."""
+        rollouts = self.ledger.stored_successes(group.task, self.knobs.max_replays, self.knobs.max_lag)
+        if self.knobs.choice == "random":
+            random.Random(f"{self.recipe.seed}/replay/{group.group_id}").shuffle(rollouts)
+        rules = {Purpose.TRAIN: self.knobs.rule, Purpose.DEMONSTRATION: self.recipe.replay.demonstration_rule}
+        members = (self.ledger.load_stored(rollout_id, rules) for rollout_id in rollouts)
+        return next((member for member in members if member is not None), None)

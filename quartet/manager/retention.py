@@ -1,0 +1,107 @@
+"""The disk budget of a run: which policies stay, and which pictures go first."""
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from quartet.config import Disk
+from quartet.files.disk import STOPPED_BY_DISK, free_megabytes
+from quartet.ledger import Ledger
+from quartet.ledger.policy_folders import policies_root
+
+_ROLLOUTS_PER_STEP = 500
+"""Pictures are deleted this many rollouts at a time, so that the ledger stays free for others in between."""
+
+
+class Retention:
+    """Keeps a run inside its disk budget. Weights outside the run's own folder are never touched."""
+
+    def __init__(self, disk: Disk, ledger: Ledger, run_dir: Path, *, clock: Callable[[], float] = time.time) -> None:
+        self._clock, self._old_to = clock, 0
+        self._disk, self._ledger, self._run_dir = disk, ledger, run_dir
+        self._blob_bytes, self._counted_to = 0, 0
+
+    def sweep(self) -> str | None:
+        """Delete what is over the budget; returns the reason why the run must stop, or None."""
+        for ledger in self._ledger.each():
+            self._sweep_policies(ledger)
+        self._sweep_old_records()
+        return self._sweep_blobs() or self._check_free()
+
+    def _sweep_policies(self, ledger: Ledger) -> None:
+        """Delete the folders of a policy's versions that neither the run nor its user needs any more."""
+        # Rows before files: a policy committed in between is not among those looked at, whatever its checkpoint.
+        on_disk, root = ledger.policies_on_disk(), policies_root(self._run_dir, ledger.policy).resolve()
+        kept = self._needed_versions(ledger)
+        for policy in on_disk:
+            folder = self._folder(policy.path)
+            if policy.version not in kept and folder.parent == root:
+                # The row first: a crash in between leaves a folder that is not used, not a row without its folder.
+                ledger.mark_deleted(policy.version)
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _needed_versions(self, ledger: Ledger) -> set[int]:
+        """Return the newest live versions and those that something refers to. Rolled back ones take no place of them.
+
+        Referred to are: the first and the best one, those under evaluation, those that an engine serves or may be
+        loading, and those that a checkpoint on disk goes on from.
+        """
+        live = [policy.version for policy in ledger.loadable_policies()]
+        kept = {0, *live[: self._disk.keep_policies], *ledger.evaluations_running().values()}
+        kept |= {point.policy.version for point in ledger.recovery_points()}
+        settled = ledger.settled_version()
+        kept |= {version for version in live if version >= settled}
+        if best := ledger.best_policy():
+            kept.add(best.version)
+        return kept
+
+    def _sweep_old_records(self) -> None:
+        age, versions = self._disk.max_record_age_seconds, self._disk.max_record_age_versions
+        if age is None and versions is None:
+            return
+        while True:
+            freed, old_to = self._ledger.drop_records(
+                self._old_to,
+                _ROLLOUTS_PER_STEP,
+                created_before=None if age is None else self._clock() - age,
+                version_below=None
+                if versions is None
+                else min(one.version_before(versions) for one in self._ledger.each()),
+                checkpoint_step=self._checkpoint_step(),
+            )
+            self._blob_bytes -= freed
+            if old_to == self._old_to:
+                return
+            self._old_to = old_to
+
+    def _checkpoint_step(self) -> int:
+        """Return the oldest train step that the run can go back to: what was trained after it may be trained again."""
+        return min(min((point.train_step for point in one.recovery_points()), default=0) for one in self._ledger.each())
+
+    def _folder(self, path: str) -> Path:
+        """A policy's folder; a relative path is relative to the run."""
+        return (self._run_dir / path).resolve()
+
+    def _sweep_blobs(self) -> str | None:
+        budget = self._disk.max_blob_megabytes * 10**6
+        new, self._counted_to = self._ledger.blob_bytes(after=self._counted_to)
+        self._blob_bytes += new
+        while self._blob_bytes > budget:
+            dropped, freed = self._ledger.drop_pictures(_ROLLOUTS_PER_STEP, self._checkpoint_step())
+            if not dropped:
+                return (
+                    f"{STOPPED_BY_DISK}blobs take {self._blob_bytes / 1e6:.0f} MB, more than disk.max_blob_megabytes = "
+                    f"{self._disk.max_blob_megabytes}, and no pictures are left to delete: raise it and resume"
+                )
+            self._blob_bytes -= freed
+        return None
+
+    def _check_free(self) -> str | None:
+        free = free_megabytes(self._run_dir)
+        if free >= self._disk.min_free_megabytes:
+            return None
+        return (
+            f"{STOPPED_BY_DISK}only {free:.0f} MB are free at {self._run_dir}, fewer than disk.min_free_megabytes = "
+            f"{self._disk.min_free_megabytes}: free some space and resume"
+        )

@@ -1,0 +1,24 @@
+"""Polar's early stop: a group closes before all its rollouts have ended."""
+
+import math
+
+from quartet.config.section import Fraction, Section
+from quartet.manager.straggler.base import Quorum, StragglerRule
+
+
+class EarlyStop(StragglerRule):
+    """A group of n closes with min(n, ceil(n f) + 2) countable members (arXiv 2605.24220, its bridge to slime), and
+    never with fewer than a group needs to be trained."""
+
+    class Knobs(Section):
+        min_share: Fraction = 0.5
+        """A group of n closes with min(n, ceil(n x this) + 2) countable members, but never with fewer than
+        `admission.min_rollouts_per_group`."""
+
+    knobs: Knobs
+    source = "Polar, arXiv 2605.24220, its bridge to slime"
+
+    def quorum(self, num_rollouts: int) -> Quorum:
+        share, least = self.knobs.min_share, self.recipe.admission.min_rollouts_per_group
+        enough = max(math.ceil(num_rollouts * share) + 2, least)
+        return Quorum(queued=num_rollouts, enough=min(num_rollouts, enough))

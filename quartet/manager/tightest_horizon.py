@@ -1,0 +1,16 @@
+"""Several horizons at once."""
+
+from collections.abc import Sequence
+
+from quartet.manager.control.base import Horizon
+from quartet.types import Task
+
+
+class TightestHorizon:
+    """The lowest limit of all horizons, and never more than `upper_bound` turns."""
+
+    def __init__(self, horizons: Sequence[Horizon], upper_bound: int) -> None:
+        self._horizons, self._upper_bound = horizons, upper_bound
+
+    def max_turns(self, task: Task) -> int:
+        return min(self._upper_bound, *(horizon.max_turns(task) for horizon in self._horizons))

@@ -1,0 +1,1 @@
+"""Recipes as files: read, validated with helpful errors, upgraded, described."""

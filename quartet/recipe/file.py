@@ -1,0 +1,251 @@
+"""Recipes as files: read, override, validate with a helpful error, write resolved, compare at resume."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from quartet.config import RESUMABLE_KNOBS, Choice, PathMark, PolicyMark, Recipe
+from quartet.config.section import named_tables
+from quartet.errors import ConfigError, nearest, shortened
+from quartet.recipe.errors import problems_of, raise_for
+from quartet.recipe.parts import with_parts
+from quartet.recipe.toml_text import read_toml, toml_value
+from quartet.recipe.upgrade import upgraded
+from quartet.registry import import_plugins
+from quartet.shipped import RECIPE_FILE, shipped_policies, shipped_recipes
+
+CONFIG = "config.toml"
+"""The resolved recipe of a run, in its folder."""
+
+
+def load_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
+    """Read a recipe's file, or the shipped recipe of that name, apply dotted overrides, and resolve its parts.
+
+    Raises `ConfigError` that names the key and the nearest valid one.
+    """
+    path = find_recipe(path)
+    data = _read(path)
+    for override in overrides or []:
+        apply_override(data, override)
+    return parse_recipe(data, source=str(path), overrides=overrides, folder=path.resolve().parent)
+
+
+def read_resolved(path: Path) -> Recipe:
+    """Read the resolved recipe that a run wrote, of this or an older version, without importing its parts.
+
+    Raises `ConfigError`.
+    """
+    path = find_recipe(path)
+    return _validated(_read(path), str(path), [])
+
+
+def read_with_plugins(path: Path) -> Recipe:
+    """Read the resolved recipe of a run and import its plugins, for a command that uses the run's parts.
+
+    Raises `ConfigError`.
+    """
+    recipe = read_resolved(path)
+    import_plugins(recipe.plugins)
+    return recipe
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A file as plain data: in today's form, over the recipe that it extends, with its paths absolute."""
+    data = upgraded(read_toml(path))
+    _place_paths(data, Recipe, path.resolve().parent)
+    base = data.pop("extends", None)
+    if base is None:
+        return data
+    if not isinstance(base, str):
+        raise ConfigError(f"{path}: extends = {base!r} is no recipe", "name a recipe that ships, or a file")
+    beside = path.resolve().parent / base
+    return merged(_read(find_recipe(beside if beside.is_file() else Path(base))), data)
+
+
+def merged(base: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+    """Return `base` with the values of `data` over it, section by section.
+
+    A part of another name replaces the one of `base` with all its settings; lists are replaced.
+    """
+    result = dict(base)
+    for key, value in data.items():
+        below = _table(result.get(key))
+        same_part = (
+            isinstance(value, dict) and isinstance(below, dict) and value.get("name") in (None, below.get("name"))
+        )
+        result[key] = merged(below, value) if same_part else value
+    return result
+
+
+def find_recipe(path: Path) -> Path:
+    """The file itself, the `recipe.toml` of a folder, or the file of the shipped recipe of that name.
+
+    Raises `ConfigError` with the nearest name, or with what a run's folder has instead.
+    """
+    if path.is_file():
+        return path
+    if (path / RECIPE_FILE).is_file():
+        return path / RECIPE_FILE
+    if (path / CONFIG).is_file():
+        raise ConfigError(f"{path} is a run's folder, and no recipe", f"its recipe is {path / CONFIG}")
+    if path.name == CONFIG and _is_run(path.parent):
+        raise ConfigError(f"the run's {path} is missing", "take it from where the run was made: a copy needs it too")
+    shipped = shipped_recipes()
+    if str(path) not in shipped:
+        raise ConfigError(
+            f"no recipe at {path}, and none of that name ships",
+            f"{nearest(str(path), shipped)} `quartet init` writes one of your own",
+        )
+    return shipped[str(path)]
+
+
+def _is_run(folder: Path) -> bool:
+    from quartet.ledger.database import has_database  # imports SQLAlchemy, which recipes do without
+
+    return has_database(folder)
+
+
+def _place_paths(data: dict[str, Any], model: Any, folder: Path) -> None:
+    """Relative paths of a recipe's file begin at its folder."""
+    for name, info in model.model_fields.items():
+        value = data.get(name)
+        if isinstance(value, dict) and (table := named_tables(info)):
+            for one in value.values():
+                _place_paths(one if isinstance(one, dict) else {}, table, folder)
+        elif isinstance(value, dict) and hasattr(info.annotation, "model_fields"):
+            _place_paths(value, info.annotation, folder)
+        elif isinstance(value, str) and value and any(isinstance(mark, PathMark) for mark in info.metadata):
+            data[name] = _placed(value, folder, info.metadata)
+
+
+def _placed(value: str, folder: Path, marks: list[Any]) -> str:
+    ships = any(isinstance(mark, PolicyMark) for mark in marks) and value in shipped_policies()
+    return value if ships and not (folder / value).exists() else str(folder / value)
+
+
+def parse_recipe(
+    data: dict[str, Any], source: str, overrides: list[str] | None = None, folder: Path | None = None
+) -> Recipe:
+    """Validate a plain dict and resolve its parts. An error names the override that set the key, or else `source`.
+
+    Relative paths among the settings of parts begin at `folder`, by default the current one.
+    """
+    recipe = _validated(data, source, overrides or [])
+    import_plugins(recipe.plugins)
+    recipe, problems = with_parts(recipe, folder or Path.cwd())
+    raise_for(problems, source, overrides or [])
+    return recipe
+
+
+def _validated(data: dict[str, Any], source: str, overrides: list[str]) -> Recipe:
+    try:
+        return Recipe.model_validate(data)
+    except ValidationError as error:
+        problems = problems_of(error, Recipe)
+    raise_for(problems, source, overrides)
+    raise AssertionError("pydantic refused a recipe without a problem")
+
+
+def apply_override(data: dict[str, Any], override: str) -> None:
+    """Set one `section.key=value`; the value is read as TOML, or as a plain string when it is none."""
+    dotted, equals, text = override.partition("=")
+    if not equals or not all(dotted.split(".")):
+        raise ConfigError(
+            f"--set {shortened(override)!r} is not of the form section.key=value",
+            "for instance --set train.max_seconds=60; a text with spaces stands between quotes: --set 'name=my run'",
+        )
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    except RecursionError as error:
+        raise ConfigError(f"--set {dotted}: the value is nested too deeply", "give a value or a list") from error
+    keys = dotted.split(".")
+    _fill_in_default_list(data, Recipe, keys)
+    _set(data, keys, value, override)
+
+
+def _fill_in_default_list(data: dict[str, Any], model: Any, keys: list[str]) -> None:
+    """Where an override reaches into a list of parts that the file leaves out, write the list's default there."""
+    key, *rest = keys
+    info = model.model_fields.get(key)
+    if not rest or info is None:
+        return
+    if isinstance(info.default, list) and rest[0] in [part.name for part in info.default if isinstance(part, Choice)]:
+        data.setdefault(key, [part.model_dump(mode="json") for part in info.default])
+    elif isinstance(data.get(key, {}), dict) and hasattr(info.annotation, "model_fields"):
+        _fill_in_default_list(data.setdefault(key, {}), info.annotation, rest)
+
+
+def _set(node: Any, keys: list[str], value: Any, override: str) -> None:
+    """Write into nested tables. In a list of parts the key is a name; a part given by its name gets a table."""
+    key, *rest = keys
+    if isinstance(node, list):
+        parts = [_table(part) for part in node]
+        chosen = [part for part in parts if isinstance(part, dict) and part.get("name") == key]
+        if not chosen or not rest:
+            raise ConfigError(
+                f"--set {shortened(override)!r}: the list has no part {key!r}", "choose it in the list first"
+            )
+        node[:] = parts
+        _set(chosen[0], rest, value, override)
+    elif not rest:
+        node[key] = value
+    else:
+        below = node[key] = _table(node.get(key, {}))
+        if not isinstance(below, dict | list):
+            raise ConfigError(
+                f"--set {shortened(override)!r}: {key!r} is a value, not a section", f"set it by --set {key}=VALUE"
+            )
+        names_itself = isinstance(below, dict) and below.get("name") == rest[0] and len(rest) > 1
+        _set(below, rest[1:] if names_itself else rest, value, override)
+
+
+def _table(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+def changed_knobs(old: Recipe, new: Recipe) -> list[str]:
+    """Dotted names whose values differ."""
+    before, after = flatten(old.model_dump()), flatten(new.model_dump())
+    return sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+
+
+def refuse_changes(old: Recipe, new: Recipe) -> None:
+    """Raise `ConfigError` when a knob changed that may not change at resume."""
+    allowed = tuple(RESUMABLE_KNOBS)
+    fixed = [k for k in changed_knobs(old, new) if not any(k == a or k.startswith(a + ".") for a in allowed)]
+    if fixed:
+        raise ConfigError(
+            f"cannot change {', '.join(fixed)} at resume", f"start a new run, or change only: {', '.join(allowed)}"
+        )
+
+
+def to_toml(recipe: Recipe) -> str:
+    """The resolved recipe as TOML; `load_recipe` reads it back unchanged."""
+    data = recipe.model_dump(exclude_none=True)
+    return "\n".join(_toml_lines({key: value for key, value in data.items() if value != {}})) + "\n"
+
+
+def flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested sections as one dict of dotted names; in a list of parts the name of each is a word."""
+    flat: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, list) and value and all(isinstance(part, dict) for part in value):
+            flat |= flatten({part["name"]: part for part in value}, f"{prefix}{key}.")
+        elif isinstance(value, dict):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def _toml_lines(data: dict[str, Any], section: str = "") -> list[str]:
+    """The section's own values, then its sub-sections: in this order TOML reads them back."""
+    lines = [f"{key} = {toml_value(value)}" for key, value in data.items() if not isinstance(value, dict)]
+    for key, values in data.items():
+        if isinstance(values, dict):
+            lines += ["", f"[{section}{key}]", *_toml_lines(values, f"{section}{key}.")]
+    return lines

@@ -1,0 +1,82 @@
+"""The parts that a recipe chooses: import them, validate their own settings, and fill in the defaults."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from quartet.config import Choice, PathMark, Recipe, Section
+from quartet.errors import ConfigError
+from quartet.part import Part
+from quartet.recipe.errors import Problem, problems_of, unknown_part_key
+from quartet.registry import find
+
+
+def choices(section: Section, prefix: str = "") -> Iterator[tuple[str, Choice]]:
+    """Yield (dotted name, choice) of every part of a recipe. One of a list has its part's name as the last word."""
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        if isinstance(value, Choice):
+            yield prefix + name, value
+        elif isinstance(value, Section):
+            yield from choices(value, f"{prefix}{name}.")
+        elif isinstance(value, list):
+            yield from ((f"{prefix}{name}.{one.name}", one) for one in value if isinstance(one, Choice))
+
+
+def with_parts(recipe: Recipe, folder: Path) -> tuple[Recipe, list[Problem]]:
+    """Return the recipe with the settings of all its parts validated and complete, and what is wrong with them.
+
+    Relative paths among these settings begin at `folder`.
+    """
+    problems: list[Problem] = []
+    complete: dict[int, Choice] = {}
+    chosen: list[tuple[str, type[Part], Section]] = []
+    for dotted, choice in choices(recipe):
+        try:
+            part = find(choice.kind, choice.name)
+        except ConfigError as error:
+            problems.append(_problem(dotted, error))
+            continue
+        try:
+            knobs = part.Knobs.model_validate(_placed(choice.knobs, part.Knobs, folder))
+        except ValidationError as error:
+            problems += problems_of(error, part.Knobs, dotted, unknown=unknown_part_key(choice, dotted))
+        else:
+            chosen.append((dotted, part, knobs))
+            complete[id(choice)] = choice.with_knobs(knobs.model_dump(mode="json"))
+    if problems:
+        return recipe, problems
+    recipe = _replaced(recipe, complete)
+    for dotted, part, knobs in chosen:
+        try:
+            part.check(knobs, recipe)
+        except ConfigError as error:
+            problems.append(_problem(dotted, error))
+    return recipe, problems
+
+
+def _problem(dotted: str, error: ConfigError) -> Problem:
+    advice = f" -> {error.advice}" if error.advice else ""
+    return Problem(dotted, f"{dotted}: {error.what}{advice}")
+
+
+def _placed(knobs: dict[str, Any], model: type[Section], folder: Path) -> dict[str, Any]:
+    """Relative paths among a part's own settings begin at the recipe's folder."""
+    paths = {name for name, info in model.model_fields.items() if any(isinstance(m, PathMark) for m in info.metadata)}
+    return {key: str(folder / value) if key in paths and value else value for key, value in knobs.items()}
+
+
+def _replaced(section: Any, complete: dict[int, Choice]) -> Any:
+    """The same section with other choices, by the identity of those that they replace."""
+    update: dict[str, Any] = {}
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        if isinstance(value, Choice):
+            update[name] = complete[id(value)]
+        elif isinstance(value, Section):
+            update[name] = _replaced(value, complete)
+        elif isinstance(value, list) and value and isinstance(value[0], Choice):
+            update[name] = [complete[id(one)] for one in value]
+    return section.model_copy(update=update)

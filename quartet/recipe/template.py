@@ -1,0 +1,103 @@
+"""A recipe to begin with: the settings of a first run, each under its own documentation.
+
+The comments are the docstrings of `quartet.config`, so they say what the knobs mean today.
+"""
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic.fields import FieldInfo
+
+from quartet.config import Choice, Recipe, Section
+from quartet.recipe.toml_text import toml_value
+from quartet.registry import find, names
+
+COLUMNS = 100
+ESSENTIAL = (
+    *("seed", "env.families", "env.sessions"),
+    *("rollout.loop", "rollout.max_turns", "rollout.max_tokens", "rollout.temperature", "engine.max_context_tokens"),
+    *("control.sampler", "control.rollouts_per_group", "control.horizon", "admission.max_lag"),
+    *("train.groups_per_batch", "train.learning_rate", "train.max_train_steps", "train.max_seconds"),
+    *("credit", "loss.terms", "evaluation.episodes_per_family", "evaluation.train_steps_per_evaluation"),
+)
+"""What a first run is asked about, besides what has no default."""
+
+
+def commented_recipe(chosen: dict[str, Any], *, every_knob: bool = False) -> str:
+    """TOML with the `chosen` values (nested like a recipe), and the essential knobs' defaults.
+
+    With `every_knob` all others follow, commented out.
+    """
+    lines = [
+        "# Written by `quartet init`: the knobs of a first run; `quartet train FILE --dry-run` reckons with them.",
+        "# A relative path begins at the folder of this file.",
+        "",
+    ]
+    lines += _section(Recipe, chosen, "", every_knob)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _section(model: Any, chosen: dict[str, Any], prefix: str, every_knob: bool) -> Iterator[str]:
+    """Plain knobs first, then sub-sections: in this order TOML reads them back."""
+    fields: dict[str, FieldInfo] = model.model_fields
+    for name, info in fields.items():
+        if not _is_table(info):
+            yield from _knob(f"{prefix}{name}", name, info, chosen, every_knob)
+    if issubclass(model, Choice):
+        part = find(model.kind, chosen.get("name", fields["name"].default))
+        for name, info in part.Knobs.model_fields.items():
+            yield from _knob(f"{prefix}{name}", name, info, chosen, every_knob)
+    for name, info in fields.items():
+        if not _is_table(info):
+            continue
+        lines = list(_section(info.annotation, chosen.get(name, {}), f"{prefix}{name}.", every_knob))
+        if lines:
+            yield from _comment((info.annotation.__doc__ or "").strip())
+            yield from (f"[{prefix}{name}]", *lines)
+
+
+def _knob(dotted: str, name: str, info: FieldInfo, chosen: dict[str, Any], every_knob: bool) -> Iterator[str]:
+    if name in chosen:
+        line = f"{name} = {toml_value(chosen[name])}"
+    elif dotted in ESSENTIAL:
+        line = f"{name} = {toml_value(_plain(info.default))}"
+    elif every_knob:
+        line = f"# {name} =" if info.default is None else f"# {name} = {toml_value(_plain(info.default))}"
+    else:
+        return
+    yield from (*_comment(f"{info.description or ''}{_parts_hint(info)}"), line, "")
+
+
+def _comment(text: str) -> list[str]:
+    return [f"# {line}" for line in textwrap.wrap(" ".join(text.split()), COLUMNS)]
+
+
+def _parts_hint(info: FieldInfo) -> str:
+    """Name the parts that a field may choose from."""
+    model = next(iter(get_args(info.annotation)), info.annotation)
+    if not (isinstance(model, type) and issubclass(model, Choice)):
+        return ""
+    return f" One of {', '.join(names(model.kind))}: `quartet parts {model.kind}` explains them."
+
+
+def _is_table(info: FieldInfo) -> bool:
+    """Whether a field is written as a table: a section, but no part that is chosen by its name alone."""
+    model = info.annotation
+    if not (isinstance(model, type) and issubclass(model, Section)):
+        return False
+    return not issubclass(model, Choice) or len(model.model_fields) > 1
+
+
+def _plain(value: Any) -> Any:
+    """A value as a recipe writes it: a part without settings by its name."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value.name if isinstance(value, Choice) and not value.knobs else value
+
+
+def model_value(path: Path, folder: Path) -> str:
+    """How a recipe in `folder` names the model at `path`: relative when the model lies in that folder."""
+    path, folder = path.resolve(), folder.resolve()
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)

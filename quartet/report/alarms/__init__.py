@@ -1,0 +1,46 @@
+"""What looks wrong in a run at work, and what to try. A rule is one function; add yours to `RULES`."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from quartet.config import Recipe
+from quartet.ledger import Ledger
+from quartet.report.alarms.facts import Alarm, Facts, read_facts
+from quartet.report.alarms.modules import died, refused, silent, starving, went_back
+from quartet.report.alarms.numbers import disk, masked, numerics
+from quartet.report.alarms.rollouts import (
+    cut_off,
+    dropped,
+    failing,
+    infrastructure,
+    no_action,
+    quarantined,
+    uncounted,
+)
+from quartet.report.status import RunStatus
+
+__all__ = ["RULES", "Alarm", "Facts", "read_alarms"]
+
+RULES: tuple[Callable[[Facts], Iterator[Alarm]], ...] = (
+    silent,
+    died,
+    refused,
+    went_back,
+    starving,
+    failing,
+    infrastructure,
+    uncounted,
+    no_action,
+    cut_off,
+    dropped,
+    quarantined,
+    numerics,
+    masked,
+    disk,
+)
+
+
+def read_alarms(run_dir: Path, ledger: Ledger, recipe: Recipe, status: RunStatus) -> list[Alarm]:
+    """All alarms of a run at work; the cost does not grow with the run."""
+    facts = read_facts(run_dir, ledger, recipe, status)
+    return [alarm for rule in RULES for alarm in rule(facts)]

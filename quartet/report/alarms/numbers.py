@@ -1,0 +1,58 @@
+"""Alarms about numbers that leave their bounds: of learning, and of the disk."""
+
+from collections.abc import Iterator
+
+from quartet.report.alarms.facts import Alarm, Facts
+
+LARGEST_GAP_NATS, LOWEST_ENTROPY_NATS = 0.05, 0.01
+LARGEST_MASKED_SHARE, FEWEST_TRAIN_STEPS = 0.1, 5
+"""A larger share of masked tokens rings, by all of them or by one outcome; of fewer train steps it says little."""
+_MASKED = ("masked_share", "masked_success_share", "masked_failure_share")
+
+
+def numerics(facts: Facts) -> Iterator[Alarm]:
+    """Engine and trainer disagree, or the policy explores no more."""
+    # Not `gap_k1_nats`: between sampling and training the policy itself moves, by `admission.max_lag` versions.
+    newest = facts.train_steps[0] if facts.train_steps else {}
+    gap, entropy = facts.canary_gap_nats, newest.get("entropy_nats")
+    if gap is not None and gap > LARGEST_GAP_NATS:
+        precise = facts.recipe.engine.dtype == "float32"
+        yield Alarm(
+            kind="gap",
+            what=f"engine and trainer, with the same weights, differ by up to {gap:.3f} nats per token",
+            advice="see 'Engine and trainer disagree' in docs/troubleshooting.md"
+            if precise
+            else "set engine.dtype = 'float32', which may change at --resume",
+        )
+    if entropy is not None and entropy < LOWEST_ENTROPY_NATS:
+        yield Alarm(
+            kind="entropy",
+            what=f"the policy hardly explores: {entropy:.4f} nats per token",
+            advice="lower train.learning_rate, or add the loss term `entropy`",
+        )
+
+
+def masked(facts: Facts) -> Iterator[Alarm]:
+    """Much of what is trained is too old, of successes and failures alike or of one of them."""
+    steps = [step for step in facts.train_steps if all(name in step for name in _MASKED)]
+    if len(steps) < FEWEST_TRAIN_STEPS:
+        return
+    share, of_successes, of_failures = (sum(step[name] for step in steps) / len(steps) for name in _MASKED)
+    if max(share, of_successes, of_failures) > LARGEST_MASKED_SHARE:
+        yield Alarm(
+            kind="masked",
+            what=f"{share:.0%} of the response tokens of the newest {len(steps)} train steps were too old and left out "
+            f"of the loss: {of_successes:.0%} of the successes', {of_failures:.0%} of the failures'",
+            advice="set admission.on_late = 'wait', raise admission.max_lag, or shorten the longest rollouts",
+        )
+
+
+def disk(facts: Facts) -> Iterator[Alarm]:
+    """Nothing will be started soon."""
+    least = facts.recipe.disk.min_free_megabytes
+    if facts.free_megabytes < 2 * least:
+        yield Alarm(
+            kind="disk",
+            what=f"{facts.free_megabytes:.0f} MB are free; with less than {least} nothing new is started",
+            advice="free some space, or lower disk.max_blob_megabytes and disk.keep_policies",
+        )

@@ -1,0 +1,175 @@
+"""Train the committed batches of a run again, in order, and compare every step bit for bit (float32, one thread).
+
+Advantages and masks are those that the trainer stored: the weights must be what they lead to. They are also assigned
+anew, from the rewards, and must be the same. Of a step of which nothing was kept, these are trained on.
+"""
+
+import copy
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import torch
+from msgspec import structs
+
+from quartet.config import Recipe
+from quartet.errors import LedgerError
+from quartet.ledger import Ledger
+from quartet.policy.digest import weights_digest
+from quartet.policy.load import load_model
+from quartet.telemetry.receipts import Committing, TrainedMember, trajectory_digest
+from quartet.telemetry.token_values import CallValues, assigned, read_token_values
+from quartet.train.assign import credits_of
+from quartet.train.checkpoint import load_checkpoint
+from quartet.train.credit.base import Credit
+from quartet.train.credit_batch import CreditBatch
+from quartet.train.packing import Branch, countable_members, pack_batch
+from quartet.train.step import Learner
+from quartet.train.train_batch import credited, needs_reference, train_batch
+from quartet.types import Batch, Call, Group, GroupMember, Trajectory
+
+
+class Retrace:
+    """A run's weights and optimizer, trained again from its initial policy. One step after the other: `step`."""
+
+    def __init__(self, recipe: Recipe, ledger: Ledger, initial: Path) -> None:
+        torch.set_num_threads(recipe.train.threads)
+        self._recipe, self._ledger, self._ancestry = recipe, ledger, ledger.ancestry()
+        model = load_model(initial, trust_remote_code=recipe.model.trust_remote_code)
+        self._credits = credits_of(recipe)
+        reference = copy.deepcopy(model) if needs_reference(recipe, self._credits) else None
+        self._learner = Learner(model, recipe, reference)
+        self.over_lag = 0
+        """Tokens so far that were trained on although they were older than `admission.max_lag` allows."""
+
+    @property
+    def weights(self) -> str:
+        """Digest of the present weights."""
+        return weights_digest(dict(self._learner.model.named_parameters()))
+
+    def step(self, receipt: Committing) -> bool:
+        """Train one batch as its receipt describes it; False when what was assigned to it is not what the recipe's
+        credit assigns.
+
+        Raises `LedgerError` when the ledger no longer holds it so, or when nothing was assigned to a group of it.
+        """
+        batch = self._batch(receipt)
+        max_lag, stored = self._recipe.admission.max_lag, stored_credit(batch, self._ledger.run_dir)
+        self.over_lag += tokens_over_lag(batch, max_lag)
+        anew = credited(batch, pack_batch(batch, max_lag), self._learner, self._credits, _nothing)
+        credits = self._credits if stored is None else [stored]
+        packed, _ = train_batch(batch, self._learner, self._recipe, credits, progress=_nothing, phases=_no_timer)
+        return same_credit(packed.branches, anew.branches)
+
+    def same_optimizer(self, checkpoint: Path) -> bool:
+        """Whether a trainer's checkpoint holds exactly the optimizer state that this gave."""
+        ours, twin = self._learner, Learner(copy.deepcopy(self._learner.model), self._recipe, self._learner.reference)
+        load_checkpoint(checkpoint, twin)
+        pairs = zip(ours.model.parameters(), twin.model.parameters(), strict=True)
+        states = [(ours.optimizer.state.get(one, {}), twin.optimizer.state.get(other, {})) for one, other in pairs]
+        return ours.optimizer_step == twin.optimizer_step and all(
+            one.keys() == other.keys() and all(torch.equal(one[entry], other[entry]) for entry in one)
+            for one, other in states
+        )
+
+    def _batch(self, receipt: Committing) -> Batch:
+        groups: list[Group] = []
+        for group in receipt.groups:
+            members = [self._member(member) for member in group.members]
+            groups.append(Group(group_id=group.group_id, task=members[0].trajectory.task, members=members))
+        return Batch(
+            batch_id=receipt.batch_id,
+            attempt=1,
+            train_step=receipt.train_step,
+            start_version=receipt.start_version,
+            groups=groups,
+            ancestry=self._ancestry,
+        )
+
+    def _member(self, member: TrainedMember) -> GroupMember:
+        trajectory = self._ledger.load_final(member.rollout_id)
+        if trajectory is None or trajectory_digest(trajectory) != member.digest:
+            raise LedgerError(f"rollout {member.rollout_id} is not stored as it was trained")
+        return GroupMember(rollout_id=member.rollout_id, trajectory=trajectory, replay=member.replay)
+
+
+def stored_credit(batch: Batch, run_dir: Path) -> "StoredCredit | None":
+    """Return what was assigned to a batch, or None where it was not kept: `disk.max_token_values_megabytes` was too
+    small, or an older Quartet, which kept log-probs alone, trained the step."""
+    calls = read_token_values(run_dir, batch.train_step, batch.batch_id)
+    if calls is None or any(call.group_id is None for call in calls):
+        return None
+    return StoredCredit(batch, calls)
+
+
+class StoredCredit(Credit):
+    """What the trainer assigned to a batch, read from its file."""
+
+    def __init__(self, batch: Batch, calls: Sequence[CallValues]) -> None:
+        super().__init__(None)
+        self._calls = {(call.group_id, call.rollout_id, call.call_index): call for call in calls}
+        self._group_ids = [group.group_id for group in batch.groups]
+        with_calls = {
+            batch.groups[group].group_id for group, member in countable_members(batch) if member.trajectory.calls
+        }
+        if foreign := with_calls - {call.group_id for call in calls}:
+            raise LedgerError(f"train step {batch.train_step} assigned nothing to the groups {sorted(foreign)}")
+
+    def assign(self, batch: CreditBatch) -> None:
+        ends = np.searchsorted(batch.calls_T, np.arange(len(batch.calls) + 1))
+        first_calls_N = (np.cumsum(batch.num_calls_N) - batch.num_calls_N).tolist()
+        rollouts = zip(batch.groups_N.tolist(), batch.rollout_ids_N.tolist(), strict=True)
+        owners_N = [(self._group_ids[group], rollout) for group, rollout in rollouts]
+        batch.mask_T[:] = False
+        for call, member in enumerate(batch.members_C.tolist()):
+            stored = self._calls.get((*owners_N[member], call - first_calls_N[member]))
+            if stored is not None and stored.advantages:
+                of_call = slice(ends[call], ends[call + 1])
+                batch.mask_T[of_call] = stored.trained
+                batch.advantages_T[of_call] = assigned(stored.advantages, stored.trained)
+                batch.returns_T[of_call] = assigned(stored.returns, stored.trained)
+
+
+def same_credit(branches: Sequence[Branch], others: Sequence[Branch]) -> bool:
+    """Whether two packings of a batch train the same tokens with the same advantages and returns, to the bit."""
+    return len(branches) == len(others) and all(
+        one.trajectory_index == other.trajectory_index
+        and np.array_equal(one.trained_L, other.trained_L)
+        and np.array_equal(one.advantages_L[one.trained_L], other.advantages_L[one.trained_L])
+        and np.array_equal(one.returns_L[one.trained_L], other.returns_L[one.trained_L])
+        for one, other in zip(branches, others, strict=True)
+    )
+
+
+def tokens_over_lag(batch: Batch, max_lag: int) -> int:
+    """Fresh tokens among the trained ones that are more than `max_lag` versions old.
+
+    The trainer's own packing says which are trained; what it does with versions is not believed. The lags travel
+    through it in the place of the log-probs, which it only carries along.
+    """
+    labelled = structs.replace(batch, groups=[_labelled(batch, group) for group in batch.groups])
+    branches = pack_batch(labelled, max_lag).branches
+    return sum(int((branch.rollout_logprobs_L[branch.trained_L] > max_lag).sum()) for branch in branches)
+
+
+def _labelled(batch: Batch, group: Group) -> Group:
+    fresh = [member for member in group.members if member.replay is None]
+    members = [structs.replace(member, trajectory=_lags_as_logprobs(batch, member.trajectory)) for member in fresh]
+    return structs.replace(group, members=members)
+
+
+def _lags_as_logprobs(batch: Batch, trajectory: Trajectory) -> Trajectory:
+    def labelled(call: Call) -> Call:
+        lags = [float(lag) for lag in batch.ancestry.lags(call.response.versions, batch.start_version)]
+        return structs.replace(call, response=structs.replace(call.response, logprobs=lags))
+
+    return structs.replace(trajectory, calls=[labelled(call) for call in trajectory.calls])
+
+
+def _nothing() -> None:
+    """Nobody waits for a sign of life."""
+
+
+def _no_timer(phase: str) -> nullcontext[None]:
+    return nullcontext()

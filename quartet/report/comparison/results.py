@@ -1,0 +1,189 @@
+"""One run as numbers to compare: what it reached, what that cost, and when it got where."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from quartet.config import Recipe
+from quartet.ledger import Ledger
+from quartet.ledger.results import success_rate, total
+from quartet.ledger.rows import EvaluationTime
+from quartet.manager.evaluation import DURING
+from quartet.recipe.file import flatten, read_resolved
+from quartet.report.summary import after_tag
+from quartet.run.run_dir import CONFIG
+
+_GREEDY = "/greedy"
+NOT_THE_METHOD = ("name", "seed", "runtime", "disk", "ledger", "sft")
+"""Knobs by which runs of one group may differ."""
+_MOST_NAMES = 4
+
+
+class Reached(Struct, frozen=True, kw_only=True):
+    """One held-out evaluation (greedy), and what training had cost by then."""
+
+    success: float
+    train_step: int
+    seconds: float
+    """Since the first training group; the pauses of a resumed run count."""
+    rollouts: int
+    generated_tokens: int
+
+
+class HeldOutTasks(Struct, frozen=True, kw_only=True):
+    """On what the newest success of a run was measured; success on other tasks does not compare. Of a run that was
+    evaluated during training only, these are selection seeds."""
+
+    env: str
+    suite: str
+    """The environment's own settings."""
+    families: tuple[str, ...]
+    """Sorted; empty before the first evaluation."""
+    first_seed: int
+    episodes_per_family: int
+
+    def __str__(self) -> str:
+        suite = f" {self.suite}" if self.suite else ""
+        families = ", ".join(self.families[:_MOST_NAMES]) + (", …" if len(self.families) > _MOST_NAMES else "")
+        seeds = f"{self.episodes_per_family} seeds each from {self.first_seed:,}"
+        return f"{self.env}{suite}, {len(self.families)} families ({families}), {seeds}"
+
+
+class RunResult(Struct, frozen=True, kw_only=True):
+    """One run."""
+
+    run: str
+    born: float
+    """Unix seconds of its first evaluation or training group; a copy has the same, another run has not."""
+    held_out: HeldOutTasks
+    uncounted_share: float
+    """Of the rollouts of its evaluations, those that ended without a result."""
+    recipe: str
+    seed: int
+    knobs: dict[str, Any]
+    """Dotted name -> value of everything that belongs to the method."""
+    curve: list[Reached]
+    """Oldest first."""
+    success_sampled: float | None
+    """After training, at the training temperature."""
+    train_seconds: float
+    train_steps: int
+    rollouts: int
+    prompt_tokens: int
+    generated_tokens: int
+    stop_reason: str
+    """Empty for a run that goes on or was interrupted."""
+
+    @property
+    def success_before(self) -> float | None:
+        return self.curve[0].success if self.curve and not self.curve[0].train_step else None
+
+    @property
+    def success(self) -> float | None:
+        """Of the newest evaluation of a trained policy."""
+        return self.curve[-1].success if self.curve and self.curve[-1].train_step else None
+
+    def reached(self, target: float) -> Reached | None:
+        """The first evaluation with at least this success rate; None when there was none."""
+        return next((point for point in self.curve if point.success >= target), None)
+
+    def reached_before_training(self, target: float) -> bool:
+        """The initial policy was as good already: it cost nothing, which is no speed."""
+        point = self.reached(target)
+        return point is not None and point.train_step == 0
+
+
+def read_result(run_dir: Path) -> RunResult:
+    """Read a run, at work or at rest; writes nothing. Raises `LedgerError` or `ConfigError` when it cannot be read."""
+    recipe, ledger = read_resolved(run_dir / CONFIG), Ledger.view(run_dir)
+    try:
+        return _result(run_dir, recipe, ledger)
+    finally:
+        ledger.close()
+
+
+def _result(run_dir: Path, recipe: Recipe, ledger: Ledger) -> RunResult:
+    total = ledger.cost_until(float("inf"))
+    knobs = {k: v for k, v in flatten(recipe.model_dump()).items() if k.split(".")[0] not in NOT_THE_METHOD}
+    knobs["model.path"] = ledger.policies()[0].path  # the folder itself, however the recipe names it
+    return RunResult(
+        run=str(run_dir),
+        born=_born(ledger),
+        held_out=_held_out_tasks(recipe, ledger),
+        uncounted_share=_uncounted_share(ledger),
+        recipe=recipe.name,
+        seed=recipe.seed,
+        knobs=knobs,
+        curve=_curve(ledger),
+        success_sampled=success_rate(ledger.evaluation_results(f"{after_tag(ledger)}/sampled")),
+        train_seconds=float(ledger.value("training_seconds", 0.0)),
+        train_steps=ledger.train_step(),
+        rollouts=total.rollouts,
+        prompt_tokens=total.prompt_tokens,
+        generated_tokens=total.response_tokens,
+        stop_reason=ledger.stop_reason() or "",
+    )
+
+
+def _born(ledger: Ledger) -> float:
+    moments = [evaluation.created_at for evaluation in ledger.evaluation_times()]
+    began = ledger.training_began()
+    if began is not None:
+        moments.append(began)
+    return min(moments, default=0.0)
+
+
+def _held_out_tasks(recipe: Recipe, ledger: Ledger) -> HeldOutTasks:
+    tags = [evaluation.tag for evaluation, _ in held_out_success(ledger)]
+    reported = not tags or not tags[-1].startswith(DURING)
+    seeds = recipe.evaluation.reported_seeds if reported else recipe.evaluation.selection_seeds
+    return HeldOutTasks(
+        env=recipe.env.name,
+        suite=recipe.env.variant,
+        families=tuple(sorted(ledger.evaluation_results(tags[-1]))) if tags else (),
+        first_seed=seeds[0],
+        episodes_per_family=len(seeds),
+    )
+
+
+def _uncounted_share(ledger: Ledger) -> float:
+    results = [total(ledger.evaluation_results(evaluation.tag)) for evaluation in ledger.evaluation_times()]
+    return sum(one.uncounted for one in results) / max(1, sum(one.asked for one in results))
+
+
+def held_out_success(ledger: Ledger) -> Iterator[tuple[EvaluationTime, float]]:
+    """Every finished evaluation and its success rate, oldest first, greedy ones only: of those before and after
+    training that is one half, those during training are greedy."""
+    for evaluation in ledger.evaluation_times():
+        greedy = evaluation.tag.endswith(_GREEDY) or evaluation.tag.startswith(DURING)
+        if greedy and not ledger.evaluation_open(evaluation.tag):
+            success = success_rate(ledger.evaluation_results(evaluation.tag))
+            if success is not None:
+                yield evaluation, success
+
+
+def held_out_by_step(ledger: Ledger) -> list[tuple[int, float]]:
+    """(train step, success rate) of finished evaluations, by train step; the latest one of each step."""
+    steps = {policy.version: policy.train_step for policy in ledger.policies()}
+    found = {steps.get(evaluation.version, 0): success for evaluation, success in held_out_success(ledger)}
+    return sorted(found.items())
+
+
+def _curve(ledger: Ledger) -> list[Reached]:
+    """What training had cost at every evaluation."""
+    began, points = ledger.training_began(), list[Reached]()
+    steps = {policy.version: policy.train_step for policy in ledger.policies()}
+    for evaluation, success in held_out_success(ledger):
+        cost = ledger.cost_until(evaluation.created_at)
+        points.append(
+            Reached(
+                success=success,
+                train_step=steps.get(evaluation.version, 0),
+                seconds=max(0.0, evaluation.created_at - began) if began is not None else 0.0,
+                rollouts=cost.rollouts,
+                generated_tokens=cost.response_tokens,
+            )
+        )
+    return points

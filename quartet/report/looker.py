@@ -1,0 +1,70 @@
+"""A run as somebody sees it who only looks: one snapshot, with alarms, of a run at work or at rest."""
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from msgspec import Struct, to_builtins
+from rich.panel import Panel
+
+from quartet.errors import ConfigError, LedgerError
+from quartet.ledger import Ledger
+from quartet.recipe.file import read_resolved
+from quartet.report.alarms import Alarm, read_alarms
+from quartet.report.panel import panel, resting_panel
+from quartet.report.status import RunStatus, StatusReader
+from quartet.run.run_dir import CONFIG, supervisor_pid
+
+
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """What `quartet status` shows."""
+
+    run: str
+    """Its folder."""
+    status: RunStatus
+    running: bool
+    alarms: list[Alarm]
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.status.to_dict() | {"run": self.run, "running": self.running, "alarms": to_builtins(self.alarms)}
+
+    def panel(self) -> Panel:
+        return panel(self.status, self.alarms) if self.running else resting_panel(self.status, self.run)
+
+
+def is_starting(run_dir: Path) -> bool:
+    """Whether a process works on a run that has no ledger yet."""
+    return supervisor_pid(run_dir) is not None and not Ledger.exists(run_dir)
+
+
+class Looker:
+    """Context manager; writes nothing. Raises `LedgerError` when there is no run.
+
+    A recipe of an older Quartet that can no longer be read costs the progress and the alarms; `note` then says so.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir, self.note = run_dir, ""
+
+    def __enter__(self) -> "Looker":
+        if is_starting(self.run_dir):
+            raise LedgerError(f"{self.run_dir} is starting: it has no ledger yet", "ask again in a few seconds")
+        self.ledger = Ledger.view(self.run_dir)
+        try:
+            self.recipe = read_resolved(self.run_dir / CONFIG)
+        except ConfigError as error:
+            self.recipe, self.note = None, f"without progress and alarms: {error}"
+        self._reader = StatusReader(self.run_dir, self.ledger, self.recipe)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.ledger.close()
+
+    def look(self) -> Snapshot:
+        status = self._reader.read()
+        if supervisor_pid(self.run_dir) is None:
+            return Snapshot(run=str(self.run_dir), status=status.at_rest(), running=False, alarms=[])
+        alarms = read_alarms(self.run_dir, self.ledger, self.recipe, status) if self.recipe else []
+        return Snapshot(run=str(self.run_dir), status=status, running=True, alarms=alarms)

@@ -1,0 +1,37 @@
+"""Which stretch of a run is looked at unless another one is asked for: the last of training.
+
+At a run's end stand the last evaluation and the modules that end: there is little to see.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from quartet.telemetry.slices import SPANS, lines_of, run_extent, slice_names, writers
+from quartet.telemetry.spans import Span, decode_spans
+
+TRAINER, TRAIN_STEP = "trainer", "train_step"
+
+
+def opening_window(run_dir: Path, seconds: float) -> tuple[float, float] | None:
+    """Start (Unix seconds) and length of the window: it ends with the last train step, or with the run before the first
+    one, and is shorter than `seconds` where less was recorded until then. None before anything was recorded."""
+    extent = run_extent(run_dir)
+    if extent is None:
+        return None
+    first, last = extent
+    end = min(_last_train_step(run_dir) or last, last)
+    start = max(first, end - seconds)
+    return start, end - start
+
+
+def _last_train_step(run_dir: Path) -> float | None:
+    """Return when it ended, in Unix seconds. Reads the files of each policy's trainer backwards until it is found."""
+    trainers = {writer.role for writer in writers(run_dir, SPANS) if writer.role.partition("-")[0] == TRAINER}
+    steps = (next((one for one in _newest_first(run_dir, role) if one.name == TRAIN_STEP), None) for role in trainers)
+    return max((step.end for step in steps if step is not None), default=None)
+
+
+def _newest_first(run_dir: Path, role: str) -> Iterator[Span]:
+    for writer in reversed(writers(run_dir, SPANS, (role,))):
+        for name in reversed(slice_names(writer.folder)):
+            yield from decode_spans(reversed(list(lines_of(writer.folder / name))))

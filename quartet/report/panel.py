@@ -1,0 +1,187 @@
+"""The live panel of a run in the terminal, and its one-line form for logs."""
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from quartet.manager.stop import resume_command
+from quartet.report.alarms import Alarm
+from quartet.report.run_progress import RunProgress
+from quartet.report.show import count, decimal, duration, percent
+from quartet.report.status import SILENT_AFTER_SECONDS, ModuleStatus, RunStatus
+
+MODULE_ORDER = ("manager", "worker", "engine", "env", "trainer")
+BAR_COLUMNS = 16
+
+
+def panel(status: RunStatus, alarms: Sequence[Alarm] = ()) -> Panel:
+    """The run at a glance: learning, speed, queues, what each module does or waits for, and what looks wrong."""
+    parts: list[RenderableType] = [_numbers(status), Text()]
+    if status.progress:
+        parts = [progress_line(status.progress), Text(), *parts]
+    parts += [*_policies(status), *_forked(status), *_quarantined(status), modules_table(status)]
+    if alarms:
+        parts += [Text(), alarms_table(alarms)]
+    return _framed(status, status.phase, parts)
+
+
+def resting_panel(status: RunStatus, run: str = "RUN") -> Panel:
+    """What a run that no process works on has reached, why it ended, and how it goes on; `run` is its folder."""
+    ended = f"ended: {status.stop_reason}" if status.stop_reason else f"interrupted while {status.phase}"
+    resume = resume_command(run, status.stop_reason or "", status.train_step)
+    advice = "go on, after a limit with a higher one:"
+    return _framed(
+        status,
+        "not running",
+        [_reached(status), Text(), *_policies(status), *_quarantined(status), Text(f"{ended}\n{advice}\n  {resume}")],
+    )
+
+
+def plain_line(status: RunStatus) -> str:
+    """One line, for a terminal that is none."""
+    waits = "; ".join(
+        f"{m.module} waits for {m.waiting_for} (until {m.ends_when})" for m in status.modules if m.waiting_for
+    )
+    progress = f"  {percent(status.progress.share)} done" if status.progress else ""
+    return (
+        f"{status.phase}{progress}  step {status.train_step}  version {status.policy_version}  "
+        f"success {percent(status.success_recent)}  {status.rollouts_per_second:.1f} rollouts/s  "
+        f"{status.generated_tokens_per_second:.0f} tokens/s out  {status.prompt_tokens_per_second:.0f} in  "
+        f"lag {decimal(status.mean_lag)}  {_counts(status)}  [{waits or 'nobody waits'}]"
+    )
+
+
+def progress_line(progress: RunProgress) -> Table:
+    """How far the phase is, and what will end it."""
+    left = f" · {_roughly(progress.seconds_left)} left" if progress.seconds_left else ""
+    line = Table.grid(padding=(0, 2))
+    line.add_row(
+        ProgressBar(total=1.0, completed=progress.share, width=BAR_COLUMNS),
+        Text.assemble((percent(progress.share), "bold"), (f"  {progress.what}{left}", "dim")),
+    )
+    return line
+
+
+def modules_table(status: RunStatus) -> Table:
+    """Who does what, or waits for what, since when, and what would end the wait."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("module", no_wrap=True)
+    table.add_column("state")
+    table.add_column("for", justify="right", no_wrap=True)
+    table.add_column("what would end it")
+    order = {name: place for place, name in enumerate(MODULE_ORDER)}
+    for module in sorted(status.modules, key=lambda m: order.get(m.module.partition("-")[0], len(order))):
+        since = "" if status.absence(module) else _roughly(module.since_seconds)
+        table.add_row(Text(module.module), _state(status, module), since, Text(module.ends_when))
+    return table
+
+
+def alarms_table(alarms: Sequence[Alarm]) -> Table:
+    """What looks wrong, and what to try."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("alarm")
+    table.add_column("what to try")
+    for alarm in alarms:
+        table.add_row(Text(alarm.what, style="bold red"), Text(alarm.advice))
+    return table
+
+
+def _framed(status: RunStatus, doing: str, parts: list[RenderableType]) -> Panel:
+    title = Text(f"quartet · {status.name} · {doing}")
+    return Panel(Group(*parts), title=title, border_style="dim", padding=(1, 2))
+
+
+def _policy_numbers(status: RunStatus) -> Table:
+    """A table that begins with what the policy has reached."""
+    table = Table.grid(padding=(0, 3))
+    table.add_row(
+        _pair("training success", percent(status.success_recent)),
+        _pair("train step", count(status.train_step)),
+        _pair("version", count(status.policy_version)),
+    )
+    return table
+
+
+def _numbers(status: RunStatus) -> Table:
+    table = _policy_numbers(status)
+    table.add_row(
+        _pair("rollouts", count(status.trajectories_stored)),
+        _pair("rollouts/s", decimal(status.rollouts_per_second, 1)),
+        _pair("mean lag", decimal(status.mean_lag)),
+    )
+    table.add_row(
+        _pair("queued", count(status.rollouts["queued"])),
+        _pair("running", count(status.rollouts["leased"])),
+        _pair("tokens/s in", count(status.prompt_tokens_per_second)),
+    )
+    table.add_row(
+        _pair("groups open", count(status.groups["open"])),
+        _pair("groups ready", count(status.groups["trainable"])),
+        _pair("tokens/s out", count(status.generated_tokens_per_second)),
+    )
+    return table
+
+
+def _reached(status: RunStatus) -> Table:
+    """The numbers that still mean something when nobody works."""
+    table = _policy_numbers(status)
+    table.add_row(
+        _pair("rollouts", count(status.trajectories_stored)),
+        _pair("groups ready", count(status.groups["trainable"])),
+        _pair("mean lag", decimal(status.mean_lag)),
+    )
+    return table
+
+
+def _policies(status: RunStatus) -> list[RenderableType]:
+    """Each policy of a run with several."""
+    if not status.policies:
+        return []
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for title in ("policy", "success", "train step", "version", "served", "mean lag"):
+        table.add_column(title, justify="left" if title == "policy" else "right", no_wrap=True)
+    for one in status.policies:
+        numbers = [percent(one.success_recent), count(one.train_step)] if one.trained else ["", "frozen"]
+        served = "" if one.served_version is None else count(one.served_version)
+        table.add_row(Text(one.name), *numbers, count(one.version), served, decimal(one.mean_lag))
+    return [table, Text()]
+
+
+def _forked(status: RunStatus) -> list[RenderableType]:
+    return [Text(f"rollouts forked from others: {count(status.forked_rollouts)}\n")] if status.forked_rollouts else []
+
+
+def _quarantined(status: RunStatus) -> list[RenderableType]:
+    if not status.quarantined_groups:
+        return []
+    return [
+        Text(f"groups quarantined, since the train steps with them failed: {status.quarantined_groups}\n", style="red")
+    ]
+
+
+def _roughly(seconds: float) -> str:
+    """Whole seconds, or whole minutes from two on."""
+    return f"{seconds:.0f} s" if seconds < 120 else duration(60 * (seconds // 60)).removesuffix(" 0 s")
+
+
+def _state(status: RunStatus, module: ModuleStatus) -> Text:
+    if absence := status.absence(module):
+        return Text(absence, style="dim")
+    if module.silent_seconds > SILENT_AFTER_SECONDS:
+        return Text(f"silent for {module.silent_seconds:.0f} s", style="bold red")
+    if module.waiting_for:
+        return Text(f"waits for {module.waiting_for}", style="yellow")
+    return Text(module.state, style="green")
+
+
+def _pair(label: str, value: str) -> Text:
+    return Text.assemble((f"{label}  ", "dim"), (value, "bold"), no_wrap=True)
+
+
+def _counts(status: RunStatus) -> str:
+    rollouts, groups = status.rollouts, status.groups
+    return f"{rollouts['queued']} queued, {rollouts['leased']} running, {groups['trainable']} groups ready"

@@ -1,0 +1,86 @@
+"""What all figures share: how they look, and lines, legends and means over the runs of a method."""
+
+from collections.abc import Sequence
+from math import nan
+from statistics import fmean
+from typing import Any, Literal, NamedTuple
+
+from matplotlib.axes import Axes
+
+from quartet.report.comparison.groups import Group
+from quartet.report.paper.reported_run import ReportedRun
+from quartet.telemetry.series import Point
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+"""Okabe and Ito's, told apart by the colour-blind."""
+BEFORE = "#b9c2cc"
+WIDTH_INCHES = 6.5
+STYLE: dict[Any, Any] = {
+    **{"font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "legend.fontsize": 7, "legend.frameon": False},
+    **{"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": "#eceff2"},
+    **{
+        "axes.axisbelow": True,
+        "lines.linewidth": 1.2,
+        "svg.hashsalt": "quartet",
+        "figure.constrained_layout.use": True,
+    },
+}
+
+
+class Method(NamedTuple):
+    """The runs of one group, and their colour."""
+
+    label: str
+    colour: str
+    runs: list[ReportedRun]
+
+
+def methods(groups: Sequence[Group], runs: Sequence[ReportedRun]) -> list[Method]:
+    """The reported runs by the groups of their results."""
+    by_run = {run.result.run: run for run in runs}
+    return [
+        Method(group.label, COLOURS[place % len(COLOURS)], [by_run[result.run] for result in group.runs])
+        for place, group in enumerate(groups)
+    ]
+
+
+def curves(axes: Axes, shown: Sequence[Method], name: str) -> None:
+    for method in shown:
+        for run in method.runs:
+            points = run.series[name]
+            line(axes, [run.minutes(point) for point in points], [point.mean for point in points], method)
+
+
+def line(
+    axes: Axes,
+    x: Sequence[float],
+    y: Sequence[float],
+    method: Method,
+    *,
+    alpha: float = 0.9,
+    marker: str = "",
+    scale: float = 1.0,
+) -> None:
+    axes.plot(x, [scale * value for value in y], color=method.colour, alpha=alpha, marker=marker, markersize=3)
+
+
+def legend(axes: Axes, shown: Sequence[Method], loc: Literal["lower right", "center left"] = "lower right") -> None:
+    """One entry per method, whatever number of lines it has."""
+    for method in shown:
+        axes.plot([], [], color=method.colour, label=f"{method.label} ({len(method.runs)})")
+    axes.legend(loc=loc)
+
+
+def mean_rate(method: Method, family: str, when: str) -> float:
+    """In percent; not a number, which is not drawn, unless a run has it."""
+    rates = [run.summary["per_task"].get(family, {}).get(when) for run in method.runs]
+    known = [rate for rate in rates if rate is not None]
+    return 100 * fmean(known) if known else nan
+
+
+def smooth(points: Sequence[Point], weight: float = 0.8) -> list[float]:
+    """Exponential moving average of the slots' means."""
+    smoothed: list[float] = []
+    for point in points:
+        smoothed.append(weight * smoothed[-1] + (1 - weight) * point.mean if smoothed else point.mean)
+    return smoothed

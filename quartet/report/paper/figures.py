@@ -1,0 +1,112 @@
+"""The figures of a report: one function each, a line in `FIGURES`. Methods differ by colour, seeds are lines."""
+
+from collections.abc import Callable, Sequence
+from math import isnan
+from statistics import fmean
+from typing import NamedTuple
+
+from matplotlib.figure import Figure
+
+from quartet.report.paper.drawing import BEFORE, WIDTH_INCHES, Method, curves, legend, line, mean_rate, smooth
+
+
+class Drawn(NamedTuple):
+    """One figure's description; `draw` fills an empty figure."""
+
+    caption: str
+    draw: Callable[[Figure, Sequence[Method]], None]
+
+
+def _success(figure: Figure, shown: Sequence[Method]) -> None:
+    figure.set_size_inches(WIDTH_INCHES, 2.8)
+    over_time, over_tokens = figure.subplots(1, 2, sharey=True)
+    for method in shown:
+        for run in method.runs:
+            curve, training = run.result.curve, run.series["rollout/success"]
+            line(over_time, [run.minutes(p) for p in training], smooth(training), method, alpha=0.25, scale=100)
+            success = [point.success for point in curve]
+            line(over_time, [point.seconds / 60 for point in curve], success, method, marker="o", scale=100)
+            line(over_tokens, [point.generated_tokens / 1e3 for point in curve], success, method, marker="o", scale=100)
+    over_time.set(xlabel="minutes of training", ylabel="success, %", ylim=(0, 102))
+    over_tokens.set(xlabel="thousand tokens generated")
+    legend(over_tokens, shown)
+
+
+def _tasks(figure: Figure, shown: Sequence[Method]) -> None:
+    families = sorted({name for method in shown for run in method.runs for name in run.summary["per_task"]})
+    after = {name: [mean_rate(method, name, "after") for method in shown] for name in families}
+    families.sort(key=lambda name: fmean([rate for rate in after[name] if not isnan(rate)] or [0.0]))
+    figure.set_size_inches(WIDTH_INCHES, 1.1 + 0.17 * len(families))
+    axes, places = figure.subplots(), range(len(families))
+    everyone = Method("before", BEFORE, [run for method in shown for run in method.runs])
+    before = [mean_rate(everyone, name, "before") for name in families]
+    axes.scatter(before, places, color=BEFORE, s=16, label="before", zorder=2)
+    for number, method in enumerate(shown):
+        rates = [after[name][number] for name in families]
+        axes.scatter(
+            rates, places, color=method.colour, s=16, marker="os^Dv<>"[number % 7], zorder=3, label=method.label
+        )
+    axes.set_yticks(list(places), families)
+    axes.set(xlabel="success on held-out tasks, %", xlim=(-3, 103))
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=1 + len(shown))
+
+
+_LEARNING = {
+    "train/reward_mean": "reward",
+    "train/entropy_nats": "entropy, nats",
+    "train/gradient_norm": "gradient norm",
+    "train/gap_k1_nats": "engine − trainer, nats",
+    "train/lag_mean_versions": "lag, versions",
+}
+
+
+def _learning(figure: Figure, shown: Sequence[Method]) -> None:
+    figure.set_size_inches(WIDTH_INCHES, 3.6)
+    *panels, rest = figure.subplots(2, 3).ravel()
+    for axes, (name, label) in zip(panels, _LEARNING.items(), strict=True):
+        curves(axes, shown, name)
+        axes.set_title(label, loc="left")
+    for axes in panels[2:]:
+        axes.set_xlabel("minutes of training")
+    rest.set_axis_off()
+    legend(rest, shown, loc="center left")
+
+
+def _speed(figure: Figure, shown: Sequence[Method]) -> None:
+    figure.set_size_inches(WIDTH_INCHES, 2.2)
+    rollouts, tokens = figure.subplots(1, 2)
+    for method in shown:
+        for run in method.runs:
+            points = run.series["rollout/reward"]
+            line(rollouts, [run.minutes(p) for p in points], [p.count / run.slot_seconds for p in points], method)
+    curves(tokens, shown, "engine/generated_tokens_per_second")
+    rollouts.set_title("training rollouts per second", loc="left")
+    tokens.set_title("tokens generated per second", loc="left")
+    for axes in (rollouts, tokens):
+        axes.set(xlabel="minutes of training", ylim=(0, None))
+    legend(tokens, shown, loc="lower right")
+
+
+def _waiting(figure: Figure, shown: Sequence[Method]) -> None:
+    modules = sorted({name for method in shown for run in method.runs for name in run.summary["share_waiting"]})
+    figure.set_size_inches(WIDTH_INCHES, 0.9 + 0.25 * len(modules) * max(1.0, 0.6 * len(shown)))
+    axes, height = figure.subplots(), 0.8 / len(shown)
+    for number, method in enumerate(shown):
+        shares = [100 * fmean(run.summary["share_waiting"].get(name, 0.0) for run in method.runs) for name in modules]
+        places = [place + (number - (len(shown) - 1) / 2) * height for place in range(len(modules))]
+        axes.barh(places, shares, height=0.9 * height, color=method.colour, label=method.label)
+    axes.set_yticks(range(len(modules)), modules)
+    axes.set(xlabel="share of its time that a module waited, %", xlim=(0, 100))
+    axes.legend(loc="lower right")
+
+
+FIGURES = {
+    "success": Drawn(
+        "Success on held-out tasks (dots); behind it, of training rollouts as control draws them.", _success
+    ),
+    "tasks": Drawn("Success per task family, before and after training; means over seeds.", _tasks),
+    "learning": Drawn("What the trainer reports of its train steps.", _learning),
+    "speed": Drawn("Speed while training and evaluating.", _speed),
+    "waiting": Drawn("Share of its time that each module waited; of several seeds the mean.", _waiting),
+}
+"""By the name of their file."""

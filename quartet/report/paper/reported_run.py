@@ -1,0 +1,67 @@
+"""One run as a report needs it: results, summary, knobs, and its series."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from quartet.ledger import Ledger
+from quartet.recipe.description import ChangedKnob, knobs_set
+from quartet.recipe.file import read_with_plugins
+from quartet.report.comparison.results import RunResult, read_result
+from quartet.report.summary import build_summary
+from quartet.run.run_dir import CONFIG
+from quartet.telemetry.series import Point, read_series
+
+SERIES = (
+    *("rollout/success", "train/reward_mean", "train/entropy_nats", "train/gap_k1_nats", "train/gradient_norm"),
+    *("train/lag_mean_versions", "rollout/reward", "engine/generated_tokens_per_second"),
+)
+MAX_POINTS = 400
+
+
+class ReportedRun(Struct, frozen=True, kw_only=True):
+    """Everything that is drawn and told of one run."""
+
+    result: RunResult
+    summary: dict[str, Any]
+    knobs: list[ChangedKnob]
+    began: float
+    """Unix seconds of the first training group; 0 for a run that did not train."""
+    slot_seconds: int
+    """The width of every point."""
+    series: dict[str, list[Point]]
+    """By metric name, over train steps for `train/`, else over time; empty where nothing was recorded."""
+
+    def minutes(self, point: Point) -> float:
+        """Since training began."""
+        return (point.time + self.slot_seconds / 2 - self.began) / 60
+
+
+def read_run(run_dir: Path) -> ReportedRun:
+    """Writes nothing. Raises `LedgerError`, `ConfigError` or `RecordsError` for a run that cannot be read."""
+    result, recipe, ledger = read_result(run_dir), read_with_plugins(run_dir / CONFIG), Ledger.view(run_dir)
+    try:
+        began = ledger.training_began() or 0.0
+        summary = _summary(run_dir, ledger) or build_summary(recipe, ledger, wall_seconds=0.0, control=None)
+    finally:
+        ledger.close()
+    page = read_series(run_dir, list(SERIES), max_points=MAX_POINTS)
+    return ReportedRun(
+        result=result,
+        summary=summary,
+        knobs=knobs_set(recipe),
+        began=began,
+        slot_seconds=page.slot_seconds,
+        series={name: [] for name in SERIES} | {series.name: series.points for series in page.series},
+    )
+
+
+def _summary(run_dir: Path, ledger: Ledger) -> dict[str, Any] | None:
+    """What the run wrote at its end; None when it has gone on since."""
+    path = run_dir / "summary.json"
+    if not path.is_file():
+        return None
+    written = json.loads(path.read_text())
+    return written if written.get("train_steps") == ledger.train_step() and "per_task" in written else None

@@ -1,0 +1,136 @@
+"""The picture of a run: success over time, and per task before and after."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from quartet.telemetry.series import Point, read_series
+
+matplotlib.use("Agg")
+
+BEFORE, AFTER, CONTROL = "#b9c2cc", "#0b6e8f", "#d8903c"
+"""Told apart by the colour-blind and in grey."""
+LEAST_SECONDS_IN_MINUTES = 120
+TOP = 102.0
+"""Upper end of the percentages: a marker at 100 is whole."""
+LEAST_TASK_ROWS = 6
+"""A single bar does not fill the picture."""
+
+
+class Level(NamedTuple):
+    """A success rate of the summary that is drawn across the picture."""
+
+    key: str
+    name: str
+    colour: str
+    style: str
+
+
+LEVELS = (
+    Level("success_before", "before", AFTER, ":"),
+    Level("success_after", "after", AFTER, "--"),
+    Level("success_control", "control", CONTROL, "--"),
+)
+"""The control: supervised training for the same time."""
+
+
+def draw_run(run_dir: Path, summary: dict[str, Any]) -> Path:
+    """Write `success.png` into the run and return its path."""
+    figure = Figure(figsize=(11, 6.5), layout="constrained")
+    curve, bars = figure.subplots(1, 2, width_ratios=[1.2, 1])
+    _draw_curve(curve, run_dir, summary)
+    _draw_tasks(bars, summary["per_task"])
+    path = run_dir / "success.png"
+    figure.savefig(path, dpi=130)
+    return path
+
+
+def _draw_curve(axes: Axes, run_dir: Path, summary: dict[str, Any]) -> None:
+    trained = summary.get("train_seconds") or 0.0
+    unit, seconds = ("minutes", 60) if trained >= LEAST_SECONDS_IN_MINUTES else ("seconds", 1)
+    counted = _training(run_dir)
+    start = min((moment for moment, *_ in counted), default=0.0)
+    axes.plot(
+        [(moment - start) / seconds for moment, *_ in counted],
+        _smooth([(100 * share, groups) for _, share, groups in counted]),
+        color=BEFORE,
+        label="training groups, as control draws them",
+    )
+    reported = [(0.0, summary.get("success_before")), (trained, summary.get("success_after"))]
+    during = [(point.time - start, point.last) for point in _points(run_dir, "evaluation/success")]
+    for label, style, held_out in (("reported seeds", "s", reported), ("selection seeds", "o-", during)):
+        known = [(moment / seconds, 100 * success) for moment, success in held_out if success is not None]
+        if known:
+            axes.plot(*zip(*known, strict=True), style, color=AFTER, label=f"held out, greedy: {label}")
+    _draw_levels(axes, {level: 100 * value for level in LEVELS if (value := summary.get(level.key)) is not None})
+    axes.set(xlabel=f"{unit} of training", ylabel="success, %", ylim=(0, TOP), title="Success over time")
+    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.1), ncols=2, frameon=False, fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_levels(axes: Axes, levels: dict[Level, float]) -> None:
+    """A line across for each, its name and value beside the picture, where no curve is."""
+    for (level, percent), height in zip(levels.items(), apart(list(levels.values())), strict=True):
+        axes.axhline(percent, color=level.colour, linestyle=level.style, linewidth=1.2)
+        axes.annotate(
+            f"{level.name} {percent:.0f} %",
+            (1.01, height),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            fontsize=8,
+            color=level.colour,
+        )
+
+
+def apart(heights: list[float], least: float = 4.0, top: float = TOP) -> list[float]:
+    """Heights for labels that belong at `heights`: at least `least` from each other, none above `top`."""
+    order = sorted(range(len(heights)), key=lambda place: heights[place])
+    placed = list(heights)
+    for below, above in pairwise(order):
+        placed[above] = max(placed[above], placed[below] + least)
+    limit = top
+    for place in reversed(order):
+        placed[place] = min(placed[place], limit)
+        limit = placed[place] - least
+    return placed
+
+
+def _training(run_dir: Path) -> list[tuple[float, float, int]]:
+    """(Unix seconds, success rate, number of groups) of what training drew."""
+    successes, members = _points(run_dir, "data/group_successes"), _points(run_dir, "data/group_members")
+    return [(s.time, s.sum / m.sum, s.count) for s, m in zip(successes, members, strict=True) if m.sum]
+
+
+def _points(run_dir: Path, name: str) -> list[Point]:
+    (series,) = read_series(run_dir, [name]).series or [None]
+    return series.points if series else []
+
+
+def _draw_tasks(axes: Axes, per_task: dict[str, dict[str, float | None]]) -> None:
+    names = sorted(per_task, key=lambda name: (per_task[name]["after"] or 0.0, per_task[name]["before"] or 0.0))
+    places = range(len(names))
+    for key, colour, height in (("after", AFTER, 0.72), ("before", BEFORE, 0.3)):
+        axes.barh(places, [100 * (per_task[n][key] or 0.0) for n in names], height=height, color=colour, label=key)
+    axes.set_yticks(list(places), names, fontsize=8)
+    rows = max(len(names), LEAST_TASK_ROWS)
+    axes.set(
+        xlabel="success on held-out seeds, %",
+        xlim=(0, 100),
+        title="Per task",
+        ylim=(len(names) - rows - 0.5, len(names) - 0.5),
+    )
+    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.1), ncols=2, frameon=False, fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _smooth(values: list[tuple[float, int]], weight: float = 0.95) -> list[float]:
+    """Exponential moving average over groups: pairs of a mean and of how many groups it is."""
+    smoothed: list[float] = []
+    for value, count in values:
+        kept = weight**count if smoothed else 0.0
+        smoothed.append((kept * smoothed[-1] if smoothed else 0.0) + (1 - kept) * value)
+    return smoothed

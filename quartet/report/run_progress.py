@@ -1,0 +1,52 @@
+"""How far a run has come in its phase, and what will end the phase."""
+
+from msgspec import Struct
+
+from quartet.config import Recipe
+from quartet.ledger import Ledger
+from quartet.report.show import count
+from quartet.types.phase import EVALUATING, TRAINING
+
+
+class RunProgress(Struct, frozen=True, kw_only=True):
+    """The limit that comes first, of all that end the phase."""
+
+    share: float
+    """Of the phase that is done, 0 to 1."""
+    what: str
+    """For example `312 of 705 s (train.max_seconds)`."""
+    seconds_left: float | None
+    """At the speed so far; None where there is none to reckon with."""
+
+
+def run_progress(recipe: Recipe, ledger: Ledger, phase: str, train_step: int) -> RunProgress | None:
+    """None in a phase that has no end in sight."""
+    if phase == TRAINING:
+        seconds = float(ledger.value("training_seconds", 0.0))
+        limits = _by_seconds(recipe, seconds), _by_steps(recipe, train_step, seconds)
+        return max(limits, key=lambda one: one.share)  # time while both are at 0: its speed is known
+    if not phase.startswith(EVALUATING):
+        return None
+    when = phase.removeprefix(EVALUATING)
+    done, total = ledger.evaluation_counts([f"{when}/greedy", f"{when}/sampled"])
+    if not total:
+        return None
+    return RunProgress(share=done / total, what=f"{count(done)} of {count(total)} episodes", seconds_left=None)
+
+
+def _by_steps(recipe: Recipe, train_step: int, seconds: float) -> RunProgress:
+    limit = recipe.train.max_train_steps
+    return RunProgress(
+        share=min(1.0, train_step / limit),
+        what=f"{count(train_step)} of {count(limit)} train steps (train.max_train_steps)",
+        seconds_left=max(0.0, seconds / train_step * (limit - train_step)) if train_step else None,
+    )
+
+
+def _by_seconds(recipe: Recipe, seconds: float) -> RunProgress:
+    limit = recipe.train.max_seconds
+    return RunProgress(
+        share=min(1.0, seconds / limit),
+        what=f"{count(seconds)} of {count(limit)} s (train.max_seconds)",
+        seconds_left=max(0.0, limit - seconds),
+    )

@@ -1,0 +1,147 @@
+"""A run on one screen of a terminal, for machines without a browser: charts, modules, alarms, tasks."""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.columns import Columns
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from quartet.errors import RecordsError
+from quartet.ledger import Ledger
+from quartet.ledger.rows import FamilyStats
+from quartet.report.braille import Places, braille_line
+from quartet.report.comparison.results import held_out_by_step
+from quartet.report.looker import Looker, Snapshot
+from quartet.report.show import count, decimal, percent
+from quartet.telemetry.series import Point, read_series
+
+CHART_COLUMNS, CHART_ROWS = 22, 3
+SMOOTHING = 0.7
+REFRESH_SECONDS = 2.0
+WINDOW_ROLLOUTS = 32
+"""Success per task is over the newest this many, as control sees it."""
+
+
+Show = Callable[[float | None], str]
+
+
+class Chart(NamedTuple):
+    """One metric of the screen."""
+
+    label: str
+    metric: str
+    show: Show = decimal
+
+
+CHARTS = (
+    Chart("training success", "rollout/success", percent),
+    Chart("reward", "train/reward_mean"),
+    Chart("lag, versions", "train/lag_mean_versions"),
+    Chart("entropy, nats", "train/entropy_nats"),
+    Chart("gap, nats", "train/gap_k1_nats", lambda value: decimal(value, 4)),
+    Chart("gradient norm", "train/gradient_norm"),
+    Chart("tokens/s out", "engine/generated_tokens_per_second", count),
+)
+
+
+def show_runs(run_dirs: Sequence[Path], console: Console) -> None:
+    """Print the runs; in a terminal go on while one is at work, until Ctrl-C. Writes nothing into them."""
+    with ExitStack() as stack:
+        lookers = [stack.enter_context(Looker(run_dir)) for run_dir in run_dirs]
+        live = stack.enter_context(Live(console=console, auto_refresh=False))
+        while True:
+            snapshots = [looker.look() for looker in lookers]
+            screens = [screen(looker, snapshot) for looker, snapshot in zip(lookers, snapshots, strict=True)]
+            live.update(Group(*screens), refresh=True)
+            if not console.is_terminal or not any(snapshot.running for snapshot in snapshots):
+                return
+            time.sleep(REFRESH_SECONDS)
+
+
+def screen(looker: Looker, snapshot: Snapshot) -> RenderableType:
+    """The most needed first: a terminal that is too small shows the beginning while the run goes on."""
+    tasks = looker.ledger.statistics(WINDOW_ROLLOUTS)
+    drawn = charts(looker.run_dir, looker.ledger, snapshot.status.train_step)
+    return Group(snapshot.panel(), drawn, task_columns(tasks))
+
+
+def charts(run_dir: Path, ledger: Ledger, train_step: int) -> RenderableType:
+    """As many side by side as fit, all from train step 0 to `train_step`."""
+    try:
+        page = read_series(run_dir, [chart.metric for chart in CHARTS], axis="train_step", max_points=4 * CHART_COLUMNS)
+    except RecordsError as error:
+        return Text(f"no charts: {error}", style="yellow")
+    found = {series.name: _smooth(_by_step(series.points)) for series in page.series}
+    drawn = [
+        _chart(chart.label, found[chart.metric], chart.show, train_step) for chart in CHARTS if chart.metric in found
+    ]
+    if held_out := held_out_by_step(ledger):
+        drawn.insert(1, _chart("held-out success", held_out, percent, train_step))
+    return Padding(Columns(drawn, padding=(0, 3)), (1, 2)) if drawn else Text()
+
+
+def task_columns(tasks: dict[str, FamilyStats]) -> RenderableType:
+    """Every task family, the least solved first: success of its newest rollouts, and how many groups it was given."""
+    if not tasks:
+        return Text()
+    lines = [_task(name, tasks[name]) for name in sorted(tasks, key=lambda name: (tasks[name].success_rate, name))]
+    head = Rule(
+        Text(f"tasks: success of the newest {WINDOW_ROLLOUTS} rollouts, groups so far"), style="dim", align="left"
+    )
+    return Group(head, Padding(Columns(lines, padding=(0, 3), column_first=True), (0, 2)))
+
+
+def _chart(label: str, places: Places, show: Show, train_step: int) -> RenderableType:
+    values = [value for _, value in places]
+    line = Text("\n".join(braille_line(places, CHART_COLUMNS, CHART_ROWS, train_step)), style="cyan")
+    span = Text(f"{show(min(values))} to {show(max(values))}", style="dim")
+    return Group(_title(label, show(values[-1])), line, _axis(train_step), span, Text())
+
+
+def _title(label: str, newest: str) -> Table:
+    title = Table.grid(expand=True)
+    title.width = CHART_COLUMNS
+    title.add_column()
+    title.add_column(justify="right")
+    title.add_row(Text(label, style="dim"), Text(newest, style="bold"))
+    return title
+
+
+def _axis(train_step: int) -> Text:
+    """What lies under every chart: its first and its last train step."""
+    last = count(train_step)
+    return Text(f"0{'train step':^{CHART_COLUMNS - 1 - len(last)}}{last}", style="dim")
+
+
+def _task(name: str, stats: FamilyStats) -> Text:
+    success = percent(stats.success_rate if stats.rollouts else None)
+    label = name if len(name) <= 22 else name[:21] + "…"
+    style = "bold" if stats.success_rate < 0.5 else ""
+    return Text.assemble(f"{label:22} ", (f"{success:>5}", style), (f"{stats.groups_admitted:>5}", "dim"))
+
+
+def _by_step(points: Sequence[Point]) -> Places:
+    """(train step, mean of all records that were made while it was the newest), by train step."""
+    sums: dict[float, float] = defaultdict(float)
+    counts: dict[float, int] = defaultdict(int)
+    for point in points:
+        sums[point.x] += point.sum
+        counts[point.x] += point.count
+    return [(step, sums[step] / counts[step]) for step in sorted(sums)]
+
+
+def _smooth(places: Places) -> Places:
+    """Exponential moving average."""
+    smoothed: list[tuple[float, float]] = []
+    for step, value in places:
+        smoothed.append((step, SMOOTHING * smoothed[-1][1] + (1 - SMOOTHING) * value if smoothed else value))
+    return smoothed

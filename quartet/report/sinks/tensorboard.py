@@ -1,0 +1,48 @@
+"""TensorBoard: event files in `tensorboard/ROLE` of the run; `tensorboard --logdir RUN/tensorboard` shows them.
+
+A role is what TensorBoard calls a run. Points are means over ten seconds, at the train step that was the newest then.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from quartet.config import Recipe
+from quartet.report.follow import News
+from quartet.report.sinks.base import Sink, StepCounter
+
+if TYPE_CHECKING:
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+
+class TensorBoardSink(Sink):
+    """Event files for TensorBoard, one writer per role."""
+
+    package = "tensorboard"
+
+    def __init__(self, knobs: Any, recipe: Recipe, run_dir: Path) -> None:
+        super().__init__(knobs, recipe, run_dir)
+        self._folder, self._steps = run_dir / "tensorboard", StepCounter()
+        self._writers: dict[str, EventFileWriter] = {}
+
+    def write(self, news: News) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+        from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
+
+        for sums in news.sums:
+            step = self._steps.see(sums)
+            means = {name: rollup.sum / rollup.count for name, rollup in sums.slot.series.items()}
+            summary = Summary(value=[Summary.Value(tag=name, simple_value=mean) for name, mean in means.items()])
+            self._writer(sums.role).add_event(Event(wall_time=sums.slot.begin, step=step, summary=summary))
+        for writer in self._writers.values():
+            writer.flush()
+
+    def close(self) -> None:
+        for writer in self._writers.values():
+            writer.close()
+
+    def _writer(self, role: str) -> "EventFileWriter":
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        if role not in self._writers:
+            self._writers[role] = EventFileWriter(str(self._folder / role))
+        return self._writers[role]

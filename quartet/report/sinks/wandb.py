@@ -1,0 +1,58 @@
+"""Weights & Biases: means over ten seconds, against the train step or time. Project and the like come from wandb's own
+environment variables; `WANDB_MODE=offline` writes into `wandb/` of the run, for `wandb sync` later."""
+
+import secrets
+from pathlib import Path
+from typing import Any
+
+from quartet.config import Recipe
+from quartet.errors import SetupError
+from quartet.report.follow import News
+from quartet.report.sinks.base import Sink, StepCounter, shown_name
+
+
+class WandbSink(Sink):
+    """One W&B run per run directory: resumed under the same id."""
+
+    package = "wandb"
+
+    def __init__(self, knobs: Any, recipe: Recipe, run_dir: Path) -> None:
+        """Raises `SetupError` without a key, and for whatever else W&B refuses."""
+        import wandb
+
+        super().__init__(knobs, recipe, run_dir)
+        self._steps = StepCounter()
+        try:
+            self._run = wandb.init(
+                name=recipe.name,
+                id=_run_id(run_dir),
+                resume="allow",
+                dir=str(run_dir),
+                config=recipe.model_dump(mode="json"),
+                settings=wandb.Settings(console="off", disable_git=True),
+            )
+        except wandb.Error as error:
+            raise SetupError(
+                f"W&B cannot be used: {str(error).splitlines()[0]}",
+                "`wandb login`, or export WANDB_API_KEY=…; WANDB_MODE=offline writes into the run instead",
+            ) from error
+        self._run.define_metric("*", step_metric="newest_train_step")
+
+    def write(self, news: News) -> None:
+        for sums in news.sums:
+            means = {
+                shown_name(name, sums.role): rollup.sum / rollup.count for name, rollup in sums.slot.series.items()
+            }
+            self._run.log({"time": sums.slot.begin, "newest_train_step": self._steps.see(sums), **means})
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+def _run_id(run_dir: Path) -> str:
+    """Drawn once, and kept beside what it names: two runs may have the same name."""
+    file = run_dir / "sinks" / "wandb.id"
+    if not file.exists():
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(secrets.token_hex(4))
+    return file.read_text()

@@ -1,0 +1,42 @@
+"""What each policy of a run has reached."""
+
+from msgspec import Struct
+
+from quartet.ledger import Ledger
+
+RECENT_ROLLOUTS = 100
+RECENT_TRAIN_STEPS = 8
+
+
+class PolicyStanding(Struct, frozen=True, kw_only=True):
+    """One policy of a run, trained or frozen."""
+
+    name: str
+    trained: bool
+    version: int
+    """The newest."""
+    served_version: int | None
+    """The oldest that an engine samples from; None while none has said so."""
+    train_step: int
+    mean_lag: float | None
+    """Of its newest 8 train steps."""
+    success_recent: float | None
+    """Success rate of its latest countable training rollouts (100 at most); None before the first, and when frozen."""
+
+
+def standings(ledger: Ledger) -> list[PolicyStanding]:
+    """Return every policy of a run, the trained ones first."""
+    return [_standing(ledger.of(policy)) for policy in (*ledger.trained, *ledger.frozen)]
+
+
+def _standing(ledger: Ledger) -> PolicyStanding:
+    newest, trained = ledger.latest_policy(), ledger.policy in ledger.trained
+    return PolicyStanding(
+        name=ledger.policy,
+        trained=trained,
+        version=newest.version,
+        served_version=min(ledger.overview().served_versions.values(), default=None),
+        train_step=newest.train_step,
+        mean_lag=ledger.recent_lag(RECENT_TRAIN_STEPS),
+        success_recent=ledger.recent_success(RECENT_ROLLOUTS) if trained else None,  # of a frozen one: the whole run
+    )

@@ -1,0 +1,162 @@
+"""A snapshot of a run for people and scripts: what every module does, what it waits for, and how learning goes."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, structs, to_builtins
+
+from quartet.config import Recipe
+from quartet.ledger import Ledger
+from quartet.report.run_progress import RunProgress, run_progress
+from quartet.report.standings import RECENT_ROLLOUTS, RECENT_TRAIN_STEPS, PolicyStanding, standings
+from quartet.types.phase import ENDED, EVALUATING, FINISHED, STARTING, STOPPING, wait_now
+
+RATE_WINDOW_SECONDS = 20.0
+NOT_RUNNING, NOT_STARTED = "not running", "not started yet"
+SILENT_AFTER_SECONDS = 10.0
+"""Every module says something each second, a sink each few seconds."""
+GIVEN_UP = "given_up_sinks"
+"""The ledger's value with the names of the sinks that the supervisor no longer starts."""
+
+
+class ModuleStatus(Struct, frozen=True, kw_only=True):
+    """One module: `waiting_for` and `ends_when` are empty while it works."""
+
+    module: str
+    state: str
+    waiting_for: str
+    ends_when: str
+    since_seconds: float
+    silent_seconds: float
+    expected: bool = True
+    """False: a former start had it, or it is a sink that was given up. Nobody misses it."""
+
+
+class RunStatus(Struct, frozen=True, kw_only=True):
+    """Everything `quartet status` shows."""
+
+    name: str
+    phase: str
+    train_step: int
+    policy_version: int
+    mean_lag: float | None
+    """Of the newest 8 train steps."""
+    success_recent: float | None
+    """Success rate of the latest countable training rollouts (100 at most); None before the first."""
+    trajectories_stored: int
+    """Since the run began, retried and late ones included."""
+    rollouts_per_second: float
+    generated_tokens_per_second: float
+    prompt_tokens_per_second: float
+    rollouts: dict[str, int]
+    """Unfinished rollouts by state, evaluation included."""
+    groups: dict[str, int]
+    """Training groups on their way, by state."""
+    modules: list[ModuleStatus]
+    stop_reason: str
+    quarantined_groups: int = 0
+    """Since the run began: dropped because the train steps with them failed."""
+    policies: list[PolicyStanding] = []
+    """Each policy of a run with several; empty for a run with one, which the numbers above are about."""
+    forked_rollouts: int = 0
+    """Since the run began: those that were forked from another one, cancelled ones left out."""
+    progress: RunProgress | None = None
+    """Of the phase; None at rest, and where the recipe is not known."""
+
+    def absence(self, module: ModuleStatus) -> str:
+        """Why it is not there and nobody misses it; empty for one that is, or that should be."""
+        if module.state == NOT_STARTED:
+            return NOT_STARTED
+        if module.silent_seconds <= SILENT_AFTER_SECONDS:
+            return ""
+        if not module.expected:
+            return "no longer part of the run"
+        without_trainer = self.phase.startswith((EVALUATING, STOPPING, ENDED, FINISHED))
+        return "not needed in this phase" if module.module.partition("-")[0] == "trainer" and without_trainer else ""
+
+    def explained(self) -> "RunStatus":
+        """The same with waits as they are now: a module that is absent waits for nothing, and none for a phase that is
+        over, whatever they said last."""
+        return structs.replace(self, modules=[self._explained(module) for module in self.modules])
+
+    def _explained(self, module: ModuleStatus) -> ModuleStatus:
+        if absence := self.absence(module):
+            return structs.replace(module, state=absence, waiting_for="", ends_when="")
+        waiting_for, ends_when = wait_now(self.phase, module.waiting_for, module.ends_when)
+        return structs.replace(module, waiting_for=waiting_for, ends_when=ends_when)
+
+    def at_rest(self) -> "RunStatus":
+        """The same of a run that no process works on: what its modules said last is over."""
+        over = {"state": NOT_RUNNING, "waiting_for": "", "ends_when": ""}
+        were = [module for module in self.modules if module.state != NOT_STARTED]
+        return structs.replace(self, modules=[structs.replace(module, **over) for module in were], progress=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        return to_builtins(self)
+
+
+class StatusReader:
+    """Takes snapshots; rates are over the last `RATE_WINDOW_SECONDS`. The recipe is needed for the progress, and to
+    know which modules are missed: without it all are."""
+
+    def __init__(self, run_dir: Path, ledger: Ledger, recipe: Recipe | None = None) -> None:
+        self.run_dir, self.ledger, self.recipe = run_dir, ledger, recipe
+
+    def read(self) -> RunStatus:
+        ledger, now = self.ledger, time.time()
+        phase, train_step = ledger.value("phase", "not started"), ledger.train_step()
+        rates, queue = ledger.rates(RATE_WINDOW_SECONDS), ledger.queue_sizes()
+        status = RunStatus(
+            name=self.run_dir.resolve().name,
+            phase=phase,
+            train_step=train_step,
+            policy_version=ledger.latest_policy().version,
+            mean_lag=ledger.recent_lag(RECENT_TRAIN_STEPS),
+            success_recent=ledger.recent_success(RECENT_ROLLOUTS),
+            trajectories_stored=rates.trajectories_stored,
+            rollouts_per_second=rates.rollouts_per_second,
+            generated_tokens_per_second=rates.response_tokens_per_second,
+            prompt_tokens_per_second=rates.prompt_tokens_per_second,
+            rollouts=queue.rollouts,
+            groups=queue.groups,
+            quarantined_groups=ledger.quarantined_groups(),
+            forked_rollouts=ledger.forked_rollouts(),
+            modules=self._modules(phase, now),
+            policies=standings(ledger) if len(ledger.trained + ledger.frozen) > 1 else [],
+            stop_reason=ledger.stop_reason() or "",
+            progress=run_progress(self.recipe, ledger, phase, train_step) if self.recipe else None,
+        )
+        return status.explained()
+
+    def _modules(self, phase: str, now: float) -> list[ModuleStatus]:
+        """Those that ever spoke, and those of the recipe that have yet to: what a module said before this start of the
+        run is not about it."""
+        given_up, known = self.ledger.value(GIVEN_UP, []), self.recipe.modules if self.recipe else None
+        found = {
+            row.module: ModuleStatus(
+                module=row.module,
+                state=row.state,
+                waiting_for=row.waiting_for,
+                ends_when=row.ends_when,
+                since_seconds=now - row.since,
+                silent_seconds=now - row.beat_at,
+                expected=row.module not in given_up and (known is None or row.module in known),
+            )
+            for row in self.ledger.modules()
+        }
+        for module in self._processes():
+            former = phase == STARTING and module in found and found[module].silent_seconds > SILENT_AFTER_SECONDS
+            if former or module not in found:
+                found[module] = _not_started(module)
+        return list(found.values())
+
+    def _processes(self) -> list[str]:
+        """The processes that a run of the recipe has, as far as it is known."""
+        return self.recipe.modules if self.recipe and self.recipe.runtime.kind == "processes" else []
+
+
+def _not_started(module: str) -> ModuleStatus:
+    return ModuleStatus(
+        module=module, state=NOT_STARTED, waiting_for="", ends_when="", since_seconds=0.0, silent_seconds=0.0
+    )

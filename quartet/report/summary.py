@@ -1,0 +1,161 @@
+"""`summary.json`: the machine-readable end of a run."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import to_builtins
+
+from quartet.config import Recipe
+from quartet.env import undemonstrated_families
+from quartet.files.disk import whole_file
+from quartet.ledger import Ledger
+from quartet.ledger.results import FamilyResult, Results, success_rate, total
+from quartet.report.standings import PolicyStanding, standings
+
+Summary = dict[str, Any]
+
+
+def after_tag(ledger: Ledger) -> str:
+    """The final evaluation is one of its train step: a run that is resumed and goes on is evaluated again."""
+    return f"after {ledger.train_step()}"
+
+
+def build_summary(recipe: Recipe, ledger: Ledger, *, wall_seconds: float, control: Results | None) -> Summary:
+    """Success before and after (held-out seeds), speed, lag, promises kept."""
+    before, before_sampled = (ledger.evaluation_results(f"before/{how}") for how in ("greedy", "sampled"))
+    after, after_sampled = (ledger.evaluation_results(f"{after_tag(ledger)}/{how}") for how in ("greedy", "sampled"))
+    new = undemonstrated_families(recipe.env)
+    totals, seconds = ledger.totals(), float(ledger.value("training_seconds", 0.0))
+    per_second = (lambda count: round(count / seconds, 3)) if seconds else (lambda count: None)
+    return {
+        "name": recipe.name,
+        "seed": recipe.seed,
+        "stop_reason": ledger.stop_reason() or "",
+        "success_before": success_rate(before),
+        "success_after": success_rate(after),
+        "success_before_sampled": success_rate(before_sampled),
+        "success_after_sampled": success_rate(after_sampled),
+        "success_undemonstrated_before": success_rate(before, new) if new else None,
+        "success_undemonstrated_after": success_rate(after, new) if new else None,
+        "success_control": success_rate(control or {}),
+        "success_control_undemonstrated": success_rate(control or {}, new) if new else None,
+        "per_task": _per_task(before, after, control or {}),
+        "evaluations": evaluations(
+            {
+                "before": before,
+                "before_sampled": before_sampled,
+                "after": after,
+                "after_sampled": after_sampled,
+                "control": control or {},
+            }
+        ),
+        "train_seconds": round(seconds, 1),
+        "wall_seconds": round(wall_seconds, 1),
+        "train_steps": ledger.train_step(),
+        "policy_version": ledger.latest_policy().version,
+        "policies": {one.name: _policy(ledger.of(one.name), one, recipe) for one in standings(ledger)},
+        "rollouts_finished": totals.train_rollouts,
+        "rollouts_per_second": per_second(totals.train_rollouts),
+        "turns_per_second": per_second(totals.turns),
+        "mean_turns": round(totals.turns / totals.train_rollouts, 3) if totals.train_rollouts else None,
+        "prompt_tokens_per_rollout": round(totals.prompt_tokens / totals.train_rollouts, 1)
+        if totals.train_rollouts
+        else None,
+        "generated_tokens_per_second": per_second(totals.response_tokens),
+        "trained_tokens_per_second": per_second(totals.trained_tokens),
+        "trained_token_share": round(totals.trained_tokens / max(1, totals.response_tokens), 3),
+        "lag_histogram": {str(lag): count for lag, count in sorted(ledger.lag_histogram().items())},
+        "masked_tokens": totals.masked_tokens,
+        "held_back_seconds": round(totals.held_back_seconds, 1),
+        "statuses": ledger.status_counts(),
+        "attempts": totals.attempts,
+        "dropped_groups": totals.dropped_by_reason,
+        "selection_bias": to_builtins(ledger.selection_bias()),
+        "replayed": totals.replayed,
+        "lost": totals.lost,
+        "trained_twice": totals.trained_twice,
+        "share_waiting": {row.module: round(row.share_waiting, 3) for row in ledger.modules()},
+    }
+
+
+def _policy(ledger: Ledger, standing: PolicyStanding, recipe: Recipe) -> dict[str, Any]:
+    """What one policy of the run came to; `over_lag` counts the train steps with tokens older than allowed."""
+    return {
+        "trained": standing.trained,
+        "train_steps": standing.train_step,
+        "version": standing.version,
+        "lag_histogram": {str(lag): count for lag, count in ledger.lag_histogram().items()},
+        "over_lag": sum(1 for _ in ledger.over_lag(recipe.admission.max_lag)),
+    }
+
+
+def write_summary(
+    recipe: Recipe,
+    run_dir: Path,
+    ledger: Ledger,
+    *,
+    wall_seconds: float,
+    control: Results | None = None,
+    stop_reason: str = "",
+) -> Summary:
+    """Build the summary and write `summary.json` into the run. `stop_reason` takes the place of the ledger's."""
+    summary = build_summary(recipe, ledger, wall_seconds=wall_seconds, control=control)
+    if stop_reason:
+        summary["stop_reason"] = stop_reason
+    save_summary(run_dir, summary)
+    return summary
+
+
+def save_summary(run_dir: Path, summary: Summary) -> None:
+    """Write `summary.json`, whole or not at all."""
+    with whole_file(run_dir / "summary.json") as fresh:
+        fresh.write_text(json.dumps(summary, indent=2) + "\n")
+
+
+def read_summary(run_dir: Path) -> Summary | None:
+    """What `save_summary` wrote; None before that."""
+    path = run_dir / "summary.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def evaluation_summary(recipe: Recipe, ledger: Ledger, policy: Path) -> Summary:
+    """The end of `quartet eval`: greedy and sampled success, per task."""
+    greedy, sampled = ledger.evaluation_results("eval/greedy"), ledger.evaluation_results("eval/sampled")
+    new = undemonstrated_families(recipe.env)
+    return {
+        "policy": str(policy),
+        "success_greedy": success_rate(greedy),
+        "success_sampled": success_rate(sampled),
+        "success_undemonstrated": success_rate(greedy, new) if new else None,
+        "seeds": [recipe.evaluation.reported_seeds[0], recipe.evaluation.reported_seeds[-1]],
+        "episodes": total(greedy).episodes + total(sampled).episodes,
+        "evaluations": evaluations({"greedy": greedy, "sampled": sampled}),
+        "per_task": {f: {"greedy": _rate(greedy, f), "sampled": _rate(sampled, f)} for f in sorted(greedy)},
+    }
+
+
+def _per_task(before: Results, after: Results, control: Results) -> dict[str, dict[str, float | None]]:
+    return {
+        family: {"before": _rate(before, family), "after": _rate(after, family), "control": _rate(control, family)}
+        for family in sorted(before.keys() | after.keys())
+    }
+
+
+def evaluations(results: Mapping[str, Results]) -> dict[str, dict[str, Any]]:
+    """Of each evaluation that was run: how many episodes were asked for, how many have a result, and by family how many
+    have none."""
+    return {
+        name: {
+            "asked": total(of_one).asked,
+            "episodes": total(of_one).episodes,
+            "uncounted": {family: result.uncounted for family, result in of_one.items() if result.uncounted},
+        }
+        for name, of_one in results.items()
+        if of_one
+    }
+
+
+def _rate(results: Results, family: str) -> float | None:
+    return results.get(family, FamilyResult(0, 0)).rate

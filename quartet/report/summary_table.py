@@ -1,0 +1,52 @@
+"""A summary as a table for people."""
+
+from typing import Any
+
+from rich.table import Table
+
+from quartet.report.show import decimal
+
+CAPTION_COLUMNS = 48
+"""The table is so wide at least: its caption is wrapped to its width, and no line of it is longer."""
+
+
+def summary_table(summary: dict[str, Any]) -> Table:
+    """Success per task before, after and of the control, then the totals."""
+    control = summary.get("success_control") is not None
+    table = Table(title=f"{summary['name']}: success on held-out seeds", title_style="bold", header_style="dim")
+    table.min_width, table.caption_justify = CAPTION_COLUMNS, "left"
+    table.add_column("task")
+    for heading in ("before", "after", *(["control"] if control else [])):
+        table.add_column(heading, justify="right")
+    for family, rates in summary["per_task"].items():
+        table.add_row(family, *(_percent(rates[key]) for key in ("before", "after", *(["control"] if control else []))))
+    table.add_section()
+    for name, suffix in (("all, greedy", ""), ("all, sampled", "_sampled"), ("without demonstrations", None)):
+        keys = (
+            ("success_undemonstrated_before", "success_undemonstrated_after", "success_control_undemonstrated")
+            if suffix is None
+            else (f"success_before{suffix}", f"success_after{suffix}", f"success_control{suffix}")
+        )
+        if suffix is None and all(summary.get(key) is None for key in keys):
+            continue  # every task was demonstrated, or none
+        table.add_row(name, *(_percent(summary.get(key)) for key in keys[: 2 + control]), style="bold")
+    table.caption = "".join(f"{line}\n" for line in _uncounted(summary)) + (
+        f"{summary['rollouts_finished']:,} training rollouts in {summary['train_seconds']:,.0f} s of training\n"
+        f"{decimal(summary['rollouts_per_second'], 1)} per second, {summary['train_steps']:,} train steps\n"
+        f"lost {summary['lost']}, trained twice {summary['trained_twice']}"
+    )
+    return table
+
+
+def _uncounted(summary: dict[str, Any]) -> list[str]:
+    """One line per evaluation in which rollouts ended without a result."""
+    return [
+        f"{name.replace('_', ', ')}: {one['episodes']:,} of {one['asked']:,} episodes have a result; none have "
+        + ", ".join(f"{family} {count}" for family, count in one["uncounted"].items())
+        for name, one in summary.get("evaluations", {}).items()  # a summary of an older run has none
+        if one["uncounted"]
+    ]
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.0f} %"

@@ -1,0 +1,125 @@
+"""A run directory: made once, locked by one supervisor at a time, resumed under the same recipe."""
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+
+from quartet.config import Recipe
+from quartet.crash_points import crash_point
+from quartet.errors import ConfigError, SetupError
+from quartet.files.disk import sync, usable_output, whole_file
+from quartet.recipe.file import read_resolved, refuse_changes, to_toml
+from quartet.run.run_files import LOCK, clear_run, is_run
+
+CONFIG = "config.toml"
+"""The resolved recipe of a run."""
+MOST_NAMES = 4
+"""So many of a foreign folder's files are named."""
+
+
+def check_run_dir(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = False) -> None:
+    """Raise `ConfigError` when the run exists and neither `resume` nor `fresh` (start over) was asked for, when there
+    is nothing to resume, when a run has lost its `config.toml`, when the recipe no longer fits the run to resume, or
+    when the folder holds something else."""
+    from quartet.ledger.database import has_database  # imports SQLAlchemy
+
+    if resume and fresh:
+        raise ConfigError("--resume and --fresh contradict each other", "give one of them")
+    config_path = run_dir / CONFIG
+    if not fresh and not config_path.is_file() and has_database(run_dir):
+        raise ConfigError(
+            f"the run's {config_path} is missing, so this recipe cannot be compared with the run's",
+            "take it from where the run was made, start over with --fresh, or name another folder",
+        )
+    if resume and not config_path.is_file():
+        raise ConfigError(f"nothing to resume at {run_dir}", "leave --resume out to start a new run")
+    if resume:
+        refuse_changes(read_resolved(config_path), recipe)
+    elif config_path.exists() and not fresh:
+        raise ConfigError(
+            f"{run_dir} holds a run already", "go on with --resume, start over with --fresh, or name another folder"
+        )
+    else:
+        _refuse_foreign_folder(run_dir)
+
+
+def prepare(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = False) -> None:
+    """Make the folder and write the resolved recipe. Raises `ConfigError` as `check_run_dir` does."""
+    check_run_dir(recipe, run_dir, resume=resume, fresh=fresh)
+    with usable_output(run_dir):
+        run_dir.mkdir(parents=True, exist_ok=True)
+    with RunLock(run_dir):  # a run that goes on keeps its files
+        if fresh:
+            clear_run(run_dir)
+        _write_config(run_dir / CONFIG, recipe)
+
+
+def _write_config(path: Path, recipe: Recipe) -> None:
+    """Whole or not at all: what a resume compares itself with must not be half a file. With full durability it survives
+    power loss, and so does the name of the run's folder."""
+    durable = recipe.ledger.durability == "full"
+    with whole_file(path) as fresh:
+        fresh.write_text(to_toml(recipe))
+        if durable:
+            sync(fresh)
+        crash_point("config.before")
+    crash_point("config.after")
+    for folder in (path.parent, path.parent.parent) if durable else ():
+        sync(folder)
+
+
+def _refuse_foreign_folder(folder: Path) -> None:
+    """Nothing is mixed into a folder of somebody else's, and nothing in it deleted. Raises `ConfigError`."""
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file, and no folder", "name another folder for the run")
+    if not folder.is_dir() or is_run(folder) or not (found := sorted(entry.name for entry in folder.iterdir())):
+        return
+    named = ", ".join(found[:MOST_NAMES]) + (", …" if len(found) > MOST_NAMES else "")
+    raise ConfigError(f"{folder} is no run, and not empty: it holds {named}", "name a new folder, or an empty one")
+
+
+class RunLock:
+    """Held by the process that supervises a run; its file holds the process id for `quartet stop`."""
+
+    FILE = LOCK
+
+    def __init__(self, run_dir: Path) -> None:
+        self._path = run_dir / self.FILE
+        self._descriptor = -1
+
+    def __enter__(self) -> "RunLock":
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            owner = self._path.read_text().strip() or "another process"
+            os.close(self._descriptor)
+            raise SetupError(
+                f"{self._path.parent} is in use by process {owner}",
+                "stop it with `quartet stop`, or use another folder",
+            ) from error
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, str(os.getpid()).encode(), 0)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.ftruncate(self._descriptor, 0)
+        os.close(self._descriptor)
+
+
+def supervisor_pid(run_dir: Path) -> int | None:
+    """Process id of the live supervisor of a run, or None: the lock tells, not the file's content."""
+    path = run_dir / RunLock.FILE
+    if not path.exists() or not path.read_text():  # without need nobody tries a lock that a supervisor may want
+        return None
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return int(path.read_text())
+    finally:
+        os.close(descriptor)
+    return None

@@ -1,0 +1,56 @@
+"""`docs/metrics.md`, made from the declarations: `python -m quartet.telemetry.metrics_page > docs/metrics.md`."""
+
+from quartet.telemetry.activities import ACTIVITIES
+from quartet.telemetry.metrics import METRICS, Metric, of_parts
+
+_HEAD = """# Metrics and spans
+
+Made from `quartet/telemetry/metrics.py`, the parts and `quartet/telemetry/activities.py` by
+`python -m quartet.telemetry.metrics_page`; a test keeps them equal. A recorder warns once about a metric that is declared
+nowhere. `quartet parts` shows which part records what.
+
+A record is one line in `metrics/ROLE/PROCESS/MINUTE.jsonl` of the run: when (`time`, Unix seconds), its `area`, and
+values: metrics of one area that belong together. What has the unit `label` stands in the records only; everything
+else is a number, and also a series: `quartet.telemetry.series.read_series`. A unit of `1` is a plain number or a share.
+
+## Metrics
+"""
+_SPANS = """
+## Activities of spans
+
+A span is one line in `spans/ROLE/PROCESS/MINUTE.jsonl`: `start` (Unix seconds), `seconds`, `name`, and where they apply
+`lane` (a row of its own, `session 3`), `trace` (`rollout 12.1`, `train_step 7`, `policy 3`, `group 5`), `reason` (of a
+wait) and `fields`. What lasts longer than 30 s stands in pieces, each written while it goes on; all but the last say
+`continues`.
+"""
+
+
+def metrics_page() -> str:
+    """The whole file."""
+    known = sorted([*METRICS.values(), *of_parts(shipped=True).values()], key=_area)
+    metrics = [f"| `{m.name}` | {m.unit} | {m.meaning} | {m.module} |" for m in known]
+    spans = [f"| `{a.name}` | {a.meaning} | {a.colour} |" for a in ACTIVITIES.values()]
+    return "\n".join(
+        [
+            _HEAD,
+            "| metric | unit | what it means | recorded by |",
+            "|---|---|---|---|",
+            *metrics,
+            _SPANS,
+            "| activity | what is done | colour |",
+            "|---|---|---|",
+            *spans,
+            "",
+        ]
+    )
+
+
+def _area(metric: Metric) -> int:
+    """Return the place of its area in the order of declaration."""
+    areas = list(dict.fromkeys(name.partition("/")[0] for name in METRICS))
+    area = metric.name.partition("/")[0]
+    return areas.index(area) if area in areas else len(areas)
+
+
+if __name__ == "__main__":
+    print(metrics_page(), end="")  # noqa: T201

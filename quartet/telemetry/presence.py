@@ -1,0 +1,115 @@
+"""What a module is doing right now, what it waits for, since when, and what would end the wait."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from quartet.telemetry.activities import WAIT
+from quartet.telemetry.record import Recorder
+from quartet.types.phase import STARTING
+
+METRIC_SECONDS = 5.0
+TRAINABLE_GROUPS = "trainable groups"
+"""What a trainer waits for that has nothing to train, after their number; with other waits it is not starving."""
+
+
+class ReportSink(Protocol):
+    """The ledger's side of a presence: one row per module."""
+
+    def report(
+        self,
+        module: str,
+        *,
+        state: str,
+        waiting_for: str,
+        ends_when: str,
+        since: float,
+        waiting_seconds: float,
+        url: str,
+    ) -> None: ...
+
+
+class Presence:
+    """Heartbeat and explanation of one module; every call to `beat` is cheap (written at most once a second).
+
+    With a recorder, waits are spans of the module, and their share of the time is a metric.
+    """
+
+    def __init__(
+        self,
+        sink: ReportSink,
+        module: str,
+        *,
+        url: str = "",
+        interval_seconds: float = 1.0,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self._recorder, self._wait = recorder, None
+        self.module = module
+        self._sink, self._url = sink, url
+        self._interval_seconds = interval_seconds
+        self._state, self._waiting_for, self._ends_when = STARTING, "", ""
+        self._since, self._since_monotonic = time.time(), time.monotonic()
+        self._next_write = 0.0
+        self._measured_at, self._measured_waiting_seconds = self._since_monotonic, 0.0
+        self.waiting_seconds = 0.0
+        """Wall seconds spent waiting since the module started."""
+        self.beat(force=True)
+
+    def working(self, state: str) -> None:
+        """The module does `state` from now on."""
+        self._change(state, "", "")
+
+    def waits(self, waiting_for: str, ends_when: str) -> None:
+        """The module waits from now on, until `working` or another wait."""
+        self._change("waiting", waiting_for, ends_when)
+
+    @contextmanager
+    def waiting(self, waiting_for: str, ends_when: str, *, then: str = "working") -> Iterator[None]:
+        """Wait inside the block, then go back to `then`."""
+        self.waits(waiting_for, ends_when)
+        try:
+            yield
+        finally:
+            self.working(then)
+
+    def beat(self, *, force: bool = False) -> None:
+        """Tell the ledger that the module lives; call it from every loop."""
+        now = time.monotonic()
+        if not force and now < self._next_write:
+            return
+        self._next_write = now + self._interval_seconds
+        pending = now - self._since_monotonic if self._waiting_for else 0.0
+        self._measure(now, self.waiting_seconds + pending)
+        self._sink.report(
+            self.module,
+            state=self._state,
+            waiting_for=self._waiting_for,
+            ends_when=self._ends_when,
+            since=self._since,
+            waiting_seconds=self.waiting_seconds + pending,
+            url=self._url,
+        )
+
+    def _change(self, state: str, waiting_for: str, ends_when: str) -> None:
+        if (state, waiting_for) != (self._state, self._waiting_for):
+            now = time.monotonic()
+            if self._waiting_for:
+                self.waiting_seconds += now - self._since_monotonic
+            self._since, self._since_monotonic = time.time(), now
+            self._record_wait(waiting_for)
+        self._state, self._waiting_for, self._ends_when = state, waiting_for, ends_when
+        self.beat()
+
+    def _record_wait(self, waiting_for: str) -> None:
+        """End the span of the wait before, begin that of the next, if there is one."""
+        if self._wait:
+            self._wait.end()
+        self._wait = self._recorder.begin(WAIT, reason=waiting_for) if self._recorder and waiting_for else None
+
+    def _measure(self, now: float, waiting_seconds: float) -> None:
+        if self._recorder and now - self._measured_at >= METRIC_SECONDS:
+            share = (waiting_seconds - self._measured_waiting_seconds) / (now - self._measured_at)
+            self._recorder.metric("module", waiting_fraction=min(1.0, max(0.0, share)))
+            self._measured_at, self._measured_waiting_seconds = now, waiting_seconds

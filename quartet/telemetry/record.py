@@ -1,0 +1,221 @@
+"""Writes a module's metrics and spans: one JSON object per line, into files that no other process writes.
+
+Lines are buffered and written once a second and at the end: a killed process loses its last second, its neighbours
+nothing. Files and slots: `quartet.telemetry.slices`, `quartet.telemetry.rollup`.
+"""
+
+import atexit
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from quartet.telemetry.activities import activity
+from quartet.telemetry.metrics import DECLARE_ADVICE, LABEL, described
+from quartet.telemetry.rollup import ROLLUP_SECONDS, SLOTS_PER_FILE, Ladder, finite
+from quartet.telemetry.slice_files import SliceFiles
+from quartet.telemetry.slices import SLICE_SECONDS, SPANS, new_writer
+from quartet.telemetry.spans import PIECE_SECONDS, Span
+
+LOG = logging.getLogger(__name__)
+FLUSH_SECONDS = 1.0
+_encode = msgspec.json.Encoder().encode
+
+
+class Recorder:
+    """Metrics and spans of one module instance. Safe to share between threads; close it at the end, or use `with`.
+
+    A failed write, a full disk for instance, is raised by the next call. At the end of a `with` block that another
+    error leaves, it becomes a note of that error.
+    """
+
+    def __init__(self, run_dir: Path, role: str, *, clock: Callable[[], float] = time.time) -> None:
+        self.role = role
+        self._clock, self._now = clock, 0.0
+        writer = new_writer(run_dir, role, clock())
+        self._metrics = SliceFiles(writer.folder, SLICE_SECONDS)
+        self._spans = SliceFiles(run_dir / SPANS / role / writer.name, SLICE_SECONDS)
+        self._rollups = {s: SliceFiles(writer.rollups(s), s * SLOTS_PER_FILE) for s in ROLLUP_SECONDS}
+        self._ladder = Ladder()
+        self._names: dict[str, _Names] = {}
+        self._open: dict[int, OpenSpan] = {}
+        self._lock = threading.Lock()
+        self._busy, self._closed = threading.Event(), threading.Event()
+        self._failure: OSError | None = None
+        self._flusher = threading.Thread(target=self._flush_regularly, name=f"records of {role}", daemon=True)
+        self._flusher.start()
+        atexit.register(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except OSError as failure:
+            if error is None:
+                raise
+            error.add_note(f"and {self.role} could not write its last records: {failure}")
+
+    def metric(self, area: str, /, **values: Any) -> None:
+        """Write one record: the metrics `area/NAME` that belong together.
+
+        A number that is not finite stands in the record as null and in no rollup. A metric that is not declared is
+        recorded all the same, with one warning: a missing declaration must not end a run.
+        """
+        names = self._names.get(area) or self._names.setdefault(area, _Names(area))
+        numbers = [(name, float(value)) for thing, value in values.items() if (name := names[thing]) and finite(value)]
+        with self._lock:
+            now = self._tick()
+            if now >= self._ladder.due_at:
+                self._write_rollups(now)
+            self._metrics.add(now, _encode({"time": now, "area": area, **values}))
+            self._ladder.add(now, numbers)
+        self._busy.set()
+
+    def begin(self, name: str, *, lane: str = "", trace: str = "", reason: str = "", **fields: Any) -> "OpenSpan":
+        """Begin a span of an activity declared in `quartet.telemetry.activities`; call `end` on what comes back."""
+        activity(name)
+        head = {"name": name, "lane": lane, "trace": trace, "reason": reason, "fields": fields}
+        with self._lock:
+            span = OpenSpan(self, {key: value for key, value in head.items() if value}, self._tick())
+            self._open[id(span)] = span
+        self._busy.set()
+        return span
+
+    @contextmanager
+    def span(self, name: str, *, lane: str = "", trace: str = "", reason: str = "", **fields: Any) -> Iterator[None]:
+        """Record how long the block took."""
+        span = self.begin(name, lane=lane, trace=trace, reason=reason, **fields)
+        try:
+            yield
+        finally:
+            span.end()
+
+    def finished(self, span: Span) -> None:
+        """A span that somebody else timed."""
+        activity(span.name)
+        with self._lock:
+            self._spans.add(self._tick(), _encode(span))
+        self._busy.set()
+
+    def flush(self) -> None:
+        """Write what is buffered, and the slots that are full."""
+        with self._lock:
+            self._catch_up(self._tick())
+
+    def close(self) -> None:
+        """End all spans, write everything, stop; then raise what failed. A second call does nothing."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._busy.set()
+        self._flusher.join()
+        atexit.unregister(self.close)
+        with (
+            self._lock,
+            ExitStack() as steps,
+        ):  # from the last to the first; one that fails keeps no other from its turn
+            steps.callback(self._raise_failure)
+            steps.callback(self._flush)
+            steps.callback(self._write_rollups, math.inf)
+            steps.callback(self._end_spans)
+
+    def _tick(self) -> float:
+        """Unix seconds that never go back, so that a slot that was written stays as it is."""
+        self._raise_failure()
+        self._now = max(self._now, self._clock())
+        return self._now
+
+    def _raise_failure(self) -> None:
+        """Raise, once, what the flusher's thread could not write."""
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    def _end(self, span: "OpenSpan") -> None:
+        with self._lock:
+            if self._open.pop(id(span), None) is not None:
+                self._write_piece(span, self._tick(), continues=False)
+
+    def _end_spans(self) -> None:
+        self._now = max(self._now, self._clock())
+        for span in self._open.values():
+            self._write_piece(span, self._now, continues=False)
+        self._open.clear()
+
+    def _write_piece(self, span: "OpenSpan", now: float, *, continues: bool) -> None:
+        line = {"start": span.start, "seconds": round(now - span.start, 6), **span.head}
+        self._spans.add(now, _encode(line | {"continues": True} if continues else line))
+        span.start = now
+
+    def _write_rollups(self, now: float) -> None:
+        """Full slots, after the records that they sum up."""
+        self._metrics.flush()
+        for seconds, slot in self._ladder.take(now):
+            self._rollups[seconds].add(slot.begin, _encode(slot))
+
+    def _flush(self) -> None:
+        """Every file, whichever of them fails."""
+        with ExitStack() as files:
+            for file in (self._metrics, self._spans, *self._rollups.values()):
+                files.callback(file.flush)
+
+    def _flush_regularly(self) -> None:
+        """The flusher's thread: sleeps while nothing is open or buffered."""
+        while not self._closed.is_set():
+            self._busy.wait()
+            self._closed.wait(FLUSH_SECONDS)
+            with self._lock:
+                try:
+                    self._catch_up(max(self._now, self._clock()))
+                except OSError as error:
+                    self._failure = error
+
+    def _catch_up(self, now: float) -> None:
+        self._now = now
+        for span in self._open.values():
+            if now - span.start >= PIECE_SECONDS:
+                self._write_piece(span, now, continues=True)
+        if now >= self._ladder.due_at:
+            self._write_rollups(now)
+        self._flush()
+        if not self._open and self._ladder.due_at > now + ROLLUP_SECONDS[0]:
+            self._busy.clear()
+
+
+class OpenSpan:
+    """A span that has begun. Written in pieces when it lasts, so that whoever looks sees it before it ends."""
+
+    __slots__ = ("_recorder", "head", "start")
+
+    def __init__(self, recorder: Recorder, head: dict[str, Any], start: float) -> None:
+        self._recorder, self.head, self.start = recorder, head, start
+
+    def end(self) -> None:
+        """It ends now; a second call does nothing."""
+        self._recorder._end(self)
+
+
+class _Names(dict[str, str | None]):
+    """What the values of one area are called as series, None for labels; each is looked up once."""
+
+    def __init__(self, area: str) -> None:
+        super().__init__()
+        self._area = area
+
+    def __missing__(self, thing: str) -> str | None:
+        metric = described(f"{self._area}/{thing}")
+        if not metric.module:
+            LOG.warning("metric %r is recorded, but not declared: %s", metric.name, DECLARE_ADVICE)
+        name = self[thing] = None if metric.unit == LABEL else metric.name
+        return name

@@ -1,0 +1,167 @@
+"""Metrics as series of points, for charts: a bounded number of points, read from a bounded part of the run.
+
+    page = read_series(run_dir, ["rollout/reward", "train/gradient_norm"], axis="train_step", max_points=500)
+    page = read_series(run_dir, names, axis="train_step", max_points=500, cursor=page.cursor)   # what is new
+
+A point is a time slot with the count, sum, smallest, largest and last value of the records in it. Short windows come
+in slots of one second, long ones in coarser slots, which the writers have already summed up.
+"""
+
+import re
+import time
+from bisect import bisect_right
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from quartet.errors import ConfigError
+from quartet.telemetry.metrics import declared
+from quartet.telemetry.rollup import Rollup
+from quartet.telemetry.slices import METRICS, run_extent, slot_of, writers
+from quartet.telemetry.slots import Slots, choose_slot_seconds, merged, read_slots
+
+Axis = Literal["time", "train_step", "version"]
+"""What `Point.x` counts: Unix seconds, or the train step or policy version that was the newest at that time."""
+_AXIS_METRIC = {"train_step": "train/step", "version": "train/version"}
+_COARSE_POINTS = 200
+_CURSOR = re.compile("([1-9][0-9]{0,14})@([0-9]{1,15})")
+_SETTLED_SECONDS = 3.0
+"""Records reach their file within this time: younger slots may still grow."""
+
+
+class Point(Struct, frozen=True, kw_only=True):
+    """The records of one slot."""
+
+    x: float
+    """On the axis that was asked for."""
+    time: float
+    """Unix seconds: the slot's beginning."""
+    count: int
+    sum: float
+    min: float
+    max: float
+    last: float
+    """Of several roles taken together: that of the process started last."""
+
+    @property
+    def mean(self) -> float:
+        return self.sum / self.count
+
+
+class Series(Struct, frozen=True, kw_only=True):
+    """Points of one metric, by time."""
+
+    name: str
+    """`area/thing_unit`, declared in `quartet.telemetry.metrics.METRICS`."""
+    role: str
+    """Who recorded it; empty where all roles are taken together."""
+    points: list[Point]
+
+
+class SeriesPage(Struct, frozen=True, kw_only=True):
+    """An answer of `read_series`. A metric without records has no series."""
+
+    series: list[Series]
+    slot_seconds: int
+    """The width of every point."""
+    cursor: str
+    """Ask with it again for what came since. A plain string, good for a URL."""
+    replaces: bool
+    """True: these are all points. False: only those that changed or came since the cursor; a point takes the place of
+    the one with the same `time`."""
+
+
+def read_series(
+    run_dir: Path,
+    names: list[str],
+    *,
+    axis: Axis = "time",
+    start: float | None = None,
+    end: float | None = None,
+    cursor: str = "",
+    max_points: int = 1000,
+    by_role: bool = False,
+) -> SeriesPage:
+    """Series of `names` between `start` and `end` (Unix seconds; the run's own by default), at most `max_points` each.
+
+    With the `cursor` of an earlier page, asked with the same arguments, only what came since. Slots begin at whole
+    multiples of their width, so the first and last may reach over the window. Raises `ConfigError` for a name that is
+    not declared or a cursor that is none, `RecordsError` for a run that an older Quartet recorded.
+    """
+    for name in names:
+        declared(name)
+    known = _parse_cursor(cursor)
+    extent = run_extent(run_dir)
+    if extent is None:
+        return SeriesPage(series=[], slot_seconds=1, cursor=cursor, replaces=True)
+    first, last = extent[0] if start is None else start, extent[1] if end is None else end
+    everyone = writers(run_dir, METRICS)
+    slot_seconds = choose_slot_seconds(everyone, first, last, max_points)
+    replaces = known is None or known[0] != slot_seconds
+    begin = first if known is None or replaces else max(first, known[1])
+    wanted = {*names} if axis == "time" else {*names, _AXIS_METRIC[axis]}
+    found = read_slots(everyone, wanted, begin, last, slot_seconds)
+    places = _Places(run_dir, axis, found, extent[0], begin)
+    shown = found if by_role else merged(found)
+    series = [
+        Series(name=name, role=role, points=[places.point(slot, rollup) for slot, rollup in sorted(slots.items())])
+        for name in names
+        for (other, role), slots in sorted(shown.items())
+        if other == name
+    ]
+    settled = slot_of(min(last, time.time()) - _SETTLED_SECONDS, slot_seconds)
+    return SeriesPage(
+        series=series,
+        slot_seconds=slot_seconds,
+        cursor=f"{slot_seconds}@{max(settled, slot_of(begin, slot_seconds))}",
+        replaces=replaces,
+    )
+
+
+class _Places:
+    """Where slots stand on an axis."""
+
+    def __init__(
+        self, run_dir: Path, axis: Axis, found: Mapping[tuple[str, str], Slots], run_start: float, begin: float
+    ) -> None:
+        """`found` holds the axis's own metric from `begin` on (Unix seconds); what came before is read here."""
+        self._is_time, self._slots, self._values = axis == "time", list[int](), list[float]()
+        if self._is_time:
+            return
+        metric = _AXIS_METRIC[axis]
+        slots = merged({key: slots for key, slots in found.items() if key[0] == metric})
+        for slot, rollup in sorted(slots.get((metric, ""), {}).items()):
+            self._slots.append(slot)
+            self._values.append(rollup.last)
+        self._before = _last_value(run_dir, metric, run_start, begin)
+
+    def point(self, slot: int, rollup: Rollup) -> Point:
+        return Point(x=slot if self._is_time else self._value_at(slot), time=slot, **asdict(rollup))
+
+    def _value_at(self, slot: int) -> float:
+        """The newest value that was known within the slot."""
+        known = bisect_right(self._slots, slot)
+        return self._values[known - 1] if known else self._before
+
+
+def _last_value(run_dir: Path, metric: str, start: float, end: float) -> float:
+    """The last value of a metric in [start, end), 0 when there is none: before the first train step."""
+    if start >= end:
+        return 0.0
+    everyone = writers(run_dir, METRICS)
+    seconds = choose_slot_seconds(everyone, start, end, _COARSE_POINTS)
+    slots = merged(read_slots(everyone, {metric}, start, end, seconds)).get((metric, ""))
+    return slots[max(slots)].last if slots else 0.0
+
+
+def _parse_cursor(cursor: str) -> tuple[int, int] | None:
+    """Width and begin of the first slot that may have changed. Raises `ConfigError`."""
+    if not cursor:
+        return None
+    parts = _CURSOR.fullmatch(cursor)
+    if parts is None:
+        raise ConfigError(f"{cursor!r} is no cursor of a series", "take the one of an earlier page, or none")
+    return int(parts[1]), int(parts[2])

@@ -1,0 +1,170 @@
+"""Where records lie: one folder per writer, one file per writer and minute.
+
+    RUN/metrics/ROLE/WRITER/1795249980.jsonl     metric records, one per line
+    RUN/spans/ROLE/WRITER/1795249980.jsonl       spans
+    RUN/rollups/ROLE/WRITER/600/1795176000.jsonl metrics summed up over slots of 600 s
+
+A role is a module instance (`worker`, `engine`, `engine-2`), a writer one process of it, named after its start and
+process id. Making its folder makes it the only one that ever writes there. A file's name is the Unix second its slice
+begins.
+"""
+
+import math
+import os
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from quartet.errors import RecordsError
+from quartet.telemetry.line_decoder import LineDecoder
+
+METRICS, SPANS, ROLLUPS = "metrics", "spans", "rollups"
+SLICE_SECONDS = 60
+_SLICE_NAME = re.compile(r"[0-9]{10}\.jsonl")
+_WRITER_NAME = re.compile(r"[0-9]{1,15}(-.*)?")
+_FEW_SLICES = 64
+"""So many file names are tried; for more the folder is listed."""
+
+
+class Writer(NamedTuple):
+    """One process's folder of one kind of records."""
+
+    role: str
+    name: str
+    folder: Path
+
+    @property
+    def started_at(self) -> float:
+        """Unix seconds; nothing in the folder is older."""
+        return int(self.name.partition("-")[0]) / 1000
+
+    def slices(self, start: float, end: float) -> list[Path]:
+        """The files with records of [start, end) in Unix seconds, by time."""
+        return slice_files(self.folder, max(start, self.started_at), end, seconds=SLICE_SECONDS)
+
+    def lines(self, start: float, end: float) -> Iterator[bytes]:
+        """What stands in these files, some of it just outside [start, end)."""
+        for path in self.slices(start, end):
+            yield from lines_of(path)
+
+    def rollups(self, seconds: int) -> Path:
+        """The folder of what this process summed up over slots of `seconds`."""
+        return self.folder.parents[2] / ROLLUPS / self.role / self.name / str(seconds)
+
+
+def slice_files(folder: Path, start: float, end: float, *, seconds: int) -> list[Path]:
+    """The files of a folder that overlap [start, end), by time."""
+    first = slot_of(start, seconds)
+    if end - first <= _FEW_SLICES * seconds:
+        begins = range(first, first + _FEW_SLICES * seconds, seconds)
+        return [path for begin in begins if begin < end and (path := folder / slice_name(begin)).exists()]
+    names = slice_names(folder)
+    chosen = names[bisect_left(names, slice_name(first)) :]
+    return [folder / name for name in chosen if int(name[:10]) < end]
+
+
+def slice_names(folder: Path) -> list[str]:
+    """All slices of a folder, by time."""
+    try:
+        return sorted(name for name in os.listdir(folder) if _SLICE_NAME.fullmatch(name))  # noqa: PTH208  (thousands)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def slice_name(begin: int) -> str:
+    return f"{begin:010d}.jsonl"
+
+
+def slot_of(moment: float, seconds: int) -> int:
+    """Unix second at which the slot around `moment` begins."""
+    return int(moment // seconds) * seconds
+
+
+class _Moment(msgspec.Struct):
+    """When a line was written: the time of a record, or the end of a span."""
+
+    time: float = 0.0
+    start: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def end(self) -> float:
+        return self.time or self.start + self.seconds
+
+
+_decode_moments = LineDecoder("the records", _Moment, is_whole=lambda moment: 0 < moment.end < math.inf)
+
+
+def writers(run_dir: Path, kind: str, roles: tuple[str, ...] | None = None) -> list[Writer]:
+    """Who wrote records of a kind (`METRICS`, `SPANS`), by role and start.
+
+    Raises `RecordsError` for a run that only an older Quartet recorded.
+    """
+    root = run_dir / kind
+    if not root.is_dir():
+        _refuse_old(run_dir)
+        return []
+    found = [
+        Writer(role.name, folder.name, folder)
+        for role in sorted(root.iterdir())
+        if role.is_dir() and (roles is None or role.name in roles)
+        for folder in sorted(role.iterdir())
+    ]
+    return [writer for writer in found if _WRITER_NAME.fullmatch(writer.name)]
+
+
+def new_writer(run_dir: Path, role: str, started_at: float) -> Writer:
+    """A name that no other process has, and its folder of metrics. `started_at`: Unix seconds."""
+    root = run_dir / METRICS / role
+    root.mkdir(parents=True, exist_ok=True)
+    milliseconds = int(started_at * 1000)
+    while True:
+        name = f"{milliseconds:013d}-{os.getpid()}"
+        try:
+            (root / name).mkdir()
+        except FileExistsError:
+            milliseconds += 1
+            continue
+        return Writer(role, name, root / name)
+
+
+def lines_of(path: Path, offset: int = 0) -> Iterator[bytes]:
+    """The complete lines of a file from a byte on; a torn last one (its writer was killed, or writes it just now) is
+    left out."""
+    yield from complete_lines(path, offset)[0]
+
+
+def complete_lines(path: Path, offset: int = 0) -> tuple[list[bytes], int]:
+    """The complete lines from a byte on, and the byte at which the next one begins."""
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            whole, newline, _ = file.read().rpartition(b"\n")
+    except FileNotFoundError:
+        return [], offset
+    return whole.split(b"\n") if newline else [], offset + len(whole) + len(newline)
+
+
+def run_extent(run_dir: Path) -> tuple[float, float] | None:
+    """Unix seconds since when there are records of the run, spans included, and just after the last; None before the
+    first. Reads one slice per process."""
+    starts, ends = [], []
+    for writer in (writer for kind in (METRICS, SPANS) for writer in writers(run_dir, kind)):
+        names = slice_names(writer.folder)
+        lines = complete_lines(writer.folder / names[-1])[0] if names else []
+        if moment := next(_decode_moments(reversed(lines)), None):
+            starts.append(max(int(names[0][:10]), writer.started_at))
+            ends.append(moment.end)
+    return (min(starts), math.nextafter(max(ends), math.inf)) if starts else None
+
+
+def _refuse_old(run_dir: Path) -> None:
+    if (run_dir / "metrics.jsonl").exists():
+        raise RecordsError(
+            f"{run_dir} keeps its records in metrics.jsonl and spans.jsonl, as an older Quartet wrote them",
+            "its summary.json and ledger are read as ever; for charts go on with --resume: it records anew",
+        )

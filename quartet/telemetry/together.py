@@ -1,0 +1,45 @@
+"""A module that serves many at once: one span while anybody is served, a wait while nobody is."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from quartet.telemetry.activities import WAIT
+from quartet.telemetry.presence import METRIC_SECONDS
+from quartet.telemetry.record import Recorder
+
+
+class Together:
+    """Counts who is inside: while anybody is, the activity goes on; else the module waits for `waits_for`."""
+
+    def __init__(self, recorder: Recorder, activity: str, waits_for: str) -> None:
+        self._recorder, self._activity, self._waits_for = recorder, activity, waits_for
+        self._inside = 0
+        self._span = recorder.begin(WAIT, reason=waits_for)
+        self._since = self._measured_at = time.monotonic()
+        self._waited_seconds = 0.0
+
+    @contextmanager
+    def join(self) -> Iterator[None]:
+        """Be inside for the block."""
+        if self._inside == 0:
+            self._waited_seconds += time.monotonic() - self._since
+            self._span.end()
+            self._span = self._recorder.begin(self._activity)
+        self._inside += 1
+        try:
+            yield
+        finally:
+            self._inside -= 1
+            if self._inside == 0:
+                self._span.end()
+                self._span = self._recorder.begin(WAIT, reason=self._waits_for)
+                self._since = time.monotonic()
+            self._measure()
+
+    def _measure(self) -> None:
+        """Record the share of waiting since the last time, when that is some seconds ago."""
+        seconds = time.monotonic() - self._measured_at
+        if seconds >= METRIC_SECONDS:
+            self._recorder.metric("module", waiting_fraction=min(1.0, self._waited_seconds / seconds))
+            self._measured_at, self._waited_seconds = time.monotonic(), 0.0

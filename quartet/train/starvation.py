@@ -1,0 +1,28 @@
+"""Why a trainer found nothing to train: what was dropped, what failed, what is still on its way."""
+
+from quartet.ledger import Ledger
+from quartet.types import RolloutState
+
+STARVED = "starved: "
+"""How the reason of a stop begins that ended a run for lack of groups."""
+
+
+def starvation(ledger: Ledger, waited_for: str) -> str:
+    """Return the reason of the stop, in one line with counts. `waited_for` says what did not come, and for how long."""
+    since, waiting = ledger.since_last_commit(), ledger.queue_sizes()
+    judged, kept = sum(since.verdicts.values()), since.verdicts.get("", 0)
+    dropped = _counts({reason: count for reason, count in since.verdicts.items() if reason})
+    step = ledger.train_step()
+    parts = [
+        f"since train step {step}" if step else "since the start",
+        f"{judged} groups were judged and {kept} kept" + (f" (dropped: {dropped})" if dropped else ""),
+        f"training rollouts ended: {_counts(since.statuses) or 'none'}",
+        f"{waiting.rollouts[RolloutState.LEASED]} running, {waiting.rollouts[RolloutState.QUEUED]} queued",
+    ]
+    whose = f"policy {ledger.policy}: " if len(ledger.trained) > 1 else ""
+    return f"{STARVED}{whose}{waited_for}; {'; '.join(parts)}"
+
+
+def _counts(counted: dict[str, int]) -> str:
+    """The largest first: `49 equal_rewards, 8 broken`."""
+    return ", ".join(f"{count} {what}" for what, count in sorted(counted.items(), key=lambda one: -one[1]))

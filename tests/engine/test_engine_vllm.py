@@ -1,0 +1,186 @@
+"""A vLLM server as a child: it starts, is watched, and leaves nothing behind."""
+
+import asyncio
+import importlib.util
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+import torch
+from engine_kinds import VLLM_ARGUMENTS, by_url, engine_recipe, needs_vllm
+from engine_models import make_model, make_requests, publish, reference_logprobs
+from test_engine_process import commit
+
+from quartet.access.token import run_token
+from quartet.config import Recipe
+from quartet.engine.api import make_app
+from quartet.engine.http import HttpEngine
+from quartet.engine.remote.server import ServerRefusedError
+from quartet.engine.server import run_engine
+from quartet.engine.vllm.engine import VllmEngine, open_vllm
+from quartet.errors import CheckpointError, EngineError, SetupError
+from quartet.ledger import Ledger
+from quartet.types import FinishReason, Policy, Sampling
+from tests.rollout.serving import serving
+
+
+def first_policy(folder: Path) -> Policy:
+    return Policy(version=0, path=str(publish(make_model("qwen3_tied"), folder / "policy")), train_step=0)
+
+
+def interpreter(folder: Path, script: str) -> str:
+    """A program that stands where an interpreter would."""
+    file = folder / "python"
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+    return str(file)
+
+
+def recipe_with(python: str, **vllm: object) -> Recipe:
+    return engine_recipe("vllm", python=python, **vllm)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")
+async def test_without_vllm_the_run_ends_and_says_how_to_get_it(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match=r"quartet-rl\[vllm\]"):
+        await open_vllm(recipe_with(sys.executable), first_policy(tmp_path), tmp_path / "log")
+
+
+async def test_an_interpreter_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match=r"engine\.python: /nowhere/python does not start"):
+        await open_vllm(recipe_with("/nowhere/python"), first_policy(tmp_path), tmp_path / "log")
+
+
+async def test_a_server_that_dies_at_once_is_not_waited_for(tmp_path: Path) -> None:
+    python = interpreter(tmp_path, "echo no memory left >&2; exit 7")
+    with pytest.raises(SetupError, match="vLLM ended with code 7: no memory left"):
+        await open_vllm(recipe_with(python), first_policy(tmp_path), tmp_path / "log")
+
+
+async def test_a_server_that_never_answers_is_ended(tmp_path: Path) -> None:
+    python = interpreter(tmp_path, f"echo $$ > {tmp_path}/pid; sleep 600 & wait")
+    with pytest.raises(SetupError, match="did not answer within"):
+        await open_vllm(recipe_with(python, start_timeout_seconds=1.0), first_policy(tmp_path), tmp_path / "log")
+    assert not alive_in_group(int((tmp_path / "pid").read_text()))
+
+
+@pytest.mark.vllm
+@needs_vllm
+@pytest.mark.timeout(600)
+async def test_the_engine_process_starts_it_follows_the_ledger_and_ends_it(tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path)
+    ledger.register_initial_policy(first_policy(tmp_path).path)
+    stop = asyncio.Event()
+    recipe = engine_recipe("vllm", arguments=VLLM_ARGUMENTS)
+    process = asyncio.create_task(run_engine(recipe, tmp_path, stop))
+    await until(lambda: bool(ledger.module_url("engine")) or process.done())
+    engine = HttpEngine(lambda: ledger.module_url("engine"), token=run_token(ledger.run_dir))
+    assert set((await engine.generate(make_requests(1)[0])).versions) == {0}
+    commit(ledger, str(publish(make_model("qwen3_tied", seed=1), tmp_path / "p1")))
+    async with asyncio.timeout(60):
+        while await engine.version() != 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    assert set((await engine.generate(make_requests(1)[0])).versions) == {1}
+    stop.set()
+    await process
+    await engine.close()
+    ledger.close()
+
+
+@pytest.mark.vllm
+@needs_vllm
+@pytest.mark.timeout(600)
+async def test_a_server_that_is_killed_fails_its_requests_and_the_health_check(tmp_path: Path) -> None:
+    recipe = engine_recipe("vllm", arguments=VLLM_ARGUMENTS)
+    engine = await open_vllm(recipe, first_policy(tmp_path), tmp_path / "log")
+    requests = [asyncio.create_task(engine.generate(request)) for request in make_requests(4)]
+    await asyncio.sleep(0)
+    group = server_group(engine)
+    os.kill(group, signal.SIGKILL)
+    outcomes = await asyncio.gather(*requests, return_exceptions=True)
+    assert all(isinstance(outcome, EngineError) for outcome in outcomes)
+    await until(lambda: engine._process is not None and engine._process._process.poll() is not None)
+    with pytest.raises(EngineError, match="vLLM ended with code -9"):
+        await engine.version()
+    await engine.close()
+    assert not alive_in_group(group)
+
+
+@pytest.mark.vllm
+@needs_vllm
+@pytest.mark.timeout(600)
+async def test_what_a_server_that_is_killed_had_sampled_is_kept(tmp_path: Path) -> None:
+    """As a worker sees it: the call returns the beginning, and its log-probs are those of the policy."""
+    model = make_model("qwen3_tied")
+    engine = await open_vllm(engine_recipe("vllm", arguments=VLLM_ARGUMENTS), first_policy(tmp_path), tmp_path / "log")
+    async with serving(make_app(engine)) as url:
+        client = HttpEngine(lambda: url, part_seconds=0.02, deadline_seconds=5)
+        request = msgspec.structs.replace(make_requests(1)[0], sampling=Sampling(max_tokens=200, seed=5))
+        generating = asyncio.create_task(client.generate(request))
+        await until(lambda: len(engine.so_far(request.request_id).token_ids) >= 32)
+        await asyncio.sleep(0.1)  # several times as long as between two parts
+        os.kill(server_group(engine), signal.SIGKILL)
+        result = await generating
+        await client.close()
+    await engine.close()
+    assert result.finish_reason is FinishReason.ABORT and 16 <= len(result.token_ids) < 200
+    assert set(result.versions) == {0}
+    expected = reference_logprobs(model, request, result.token_ids)
+    told = expected.gather(-1, torch.tensor(result.token_ids)[:, None])[:, 0].tolist()
+    assert result.logprobs == pytest.approx(told, abs=1e-4)
+
+
+@pytest.mark.vllm
+@needs_vllm
+@pytest.mark.timeout(600)
+async def test_a_policy_with_a_biased_output_projection_is_served_faithfully(vllm_url: str, tmp_path: Path) -> None:
+    """Policies that Quartet makes have it. vLLM's own Qwen drops it; the code of transformers, which it can use, does
+    not. A server by URL that drops it is found out, and told what it lacks."""
+    model = make_model("qwen3_tied_biased")
+    policy = Policy(version=0, path=str(publish(model, tmp_path / "p0")), train_step=0)
+    with pytest.raises(CheckpointError, match="model-impl"):
+        await open_vllm(by_url(vllm_url), policy, tmp_path / "log")
+    engine = await open_vllm(engine_recipe("vllm", arguments=VLLM_ARGUMENTS), policy, tmp_path / "log")
+    try:
+        load = await engine.load_policy(publish(make_model("qwen3_tied_biased", seed=1), tmp_path / "p1"), 1)
+        assert load.canary_gap is not None and load.canary_gap < 1e-3
+        assert set((await engine.generate(make_requests(1)[0])).versions) == {1}
+    finally:
+        await engine.close()
+
+
+@pytest.mark.vllm
+@needs_vllm
+async def test_a_call_that_the_worker_refuses_leaves_it_alive(vllm_url: str, tmp_path: Path) -> None:
+    engine = await open_vllm(by_url(vllm_url), first_policy(tmp_path), tmp_path / "log")
+    with pytest.raises(ServerRefusedError):
+        await engine._command("/collective_rpc", {"method": "no_such_method", "args": []})
+    assert (await engine.generate(make_requests(1)[0])).token_ids
+    await engine.close()
+
+
+def alive_in_group(group: int) -> list[int]:
+    """Process ids; who has died and waits to be reaped does not count."""
+    alive = []
+    for process in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess, ProcessLookupError):
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                alive.append(process.pid)
+    return alive
+
+
+def server_group(engine: VllmEngine) -> int:
+    assert engine._process is not None
+    return engine._process._process.pid
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(300):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.1)

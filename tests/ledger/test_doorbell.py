@@ -1,0 +1,210 @@
+"""Who rings for whom. A wait in these tests would last longer than a test may, so that only a ring can end it."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from samples import finish, plan, spoil, trainable_group, trajectory
+
+from quartet.ledger.doorbell import Doorbells
+from quartet.types import Status
+
+FOR_EVER_SECONDS = 10_000.0
+LISTENER = """
+import sys, time
+from pathlib import Path
+from quartet.ledger.doorbell import Doorbells
+bell = Doorbells(Path(sys.argv[1]), 1.0).hang("worker")
+print("listening", flush=True)
+time.sleep(600)
+"""
+
+pytestmark = pytest.mark.timeout(60)
+"""A ring that nobody hears is a wait that does not end: that is how these tests fail."""
+
+
+@pytest.fixture
+def bells(tmp_path) -> Doorbells:
+    return Doorbells(tmp_path / "bells", FOR_EVER_SECONDS)
+
+
+async def test_a_ring_ends_the_wait(bells):
+    with bells.hang("worker") as bell:
+        wait = asyncio.create_task(bell.wait())
+        await asyncio.sleep(0.05)
+        assert not wait.done()
+        bells.ring("manager")
+        await asyncio.sleep(0.05)
+        assert not wait.done()
+        bells.ring("worker")
+        await wait
+
+
+async def test_a_ring_before_the_wait_is_heard_and_only_once(bells):
+    with bells.hang("worker") as bell:
+        bells.ring("worker")
+        bells.ring("worker")
+        await bell.wait()
+        again = asyncio.create_task(bell.wait())
+        await asyncio.sleep(0.05)
+        assert not again.done()
+        bells.ring("worker")
+        await again
+
+
+async def test_a_stop_ends_the_wait(bells):
+    stop = asyncio.Event()
+    with bells.hang("worker") as bell:
+        wait = asyncio.create_task(bell.wait(stop))
+        await asyncio.sleep(0.05)
+        stop.set()
+        await wait
+
+
+async def test_without_a_ring_who_waits_looks_by_itself(tmp_path):
+    with Doorbells(tmp_path, 0.01).hang("worker") as bell:
+        await bell.wait()
+
+
+def test_ringing_where_nobody_listens_is_no_trouble(bells, caplog):
+    bells.ring("worker")
+    bells.hang("worker").__exit__(None, None, None)
+    bells.ring("worker")
+    assert not caplog.records
+
+
+def test_a_bell_that_cannot_be_rung_is_told_and_no_error(bells, tmp_path, caplog):
+    (tmp_path / "bells" / "worker").mkdir(parents=True)
+    bells.ring("worker")
+    assert "cannot ring" in caplog.text
+
+
+async def test_where_no_pipe_can_be_who_waits_looks_by_itself(bells, tmp_path, caplog):
+    (tmp_path / "bells" / "worker").mkdir(parents=True)
+    with bells.hang("worker") as bell:
+        await bell.wait()
+        await bell.wait()
+    assert len(caplog.records) == 1
+
+
+async def test_more_rings_than_a_pipe_holds(bells):
+    with bells.hang("worker") as bell:
+        for _ in range(70_000):
+            bells.ring("worker")
+        await bell.wait()
+
+
+def kill_a_listener(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LISTENER, str(tmp_path / "bells")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
+    assert process.stdout and process.stdout.readline() == "listening\n"
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+
+async def test_a_killed_listener_leaves_a_bell_that_its_successor_hears(bells, tmp_path):
+    kill_a_listener(tmp_path)
+    assert (tmp_path / "bells" / "worker").is_fifo()
+    bells.ring("worker")  # nobody hears it
+    with bells.hang("worker") as bell:
+        wait = asyncio.create_task(bell.wait())
+        await asyncio.sleep(0.05)
+        assert not wait.done()
+        bells.ring("worker")
+        await wait
+
+
+async def test_who_stops_listening_takes_nobody_elses_bell_away(bells):
+    with bells.hang("worker") as bell:
+        with bells.hang("worker"):
+            pass
+        bells.ring("worker")
+        await bell.wait()
+
+
+def nothing(ledger):
+    return None
+
+
+def leased(ledger):
+    ledger.admit(plan(rollouts=1))
+    return ledger.claim_rollouts("w", 1, 60)[0]
+
+
+def closed(ledger):
+    lease = leased(ledger)
+    finish(ledger, lease)
+    ledger.close_group(lease.group_id)
+    return lease
+
+
+def claimed(ledger):
+    trainable_group(ledger)
+    return ledger.claim_batch("t", 1, 8, "mask", 60)
+
+
+def trained(ledger):
+    return ledger.commit_batch(claimed(ledger), "policies/v000001", {})
+
+
+def over_lag(ledger):
+    """One version later with a bound of 0, a group that waits is dropped."""
+    batch = claimed(ledger)
+    trainable_group(ledger)
+    ledger.commit_batch(batch, "policies/v000001", {})
+
+
+def recalled(ledger, lease):
+    ledger.recycle(lease, trajectory(lease.task, status=Status.CANCELLED), 1)
+
+
+def damaged(ledger):
+    trainable_group(ledger)
+    spoil(ledger, 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "deed", "role"),
+    [
+        (nothing, lambda ledger, _: ledger.admit(plan()), "worker"),
+        (nothing, lambda ledger, _: ledger.admit_evaluation("tag", [plan()]), "worker"),
+        (leased, lambda ledger, lease: finish(ledger, lease, status=Status.ERROR_ENV), "worker"),
+        (leased, lambda ledger, lease: ledger.give_back(lease), "worker"),
+        (leased, lambda ledger, _: ledger.end_leases(), "worker"),
+        (leased, finish, "manager"),
+        (closed, lambda ledger, lease: ledger.make_trainable(lease.group_id, [lease.rollout_id], 1), "trainer"),
+        (closed, lambda ledger, lease: ledger.drop_group(lease.group_id, "broken"), "trainer"),
+        (closed, lambda ledger, lease: ledger.make_trainable(lease.group_id, [lease.rollout_id], 1), "worker"),
+        (closed, lambda ledger, lease: ledger.make_trainable(lease.group_id, [lease.rollout_id], 1), "engine"),
+        (closed, lambda ledger, lease: ledger.drop_group(lease.group_id, "broken"), "engine"),
+        (leased, lambda ledger, lease: ledger.close_group(lease.group_id), "worker"),
+        (leased, recalled, "worker"),
+        (leased, recalled, "manager"),
+        (leased, recalled, "engine"),
+        (nothing, lambda ledger, _: ledger.mark_settled(0, serving=0), "manager"),
+        (nothing, lambda ledger, _: ledger.mark_settled(0, serving=0), "worker"),
+        (nothing, lambda ledger, _: ledger.enter_phase("training"), "manager"),
+        (claimed, lambda ledger, batch: ledger.commit_batch(batch, "policies/v000001", {}), "manager"),
+        (claimed, lambda ledger, batch: ledger.commit_batch(batch, "policies/v000001", {}), "engine"),
+        (over_lag, lambda ledger, _: ledger.claim_batch("t", 1, 0, "mask", 60), "manager"),
+        (damaged, lambda ledger, _: ledger.claim_batch("t", 1, 8, "mask", 60), "manager"),
+        (trained, lambda ledger, _: ledger.roll_back(0), "manager"),
+        (trained, lambda ledger, _: ledger.roll_back(0), "engine"),
+    ],
+)
+async def test_who_commits_rings_for_who_waits(ledger, given, deed, role):
+    before = given(ledger)
+    with Doorbells(ledger.run_dir / "bells", FOR_EVER_SECONDS).hang(role) as bell:
+        deed(ledger, before)
+        await bell.wait()
+
+
+def test_an_expired_batch_rings_for_the_trainer(ledger, clock):
+    claimed(ledger)
+    clock.now += 61
+    with Doorbells(ledger.run_dir / "bells", FOR_EVER_SECONDS).hang("trainer") as bell:
+        ledger.expire_batches()
+        asyncio.run(bell.wait())

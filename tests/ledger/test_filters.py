@@ -1,0 +1,103 @@
+"""Filters: who stays, who leaves, and the recorded reason."""
+
+import pytest
+from msgspec.structs import replace
+from samples import finish, manager_of, plan, recipe, trajectory
+
+from quartet.actions.taken import taken_action
+from quartet.config import Filter
+from quartet.registry import build
+from quartet.types import Group, GroupMember, GroupState, Observation, Status, Task, Trajectory, Turn
+
+SEEN = Observation(goal="", text="")
+NO_ACTION = Turn(observation=SEEN, call_index=0, response="?", actions=[taken_action("?", "not an action")])
+TASK = Task(env="bandit", family="left", seed=0)
+
+
+def group(*members: Trajectory) -> Group:
+    return Group(
+        group_id=1,
+        task=TASK,
+        members=[GroupMember(rollout_id=number, trajectory=member) for number, member in enumerate(members)],
+    )
+
+
+def kept(name: str, members: list[Trajectory], **knobs) -> list[int] | str:
+    """Positions of the members that stay, or the reason of the drop."""
+    passed = build(Filter.model_validate({"name": name} | knobs)).apply(group(*members))
+    return passed if isinstance(passed, str) else [member.rollout_id for member in passed.members]
+
+
+def rewards(*values: float) -> list[Trajectory]:
+    return [trajectory(TASK, reward=value) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("successes", "verdict"), [(0, "too_hard"), (1, [0, 1, 2, 3]), (3, [0, 1, 2, 3]), (4, "too_easy")]
+)
+def test_accuracy_band_includes_its_ends(successes, verdict):
+    members = rewards(*[1.0] * successes, *[0.0] * (4 - successes))
+    assert kept("accuracy_band", members, min_success=0.25, max_success=0.75) == verdict
+
+
+def test_overlong_leaves_out_what_was_cut_off_or_too_long():
+    members = [
+        trajectory(TASK, reward=1.0),
+        trajectory(TASK, status=Status.TRUNCATED_TURNS),
+        trajectory(TASK, status=Status.TRUNCATED_TOKENS),
+        trajectory(TASK, versions=(0,) * 9),
+    ]
+    assert kept("overlong", members) == [0, 3]
+    assert kept("overlong", members, max_response_tokens=9) == [0, 3]
+    assert kept("overlong", members, max_response_tokens=8) == [0]
+    assert kept("overlong", members[1:3]) == "overlong"
+
+
+def test_short_failures_leaves_out_failures_of_few_turns():
+    members = [trajectory(TASK, reward=reward, turns=turns) for reward, turns in ((0, 3), (0, 4), (1, 1), (0.5, 1))]
+    assert kept("short_failures", members) == [1, 2, 3]
+    assert kept("short_failures", members, min_turns=5) == [2, 3]
+    assert kept("short_failures", members[:1]) == "short_failures"
+
+
+def test_broken_leaves_out_failures_that_hardly_acted():
+    def member(errors: int, *, reward: float) -> Trajectory:
+        made = trajectory(TASK, reward=reward, turns=4)
+        return replace(made, turns=[NO_ACTION if n < errors else turn for n, turn in enumerate(made.turns)])
+
+    members = [member(2, reward=0.0), member(3, reward=0.0), member(4, reward=1.0)]
+    assert kept("broken", members) == [0, 2]
+    assert kept("broken", members, max_error_share=0.75) == [0, 1, 2]
+    assert kept("broken", members[1:2]) == "broken"
+
+
+def test_stacked_filters_judge_what_the_ones_before_them_left(ledger):
+    """Without its truncated member the group has no contrast: the second filter drops it, and the ledger says why."""
+    whole = recipe(filters=["overlong", "mixed_outcome"], control={"rollouts_per_group": 3})
+    ledger.admit(plan(rollouts=3))
+    for lease in ledger.claim_rollouts("w", 3, 60):
+        cut_off = Status.TRUNCATED_TURNS if lease.index == 2 else Status.COMPLETED
+        finish(ledger, lease, reward=float(lease.index < 2), status=cut_off)
+    with manager_of(whole, ledger) as manager:
+        manager.tick()
+    totals = ledger.totals()
+    assert totals.groups[GroupState.DROPPED] == 1
+    assert totals.dropped_by_reason == {"equal_rewards": 1}
+    (newest,) = ledger.family_statistics("left", 32).outcomes
+    assert (newest.countable, newest.successes, newest.mixed) == (3, 2, True)
+
+
+def test_every_member_that_is_left_out_says_why(ledger):
+    whole = recipe(filters=["overlong", "broken"], control={"rollouts_per_group": 4})
+    ledger.admit(plan(rollouts=4))
+    for lease in ledger.claim_rollouts("w", 4, 60):
+        made = trajectory(lease.task, status=Status.TRUNCATED_TURNS if lease.index == 1 else Status.COMPLETED)
+        if lease.index == 2:
+            made = replace(made, turns=[NO_ACTION for _ in made.turns])
+        ledger.append(lease, made, 3)
+    with manager_of(whole, ledger) as manager:
+        manager.tick()
+    with ledger._database.read() as connection:
+        rows = connection.exec_driver_sql("SELECT excluded FROM trajectories ORDER BY rollout_id")
+        reasons = list(rows.scalars())
+    assert reasons == ["", "overlong", "broken", ""]

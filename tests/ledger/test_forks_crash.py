@@ -1,0 +1,141 @@
+"""A process is killed before and after every state change of forks; whoever goes on leaves no child without a parent,
+none forked twice, and no group open."""
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from msgspec.structs import replace
+from samples import FakeClock, conversation, finish_with_calls, plan, trajectory
+
+from quartet import crash_points
+from quartet.ledger import Ledger
+from quartet.ledger.schema import rollouts
+from quartet.types import Fork, RolloutLease, Root, Status
+
+MOST_FORKS = 3
+
+
+def attempts_that_end(
+    ledger: Ledger, clock: FakeClock, lease: RolloutLease
+) -> Generator[str, None, list[RolloutLease]]:
+    """A parent whose attempts end without a record, each with two children, one of which has finished."""
+    for end in ("retried", "given back", "expired"):
+        yield "fork"
+        ledger.fork(lease, conversation(3), 0, 2, MOST_FORKS)
+        yield "claim_rollouts"
+        child, _ = ledger.claim_rollouts("w", 2, 60)
+        yield "append"
+        finish_with_calls(ledger, child)
+        if end == "retried":
+            yield "append"
+            finish_with_calls(ledger, lease, status=Status.ERROR_ENV)
+        elif end == "given back":
+            yield "give_back"
+            ledger.give_back(lease)
+        else:
+            clock.now += 61
+            yield "expire_leases"
+            ledger.expire_leases()
+        yield "claim_rollouts"
+        lease, *others = ledger.claim_rollouts("w", 9, 60)
+    return [lease, *others]
+
+
+def life(ledger: Ledger, clock: FakeClock) -> Iterator[str]:
+    """One group with every way in which forks begin and end. Yields the name of each write before it."""
+
+    def claim(count: int):
+        return ledger.claim_rollouts("w", count, 60)
+
+    yield "admit"
+    group_id = ledger.admit(plan(rollouts=2))
+    yield "claim_rollouts"
+    parent, _ = claim(2)
+    yield "fork"
+    ledger.fork(parent, conversation(3), 0, 2, MOST_FORKS)
+    yield "claim_rollouts"
+    first, second = claim(2)
+    yield "fork"
+    ledger.fork(first, conversation(3), 1, 1, MOST_FORKS)
+    yield "append"
+    finish_with_calls(ledger, second, reward=1.0)
+    yield "recycle"
+    ledger.recycle(parent, replace(trajectory(parent.task, status=Status.CANCELLED), calls=conversation()), 9)
+    yield "claim_rollouts"
+    (again,) = claim(1)
+    yield "drop_forks"
+    ledger.drop_forks(again)
+    again, *others = yield from attempts_that_end(ledger, clock, again)
+    for lease in (again, *others):
+        yield "append"
+        finish_with_calls(ledger, lease, reward=float(lease.index))
+    yield "end_round"
+    assert ledger.end_round(group_id, lambda group: [Root(), Fork(rollout_id=again.rollout_id, call_index=0)])
+    yield "extend"
+    ledger.extend(group_id, [Fork(rollout_id=again.rollout_id, call_index=1)])
+    yield "cancel"
+    ledger.cancel([lease.rollout_id for lease in claim(1)] + [again.rollout_id + 1000])
+    yield "end_leases"
+    ledger.end_leases()
+    for lease in claim(9):
+        yield "append"
+        finish_with_calls(ledger, lease)
+    yield "end_round"
+    assert not ledger.end_round(group_id, lambda group: [])
+
+
+def everything_has_ended_well(ledger: Ledger) -> None:
+    assert (ledger.totals().lost, ledger.queue_sizes().groups["open"]) == (0, 0)
+    with ledger.read() as connection:
+        rows = connection.execute(sa.select(rollouts)).all()
+    status = {row.id: row.status for row in rows}
+    assert {row.state for row in rows} <= {"finished"}
+    kept = [row for row in rows if row.parent_id is not None and row.status != Status.CANCELLED]
+    assert all(status[row.parent_id] == Status.COMPLETED for row in kept), "no child without a parent"
+    assert max(Counter(row.group_id for row in kept).values(), default=0) <= MOST_FORKS
+
+
+def die_at(step: int, moment: str, run_dir: Path, clock: FakeClock, points: Path) -> None:
+    """In a process of its own: live up to a write, and die in it."""
+    pid = os.fork()
+    if pid:
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+        return
+    try:
+        crash_points._FOLDER = str(points)
+        for number, write in enumerate(life(Ledger.open(run_dir, clock=clock), clock)):
+            if number == step:
+                (points / f"{write}.{moment}").touch()
+    finally:
+        os._exit(1)
+
+
+def go_on(run_dir: Path, clock: FakeClock) -> None:
+    """Another worker and another manager end what the dead one began."""
+    ledger = Ledger.open(run_dir, clock=clock)
+    ledger.expire_leases()
+    while leases := ledger.claim_rollouts("other", 9, 60):
+        for lease in leases:
+            finish_with_calls(ledger, lease)
+    for group_id in ledger.ended_rounds():
+        ledger.end_round(group_id, lambda group: [])
+    everything_has_ended_well(ledger)
+    ledger.close()
+
+
+@pytest.mark.slow
+def test_a_kill_at_every_state_change_of_forks(ledger, clock, tmp_path):
+    """One life after the other in the same run, each with its own end."""
+    writes = list(life(ledger, clock))
+    everything_has_ended_well(ledger)
+    for step in range(len(writes)):
+        for moment in ("before", "after"):
+            die_at(step, moment, ledger.run_dir, clock, tmp_path)
+            clock.now += 1000
+            go_on(ledger.run_dir, clock)
+    assert ledger.check().findings == []

@@ -1,0 +1,175 @@
+"""The ledger's file: missing, damaged, too new, full disk. Every error says which file and what to do."""
+
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from samples import on_sqlite, plan, trainable_group
+
+from quartet.errors import LedgerError, SetupError
+from quartet.ledger import Ledger
+from quartet.ledger.blob_files import LocalBlobFiles
+from quartet.ledger.database.sqlite import SqliteDatabase
+
+VERSION_1 = Path(__file__).parent / "fixtures" / "ledger_v1.sql"
+
+
+def test_a_missing_ledger(tmp_path):
+    with pytest.raises(LedgerError, match="no ledger"):
+        Ledger.open(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_newest_policy_is_served_once_the_engine_says_so(ledger):
+    assert not ledger.latest_is_settled()
+    ledger.mark_settled(0, serving=0)
+    assert ledger.latest_is_settled()
+    ledger.mark_settled(1, serving=1)
+    assert not ledger.latest_is_settled()
+
+
+def test_the_newest_policy_is_settled_once_all_engines_say_so(ledger):
+    ledger.expect_engines(["engine", "engine-2"])
+    ledger.mark_settled(0, serving=0)
+    assert not ledger.latest_is_settled()
+    ledger.mark_settled(0, serving=0, engine="engine-2")
+    assert ledger.latest_is_settled()
+    ledger.expect_engines(["engine"])  # the run was resumed with one
+    ledger.mark_settled(1, serving=0, engine="engine-2")
+    assert ledger.latest_is_settled()
+
+
+def test_a_second_run_in_the_same_folder_is_refused(ledger):
+    with pytest.raises(LedgerError, match="--resume"):
+        Ledger.create(ledger.run_dir)
+
+
+def test_a_file_that_is_no_database(tmp_path):
+    (tmp_path / "ledger.sqlite").write_bytes(b"not a database" * 1000)
+    with pytest.raises(LedgerError, match="damaged") as error:
+        Ledger.open(tmp_path)
+    assert str(tmp_path / "ledger.sqlite") in str(error.value) and "->" in str(error.value)
+
+
+def test_a_damaged_page(tmp_path):
+    ledger = Ledger.create(tmp_path)
+    ledger.register_initial_policy("p0")
+    for _ in range(20):
+        trainable_group(ledger)
+    ledger.close()
+    file = tmp_path / "ledger.sqlite"
+    data = bytearray(file.read_bytes())
+    data[8192:-4096:7] = b"\xff" * len(data[8192:-4096:7])
+    file.write_bytes(data)
+    with pytest.raises(LedgerError, match="damaged"):
+        Ledger.open(tmp_path)
+
+
+def test_a_newer_schema(ledger):
+    ledger.set_value("schema_version", 99)
+    with pytest.raises(LedgerError, match="newer"):
+        Ledger.open(ledger.run_dir)
+
+
+GONE = {"screenshots_blob": "NULL", "screenshots_bytes": "0"}
+"""Columns that only older schemas have, with their values for a trajectory without pictures."""
+
+
+def as_version_1(ledger: Ledger, run_dir: Path) -> None:
+    """The same rows in the tables of schema version 1, as the Quartet of that time made them."""
+    run_dir.mkdir()
+    with closing(sqlite3.connect(run_dir / "ledger.sqlite")) as old:
+        old.executescript(VERSION_1.read_text())
+        old.execute("ATTACH ? AS new", (str(ledger.run_dir / "ledger.sqlite"),))
+        for (table,) in old.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'").fetchall():
+            names = [column[1] for column in old.execute(f"PRAGMA main.table_info({table})")]
+            values = ", ".join(GONE.get(name, f'"{name}"') for name in names)
+            columns = ", ".join(f'"{name}"' for name in names)
+            old.execute(f"INSERT INTO main.{table} ({columns}) SELECT {values} FROM new.{table}")
+        old.execute("UPDATE run SET value = '1' WHERE key = 'schema_version'")
+        blobs = old.execute("SELECT digest, data FROM new.blobs").fetchall()
+        old.commit()
+    for digest, data in blobs:  # every blob was a file
+        LocalBlobFiles(run_dir / "blobs").put(digest.hex(), data)
+
+
+def definitions(ledger: Ledger) -> dict[str, object]:
+    """Columns of the tables; indexes and triggers word by word."""
+    with closing(sqlite3.connect(ledger.run_dir / "ledger.sqlite")) as file:
+        found: dict[str, object] = {}
+        for kind, name, sql in file.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL"):
+            columns = {row[1:4] for row in file.execute(f'PRAGMA table_info("{name}")')}
+            found[name] = columns if kind == "table" else " ".join(sql.split())
+        return found
+
+
+@on_sqlite
+def test_an_older_ledger_is_upgraded_when_asked(ledger, tmp_path):
+    trainable_group(ledger)
+    trainable_group(ledger, family="right")
+    ledger.admit(plan("right"))
+    as_version_1(ledger, tmp_path / "old")
+    with pytest.raises(LedgerError, match="quartet ledger upgrade"):  # a run of the older Quartet may be at work on it
+        Ledger.open(tmp_path / "old")
+    upgraded = Ledger.open(tmp_path / "old", upgrade=True)
+    assert upgraded.statistics(32) == ledger.statistics(32)
+    assert upgraded.statistics(32)["right"].outcomes[0].successes == 1
+    assert upgraded.totals() == ledger.totals()
+    assert upgraded.events()[0].kind == "ledger_upgraded"
+    assert definitions(upgraded) == definitions(ledger)
+    upgraded.close()
+    Ledger.open(tmp_path / "old").close()
+
+
+@pytest.mark.parametrize(("durability", "synchronous"), [("process", 1), ("full", 2)])
+def test_durability_holds_for_every_opening(tmp_path, durability, synchronous):
+    Ledger.create(tmp_path, durability=durability).close()
+    ledger = Ledger.open(tmp_path)
+    with ledger._database.read() as connection:
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == synchronous
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+    ledger.close()
+
+
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from quartet.ledger.database.sqlite import SqliteDatabase
+from quartet.ledger import Ledger
+from quartet.errors import SetupError
+
+ledger = Ledger.open(Path(sys.argv[1]))
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+try:
+    for number in range(1000):
+        ledger.event("filler", number=number, text="x" * 1000)
+except SetupError as error:
+    print(number, error)
+"""
+
+
+@on_sqlite
+def test_a_full_disk_is_explained_and_what_was_committed_stays(ledger):
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(ledger.run_dir)], capture_output=True, text=True, check=True, timeout=60
+    )
+    number, _, message = done.stdout.partition(" ")
+    assert "cannot write" in message and "--resume" in message
+    ledger.close()
+    reopened = Ledger.open(ledger.run_dir)
+    assert len(reopened.events(2000)) == int(number)
+    reopened.close()
+
+
+def test_a_database_that_may_not_be_written_is_explained(tmp_path):
+    Ledger.create(tmp_path).close()
+    path = tmp_path / "ledger.sqlite"
+    reader = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+    with pytest.raises(sqlite3.OperationalError) as refused:
+        reader.execute("DELETE FROM run")
+    reader.close()
+    with pytest.raises(SetupError, match="no right to write"):
+        SqliteDatabase(path, "process")._explain(refused.value)

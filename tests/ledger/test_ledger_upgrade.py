@@ -1,0 +1,145 @@
+"""Ledgers of schema 4 and 5, as Quartet made them then: upgraded on both databases, and all that they hold is there."""
+
+import base64
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from samples import finish, recipe
+
+from quartet.errors import LedgerError
+from quartet.ledger import Ledger
+from quartet.ledger.database import create_database, find_database
+from quartet.ledger.schema import SCHEMA_VERSION
+from quartet.recipe.file import to_toml
+from quartet.rollout.episode import actions_of
+from quartet.types import Outcome
+from quartet.web.app import build_app
+from quartet.web.queries.rollout import read_rollout
+from quartet.web.rollout_view import view_rollout
+from quartet.web.viewed_run import ViewedRun
+from tests.web.conftest import ask
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+def rebuild(run_dir: Path, version: int, url: str) -> None:
+    """The rows of the fixture of schema 5 in the tables of `version`."""
+    run_dir.mkdir()
+    tables = json.loads((FIXTURES / f"ledger_v{version}.json").read_text())["tables"]
+    rows = json.loads((FIXTURES / "ledger_v5.json").read_text())["rows"]
+    database = create_database(run_dir, "process", url)
+    with database.write() as connection:
+        for statement in tables[connection.dialect.name]:
+            connection.exec_driver_sql(statement)
+        for name, content in rows.items():
+            table = sa.Table(name, sa.MetaData(), autoload_with=connection)
+            known = [{key: _value(value) for key, value in row.items() if key in table.c} for row in content]
+            connection.execute(sa.insert(table), known)
+            if connection.dialect.name == "postgresql" and "id" in table.c:
+                connection.exec_driver_sql(
+                    f"SELECT setval(pg_get_serial_sequence('{name}', 'id'), (SELECT max(id) FROM {name}))"
+                )
+        connection.execute(sa.text(f"UPDATE run SET value = '{version}' WHERE key = 'schema_version'"))
+    database.close()
+
+
+def _value(value: Any) -> Any:
+    return base64.b64decode(value["base64"]) if isinstance(value, dict) and "base64" in value else value
+
+
+@pytest.fixture(params=[4, 5])
+def upgraded(request, tmp_path, url):
+    run_dir = tmp_path / "old"
+    rebuild(run_dir, request.param, url)
+    with pytest.raises(LedgerError, match="quartet ledger upgrade"):
+        Ledger.view(run_dir)
+    ledger = Ledger.open(run_dir, upgrade=True)
+    (event,) = [event for event in ledger.events() if event.kind == "ledger_upgraded"]
+    assert event.fields == {"from_version": request.param, "to_version": SCHEMA_VERSION}
+    yield ledger
+    ledger.close()
+
+
+def shape(ledger: Ledger) -> dict[str, tuple[set[str], set[tuple[str | None, ...]]]]:
+    """By table: its columns, and the columns of each of its indexes and of its primary key."""
+    with ledger.read() as connection:
+        inspector = sa.inspect(connection)
+        return {
+            table: (
+                {column["name"] for column in inspector.get_columns(table)},
+                {tuple(index["column_names"]) for index in inspector.get_indexes(table)}
+                | {tuple(inspector.get_pk_constraint(table)["constrained_columns"])},
+            )
+            for table in inspector.get_table_names()
+        }
+
+
+def test_an_upgraded_ledger_has_the_tables_of_a_new_one(upgraded, ledger):
+    assert shape(upgraded) == shape(ledger)
+
+
+def damage(ledger: Ledger) -> list[str]:
+    """What a check finds, but for the policies' folders, which the fixture does not have."""
+    return [finding.what for finding in ledger.check().findings if finding.kind != "policy_missing"]
+
+
+def test_what_was_trained_reads_as_it_did(upgraded):
+    members = upgraded.load_group(1).members
+    assert [member.trajectory.reward for member in members] == [0.0, 1.0]
+    for member in members:
+        assert [call.key for call in member.trajectory.calls] == ["0", "1"]
+        for call in member.trajectory.calls:
+            assert (call.prompt_ids, call.response_ids) == ([7, 8], [1, 2, 3])
+            assert (call.response.logprobs, call.response.versions) == ([-0.01, -1.0, -5.0], [0, 0, 0])
+        assert actions_of(member.trajectory.turns) == ["click left [1]", "click (3,2)"]
+        assert [turn.actions[0].outcome for turn in member.trajectory.turns] == [Outcome.DONE, Outcome.REFUSED]
+    assert damage(upgraded) == []
+    assert upgraded.totals().groups["trained"] == 1
+
+
+def test_pictures_are_still_shown(upgraded):
+    with find_database(upgraded.run_dir).read() as connection:
+        query = "SELECT blob, digest FROM trajectories JOIN pictures ON trajectory_id = id ORDER BY id"
+        blob, digest = connection.exec_driver_sql(query).first()
+    turns = upgraded.store.load(blob, [digest]).turns
+    pictures = [picture for turn in turns for picture in turn.observation.pictures]
+    assert len(turns) == len(pictures) == 2 and all(picture.data.startswith(b"\x89PNG") for picture in pictures)
+
+
+def test_a_recalled_rollout_goes_on(upgraded):
+    (lease,) = upgraded.claim_rollouts("w", 1, 60)
+    assert [call.key for call in upgraded.load_partial(lease)] == ["0", "1"]
+    finish(upgraded, lease, reward=1.0)
+    assert damage(upgraded) == []
+
+
+def test_the_viewer_shows_a_trained_rollout(upgraded):
+    (upgraded.run_dir / "config.toml").write_text(to_toml(recipe()))
+    run = ViewedRun(upgraded.run_dir, "run")
+    with run.ledger.read() as connection:
+        facts = read_rollout(connection, 2)
+        assert facts is not None
+        view = view_rollout(run, connection, facts, facts.newest)
+    assert view.fate == "was trained on" and len(view.turns) == 2
+    run.close()
+    call = view.turns[0].call
+    assert call is not None and [token.token_id for token in call.tokens] == [1, 2, 3]
+
+
+async def test_the_viewer_shows_pictures_of_before_schema_6(upgraded):
+    (upgraded.run_dir / "config.toml").write_text(to_toml(recipe()))
+    with upgraded.read() as connection:
+        first = connection.exec_driver_sql("SELECT min(trajectory_id) FROM pictures").scalar()
+        of = f"SELECT rollout_id FROM trajectories WHERE id = {first}"
+        rollout = connection.exec_driver_sql(of).scalar()
+    async with ask(build_app([upgraded.run_dir])) as client:
+        page = (await client.get(f"/runs/old/rollouts/{rollout}")).text
+        addresses = sorted(set(re.findall(rf"/runs/old/trajectories/{first}/pictures/\d+/\d+", page)))
+        assert [address[-4:] for address in addresses] == ["/1/1", "/2/1"]
+        for address in addresses:
+            answer = await client.get(address)
+            assert (answer.status_code, answer.headers["content-type"]) == (200, "image/png")

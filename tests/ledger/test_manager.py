@@ -1,0 +1,303 @@
+"""The data manager on a real ledger: admission, verdicts, evaluation, the end of training."""
+
+import asyncio
+from contextlib import closing
+
+import pytest
+from samples import finish, manager_of, recipe
+from sqlalchemy import event
+
+from quartet.exchange.fingerprint import run_fingerprint
+from quartet.ledger import Ledger
+from quartet.manager.evaluation import admit_evaluation
+from quartet.manager.manager import run_manager
+from quartet.manager.stop import higher_limit, resume_command
+from quartet.telemetry.records import read_records
+from quartet.types import Purpose
+
+
+def settle(manager) -> None:
+    while manager.tick():
+        pass
+
+
+def work(ledger, *, success=lambda lease: lease.index % 2 == 0) -> None:
+    version = ledger.latest_policy().version
+    for lease in ledger.claim_rollouts("w", 100, 60):
+        finish(ledger, lease, reward=float(success(lease)), versions=(version,))
+
+
+def train(ledger) -> bool:
+    batch = ledger.claim_batch("t", 2, 1, "mask", 60)
+    if batch is not None:
+        ledger.commit_batch(batch, f"policies/v{batch.train_step}", {})
+    return batch is not None
+
+
+def test_admission_is_bounded_and_explained(ledger):
+    with manager_of(recipe(), ledger) as manager:
+        settle(manager)
+        assert ledger.groups_ahead() == 4
+        manager._presence.beat(force=True)
+        (row,) = ledger.modules()
+        assert (row.state, row.waiting_for) == ("waiting", "an admission slot")
+        assert row.ends_when == "a batch is trained: 4/4 groups ahead"
+        work(ledger)
+        settle(manager)
+        assert ledger.queue_sizes().groups["trainable"] == 4
+        assert train(ledger)
+        settle(manager)
+        assert ledger.queue_sizes().groups == {"open": 2, "closed": 0, "trainable": 2, "claimed": 0}
+
+
+def test_groups_without_contrast_are_dropped_and_their_slots_come_back(ledger):
+    with manager_of(recipe(), ledger) as manager:
+        settle(manager)
+        work(ledger, success=lambda lease: True)
+        settle(manager)
+    assert ledger.totals().dropped_by_reason == {"equal_rewards": 4}
+    assert ledger.queue_sizes().groups["open"] == 4
+    records = list(read_records(ledger.run_dir, "data"))
+    assert [(record["dropped"], record["group_successes"]) for record in records] == [("equal_rewards", 2)] * 4
+
+
+def test_a_group_is_read_once_when_the_allocator_adds_no_rounds(ledger):
+    with manager_of(recipe(), ledger) as manager:
+        settle(manager)
+        work(ledger)
+        asked: list[str] = []
+        event.listen(ledger._database._engine, "before_cursor_execute", lambda *call: asked.append(call[2]))
+        settle(manager)
+    assert sum("FROM blobs" in statement for statement in asked) == 4, "once for each group"
+
+
+def test_a_group_with_too_few_members_is_dropped_at_its_deadline(ledger, clock):
+    with manager_of(recipe(), ledger) as manager:
+        settle(manager)
+        (lease, *_) = ledger.claim_rollouts("w", 8, 1000)
+        finish(ledger, lease, reward=1.0)
+        clock.now += 181
+        settle(manager)
+    assert ledger.totals().dropped_by_reason == {"too_few_countable": 4}
+
+
+def test_the_deadline_of_a_group_counts_from_its_first_lease(ledger, clock):
+    """An evaluation is claimed first: groups that wait for it meanwhile must not lose their slow members."""
+    with manager_of(recipe(), ledger) as manager:
+        settle(manager)
+        clock.now += 1000  # all groups are queued
+        settle(manager)
+        assert ledger.queue_sizes().groups["open"] == 4
+        ledger.claim_rollouts("w", 2, 1000)  # of the first group
+        clock.now += 179
+        (first_of_second,) = ledger.claim_rollouts("w", 1, 1000)
+        settle(manager)
+        assert ledger.queue_sizes().groups["open"] == 4
+        clock.now += 2
+        settle(manager)
+        assert ledger.totals().dropped_by_reason == {"too_few_countable": 1}
+        ledger.give_back(first_of_second)
+        clock.now += 170
+        ledger.claim_rollouts("w", 1, 1000)  # a second lease begins nothing
+        clock.now += 10
+        settle(manager)
+    assert ledger.totals().dropped_by_reason == {"too_few_countable": 2}
+
+
+def test_nothing_new_starts_outside_the_training_phase(ledger, clock):
+    ledger.set_value("phase", "evaluating before")
+    with manager_of(recipe(), ledger) as manager:
+        settle(manager)
+        clock.now += 100
+        settle(manager)
+        assert ledger.groups_ahead() == 0
+        ledger.set_value("phase", "training")
+        settle(manager)
+        assert ledger.groups_ahead() == 4
+
+
+def test_the_training_clock_counts_from_when_all_modules_are_up_to_the_stop(ledger, clock):
+    """Neither a start counts nor the end, and a resume goes on with what was spent."""
+    for start, spent in ((1, 5), (2, 10)):
+        ledger.enter_phase("starting")
+        with manager_of(recipe(), ledger) as manager:
+            settle(manager)
+            clock.now += 30
+            settle(manager)
+            assert ledger.groups_ahead() == (0 if start == 1 else 4), "before the start nothing is admitted"
+            ledger.enter_phase("training")
+            settle(manager)
+            clock.now += 5
+            settle(manager)
+            assert ledger.value("training_seconds") == spent
+            ledger.request_stop("enough")
+            settle(manager)
+            clock.now += 30
+            settle(manager)
+            assert ledger.value("training_seconds") == spent
+        ledger.clear_stop()
+
+
+def test_periodic_evaluation_finds_the_best_policy(ledger):
+    knobs = {"train_steps_per_evaluation": 1, "episodes_per_family_during": 2, "first_seed": 500}
+    success = {0: False, 1: True, 2: False}
+    seeds = set()
+    with manager_of(recipe(evaluation=knobs), ledger) as manager:
+        while ledger.train_step() < 3:
+            settle(manager)
+            version = ledger.latest_policy().version
+            for lease in ledger.claim_rollouts("w", 100, 60):
+                held_out = lease.purpose is Purpose.EVAL
+                if held_out:
+                    seeds.add(lease.task.seed)
+                    assert lease.temperature == 0.0
+                won = success[version] if held_out else lease.index == 0
+                finish(ledger, lease, reward=float(won), versions=(version,))
+            settle(manager)
+            train(ledger)
+    assert seeds == {500_500, 500_501}, "not those that results are reported on"
+    best = ledger.best_policy()
+    assert best is not None and best.version == 1
+    assert ledger.evaluation_results("during/1") == {"fixed": (2, 2, 0), "named": (2, 2, 0)}
+    records = list(read_records(ledger.run_dir, "evaluation"))
+    assert [(record["version"], record["success"]) for record in records] == [(1, 1.0), (2, 0.0)]
+
+
+def test_training_ends_at_the_last_step(ledger):
+    with manager_of(recipe(train={"max_train_steps": 1}), ledger) as manager:
+        settle(manager)
+        work(ledger)
+        settle(manager)
+        assert train(ledger)
+        assert not train(ledger), "the ledger refuses a claim beyond the last step, even before the manager's next look"
+        settle(manager)
+    assert ledger.stop_reason() == "train.max_train_steps = 1 reached"
+    assert ledger.events(1)[0].kind == "stop"
+
+
+def test_training_ends_in_time_and_finishes_its_step(ledger, clock):
+    with manager_of(recipe(train={"max_seconds": 60}), ledger) as manager:
+        settle(manager)
+        work(ledger)
+        settle(manager)
+        batch = ledger.claim_batch("t", 2, 1, "mask", 600)
+        clock.now += 61
+        settle(manager)
+        assert ledger.stop_reason() is None
+        ledger.commit_batch(batch, "policies/v1", {})
+        assert not train(ledger)
+        settle(manager)
+    assert ledger.stop_reason() == "train.max_seconds = 60 reached"
+
+
+def test_the_training_clock_survives_a_restart_and_does_not_count_the_pause(ledger, clock):
+    knobs = recipe(train={"max_seconds": 60})
+    for _ in range(2):
+        ledger.enter_phase("starting")
+        with manager_of(knobs, ledger) as manager:
+            settle(manager)
+            ledger.enter_phase("training")
+            settle(manager)
+            clock.now += 20
+            settle(manager)
+        clock.now += 1000
+    assert ledger.value("training_seconds") == 40
+    assert ledger.stop_reason() is None
+
+
+def test_a_data_manager_that_dies_in_training_costs_training_time(ledger, clock):
+    knobs = recipe(train={"max_seconds": 60})
+    for seconds in (20, 50):
+        with manager_of(knobs, ledger) as manager:
+            settle(manager)
+            assert ledger.value("training_seconds", 0.0) == seconds - 20
+            clock.now += 20
+            settle(manager)
+            assert ledger.value("training_seconds") == seconds
+        clock.now += 10
+    with manager_of(knobs, ledger) as manager:
+        settle(manager)
+    assert ledger.stop_reason() == "train.max_seconds = 60 reached"
+
+
+def test_the_pause_of_a_killed_run_does_not_count_whenever_its_next_data_manager_dies(ledger, clock):
+    with manager_of(recipe(), ledger) as manager:
+        settle(manager)
+        clock.now += 20
+        settle(manager)
+    clock.now += 1000
+    ledger.enter_phase("starting")
+    with manager_of(recipe(), ledger):  # dies before the training begins
+        pass
+    ledger.enter_phase("training")
+    with manager_of(recipe(), ledger) as manager:
+        settle(manager)
+        assert ledger.value("training_seconds") == 20
+
+
+def test_the_training_clock_ends_with_the_manager_s_own_request_to_stop(ledger, clock):
+    """The end is written in the same tick: a synchronous run may have no other, and the next comes later."""
+    with manager_of(recipe(train={"max_train_steps": 1}), ledger) as manager:
+        settle(manager)
+        work(ledger)
+        settle(manager)
+        clock.now += 0.25
+        assert train(ledger)
+        manager.tick()
+        assert ledger.stop_reason() is not None
+        assert ledger.value("training_seconds") == 0.25
+        clock.now += 30
+        manager.tick()
+        assert ledger.value("training_seconds") == 0.25
+
+
+@pytest.mark.parametrize(
+    ("reason", "trained", "option"),
+    [
+        ("train.max_train_steps = 10 reached", (10, 50.0), "--set train.max_train_steps=20"),
+        ("train.max_train_steps = 2 reached", (100, 50.0), "--set train.max_train_steps=200"),
+        ("train.max_train_steps = 1234567 reached", (7, 5.0), "--set train.max_train_steps=2469134"),
+        ("train.max_seconds = 60 reached", (10, 60.0), "--set train.max_seconds=120"),
+        ("train.max_seconds = 0.2 reached", (10, 0.2), "--set train.max_seconds=0.4"),
+        ("train.max_seconds = 1e-05 reached", (0, 0.0), "--set train.max_seconds=2e-05"),
+        ("train.max_seconds = 1e-05", (3, 50.0), "--set train.max_seconds=100"),
+        ("starved: fewer than 2 trainable groups", (3, 50.0), ""),
+    ],
+)
+def test_a_higher_limit_lets_the_run_go_on(reason, trained, option):
+    assert higher_limit(reason, *trained) == option
+    assert resume_command("runs/a", reason, *trained).endswith(f"--resume {option}".rstrip())
+
+
+def test_evaluation_counts_by_family(ledger):
+    knobs = recipe(evaluation={"first_seed": 1000})
+    admit_evaluation(ledger, knobs, ["named", "fixed"], seeds=range(1000, 1003), temperature=0.5, tag="before/sampled")
+    assert ledger.evaluation_admitted("before/sampled") and not ledger.evaluation_admitted("before/greedy")
+    assert ledger.evaluation_open("before/sampled") == 6
+    work(ledger, success=lambda lease: lease.task.seed == 1000)
+    assert ledger.evaluation_open("before/sampled") == 0
+    assert ledger.evaluation_results("before/sampled") == {"fixed": (1, 3, 0), "named": (1, 3, 0)}
+
+
+async def test_the_module_runs_until_it_is_told_to_stop(tmp_path, bandit_policy):
+    stop = asyncio.Event()
+    with closing(Ledger.create(tmp_path / "module")) as ledger:
+        ledger.register_initial_policy(str(bandit_policy))
+        running = asyncio.create_task(run_manager(recipe(), ledger.run_dir, stop))
+        while ledger.groups_ahead() < 4 and not running.done():  # noqa: ASYNC110  (the ledger is the only contract)
+            await asyncio.sleep(0.01)
+        stop.set()
+        await running
+        assert ledger.modules()[0].module == "manager"
+        assert ledger.vocabulary_size and run_fingerprint(ledger)
+
+
+def test_share_of_waiting_counts_every_process_of_a_module(ledger, clock):
+    said = {"state": "waiting", "waiting_for": "x", "ends_when": "y", "since": 0.0, "url": "http://127.0.0.1:1"}
+    for waited in (0.0, 4.0, 0.0, 3.0):
+        ledger.report("engine", waiting_seconds=waited, **said)
+        clock.now += 10
+    (row,) = ledger.modules()
+    assert (row.waiting_seconds, row.alive_seconds, row.share_waiting) == (7.0, 20.0, 0.35)
+    assert ledger.module_url("engine") == "http://127.0.0.1:1"
+    assert ledger.module_url("worker") is None

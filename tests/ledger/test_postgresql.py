@@ -1,0 +1,219 @@
+"""A ledger on a server: where it lies, who waits for whom, and what a person reads when it cannot be reached."""
+
+import logging
+import socket
+import threading
+import time
+from contextlib import closing
+
+import pytest
+import sqlalchemy as sa
+from pydantic import ValidationError
+from samples import finish, plan, recipe, trainable_group
+
+from benchmarks.postgresql_server import frozen_server
+from quartet.config import Recipe
+from quartet.errors import LedgerError, LedgerUnreachableError
+from quartet.ledger import Ledger
+from quartet.ledger.database import drop_database, find_database, has_database, postgresql
+from quartet.ledger.database.patience import PATIENCE
+from quartet.ledger.database.prepared import Prepared
+from tests.postgresql import Proxy, needs_postgresql, server_url
+
+pytestmark = needs_postgresql
+
+
+@pytest.fixture
+def ledger(tmp_path, clock):
+    ledger = Ledger.create(tmp_path / "run", clock=clock, url=server_url())
+    ledger.register_initial_policy("policies/v000000")
+    yield ledger
+    ledger.close()
+
+
+def test_the_run_knows_its_ledger(ledger, tmp_path):
+    trainable_group(ledger)
+    other = Ledger.create(tmp_path / "other" / "run", url=server_url())  # the same name, elsewhere
+    assert other.totals().groups == {}
+    again = Ledger.open(tmp_path / "run")
+    assert again.totals() == ledger.totals() and again.totals().groups == {"trainable": 1}
+    assert not (tmp_path / "run" / "ledger.sqlite").exists()
+    again.close()
+    other.close()
+
+
+def test_a_fresh_start_drops_the_old_schema(ledger, tmp_path):
+    ledger.close()
+    old = find_database(tmp_path / "run")
+    drop_database(tmp_path / "run")
+    assert not has_database(tmp_path / "run")
+    with pytest.raises(LedgerError, match="has no schema"):
+        old.check()
+    Ledger.create(tmp_path / "run", url=server_url()).close()
+
+
+def test_claims_skip_what_another_worker_is_claiming(ledger):
+    """A transaction that holds the first two rollouts does not hold up who wants two."""
+    ledger.admit(plan(rollouts=4))
+    claimed: list[int] = []
+
+    def claim() -> None:
+        claimed.extend(lease.rollout_id for lease in ledger.claim_rollouts("b", 2, 60))
+
+    with ledger._database.write_beside() as connection:
+        connection.exec_driver_sql("SELECT id FROM rollouts ORDER BY id LIMIT 2 FOR UPDATE")
+        other = threading.Thread(target=claim)
+        other.start()
+        other.join(10)
+        assert claimed == [3, 4]
+
+
+def test_what_the_manager_reads_holds_until_it_commits(ledger):
+    """A worker's append waits for the manager's transaction, and the other way round."""
+    ledger.admit(plan(rollouts=1))
+    (lease,) = ledger.claim_rollouts("w", 1, 60)
+    done = threading.Event()
+
+    def append() -> None:
+        finish(ledger, lease)
+        done.set()
+
+    with ledger._database.write() as connection:
+        worker = threading.Thread(target=append)
+        worker.start()
+        assert not done.wait(0.3)
+        assert connection.exec_driver_sql("SELECT count(*) FROM trajectories").scalar() == 0
+    worker.join(10)
+    assert done.is_set()
+
+
+def test_a_server_that_is_gone(tmp_path):
+    with pytest.raises(LedgerError, match="cannot reach the ledger") as error:
+        Ledger.create(tmp_path / "run", url=f"postgresql://quartet@/postgres?host={tmp_path}")
+    assert "ledger.url" in str(error.value)
+
+
+def test_a_server_that_does_not_answer(tmp_path, monkeypatch):
+    """It takes the connection and says nothing, as one behind a broken network."""
+    monkeypatch.setattr(postgresql, "CONNECT_SECONDS", 2)
+    with socket.create_server(("127.0.0.1", 0)) as mute, pytest.raises(LedgerUnreachableError, match="timeout"):
+        Ledger.create(tmp_path / "run", url=f"postgresql://quartet@127.0.0.1:{mute.getsockname()[1]}/postgres")
+
+
+def test_a_connection_that_the_server_ends(ledger):
+    with pytest.raises(LedgerError, match="what was committed is intact"), ledger._database.write() as connection:
+        connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
+    assert ledger.train_step() == 0  # the next call has a new connection
+
+
+def test_a_connection_that_the_server_ends_under_a_prepared_statement(ledger):
+    """Its error comes from the driver and not from SQLAlchemy: it is explained, and the connection not used again."""
+    end = Prepared(sa.select(sa.func.pg_terminate_backend(sa.func.pg_backend_pid())))
+    with pytest.raises(LedgerError, match="what was committed is intact"), ledger._database.write() as connection:
+        end(connection)
+    trainable_group(ledger)
+    assert ledger.totals().groups == {"trainable": 1}
+
+
+def test_half_made(tmp_path):
+    Ledger.create(tmp_path / "run", url=server_url()).close()
+    database = find_database(tmp_path / "run")
+    database.drop()
+    database.create()  # type: ignore[attr-defined]
+    with pytest.raises(LedgerError, match="no tables"):
+        Ledger.open(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [("mysql://host/db", "postgresql://"), ("postgresql://me:secret@host/db", "PGPASSWORD"), ("ledger.db", "empty")],
+)
+def test_urls_that_are_refused(url, message):
+    with pytest.raises(ValidationError, match=message):
+        Recipe.model_validate(recipe().model_dump() | {"ledger": {"url": url}})
+
+
+@pytest.fixture
+def patience():
+    yield PATIENCE
+    PATIENCE.seconds, PATIENCE.report = 60.0, logging.getLogger(__name__).warning
+    PATIENCE.resume()
+
+
+def test_a_frozen_server_is_waited_for_as_long_as_the_patience_lasts(ledger, patience):
+    """Its kernel still takes what is sent, so that no time-out of TCP fires."""
+    patience.seconds = 1.0
+    ledger.train_step()
+    with (
+        frozen_server(server_url()),
+        pytest.raises(LedgerUnreachableError, match=r"postgresql://.*gave no answer for 1 s"),
+    ):
+        ledger.train_step()
+    assert ledger.train_step() == 0  # on a new connection
+
+
+def test_a_call_goes_on_when_the_server_is_thawed(ledger, patience, monkeypatch):
+    monkeypatch.setattr("quartet.ledger.database.patience.EXPLAIN_AFTER_SECONDS", 0.2)
+    reports: list[str] = []
+    patience.report = reports.append
+    call = threading.Thread(target=trainable_group, args=[ledger])
+    with frozen_server(server_url()):
+        call.start()
+        while not reports:
+            time.sleep(0.01)
+    call.join(60)
+    assert ledger.totals().groups == {"trainable": 1}
+    waits, answers = reports
+    assert "waits for the database postgresql://quartet@" in waits and "answers again" in answers
+
+
+def test_a_process_that_stops_waits_no_longer_for_a_frozen_server(ledger, patience):
+    ledger.train_step()
+    begun, timer = time.monotonic(), threading.Timer(0.3, patience.stop)
+    with frozen_server(server_url()):
+        timer.start()
+        with pytest.raises(LedgerUnreachableError, match="gave no answer for 2 s"):
+            ledger.train_step()
+        with pytest.raises(LedgerUnreachableError, match="asked to stop"):
+            ledger.train_step()
+    assert time.monotonic() - begun < patience.seconds
+
+
+@pytest.mark.parametrize("call", ["train_step", "stop_claims"])
+def test_a_partition_without_a_reset_is_noticed(tmp_path, patience, call):
+    """What is sent arrives nowhere, and nothing comes back."""
+    patience.seconds = 1.0
+    with Proxy(server_url()) as proxy, closing(Ledger.create(tmp_path / "run", url=proxy.url)) as ledger:
+        ledger.register_initial_policy("policies/v000000")
+        with proxy.silence(), pytest.raises(LedgerUnreachableError, match="gave no answer for 1 s"):
+            getattr(ledger, call)()
+        assert ledger.train_step() == 0
+
+
+def test_a_process_that_was_stopped_inside_a_transaction_does_not_hold_the_others_up(ledger, patience):
+    """The server ends its connection, so that the lock is free again."""
+    patience.seconds = 1.5
+    with pytest.raises(LedgerUnreachableError), ledger._database.write() as connection:
+        other = threading.Thread(target=trainable_group, args=[ledger])
+        other.start()
+        other.join(60)
+        connection.exec_driver_sql("SELECT 1")
+    assert ledger.totals().groups == {"trainable": 1}
+
+
+def test_a_lock_that_is_not_released_is_an_error_that_names_the_database(ledger, patience):
+    patience.seconds = 1.0
+    with (
+        ledger._database.write() as connection,
+        pytest.raises(LedgerUnreachableError, match=r"postgresql://.*lock timeout"),
+    ):
+        connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
+        ledger.register_initial_policy("policies/v000000")
+
+
+def test_errors_and_reports_hold_no_password(tmp_path, monkeypatch):
+    monkeypatch.setattr(postgresql, "CONNECT_SECONDS", 2)
+    with socket.create_server(("127.0.0.1", 0)) as mute, pytest.raises(LedgerUnreachableError) as error:
+        where = f"127.0.0.1:{mute.getsockname()[1]}"
+        Ledger.create(tmp_path / "run", url=f"postgresql://me:secret@{where}/postgres?password=hidden")
+    assert where in str(error.value) and "secret" not in str(error.value) and "hidden" not in str(error.value)

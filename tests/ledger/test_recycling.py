@@ -1,0 +1,193 @@
+"""Recycling: a rollout goes on from what it has, a bounded number of times, and the lease fences as always."""
+
+import pytest
+from samples import finish, plan, spoil, trajectory
+
+from quartet.errors import LeaseLostError
+from quartet.ledger import Ledger
+from quartet.ledger.recycling import MAX_EMPTY_RECYCLES
+from quartet.ledger.rows import AppendOutcome
+from quartet.types import Status, Task
+
+
+def recycle(ledger, lease, *, versions=(0, 0), max_recycles=2):
+    return ledger.recycle(lease, trajectory(lease.task, status=Status.CANCELLED, versions=versions), max_recycles)
+
+
+def claim(ledger):
+    (lease,) = ledger.claim_rollouts("w", 1, 60)
+    return lease
+
+
+def test_the_next_attempt_gets_what_the_last_one_had(ledger):
+    ledger.admit(plan(rollouts=2))
+    first = claim(ledger)
+    assert ledger.load_partial(first) == []
+    assert recycle(ledger, first, versions=(0, 0, 1)) is AppendOutcome.RECYCLED
+    again = claim(ledger)
+    assert (again.rollout_id, again.attempt, again.recycled) == (first.rollout_id, 2, 1), "before new ones"
+    assert again.sampling_seed == first.sampling_seed
+    (call,) = ledger.load_partial(again)
+    assert call.response.versions == [0, 0, 1]
+    assert recycle(ledger, again, versions=(0, 0, 1, 1)) is AppendOutcome.RECYCLED
+    assert ledger.load_partial(claim(ledger))[0].response.versions == [0, 0, 1, 1]
+
+
+def test_a_partial_is_never_a_member(ledger):
+    group_id = ledger.admit(plan(rollouts=1))
+    recycle(ledger, claim(ledger))
+    assert ledger.load_group(group_id).members == []
+    assert ledger.closable(1e9) == []
+    finish(ledger, claim(ledger), versions=(0, 0, 1))
+    assert ledger.closable(1e9) == [group_id]
+    ledger.close_group(group_id)
+    (member,) = ledger.load_group(group_id).members
+    assert member.trajectory.calls[0].response.versions == [0, 0, 1]
+    assert ledger.totals().attempts == {"final": 1, "partial": 1}
+    assert ledger.totals().response_tokens == 3, "no token counts twice"
+
+
+def test_it_is_evicted_after_so_many_times(ledger):
+    group_id = ledger.admit(plan(rollouts=1))
+    outcomes = [recycle(ledger, claim(ledger)) for _ in range(3)]
+    assert outcomes == [AppendOutcome.RECYCLED, AppendOutcome.RECYCLED, AppendOutcome.EVICTED]
+    assert ledger.claim_rollouts("w", 1, 60) == []
+    assert ledger.status_counts() == {"cancelled": 1}
+    assert ledger.closable(1e9) == [group_id]
+    assert ledger.events(1)[0].kind == "rollout_evicted"
+    assert ledger.check().findings == []
+
+
+def test_recalls_before_the_first_token_do_not_count(ledger):
+    """No token grows old by them. They have a bound of their own."""
+    ledger.admit(plan(rollouts=1))
+    for _ in range(3):
+        assert recycle(ledger, claim(ledger), versions=(), max_recycles=1) is AppendOutcome.RECYCLED
+    assert recycle(ledger, claim(ledger), versions=(0,), max_recycles=1) is AppendOutcome.RECYCLED
+    assert recycle(ledger, claim(ledger), versions=(0, 1), max_recycles=1) is AppendOutcome.EVICTED
+    ledger.admit(plan(rollouts=1))
+    for _ in range(MAX_EMPTY_RECYCLES):
+        assert recycle(ledger, claim(ledger), versions=()) is AppendOutcome.RECYCLED
+    assert recycle(ledger, claim(ledger), versions=()) is AppendOutcome.EVICTED
+    assert ledger.check().findings == []
+
+
+def test_a_recalled_attempt_is_no_failure(ledger, clock):
+    """Two recalls leave all three attempts of `max_attempts`, whether they fail or their worker dies."""
+    ledger.admit(plan(rollouts=1))
+    for _ in range(2):
+        recycle(ledger, claim(ledger))
+    assert finish(ledger, claim(ledger), status=Status.ERROR_ENV) is AppendOutcome.REQUEUED
+    claim(ledger)
+    clock.now += 61
+    assert ledger.expire_leases(max_attempts=3) == 1
+    last = claim(ledger)
+    assert (last.attempt, last.recycled) == (5, 2)
+    assert ledger.load_partial(last), "failures do not lose what there was"
+    assert finish(ledger, last, status=Status.ERROR_ENV) is AppendOutcome.APPENDED
+
+
+def test_a_lease_that_was_lost_recycles_nothing(ledger, clock):
+    ledger.admit(plan(rollouts=1))
+    asleep = claim(ledger)
+    clock.now += 61
+    ledger.expire_leases()
+    awake = claim(ledger)
+    assert ledger.held([asleep, awake]) == {(awake.rollout_id, awake.attempt)}
+    with pytest.raises(LeaseLostError):
+        recycle(ledger, asleep)
+    assert ledger.totals().attempts == {"superseded": 1}
+    assert recycle(ledger, awake, versions=(3,)) is AppendOutcome.RECYCLED
+    assert ledger.load_partial(claim(ledger))[0].response.versions == [3]
+
+
+def test_a_group_that_closed_meanwhile_keeps_it_as_late(ledger):
+    group_id = ledger.admit(plan(rollouts=1))
+    lease = claim(ledger)
+    ledger.close_group(group_id)
+    assert recycle(ledger, lease) is AppendOutcome.LATE
+    assert ledger.claim_rollouts("w", 1, 60) == []
+
+
+def test_a_damaged_partial_is_forgotten_with_an_event(ledger):
+    ledger.admit(plan(rollouts=1))
+    first = claim(ledger)
+    recycle(ledger, first)
+    spoil(ledger, first.rollout_id)
+    assert ledger.load_partial(claim(ledger)) == []
+    assert ledger.events(1)[0].kind == "partial_damaged"
+
+
+def test_garbage_collection_keeps_what_a_rollout_goes_on_from(ledger):
+    ledger.admit(plan(rollouts=1))
+    recycle(ledger, claim(ledger))
+    assert ledger.collect_garbage() == 0
+    assert ledger.load_partial(claim(ledger))
+
+
+def as_version_3(ledger) -> None:
+    """What the older Quartet wrote: without the columns of recycling, of quorums and of all that came later."""
+    with ledger._database.write() as connection:
+        connection.exec_driver_sql("DROP INDEX rollouts_by_parent")
+        for index in ("groups_beside", "batches_by_state", "pool_by_task", "one_final_trajectory_per_part"):
+            connection.exec_driver_sql(f"DROP INDEX {index}")
+        for index, columns in (
+            ("batches_by_state", "batches (state, train_step)"),
+            ("pool_by_task", "pool (task_key, outdated, id)"),
+            ("one_final_trajectory_per_rollout", "trajectories (rollout_id) WHERE kind = 'final'"),
+        ):
+            connection.exec_driver_sql(f"CREATE INDEX {index} ON {columns}")
+        # SQLite drops no column with a foreign key.
+        connection.exec_driver_sql("ALTER TABLE groups RENAME COLUMN rollouts_of TO of_a_later_version")
+        for statement in (
+            "DROP TABLE pictures",
+            "ALTER TABLE trajectories ADD COLUMN screenshots_blob TEXT",
+            "ALTER TABLE trajectories ADD COLUMN screenshots_bytes INTEGER NOT NULL DEFAULT 0",
+            "CREATE INDEX trajectories_by_screenshots ON trajectories (screenshots_blob)",
+        ):
+            connection.exec_driver_sql(statement)
+        for table, column in (
+            ("rollouts", "parent_id"),
+            ("rollouts", "parent_call"),
+            *((table, "policy") for table in ("groups", "trajectories", "batches", "pool")),
+            ("trajectories", "role"),
+            ("trajectories", "part"),
+            ("groups", "enough"),
+            ("groups", "leased_at"),
+            ("groups", "failures"),
+            ("rollouts", "failures"),
+            ("rollouts", "recycled"),
+            ("rollouts", "partial"),
+            ("groups", "versions"),
+            ("trajectories", "versions"),
+            ("trajectories", "error"),
+            ("trajectories", "valid_actions"),
+        ):
+            connection.exec_driver_sql(f"ALTER TABLE {table} DROP COLUMN {column}")
+    ledger.set_value("schema_version", 3)
+
+
+def test_a_ledger_of_schema_version_3_is_upgraded(ledger, clock):
+    group_id = ledger.admit(plan(rollouts=2))
+    as_version_3(ledger)
+    upgraded = Ledger.open(ledger.run_dir, clock=clock, upgrade=True)
+    for _ in range(2):
+        assert upgraded.closable(1e9) == []
+        recycle(upgraded, claim(upgraded))
+        finish(upgraded, claim(upgraded))
+    assert upgraded.closable(1e9) == [group_id]
+    upgraded.close()
+
+
+def test_an_upgrade_leaves_no_success_under_the_key_of_another_task(ledger, clock):
+    """Before schema version 5 a task's key did not name its parameters."""
+    plain = Task(env="bandit", family="left", seed=1)
+    long = Task(env="bandit", family="left", seed=1, params={"turns": 2})
+    ledger.store_demonstrations([trajectory(plain, reward=1.0), trajectory(long, reward=1.0)], 8)
+    with ledger._database.write() as connection:
+        connection.exec_driver_sql("UPDATE pool SET task_key = 'bandit/left/1'")
+    as_version_3(ledger)
+    upgraded = Ledger.open(ledger.run_dir, clock=clock, upgrade=True)
+    assert len(upgraded.stored_successes(plain, 8)) == 1
+    assert upgraded.stored_successes(long, 8) == []
+    upgraded.close()

@@ -1,0 +1,191 @@
+"""The success pool: who joins, by which rule, how often, and what the ledger and the trainer make of it."""
+
+from msgspec.structs import replace
+from samples import finish, manager_of, plan, recipe, spoil, trajectory
+
+from quartet.ledger import Ledger
+from quartet.manager.replay.success_pool import SuccessPool
+from quartet.types import Group, GroupMember, GroupState, ReplayRule, Task
+
+FAILED = trajectory(Task(env="bandit", family="left", seed=1, params={"turns": 1}))
+FAILED_MEMBER = GroupMember(rollout_id=99, trajectory=FAILED)
+
+
+def rolled_out(ledger: Ledger, *rewards: float, seed: int = 1) -> int:
+    """A finished group, not yet closed."""
+    task = Task(env="bandit", family="left", seed=seed, params={"turns": 1})
+    group_id = ledger.admit(replace(plan(rollouts=len(rewards)), task=task))
+    for lease in ledger.claim_rollouts("w", len(rewards), 60):
+        finish(ledger, lease, reward=rewards[lease.index])
+    return group_id
+
+
+def tick(ledger: Ledger, **replay) -> None:
+    whole = recipe(replay={"name": "success_pool"} | replay, evaluation={"before_and_after": False})
+    ledger.set_value("phase", "judging")  # closes and judges, admits nothing
+    with manager_of(whole, ledger) as manager:
+        manager.tick()
+
+
+def claim(ledger: Ledger, groups: int = 1):
+    batch = ledger.claim_batch("t", groups, 1, "mask", 60)
+    assert batch is not None
+    return batch
+
+
+def members(group: Group) -> list[tuple[float, ReplayRule | None]]:
+    return [(member.trajectory.reward, member.replay) for member in group.members]
+
+
+def test_a_stored_success_joins_a_group_that_failed(ledger):
+    rolled_out(ledger, 1.0, 0.0)
+    tick(ledger)
+    failed = rolled_out(ledger, 0.0, 0.0)
+    tick(ledger)
+    first, second = claim(ledger, 2).groups
+    assert members(first) == [(1.0, None), (0.0, None)]
+    assert second.group_id == failed
+    assert members(second) == [(0.0, None), (0.0, None), (1.0, ReplayRule.STORED)]
+
+
+def test_only_of_the_same_task_and_only_when_all_failed(ledger):
+    rolled_out(ledger, 1.0, 0.0, seed=1)
+    tick(ledger)
+    rolled_out(ledger, 0.0, 0.0, seed=2)
+    mixed = rolled_out(ledger, 0.0, 1.0, seed=1)
+    rolled_out(ledger, 1.0, 1.0, seed=1)
+    tick(ledger)
+    totals = ledger.totals()
+    assert totals.groups == {GroupState.DROPPED: 2, GroupState.TRAINABLE: 2}
+    assert [(group.group_id, len(group.members)) for group in claim(ledger, 2).groups][1] == (mixed, 2)
+
+
+def test_substitution_leaves_the_first_member_out(ledger):
+    rolled_out(ledger, 1.0, 0.0)
+    rolled_out(ledger, 0.0, 0.0)
+    tick(ledger, mode="substitute", rule="recompute")
+    rolled_out(ledger, 0.0, 0.0, 0.0)
+    tick(ledger, mode="substitute", rule="recompute")
+    replayed = claim(ledger, 3).groups
+    assert [members(group) for group in replayed[1:]] == [
+        [(0.0, None), (1.0, ReplayRule.RECOMPUTE)],
+        [(0.0, None), (0.0, None), (1.0, ReplayRule.RECOMPUTE)],
+    ]
+
+
+def test_replays_are_uses_of_their_own_and_bounded(ledger):
+    rolled_out(ledger, 1.0, 0.0)
+    tick(ledger)
+    for _ in range(4):
+        rolled_out(ledger, 0.0, 0.0)
+        tick(ledger, max_replays=3)
+    totals = ledger.totals()
+    assert (totals.groups[GroupState.TRAINABLE], totals.dropped_by_reason) == (4, {"equal_rewards": 1})
+    for step, groups in enumerate((1, 3), start=1):
+        ledger.commit_batch(claim(ledger, groups), f"p{step}", {})
+    totals = ledger.totals()
+    assert (totals.replayed, totals.trained_twice, totals.lost) == (3, 0, 0)
+    assert ledger.check().findings == []
+
+
+def test_a_released_batch_replays_again(ledger):
+    rolled_out(ledger, 1.0, 0.0)
+    tick(ledger)
+    rolled_out(ledger, 0.0, 0.0)
+    tick(ledger)
+    before = claim(ledger, 2)
+    ledger.release_batch(before)
+    again = claim(ledger, 2)
+    assert again.groups == before.groups
+    ledger.commit_batch(again, "policies/v000001", {})
+    assert ledger.totals().replayed == 1
+
+
+def test_the_pool_keeps_the_newest_and_draws_by_the_group(ledger):
+    pool = SuccessPool(SuccessPool.Knobs(), recipe(replay={"name": "success_pool", "entries_per_task": 2}), ledger)
+    task = Task(env="bandit", family="left", seed=1, params={"turns": 1})
+    for _ in range(3):
+        group = ledger.load_group(rolled_out(ledger, 1.0))
+        pool.observe(group)
+        pool.observe(group)
+    assert ledger.stored_successes(task, 8) == [3, 2]
+    many = ledger.load_group(rolled_out(ledger, 1.0, 1.0, 1.0))
+    for _ in range(2):  # killed before the verdict, the group is stored again
+        pool.observe(many)
+        assert ledger.stored_successes(task, 8) == [6, 5]
+    failed = ledger.load_group(rolled_out(ledger, 0.0, 0.0))
+    assert pool.compose(failed) == pool.compose(failed)
+    drawn = {pool.compose(replace(failed, group_id=n)).members[-1].rollout_id for n in range(40)}
+    assert drawn == {5, 6}
+
+
+def test_a_damaged_entry_is_marked_and_passed_over(ledger):
+    whole = recipe(replay={"name": "success_pool", "choice": "newest"})
+    pool = SuccessPool(SuccessPool.Knobs(), whole, ledger)
+    for _ in range(2):
+        pool.observe(ledger.load_group(rolled_out(ledger, 1.0)))
+    failed = ledger.load_group(rolled_out(ledger, 0.0, 0.0))
+    spoil(ledger, 1, 2)
+    assert pool.compose(failed) == failed
+    assert {event.kind for event in ledger.events()} == {"blob_damaged"}
+
+
+def test_a_group_without_members_gets_none(ledger):
+    pool = SuccessPool(SuccessPool.Knobs(), recipe(replay={"name": "success_pool"}), ledger)
+    group = ledger.load_group(rolled_out(ledger, 1.0))
+    pool.observe(group)
+    assert len(pool.compose(replace(group, members=[replace(group.members[0], trajectory=FAILED)])).members) == 2
+    assert pool.compose(replace(group, members=[])).members == []
+
+
+def test_a_success_that_is_too_old_does_not_join(ledger):
+    rolled_out(ledger, 1.0, 0.0)
+    tick(ledger)
+    ledger.commit_batch(claim(ledger), "policies/v000001", {})
+    rolled_out(ledger, 0.0, 0.0)
+    tick(ledger, max_lag=0)
+    assert ledger.totals().dropped_by_reason == {"equal_rewards": 1}
+    rolled_out(ledger, 0.0, 0.0)
+    tick(ledger, max_lag=1)
+    assert ledger.totals().groups[GroupState.TRAINABLE] == 1
+
+
+def test_lag_is_of_fresh_trajectories(ledger):
+    rolled_out(ledger, 1.0, 0.0)
+    tick(ledger)
+    for version in (1, 2, 3):
+        ledger.commit_batch(claim(ledger), f"policies/v{version:06d}", {})
+        task = Task(env="bandit", family="left", seed=1, params={"turns": 1})
+        ledger.admit(replace(plan(), task=task))
+        for lease in ledger.claim_rollouts("w", 2, 60):
+            finish(ledger, lease, reward=0.0, versions=(version,))
+        tick(ledger)
+    assert ledger.lag_histogram() == {0: 6}
+    assert ledger.totals().replayed == 2
+
+
+def test_a_group_that_lost_its_stored_member_is_dropped(ledger):
+    """Found at the claim: without the success there is nothing to compare."""
+    rolled_out(ledger, 1.0, 0.0)
+    tick(ledger)
+    ledger.commit_batch(claim(ledger), "policies/v000001", {})
+    failed = rolled_out(ledger, 0.0, 0.0)
+    tick(ledger)
+    (entry,) = ledger.stored_successes(Task(env="bandit", family="left", seed=1, params={"turns": 1}), 8)
+    spoil(ledger, entry, missing=True)
+    assert ledger.claim_batch("t", 1, 1, "mask", 60) is None
+    assert ledger.totals().dropped_by_reason == {"damaged": 1}
+    assert ledger.load_group(failed).members != []
+
+
+def test_a_damaged_entry_takes_its_own_waiting_group_along(ledger):
+    rolled_out(ledger, 1.0, 0.0)
+    tick(ledger)
+    failed = rolled_out(ledger, 0.0, 0.0)
+    spoil(ledger, 1)
+    pool = SuccessPool(SuccessPool.Knobs(), recipe(replay={"name": "success_pool"}), ledger)
+    group = Group(
+        group_id=failed, task=Task(env="bandit", family="left", seed=1, params={"turns": 1}), members=[FAILED_MEMBER]
+    )
+    assert pool.compose(group) == group
+    assert ledger.totals().dropped_by_reason == {"damaged": 1}

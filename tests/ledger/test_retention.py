@@ -1,0 +1,234 @@
+"""The disk budget: what goes, what stays, and when the run must stop."""
+
+import os
+
+import pytest
+import sqlalchemy as sa
+from samples import finish, plan, recipe, trainable_group, trajectory
+
+from quartet.ledger.checkpoints import checkpoint_folder
+from quartet.ledger.pictures import pictures_of
+from quartet.ledger.schema import trajectories
+from quartet.manager.retention import Retention
+from quartet.train.checkpoint import prune_checkpoints
+from quartet.types import ReplayRule, Status
+
+
+def retention(ledger, **disk) -> Retention:
+    return Retention(recipe(disk={"min_free_megabytes": 1, **disk}).disk, ledger, ledger.run_dir)
+
+
+def publish(ledger, steps: range, train_steps_per_checkpoint: int = 1000) -> None:
+    for step in steps:
+        trainable_group(ledger)
+        batch = ledger.claim_batch("t", 1, 100, "mask", 60)
+        folder = ledger.run_dir / "policies" / f"v{step:06d}"
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_bytes(b"weights")
+        if batch.train_step % train_steps_per_checkpoint == 0:
+            checkpoint_folder(ledger.run_dir, batch.train_step, batch.batch_id).mkdir(parents=True)
+        ledger.commit_batch(batch, str(folder), {})
+
+
+def folders(ledger) -> list[str]:
+    return sorted(path.name for path in (ledger.run_dir / "policies").iterdir())
+
+
+def test_newest_first_best_and_those_under_evaluation_stay(ledger):
+    publish(ledger, range(1, 4))
+    ledger.admit_evaluation("during/3", [])
+    publish(ledger, range(4, 8))
+    ledger.mark_best(2, 0.9)
+    assert retention(ledger, keep_policies=2).sweep() is None
+    assert folders(ledger) == ["v000002", "v000003", "v000006", "v000007"]
+    assert [policy.version for policy in ledger.policies_on_disk()] == [0, 2, 3, 6, 7]
+    best = ledger.best_policy()
+    assert best is not None and best.version == 2
+
+
+def test_the_policies_that_a_checkpoint_goes_on_from_stay(ledger):
+    publish(ledger, range(1, 9), train_steps_per_checkpoint=3)
+    retention(ledger, keep_policies=1).sweep()
+    assert folders(ledger) == ["v000003", "v000006", "v000008"]
+    assert [point.train_step for point in ledger.points_to_go_on_from(3)] == [6, 3]
+
+
+def test_rolled_back_policies_take_no_place_of_those_that_are_live(ledger):
+    publish(ledger, range(1, 9))
+    ledger.roll_back(4)
+    retention(ledger, keep_policies=2).sweep()
+    assert folders(ledger) == ["v000003", "v000004"]
+    assert ledger.next_version() == 9
+
+
+def test_what_an_engine_serves_or_may_be_loading_stays(ledger):
+    publish(ledger, range(1, 9))
+    ledger.expect_engines(["engine", "engine-2"])
+    ledger.mark_settled(8, serving=8)
+    ledger.mark_settled(6, serving=6, engine="engine-2")
+    retention(ledger, keep_policies=1).sweep()
+    assert folders(ledger) == ["v000006", "v000007", "v000008"]
+
+
+def test_weights_outside_the_run_are_never_deleted(ledger, tmp_path):
+    outside = tmp_path / "elsewhere"
+    outside.mkdir()
+    for _ in range(3):
+        trainable_group(ledger)
+        ledger.commit_batch(ledger.claim_batch("t", 1, 100, "mask", 60), str(outside), {})
+    retention(ledger, keep_policies=1).sweep()
+    assert outside.is_dir()
+
+
+def test_pictures_of_finished_groups_go_first(ledger):
+    trained = trainable_group(ledger, screenshot=os.urandom(700_000))
+    train_one(ledger)
+    waiting = trainable_group(ledger, screenshot=os.urandom(700_000))
+    assert ledger.blob_bytes()[0] > 1_400_000
+    sweeper = retention(ledger, max_blob_megabytes=1)
+    assert sweeper.sweep() is None
+    assert 700_000 < ledger.blob_bytes()[0] < 800_000
+    sizes = sorted(path.stat().st_size for path in (ledger.run_dir / "blobs").rglob("*.zst"))
+    assert sum(size > 100_000 for size in sizes) == 1, "the two members of a group saw the same picture: one file"
+    for group_id in (trained, waiting):
+        assert len(ledger.load_group(group_id).members) == 2
+    trainable_group(ledger, screenshot=os.urandom(400_000))
+    assert sweeper.sweep() is not None, "it counts what came since, and nothing that it could take is over"
+
+
+def test_a_picture_that_two_rollouts_share_stays_until_both_are_over(ledger):
+    picture = os.urandom(200_000)
+    trainable_group(ledger, screenshot=picture)
+    ledger.commit_batch(ledger.claim_batch("t", 1, 2, "mask", 60), "p1", {})
+    trainable_group(ledger, screenshot=picture)
+    assert ledger.drop_pictures(100, checkpoint_step=1) == (2, 0)
+    assert any(path.stat().st_size > 100_000 for path in (ledger.run_dir / "blobs").rglob("*.zst"))
+
+
+def test_without_pictures_to_delete_the_run_stops_and_says_why(ledger):
+    trainable_group(ledger, screenshot=os.urandom(1_100_000))
+    reason = retention(ledger, max_blob_megabytes=1).sweep()
+    assert reason is not None and "disk.max_blob_megabytes = 1" in reason
+
+
+def test_a_nearly_full_disk_stops_the_run(ledger):
+    reason = retention(ledger, min_free_megabytes=10**9).sweep()
+    assert reason is not None and "disk.min_free_megabytes" in reason
+
+
+def test_late_work_has_no_pictures_to_keep_for_ever(ledger, clock):
+    group_id = ledger.admit(plan(rollouts=1))
+    (lease,) = ledger.claim_rollouts("w", 1, 1000)
+    ledger.close_group(group_id)
+    finish(ledger, lease, screenshot=os.urandom(50_000))
+    ledger.drop_group(group_id, "too_few_countable")
+    assert ledger.drop_pictures(100, checkpoint_step=0)[1] > 50_000
+
+
+def sweep_records(ledger, clock, **disk) -> list[int]:
+    """Rollouts that still have a record afterwards."""
+    knobs = recipe(disk={"min_free_megabytes": 1, **disk}).disk
+    assert Retention(knobs, ledger, ledger.run_dir, clock=clock).sweep() is None
+    kept = sa.select(trajectories.c.rollout_id).where(trajectories.c.blob != "").order_by(trajectories.c.id)
+    with ledger._database.read() as connection:
+        return list(connection.execute(kept).scalars())
+
+
+def train_one(ledger) -> None:
+    """One train step, of which the run keeps a checkpoint."""
+    batch = ledger.claim_batch("t", 1, 100, "mask", 60)
+    checkpoint_folder(ledger.run_dir, batch.train_step, batch.batch_id).mkdir(parents=True)
+    publish_committed(ledger, batch)
+    prune_checkpoints(ledger.run_dir, 1, batch.train_step)
+
+
+def publish_committed(ledger, batch) -> None:
+    folder = ledger.run_dir / "policies" / f"v{batch.train_step:06d}"
+    folder.mkdir(parents=True)
+    ledger.commit_batch(batch, str(folder), {})
+
+
+def test_old_records_go_by_age_and_their_rows_stay(ledger, clock):
+    trainable_group(ledger, screenshot=b"png")
+    train_one(ledger)
+    clock.now += 100
+    trainable_group(ledger, screenshot=b"png")
+    train_one(ledger)
+    totals = ledger.totals()
+    assert sweep_records(ledger, clock, max_record_age_seconds=101) == [1, 2, 3, 4]
+    clock.now += 50
+    assert sweep_records(ledger, clock, max_record_age_seconds=101) == [3, 4]
+    assert ledger.totals() == totals
+    assert ledger.check().findings == []
+    assert ledger.collect_garbage() == 0
+    kept = ledger.store.load(*blobs_of(ledger, 3)).turns[0].observation.pictures
+    assert [picture.data for picture in kept] == [b"png"], "shared: it stays"
+
+
+def test_old_records_go_by_policy(ledger, clock):
+    for version in range(4):
+        trainable_group(ledger, versions=(version,))
+        train_one(ledger)
+    assert sweep_records(ledger, clock, max_record_age_versions=2) == [5, 6, 7, 8]
+
+
+def test_records_without_tokens_hold_up_no_others(ledger, clock):
+    """A rollout whose environment failed has no version, and nor has a demonstration."""
+    ledger.store_demonstrations([trajectory(plan().task, reward=1.0)], keep=8)
+    ledger.admit(plan(rollouts=1))
+    finish(ledger, *ledger.claim_rollouts("w", 1, 60), status=Status.ERROR_ENV)
+    finish(ledger, *ledger.claim_rollouts("w", 1, 60))
+    ledger.close_group(2)
+    ledger.drop_group(2, "too_few_countable")
+    for version in range(4):
+        trainable_group(ledger, versions=(version,))
+        train_one(ledger)
+    assert sweep_records(ledger, clock, max_record_age_versions=2) == [1, 7, 8, 9, 10]
+
+
+def test_records_that_a_roll_back_would_train_again_stay_however_old(ledger, clock):
+    publish(ledger, range(1, 6), train_steps_per_checkpoint=2)
+    clock.now += 1e6
+    assert sweep_records(ledger, clock, max_record_age_seconds=1) == [5, 6, 7, 8, 9, 10]
+    assert ledger.roll_back(2) == 3
+    batch = ledger.claim_batch("t", 3, 100, "mask", 60)
+    assert batch is not None and [len(group.members) for group in batch.groups] == [2, 2, 2]
+
+
+def test_what_is_in_use_stays_however_old(ledger, clock):
+    trainable_group(ledger)
+    train_one(ledger)
+    ledger.store_successes(plan().task, [2], keep=8)
+    waiting = trainable_group(ledger)
+    trainable_group(ledger)
+    clock.now += 1e6
+    assert sweep_records(ledger, clock, max_record_age_seconds=1) == [2, 3, 4, 5, 6]
+    assert len(ledger.load_group(waiting).members) == 2
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+def test_a_success_that_a_group_to_be_trained_was_joined_by_stays(ledger, clock, claimed):
+    trainable_group(ledger)
+    train_one(ledger)
+    ledger.store_successes(plan().task, [2], keep=1)
+    failed = ledger.admit(plan(rollouts=1))
+    (lease,) = ledger.claim_rollouts("w", 1, 60)
+    finish(ledger, lease)
+    ledger.close_group(failed)
+    ledger.make_trainable(failed, [lease.rollout_id], 1, replayed={2: ReplayRule.STORED})
+    ledger.store_successes(plan().task, [lease.rollout_id], keep=1)  # rollout 2 is outdated now
+    batch = ledger.claim_batch("t", 1, 100, "mask", 60) if claimed else None
+    clock.now += 1e6
+    assert sweep_records(ledger, clock, max_record_age_seconds=1) == [2, 3]
+    if batch:
+        publish_committed(ledger, batch)
+        checkpoint_folder(ledger.run_dir, batch.train_step, batch.batch_id).mkdir()
+        prune_checkpoints(ledger.run_dir, 1, batch.train_step)
+        assert sweep_records(ledger, clock, max_record_age_seconds=1) == [3]
+
+
+def blobs_of(ledger, rollout_id: int) -> tuple[str, list[str]]:
+    with ledger._database.read() as connection:
+        mine = sa.select(trajectories.c.id, trajectories.c.blob).where(trajectories.c.rollout_id == rollout_id)
+        row = connection.execute(mine).one()
+        return row.blob, pictures_of(connection, [row.id])[row.id]

@@ -1,0 +1,181 @@
+"""Leases of rollouts: order, fencing, retries, late arrivals."""
+
+import time
+from contextlib import closing
+
+import pytest
+from samples import finish, plan, trainable_group
+
+from quartet.errors import LeaseLostError, LedgerError
+from quartet.ledger import Ledger
+from quartet.ledger.rows import AppendOutcome
+from quartet.types import Purpose, Status
+
+
+def test_evaluation_is_claimed_first_then_the_oldest(ledger):
+    ledger.admit(plan("old"))
+    ledger.admit_evaluation("before", [plan("held-out", rollouts=1, purpose=Purpose.EVAL, tag="before")])
+    ledger.admit(plan("new"))
+    leases = ledger.claim_rollouts("w", 4, 10)
+    assert [lease.task.family for lease in leases] == ["held-out", "old", "old", "new"]
+    assert [lease.index for lease in leases] == [0, 0, 1, 0]
+    assert leases[1].task.params == {"turns": 1}
+
+
+def test_a_retry_draws_the_same_random_numbers(ledger, clock):
+    ledger.admit(plan(rollouts=8))
+    first = ledger.claim_rollouts("w", 8, 10)
+    assert len({lease.sampling_seed for lease in first}) == 8
+    clock.now += 11
+    assert ledger.expire_leases() == 8
+    second = ledger.claim_rollouts("w", 8, 10)
+    assert [lease.sampling_seed for lease in second] == [lease.sampling_seed for lease in first]
+    assert all(lease.attempt == 2 for lease in second)
+
+
+def test_a_renewed_lease_lives_on(ledger, clock):
+    ledger.admit(plan(rollouts=1))
+    (lease,) = ledger.claim_rollouts("w", 1, 10)
+    clock.now += 9
+    ledger.renew(lease, 10)
+    clock.now += 9
+    assert ledger.expire_leases() == 0
+    assert finish(ledger, lease) is AppendOutcome.APPENDED
+
+
+def test_whoever_lost_the_lease_is_refused_and_the_work_is_kept(ledger, clock):
+    ledger.admit(plan(rollouts=1))
+    (asleep,) = ledger.claim_rollouts("asleep", 1, 10)
+    clock.now += 11
+    ledger.expire_leases()
+    with pytest.raises(LeaseLostError):
+        ledger.renew(asleep, 10)
+    (awake,) = ledger.claim_rollouts("awake", 1, 10)
+    with pytest.raises(LeaseLostError):
+        finish(ledger, asleep, reward=1.0)
+    assert finish(ledger, awake) is AppendOutcome.APPENDED
+    with pytest.raises(LeaseLostError):
+        finish(ledger, awake)
+    assert ledger.totals().attempts == {"final": 1, "superseded": 2}
+    assert ledger.events(1)[0].kind == "rollout_superseded"
+
+
+def test_infrastructure_errors_are_retried_a_bounded_number_of_times(ledger):
+    ledger.admit(plan(rollouts=1))
+    outcomes = []
+    for _ in range(3):
+        (lease,) = ledger.claim_rollouts("w", 1, 10)
+        outcomes.append(finish(ledger, lease, status=Status.ERROR_ENV, max_attempts=3))
+    assert outcomes == [AppendOutcome.REQUEUED, AppendOutcome.REQUEUED, AppendOutcome.APPENDED]
+    assert ledger.claim_rollouts("w", 1, 10) == []
+    assert ledger.status_counts() == {"error_env": 1}
+    assert ledger.totals().attempts == {"final": 1, "retried": 2}
+
+
+def test_a_rollout_that_kills_its_workers_is_given_up(ledger, clock):
+    ledger.admit(plan(rollouts=1))
+    for _ in range(2):
+        assert ledger.claim_rollouts("w", 1, 10)
+        clock.now += 11
+        ledger.expire_leases(max_attempts=2)
+    assert ledger.claim_rollouts("w", 1, 10) == []
+    assert ledger.status_counts() == {"cancelled": 1}
+
+
+def test_what_comes_after_the_deadline_is_late(ledger, clock):
+    group_id = ledger.admit(plan(rollouts=2))
+    quick, slow = ledger.claim_rollouts("w", 2, 1000)
+    finish(ledger, quick)
+    assert ledger.closable(180) == []
+    clock.now += 180
+    assert ledger.closable(180) == [group_id]
+    ledger.close_group(group_id)
+    assert finish(ledger, slow, reward=1.0) is AppendOutcome.LATE
+    assert [member.rollout_id for member in ledger.load_group(group_id).members] == [quick.rollout_id]
+    with pytest.raises(LedgerError):
+        ledger.close_group(group_id)
+
+
+def test_evaluations_have_no_deadline(ledger, clock):
+    ledger.admit_evaluation("before", [plan(rollouts=1, purpose=Purpose.EVAL, tag="before")])
+    clock.now += 10_000
+    assert ledger.closable(180) == []
+    assert ledger.evaluation_open("before") == 1
+    (lease,) = ledger.claim_rollouts("w", 1, 10)
+    finish(ledger, lease, reward=1.0)
+    assert ledger.evaluation_open("before") == 0
+    assert ledger.evaluation_results("before") == {"left": (1, 1, 0)}
+    assert ledger.groups_ahead() == 0
+
+
+def test_a_lease_given_back_is_free_at_once(ledger):
+    ledger.admit(plan(rollouts=1))
+    (lease,) = ledger.claim_rollouts("w", 1, 10)
+    ledger.give_back(lease)
+    (again,) = ledger.claim_rollouts("w", 1, 10)
+    ledger.give_back(lease)
+    assert finish(ledger, again) is AppendOutcome.APPENDED
+
+
+def test_a_lease_given_back_consumes_no_attempt_and_fences_all_the_same(ledger, clock):
+    ledger.admit(plan(rollouts=1))
+    for attempt in range(1, 6):
+        (lease,) = ledger.claim_rollouts("stopping", 1, 10)
+        assert lease.attempt == attempt
+        ledger.give_back(lease)
+        with pytest.raises(LeaseLostError):
+            ledger.renew(lease, 10)
+    (lease,) = ledger.claim_rollouts("w", 1, 10)
+    assert finish(ledger, lease, status=Status.ERROR_ENV, max_attempts=3) is AppendOutcome.REQUEUED
+    ledger.claim_rollouts("dies", 1, 10)
+    clock.now += 11
+    assert ledger.expire_leases(max_attempts=3) == 1
+    (lease,) = ledger.claim_rollouts("w", 1, 10)
+    assert finish(ledger, lease, status=Status.ERROR_ENV, max_attempts=3) is AppendOutcome.APPENDED
+
+
+@pytest.mark.parametrize("jump_seconds", [-3600, 3600])
+def test_a_wall_clock_that_jumps_neither_ends_nor_prolongs_a_lease(tmp_path, url, monkeypatch, jump_seconds):
+    """With the real clocks: those of the database, and a wall clock that every process reads."""
+    wall_clock = time.time
+    with closing(Ledger.create(tmp_path / "run", url=url)) as ledger:
+        ledger.register_initial_policy("policies/v000000")
+        trainable_group(ledger)
+        ledger.admit(plan(rollouts=1))
+        (lease,) = ledger.claim_rollouts("w", 1, 600)
+        batch = ledger.claim_batch("trainer", 1, 2, "mask", 600)
+    assert batch
+    monkeypatch.setattr(time, "time", lambda: wall_clock() + jump_seconds)
+    with closing(Ledger.open(tmp_path / "run")) as ledger:
+        assert (ledger.expire_leases(), ledger.expire_batches(), ledger.closable(600)) == (0, 0, [])
+        ledger.renew(lease, 0.01)
+        ledger.renew_batch(batch, 0.01)
+        time.sleep(0.1)
+        assert (ledger.expire_leases(), ledger.expire_batches(), len(ledger.closable(0.01))) == (1, 1, 1)
+
+
+def test_a_resume_ends_all_leases_and_begins_the_deadlines_of_groups_again(ledger, clock):
+    group_id = ledger.admit(plan(rollouts=1))
+    ledger.claim_rollouts("dead", 1, 1000)
+    clock.now += 1000
+    assert ledger.end_leases() == 1
+    assert ledger.closable(180) == []
+    ledger.claim_rollouts("w", 1, 1000)
+    clock.now += 180
+    assert ledger.closable(180) == [group_id]
+
+
+def test_a_resume_ends_all_leases(ledger):
+    ledger.admit(plan(rollouts=3))
+    ledger.claim_rollouts("dead", 2, 1000)
+    assert ledger.end_leases() == 2
+    assert len(ledger.claim_rollouts("w", 3, 10)) == 3
+
+
+def test_the_end_of_training_drops_what_is_open(ledger):
+    ledger.admit(plan(rollouts=2))
+    (lease,) = ledger.claim_rollouts("w", 1, 10)
+    assert ledger.cancel_unfinished() == 1
+    assert finish(ledger, lease) is AppendOutcome.LATE
+    assert ledger.claim_rollouts("w", 5, 10) == []
+    assert ledger.totals().dropped_by_reason == {"training_ended": 1}

@@ -1,0 +1,76 @@
+"""Rounds on a real manager: an allocator adds to a group until it wants no more, also after a crash in between."""
+
+from samples import finish, manager_of, recipe
+
+from quartet.manager.control.base import RolloutAllocator
+from quartet.types import Fork, Root
+
+
+class UntilSolved(RolloutAllocator):
+    """Two rollouts at first, then one more with the start of the first member, until one succeeds or there are five."""
+
+    def plan(self, task):
+        return [Root()] * 2
+
+    def more(self, group):
+        solved = any(member.trajectory.success for member in group.members)
+        if solved or len(group.members) >= 5:
+            return []
+        return [Fork(rollout_id=group.members[0].rollout_id, call_index=0)]
+
+
+def settle(manager) -> None:
+    while manager.tick():
+        pass
+
+
+def rounds(**sections):
+    return recipe(control={"allocator": "test_rounds:UntilSolved"}, train={"groups_per_batch": 1}, **sections)
+
+
+def play(ledger, *rewards: float) -> int:
+    """End what is queued of one group; return how many there were."""
+    leases = ledger.claim_rollouts("w", 100, 60)
+    group_id = min(lease.group_id for lease in leases)
+    mine = [lease for lease in leases if lease.group_id == group_id]
+    for lease in leases:
+        if lease not in mine:
+            ledger.give_back(lease)
+    for lease, reward in zip(mine, rewards, strict=True):
+        finish(ledger, lease, reward=reward)
+    return len(mine)
+
+
+def test_a_group_grows_round_by_round_and_closes_when_nothing_is_added(ledger):
+    with manager_of(rounds(), ledger) as manager:
+        settle(manager)
+        assert play(ledger, 0.0, 0.0) == 2
+        settle(manager)
+        assert ledger.queue_sizes().groups["trainable"] == 0
+        assert play(ledger, 0.0) == 1
+    with manager_of(rounds(), ledger) as manager:  # another manager goes on with the group
+        settle(manager)
+        assert play(ledger, 1.0) == 1
+        settle(manager)
+        assert ledger.queue_sizes().groups["trainable"] == 1
+    members = ledger.load_group(1).members
+    assert [member.trajectory.success for member in members] == [False, False, False, True]
+
+
+def test_the_allocator_bounds_its_rounds(ledger):
+    with manager_of(rounds(), ledger) as manager:
+        for number in (2, 1, 1, 1):
+            settle(manager)
+            assert play(ledger, *[0.0] * number) == number
+        settle(manager)
+    assert ledger.totals().dropped_by_reason == {"equal_rewards": 1}
+
+
+def test_a_group_out_of_time_gets_no_further_round(ledger, clock):
+    with manager_of(rounds(admission={"group_deadline_seconds": 50.0, "max_lag": 1}), ledger) as manager:
+        settle(manager)
+        first, _ = [lease for lease in ledger.claim_rollouts("w", 100, 1e6) if lease.group_id == 1]
+        finish(ledger, first)
+        clock.now += 51
+        settle(manager)
+    assert ledger.totals().dropped_by_reason["too_few_countable"] >= 1

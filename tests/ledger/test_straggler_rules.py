@@ -1,0 +1,94 @@
+"""Groups that start more rollouts than they need, or close before all have ended."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from samples import finish, manager_of, recipe, trajectory
+
+from quartet.ledger.rows import AppendOutcome
+from quartet.registry import build, names
+from quartet.types import GroupState, Status
+
+
+@given(
+    size=st.integers(2, 64), extra=st.integers(1, 9), share=st.floats(0, 1), rule=st.sampled_from(names("straggler"))
+)
+def test_a_quorum_can_be_met_and_trained(size, extra, share, rule):
+    own = {"redundancy": {"extra_rollouts": extra}, "early_stop": {"min_share": share}}.get(rule, {})
+    admission = {"schedule": "batch_synchronous", "max_lag": 1, "min_rollouts_per_group": min(size, 5)}
+    knobs = recipe(control={"rollouts_per_group": size}, admission=admission, straggler={"name": rule} | own)
+    quorum = build(knobs.straggler, knobs).quorum(size)
+    assert min(size, 5) <= quorum.enough <= quorum.queued
+    assert quorum.queued == (size + extra if rule == "redundancy" else size)
+    if rule == "early_stop" and size > 5:
+        assert quorum.enough == min(size, max(5, math.ceil(size * share) + 2))
+    elif rule != "early_stop":
+        assert quorum.enough == size
+
+
+def redundant(ledger, extra=2):
+    straggler = {"name": "redundancy", "extra_rollouts": extra}
+    return manager_of(recipe(straggler=straggler, train={"groups_per_batch": 1}), ledger)
+
+
+def tick(manager) -> None:
+    while manager.tick():
+        pass
+
+
+def test_the_first_to_finish_make_the_group_and_the_others_are_cancelled(ledger):
+    with redundant(ledger) as manager:
+        tick(manager)
+        first, second, third, fourth = ledger.claim_rollouts("w", 4, 60)
+        assert len({lease.group_id for lease in (first, second, third, fourth)}) == 1
+        finish(ledger, second, reward=1.0)
+        tick(manager)
+        assert ledger.held([first, third]) == {(first.rollout_id, 1), (third.rollout_id, 1)}
+        finish(ledger, fourth)
+        tick(manager)
+        assert ledger.queue_sizes().groups[GroupState.TRAINABLE] == 1
+        assert ledger.held([first, third]) == set()
+        members = ledger.load_group(first.group_id).members
+        assert [member.rollout_id for member in members] == [second.rollout_id, fourth.rollout_id]
+        assert "group_deadline" not in {event.kind for event in ledger.events()}, "nothing worth telling a person"
+
+
+def test_failures_do_not_make_a_group(ledger):
+    with redundant(ledger) as manager:
+        tick(manager)
+        first, second, third, fourth = ledger.claim_rollouts("w", 4, 60)
+        for lease in (first, second):
+            finish(ledger, lease, status=Status.TRUNCATED_TIME)
+        finish(ledger, third, reward=1.0)
+        tick(manager)
+        assert ledger.held([fourth])
+        finish(ledger, fourth)
+        tick(manager)
+        assert ledger.queue_sizes().groups[GroupState.TRAINABLE] == 1
+
+
+def test_who_finishes_before_the_group_has_closed_is_a_member_too(ledger):
+    with redundant(ledger) as manager:
+        tick(manager)
+        leases = ledger.claim_rollouts("w", 4, 60)
+        for lease in leases[:3]:
+            finish(ledger, lease, reward=float(lease.index))
+        tick(manager)
+        assert len(ledger.load_group(leases[0].group_id).members) == 3
+
+
+def test_what_a_cancelled_rollout_had_sampled_is_kept_and_audited(ledger):
+    with redundant(ledger) as manager:
+        tick(manager)
+        first, second, third, _ = ledger.claim_rollouts("w", 4, 60)
+        finish(ledger, first, reward=1.0)
+        finish(ledger, second)
+        tick(manager)
+        partial = trajectory(third.task, status=Status.CANCELLED, versions=(0,) * 6)
+        assert ledger.recycle(third, partial, 9) is AppendOutcome.LATE
+        assert ledger.totals().attempts == {"final": 2, "late": 1}
+        bias = ledger.selection_bias()
+        assert (bias.sampled, bias.counted.rollouts) == (3, 2)
+        assert bias.counted.response_tokens_ratio == pytest.approx(1 / (8 / 3), abs=1e-4), "short ones are favoured"
