@@ -7,15 +7,20 @@ BIN    := .venv/bin
 PARALLEL ?= -n 2 --dist worksteal
 RUN    ?= runs/demo
 
-.PHONY: demo test test-vllm check docs docs-slow setup compiler browser postgresql policy lock clean
+.PHONY: demo test campaigns test-all test-vllm check docs docs-slow setup compiler browser postgresql policy lock clean
 
 demo: setup browser   ## train on miniwob-24 and end with a summary and a picture
 	$(BIN)/quartet train recipes/miniwob/recipe.toml --run-dir $(RUN) --fresh
 
-test: setup browser postgresql   ## lint, types, all tests
+test: setup browser postgresql   ## lint, types, tests of all behaviour: a real browser, PostgreSQL, killed processes
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/pytest -q $(PARALLEL) --durations=40
+	$(BIN)/pytest -q $(PARALLEL) --durations=40 -m "not campaign"
+
+campaigns: setup browser postgresql   ## crash campaigns, fuzzing, parity with Farama's pages
+	$(BIN)/pytest -q $(PARALLEL) --durations=40 -m campaign
+
+test-all: test campaigns docs-slow test-vllm   ## what a release runs
 
 test-vllm: .venv-vllm/installed   ## the engines' conformance suite on a real vLLM server, on the CPU
 	.venv-vllm/bin/pytest -q -m vllm tests/engine
@@ -23,7 +28,7 @@ test-vllm: .venv-vllm/installed   ## the engines' conformance suite on a real vL
 check: setup          ## lint, types, fast tests: under two minutes
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/pytest -q $(PARALLEL) -m "not slow and not browser and not postgresql"
+	$(BIN)/pytest -q $(PARALLEL) -m "not slow and not campaign and not browser and not postgresql"
 
 docs: setup           ## the documentation site, in site/; warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build

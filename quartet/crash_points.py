@@ -65,6 +65,8 @@ NAMES = tuple(f"{name}.{moment}" for name in (*FILES, *TRANSACTIONS) for moment 
 
 _FOLDER = os.environ.get(VARIABLE, "")
 _LEDGER = "quartet.ledger"
+_BELOW_ITS_METHODS = tuple(f"{_LEDGER}.{name}" for name in ("database", "blob", "trajectory_store"))
+"""Modules whose functions run inside the transaction of a method of the ledger, and do not name it."""
 
 
 def crash_point(name: str) -> None:
@@ -82,11 +84,11 @@ def transaction_crash_point(moment: str) -> None:
 def _ledger_method() -> str:
     frame = sys._getframe(2)
     while frame is not None:
-        name = frame.f_code.co_name
-        if frame.f_globals["__name__"].startswith(_LEDGER) and not name.startswith("_"):
+        name, module = frame.f_code.co_name, frame.f_globals["__name__"]
+        if module.startswith(_LEDGER) and not module.startswith(_BELOW_ITS_METHODS) and not name.startswith("_"):
             return name
         frame = frame.f_back
-    return "somebody"
+    return "unnamed"
 
 
 def _end_if_armed(file: Path) -> None:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from quartet.config import RESUMABLE_KNOBS, Choice, PathMark, PolicyMark, Recipe
 from quartet.config.section import named_tables
 from quartet.errors import ConfigError, nearest, shortened
+from quartet.files.ledger_files import has_database
 from quartet.recipe.errors import problems_of, raise_for
 from quartet.recipe.parts import with_parts
 from quartet.recipe.toml_text import read_toml, toml_value
@@ -90,7 +91,7 @@ def find_recipe(path: Path) -> Path:
         return path / RECIPE_FILE
     if (path / CONFIG).is_file():
         raise ConfigError(f"{path} is a run's folder, and no recipe", f"its recipe is {path / CONFIG}")
-    if path.name == CONFIG and _is_run(path.parent):
+    if path.name == CONFIG and has_database(path.parent):
         raise ConfigError(f"the run's {path} is missing", "take it from where the run was made: a copy needs it too")
     shipped = shipped_recipes()
     if str(path) not in shipped:
@@ -99,12 +100,6 @@ def find_recipe(path: Path) -> Path:
             f"{nearest(str(path), shipped)} `quartet init` writes one of your own",
         )
     return shipped[str(path)]
-
-
-def _is_run(folder: Path) -> bool:
-    from quartet.ledger.database import has_database  # imports SQLAlchemy, which recipes do without
-
-    return has_database(folder)
 
 
 def _place_paths(data: dict[str, Any], model: Any, folder: Path) -> None:

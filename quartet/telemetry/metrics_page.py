@@ -6,8 +6,8 @@ from quartet.telemetry.metrics import METRICS, Metric, of_parts
 _HEAD = """# Metrics and spans
 
 Made from `quartet/telemetry/metrics.py`, the parts and `quartet/telemetry/activities.py` by
-`python -m quartet.telemetry.metrics_page`; a test keeps them equal. A recorder warns once about a metric that is declared
-nowhere. `quartet parts` shows which part records what.
+`python -m quartet.telemetry.metrics_page`; a test keeps them equal. A recorder warns once about a metric that is not
+declared. `quartet parts` shows which part records what.
 
 A record is one line in `metrics/ROLE/PROCESS/MINUTE.jsonl` of the run: when (`time`, Unix seconds), its `area`, and
 values: metrics of one area that belong together. What has the unit `label` stands in the records only; everything

@@ -5,7 +5,7 @@ from typing import Literal
 
 
 class RolloutState(StrEnum):
-    """queued -> leased -> finished, and back to queued for another attempt (all moves: `quartet.ledger.transitions`)."""
+    """queued -> leased -> finished, and back to queued for another attempt (moves: `quartet.ledger.transitions`)."""
 
     QUEUED = "queued"
     LEASED = "leased"

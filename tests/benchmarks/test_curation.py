@@ -13,7 +13,7 @@ from benchmarks.locks.demonstrations import SEEDS_PER_FAMILY, tasks
 from benchmarks.locks.measure import TASKS_PER_FAMILY, Measure, solution_turns
 from benchmarks.locks.report import Goal
 from benchmarks.locks.run import Result, run
-from benchmarks.locks.statistics import area, compare, interval
+from benchmarks.locks.statistics import area, compare, interval, ratio_of_means
 from benchmarks.locks.variants import CONDITIONS, GRPO, VARIANTS, recipe_of
 from benchmarks.raw_results import RawResults
 from quartet.config import Evaluation
@@ -56,6 +56,13 @@ def test_an_interval_is_that_of_students_t():
     assert interval([0.5] * 10) == (0.5, 0.5, 0.5)
     with pytest.raises(ValueError, match="2 values"):
         interval([1.0])
+
+
+def test_a_ratio_of_means_is_not_decided_by_a_seed_whose_baseline_is_near_0():
+    """R = 2.02 / 1.01 = 2; the residuals (y - 2 x) / 0.505 are (+a, -a), so half = 12.706 * a."""
+    ratio, low, high = ratio_of_means([1.0, 1.02], [0.01, 1.0])
+    residual = (1.0 - 2 * 0.01) / 0.505
+    assert (ratio, high - ratio, ratio - low) == pytest.approx((2, 12.706 * residual, 12.706 * residual), abs=1e-2)
 
 
 def test_the_area_is_the_mean_height_of_the_curve():

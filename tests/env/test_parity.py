@@ -21,7 +21,7 @@ from quartet.env.miniwob.html import html_folder
 from quartet.env.miniwob.suite import SUITES
 from quartet.types import Observation, Task
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.campaign, pytest.mark.asyncio(loop_scope="module")]
 
 FAMILIES = [family.name for family in SUITES["miniwob-24"]]
 ONE_CLICK = ["click-button", "click-dialog", "focus-text-2", "click-test-2", "click-link", "click-dialog-2"]

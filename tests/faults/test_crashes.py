@@ -31,7 +31,7 @@ def kept_promises(run: CrashRun) -> AuditReport:
     return report
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_a_run_that_is_killed_and_stopped_keeps_its_promises(tmp_path: Path, bandit_policy: Path) -> None:
     with CrashRun(tmp_path, crash_recipe(bandit_policy, SETTINGS["sparse"])) as run:
         campaign = Campaign(run, seed=0)
@@ -48,7 +48,7 @@ def test_a_run_that_is_killed_and_stopped_keeps_its_promises(tmp_path: Path, ban
     ledger.close()
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_sparse_checkpoints_two_engines_and_one_policy_leave_a_way_back(tmp_path: Path, bandit_policy: Path) -> None:
     with CrashRun(tmp_path, crash_recipe(bandit_policy, SETTINGS["few"])) as run:
         campaign = Campaign(run, seed=2)
@@ -64,7 +64,7 @@ def test_sparse_checkpoints_two_engines_and_one_policy_leave_a_way_back(tmp_path
     ledger.close()
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_a_worker_may_die_while_a_recalled_rollout_goes_back_to_the_queue(tmp_path: Path, bandit_policy: Path) -> None:
     """Before the transaction the rollout is still leased and begins again, after it the next attempt goes on with what
     there is: either way every token is trained once, with the version that sampled it."""
@@ -89,7 +89,7 @@ def recalling(recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"admission": admission, "straggler": straggler})
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @needs_postgresql
 def test_on_postgresql_the_server_may_end_connections_and_die(tmp_path: Path, bandit_policy: Path) -> None:
     """Whoever loses its connection ends with a clear error and is started again; the supervisor outlasts it."""

@@ -16,7 +16,7 @@ from quartet.ledger import Ledger
 from quartet.report.audit import audit
 from tests.postgresql import Proxy, needs_postgresql, server_url
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), needs_postgresql]
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(900), needs_postgresql]
 
 
 def test_a_run_outlasts_a_freeze_stops_in_one_and_ends_by_itself_in_a_long_one(

@@ -15,7 +15,7 @@ from quartet.telemetry.receipts import FOLDER
 from quartet.types import ReplayRule, TokenColumns
 from tests.faults.fed_run import TRAINER, FedRun
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.campaign
 STEPS = 3
 
 

@@ -11,7 +11,7 @@ from quartet.web.app import build_app
 from tests.fuzz.mutations import NUMBERS, TEXTS
 from tests.web.recorded import record
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.campaign
 PAGES = ["", "/now", "/run", "/tasks", "/rollouts", "/timeline", "/curves.json", "/timeline/window", "/family"]
 NUMBERED = ["1", "0", "9" * 30, "-1", "²"]
 PATHS = [

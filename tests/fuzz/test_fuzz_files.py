@@ -22,7 +22,7 @@ from quartet.telemetry.spans import Span, read_spans
 from quartet.web.timeline import window
 from tests.fuzz.mutations import mutated, spliced
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.campaign
 MANY = settings(max_examples=150)
 BEGAN = 1_790_000_000.0
 WORDS = [

@@ -20,7 +20,7 @@ from quartet.types import Purpose, ReplayRule, Task
 from tests.fuzz.mutations import as_json, mutated, spliced
 from tests.ledger.samples import finish, plan, recipe, spoil, trajectory
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.campaign
 TASK = Task(env="bandit", family="fixed", seed=1)
 RECIPE = recipe(replay={"name": "success_pool", "entries_per_task": 1000}, evaluation={"before_and_after": False})
 MANY = settings(max_examples=300)

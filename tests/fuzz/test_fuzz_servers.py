@@ -24,7 +24,7 @@ from quartet.types import Sampling, Task
 from tests.fuzz.background import Background, in_background, statuses
 from tests.fuzz.mutations import SPLICES, as_json, mutated, spliced
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.campaign
 TOKEN = "token-of-a-test"
 MANY = settings(max_examples=150)
 COMPLETION = {

@@ -10,9 +10,10 @@ import pytest
 
 from quartet.config import Ledger as LedgerSection
 from quartet.errors import LedgerError, SetupError
+from quartet.files.ledger_files import LOCATION_FILE
 from quartet.ledger import Ledger
 from quartet.ledger.database import find_database, view_database
-from quartet.ledger.database.location import FILE, TRUSTED, trust_server
+from quartet.ledger.database.location import TRUSTED, trust_server
 
 SECRET = "the-users-password"
 
@@ -66,7 +67,7 @@ def server(monkeypatch) -> Iterator[GreedyServer]:
 
 def foreign_run(folder, port: int, **changes: str):
     where = {"url": f"postgresql://user@127.0.0.1:{port}/data", "schema": "quartet_run_01234567"} | changes
-    (folder / FILE).write_text(json.dumps(where))
+    (folder / LOCATION_FILE).write_text(json.dumps(where))
     return folder
 
 
@@ -140,7 +141,7 @@ def test_a_file_that_no_quartet_wrote_is_refused_before_anything_is_sent(server,
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"[" * 100_000])
 def test_a_damaged_file_is_an_error_in_words(tmp_path, content):
-    (tmp_path / FILE).write_bytes(content)
+    (tmp_path / LOCATION_FILE).write_bytes(content)
     with pytest.raises(LedgerError, match=r"ledger\.json"):
         find_database(tmp_path)
 

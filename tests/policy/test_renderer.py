@@ -4,11 +4,11 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_engine import CHAT_TEMPLATE, make_tokenizer
 
 from quartet.errors import ConfigError, EnvError
 from quartet.policy.renderer import Renderer
 from quartet.types import Function, Message, Tool
+from tests.rollout.scripted_engine import CHAT_TEMPLATE, make_tokenizer
 
 TOKENIZER = make_tokenizer()
 RENDERER = Renderer(TOKENIZER)

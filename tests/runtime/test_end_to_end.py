@@ -126,7 +126,9 @@ def died(ledger: Ledger) -> list[str]:
     return [event.fields["module"] for event in ledger.events(1000) if event.kind == "module_died"]
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
+@pytest.mark.parametrize(
+    "how", [signal.SIGKILL, signal.SIGTERM, pytest.param(signal.SIGSTOP, marks=pytest.mark.campaign)]
+)
 def test_one_of_two_engines_may_die_be_ended_or_freeze(tmp_path, bandit_policy, how):
     """Its requests go on at the other one: no rollout fails, and both serve the newest policy in the end."""
     recipe = slow_learner(bandit_policy, max_train_steps=1000)

@@ -5,13 +5,13 @@ import secrets
 from pathlib import Path
 
 from quartet.errors import LedgerError
+from quartet.files.ledger_files import LOCATION_FILE, SQLITE_FILE, has_database
 from quartet.ledger.database.base import Database, Durability
 from quartet.ledger.database.file_system import refuse_network_file_system
-from quartet.ledger.database.location import FILE as LOCATION_FILE
 from quartet.ledger.database.location import Location, is_trusted, read_location, write_location
 from quartet.ledger.database.postgresql import PostgresqlDatabase
 from quartet.ledger.database.read_only import ReadOnlyPostgresql, ReadOnlySqlite
-from quartet.ledger.database.sqlite import FILE, SqliteDatabase
+from quartet.ledger.database.sqlite import SqliteDatabase
 
 __all__ = [
     "Database",
@@ -24,11 +24,6 @@ __all__ = [
 ]
 
 
-def has_database(run_dir: Path) -> bool:
-    """Whether somebody made a ledger for this run."""
-    return (run_dir / FILE).exists() or (run_dir / LOCATION_FILE).exists()
-
-
 def create_database(run_dir: Path, durability: Durability, url: str) -> Database:
     """An empty database for a new run; `url` empty means SQLite. Raises `LedgerError` when the run has one,
     `SetupError` for SQLite on a network file system."""
@@ -37,7 +32,7 @@ def create_database(run_dir: Path, durability: Durability, url: str) -> Database
     run_dir.mkdir(parents=True, exist_ok=True)
     if not url:
         refuse_network_file_system(run_dir)
-        return SqliteDatabase(run_dir / FILE, durability)
+        return SqliteDatabase(run_dir / SQLITE_FILE, durability)
     schema = f"quartet_{re.sub(r'[^a-z0-9]+', '_', run_dir.name.lower())[:40]}_{secrets.token_hex(4)}"
     where = Location(url, schema)
     database = _on_server(PostgresqlDatabase, where)
@@ -50,13 +45,13 @@ def create_database(run_dir: Path, durability: Durability, url: str) -> Database
 def find_database(run_dir: Path, durability: Durability = "process") -> Database:
     """The database of a run; `check` tells whether it is intact."""
     where = read_location(run_dir)
-    return _on_server(PostgresqlDatabase, where) if where else SqliteDatabase(run_dir / FILE, durability)
+    return _on_server(PostgresqlDatabase, where) if where else SqliteDatabase(run_dir / SQLITE_FILE, durability)
 
 
 def view_database(run_dir: Path) -> Database:
     """The database of a run for reading only, at work or not; nothing is written, not even beside it."""
     where = read_location(run_dir)
-    return _on_server(ReadOnlyPostgresql, where) if where else ReadOnlySqlite(run_dir / FILE)
+    return _on_server(ReadOnlyPostgresql, where) if where else ReadOnlySqlite(run_dir / SQLITE_FILE)
 
 
 def drop_database(run_dir: Path) -> None:

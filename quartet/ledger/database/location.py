@@ -16,8 +16,8 @@ from msgspec import Struct
 from sqlalchemy.exc import ArgumentError
 
 from quartet.errors import LedgerError
+from quartet.files.ledger_files import LOCATION_FILE
 
-FILE = "ledger.json"
 TRUSTED = "QUARTET_LEDGER_SERVER"
 """Environment variable by which a command tells the processes that it starts which server its recipe names."""
 _SCHEMA = re.compile(r"quartet_[a-z0-9_]{0,80}")
@@ -47,7 +47,7 @@ def read_location(run_dir: Path) -> Location | None:
 
     Raises `LedgerError` for a file that no Quartet wrote.
     """
-    path = run_dir / FILE
+    path = run_dir / LOCATION_FILE
     if not path.is_file():
         return None
     try:
@@ -63,7 +63,7 @@ def read_location(run_dir: Path) -> Location | None:
 
 
 def write_location(run_dir: Path, location: Location) -> None:
-    (run_dir / FILE).write_bytes(msgspec.json.encode(location) + b"\n")
+    (run_dir / LOCATION_FILE).write_bytes(msgspec.json.encode(location) + b"\n")
 
 
 def server_of(url: str) -> Server:

@@ -14,7 +14,6 @@ from quartet.errors import LedgerError, SetupError
 from quartet.files.disk import free_megabytes
 from quartet.ledger.database.base import Access, Database, Durability
 
-FILE = "ledger.sqlite"
 BUSY_TIMEOUT_SECONDS = 20.0
 """A transaction waits this long for another process's write; ours take about a millisecond."""
 PAGE_BYTES, WAL_PAGES = 4096, 16_000
