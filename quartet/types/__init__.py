@@ -1,16 +1,16 @@
 """The vocabulary of Quartet as typed records. Read this package first, in this order.
 
-1. `task`: a **task** is attempted in an environment, which answers with observations.
-2. `call`: every response of the model comes from one **call**, recorded with its exact tokens (`tokens`).
+1. `task`: a **task** is attempted in an environment, which returns observations.
+2. `call`: every model response comes from one **call**, recorded with its exact tokens (`tokens`).
 3. `trajectory`: one attempt is a **rollout**, a sequence of **turns** (observation, response, `action`s at places in a
-   `frame`); the record of it is its **trajectory**.
-4. `plan`: the rollouts of one task that are compared with each other form a **group**; control plans it, a worker holds
+   `frame`). Its record is its **trajectory**.
+4. `plan`: the rollouts of one task that are compared with each other form a **group**. Control plans it; a worker holds
    a **lease** on each of its rollouts. A rollout may begin inside another one, at a `fork`.
-5. `batch`: groups trained together are a **batch**; what comes of it is the next **policy**.
-6. `states`: the moves of rollouts, groups and batches.
-7. `ancestry`: how far apart two policy versions are, the **lag**.
+5. `batch`: groups trained together are a **batch**. Its train step produces the next **policy**.
+6. `states`: the state machines of rollouts, groups and batches.
+7. `ancestry`: the number of train steps between two policy versions, the **lag**.
 
-Shapes stand in comments.
+Comments state shapes.
 """
 
 from quartet.types.action import Action, Keyboard, Outcome, Pointer, TakenAction, Text, ToolCall

@@ -1,4 +1,4 @@
-"""What a policy did in a turn, as data: typed actions, and the outcome of each."""
+"""Typed actions of a policy in a turn, and the outcome of each."""
 
 from enum import StrEnum
 from typing import Any, Literal
@@ -11,70 +11,70 @@ Gesture = Literal["move", "click", "double_click", "right_click", "middle_click"
 
 
 class Pointer(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="pointer"):
-    """An action of the mouse or of a finger."""
+    """A mouse or touch action."""
 
     gesture: Gesture
     places: list[Place] = []
-    """One, or both ends of a drag; none where the gesture needs none."""
+    """Target of the gesture, or both ends of a drag. Empty for a gesture without a target."""
     scrolled: tuple[float, float] = (0.0, 0.0)
-    """Steps of the wheel, to the right and down."""
+    """Wheel steps to the right and down."""
 
 
 class Keyboard(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="keyboard"):
-    """Text that is typed, or keys that are pressed one after the other."""
+    """Typed text, or keys pressed one after the other."""
 
     text: str = ""
     keys: list[str] = []
-    """Each with its modifiers, for example `Control+a`."""
+    """Keys with their modifiers, for example `Control+a`."""
     place: Place | None = None
-    """What gets the focus first; None: what has it."""
+    """Place to focus first; None keeps the current focus."""
 
 
 class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="call"):
-    """A call of something that the environment offers by name."""
+    """A call of a named tool of the environment."""
 
     name: str
     arguments: dict[str, Any] = field(default_factory=dict)
     id: str = ""
-    """By which the tool's answer names the call; empty where answers need no name."""
+    """Call id that the tool's result refers to; empty where results need no id."""
 
 
 class Text(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="text"):
-    """Words for a reader, or for an environment that takes any text."""
+    """Text for a reader, or for an environment that accepts any text."""
 
     text: str = ""
     final: bool = False
-    """It is the policy's answer, or says that the policy has finished."""
+    """True for the policy's answer, or for its statement that it has finished."""
 
 
 Action = Pointer | Keyboard | ToolCall | Text
 
 
 class Outcome(StrEnum):
-    """What became of an action. Only the policy itself can declare a task infeasible; no failure stands for it."""
+    """Outcome of an action. `INFEASIBLE` is only set when the policy declares it, never inferred from a failure."""
 
     DONE = "done"
     PARSE_ERROR = "parse_error"
     """The response held no valid action."""
     REFUSED = "refused"
-    """A valid action that could not be done, for example on an element that is not there."""
+    """A valid action could not be done, for example on a missing element."""
     INFEASIBLE = "infeasible"
     """The policy declared that the task cannot be done."""
     TIMEOUT = "timeout"
-    """It had not ended when the time of the episode or of the action was over."""
+    """The action was still running at the timeout of the episode or of the action."""
     ENDED = "ended"
-    """It was not begun: an earlier action of its turn had ended the episode."""
+    """The action was not started: an earlier action of its turn had ended the episode."""
 
 
 class TakenAction(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One action of a response, and what became of it."""
+    """One action of a response, and its outcome."""
 
     action: Action | None = None
-    """None where the response held no valid one."""
+    """None if the response held no valid action."""
     canonical: str = ""
-    """The action in the environment's own words, as later prompts repeat it; empty where it has none."""
+    """The action in the environment's own notation, as later prompts repeat it; empty if it has none."""
     outcome: Outcome = Outcome.DONE
     error: str = ""
-    """Why it was not done, as the policy was told."""
+    """Error message shown to the policy; empty if the action was done."""
     points: list[tuple[float, float]] = []
-    """Where on the screen it pointed, in pixels: one place for a click, two for a drag, none for keys."""
+    """Screen positions in pixels: one for a click, two for a drag, none for keys."""

@@ -1,4 +1,4 @@
-"""How far apart two policy versions of a run are: the lag, defined here and nowhere else."""
+"""Lag: the number of train steps between two policy versions of a run. This is its only definition."""
 
 from collections.abc import Iterable
 
@@ -8,19 +8,19 @@ from msgspec import Struct
 class Ancestry(Struct, frozen=True, kw_only=True):
     """The policies of a run as a tree. Each is trained from the newest live one, and a roll-back ends a branch.
 
-    Versions are numbered in the order of their commits and never reused, so the rolled back ones say everything: the
-    others are the committed line.
+    Versions are numbered in commit order and never reused. So the rolled back versions define the tree: all others are
+    the committed line.
     """
 
     rolled_back: dict[int, int] = {}
-    """Train step by version, of every policy that was rolled back."""
+    """Train step by version, of every rolled back policy."""
 
     def lag(self, version: int, start_version: int) -> int:
-        """Return how many train steps lie between the policy `version` and the live policy `start_version`.
+        """Return the number of train steps between the policy `version` and the live policy `start_version`.
 
-        For a live version that is the distance along the committed line. A rolled back version diverged from that line
-        at the newest live version below it: the lag is the way back to there plus the way from there to
-        `start_version`, so what a lost branch sampled is as old as the train steps by which the two policies differ.
+        For a live version this is the distance along the committed line. A rolled back version diverged from that line
+        at the newest live version below it. Its lag is the distance back to that version plus the distance from there
+        to `start_version`: the train steps by which the two policies differ.
         """
         fork = version
         while fork in self.rolled_back:

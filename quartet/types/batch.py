@@ -1,4 +1,4 @@
-"""What is trained together, and what comes of it: groups, batches, policies."""
+"""Groups, batches of groups that are trained together, and the policies that result."""
 
 from enum import StrEnum
 
@@ -11,25 +11,25 @@ from quartet.types.trajectory import Trajectory
 
 
 class ReplayRule(StrEnum):
-    """What stands for the probability under which a replayed token was sampled."""
+    """Behaviour probability to use for a replayed token."""
 
     STORED = "stored"
-    """The recorded log-probs: off-policy, so the importance weight says how likely the token still is."""
+    """The recorded log-probs: off-policy, with the importance ratio of the current policy to them."""
     RECOMPUTE = "recompute"
-    """The trainer's own old log-probs, weight 1: what is unlikely by now, or was never sampled, is learned in full."""
+    """The trainer's own old log-probs, ratio 1: unlikely or never sampled tokens are learned with full weight."""
     ANCHOR = "anchor"
-    """Nothing, since it is not compared with the group: it gets no credit, and supervised loss terms imitate it."""
+    """None: the member is not compared with the group and gets no credit. Supervised loss terms imitate it."""
 
 
 class MemberUse(StrEnum):
-    """What a member of a batch is there for."""
+    """Use of a batch member in training."""
 
     FRESH = "fresh"
-    """It belongs to the group, and is trained on once."""
+    """A rollout of the group itself, trained on once."""
     REPLAY = "replay"
     """A stored rollout that joined the group and is compared with it."""
     ANCHOR = "anchor"
-    """A stored rollout that is imitated: in no baseline, without an advantage."""
+    """A stored rollout to imitate: in no baseline, without an advantage."""
 
 
 class GroupMember(Struct, frozen=True, kw_only=True):
@@ -38,11 +38,11 @@ class GroupMember(Struct, frozen=True, kw_only=True):
     rollout_id: int
     trajectory: Trajectory
     replay: ReplayRule | None = None
-    """Set for a stored rollout that joined the group; None for one of its own."""
+    """Rule of a stored rollout that joined the group; None for one of the group's own rollouts."""
 
     @property
     def use(self) -> MemberUse:
-        """What the member is there for."""
+        """The use of the member in training."""
         if self.replay is None:
             return MemberUse.FRESH
         return MemberUse.ANCHOR if self.replay is ReplayRule.ANCHOR else MemberUse.REPLAY
@@ -55,11 +55,11 @@ class Group(Struct, frozen=True, kw_only=True):
     task: Task
     members: list[GroupMember]
     policy: str = MAIN
-    """Whose trajectories it compares."""
+    """Policy whose trajectories the group compares."""
 
 
 class Batch(Struct, frozen=True, kw_only=True):
-    """What one claim takes: one train step, at most one new policy."""
+    """The groups of one claim. A batch is one train step and commits at most one new policy."""
 
     batch_id: int
     attempt: int
@@ -69,11 +69,11 @@ class Batch(Struct, frozen=True, kw_only=True):
     """The policy version the train step starts from."""
     groups: list[Group]
     ancestry: Ancestry = Ancestry()
-    """Of the run's policies; it tells how old a token is."""
+    """Ancestry of the run's policies, from which the lag of a token follows."""
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """A committed set of weights: a policy is its name and its version."""
+    """A committed set of weights, identified by name and version."""
 
     version: int
     path: str

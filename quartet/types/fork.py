@@ -1,14 +1,14 @@
-"""Where a rollout begins inside another one."""
+"""The place in a parent rollout at which a child rollout begins."""
 
 from msgspec import Struct
 
 
 class Fork(Struct, frozen=True, kw_only=True):
-    """The place in a parent rollout at which a child begins: after one of the parent's calls."""
+    """A fork point: a child begins after one of its parent's calls."""
 
     rollout_id: int
-    """The parent."""
+    """The parent rollout."""
     part: str = ""
-    """The parent's trajectory that holds the call: its `Trajectory.part`."""
+    """`Trajectory.part` of the parent's trajectory that holds the call."""
     call_index: int
-    """Index in that trajectory's `calls`: the last call that parent and child share."""
+    """Index in that trajectory's `calls` of the last call that parent and child share."""

@@ -1,4 +1,4 @@
-"""What an environment says in the words of a chat, and the tools that it offers. Both as chat templates read them."""
+"""Chat messages and tools of an environment, in the form that chat templates read."""
 
 from typing import Any, Literal
 
@@ -9,17 +9,19 @@ class Message(Struct, frozen=True, omit_defaults=True):
     """One message of a conversation."""
 
     role: str
-    """`system`, `user`, `assistant` or `tool`, as far as the policy's chat template knows it."""
+    """`system`, `user`, `assistant` or `tool`; the policy's chat template must support it."""
     content: str
     name: str | None = None
-    """Of the tool whose result it is; None elsewhere."""
+    """Name of the tool that the result is from; None for other messages."""
 
 
 class Function(Struct, frozen=True, kw_only=True):
+    """Name and parameters of a tool."""
+
     name: str
     description: str = ""
     parameters: dict[str, Any] = field(default_factory=dict)
-    """JSON Schema."""
+    """JSON Schema of the arguments."""
 
 
 class Tool(Struct, frozen=True, kw_only=True):

@@ -1,16 +1,16 @@
-"""The phases of a run, as the ledger names the one it is in.
+"""The phases of a run, by their names in the ledger.
 
     starting -> evaluating before -> [starting] -> training -> stopping -> evaluating after 12 -> ended -> finished
 
-A run starts whenever a phase needs modules that are not up yet, so also when it is resumed. Only while it trains does
-the training clock run, and does the data manager admit groups.
+A run enters `starting` whenever a phase needs modules that are not up yet, also after a resume. The training clock runs
+and the data manager admits groups only in `training`.
 """
 
 STARTING, TRAINING, STOPPING, ENDED, FINISHED = "starting", "training", "stopping", "ended", "finished"
-"""`stopping`: training is over, the trainer is told to end and unfinished rollouts are cancelled. `finished`: control
-and summary are written too; a run that was killed before has work left."""
+"""`stopping`: training is over, the trainer is asked to end and unfinished rollouts are cancelled. `finished`: control
+and summary are written too; a run that was killed earlier has work left."""
 EVALUATING = "evaluating "
-"""How the name of an evaluation's phase begins; the word after it begins the evaluation's tags."""
+"""Prefix of the phase name of an evaluation. The rest of the name is the prefix of the evaluation's tags."""
 _EVALUATION = ("the evaluation", "its last episode ends")
 _FIRST_WORK = ("the first work of training", "it arrives")
 _WAITS = {
@@ -21,16 +21,16 @@ _WAITS = {
 
 
 def wait_in(phase: str, waiting_for: str, ends_when: str) -> tuple[str, str]:
-    """What somebody who has nothing to do waits for in `phase`, and what would end it: the given two in training."""
+    """Return what an idle module waits for in `phase`, and what ends the wait; in training the two arguments."""
     if phase.startswith(EVALUATING):
         return _EVALUATION
     return _WAITS.get(phase, (waiting_for, ends_when))
 
 
 def wait_now(phase: str, waiting_for: str, ends_when: str) -> tuple[str, str]:
-    """A wait that a module told, as it is in `phase`: it speaks once a second, and may still name the phase before.
+    """Correct a reported wait that may predate the current phase: modules report once a second.
 
-    The end of training is also waited for in its last seconds.
+    A wait for the end of training is also valid in the last seconds of training.
     """
     of_phase = waiting_for in {_EVALUATION[0], *(what for what, _ in _WAITS.values())}
     if not of_phase or (phase == TRAINING and waiting_for == _WAITS[STOPPING][0]):

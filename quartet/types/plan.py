@@ -1,4 +1,4 @@
-"""What control decided for a group, and the right to run one rollout of it."""
+"""The plan of a group, decided by control, and the lease to run one of its rollouts."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -11,26 +11,26 @@ from quartet.types.task import Task
 
 
 class Purpose(StrEnum):
-    """Why a group exists. Only training groups are trained and take an admission slot."""
+    """Purpose of a group. Only training groups are trained and take an admission slot."""
 
     TRAIN = "train"
     EVAL = "eval"
     DEMONSTRATION = "demonstration"
-    """Successes that no rollout of this run made, read from a file for the success pool."""
+    """Successes from outside this run, read from a file for the success pool."""
 
 
 class RolloutPlan(Struct, frozen=True, kw_only=True):
-    """What control decided for one group, written when the group is admitted."""
+    """Control's decisions for one group, written when the group is admitted."""
 
     task: Task
     num_rollouts: int
     max_turns: int
     enough: int | None = None
-    """The group closes with this many countable members; None: when all have ended."""
+    """Number of countable members at which the group closes; None: it closes when all have ended."""
     purpose: Purpose = Purpose.TRAIN
     temperature: float = 1.0
     tag: str = ""
-    """For evaluation: which evaluation this belongs to, for example `before/greedy`."""
+    """Tag of the evaluation that the group belongs to, for example `before/greedy`."""
 
 
 class Root(Struct, frozen=True):
@@ -38,12 +38,11 @@ class Root(Struct, frozen=True):
 
 
 Round = Sequence[Root | Fork]
-"""What control adds to a group at one time: rollouts that begin with a reset, and rollouts that begin inside another
-one of the group."""
+"""Rollouts that control adds to a group at one time; each begins with a reset or inside a rollout of the group."""
 
 
 class RolloutLease(Struct, frozen=True, kw_only=True):
-    """The right to run one rollout until the deadline. Every write it allows is conditional on `attempt`."""
+    """The right to run one rollout until the deadline. Every write under it is conditional on `attempt`."""
 
     rollout_id: int
     group_id: int
@@ -53,19 +52,19 @@ class RolloutLease(Struct, frozen=True, kw_only=True):
     task: Task
     max_turns: int
     sampling_seed: int
-    """Same for every attempt: a retried rollout draws the same random numbers."""
+    """Same for every attempt, so a retried rollout draws the same random numbers."""
     temperature: float
     purpose: Purpose
     policy: str = MAIN
-    """The policy that the group `group_id` compares; the trajectories of another one go to that one's group."""
+    """Policy that the group `group_id` compares. Trajectories of another policy go to that policy's group."""
     deadline: float
-    """By the clock of `Ledger.now`."""
+    """Time of `Ledger.now` at which the lease expires."""
     recycled: int = 0
-    """How many of the earlier attempts were recalled."""
+    """Number of earlier attempts that were recalled."""
     failures: int = 0
-    """How many of the earlier attempts failed; those that were recalled or given back did not."""
+    """Number of earlier attempts that failed. Recalled and released attempts are not failures."""
     partial: str = ""
-    """Blob of what those have sampled, or of what a child shares with its parent; empty where there is nothing to go on
-    from."""
+    """Blob of the calls to continue from: those of earlier attempts, or those that a child shares with its parent.
+    Empty if there are none."""
     parent: Fork | None = None
-    """Where the rollout begins inside another one; None where it begins with a reset."""
+    """Fork point in the parent rollout; None if the rollout begins with a reset."""

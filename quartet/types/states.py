@@ -1,4 +1,4 @@
-"""The ledger's three state machines, and what its rules may be called in a recipe."""
+"""States of the ledger's three state machines, and the names of schedules and lag rules in a recipe."""
 
 from enum import StrEnum
 from typing import Literal
@@ -32,7 +32,7 @@ class BatchState(StrEnum):
 
 
 ScheduleName = Literal["rollout_wise", "task_wise", "one_step_off", "batch_synchronous"]
-"""When groups start and weights change; see `quartet.config.Admission.schedule`."""
+"""Schedule of group starts and weight updates; see `quartet.config.Admission.schedule`."""
 
 OnLate = Literal["mask", "wait", "drop"]
-"""What becomes of a group that outlives its pace; see `quartet.config.Admission.on_late`."""
+"""Treatment of groups that exceed the lag bound; see `quartet.config.Admission.on_late`."""

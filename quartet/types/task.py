@@ -1,4 +1,4 @@
-"""A task, what an environment shows of it, and what an action leads to."""
+"""Tasks, observations, and the results of actions."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from quartet.types.message import Message, Tool
 
 
 class Task(Struct, frozen=True, kw_only=True):
-    """Something to be done in an environment."""
+    """A task in an environment: its family, seed and parameters."""
 
     env: str
     """Registered environment name, for example `miniwob`."""
@@ -21,49 +21,49 @@ class Task(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Stable identity: the same key means the same task, in every run. Parameters stand in it as JSON, sorted by
-        name; a task without any has a key without them."""
+        """Stable identity: the same key means the same task, in every run. It ends with the parameters, if any, as JSON
+        sorted by name."""
         params = f"/{msgspec.json.encode(self.params, order='sorted').decode()}" if self.params else ""
         return f"{self.env}/{self.family}/{self.seed}{params}"
 
 
 class Picture(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An encoded picture (PNG, JPEG or WebP), or a reference to one that is stored."""
+    """An encoded picture (PNG, JPEG or WebP), or a reference to a stored one."""
 
     content_hash: str = ""
-    """SHA-256 of the encoded picture in hex: its blob. Empty until it is stored."""
+    """SHA-256 in hex of the encoded picture, which is the name of its blob. Empty until it is stored."""
     data: bytes = b""
-    """Empty in a record: pictures are read on their own, and late."""
+    """Empty in a record: pictures are read separately, when they are needed."""
 
 
 class Observation(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the policy is shown before it responds."""
+    """State of the environment as shown to the policy before it responds."""
 
     goal: str
     text: str
-    """Everything a text policy reads besides the goal, for a page: one line per visible element."""
+    """Everything a text policy reads besides the goal; for a web page, one line per visible element."""
     error: str = ""
-    """Set when the previous action was malformed or could not be done: the policy's own doing, never a crash."""
+    """Set when the previous action was malformed or could not be done: an error of the policy, never a crash."""
     pictures: list[Picture] = []
-    """In the order of their showing. The last one is the screen that actions point at."""
+    """Pictures in display order. The last one is the screen that actions point at."""
     messages: list[Message] = []
-    """Of a chat: a system prompt, results of tools. They stand before goal and text, which may then be empty."""
+    """Chat messages, such as a system prompt or tool results. They precede goal and text, which may then be empty."""
     tools: list[Tool] = []
-    """What the policy may call. A conversation has the tools of its first observation."""
+    """Tools that the policy may call. A conversation has the tools of its first observation."""
 
 
 class StepResult(Struct, frozen=True, kw_only=True):
-    """What one action led to."""
+    """Result of one environment step, in which the policy's response is executed."""
 
     observation: Observation
     reward: float
     terminated: bool
     """The task itself ended."""
     truncated: bool = False
-    """The environment cut the episode off (its own limit, not ours)."""
+    """The environment ended the episode at a limit of its own, not at one of Quartet's."""
     info: dict[str, Any] = field(default_factory=dict)
     actions: list[TakenAction] = []
-    """What the response was taken for, in order. Empty where the environment does not say: then it is read in the
-    grammar of `quartet.actions.grammar`."""
+    """Actions parsed from the response, in order. If empty, the response is parsed with the grammar of
+    `quartet.actions.grammar`."""
     rewards: dict[str, float] = {}
-    """Named parts of `reward`, which is their sum; empty where it has no parts."""
+    """Named parts of `reward`, which is their sum; empty if it has no parts."""

@@ -1,4 +1,4 @@
-"""What is known of each token of a response, as columns of one length."""
+"""Per-token data of a response, as columns of equal length."""
 
 from typing import Any, Self, TypeVar
 
@@ -9,7 +9,7 @@ T = TypeVar("T", bound="TokenColumns")
 
 
 class TokenColumns(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Sampled tokens. A column that nobody told is empty; a demonstration has only token ids.
+    """Sampled tokens. A column without reported values is empty; a demonstration has only token ids.
 
     >>> part = TokenColumns(token_ids=[5, 6, 7], versions=[0, 0, 1])[1:]
     >>> (part + TokenColumns(token_ids=[8], versions=[1])).versions
@@ -21,21 +21,21 @@ class TokenColumns(Struct, frozen=True, kw_only=True, omit_defaults=True):
     versions: list[int] = []  # [num_tokens], policy version that sampled each token
     entropies: list[float] = []  # [num_tokens], of the whole softmax at temperature 1, in nats
     cache_versions: list[int] = []
-    """`[num_tokens]`: the oldest version whose keys and values a token was sampled from; empty where that is its
-    own."""
-    top_ids: list[list[int]] = []  # [num_tokens, k], the likeliest tokens at each place, the likeliest first
-    top_logprobs: list[list[float]] = []  # [num_tokens, k], theirs, in nats
+    """`[num_tokens]`: the oldest policy version in the KV cache that a token was sampled from; empty if it is the
+    token's own version."""
+    top_ids: list[list[int]] = []  # [num_tokens, k], the most likely tokens at each position, in descending order
+    top_logprobs: list[list[float]] = []  # [num_tokens, k], log-probs of `top_ids`, in nats
 
     def __len__(self) -> int:
         return len(self.token_ids)
 
     def __getitem__(self, part: slice) -> Self:
-        """Return the same record with a part of every column."""
+        """Return the record with a slice of every column."""
         return replace(self, **{name: column[part] for name, column in self.columns().items()})
 
     def __add__(self, rest: T) -> T:
-        """Return `rest` with these tokens before its own. A column stays only where both parts have it; a part without
-        `cache_versions` is of its own versions."""
+        """Return `rest` with these tokens before its own. A column is kept only if both parts have it. A part without
+        `cache_versions` counts with its `versions`."""
         parts = [part.columns() for part in (self, rest) if any(part.columns().values())]
         if any(part["cache_versions"] for part in parts):
             parts = [part | {"cache_versions": part["cache_versions"] or part["versions"]} for part in parts]
@@ -46,11 +46,11 @@ class TokenColumns(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return replace(rest, **whole)
 
     def columns(self) -> dict[str, list[Any]]:
-        """Return the columns by name, without what a derived record adds."""
+        """Return the columns by name, without the fields of derived records."""
         return {name: getattr(self, name) for name in TokenColumns.__struct_fields__}
 
     def append(self, token_id: int, *, logprob: float, version: int, entropy: float, cache_version: int) -> None:
-        """Add a token in place. `cache_versions` grows last, so another thread may read as many tokens as it has."""
+        """Add a token in place. `cache_versions` grows last, so other threads may read as many tokens as it has."""
         self.token_ids.append(token_id)
         self.logprobs.append(logprob)
         self.versions.append(version)
@@ -59,12 +59,12 @@ class TokenColumns(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def has_logprobs(self) -> bool:
-        """False for a demonstrated response, which no policy sampled."""
+        """True if every token has a log-prob; False for a demonstrated response, which no policy sampled."""
         return len(self.logprobs) == len(self.token_ids)
 
     @property
     def mismatch(self) -> str:
-        """The lengths of all columns when they do not fit each other, else "". Log-probs and versions come together."""
+        """Description of the column lengths if they are inconsistent, else "". Log-probs and versions come together."""
         known, sampled = (len(self.token_ids), 0), len(self.logprobs)
         fits = sampled in known and sampled == len(self.versions)
         fits = fits and len(self.entropies) in known and len(self.cache_versions) in known

@@ -1,4 +1,4 @@
-"""The record of what one policy did in a rollout: its turns, its calls, and how it ended."""
+"""The record of one policy in a rollout: its turns, its calls, and its final status."""
 
 from enum import StrEnum
 
@@ -11,15 +11,15 @@ from quartet.types.task import Observation, Task
 
 
 class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One observation, one response, and the actions that it held."""
+    """One observation, one response, and the actions in the response."""
 
     observation: Observation
     call_index: int
     """Index of the call in `Trajectory.calls` that produced this turn's response."""
     response: str
-    """The response as text, for people; training reads the call."""
+    """The response as text, for display; training reads the call."""
     actions: list[TakenAction] = []
-    """In the order of the response, each with its outcome; a response without a valid action has one `parse_error`."""
+    """Actions in response order, each with its outcome; a response without a valid action has one `parse_error`."""
     rewards: dict[str, float] = {}
     """Named reward parts of this turn."""
 
@@ -29,49 +29,49 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def error(self) -> str:
-        """Why not all of its actions were done; empty when they were."""
+        """Errors of the turn's actions; empty if all were done."""
         return "; ".join(action.error for action in self.actions if action.error)
 
     @property
     def points(self) -> list[tuple[float, float]]:
-        """Where on the screen its actions pointed, in pixels."""
+        """Screen positions of the turn's actions, in pixels."""
         return [point for action in self.actions for point in action.points]
 
 
 class Status(StrEnum):
-    """How a rollout ended. A malformed action is a turn with an error observation, not an error status."""
+    """Final status of a rollout. A malformed action is a turn with an error observation, not an error status."""
 
     COMPLETED = "completed"
     TRUNCATED_TURNS = "truncated_turns"
     TRUNCATED_TOKENS = "truncated_tokens"
     TRUNCATED_TIME = "truncated_time"
-    """Says more about the machine than about the policy: neither in the baseline nor trained."""
+    """Depends more on the machine than on the policy, so it is neither in the baseline nor trained."""
     ERROR_ENV = "error_env"
     ERROR_ENGINE = "error_engine"
     ERROR_REWARD = "error_reward"
     ERROR_AGENT = "error_agent"
-    """A bug in our own loop: no retry, an alarm."""
+    """A bug in the agent loop: not retried, raises an alarm."""
     DIVERGED = "diverged"
-    """A child that repeated its parent's actions and was shown something else: neither in the baseline nor trained."""
+    """A child repeated its parent's actions and got other observations: neither in the baseline nor trained."""
     CANCELLED = "cancelled"
     DAMAGED = "damaged"
     """A blob was lost or failed its checksum."""
 
     @property
     def retried(self) -> bool:
-        """An infrastructure failure: worth another attempt on a fresh environment, never a reward of 0."""
+        """True for an infrastructure failure: retried in a fresh environment, never counted as a reward of 0."""
         return self in (Status.ERROR_ENV, Status.ERROR_ENGINE, Status.ERROR_REWARD)
 
     @property
     def countable(self) -> bool:
-        """Counts in the group's baseline and is trained."""
+        """True if the rollout counts in the group's baseline and is trained."""
         return self in (Status.COMPLETED, Status.TRUNCATED_TURNS, Status.TRUNCATED_TOKENS)
 
 
 class Trajectory(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="format", tag=2):
-    """The record of what one policy did in one role of a rollout; most rollouts have one trajectory.
+    """The record of one policy in one role of a rollout; most rollouts have one trajectory.
 
-    A record that was written before schema 6 has no `format`: `quartet.ledger.former_records`.
+    Records written before schema 6 have no `format` and are read by `quartet.ledger.former_records`.
     """
 
     task: Task
@@ -79,24 +79,23 @@ class Trajectory(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fiel
     calls: list[Call]
     turns: list[Turn]
     final_observation: Observation | None = None
-    """What the environment showed after the last turn, or what was shown and not answered any more; None where nothing
-    was seen."""
+    """Observation after the last turn, or the last one that got no response; None if there was no observation."""
     rewards: dict[str, float]
     """Named reward parts; `reward` is their sum."""
     success: bool
     error: str = ""
-    """Why it did not come to its end, in one line."""
+    """Error that ended the rollout early, in one line."""
     traceback: str = ""
-    """Of the exception, where code of the environment or of the agent loop raised one."""
+    """Traceback of the exception that the environment or the agent loop raised, if any."""
     wall_seconds: float = 0.0
     policy: str = MAIN
-    """The policy that sampled its own tokens; a trajectory belongs to one."""
+    """The one policy that sampled the trajectory's own tokens."""
     role: str = "agent"
-    """What that policy was in the rollout, for example `solver` or `judge`."""
+    """Role of that policy in the rollout, for example `solver` or `judge`."""
     part: str = ""
-    """Names the trajectory within its rollout; empty where the rollout has no other."""
+    """Name of the trajectory within its rollout; empty if the rollout has no other."""
     parent: Fork | None = None
-    """Where it was forked from another rollout; None where it began at the start."""
+    """Fork point in the parent rollout; None if the rollout began with a reset."""
 
     @property
     def reward(self) -> float:
@@ -104,29 +103,29 @@ class Trajectory(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fiel
 
     @property
     def has_pictures(self) -> bool:
-        """Whether an observation holds or names a picture."""
+        """True if an observation holds or refers to a picture."""
         seen = [turn.observation for turn in self.turns]
         return any(one.pictures for one in seen) or bool(self.final_observation and self.final_observation.pictures)
 
     @property
     def versions(self) -> list[int]:
-        """All versions of its policy that sampled one of its own tokens, ascending; borrowed ones are the parent's."""
+        """Versions of the policy that sampled the trajectory's own tokens, ascending; borrowed tokens do not count."""
         mine = (call for call in self.calls if call.policy == self.policy)
         return sorted({version for call in mine for version in call.own_response.versions})
 
     @property
     def num_valid_actions(self) -> int:
-        """Turns whose action was understood and done."""
+        """Number of turns without an error."""
         return sum(not turn.error for turn in self.turns)
 
     @property
     def oldest_version(self) -> int | None:
-        """Lowest policy version among all sampled tokens; None when nothing was sampled."""
+        """Lowest policy version among all sampled tokens; None if nothing was sampled."""
         return min(self.versions, default=None)
 
     @property
     def newest_version(self) -> int | None:
-        """Highest policy version among all sampled tokens; None when nothing was sampled."""
+        """Highest policy version among all sampled tokens; None if nothing was sampled."""
         return max(self.versions, default=None)
 
     @property
