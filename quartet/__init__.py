@@ -7,9 +7,9 @@ Four modules run at the same time and never wait for each other:
     manager/            data manager: admission, control, filter, replay, evaluation, retention
     train/              trainer: credit -> loss -> step -> commit
 
-They share three things only: rows in the ledger (`ledger/`), files those rows point to, and HTTP.
+They share only three things: rows in the ledger (`ledger/`), files those rows point to, and HTTP.
 Read `types/` first, then `manager/manager.py`, `rollout/worker.py` and `train/trainer.py`: one loop each.
-A folder imports only folders below it, in the order of `docs/architecture.md`; a test holds this.
+A folder imports only folders below it, in the order of `docs/architecture.md`; a test enforces this.
 """
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""`python -m quartet` is the `quartet` command."""
+"""The `quartet` command, as `python -m quartet`."""
 
 from quartet.cli import main
 

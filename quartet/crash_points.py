@@ -1,9 +1,9 @@
-"""Named places where a test may end the process: just before and just after everything durable is written.
+"""Fault injection points: tests can kill a process just before or just after any durable write.
 
-Off unless the environment variable `QUARTET_CRASH_POINTS` names a folder when the process starts. Then a file in that
-folder with the name of a point arms it: the first process to get there takes the file away and ends itself by SIGKILL,
-or stops itself when the file says SIGSTOP. Taking a file away is atomic, so one file hits one process, and a run can be
-hit at one point after the other while it works.
+They are off unless the environment variable `QUARTET_CRASH_POINTS` names a folder when the process starts. A file in
+that folder with the name of a point arms the point. The first process that reaches it deletes the file and sends itself
+SIGKILL, or the signal that the file names, such as SIGSTOP. Deletion is atomic, so one file hits one process, and a
+test can hit a running run at one point after another.
 """
 
 import os
@@ -20,17 +20,17 @@ FILES = {
     "committing": "a receipt of the trainer",
     "committed": "a receipt of the trainer",
     "policy": "the weights of a train step, by the trainer",
-    "canary": "the proof of those weights, by the trainer",
+    "canary": "the canary of those weights, by the trainer",
     "checkpoint": "optimizer and random state, by the trainer",
     "weights": "new weights in the memory of an engine, with requests in flight",
     "config": "the resolved recipe, by the supervisor",
 }
-"""What appears whole or not at all: `NAME.before` is the moment before it is there, `NAME.after` the one after."""
+"""Atomic writes outside the database: `NAME.before` is just before the write takes effect, `NAME.after` just after."""
 TRANSACTIONS = {
     "claim_rollouts": "worker",
     "renew": "worker",
     "append": "worker",
-    "give_back": "worker, when it is told to stop",
+    "give_back": "worker, when it is asked to stop",
     "admit_if": "manager",
     "close_group": "manager, when the time of a group is over or an evaluation has ended",
     "end_round": "manager, when all members of a training group have ended",
@@ -56,27 +56,27 @@ TRANSACTIONS = {
     "end_leases": "supervisor, when a run is resumed",
     "cancel_unfinished": "supervisor, when training ends",
 }
-"""Writing methods of the ledger: `NAME.before` is the moment before the commit, `NAME.after` the one after.
+"""Writing methods of the ledger: `NAME.before` is just before the commit, `NAME.after` just after.
 
-The rare ones (a recalled rollout, a damaged blob, a full disk budget, an upgrade, the end by the clock, very long train
-steps) have points too; no campaign comes by them.
+Rare writes (a recalled rollout, a damaged blob, a full disk budget, an upgrade, the end by the clock, very long train
+steps) have crash points too, but no test campaign reaches them.
 """
 NAMES = tuple(f"{name}.{moment}" for name in (*FILES, *TRANSACTIONS) for moment in ("before", "after"))
 
 _FOLDER = os.environ.get(VARIABLE, "")
 _LEDGER = "quartet.ledger"
 _BELOW_ITS_METHODS = tuple(f"{_LEDGER}.{name}" for name in ("database", "blob", "trajectory_store"))
-"""Modules whose functions run inside the transaction of a method of the ledger, and do not name it."""
+"""Modules that run inside a ledger method's transaction, so their functions do not name the point."""
 
 
 def crash_point(name: str) -> None:
-    """End this process here if the point is armed. `name` is one of `NAMES`."""
+    """Signal this process if the point is armed. `name` is one of `NAMES`."""
     if _FOLDER:
         _end_if_armed(Path(_FOLDER) / name)
 
 
 def transaction_crash_point(moment: str) -> None:
-    """The same inside `Database.write`: the point is named by the method of the ledger whose transaction this is."""
+    """Do the same inside `Database.write`; the point has the name of the ledger method that runs the transaction."""
     if _FOLDER:
         _end_if_armed(Path(_FOLDER) / f"{_ledger_method()}.{moment}")
 
@@ -95,6 +95,6 @@ def _end_if_armed(file: Path) -> None:
     try:
         number = signal.Signals[file.read_text() or "SIGKILL"]
         file.unlink()
-    except FileNotFoundError:  # not armed, or another process was faster
+    except FileNotFoundError:  # not armed, or taken by another process
         return
     os.kill(os.getpid(), number)

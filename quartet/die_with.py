@@ -1,4 +1,4 @@
-"""A child process that ends with its parent. Imports nothing of Quartet: it also runs in environments of others."""
+"""End a child process with its parent. Imports nothing of Quartet: it also runs in other Python environments."""
 
 import ctypes
 import os
@@ -13,5 +13,5 @@ def die_with(parent: int) -> None:
     if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it died before we asked
+    if os.getppid() != parent:  # the parent died before the request
         sys.exit(1)

@@ -1,14 +1,14 @@
-"""Errors people are meant to read: what happened, where, what to do."""
+"""Errors shown to the user. Each states what happened, where, and what to do."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 class QuartetError(Exception):
-    """Base of every error that ends a command. `advice` says what to do next."""
+    """Base of all errors that end a command. `advice` states what to do next."""
 
     exit_code = 1
-    """Exit status of the command that it ends."""
+    """Exit status of the command that the error ends."""
 
     def __init__(self, what: str, advice: str = "") -> None:
         super().__init__(what if not advice else f"{what}\n  -> {advice}")
@@ -23,11 +23,11 @@ class ConfigError(QuartetError):
 
 
 class EnvError(QuartetError):
-    """An environment failed: infrastructure, never the policy's doing."""
+    """An environment failed: an infrastructure error, not an error of the policy."""
 
 
 class EnvFaultError(EnvError):
-    """The environment's code raised an exception, or answered with something that is no answer."""
+    """The environment's code raised an exception or returned an invalid result."""
 
     def __init__(self, what: str, traceback: str = "") -> None:
         super().__init__(what)
@@ -35,20 +35,20 @@ class EnvFaultError(EnvError):
 
 
 class RewardError(QuartetError):
-    """The reward of an episode could not be computed, or is no finite number. An environment raises it when its reward
-    function fails: the rollout is retried, and never counts as a reward of 0."""
+    """The reward of an episode could not be computed or is not finite. Environments raise it when their reward function
+    fails; the rollout is retried and never counts as a reward of 0."""
 
 
 class EngineError(QuartetError):
-    """An engine failed or answered nonsense: infrastructure, never the policy's doing."""
+    """An engine failed or sent an invalid response: an infrastructure error, not an error of the policy."""
 
 
 class EngineUnreachableError(EngineError):
-    """No engine answers at its address, or it has none yet: the request itself may be fine."""
+    """No engine answers at its address, or it has no address yet. The request itself may be valid."""
 
 
 class WrongAnswerError(EngineError):
-    """An engine's answer cannot be a sample of its policy: what was told of it before its end counts for nothing."""
+    """An engine's response cannot be a sample of its policy; tokens streamed before its end are discarded."""
 
 
 class PromptTooLongError(EngineError):
@@ -56,29 +56,29 @@ class PromptTooLongError(EngineError):
 
 
 class RefusedRequestError(EngineError):
-    """A request to an engine makes no sense: no retry will help."""
+    """A request to an engine is invalid; a retry will not help."""
 
 
 class RecalledError(QuartetError):
-    """A rollout was told to stop: it rests, or nobody waits for it any more. What it has sampled is kept."""
+    """A rollout was cancelled, or paused by the straggler rule. Its sampled tokens are kept."""
 
 
 class DivergedError(QuartetError):
-    """A child was not shown what its parent was shown, although it did the same: it does not share what it borrows."""
+    """A child repeated its parent's actions but got other observations, so it cannot borrow the parent's calls."""
 
 
 class LedgerError(QuartetError):
-    """The ledger is damaged, too new, or was asked for an impossible transition."""
+    """The ledger is damaged, too new, or got an invalid request."""
 
 
 class LedgerUnreachableError(LedgerError):
-    """The database server does not answer, or ended the connection. What was in progress may be committed, or not."""
+    """The database server does not answer or closed the connection. A pending transaction may have been committed."""
 
     exit_code = 5
 
 
 class LeaseLostError(LedgerError):
-    """The lease expired and was given to somebody else; the late work is recorded as `superseded`."""
+    """The lease expired and another process may hold the work; late results are recorded as `superseded`."""
 
 
 class RecordsError(QuartetError):
@@ -90,13 +90,13 @@ class CheckpointError(QuartetError):
 
 
 class UnusablePolicyError(CheckpointError):
-    """None of a run's policies can be loaded, or gone on from. Trying again at once does not help."""
+    """No policy of the run can be loaded or resumed from. An immediate retry does not help."""
 
     exit_code = 7
 
 
 class SetupError(QuartetError):
-    """The machine lacks something: a browser, a free port, disk space. Trying again at once does not help."""
+    """The machine lacks something: a browser, a free port, disk space. An immediate retry does not help."""
 
     exit_code = 4
 
@@ -117,23 +117,23 @@ class UntrainableError(QuartetError):
     exit_code = 6
 
 
-class InterruptedByUser(QuartetError):  # noqa: N818  (it is no fault)
-    """Ctrl-C, SIGTERM or `quartet stop`."""
+class InterruptedByUser(QuartetError):  # noqa: N818  (not an error)
+    """The user stopped the command with Ctrl-C, SIGTERM or `quartet stop`."""
 
     exit_code = 130
 
 
 LONGEST_QUOTE = 100
-"""Characters of a line or an override that an error repeats."""
+"""Maximum number of characters of a line or an override that an error quotes."""
 
 
 def shortened(text: str) -> str:
-    """Return the text as an error repeats it: its beginning, when it is long."""
+    """Return the text for quoting in an error, cut to `LONGEST_QUOTE` characters."""
     return text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}…"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint like ` Did you mean 'uniform'?`, or the list of known names when nothing is close."""
+    """Return a hint such as `Did you mean 'uniform'?`, or the list of known names if none is close."""
     names = sorted(known)
     close = get_close_matches(name, names, n=1, cutoff=0.5)
     return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(names)}."
@@ -150,4 +150,4 @@ EXIT_CODES = {
     7: "no policy of the run can be loaded, or none with a whole checkpoint",
     130: "stopped by the user",
 }
-"""What a command ends with, and what that means."""
+"""Meaning of each exit status of a command."""

@@ -1,4 +1,4 @@
-"""What an exception of somebody's code says: the error, the place it was raised at, and the traceback."""
+"""Description of an exception in user code: the error, the line that raised it, and the traceback."""
 
 import os
 import re
@@ -12,13 +12,13 @@ from msgspec import Struct
 from quartet.terminal.printable import printable
 
 LONGEST_ERROR, LONGEST_TRACEBACK = 300, 8000
-"""Characters that are kept; of a traceback the last ones."""
+"""Maximum numbers of characters kept; a traceback keeps its last ones."""
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _VARYING = re.compile(r"0x[0-9a-f]+|\d+", re.IGNORECASE)
 
 
 class Fault(Struct, frozen=True):
-    """One exception."""
+    """Description of one exception."""
 
     summary: str
     """One line, for example `ValueError: boom (envs/doors.py:31, in step)`."""
@@ -26,8 +26,10 @@ class Fault(Struct, frozen=True):
 
 
 def fault_of(error: BaseException) -> Fault:
-    """Describe an exception; of an exception group, the first exception in it. Characters that cannot be stored or sent
-    are escaped: the message may quote anything."""
+    """Describe an exception, or the first exception of an exception group.
+
+    Characters that cannot be stored or sent are escaped, because the message may quote arbitrary data.
+    """
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     said = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")[:LONGEST_ERROR]
@@ -37,12 +39,12 @@ def fault_of(error: BaseException) -> Fault:
 
 
 def same_error(first: str, second: str) -> bool:
-    """Whether two error texts differ only in their numbers: a seed, an address, a count of seconds."""
+    """Return whether two error texts are equal up to numbers, such as a seed, an address or a number of seconds."""
     return _VARYING.sub("#", first) == _VARYING.sub("#", second)
 
 
 def place_of(frames: Sequence[traceback.FrameSummary]) -> str:
-    """The deepest line outside the standard library and installed packages: the one that its author can mend."""
+    """Return the deepest line outside the standard library and installed packages, the line that the user can fix."""
     own = [frame for frame in frames if not frame.filename.startswith((*_LIBRARIES, "<"))]
     if not (own or frames):
         return ""
@@ -51,5 +53,5 @@ def place_of(frames: Sequence[traceback.FrameSummary]) -> str:
 
 
 def _short(path: str) -> str:
-    """Relative to the current folder where it lies below that."""
+    """Return the path relative to the current folder if it is inside it."""
     return os.path.relpath(path) if Path(path).is_relative_to(Path.cwd()) else path

@@ -1,4 +1,4 @@
-"""How long work tells how far it is, to whoever wants to know: what is done, and all there is to do (0: not known)."""
+"""Progress callback `(done, total)`; `total` is 0 when unknown."""
 
 from collections.abc import Callable
 
@@ -6,4 +6,4 @@ OnProgress = Callable[[int, int], None]
 
 
 def nobody_watches(done: int, total: int) -> None:
-    """The default."""
+    """Ignore progress: the default callback."""

@@ -1,4 +1,4 @@
-"""The base of every part: one published method, or one of our own, in one file."""
+"""The base class of all parts. A part is one method, published or Quartet's own, in one file."""
 
 from abc import ABC
 from collections.abc import Mapping
@@ -12,28 +12,28 @@ if TYPE_CHECKING:
 
 
 class NoSettings(Section):
-    """No settings of its own."""
+    """The settings of a part without settings."""
 
 
 class Part(ABC):
     """A method behind one of the interfaces of `quartet.registry.KINDS`.
 
-    The file brings everything that belongs to the method: its class, its settings, its metrics and its source. The
-    registry passes the validated settings as the first argument of the constructor; the kind's base says what follows.
+    The file holds everything that belongs to the method: its class, settings, metrics and source. The registry passes
+    the validated settings as the first argument of the constructor; the kind's base class defines the others.
     """
 
     Knobs: ClassVar[type[Section]] = NoSettings
-    """The type of its settings. A part with settings defines the class in its place."""
+    """Type of the part's settings. A part with settings overrides it with a nested class."""
     knobs: Any
-    """The settings, validated. A part with settings narrows the type: `knobs: Knobs`."""
+    """The validated settings. A part with settings narrows the type: `knobs: Knobs`."""
     metrics: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """What it records: `area/thing_unit` -> "unit: meaning", for instance `"nats: mean surprise of trained tokens"`."""
+    """Recorded metrics: `area/thing_unit` -> "unit: meaning", for example `"nats: mean surprise of trained tokens"`."""
     source: ClassVar[str] = ""
-    """Where the method is published: paper and equation, or released code. Empty for our own."""
+    """Publication of the method: paper and equation, or released code. Empty for Quartet's own methods."""
 
     def __init__(self, knobs: Any) -> None:
         self.knobs = knobs
 
-    @classmethod  # noqa: B027  (most parts have nothing to refuse)
+    @classmethod  # noqa: B027  (most parts have nothing to check)
     def check(cls, knobs: Any, recipe: "Recipe") -> None:
-        """Raise `ConfigError` when these settings contradict the rest of the recipe."""
+        """Raise `ConfigError` if these settings contradict the rest of the recipe."""

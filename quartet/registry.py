@@ -1,8 +1,8 @@
 """Find parts by name: a file of the package, an entry point of an installed package, or `module:Class`.
 
-A kind is a folder of the package. Each of its files but `base.py` is one part, named after the file. An installed
-package adds parts of its own by entry points of the group `quartet.KIND`; a plugin, a module that the recipe imports,
-by `register`. Nothing else in Quartet names a part.
+A kind is a folder of the package. Each of its files except `base.py` is one part, named after the file. An installed
+package adds parts with entry points of the group `quartet.KIND`. A plugin, a module that the recipe imports, adds them
+with `register`. No other module of Quartet names a part.
 """
 
 import importlib
@@ -27,16 +27,16 @@ P = TypeVar("P", bound=type[Part])
 
 
 class Kind(Struct, frozen=True):
-    """What parts have in common that answer the same question."""
+    """A kind of part: alternatives with one interface, of which a recipe chooses."""
 
     folder: str
-    """The package whose files are the parts that ship."""
+    """The package whose files are the built-in parts."""
     base: str
     """`module:Class` of the interface."""
     question: str
-    """What the recipe decides by choosing one."""
+    """The question that the recipe answers by choosing a part."""
     module: str = ""
-    """The module of a run that uses it and records its metrics."""
+    """The module of a run that uses the part and records its metrics."""
 
 
 KINDS: Mapping[str, Kind] = {
@@ -99,23 +99,23 @@ KINDS: Mapping[str, Kind] = {
     ),
     "doctor": Kind("quartet.doctor", "quartet.doctor.base:Doctor", "what the machine must have"),
 }
-"""Every kind of part, by the name that recipes, entry points and `quartet parts` use."""
+"""All kinds of parts, by the name that recipes, entry points and `quartet parts` use."""
 
 _registered: dict[tuple[str, str], type[Part]] = {}
 _by_path: dict[tuple[str, str], type[Part]] = {}
-"""Parts that were found by `module:Class`."""
+"""Parts found by `module:Class`."""
 
 
 def register(kind: str, name: str) -> Callable[[P], P]:
-    """Return a decorator that makes a class of a plugin a part of that name.
+    """Return a decorator that registers a plugin's class as a part of that name.
 
-    Raises `ConfigError` for an unknown kind, and for a name that another class has already.
+    Raises `ConfigError` for an unknown kind, and for a name that another class already has.
     """
 
     def add(part: P) -> P:
         _check_interface(part, kind, f"{part.__module__}:{part.__qualname__}")
         if name in _files(kind) or _registered.get((kind, name), part) is not part:
-            raise ConfigError(f"there is a {kind} {name!r} already", "give yours another name")
+            raise ConfigError(f"a {kind} named {name!r} already exists", "give yours another name")
         _registered[kind, name] = part
         return part
 
@@ -142,8 +142,8 @@ def names(kind: str) -> list[str]:
 def find(kind: str, name: str) -> type[Part]:
     """Import the part `name` of a kind.
 
-    Raises `ConfigError` that suggests the nearest name, that names the paths of several parts of one name, or that says
-    why what is found is no such part.
+    Raises `ConfigError` if the name is unknown, ambiguous, or does not refer to a part of this kind. The error suggests
+    the nearest name, or lists the paths of all parts with that name.
     """
     if ":" in name:
         part = _by_path[kind, name] = _check_interface(_load(name, kind), kind, name)
@@ -155,10 +155,10 @@ def find(kind: str, name: str) -> type[Part]:
     if len(others) > (part is None):
         raise ConfigError(
             f"more than one {kind} has the name {name!r}: installed packages add {' and '.join(others)}",
-            "write the module:Class that you mean in its place, or uninstall a package",
+            "write the intended module:Class instead, or uninstall a package",
         )
     if part is None and not others:
-        hint = "One of a plugin: list the plugin's module in `plugins`; one of a package: install the package."
+        hint = "For a plugin's part, list the plugin's module in `plugins`; for a package's part, install the package."
         raise ConfigError(f"unknown {kind} {name!r}", f"{nearest(name, names(kind))} {hint}")
     return part or _check_interface(_load(others[0], kind), kind, others[0])
 
@@ -166,7 +166,7 @@ def find(kind: str, name: str) -> type[Part]:
 def all_parts() -> Iterator[tuple[str, str, type[Part]]]:
     """Import and yield (kind, name, part) of every part that has a name or was found by its path.
 
-    The log names those that cannot be imported.
+    Parts that cannot be imported are logged and skipped.
     """
     yield from ((kind, name, part) for (kind, name), part in _by_path.items())
     for kind in KINDS:
@@ -174,17 +174,17 @@ def all_parts() -> Iterator[tuple[str, str, type[Part]]]:
             try:
                 yield kind, name, find(kind, name)
             except Exception as error:  # noqa: BLE001  (code of other packages may raise anything)
-                LOG.warning("the %s %r cannot be imported: %s", kind, name, error)
+                LOG.warning("%s %r cannot be imported: %s", kind, name, error)
 
 
 def build(choice: Choice, *arguments: Any) -> Any:
-    """Make the part that a recipe chooses: its class gets its validated settings, then `arguments`."""
+    """Construct the part that a recipe chooses from its validated settings, then `arguments`."""
     part: Any = find(choice.kind, choice.name)
     return part(own_settings(choice), *arguments)
 
 
 def own_settings(choice: Choice) -> Any:
-    """Return the own settings of the part that a recipe chooses, as its `Knobs`. Raises `ConfigError`."""
+    """Return the validated settings of the part that a recipe chooses, as its `Knobs`. Raises `ConfigError`."""
     model = find(choice.kind, choice.name).Knobs
     try:
         return model.model_validate(choice.knobs)
@@ -207,13 +207,13 @@ def _files(kind: str) -> list[str]:
 
 
 def _entry_points(kind: str) -> Mapping[str, list[str]]:
-    """Paths of the parts that installed packages add, by name."""
+    """Return the paths of the parts that installed packages add, by name."""
     return _entry_points_on(tuple(sys.path), kind)
 
 
 @cache
 def _entry_points_on(path: tuple[str, ...], kind: str) -> Mapping[str, list[str]]:
-    """Reading the metadata of all packages takes milliseconds; it changes with the path that they are found on."""
+    """Return the entry points found on `path`. Cached, because reading all packages' metadata takes milliseconds."""
     paths: dict[str, list[str]] = {}
     for point in entry_points(group=f"quartet.{kind}"):
         if point.value not in paths.setdefault(point.name, []):
@@ -225,12 +225,12 @@ def _load(path: str, kind: str) -> Any:
     module_name, _, class_name = path.partition(":")
     try:
         return getattr(importlib.import_module(module_name), class_name)
-    except (ImportError, AttributeError, ValueError, TypeError) as error:  # the latter two: no name of a module
+    except (ImportError, AttributeError, ValueError, TypeError) as error:  # the last two: not a module name
         raise ConfigError(f"no {kind} at {path!r}: {error}", "write module:Class, and install the module") from error
 
 
 def _only_part(module_name: str, kind: str) -> type[Part]:
-    """Return the one part that a file of the package defines."""
+    """Return the part that a file of the package defines. Raises `ConfigError` unless there is exactly one."""
     base, found = _load(KINDS[kind].base, kind), []
     for value in vars(importlib.import_module(module_name)).values():
         if isinstance(value, type) and issubclass(value, base) and value.__module__ == module_name:
@@ -245,5 +245,5 @@ def _only_part(module_name: str, kind: str) -> type[Part]:
 def _check_interface(part: Any, kind: str, path: str) -> type[Part]:
     base = _load(lookup("kind of part", kind, KINDS).base, kind)
     if not (isinstance(part, type) and issubclass(part, base)):
-        raise ConfigError(f"{path} is no {kind}", f"make it a subclass of {KINDS[kind].base}")
+        raise ConfigError(f"{path} is not a {kind}", f"make it a subclass of {KINDS[kind].base}")
     return part

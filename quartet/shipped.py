@@ -1,4 +1,4 @@
-"""The recipes and policies that ship with Quartet: inside the installed package, or beside it in a checkout."""
+"""The recipes and policies that ship with Quartet, inside the installed package or beside it in a checkout."""
 
 from pathlib import Path
 
@@ -7,17 +7,17 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def recipes_folder() -> Path:
-    """A wheel carries `recipes/` inside the package, a checkout has it at its root."""
+    """Return the folder of recipes: inside the package in a wheel, at the root in a checkout."""
     inside = _PACKAGE / "recipes"
     return inside if inside.is_dir() else _PACKAGE.parent / "recipes"
 
 
 def shipped_policies() -> dict[str, Path]:
-    """Folder by name of the policies that recipes start from: `miniwob-start` is that of the recipe `miniwob`."""
+    """Return the folders of the recipes' initial policies by name; `miniwob-start` is that of the recipe `miniwob`."""
     folders = sorted(recipes_folder().glob("*/policy/config.json"))
     return {f"{file.parent.parent.name}-start": file.parent for file in folders}
 
 
 def shipped_recipes() -> dict[str, Path]:
-    """Recipe file by name, sorted."""
+    """Return the recipe files by name, sorted."""
     return {file.parent.name: file for file in sorted(recipes_folder().glob(f"*/{RECIPE_FILE}"))}

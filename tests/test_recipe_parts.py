@@ -92,7 +92,7 @@ def test_override_reaches_a_part_in_a_list(file):
         ),
         ("filters=[{max_error_share=0.1}]", r"filters: a part of the list has no name\n.*name = 'accuracy_band'"),
         ("loss.terms=no_such_module:Loss", "no loss_term at 'no_such_module:Loss'"),
-        ("loss.terms=quartet.train.loss.base:LossInput", "is no loss_term\n  -> make it a subclass of"),
+        ("loss.terms=quartet.train.loss.base:LossInput", "is not a loss_term\n  -> make it a subclass of"),
         ("plugins=['no_such_module']", "plugins: 'no_such_module' cannot be imported"),
     ],
 )

@@ -89,7 +89,7 @@ def test_a_name_that_a_package_takes_a_second_time_is_refused_with_the_paths(tmp
 
 
 def test_plugin_cannot_take_a_name_that_is_taken():
-    with pytest.raises(ConfigError, match="there is a sampler 'vade' already"):
+    with pytest.raises(ConfigError, match="a sampler named 'vade' already exists"):
         register("sampler", "vade")(find("sampler", "uniform"))
     with pytest.raises(ConfigError, match="unknown kind of part 'samplr'"):
         names("samplr")

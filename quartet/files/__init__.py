@@ -1,1 +1,1 @@
-"""Files and folders that are whole or not there, with checksums."""
+"""Atomic writes of files and folders, with checksums."""

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, free space, and the errors of a disk that is full or refuses."""
+"""Atomic file writes, free space, and errors of a full disk or of missing permissions."""
 
 import errno
 import os
@@ -10,14 +10,14 @@ from pathlib import Path
 from quartet.errors import ConfigError, SetupError
 
 STOPPED_BY_DISK = "disk: "
-"""How the reason of a stop for lack of space begins; the run then ends with the exit code of `SetupError`."""
+"""Prefix of the stop reason for lack of space; the run then ends with the exit code of `SetupError`."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Where to write what takes the place of `path` at the end of the block: nobody ever sees half of it."""
+    """Yield a temporary path that atomically replaces `path` at the end of the block."""
     fresh = path.with_name(path.name + ".writing")
     yield fresh
     fresh.replace(path)
@@ -34,20 +34,20 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def usable_output(path: Path) -> Iterator[None]:
-    """Around what makes or writes `path`, which the user named. Raises `ConfigError` where no such place can be."""
+    """Wrap the writing of `path`, which the user named. Raises `ConfigError` if that path cannot be created."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError, FileExistsError, IsADirectoryError) as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}", "name another place") from error
+        raise ConfigError(f"cannot write {path}: {error.strerror}", "name another path") from error
 
 
 def free_megabytes(folder: Path) -> float:
-    """Free space of the file system that holds `folder`, in 10^6 bytes."""
+    """Return the free space of the file system that holds `folder`, in 10^6 bytes."""
     return shutil.disk_usage(folder).free / 1e6
 
 
 def raise_if_full(error: OSError, path: Path) -> None:
-    """Raise `SetupError` when `error` means that `path` could not be written for lack of space."""
+    """Raise `SetupError` if `error` means that `path` could not be written for lack of space."""
     if error.errno in _FULL:
         raise SetupError(
             f"cannot write {path}: {error.strerror} ({free_megabytes(path.parent):.0f} MB free)",
@@ -56,11 +56,11 @@ def raise_if_full(error: OSError, path: Path) -> None:
 
 
 def disk_error(error: OSError) -> SetupError | None:
-    """What to tell the user when `error`, from anywhere, means a lack of space or of the right to a file; None when it
-    means something else."""
+    """Return the error to show the user if `error` means a full disk or missing permissions, else None."""
     if error.errno in _REFUSED and error.filename:
-        return SetupError(f"no right to {error.filename}: {error.strerror}", "name another place, or change its rights")
+        what = f"no permission for {error.filename}: {error.strerror}"
+        return SetupError(what, "name another path, or change its permissions")
     if error.errno not in _FULL:
         return None
     what = f"cannot write {error.filename}" if error.filename else "cannot write"
-    return SetupError(f"{what}: {error.strerror}", "free some space and go on; what the ledger has committed is intact")
+    return SetupError(f"{what}: {error.strerror}", "free some space and continue; committed ledger data is intact")

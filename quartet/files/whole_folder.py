@@ -1,7 +1,7 @@
-"""Folders that are whole or not there, with a checksum of every file: policies and trainer checkpoints.
+"""Atomically written folders with a checksum of every file: policies and trainer checkpoints.
 
-A folder is written beside its place and renamed at the end, so a killed process leaves none by halves. Power loss, a
-failing disk or a careless copy can still damage what is inside: `check_folder` compares each file with its checksum.
+A folder is written under a temporary name and renamed at the end, so a killed process leaves no incomplete folder.
+Power loss, a failing disk or an incomplete copy can still damage its files: `check_folder` verifies their checksums.
 """
 
 import hashlib
@@ -17,13 +17,13 @@ from quartet.errors import CheckpointError
 from quartet.files.disk import sync
 
 CHECKSUMS = "checksums.json"
-"""File name -> SHA-256 in hex, of all other files of the folder."""
+"""File that maps the name of every other file of the folder to its SHA-256 in hex."""
 WRITING, REPLACED = ".writing", ".replaced"
 CHUNK_BYTES = 2**24
-"""A slow disk reads or writes so much within a heartbeat."""
+"""Small enough that a slow disk reads or writes a chunk within one heartbeat."""
 _LOADED = (".json", ".safetensors")
-"""Files with these endings are read by loaders, so none may stand there without a checksum."""
-_ADVICE = f"restore the folder from a copy, or use an earlier one; after a change on purpose, delete its {CHECKSUMS}"
+"""Suffixes of files that loaders read; each such file must have a checksum."""
+_ADVICE = f"restore the folder from a copy, or use an earlier one; after an intended change, delete its {CHECKSUMS}"
 
 
 def nothing() -> None:
@@ -34,10 +34,10 @@ def nothing() -> None:
 def whole_folder(
     folder: Path, *, point: str, durable: bool = False, on_progress: Callable[[], None] = nothing
 ) -> Iterator[Path]:
-    """Yield a new folder to write; at the end of the block it takes the place of `folder`, with its checksums.
+    """Yield a new folder to write; at the end of the block it replaces `folder`, with its checksums.
 
-    `durable`: it survives power loss before it has its name. `point` names the crash points before and after that
-    moment. `on_progress` is called after every chunk that was read and every file that was synced.
+    With `durable` its content is synced to disk before the rename. `point` names the crash points before and after the
+    rename. `on_progress` is called after every chunk read and every file synced.
     """
     fresh, stale = folder.with_name(folder.name + WRITING), folder.with_name(folder.name + REPLACED)
     for leftover in (fresh, stale):
@@ -56,14 +56,14 @@ def whole_folder(
     crash_point(f"{point}.after")
     if durable:
         sync(folder.parent)
-        sync(folder.parent.parent)  # the first folder of its kind made its parent too
+        sync(folder.parent.parent)  # the first folder of its kind creates its parent too
     shutil.rmtree(stale, ignore_errors=True)
 
 
 def check_folder(folder: Path, *, except_for: str = "", on_progress: Callable[[], None] = nothing) -> None:
-    """Compare every file with its checksum, but those that match the pattern `except_for`.
+    """Compare every file with its checksum, except files that match the pattern `except_for`.
 
-    Raises `CheckpointError` that names the first file which is missing, changed or unknown.
+    Raises `CheckpointError` naming the first file that is missing, changed or unknown.
     """
     checksums = _read_checksums(folder)
     for name, expected in checksums.items():
@@ -72,7 +72,7 @@ def check_folder(folder: Path, *, except_for: str = "", on_progress: Callable[[]
             continue
         try:
             found = _checksum(file, on_progress)
-        except (OSError, ValueError) as error:  # `ValueError`: a damaged name
+        except (OSError, ValueError) as error:  # `ValueError`: an invalid file name in a damaged list
             raise CheckpointError(f"cannot read {file}: {error}", _ADVICE) from error
         if found != expected:
             raise CheckpointError(f"{file} is damaged: it does not match its checksum", _ADVICE)

@@ -1,4 +1,4 @@
-"""A run directory: made once, locked by one supervisor at a time, resumed under the same recipe."""
+"""Run directories: created once, locked by one supervisor at a time, resumed with the same recipe."""
 
 import fcntl
 import os
@@ -13,15 +13,17 @@ from quartet.recipe.file import read_resolved, refuse_changes, to_toml
 from quartet.run.run_files import LOCK, clear_run, is_run
 
 CONFIG = "config.toml"
-"""The resolved recipe of a run."""
+"""Name of the file with the resolved recipe of a run."""
 MOST_NAMES = 4
-"""So many of a foreign folder's files are named."""
+"""Maximum number of a foreign folder's files that an error names."""
 
 
 def check_run_dir(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = False) -> None:
-    """Raise `ConfigError` when the run exists and neither `resume` nor `fresh` (start over) was asked for, when there
-    is nothing to resume, when a run has lost its `config.toml`, when the recipe no longer fits the run to resume, or
-    when the folder holds something else."""
+    """Raise `ConfigError` if `run_dir` cannot be used as requested.
+
+    That is: a run exists and neither `resume` nor `fresh` (start over) is set, there is nothing to resume, the run's
+    `config.toml` is missing, the recipe does not fit the run to resume, or the folder holds something else.
+    """
     from quartet.ledger.database import has_database  # imports SQLAlchemy
 
     if resume and fresh:
@@ -30,7 +32,7 @@ def check_run_dir(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = 
     if not fresh and not config_path.is_file() and has_database(run_dir):
         raise ConfigError(
             f"the run's {config_path} is missing, so this recipe cannot be compared with the run's",
-            "take it from where the run was made, start over with --fresh, or name another folder",
+            "restore it from the original run, start over with --fresh, or name another folder",
         )
     if resume and not config_path.is_file():
         raise ConfigError(f"nothing to resume at {run_dir}", "leave --resume out to start a new run")
@@ -38,26 +40,26 @@ def check_run_dir(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = 
         refuse_changes(read_resolved(config_path), recipe)
     elif config_path.exists() and not fresh:
         raise ConfigError(
-            f"{run_dir} holds a run already", "go on with --resume, start over with --fresh, or name another folder"
+            f"{run_dir} already holds a run", "continue with --resume, start over with --fresh, or name another folder"
         )
     else:
         _refuse_foreign_folder(run_dir)
 
 
 def prepare(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = False) -> None:
-    """Make the folder and write the resolved recipe. Raises `ConfigError` as `check_run_dir` does."""
+    """Create the folder and write the resolved recipe. Raises `ConfigError` as `check_run_dir` does."""
     check_run_dir(recipe, run_dir, resume=resume, fresh=fresh)
     with usable_output(run_dir):
         run_dir.mkdir(parents=True, exist_ok=True)
-    with RunLock(run_dir):  # a run that goes on keeps its files
+    with RunLock(run_dir):  # so that the files of an active run are not cleared
         if fresh:
             clear_run(run_dir)
         _write_config(run_dir / CONFIG, recipe)
 
 
 def _write_config(path: Path, recipe: Recipe) -> None:
-    """Whole or not at all: what a resume compares itself with must not be half a file. With full durability it survives
-    power loss, and so does the name of the run's folder."""
+    """Write the recipe atomically: a resume compares itself with it. With full durability the file and the name of the
+    run's folder survive power loss."""
     durable = recipe.ledger.durability == "full"
     with whole_file(path) as fresh:
         fresh.write_text(to_toml(recipe))
@@ -70,17 +72,17 @@ def _write_config(path: Path, recipe: Recipe) -> None:
 
 
 def _refuse_foreign_folder(folder: Path) -> None:
-    """Nothing is mixed into a folder of somebody else's, and nothing in it deleted. Raises `ConfigError`."""
+    """Raise `ConfigError` if the folder is neither empty nor a run: foreign files are never mixed with a run's."""
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder} is a file, and no folder", "name another folder for the run")
+        raise ConfigError(f"{folder} is a file, not a folder", "name another folder for the run")
     if not folder.is_dir() or is_run(folder) or not (found := sorted(entry.name for entry in folder.iterdir())):
         return
     named = ", ".join(found[:MOST_NAMES]) + (", …" if len(found) > MOST_NAMES else "")
-    raise ConfigError(f"{folder} is no run, and not empty: it holds {named}", "name a new folder, or an empty one")
+    raise ConfigError(f"{folder} is not a run and not empty: it holds {named}", "name a new folder or an empty one")
 
 
 class RunLock:
-    """Held by the process that supervises a run; its file holds the process id for `quartet stop`."""
+    """Lock of the process that supervises a run. The lock file holds the process id for `quartet stop`."""
 
     FILE = LOCK
 
@@ -111,9 +113,9 @@ class RunLock:
 
 
 def supervisor_pid(run_dir: Path) -> int | None:
-    """Process id of the live supervisor of a run, or None: the lock tells, not the file's content."""
+    """Return the process id of the live supervisor of a run, or None. The lock decides, not the file's content."""
     path = run_dir / RunLock.FILE
-    if not path.exists() or not path.read_text():  # without need nobody tries a lock that a supervisor may want
+    if not path.exists() or not path.read_text():  # avoids taking a lock that a supervisor may want
         return None
     descriptor = os.open(path, os.O_RDONLY)
     try:

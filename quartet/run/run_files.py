@@ -1,4 +1,4 @@
-"""What Quartet writes into the folder of a run: the only names it ever deletes there."""
+"""Names of the files that Quartet writes into a run's folder. It deletes no other files there."""
 
 import shutil
 from pathlib import Path
@@ -7,7 +7,7 @@ from quartet.access.token import FILE as TOKEN
 from quartet.ledger.database import drop_database, has_database
 
 LOCK = "supervisor.pid"
-"""There from a run's first moment on, and left when it ends."""
+"""Lock file of a run, created first and kept after the run's end."""
 NAMES = frozenset(
     {
         *("config.toml", "config.toml.writing", LOCK, "loading.lock", "manager.lock", "evaluation", TOKEN),
@@ -17,21 +17,21 @@ NAMES = frozenset(
         *("metrics", "spans", "rollups", "metrics.jsonl", "spans.jsonl", "tokens", "receipts", "sinks", "tensorboard"),
     }
 )
-"""Files and folders at the top of a run, of older runs too."""
+"""Top-level files and folders of a run, including those of older versions."""
 
 
 def is_run(folder: Path) -> bool:
-    """Whether Quartet began a run here. No name of a recipe decides: `config.toml` may be anybody's."""
+    """Return whether Quartet started a run here. `config.toml` alone is no evidence: other programs use that name."""
     return (folder / LOCK).is_file() or has_database(folder)
 
 
 def foreign_names(folder: Path) -> list[str]:
-    """What lies in a folder and is not Quartet's, sorted; nothing of a folder that is not there."""
+    """Return the names in a folder that are not Quartet's, sorted; empty if the folder does not exist."""
     return sorted(entry.name for entry in folder.iterdir() if entry.name not in NAMES) if folder.is_dir() else []
 
 
 def clear_run(run_dir: Path) -> None:
-    """Delete the run: its ledger, wherever it lies, and its files, but for the lock and what is not Quartet's."""
+    """Delete the run's ledger, wherever it is stored, and its files, except the lock and foreign files."""
     drop_database(run_dir)
     for name in NAMES - {LOCK}:
         entry = run_dir / name

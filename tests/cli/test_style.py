@@ -135,7 +135,7 @@ def test_a_file_that_the_system_refuses_is_named(monkeypatch, capsys, tmp_path):
     with Recorder(run, "worker") as recorder, recorder.span("generate"):
         pass
     code, shown = ended(monkeypatch, capsys, "trace", str(run), "-o", "/sys/trace.json")
-    assert (code, shown.splitlines()[0].startswith("error: no right to /sys/trace.json")) == (4, True)
+    assert (code, shown.splitlines()[0].startswith("error: no permission for /sys/trace.json")) == (4, True)
 
 
 def test_a_run_without_its_recipe_still_has_a_status(monkeypatch, capsys, tmp_path):

@@ -20,7 +20,7 @@ def test_a_run_is_not_overwritten_by_accident(tmp_path):
     run = tmp_path / "run"
     prepare(RECIPE, run, resume=False)
     (run / "ledger.sqlite").write_text("precious")
-    with pytest.raises(ConfigError, match="holds a run already"):
+    with pytest.raises(ConfigError, match="already holds a run"):
         prepare(RECIPE, run, resume=False)
     assert (run / "ledger.sqlite").read_text() == "precious"
     prepare(RECIPE, run, resume=True)
@@ -71,7 +71,7 @@ def test_with_full_durability_the_recipe_and_its_folders_are_synced(tmp_path, du
 @pytest.mark.parametrize("name", ["thesis.tex", "config.toml", "logs", "policies"])
 def test_a_folder_that_is_no_run_is_left_alone(tmp_path, fresh, name):
     (tmp_path / name).write_text("precious")
-    with pytest.raises(ConfigError, match="no run, and not empty" if name != "config.toml" or fresh else "holds a run"):
+    with pytest.raises(ConfigError, match="not a run and not empty" if name != "config.toml" or fresh else "holds a run"):
         prepare(RECIPE, tmp_path, resume=False, fresh=fresh)
     assert [entry.name for entry in tmp_path.iterdir()] == [name] and (tmp_path / name).read_text() == "precious"
 
@@ -79,7 +79,7 @@ def test_a_folder_that_is_no_run_is_left_alone(tmp_path, fresh, name):
 def test_a_place_where_no_folder_can_be_is_refused(tmp_path):
     (tmp_path / "file").touch()
     for place in (tmp_path / "file", tmp_path / "file" / "run", Path("/proc/run")):
-        with pytest.raises(ConfigError, match=r"name another (place|folder)"):
+        with pytest.raises(ConfigError, match=r"name another (path|folder)"):
             prepare(RECIPE, place, resume=False, fresh=True)
 
 
