@@ -1,6 +1,6 @@
 """The ledger: the only contract between the modules of a run.
 
-One class, one file per state machine. Every public method is one transaction; each takes about a millisecond.
+One class, with one file per state machine. Every public method is one transaction and takes about a millisecond.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,12 +57,12 @@ class Ledger(
 ):
     """The ledger of one run. Safe to share between threads; every process opens its own.
 
-    Any method raises `SetupError` on a full disk and `LedgerError` when the file turns out to be damaged.
+    Any method raises `SetupError` on a full disk and `LedgerError` if the file is damaged.
     """
 
     @classmethod
     def exists(cls, run_dir: Path) -> bool:
-        """Whether a run has its ledger. One without tables is none: who made it was killed before the commit."""
+        """Return whether a run has a ledger. One without tables does not count: its creator died before the commit."""
         if not has_database(run_dir):
             return False
         database = find_database(run_dir)
@@ -85,11 +85,11 @@ class Ledger(
         frozen: Sequence[str] = (),
         clock: Callable[[], float] | None = None,
     ) -> "Ledger":
-        """Make the ledger of a new run. Raises `LedgerError` when there is one already.
+        """Create the ledger of a new run. Raises `LedgerError` if there is one already.
 
-        All of it holds for the whole run: `url` names a PostgreSQL database, empty is SQLite; `blobs_url` is where
-        large blobs go, empty is the run's folder; `seed` is where every rollout's sampling seed is derived from;
-        `trained` and `frozen` name the run's policies. A `clock` takes the place of all others, for tests.
+        All arguments but `clock` hold for the whole run. `url` names a PostgreSQL database, or is empty for SQLite.
+        `blobs_url` is the store of large blobs, or empty for the run's folder. Every rollout's sampling seed is derived
+        from `seed`. `trained` and `frozen` name the run's policies. `clock` replaces all other clocks, for tests.
         """
         values: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
@@ -109,10 +109,10 @@ class Ledger(
 
     @classmethod
     def open(cls, run_dir: Path, *, clock: Callable[[], float] | None = None, upgrade: bool = False) -> "Ledger":
-        """Open the ledger of an existing run. Raises `LedgerError` when it is missing, damaged, too old or too new.
+        """Open the ledger of an existing run. Raises `LedgerError` if it is missing, damaged, too old or too new.
 
-        With `upgrade` an older schema is brought up to date. Only who holds the run's lock may ask for that: modules of
-        an older Quartet that are still at work would lose their ledger.
+        With `upgrade` an older schema is migrated. That needs the run's lock: running modules of an older Quartet could
+        not use the ledger any more.
         """
         probe = cls._on(run_dir, find_database(run_dir), {}, clock)
         try:
@@ -125,8 +125,10 @@ class Ledger(
 
     @classmethod
     def view(cls, run_dir: Path) -> "Ledger":
-        """Open the ledger of a run for looking only, however large it is, whether the run is at work, finished, copied
-        or on a read-only disk. Raises `LedgerError` when it is missing, too old or too new, and at any write."""
+        """Open the ledger of a run for reading only. The run may be active, finished, copied or on a read-only disk.
+
+        The cost does not depend on the size. Raises `LedgerError` if it is missing, too old or too new, and at writes.
+        """
         database = view_database(run_dir)
         probe = cls._on(run_dir, database, {}, None)
         database.check()
@@ -139,8 +141,8 @@ class Ledger(
             made = sa.inspect(connection).has_table("run")
         if not made:
             raise LedgerError(
-                f"the ledger of {self.run_dir} has no tables: whoever made it was stopped half-way",
-                "nothing was in it; start the run again with --fresh",
+                f"the ledger of {self.run_dir} has no tables: the process that created it was stopped early",
+                "it held no data; start the run again with --fresh",
             )
         version = self.value("schema_version", 0)
         if version == SCHEMA_VERSION:
@@ -148,7 +150,7 @@ class Ledger(
         if version > SCHEMA_VERSION or version not in MIGRATIONS:
             advice = "use the Quartet that wrote it" + (" or a newer one" if version > SCHEMA_VERSION else "")
         elif not upgrade:
-            advice = f"`quartet ledger upgrade {self.run_dir}` brings it up to date, so does resuming the run"
+            advice = f"upgrade it with `quartet ledger upgrade {self.run_dir}`, or by resuming the run"
         else:
             return self._upgrade()
         raise LedgerError(
@@ -158,7 +160,7 @@ class Ledger(
 
     def _upgrade(self) -> None:
         with self._database.write() as connection:
-            version = self._value(connection, "schema_version", 0)  # somebody may have been faster
+            version = self._value(connection, "schema_version", 0)  # another process may have upgraded it
             migrate(connection, version, SCHEMA_VERSION)
             guard(connection)
             self._set_value(connection, "schema_version", SCHEMA_VERSION)
@@ -184,4 +186,4 @@ _DEFAULTS: dict[str, Any] = {
     "trained_policies": [MAIN],
     "frozen_policies": [],
 }
-"""What a run's ledger says of itself, and what it means when it does not."""
+"""Settings that a run's ledger stores about itself, with the values to assume where they are missing."""

@@ -1,8 +1,8 @@
-"""The batch state machine: claimed -> committed, or claimed -> released. And what it does to groups and uses.
+"""The batch state machine, claimed -> committed or claimed -> released, and its effect on groups and uses.
 
-How a batch begins is in `claims.py`.
+`claims.py` creates batches.
 
-Every use of a trajectory is a row; a live use of role `fresh` is unique per trajectory, by an index of the database.
+Every use of a trajectory is a row. A database index allows one live use of role `fresh` per trajectory.
 """
 
 import math
@@ -18,14 +18,14 @@ from quartet.ledger.schema import batches, groups, policies, uses
 from quartet.types import Batch, BatchState, GroupState, Policy
 
 FRESH, REPLAY = "fresh", "replay"
-"""Roles of a use: a rollout's own group is trained, or another group that it joined."""
+"""Roles of a use: training in the rollout's own group, or in another group that it joined."""
 
 CLAIMED = batches.c.state == BatchState.CLAIMED
 
 
 class Batches(Members, Policies):
     def renew_batch(self, batch: Batch, lease_seconds: float) -> None:
-        """Extend the lease of a batch. Raises `LeaseLostError` when it is no longer held."""
+        """Extend the lease of a batch. Raises `LeaseLostError` if it is no longer held."""
         with self._database.write() as connection:
             deadline = self._now(connection) + lease_seconds
             held = connection.execute(sa.update(batches).where(_held(batch)).values(deadline=deadline)).rowcount
@@ -33,10 +33,10 @@ class Batches(Members, Policies):
             raise _lost(batch)
 
     def commit_batch(self, batch: Batch, policy_path: str, metrics: dict[str, Any]) -> Policy:
-        """The batch is trained and its policy is on disk: make both official in one transaction.
+        """Commit a trained batch and its policy, which is already on disk, in one transaction.
 
-        A metric that is not finite is stored as null: JSON has no word for it. Raises `LeaseLostError` when the lease
-        was lost; nothing is committed then, and an event says so.
+        Non-finite metrics are stored as null, because JSON cannot represent them. Raises `LeaseLostError` if the lease
+        was lost; then nothing is committed and an event is recorded.
         """
         storable = {name: None if _is_strange(value) else value for name, value in metrics.items()}
         committed = {"state": BatchState.COMMITTED, "committed_at": self._clock(), "metrics": storable}
@@ -54,12 +54,12 @@ class Batches(Members, Policies):
         return policy
 
     def release_batch(self, batch: Batch) -> None:
-        """Give a batch back untrained: its groups are trainable again. A batch that is already lost is fine."""
+        """Release a batch untrained: its groups become trainable again. A batch that is already lost is ignored."""
         with self._database.write() as connection:
             self._release_batch(connection, batch)
 
     def expire_batches(self) -> int:
-        """Release the batches whose lease ended; returns how many."""
+        """Release the batches whose lease expired; return their number."""
         with self._database.read() as connection:
             overdue = sa.and_(CLAIMED, batches.c.deadline < self._now(connection))
             if not connection.execute(sa.select(batches.c.id).where(overdue)).first():
@@ -70,22 +70,22 @@ class Batches(Members, Policies):
         return released
 
     def train_step(self) -> int:
-        """Number of the policy's last committed train step; 0 before the first."""
+        """Return the number of the policy's last committed train step; 0 before the first."""
         with self._database.read() as connection:
             return self._train_step(connection)
 
     def least_train_step(self) -> int:
-        """Number of the train step that every trained policy has reached."""
+        """Return the largest train step that every trained policy has reached."""
         with self._database.read() as connection:
             return min(ledger._train_step(connection) for ledger in self.each())
 
     def limit_train_steps(self, last: int | None) -> None:
-        """No policy's batch is claimed after its train step `last`; None lifts the limit."""
+        """Refuse claims beyond train step `last`, for every policy; None removes the limit."""
         for ledger in self.each():
             self.set_value(ledger._key(LAST_TRAIN_STEP), last)
 
     def stop_claims(self) -> bool:
-        """Let the batches in training be the last ones; True when there is none."""
+        """Refuse further claims, so that the batches in training are the last; return True if there are none."""
         with self._database.write() as connection:
             claimed = set(connection.execute(sa.select(batches.c.policy).where(CLAIMED)).scalars())
             for ledger in self.each():
@@ -94,10 +94,10 @@ class Batches(Members, Policies):
         return not claimed
 
     def roll_back(self, train_step: int) -> int:
-        """Undo the policy's train steps after `train_step`, whose optimizer state a crash has lost; returns how many.
+        """Undo the policy's train steps after `train_step`, whose optimizer state is lost; return their number.
 
-        Their groups are trainable again and their policies are marked rolled back; version numbers are not reused.
-        What is open gets its next tokens from the policy that is left.
+        Their groups become trainable again and their policies are marked rolled back. Version numbers are not reused.
+        Open groups sample their next tokens from the remaining policy.
         """
         mine = batches.c.policy == self.policy
         undone = sa.and_(mine, batches.c.state == BatchState.COMMITTED, batches.c.train_step > train_step)
@@ -108,7 +108,7 @@ class Batches(Members, Policies):
             connection.execute(sa.update(batches).where(undone).values(state=BatchState.RELEASED))
             connection.execute(sa.update(policies).where(*lost).values(rolled_back=True))
             self._lower_open_groups(connection, self._latest_policy(connection).version)
-            if ids:  # what another trainer is training starts from what is undone
+            if ids:  # a batch that another trainer holds starts from an undone policy
                 self._release(connection, sa.and_(mine, CLAIMED))
                 self._event(connection, "rolled_back", to_train_step=train_step, train_steps=len(ids))
         self.doorbells.ring("engine", "manager")
@@ -135,7 +135,7 @@ class Batches(Members, Policies):
         connection.execute(sa.update(groups).where(groups.c.batch_id.in_(batch_ids)).values(back))
 
     def _lower_open_groups(self, connection: Connection, version: int) -> None:
-        """The oldest version of an open group stays a lower bound of its tokens."""
+        """Lower the oldest version of open groups to `version`, so that it stays a lower bound of their tokens."""
         younger = (groups.c.state == GroupState.OPEN, groups.c.policy == self.policy, groups.c.oldest_version > version)
         connection.execute(sa.update(groups).where(*younger).values(oldest_version=version))
 

@@ -1,9 +1,9 @@
-"""Bias audit: does what is trained differ from what was sampled, and at which gate does it change?
+"""Selection bias audit: compare trained with sampled rollouts, after each gate that removes some.
 
-Rollouts are lost on the way for reasons that have to do with what they are: long ones miss the deadline of their group
-(first to finish, first to train), some tasks fail more often for reasons of infrastructure, filters keep what has
-contrast. Each gate is compared with what was sampled, by task family and by length. A rollout that
-was recalled and did not go on counts with the tokens it had, so the lengths of what was lost are lower bounds.
+Losses correlate with properties of the rollouts. Long ones miss the deadline of their group (first to finish, first to
+train), some tasks have more infrastructure failures, and filters keep groups with contrast. Each gate is compared with
+all sampled rollouts, by task family and by length. A rollout that was recalled and not continued counts with the tokens
+it had, so the lengths of lost rollouts are lower bounds.
 """
 
 from collections.abc import Mapping
@@ -30,29 +30,30 @@ _TRAINED = (
 
 
 class Gate(Struct, frozen=True, kw_only=True):
-    """The rollouts that passed a gate, compared with all that were sampled."""
+    """The rollouts that passed a gate, compared with all sampled rollouts."""
 
     rollouts: int
     family_distance: float
-    """Total variation between the shares of the task families, 0 (the same) to 1 (nothing in common)."""
+    """Total variation distance between the shares of the task families, from 0 (equal) to 1 (disjoint)."""
     turns_ratio: float
-    """Mean turns of those that passed over mean turns of all."""
+    """Mean turns of rollouts that passed over mean turns of all."""
     response_tokens_ratio: float
+    """Mean response tokens of rollouts that passed over mean response tokens of all."""
 
 
 class SelectionBias(Struct, frozen=True, kw_only=True):
-    """Training rollouts in which the policy sampled at least one token; None where nothing passed yet."""
+    """Training rollouts with at least one sampled token, at each gate. A gate is None if no rollout has passed yet."""
 
     sampled: int
     counted: Gate | None
-    """In time, without an infrastructure error, with an end that counts."""
+    """Rollouts that ended in time and with a countable status."""
     trained: Gate | None
-    """After filters, drops and the lag bound."""
+    """Rollouts that passed filters, drops and the lag bound."""
 
 
 class Bias(LedgerPart):
     def selection_bias(self) -> SelectionBias:
-        """Of the policy, over the whole run: three passes over its trajectories, so ask at the end."""
+        """Return the policy's selection bias over the whole run. It makes three passes over all its trajectories."""
         mine = sa.and_(_SAMPLED, trajectories.c.policy == self.policy)
         sampled = self._families(mine)
         return SelectionBias(
@@ -70,7 +71,7 @@ class Bias(LedgerPart):
 
 
 class _Sums(Struct, frozen=True):
-    """Of the rollouts of one family."""
+    """Sums over the rollouts of one family."""
 
     rollouts: int
     turns: int

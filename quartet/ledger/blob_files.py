@@ -1,4 +1,4 @@
-"""Large blobs as files, one each: in the run's folder, or in any object store that fsspec knows."""
+"""Large blobs as one file each, in the run's folder or in any object store that fsspec supports."""
 
 import os
 import tempfile
@@ -13,36 +13,36 @@ from quartet.files.disk import raise_if_full, sync
 
 
 class BlobFiles(ABC):
-    """Files named by a digest. A file appears under its name only when it is whole."""
+    """Files named by a digest, written atomically."""
 
     @abstractmethod
     def put(self, digest: str, data: bytes) -> None:
-        """Store, in place of an older one."""
+        """Store a file, replacing an older one of that name."""
 
     @abstractmethod
     def holds(self, digest: str, num_bytes: int) -> bool:
-        """Whether a file of that name and size is there."""
+        """Return whether a file of that name and size exists."""
 
     @abstractmethod
     def get(self, digest: str) -> bytes:
-        """Raises `FileNotFoundError`."""
+        """Read a file. Raises `FileNotFoundError`."""
 
     @abstractmethod
     def delete(self, digest: str) -> None:
-        """One that is gone already is fine."""
+        """Delete a file; a missing one is ignored."""
 
     @abstractmethod
     def digests(self) -> Iterator[str]:
-        """All that are there."""
+        """Yield the digests of all files."""
 
 
 class LocalBlobFiles(BlobFiles):
-    """`blobs/ab/cdef….zst` under the run's folder. `fsync` makes a file survive power loss before `put` returns."""
+    """Files `blobs/ab/cdef….zst` in the run's folder. With `fsync` a file survives power loss once `put` returns."""
 
     def __init__(self, root: Path, *, fsync: bool = False) -> None:
         self.root, self._fsync = root, fsync
         self._synced: set[Path] = set()
-        """Folders whose own names are on the disk, as far as this process knows."""
+        """Folders whose own names this process has synced to disk."""
 
     def put(self, digest: str, data: bytes) -> None:
         path = self.path(digest)
@@ -69,7 +69,7 @@ class LocalBlobFiles(BlobFiles):
             yield path.parent.name + path.stem
 
     def path(self, digest: str) -> Path:
-        """Where a blob lies."""
+        """Return the path of a blob."""
         return self.root / digest[:2] / f"{digest[2:]}.zst"
 
     def _write(self, path: Path, data: bytes) -> None:
@@ -92,7 +92,7 @@ class LocalBlobFiles(BlobFiles):
             self._sync_names(path.parent)
 
     def _sync_names(self, folder: Path) -> None:
-        """Put the names in `folder` on the disk, and once its own, and that of the folder around it."""
+        """Sync the names in `folder` to disk and, once per folder, its own name and that of the root."""
         sync(folder)
         if folder not in self._synced:
             sync(self.root)
@@ -101,7 +101,7 @@ class LocalBlobFiles(BlobFiles):
 
 
 class ObjectBlobFiles(BlobFiles):
-    """The same names under a URL (`s3://bucket/run`, `gs://…`); a put of an object store is whole or not at all."""
+    """Files of the same names under a URL (`s3://bucket/run`, `gs://…`). Object stores write them atomically."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -110,8 +110,8 @@ class ObjectBlobFiles(BlobFiles):
             self._files, root = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as error:
             raise SetupError(
-                f"no way to reach {url}: {error}",
-                "pip install 'quartet-rl[objects]' and fsspec's driver for it (s3fs, gcsfs), or mend ledger.blobs_url",
+                f"cannot open the object store {url}: {error}",
+                "pip install 'quartet-rl[objects]' and fsspec's driver for it (s3fs, gcsfs), or fix ledger.blobs_url",
             ) from error
         self._root: str = root
 

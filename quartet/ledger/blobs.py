@@ -1,8 +1,8 @@
-"""Content-addressed bytes, compressed: small ones in the ledger's own database, large ones in files beside it.
+"""Content-addressed compressed blobs: small ones in the ledger's database, large ones in files beside it.
 
-A small blob is written in the transaction of the row that points to it, so neither is ever without the other, and a
-million trajectories need no file at all. A large one is whole in its file before that transaction begins. Every read
-is checked against the name, the SHA-256 of what was stored.
+A small blob is written in the transaction of the row that refers to it, so neither exists without the other, and a
+million trajectories need no files. A large blob is completely written to its file before that transaction begins. Every
+read is verified against the blob's name, the SHA-256 of the uncompressed content.
 """
 
 import errno
@@ -23,10 +23,10 @@ from quartet.ledger.database.prepared import Prepared
 from quartet.ledger.schema import blobs, run_values
 
 LARGEST_BLOB_BYTES = 512 * 1024 * 1024
-"""Before compression: a hundred turns with pictures of 5 MB. A blob that declares more is damaged: the memory that it
-needs is known from its header alone, and a header may hold anything."""
+"""Size limit before compression: a hundred turns with pictures of 5 MB. A blob whose header declares more is treated as
+damaged, because a corrupt header could otherwise request any amount of memory."""
 LARGEST_IN_DATABASE_BYTES = 64 * 1024
-"""Compressed. SQLite reads and writes blobs up to about this size faster than files of their own."""
+"""Size limit after compression. SQLite reads and writes blobs up to about this size faster than separate files."""
 _LEVEL = 3
 _BLOBS_PER_QUERY = 500
 _ROW = {"digest": sa.bindparam("digest"), "data": sa.bindparam("data")}
@@ -39,7 +39,7 @@ _INSERT = Prepared(
         for name, insert in (("sqlite", sqlite.insert), ("postgresql", postgresql.insert))
     }
 )
-"""A blob that is there already is written again: that heals a damaged one."""
+"""An existing blob is written again, which repairs a damaged one."""
 _INSERT_ONCE = Prepared(
     {
         name: insert(blobs).values(_ROW).on_conflict_do_nothing(index_elements=["digest"])
@@ -48,10 +48,10 @@ _INSERT_ONCE = Prepared(
 )
 
 DELETIONS = "blob_deletions"
-"""Name of the count in the ledger."""
+"""Key of the number of deletions among the run's values."""
 _COUNT = run_values.c.key == DELETIONS
 _DISK_FAULTS = (errno.EIO, errno.EISDIR)
-"""Reading a file fails with one of these when its content is lost; any other error is about the machine."""
+"""Errors of a read that mean lost content; any other error is a problem of the machine."""
 
 
 class DamagedBlobError(LedgerError):
@@ -59,12 +59,12 @@ class DamagedBlobError(LedgerError):
 
 
 class Blob(Struct, frozen=True, kw_only=True):
-    """Bytes under way to the store."""
+    """Compressed bytes to be stored."""
 
     digest: str
-    """SHA-256 in hex, before compression."""
+    """SHA-256 in hex of the uncompressed bytes."""
     data: bytes
-    """Compressed."""
+    """Compressed bytes."""
 
     @property
     def in_database(self) -> bool:
@@ -72,16 +72,16 @@ class Blob(Struct, frozen=True, kw_only=True):
 
 
 class BlobStore:
-    """Bytes in, SHA-256 out, and back. Safe to share between threads."""
+    """Store of bytes by their SHA-256. Safe to share between threads."""
 
     def __init__(self, database: Database, files: BlobFiles) -> None:
         self._database, self.files = database, files
         self._thread = threading.local()
 
     def pack(self, data: bytes) -> Blob:
-        """Name and compress; outside of any transaction. A large blob is in its file when this returns.
+        """Hash and compress bytes, outside of any transaction. A large blob is in its file when this returns.
 
-        Raises `SetupError` on a full disk, leaving nothing behind.
+        Raises `SetupError` on a full disk and then leaves no file behind.
         """
         blob = self._compressed(data)
         if not blob.in_database:
@@ -89,44 +89,44 @@ class BlobStore:
         return blob
 
     def pack_shared(self, data: bytes) -> Blob:
-        """As `pack`, for what many rows refer to: a large blob whose file is there already is not written again."""
+        """Pack bytes that many rows refer to: like `pack`, but an existing file of a large blob is not rewritten."""
         blob = self._compressed(data)
         self.put_missing(blob)
         return blob
 
     def write_shared(self, connection: Connection, blob: Blob) -> None:
-        """As `write`, for a blob of `pack_shared`: one that is there already is not written again."""
+        """Write a blob of `pack_shared`: like `write`, but an existing blob is not rewritten."""
         if blob.in_database:
             _INSERT_ONCE(connection, digest=bytes.fromhex(blob.digest), data=blob.data)
 
     def put_missing(self, blob: Blob) -> None:
-        """Make sure that a large blob is in its file."""
+        """Write the file of a large blob if it is missing."""
         if not blob.in_database and not self.files.holds(blob.digest, len(blob.data)):
             self.files.put(blob.digest, blob.data)
 
     def deletions(self) -> int:
-        """Return how often blobs of this run were deleted, in a transaction of its own; see `deletions_in`."""
+        """Return the number of deletions so far, in a separate transaction; see `deletions_in`."""
         with self._database.read() as connection:
             return self.deletions_in(connection)
 
     def deletions_in(self, connection: Connection) -> int:
-        """The same inside a transaction. While the number is what it was, every file that was there is there still."""
+        """Return the number of deletions so far. While it is unchanged, no existing file has been deleted."""
         return connection.execute(sa.select(run_values.c.value).where(_COUNT)).scalar() or 0
 
     def write(self, connection: Connection, blob: Blob) -> None:
-        """Store a small blob as part of a transaction; nothing to do for a large one."""
+        """Store a small blob as part of a transaction; a large one is already in its file."""
         if blob.in_database:
             _INSERT(connection, digest=bytes.fromhex(blob.digest), data=blob.data)
 
     def get(self, digest: str) -> bytes:
-        """The bytes that hash to `digest`. Raises `DamagedBlobError` when they are missing or altered."""
+        """Return the bytes with hash `digest`. Raises `DamagedBlobError` if they are missing or altered."""
         found = self.get_many([digest])[digest]
         if isinstance(found, DamagedBlobError):
             raise found
         return found
 
     def get_many(self, digests: Iterable[str]) -> dict[str, bytes | DamagedBlobError]:
-        """All of them at once, by digest; one that is missing or altered is its error."""
+        """Return many blobs by digest; a missing or altered one is returned as its error."""
         wanted = list(dict.fromkeys(digests))
         compressed: dict[str, bytes] = {}
         with self._database.read() as connection:
@@ -137,13 +137,13 @@ class BlobStore:
         return {digest: self._open(digest, compressed.get(digest)) for digest in wanted}
 
     def release(self, connection: Connection, digest: str) -> None:
-        """One row fewer refers to a small blob: it goes with the last one. A large one is left for `delete`."""
+        """Drop one row's reference to a small blob and delete it with the last one. `delete` handles large blobs."""
         mine = blobs.c.digest == bytes.fromhex(digest)
         connection.execute(sa.update(blobs).where(mine).values(uses=blobs.c.uses - 1))
         connection.execute(sa.delete(blobs).where(mine, blobs.c.uses < 1))
 
     def delete(self, connection: Connection, digests: Iterable[str]) -> None:
-        """Remove blobs, wherever they lie; one that is gone already is fine. No other write may run beside this one."""
+        """Delete blobs from the database or their files; missing ones are ignored. No other write may run meanwhile."""
         count = self.deletions_in(connection) + 1
         if not connection.execute(sa.update(run_values).where(_COUNT).values(value=count)).rowcount:
             connection.execute(sa.insert(run_values).values(key=DELETIONS, value=count))
@@ -161,7 +161,7 @@ class BlobStore:
             declared_bytes = zstandard.frame_content_size(compressed)
             if not 0 <= declared_bytes <= LARGEST_BLOB_BYTES:
                 return DamagedBlobError(
-                    f"blob {digest} declares {_size(declared_bytes)}, none has more than {LARGEST_BLOB_BYTES}"
+                    f"blob {digest} declares {_size(declared_bytes)}, the limit is {LARGEST_BLOB_BYTES}"
                 )
             data = zstandard.ZstdDecompressor().decompress(compressed)
         except FileNotFoundError:
@@ -177,7 +177,7 @@ class BlobStore:
         return data
 
     def _compressor(self) -> zstandard.ZstdCompressor:
-        """One per thread: making it costs more than compressing a small blob."""
+        """Return this thread's compressor. Creating one costs more than compressing a small blob."""
         if not hasattr(self._thread, "compressor"):
             self._thread.compressor = zstandard.ZstdCompressor(level=_LEVEL)
         return self._thread.compressor

@@ -1,4 +1,4 @@
-"""Cancel rollouts, and with each one what was forked from it: no child counts whose parent has no record of its own."""
+"""Cancel rollouts together with their forks: a child does not count if its parent has no final record."""
 
 from collections.abc import Sequence
 
@@ -12,14 +12,14 @@ from quartet.types import RolloutState, Status
 
 class Cancelling(LedgerPart):
     def _cancel(self, connection: Connection, unwanted: sa.ColumnElement[bool]) -> int:
-        """Cancel the unfinished ones among the `unwanted` rollouts, and their forks. Return how many were unfinished,
-        without the forks."""
+        """Cancel the unfinished ones among the `unwanted` rollouts, and their forks. Return their number, without the
+        forks."""
         ids = self._end_as_cancelled(connection, unwanted, rollouts.c.state != RolloutState.FINISHED)
         self._cancel_forks(connection, ids)
         return len(ids)
 
     def _cancel_forks(self, connection: Connection, parents: Sequence[int]) -> None:
-        """Cancel what was forked from these rollouts, at any depth. The records of finished forks no longer count."""
+        """Cancel all forks of these rollouts, at any depth. The records of finished forks no longer count."""
         cancelled: list[int] = []
         while parents:
             live_forks = (rollouts.c.parent_id.in_(parents), rollouts.c.status != Status.CANCELLED)
@@ -31,12 +31,12 @@ class Cancelling(LedgerPart):
                 self._event(connection, "forks_cancelled", parents=list(parents), forks=list(forks))
             cancelled += forks
             parents = forks
-        if cancelled:  # groups last: a fork that fails meanwhile holds its own row and waits for its group's
+        if cancelled:  # groups last, against deadlock: a fork that fails locks its own row, then its group's
             self._shrink_groups(connection, cancelled)
 
     def _shrink_groups(self, connection: Connection, forks: Sequence[int]) -> None:
-        """Let the groups of cancelled forks close as if they had not grown by them; a deadline that waits for the lease
-        of one begins."""
+        """Reduce the number of members that the groups of cancelled forks need to close. A group deadline that had not
+        started starts now."""
         gone = sa.select(sa.func.count()).where(rollouts.c.id.in_(forks), rollouts.c.group_id == groups.c.id)
         smaller = {
             "enough": groups.c.enough - gone.scalar_subquery(),

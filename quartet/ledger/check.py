@@ -1,4 +1,4 @@
-"""Verification: does the ledger keep its promises, and is every blob what its name says?"""
+"""Verification of the ledger's invariants and of every blob's checksum."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -49,18 +49,18 @@ _ORPHANS = (
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """Something that must not be. `kind` is a short snake_case word."""
+    """A violated invariant. `kind` is a short snake_case word."""
 
     kind: str
     what: str
 
 
 class CheckReport(Struct, frozen=True, kw_only=True):
-    """What was looked at, and what was found."""
+    """Result of a check: the numbers of records read, and the findings."""
 
     trajectories: int
     blobs: int
-    """Different ones that were read."""
+    """Number of distinct blobs read."""
     findings: list[Finding]
 
     def to_dict(self) -> dict[str, Any]:
@@ -74,11 +74,11 @@ class Check(RunTotals, Staleness, Recovery):
         train_steps_per_checkpoint: int | None = None,
         on_progress: OnProgress = nobody_watches,
     ) -> CheckReport:
-        """Read the whole ledger and every blob it refers to: the cost of reading the run once.
+        """Read the whole ledger and every blob it refers to, once.
 
-        `max_lag` is the run's lag bound; without it the age of trained tokens is not checked, and without
-        `train_steps_per_checkpoint` a missing checkpoint is not noticed. A blob that was known to be damaged (its
-        trajectory is marked so) is no finding.
+        `max_lag` is the run's lag bound; without it the lag of trained tokens is not checked. Without
+        `train_steps_per_checkpoint` a missing checkpoint is not detected. A blob whose trajectory is already marked
+        damaged is not a finding.
         """
         findings = [*self._unknown_states(), *self._broken_promises(), *self._orphans()]
         findings += self._lost_files(train_steps_per_checkpoint)
@@ -102,7 +102,7 @@ class Check(RunTotals, Staleness, Recovery):
             return connection.execute(sa.select(sa.func.max(trajectories.c.id))).scalar() or 0
 
     def _all_trajectories(self) -> Iterator[tuple[Any, list[str]]]:
-        """Yield rows with the digests of their pictures, page by page, so that an active run is not held up."""
+        """Yield rows with the digests of their pictures, page by page, so that an active run is not blocked."""
         last = 0
         columns = (trajectories.c.id, trajectories.c.blob)
         while True:
@@ -129,13 +129,12 @@ class Check(RunTotals, Staleness, Recovery):
         return [Finding(kind="blob_damaged", what=f"trajectory {trajectory_id}: {what}")]
 
     def _still_named(self, trajectory_id: int, pictures: Sequence[str]) -> bool:
-        """Whether the row is as it was: the disk budget may have taken pictures while they were read."""
+        """Return whether the row still refers to these pictures: the disk budget may have deleted some meanwhile."""
         with self._database.read() as connection:
             return set(pictures) <= set(pictures_of(connection, [trajectory_id])[trajectory_id])
 
     def _lost_files(self, train_steps_per_checkpoint: int | None) -> list[Finding]:
-        """Policies and checkpoints without their folders; twice, because a run at work deletes some while they are
-        looked at."""
+        """Return policies and checkpoints without their folders. Reads twice, because an active run deletes folders."""
         lost, again = (
             [finding for ledger in self.each() for finding in ledger._missing_folders(train_steps_per_checkpoint)]
             for _ in range(2)
@@ -147,22 +146,22 @@ class Check(RunTotals, Staleness, Recovery):
         published = policies_root(self.run_dir, self.policy).name
         whole = {point.train_step for point in points}
         findings = [
-            Finding(kind="policy_missing", what=f"policy {policy.version}: its folder {policy.path} is gone")
+            Finding(kind="policy_missing", what=f"policy {policy.version}: its folder {policy.path} is missing")
             for policy in self.loadable_policies()
             if policy.version and (self.run_dir / policy.path).parent.name == published and not self.has_folder(policy)
         ]
         findings += [
             Finding(
                 kind="checkpoint_without_policy",
-                what=f"{found.folder}: the policy of train step {found.train_step} is gone, nothing can go on from it",
+                what=f"{found.folder}: the policy of train step {found.train_step} is missing, no run can resume here",
             )
             for found in checkpoints
             if found.train_step not in whole
         ]
         due = self.train_step() // every * every if every else 0
         if due and due not in {found.train_step for found in checkpoints}:
-            back = f"train step {points[0].train_step}" if points else "nowhere: the run cannot be resumed"
-            what = f"the checkpoint of train step {due} is gone; --resume goes back to {back}"
+            back = f"--resume restarts at train step {points[0].train_step}" if points else "the run cannot be resumed"
+            what = f"the checkpoint of train step {due} is missing; {back}"
             findings.append(Finding(kind="checkpoint_missing", what=what))
         return findings
 
@@ -178,7 +177,7 @@ class Check(RunTotals, Staleness, Recovery):
     def _orphans(self) -> list[Finding]:
         with self._database.read() as connection:
             rows = connection.execute(_ORPHANS.limit(_PAGE_ROWS)).all()
-        what = "rollout {} was forked from rollout {}, of which its group has no final record"
+        what = "rollout {} was forked from rollout {}, which has no final record in its group"
         return [Finding(kind="child_without_parent", what=what.format(row.id, row.parent_id)) for row in rows]
 
     def _broken_promises(self) -> list[Finding]:

@@ -1,6 +1,6 @@
-"""Trainer checkpoints by their folders' names, and the train steps that a run can go on from.
+"""Trainer checkpoints by their folders' names, and the train steps that a run can resume from.
 
-What lies in a checkpoint is the trainer's business: `quartet.train.checkpoint`.
+The content of a checkpoint is defined in `quartet.train.checkpoint`.
 """
 
 import re
@@ -17,22 +17,22 @@ _NAME = re.compile(r"step_(\d+)(?:_batch_(\d+))?")
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
-    """A checkpoint on disk. It was written before its batch was committed, so the batch may never have been."""
+    """A checkpoint on disk. It is written before its batch is committed, so the batch may be uncommitted."""
 
     train_step: int
     batch_id: int | None
-    """None in the runs of Quartet 0.1's first builds, whose folders name the step alone."""
+    """None in runs of the first builds of Quartet 0.1, whose folder names hold only the step."""
     folder: Path
 
 
 class RecoveryPoint(Struct, frozen=True, kw_only=True):
-    """A committed train step that a trainer can go on from."""
+    """A committed train step that a trainer can resume from."""
 
     train_step: int
     policy: Policy
-    """The policy that this step published."""
+    """The policy that this step committed."""
     checkpoint: Path | None
-    """None at train step 0, where the optimizer is new."""
+    """None at train step 0, which starts with a new optimizer."""
 
 
 def checkpoints_root(run_dir: Path, policy: str = MAIN) -> Path:
@@ -41,14 +41,14 @@ def checkpoints_root(run_dir: Path, policy: str = MAIN) -> Path:
 
 
 def checkpoint_folder(run_dir: Path, train_step: int, batch_id: int, policy: str = MAIN) -> Path:
-    """Return the folder of one batch's checkpoint: a trainer that wakes up late cannot overwrite its successor's."""
+    """Return the checkpoint folder of one batch, so that a delayed trainer cannot overwrite that of its successor."""
     return checkpoints_root(run_dir, policy) / f"step_{train_step:06d}_batch_{batch_id:06d}"
 
 
 def checkpoints_on_disk(run_dir: Path, policy: str = MAIN) -> list[Checkpoint]:
     """Return the complete checkpoints of a policy's trainer, oldest first.
 
-    A folder has its name only once it is complete.
+    A folder gets this name only when it is complete.
     """
     found: list[Checkpoint] = []
     for folder in checkpoints_root(run_dir, policy).glob("step_*"):

@@ -1,4 +1,4 @@
-"""How a batch begins: which groups, in one transaction, and then their trajectories from the blobs."""
+"""Claims of batches: choose and lease groups in one transaction, then load their trajectories from the blobs."""
 
 import sys
 from typing import Any, NamedTuple
@@ -19,9 +19,9 @@ from quartet.types import Batch, BatchState, Group, GroupState, OnLate, Purpose
 _UNFINISHED = sa.select(groups.c.oldest_version).where(
     groups.c.purpose == Purpose.TRAIN, groups.c.state.in_((GroupState.OPEN, GroupState.CLOSED))
 )
-"""Of all policies."""
+"""Oldest versions of unfinished training groups of all policies."""
 _WITHOUT_TOKENS = sys.maxsize
-"""The lag of a group without any token: it goes first, as if it were older than all."""
+"""Lag of a group without any token: it is claimed first, as if it were the oldest."""
 _BATCH = sa.bindparam("batch_id")
 _GROUPS = (
     sa.select(groups).where(groups.c.batch_id == _BATCH).order_by(groups.c.oldest_version.nulls_first(), groups.c.id)
@@ -40,11 +40,11 @@ class BatchClaim(Struct, frozen=True, kw_only=True):
 
 
 class _Waiting(NamedTuple):
-    """A trainable group. Lags are counted from the version that the next train step starts from."""
+    """A trainable group. Lags are relative to the version that the next train step starts from."""
 
     group_id: int
     lags: list[int]
-    """Of the versions of its tokens."""
+    """Lags of the versions of its tokens."""
 
     @property
     def oldest(self) -> int:
@@ -55,12 +55,12 @@ class Claims(Batches):
     def claim_batch(
         self, trainer: str, groups: int, max_lag: int, on_late: OnLate, lease_seconds: float
     ) -> Batch | None:
-        """Lease the policy's oldest `groups` trainable groups, or return None when there are not that many, or, with
-        `on_late` "wait", when others have to end first (`due_groups`).
+        """Lease the policy's oldest `groups` trainable groups, or return None if no batch can be claimed now.
 
-        One batch of a policy is in training at a time: None too while another trainer holds one, and after the last
-        train step that `limit_train_steps` allows. What this trainer held before is released: it was started again.
-        A member whose blob is damaged is marked so, and the claim is made again without it.
+        That is the case with fewer trainable groups, with `on_late` "wait" while other groups have to end first
+        (`due_groups`), while another trainer holds a batch of the policy, since only one is in training at a time, and
+        after the last train step that `limit_train_steps` allows. A batch that this trainer held is released first: the
+        trainer was restarted. Members with damaged blobs are marked, and the claim is repeated without them.
         """
         while claim := self.lease_batch(trainer, groups, max_lag, on_late, lease_seconds):
             if batch := self.load_batch(claim):
@@ -70,7 +70,7 @@ class Claims(Batches):
     def lease_batch(
         self, trainer: str, groups: int, max_lag: int, on_late: OnLate, lease_seconds: float
     ) -> BatchClaim | None:
-        """The first half of `claim_batch`: the transaction. No trajectory is read yet."""
+        """Run the transaction of `claim_batch`, without reading trajectories."""
         with self._database.write() as connection:
             train_step = self._next_train_step(connection, trainer)
             if train_step is None:
@@ -87,7 +87,7 @@ class Claims(Batches):
         return claim
 
     def load_batch(self, claim: BatchClaim) -> Batch | None:
-        """The second half: read the trajectories. None when one is damaged: it is marked so, and the batch released."""
+        """Read the trajectories of a claim. If one is damaged, mark it, release the batch and return None."""
         of_batch = {"batch_id": claim.batch_id}
         members: dict[int, list[Any]] = {}
         with self._database.read() as connection:
@@ -98,7 +98,7 @@ class Claims(Batches):
             rows = connection.execute(_GROUPS, of_batch).all()
             ancestry = self._ancestry(connection)
         found, damaged = self._load_members([member for row in rows for member in members.get(row.id, ())])
-        if damaged or len(members) < len(rows) or not rows:  # or somebody else found damage, or took the lease
+        if damaged or len(members) < len(rows) or not rows:  # or another process found damage, or took the lease
             self._give_up(claim, damaged)
             return None
         loaded = iter(found)
@@ -120,8 +120,10 @@ class Claims(Batches):
         )
 
     def due_groups(self, groups: int, max_lag: int) -> int:
-        """How many unfinished groups the next policy is held back for (`on_late` "wait"); 0 when there are not even
-        `groups` trainable ones."""
+        """Return the number of unfinished groups that the next train step waits for (`on_late` "wait").
+
+        It is 0 with fewer than `groups` trainable groups.
+        """
         with self._database.read() as connection:
             return self._due_groups(connection, self._waiting(connection), groups, max_lag)
 
@@ -129,11 +131,11 @@ class Claims(Batches):
         with self._database.write() as connection:
             self._mark_damaged(connection, damaged)
             self._release(connection, batches.c.id == claim.batch_id)
-            self._drop_too_small(connection)  # while it was claimed it was not among the waiting
+            self._drop_too_small(connection)  # claimed groups are not checked by `_mark_damaged`
         self.doorbells.ring("manager")
 
     def _next_train_step(self, connection: Connection, trainer: str) -> int | None:
-        """Number of the train step that `trainer` may begin now, or None."""
+        """Return the number of the train step that `trainer` may begin now, or None."""
         claimed = sa.and_(batches.c.policy == self.policy, CLAIMED)
         mine_or_overdue = sa.or_(batches.c.trainer == trainer, batches.c.deadline < self._now(connection))
         self._release(connection, sa.and_(claimed, mine_or_overdue))
@@ -143,8 +145,7 @@ class Claims(Batches):
         return step + 1
 
     def _waiting(self, connection: Connection) -> list[_Waiting]:
-        """The trainable groups, the earliest deadline first: how long a group may still wait depends on its oldest
-        token."""
+        """Return the trainable groups, earliest deadline first. A group's deadline follows from its oldest token."""
         ancestry, start = self._ancestry(connection), self._latest_policy(connection).version
         rows = connection.execute(
             sa.select(groups.c.id, groups.c.versions).where(*WAITING, groups.c.policy == self.policy)
@@ -155,7 +156,7 @@ class Claims(Batches):
     def _next_groups(
         self, connection: Connection, waiting: list[_Waiting], count: int, max_lag: int, on_late: OnLate
     ) -> list[int]:
-        """The oldest `count` trainable groups; none when there are fewer, or when others have to end first."""
+        """Return the oldest `count` trainable groups; none if there are fewer, or if others have to end first."""
         if len(waiting) < count or (on_late == "wait" and self._due_groups(connection, waiting, count, max_lag)):
             return []
         return [group.group_id for group in waiting[:count]]
@@ -193,7 +194,7 @@ class Claims(Batches):
 
 
 def _over_lag(group: _Waiting, max_lag: int, on_late: OnLate) -> bool:
-    """Whether a token (`drop`) or all tokens (`mask`, `wait`) of a group are too old."""
+    """Return whether any token (`drop`) or all tokens (`mask`, `wait`) of a group exceed the lag bound."""
     if not group.lags:
         return False
     return (max if on_late == "drop" else min)(group.lags) > max_lag

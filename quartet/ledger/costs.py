@@ -1,4 +1,4 @@
-"""What training had cost by some moment, and the held-out evaluations on the way."""
+"""The cost of training up to a time, and the times of the held-out evaluations."""
 
 import sqlalchemy as sa
 
@@ -13,7 +13,7 @@ _TRAINING = (IS_FINAL, trajectories.c.purpose == Purpose.TRAIN)
 
 class Costs(LedgerPart):
     def cost_until(self, moment: float) -> Cost:
-        """Of all training rollouts stored by `moment` (Unix seconds); takes milliseconds per ten thousand of them."""
+        """Return the cost of all training rollouts stored by `moment` (Unix seconds), in milliseconds per 10,000."""
         sums = (sa.func.coalesce(sa.func.sum(trajectories.c[name]), 0) for name in ("prompt_tokens", "response_tokens"))
         query = sa.select(sa.func.count(), *sums).where(*_TRAINING, trajectories.c.created_at <= moment)
         with self._database.read() as connection:
@@ -21,13 +21,13 @@ class Costs(LedgerPart):
         return Cost(rollouts=rollouts, prompt_tokens=prompt_tokens, response_tokens=response_tokens)
 
     def training_began(self) -> float | None:
-        """When the first training group was admitted, in Unix seconds; None before that."""
+        """Return the time of the first training group's admission in Unix seconds; None before that."""
         first = sa.select(groups.c.created_at).where(IS_TRAINING).order_by(groups.c.id).limit(1)
         with self._database.read() as connection:
             return connection.execute(first).scalar()
 
     def evaluation_times(self) -> list[EvaluationTime]:
-        """All evaluations that were admitted, oldest first."""
+        """Return all admitted evaluations, oldest first."""
         query = sa.select(evaluations.c.tag, evaluations.c.version, evaluations.c.created_at)
         with self._database.read() as connection:
             rows = connection.execute(query.order_by(evaluations.c.created_at)).all()

@@ -1,4 +1,4 @@
-"""Successes that no rollout of this run made: they get rows like any other, and a place in the pool."""
+"""Demonstrations: successes from outside this run, stored as ordinary rows and entered into the success pool."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ _Entry = tuple[Trajectory, PackedTrajectory]
 
 class Demonstrations(Rollouts, Pool):
     def store_demonstrations(self, demonstrations: Sequence[Trajectory], keep: int) -> int:
-        """Store successes from elsewhere, all or none, and put the newest `keep` of each task into its pool.
+        """Store demonstrations in one transaction, and put the newest `keep` of each task into its pool.
 
-        Returns how many were new: one that is there already, word by word, is not stored again.
+        Returns the number of new ones; exact duplicates are not stored again.
         """
         entries: list[_Entry] = [(trajectory, self._store.pack(trajectory)) for trajectory in demonstrations]
         of_demonstrations = trajectories.c.purpose == Purpose.DEMONSTRATION
@@ -36,7 +36,7 @@ class Demonstrations(Rollouts, Pool):
         return sum(len(of_task) for of_task in new.values())
 
     def _store_task(self, connection: Connection, entries: list[_Entry], keep: int) -> None:
-        """One closed group per task; its rollouts are finished from the start."""
+        """Store the demonstrations of one task as a closed group of finished rollouts."""
         (first, _), now = entries[0], self._clock()
         group = {
             "purpose": Purpose.DEMONSTRATION,
@@ -83,7 +83,7 @@ class Demonstrations(Rollouts, Pool):
             purpose=Purpose.DEMONSTRATION,
             deadline=self._clock(),
         )
-        # Versions count the policies of one run: those of another say nothing here.
+        # Policy versions of another run have no meaning in this one.
         ageless = {"oldest_version": None, "newest_version": None, "versions": None}
         own = {"policy": self.policy, "group_id": group_id, "counted": trajectory.status.countable}
         row = self._row(lease, trajectory, packed, TrajectoryKind.FINAL) | ageless | own

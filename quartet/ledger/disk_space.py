@@ -1,4 +1,4 @@
-"""What the run keeps on disk: bytes of blobs, and the records that may go."""
+"""Disk usage of the run's blobs, and deletion of blobs and records."""
 
 import sqlalchemy as sa
 
@@ -12,7 +12,7 @@ class DiskSpace(Pictures):
     def blob_bytes(self, after: int = 0) -> tuple[int, int]:
         """Return the bytes of the blobs of all trajectories with an id above `after`, and the highest id counted.
 
-        A caller that asks repeatedly reads each row once. A picture counts once, a record that two rows share twice.
+        With that id as the next `after`, each row is read once. Pictures count once, a record shared by two rows twice.
         """
         sizes = sa.select(sa.func.sum(trajectories.c.blob_bytes), sa.func.max(trajectories.c.id))
         with self._database.read() as connection:
@@ -20,16 +20,16 @@ class DiskSpace(Pictures):
             return int(total or 0) + self._picture_bytes(connection, after), last or after
 
     def shorten_log(self) -> bool:
-        """Keep the database's log bounded. False, with an event, when a reader has held it for too long."""
+        """Keep the database's write-ahead log bounded. Returns False and records an event if a reader blocks this."""
         if shortened := self._database.shorten_log():
             return shortened
-        self.event("log_held", advice="a program has been reading the ledger in one transaction: close it")
+        self.event("log_held", advice="a program holds a long read transaction on the ledger: close it")
         return False
 
     def collect_garbage(self, on_progress: OnProgress = nobody_watches) -> int:
-        """Delete the blobs that no trajectory and no unfinished rollout names; return how many. For a run at rest.
+        """Delete the blobs that no trajectory and no unfinished rollout refers to; return their number.
 
-        Large blobs are written before their row is committed: those of a worker at work would go too.
+        The run must not be active: large blobs are written before their row is committed, and would be deleted too.
         """
         names = sa.union(
             sa.select(trajectories.c.blob),
@@ -58,11 +58,11 @@ class DiskSpace(Pictures):
     ) -> tuple[int, int]:
         """Delete the records and pictures of old rollouts whose groups are over; their rows stay, without a blob.
 
-        Looks at the oldest `limit` trajectories with an id above `after`. Old means created before a time (Unix
-        seconds), or with all tokens of versions below one, or without tokens. Demonstrations, the success pool's
-        entries, what a group to be trained has been joined by and what was trained after the train step
-        `checkpoint_step` stay, and large records wait for `collect_garbage`. Returns the bytes deleted and the id up to
-        which everything is old, so that a caller who goes on from there reads each row once.
+        Reads the oldest `limit` trajectories with an id above `after`. A rollout is old if it was created before
+        `created_before` (Unix seconds), or if it has no token of version `version_below` or newer. Kept are
+        demonstrations, entries of the success pool, stored members of groups to be trained, and trajectories trained
+        after train step `checkpoint_step`. Large records are left to `collect_garbage`. Returns the bytes deleted and
+        the id up to which all rows are old; with it as the next `after`, each row is read once.
         """
         page = (
             sa.select(

@@ -1,7 +1,7 @@
-"""Doorbells: whoever commits something that another module waits for rings, so that nobody has to look all the time.
+"""Notifications between modules: a module that commits work for another one notifies it, to avoid constant polling.
 
-A bell is a named pipe in the run's folder. A ring says nothing but "look again": the ledger alone knows what there is
-to do. So a ring may be lost, or be one too many, and nothing goes wrong: who waits looks after `look_seconds` anyway.
+A notification is a byte in a named pipe in the run's folder. It only means "poll the ledger", which holds all state.
+Lost or spurious notifications are harmless: a waiting module polls after `look_seconds` anyway.
 """
 
 import asyncio
@@ -18,35 +18,36 @@ LOG = logging.getLogger(__name__)
 Role = Literal["manager", "worker", "engine", "trainer"]
 
 LOOK_SECONDS = 1.0
-"""On one machine, where every ring arrives: for what nobody commits, a lease or a deadline that runs out."""
+"""Polling interval on one machine, where notifications arrive: for expiring leases and deadlines, which no commit
+announces."""
 LOOK_SECONDS_ELSEWHERE = 0.2
-"""When modules may be on other machines, whose rings do not arrive, or the run's folder cannot hold a pipe."""
+"""Polling interval if modules may be on other machines, or if the run's folder cannot hold a pipe."""
 _ENOUGH_BYTES = 65_536
 _UNHEARD = (errno.ENOENT, errno.ENXIO, errno.EAGAIN, errno.EPIPE)
-"""Nobody has ever listened; nobody does now; full of rings that nobody has heard yet; who listened has just left."""
+"""No process has ever listened; none listens now; the pipe is full of unread notifications; the listener just left."""
 
 
 class Doorbells:
-    """The bells of one run, for those who ring. Holds nothing open; safe to share between threads."""
+    """Sender of one run's notifications. Holds no open files; safe to share between threads."""
 
     def __init__(self, folder: Path, look_seconds: float) -> None:
         self._folder, self._look_seconds = folder, look_seconds
 
     def ring(self, *roles: Role) -> None:
-        """Wake who waits as one of `roles`, in a few microseconds. Never fails: they look without a ring too."""
+        """Notify the processes that wait as one of `roles`, in a few microseconds. Never fails: they also poll."""
         for role in roles:
             _ring(self._folder / role)
 
     def hang(self, role: Role) -> "Doorbell":
-        """The bell of this process, which waits as `role`; close it when nobody waits any more."""
+        """Subscribe this process to the notifications for `role`. Close the result to unsubscribe."""
         self._folder.mkdir(exist_ok=True)
         return Doorbell(self._folder / role, self._look_seconds)
 
 
 class Doorbell:
-    """A bell that is listened to, as a context manager. What rings between two waits ends the next one at once.
+    """A subscription, as a context manager. A notification between two waits ends the next wait at once.
 
-    When two processes wait with the same role, a ring wakes at least one of them.
+    If several processes wait with the same role, a notification wakes at least one of them.
     """
 
     def __init__(self, path: Path, look_seconds: float) -> None:
@@ -54,7 +55,7 @@ class Doorbell:
         self._look_seconds = look_seconds if self._pipe is not None else min(look_seconds, LOOK_SECONDS_ELSEWHERE)
 
     async def wait(self, *also: asyncio.Event) -> None:
-        """Wait until somebody rings or one of the events is set, but no longer than is good without a ring."""
+        """Wait for a notification or one of the events, at most for the polling interval."""
         rung = asyncio.Event()
         ends = [asyncio.ensure_future(event.wait()) for event in (rung, *also)]
         try:
@@ -66,7 +67,7 @@ class Doorbell:
 
     @contextmanager
     def _heard(self, rung: asyncio.Event) -> Iterator[None]:
-        """A ring inside the block sets `rung`; after it the bell is still."""
+        """Set `rung` on a notification inside the block; discard unread ones at its end."""
         if self._pipe is None:
             yield
             return
@@ -90,14 +91,14 @@ class Doorbell:
 
 
 def _listen(path: Path) -> int | None:
-    """The pipe to read rings from; None, and a warning, where the file system has no pipes."""
+    """Open the pipe for notifications. Returns None, with a warning, if the file system has no pipes."""
     try:
-        with suppress(FileExistsError):  # of one who listens too, or listened before
+        with suppress(FileExistsError):  # created by another or an earlier listener
             os.mkfifo(path)
-        # For writing too: a pipe whose last writer leaves would be readable for ever.
+        # Opened for writing too, because a pipe without writers is always readable (end of file).
         return os.open(path, os.O_RDWR | os.O_NONBLOCK)
     except OSError as error:
-        LOG.warning("no doorbell at %s, so this module looks every %g s: %s", path, LOOK_SECONDS_ELSEWHERE, error)
+        LOG.warning("cannot subscribe at %s, polling every %g s instead: %s", path, LOOK_SECONDS_ELSEWHERE, error)
         return None
 
 
@@ -109,5 +110,5 @@ def _ring(path: Path) -> None:
         finally:
             os.close(pipe)
     except OSError as error:
-        if error.errno not in _UNHEARD:  # what was committed is committed: who waits looks without a ring
-            LOG.warning("cannot ring %s: %s", path, error)
+        if error.errno not in _UNHEARD:
+            LOG.warning("cannot notify %s, its listener polls instead: %s", path, error)

@@ -15,9 +15,9 @@ from quartet.types import RolloutPlan, RolloutState, Status
 
 class Evaluations(Groups, Policies):
     def admit_evaluation(self, tag: str, plans: Iterable[RolloutPlan]) -> int:
-        """Queue a whole evaluation in one transaction; returns the policy version that is the newest now.
+        """Queue a whole evaluation in one transaction; return the newest policy version at that time.
 
-        Raises `LedgerError` when the tag was used before.
+        Raises `LedgerError` if the tag was used before.
         """
         with self._database.write() as connection:
             if connection.execute(sa.select(evaluations.c.tag).where(evaluations.c.tag == tag)).first():
@@ -30,25 +30,25 @@ class Evaluations(Groups, Policies):
         return version
 
     def finish_evaluation(self, tag: str) -> None:
-        """Its result has been recorded."""
+        """Mark an evaluation as finished: its result has been recorded."""
         with self._database.write() as connection:
             done = sa.update(evaluations).where(evaluations.c.tag == tag)
             connection.execute(done.values(finished_at=self._clock()))
 
     def evaluations_admitted(self) -> dict[str, int]:
-        """Policy version by tag, of every evaluation so far."""
+        """Return the policy version by tag of all evaluations."""
         return self._evaluations(sa.true())
 
     def evaluation_admitted(self, tag: str) -> bool:
-        """Whether the tag was used."""
+        """Return whether an evaluation with this tag was admitted."""
         return tag in self.evaluations_admitted()
 
     def evaluations_running(self) -> dict[str, int]:
-        """Policy version by tag, of the evaluations whose result has not been recorded."""
+        """Return the policy version by tag of the evaluations whose result is not recorded yet."""
         return self._evaluations(evaluations.c.finished_at.is_(None))
 
     def evaluation_open(self, tag: str) -> int:
-        """Rollouts of an evaluation that have not ended."""
+        """Return the number of unfinished rollouts of an evaluation."""
         query = (
             sa.select(sa.func.count())
             .select_from(rollouts.join(groups))
@@ -58,12 +58,12 @@ class Evaluations(Groups, Policies):
             return connection.execute(query).scalar_one()
 
     def evaluation_results(self, tag: str) -> dict[str, FamilyResult]:
-        """Results of the rollouts that have ended, by task family."""
+        """Return the results of the finished rollouts by task family."""
         with self._database.read() as connection:
             return read_results(connection, tag)
 
     def evaluation_seeds(self, env: str, tag_prefix: str) -> set[int]:
-        """Seeds on which the evaluations whose tag begins so were run, in one environment."""
+        """Return the seeds of all evaluations in an environment whose tag starts with `tag_prefix`."""
         query = sa.select(groups.c.task_seed).distinct()
         query = query.where(groups.c.env == env, groups.c.tag.startswith(tag_prefix, autoescape=True))
         with self._database.read() as connection:
@@ -76,14 +76,14 @@ class Evaluations(Groups, Policies):
 
 
 _OF_THE_GROUP = trajectories.c.policy == groups.c.policy
-"""Not those of a policy that only played along."""
+"""Excludes trajectories of other policies in the rollout."""
 
 
 def read_results(connection: Connection, tag: str) -> dict[str, FamilyResult]:
-    """Results of an evaluation's rollouts that have ended, by task family.
+    """Return the results of an evaluation's finished rollouts by task family.
 
-    A time-out is an episode that failed: left out, a policy would gain by what it does slowly. Infrastructure failures
-    say nothing about the policy; they are uncounted.
+    A timeout is a failed episode; otherwise slow failures would raise a policy's success rate. Infrastructure failures
+    do not depend on the policy and are uncounted.
     """
     solved = sa.case((sa.and_(trajectories.c.counted, trajectories.c.success), 1), else_=0)
     has_result = sa.or_(trajectories.c.counted, trajectories.c.status == Status.TRUNCATED_TIME)

@@ -1,4 +1,4 @@
-"""Reading the whole run out, page by page, so that a run at work is not held up and memory stays small."""
+"""Export of all trajectories of a run, page by page, so that an active run is not blocked and memory stays small."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -21,17 +21,17 @@ _COLUMNS = (
 
 
 class Selection(Struct, frozen=True, kw_only=True):
-    """Which trajectories are read."""
+    """Selection of the trajectories to read."""
 
     purpose: Purpose = Purpose.TRAIN
     families: Sequence[str] = ()
-    """Empty means all."""
+    """Task families to read; empty for all."""
     successes_only: bool = False
     screenshots: bool = False
-    """With their pictures, where the disk budget left them."""
+    """Read the pictures too, unless the disk budget has deleted them."""
 
     def takes(self, row: Any) -> bool:
-        """Whether a `trajectories` row is wanted: the last attempt of a rollout, whatever its status."""
+        """Return whether a `trajectories` row is selected: only the last attempt of a rollout, with any status."""
         return (
             row.kind == TrajectoryKind.FINAL
             and row.purpose == self.purpose
@@ -41,7 +41,7 @@ class Selection(Struct, frozen=True, kw_only=True):
 
 
 class StoredTrajectory(Struct, frozen=True, kw_only=True):
-    """A trajectory and where it came from."""
+    """A trajectory and its ids."""
 
     rollout_id: int
     group_id: int
@@ -49,22 +49,22 @@ class StoredTrajectory(Struct, frozen=True, kw_only=True):
     created_at: float
     """Unix seconds."""
     trajectory: Trajectory | None
-    """None when its blob is damaged."""
+    """None if its blob is damaged."""
 
 
 class Export(LedgerPart):
     def stored_families(self) -> list[str]:
-        """Of all stored trajectories, by name."""
+        """Return the task families of all stored trajectories, sorted by name."""
         with self._database.read() as connection:
             return sorted(connection.execute(sa.select(trajectories.c.family).distinct()).scalars())
 
     def stored_trajectories(self, selection: Selection) -> Iterator[StoredTrajectory]:
-        """The wanted trajectories, oldest first, of those that were there when the reading began."""
+        """Yield the selected trajectories, oldest first, up to the newest one at the start of the iteration."""
         with self._database.read() as connection:
             end = connection.execute(sa.select(sa.func.max(trajectories.c.id))).scalar() or 0
         columns, last = [trajectories.c[name] for name in _COLUMNS], 0
         while last < end:
-            # Nothing but the key is asked of the database: with more it may sort the whole run for every page.
+            # The query filters by key only: with more conditions the database may sort the whole run for every page.
             page = sa.select(*columns).where(trajectories.c.id > last, trajectories.c.id <= end)
             with self._database.read() as connection:
                 rows = connection.execute(page.order_by(trajectories.c.id).limit(_PAGE_ROWS)).all()
@@ -79,7 +79,7 @@ class Export(LedgerPart):
             trajectory = self._with_pictures(row.blob, digests[row.id]) if screenshots else found[row.blob]
             if isinstance(trajectory, DamagedBlobError) or row.status == Status.DAMAGED:
                 trajectory = None
-            elif row.status == Status.CANCELLED:  # a fork that went with its parent after it had ended
+            elif row.status == Status.CANCELLED:  # a finished fork that was cancelled with its parent
                 trajectory = replace(trajectory, status=Status.CANCELLED)
             yield StoredTrajectory(
                 rollout_id=row.rollout_id,
@@ -92,5 +92,5 @@ class Export(LedgerPart):
     def _with_pictures(self, blob: str, digests: Sequence[str]) -> Trajectory | DamagedBlobError:
         try:
             return self._store.load(blob, digests)
-        except DamagedBlobError:  # or the disk budget took the pictures since the page was read
+        except DamagedBlobError:  # or the disk budget deleted the pictures after the page was read
             return self._store.load_many([blob])[blob]

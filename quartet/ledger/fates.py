@@ -1,4 +1,4 @@
-"""What became of every training rollout, in the ledger's own words: an audit asks why one was not trained."""
+"""Final outcome of every training rollout in the ledger's terms; an audit uses it to explain untrained rollouts."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ _WAITING = (GroupState.OPEN, GroupState.CLOSED, GroupState.TRAINABLE, GroupState
 
 class Fates(LedgerPart):
     def fates(self) -> dict[int, str]:
-        """Rollout id -> `trained`, `waiting`, `dropped: REASON`, `left out: FILTER` or its status; reads the whole run.
+        """Return rollout id -> `trained`, `waiting`, `dropped: REASON`, `left out: FILTER`, the status, or "".
 
-        Of the training rollouts that were appended in time, as far as the policy goes. Empty where there is no reason.
+        Covers the policy's trajectories of training rollouts that were appended in time. Reads the whole run.
         """
         columns = (trajectories.c.rollout_id, trajectories.c.status, trajectories.c.excluded, trajectories.c.counted)
         query = (
@@ -28,14 +28,16 @@ class Fates(LedgerPart):
             return {row.rollout_id: fate(row, row) for row in connection.execute(query)}
 
     def demonstrations(self) -> frozenset[int]:
-        """Rollouts that no worker made: they were read from a file."""
+        """Return the ids of the rollouts that are demonstrations read from a file."""
         query = sa.select(trajectories.c.rollout_id).where(trajectories.c.purpose == Purpose.DEMONSTRATION)
         with self._database.read() as connection:
             return frozenset(connection.execute(query).scalars())
 
     def load_final(self, rollout_id: int) -> Trajectory | None:
-        """The policy's trajectory that a rollout finished with, without screenshots; None when it has none. Raises
-        `DamagedBlobError`."""
+        """Return the policy's final trajectory of a rollout, without screenshots; None if there is none.
+
+        Raises `DamagedBlobError`.
+        """
         mine = (trajectories.c.rollout_id == rollout_id, trajectories.c.policy == self.policy)
         final = (*mine, trajectories.c.kind == TrajectoryKind.FINAL)
         with self._database.read() as connection:
@@ -44,7 +46,7 @@ class Fates(LedgerPart):
 
 
 def fate(trajectory: Any, group: Any) -> str:
-    """What became of a training rollout, from the row of its final trajectory and that of its group."""
+    """Return the outcome of a training rollout, from the rows of its final trajectory and of its group."""
     if not trajectory.counted:
         status = Status(trajectory.status)
         return "" if status.countable else status

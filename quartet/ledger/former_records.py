@@ -1,4 +1,4 @@
-"""Records as they were written before schema 6, and what they are today: a blob keeps the form it was written in."""
+"""Records written before schema 6, and their conversion: stored blobs keep their original format."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ from quartet.types import (
 
 
 class FormerCall(Struct, frozen=True, kw_only=True):
-    """A call with its columns beside its other fields."""
+    """A call with the token columns as direct fields."""
 
     policy: str = "main"
     prompt_ids: list[int]
@@ -63,7 +63,7 @@ class FormerObservation(Struct, frozen=True, kw_only=True):
 
 
 class FormerTurn(Struct, frozen=True, kw_only=True):
-    """A turn with one action, as text, and one reward."""
+    """A turn with one action as text, and one reward."""
 
     observation: FormerObservation
     call_index: int
@@ -95,7 +95,7 @@ class FormerTrajectory(Struct, frozen=True, kw_only=True):
     wall_seconds: float = 0.0
 
     def current(self) -> Trajectory:
-        """Raises `ValueError` when columns of a call do not fit each other."""
+        """Convert to the current format. Raises `ValueError` if the columns of a call have different lengths."""
         return Trajectory(
             task=self.task,
             status=self.status,
@@ -110,7 +110,7 @@ class FormerTrajectory(Struct, frozen=True, kw_only=True):
 
 
 def with_former_pictures(trajectory: Trajectory, pictures: Sequence[bytes | None]) -> Trajectory:
-    """Return a former trajectory with its pictures, of which each turn had one or none."""
+    """Return a former trajectory with its pictures: at most one per turn."""
     turns = [
         replace(turn, observation=replace(turn.observation, pictures=_pictures(picture)))
         for turn, picture in zip(trajectory.turns, pictures, strict=True)

@@ -1,4 +1,4 @@
-"""Results of the greedy evaluations before and after training, for displays."""
+"""Results of the greedy evaluations before and after training, for display."""
 
 import sqlalchemy as sa
 from msgspec import Struct
@@ -8,31 +8,33 @@ from quartet.ledger.results import FamilyResult, success_rate, total
 from quartet.ledger.schema import evaluations, policies
 
 _MOST = 8
-"""A run has two, and one more each time it goes on."""
+"""Maximum number of results shown. A run has two, and one more for each resume."""
 
 
 class HeldOutResult(Struct, frozen=True, kw_only=True):
-    """One evaluation that is complete. `time` is Unix seconds."""
+    """One complete evaluation. `time` is in Unix seconds."""
 
     time: float
     version: int
     train_step: int
     success: float
-    """Mean over families of their success rates, between 0 and 1."""
+    """Mean success rate over families, between 0 and 1."""
     together: FamilyResult
-    """All families."""
+    """Sum over all families."""
 
 
 class HeldOut(Evaluations):
     def newest_success(self) -> float | None:
-        """Success rate of the newest policy that was evaluated during training, on selection seeds; None before the
-        first."""
+        """Return the success rate of the newest policy evaluated during training, on selection seeds.
+
+        None before the first.
+        """
         query = self._mine(policies.c.success).where(policies.c.success.is_not(None), ~policies.c.rolled_back)
         with self._database.read() as connection:
             return connection.execute(query.order_by(policies.c.version.desc()).limit(1)).scalar()
 
     def held_out_results(self) -> list[HeldOutResult]:
-        """The first and the newest greedy evaluations before and after training, oldest first."""
+        """Return the first and the newest greedy evaluations before and after training, oldest first."""
         query = (
             sa.select(evaluations.c.tag, evaluations.c.version, evaluations.c.created_at, policies.c.train_step)
             .join(policies, sa.and_(policies.c.name == self.policy, policies.c.version == evaluations.c.version))

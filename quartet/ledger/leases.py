@@ -1,6 +1,6 @@
-"""The right to run a rollout: claimed, renewed by progress, given back, or over when its time is.
+"""Leases on rollouts: claimed, renewed on progress, released, or expired.
 
-Every write of a worker is conditional on the attempt number of its lease, which grows at every claim.
+Every write of a worker is conditional on the attempt number of its lease, which increases with every claim.
 """
 
 import hashlib
@@ -19,9 +19,9 @@ class Leases(Cancelling):
     def claim_rollouts(
         self, worker: str, count: int, lease_seconds: float, *, training: bool = True
     ) -> list[RolloutLease]:
-        """Lease up to `count` queued rollouts: evaluation first, then the oldest. Workers never wait for each other.
+        """Lease up to `count` queued rollouts: evaluation first, then the oldest. Workers do not block each other.
 
-        Without `training` only those of evaluations.
+        Without `training` only evaluation rollouts are leased.
         """
         with self._database.write_beside() as connection:
             ids: list[int] = []
@@ -41,16 +41,16 @@ class Leases(Cancelling):
         return [_lease(rows[rollout_id], seed) for rollout_id in ids]
 
     def renew(self, lease: RolloutLease, lease_seconds: float) -> None:
-        """Extend a lease, because the rollout made progress. Raises `LeaseLostError` when it is no longer held."""
+        """Extend a lease after progress of the rollout. Raises `LeaseLostError` if it is no longer held."""
         with self._database.write_beside() as connection:
             held = _RENEW(connection, **attempt_of(lease), until=self._now(connection) + lease_seconds).rowcount
         if not held:
             raise lease_lost(lease)
 
     def give_back(self, lease: RolloutLease) -> None:
-        """Return an unfinished rollout to the queue; a lease that is already lost is fine.
+        """Release a lease and requeue its unfinished rollout; a lease that is already lost is ignored.
 
-        The attempt is no failure: of `max_attempts` it takes none. What was forked from it is cancelled.
+        The attempt does not count towards `max_attempts`. Forks of the rollout are cancelled.
         """
         with self._database.write_beside() as connection:
             if _GIVE_BACK(connection, **attempt_of(lease)).rowcount:
@@ -58,10 +58,10 @@ class Leases(Cancelling):
         self.doorbells.ring("worker")
 
     def expire_leases(self, max_attempts: int | None = None) -> int:
-        """Queue the rollouts whose lease ended; returns how many.
+        """Requeue the rollouts whose lease expired; return their number.
 
-        One that has used up `max_attempts` is cancelled instead: it may be what kills its workers. What was forked from
-        them is cancelled, since the next attempt forks anew.
+        A rollout that has used up `max_attempts` is cancelled instead: it may be crashing its workers. Forks are also
+        cancelled, since the next attempt makes its own.
         """
         with self._database.read() as connection:
             overdue = sa.and_(rollouts.c.state == RolloutState.LEASED, rollouts.c.deadline < self._now(connection))
@@ -70,9 +70,9 @@ class Leases(Cancelling):
         return self._end_leases(overdue, max_attempts)
 
     def end_leases(self) -> int:
-        """Queue every leased rollout at once; for a resume, when no worker can be alive. Returns how many.
+        """Requeue every leased rollout, for a resume, when no worker can be alive; return their number.
 
-        The deadlines of open groups count from their next lease: the time between two starts of a run is not theirs.
+        The deadlines of open groups restart at their next lease, so that the pause of the run does not count.
         """
         ended = self._end_leases(rollouts.c.state == RolloutState.LEASED, None)
         with self._database.write() as connection:
@@ -81,7 +81,7 @@ class Leases(Cancelling):
         return ended
 
     def _begin_groups(self, connection: sa.Connection, group_ids: set[int], now: float) -> None:
-        """Record the first lease of these groups; one that another worker is recording is left to it."""
+        """Record the first lease of these groups, except of groups that another worker is recording now."""
         if group_ids:
             new = sa.select(groups.c.id).where(groups.c.id.in_(group_ids), groups.c.leased_at.is_(None))
             mine = connection.execute(new.with_for_update(skip_locked=True)).scalars().all()
@@ -108,7 +108,7 @@ class Leases(Cancelling):
 
 MINE = sa.and_(rollouts.c.id == sa.bindparam("rollout_id"), rollouts.c.attempt == sa.bindparam("lease_attempt"))
 HELD = sa.update(rollouts).where(MINE, rollouts.c.state == sa.literal_column(f"'{RolloutState.LEASED}'"))
-"""An update that touches the rollout only while attempt `lease_attempt` of `rollout_id` holds it."""
+"""Update that only matches while attempt `lease_attempt` of `rollout_id` holds the lease."""
 _RENEW = Prepared(HELD.values(deadline=sa.bindparam("until")))
 _QUEUED = HELD.values(
     state=sa.literal_column(f"'{RolloutState.QUEUED}'"), worker=sa.literal_column("''"), deadline=sa.null()
@@ -131,7 +131,7 @@ def _queued(purpose: Purpose) -> sa.Select[Any]:
 
 
 def attempt_of(lease: RolloutLease) -> dict[str, int]:
-    """What `HELD` and those like it ask for."""
+    """Return the parameters of `HELD` and similar statements."""
     return {"rollout_id": lease.rollout_id, "lease_attempt": lease.attempt}
 
 
@@ -156,11 +156,11 @@ def _lease(row: Any, run_seed: int) -> RolloutLease:
 
 
 def sampling_seed(run_seed: int, group_id: int, index: int) -> int:
-    """63 bits, the same for every attempt of a rollout and different for every rollout."""
+    """Return a 63-bit seed, the same for every attempt of a rollout and different for every rollout."""
     digest = hashlib.blake2b(f"{run_seed}/{group_id}/{index}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
 def lease_lost(lease: RolloutLease) -> LeaseLostError:
-    """What a worker is told whose lease has ended."""
+    """Return the error for a worker whose lease has ended."""
     return LeaseLostError(f"attempt {lease.attempt} of rollout {lease.rollout_id} no longer holds its lease")

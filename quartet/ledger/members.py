@@ -1,4 +1,4 @@
-"""The members of groups: their rows, their trajectories from the blobs, and what happens when a blob is damaged."""
+"""The members of groups: their rows, their trajectories from the blobs, and the handling of damaged blobs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,17 +17,17 @@ MEMBERS = (
     .where(trajectories.c.counted, trajectories.c.excluded == "")
     .order_by(trajectories.c.group_id, rollouts.c.index, trajectories.c.id)
 )
-"""Trajectories that count in their group, in the order of their index, and the parts of a rollout as it has them."""
+"""Trajectories that count in their group, by rollout index; the parts of a rollout are in their stored order."""
 
 WAITING = (groups.c.purpose == Purpose.TRAIN, groups.c.state == GroupState.TRAINABLE)
-"""Groups that wait for a trainer; admission keeps them few."""
+"""Condition for groups that wait for a trainer; admission bounds their number."""
 
 
 class Members(LedgerPart):
     def load_group(self, group_id: int) -> Group:
-        """A group with its countable members, without screenshots.
+        """Return a group with its countable members, without screenshots.
 
-        A member whose blob is damaged is marked so (status `damaged`, an event) and left out.
+        A member with a damaged blob is left out and marked: status `damaged`, and an event.
         """
         with self._database.read() as connection:
             row = connection.execute(sa.select(groups).where(groups.c.id == group_id)).one()
@@ -39,7 +39,7 @@ class Members(LedgerPart):
         return Group(group_id=group_id, task=task_of(row), members=members, policy=row.policy)
 
     def _load_members(self, rows: Sequence[Any]) -> tuple[list[GroupMember], dict[int, str]]:
-        """Members of the rows that can be read, and the findings by trajectory id of those that cannot."""
+        """Return the members that can be read, and the errors of the others by trajectory id."""
         members: list[GroupMember] = []
         damaged: dict[int, str] = {}
         found = self._store.load_many(row.blob for row in rows)
@@ -62,7 +62,7 @@ class Members(LedgerPart):
         self._drop_too_small(connection)
 
     def _drop_too_small(self, connection: Connection) -> None:
-        """Drop waiting groups that damage left with too few members of their own, or without a stored one."""
+        """Drop waiting groups that damage left with too few members of their own, or without a stored member."""
         own = (trajectories.c.group_id == groups.c.id, trajectories.c.counted, trajectories.c.excluded == "")
         count = sa.select(sa.func.count()).select_from(trajectories).where(*own).scalar_subquery()
         joined = replays.join(trajectories, replays.c.trajectory_id == trajectories.c.id)
@@ -78,5 +78,5 @@ class Members(LedgerPart):
 
 
 def task_of(row: Any) -> Task:
-    """The task of a `groups` row."""
+    """Return the task of a `groups` row."""
     return Task(env=row.env, family=row.family, seed=row.task_seed, params=row.params)

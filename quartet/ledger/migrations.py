@@ -1,6 +1,6 @@
-"""Steps from one schema version to the next, run inside the transaction that opens an older ledger.
+"""Schema migrations from one version to the next, run inside the transaction that upgrades an older ledger.
 
-Ledgers of versions 1 and 2 are SQLite files. PostgreSQL begins with version 3, so from there on a step is for both.
+Ledgers of versions 1 and 2 are SQLite files. PostgreSQL is supported since version 3, so later steps serve both.
 """
 
 import sqlalchemy as sa
@@ -57,7 +57,7 @@ MIGRATIONS: dict[int, tuple[str | dict[str, str], ...]] = {
         "ALTER TABLE groups ADD COLUMN failures INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE groups ADD COLUMN versions TEXT",
         "ALTER TABLE trajectories ADD COLUMN versions TEXT",
-        # The versions in between were not kept: the two ends stand for them.
+        # Versions between the oldest and the newest were not stored, so only these two are known.
         "UPDATE groups SET versions = '[' || oldest_version || ', ' || newest_version || ']'"
         " WHERE newest_version IS NOT NULL",
         "UPDATE trajectories SET versions = '[' || oldest_version || ', ' || newest_version || ']'"
@@ -67,13 +67,12 @@ MIGRATIONS: dict[int, tuple[str | dict[str, str], ...]] = {
         "UPDATE rollouts SET failures = attempt - recycled - 1 WHERE state = 'leased'",
         "ALTER TABLE trajectories ADD COLUMN valid_actions INTEGER",
         "ALTER TABLE trajectories ADD COLUMN error TEXT NOT NULL DEFAULT ''",
-        # The key of a task did not name its parameters: such a success may stand under the key of another task.
+        # Task keys did not include parameters, so such a success may be stored under the key of another task.
         "UPDATE pool SET outdated = TRUE WHERE rollout_id IN (SELECT rollouts.id FROM rollouts"
         " JOIN groups ON rollouts.group_id = groups.id WHERE CAST(groups.params AS TEXT) <> '{}')",
     ),
     5: (
-        # Records changed their form: those that are there keep theirs (`former_records.py`), and all pictures of one
-        # are still one blob.
+        # The record format changed. Existing records keep theirs (`former_records.py`), with all pictures in one blob.
         "ALTER TABLE rollouts ADD COLUMN parent_id INTEGER",
         "ALTER TABLE rollouts ADD COLUMN parent_call INTEGER",
         "CREATE INDEX rollouts_by_parent ON rollouts (parent_id) WHERE parent_id IS NOT NULL",
@@ -116,11 +115,11 @@ MIGRATIONS: dict[int, tuple[str | dict[str, str], ...]] = {
         "ALTER TABLE trajectories DROP COLUMN screenshots_bytes",
     ),
 }
-"""SQL that turns a ledger of this version into the next one: a statement, or one for each kind of database."""
+"""SQL that migrates a ledger of this version to the next one: one statement, or one per SQL dialect."""
 
 
 def migrate(connection: Connection, version: int, target: int) -> None:
-    """Bring the ledger from `version` to `target`, step by step. Rows stay; what is new is computed from them."""
+    """Migrate the ledger from `version` to `target` step by step. Rows are kept; new columns are computed from them."""
     for step in range(version, target):
         for statement in MIGRATIONS[step]:
             own = statement if isinstance(statement, str) else statement[connection.dialect.name]

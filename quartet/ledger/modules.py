@@ -1,4 +1,4 @@
-"""Who is alive, what it does, what it waits for, and where it listens. Implements `observe.presence.ReportSink`."""
+"""Heartbeats of the modules: state, current wait, and URL. Implements `telemetry.presence.ReportSink`."""
 
 import os
 
@@ -21,7 +21,7 @@ class Modules(LedgerPart):
         waiting_seconds: float,
         url: str,
     ) -> None:
-        """Heartbeat of the calling process. A new process of a module adds to what the former ones waited."""
+        """Record a heartbeat of the calling process. Waiting times add up over all processes of a module."""
         now, pid = self._clock(), os.getpid()
         said = {
             "pid": pid,
@@ -45,7 +45,7 @@ class Modules(LedgerPart):
                 }
                 connection.execute(sa.insert(modules).values(**said, **first))
                 return
-            # A process id may come back after a restart of the container, the waited seconds never shrink.
+            # Process ids may be reused after a container restart, so a decrease of the waited seconds is checked too.
             if before.pid != pid or waiting_seconds < before.waiting_seconds:
                 said["started_at"] = now
                 said["former_waiting_seconds"] = before.former_waiting_seconds + before.waiting_seconds
@@ -53,7 +53,7 @@ class Modules(LedgerPart):
             connection.execute(sa.update(modules).where(modules.c.module == module).values(**said))
 
     def modules(self) -> list[ModuleRow]:
-        """Every module that ever reported, by name."""
+        """Return every module that ever reported, sorted by name."""
         with self._database.read() as connection:
             rows = connection.execute(sa.select(modules).order_by(modules.c.module)).all()
         return [
@@ -73,7 +73,7 @@ class Modules(LedgerPart):
         ]
 
     def module_url(self, module: str) -> str | None:
-        """Where a module listens; None when it never said so. It may have died since."""
+        """Return the URL that a module reported, or None. The module may have died since."""
         query = sa.select(modules.c.url).where(modules.c.module == module)
         with self._database.read() as connection:
             return connection.execute(query).scalar() or None

@@ -1,4 +1,4 @@
-"""What is on its way between the modules right now, for people who look; its cost does not grow with the run."""
+"""Snapshot of the work in progress, for displays; its cost does not grow with the run."""
 
 import sqlalchemy as sa
 from msgspec import Struct
@@ -11,7 +11,7 @@ from quartet.types import BatchState
 
 
 class BatchInWork(Struct, frozen=True, kw_only=True):
-    """A batch that a trainer has claimed and not committed. Times are Unix seconds."""
+    """A batch that a trainer has claimed and not committed. Times are in Unix seconds."""
 
     train_step: int
     start_version: int
@@ -19,19 +19,19 @@ class BatchInWork(Struct, frozen=True, kw_only=True):
 
 
 class Overview(Struct, frozen=True, kw_only=True):
-    """One moment of the run, as far as one policy goes. Times are Unix seconds, None for what is not there."""
+    """Snapshot of one policy. Times are in Unix seconds; missing values are None."""
 
     batch: BatchInWork | None
     last_commit_at: float | None
     newest_version: int
     newest_version_at: float | None
     served_versions: dict[str, int]
-    """By engine: the policy version it samples from. An engine that never said so is left out."""
+    """Policy version that each engine samples from; engines that never reported one are left out."""
 
 
 class CurrentState(LedgerPart):
     def overview(self) -> Overview:
-        """All of it in one snapshot."""
+        """Return all values from one database snapshot."""
         with self._database.read() as connection:
             newest = connection.execute(_NEWEST_POLICY, {"policy": self.policy}).one_or_none()
             return Overview(

@@ -1,5 +1,4 @@
-"""What the parts of the ledger share: the database, the blobs, the clock, doorbells, events, a few named values; and
-which of the run's policies they are about."""
+"""Base of the ledger's parts: database, blobs, clocks, notifications, events, named values, and the current policy."""
 
 import copy
 import json
@@ -38,18 +37,18 @@ class LedgerPart:
     ) -> None:
         self.run_dir = run_dir
         self.policy = trained[0]
-        """Methods that speak of one policy, its batches, versions or train steps, mean this one; see `of`."""
+        """Policy whose batches, versions and train steps the methods are about; see `of`."""
         self.trained, self.frozen = tuple(trained), tuple(frozen)
-        """The run's policies by name: those that are trained, and those that only answer requests."""
+        """Names of the run's policies: the trained ones, and those that only answer requests."""
         self._database, self._store = database, store
-        self._settled: dict[str, Any] = {}  # values that were read, by key, of those that stay once they are written
-        self._clock: Callable[[], float] = clock or time.time  # Unix seconds, for people; it may jump
+        self._settled: dict[str, Any] = {}  # cache, by key, of values that never change once they are written
+        self._clock: Callable[[], float] = clock or time.time  # Unix seconds, for display; it may jump
         self._now: Callable[[Connection], float] = (lambda _: clock()) if clock else database.now
         look_seconds = LOOK_SECONDS if database.on_one_machine else LOOK_SECONDS_ELSEWHERE
         self.doorbells = Doorbells(run_dir / "bells", look_seconds)
 
     def of(self, policy: str) -> Self:
-        """Return the same ledger for another policy of the run. They share connections: close one of them."""
+        """Return the same ledger for another policy of the run. They share connections: close only one of them."""
         other = copy.copy(self)
         other.policy = policy
         return other
@@ -63,33 +62,33 @@ class LedgerPart:
         self._database.close()
 
     def read(self) -> AbstractContextManager[Connection]:
-        """One consistent snapshot, for who only looks and has questions of its own: `quartet.web.queries`."""
+        """Open a consistent read snapshot for custom queries, such as those of `quartet.web.queries`."""
         return self._database.read()
 
     @property
     def store(self) -> TrajectoryStore:
-        """Trajectories by the blobs that rows name."""
+        """Store of trajectories by blob digest."""
         return self._store
 
     def now(self) -> float:
-        """Seconds of the clock that leases and deadlines are measured by (`Database.now`)."""
+        """Return the time in seconds of the clock for leases and deadlines (`Database.now`)."""
         with self._database.read() as connection:
             return self._now(connection)
 
     def event(self, kind: str, **fields: Any) -> None:
-        """Record something worth telling a person; `fields` must be JSON."""
+        """Record an event for display; `fields` must be JSON."""
         with self._database.write_beside() as connection:
             self._event(connection, kind, **fields)
 
     def events(self, limit: int = 100) -> list[Event]:
-        """The newest events, newest first."""
+        """Return the newest `limit` events, newest first."""
         query = sa.select(events).order_by(events.c.id.desc()).limit(limit)
         with self._database.read() as connection:
             rows = connection.execute(query).all()
         return [Event(time=row.time, kind=row.kind, fields=row.fields) for row in rows]
 
     def value(self, key: str, default: Any = None) -> Any:
-        """A named value of the run (`training_seconds`, `stop_reason`, ...), or `default`."""
+        """Return a named value of the run (`training_seconds`, `stop_reason`, ...), or `default`."""
         with self._database.read() as connection:
             return self._value(connection, key, default)
 
@@ -99,23 +98,23 @@ class LedgerPart:
             self._set_value(connection, key, value)
 
     def enter_phase(self, phase: str) -> None:
-        """The run goes on to one of the phases of `quartet.types.phase`."""
+        """Set the run's phase, one of those of `quartet.types.phase`."""
         self.set_value("phase", phase)
         self.doorbells.ring("manager")
 
     def request_stop(self, reason: str) -> None:
-        """Ask everyone to stop; the first reason stays. The supervisor acts on `stop_reason`."""
+        """Request the end of the run; the first reason is kept. The supervisor acts on `stop_reason`."""
         with self._database.write() as connection:
             if self._value(connection, "stop_reason", None) is None:
                 self._set_value(connection, "stop_reason", reason)
                 self._event(connection, "stop", reason=reason)
 
     def stop_reason(self) -> str | None:
-        """Why the run is to stop, or None."""
+        """Return the reason of the requested stop, or None."""
         return self.value("stop_reason")
 
     def clear_stop(self) -> None:
-        """Forget an earlier stop: the run is resumed."""
+        """Clear an earlier stop request, for a resume."""
         self.set_value("stop_reason", None)
 
     def _event(self, connection: Connection, kind: str, **fields: Any) -> None:
@@ -126,7 +125,7 @@ class LedgerPart:
         return default if row is None else row.value
 
     def _key(self, name: str) -> str:
-        """Return under which key the run keeps a value of this policy."""
+        """Return the key of a value that the run stores per policy."""
         return name if self.policy == MAIN else f"{name}@{self.policy}"
 
     def _set_value(self, connection: Connection, key: str, value: Any) -> None:

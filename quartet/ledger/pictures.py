@@ -1,7 +1,8 @@
-"""Pictures of trajectories: which there are, how many bytes they take, and which of them may go.
+"""Pictures of trajectories: references to them, their size in bytes, and their deletion.
 
-A picture is one blob, however many trajectories refer to it; a row of `pictures` is one reference. A reference goes
-first and the blob with the last one, in a later transaction: a crash in between leaves a blob for `collect_garbage`.
+A picture is one blob, regardless of how many trajectories refer to it; a row of `pictures` is one reference. References
+are deleted first, and a blob without references in a later transaction. A crash in between leaves an unreferenced blob
+for `collect_garbage`.
 """
 
 from collections import defaultdict
@@ -25,8 +26,11 @@ _EARLIER = pictures.alias("earlier")
 
 class Pictures(LedgerPart):
     def drop_pictures(self, limit: int, checkpoint_step: int) -> tuple[int, int]:
-        """Drop the pictures of the oldest `limit` rollouts that are over and not needed; returns how many had some, and
-        the bytes that this freed. The second may be 0 while other rollouts refer to the same pictures."""
+        """Drop the pictures of the oldest `limit` rollouts that are over and not needed.
+
+        Returns the number of rollouts whose pictures were dropped, and the bytes freed. The latter may be 0 while other
+        rollouts refer to the same pictures.
+        """
         oldest = (
             sa.select(trajectories.c.id)
             .join(groups, trajectories.c.group_id == groups.c.id)
@@ -42,16 +46,16 @@ class Pictures(LedgerPart):
         return len(ids), self._delete_unreferenced(sizes)
 
     def _drop_references(self, connection: Connection, trajectory_ids: Iterable[int]) -> dict[str, int]:
-        """Delete the rows; returns the bytes of each picture that a row referred to."""
+        """Delete the references of these trajectories; return the bytes of each picture referred to, by digest."""
         mine = pictures.c.trajectory_id.in_(list(trajectory_ids))
         gone = connection.execute(sa.delete(pictures).where(mine).returning(pictures.c.digest, pictures.c.bytes))
         return {row.digest: row.bytes for row in gone}
 
     def _delete_unreferenced(self, sizes: dict[str, int]) -> int:
-        """Delete those of the blobs that no row refers to; returns their bytes.
+        """Delete those of the blobs that no row refers to; return their bytes.
 
-        No other transaction runs beside this one, so no row can appear before the blobs are gone; an append that comes
-        later writes its own (`TrajectoryStore.write_pictures`).
+        No other write runs during this transaction, so no new reference can appear before the deletion. A later
+        append writes the blobs again (`TrajectoryStore.write_pictures`).
         """
         if not sizes:
             return 0
@@ -62,7 +66,7 @@ class Pictures(LedgerPart):
         return sum(sizes[digest] for digest in unreferenced)
 
     def _picture_bytes(self, connection: Connection, after: int) -> int:
-        """Bytes of pictures that a trajectory with an id above `after` was the first to refer to."""
+        """Return the bytes of pictures whose first referring trajectory has an id above `after`."""
         earlier = sa.select(_EARLIER.c.digest).where(
             _EARLIER.c.digest == pictures.c.digest, _EARLIER.c.trajectory_id < pictures.c.trajectory_id
         )
@@ -71,7 +75,7 @@ class Pictures(LedgerPart):
 
 
 def pictures_of(connection: Connection, trajectory_ids: Iterable[int]) -> dict[int, list[str]]:
-    """Return the digests of the pictures that are there, by trajectory; one without any has an empty list."""
+    """Return the digests of the stored pictures by trajectory; a trajectory without any has an empty list."""
     rows = connection.execute(sa.select(pictures).where(pictures.c.trajectory_id.in_(list(trajectory_ids))))
     found: defaultdict[int, list[str]] = defaultdict(list)
     for row in rows:
@@ -80,19 +84,22 @@ def pictures_of(connection: Connection, trajectory_ids: Iterable[int]) -> dict[i
 
 
 def is_over(checkpoint_step: int) -> sa.ColumnElement[bool]:
-    """Whether a group is trained, dropped, or never to be trained, also should the run go back to `checkpoint_step`."""
+    """Return the condition that a group is final, even after a roll-back to `checkpoint_step`.
+
+    A group is final if it is trained, dropped, or closed without being for training.
+    """
     return sa.and_(_IS_OVER, ~_may_be_trained(groups, checkpoint_step))
 
 
 def is_needed(checkpoint_step: int) -> sa.ColumnElement[bool]:
-    """Whether the pool has the trajectory, or a group to be trained has been joined by it."""
+    """Return the condition that the pool holds the trajectory, or that it joined a group that may still be trained."""
     joined = sa.select(replays.c.id).join(_JOINED, replays.c.group_id == _JOINED.c.id)
     waited_for = _may_be_trained(_JOINED, checkpoint_step)
     return sa.or_(_POOLED, joined.where(replays.c.trajectory_id == trajectories.c.id, waited_for).exists())
 
 
 def _may_be_trained(table: sa.FromClause, checkpoint_step: int) -> sa.ColumnElement[bool]:
-    """Whether a group waits for a train step, or returns to the queue should the run go back to `checkpoint_step`."""
+    """Return the condition that a group waits for a train step, or would after a roll-back to `checkpoint_step`."""
     step = sa.select(batches.c.train_step).where(batches.c.id == table.c.batch_id).scalar_subquery()
     undone = sa.and_(table.c.state == GroupState.TRAINED, step > checkpoint_step)
     return sa.or_(table.c.state.in_((GroupState.TRAINABLE, GroupState.CLAIMED)), undone)

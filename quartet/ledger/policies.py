@@ -1,4 +1,4 @@
-"""Committed weights of each policy. No two policies of one name have the same version, not even after a roll-back."""
+"""Committed weights of each policy. Versions of one policy name are unique, even after a roll-back."""
 
 from pathlib import Path
 from typing import Any
@@ -19,97 +19,98 @@ LAST_TRAIN_STEP = "last_train_step"
 
 class Policies(LedgerPart):
     def register_initial_policy(self, path: str) -> Policy:
-        """Commit the weights that the run starts from as version 0. Raises `LedgerError` when there is a version 0."""
+        """Commit the run's initial weights as version 0. Raises `LedgerError` if there is a version 0."""
         with self._database.write() as connection:
             if connection.execute(self._mine().where(policies.c.version == 0)).first():
-                raise LedgerError("this run has an initial policy already", "go on with --resume")
+                raise LedgerError("this run already has an initial policy", "continue it with --resume")
             return self._insert_policy(connection, path, train_step=0)
 
     def latest_policy(self) -> Policy:
-        """The newest committed policy. Raises `LedgerError` when there is none yet."""
+        """Return the newest committed policy. Raises `LedgerError` if there is none yet."""
         with self._database.read() as connection:
             return self._latest_policy(connection)
 
     def expect_engines(self, names: list[str]) -> None:
-        """These engines serve the run from now on: the newest policy is settled when all of them say so."""
+        """Set the engines that serve the run; the newest policy is settled when all of them have reported it."""
         self.set_value(_ENGINES, names)
 
     def mark_settled(self, version: int, *, serving: int, engine: str = _FIRST_ENGINE) -> None:
-        """The engine took this version or, its checks failing, refused it; it will not change before the next one.
+        """Record that an engine loaded a version, or refused it after failed checks, and is done with it.
 
-        `serving` is the version that it samples from: the same, or the one before that it goes on with.
+        `serving` is the version that the engine samples from: the same one or, after a refusal, an earlier one.
         """
         self.set_value(self._key(_of(engine, _SERVED)), serving)
         self.set_value(self._key(_of(engine, _SETTLED)), version)
         self.doorbells.ring("manager", "worker")
 
     def latest_is_settled(self) -> bool:
-        """Whether every engine has taken, or refused, the newest version of each of the run's policies: it then serves
-        the best it can."""
+        """Return whether every engine has loaded or refused the newest version of each of the run's policies."""
         with self._database.read() as connection:
             return self._latest_is_settled(connection)
 
     def versions_behind(self) -> int:
-        """Return how many train steps lie between the newest policy and the one that an engine samples from: the lag
-        that a token sampled now begins with. The largest over all engines and trained policies."""
+        """Return the lag of a token sampled now: train steps from the served to the newest policy.
+
+        This is the maximum over all engines and trained policies.
+        """
         with self._database.read() as connection:
             return self._versions_behind(connection)
 
     def settled_version(self) -> int:
-        """Return the newest version that all engines have taken or refused; each may be loading any newer one.
+        """Return the newest version that all engines have loaded or refused; any of them may be loading a newer one.
 
-        An engine that has not said anything yet is left out: it is starting, and tries one policy after the other.
+        An engine without a report is left out: it is starting, and tries one policy after the other.
         """
         with self._database.read() as connection:
             said = [version for version in self._by_engine(connection, _SETTLED) if version is not None]
             return min([self._latest_policy(connection).version, *said])
 
     def ancestry(self) -> Ancestry:
-        """Return how the policies descend from each other: with it goes the age of every token."""
+        """Return the ancestry of the policies, which determines the lag of every token."""
         with self._database.read() as connection:
             return self._ancestry(connection)
 
     def version_before(self, count: int) -> int:
-        """Return the live version that `count` newer live ones have followed; the first one of a younger run."""
+        """Return the live version with `count` newer live ones, or 0 if there are not that many."""
         query = self._mine(policies.c.version).where(~policies.c.rolled_back).order_by(policies.c.version.desc())
         with self._database.read() as connection:
             return connection.execute(query.offset(count).limit(1)).scalar() or 0
 
     def policies(self) -> list[Policy]:
-        """All committed policies, oldest first; the disk budget may have taken the folders of some."""
+        """Return all live committed policies, oldest first; the disk budget may have deleted some folders."""
         query = self._mine().where(~policies.c.rolled_back).order_by(policies.c.version)
         with self._database.read() as connection:
             return [self._policy(row) for row in connection.execute(query)]
 
     def loadable_policies(self) -> list[Policy]:
-        """Committed policies that may be served, newest first: neither rolled back nor deleted."""
+        """Return the committed policies that may be served, newest first: neither rolled back nor deleted."""
         query = self._mine().where(~policies.c.rolled_back, ~policies.c.deleted)
         with self._database.read() as connection:
             return [self._policy(row) for row in connection.execute(query.order_by(policies.c.version.desc()))]
 
     def policies_on_disk(self) -> list[Policy]:
-        """Policies whose folders were not deleted, rolled back ones included, oldest first."""
+        """Return the policies whose folders are not deleted, rolled back ones included, oldest first."""
         query = self._mine().where(~policies.c.deleted).order_by(policies.c.version)
         with self._database.read() as connection:
             return [self._policy(row) for row in connection.execute(query)]
 
     def next_version(self) -> int:
-        """Return the version of the next policy: one more than any committed so far, rolled back ones included."""
+        """Return the version of the next policy: the highest one so far, rolled back ones included, plus 1."""
         with self._database.read() as connection:
             return self._next_version(connection)
 
     def mark_deleted(self, version: int) -> None:
-        """The policy's folder is about to be deleted: nobody may load it any more."""
+        """Mark a policy as deleted, before its folder is deleted, so that no process loads it any more."""
         with self._database.write() as connection:
             connection.execute(self._change(version).values(deleted=True))
 
     def mark_best(self, version: int, success: float) -> None:
-        """Record a policy's held-out success rate; the highest one is the best policy."""
+        """Record a policy's held-out success rate, by which `best_policy` chooses."""
         with self._database.write() as connection:
             connection.execute(self._change(version).values(success=success))
 
     def best_policy(self) -> Policy | None:
-        """The policy with the highest held-out success rate, the newest of equals; None before any evaluation."""
+        """Return the policy with the highest held-out success rate, the newest on ties; None before any evaluation."""
         query = (
             self._mine()
             .where(policies.c.success.is_not(None), ~policies.c.rolled_back, ~policies.c.deleted)
@@ -127,7 +128,7 @@ class Policies(LedgerPart):
         return sa.update(policies).where(policies.c.name == self.policy, policies.c.version == version)
 
     def _may_train(self, connection: Connection) -> bool:
-        """Whether the policy is below the last train step that `limit_train_steps` allows it."""
+        """Return whether the policy is below the train step limit of `limit_train_steps`."""
         last = self._value(connection, self._key(LAST_TRAIN_STEP), None)
         return last is None or self._latest_policy(connection).train_step < last
 
@@ -150,8 +151,7 @@ class Policies(LedgerPart):
         return self._policy(row)
 
     def _served_version(self, connection: Connection) -> int:
-        """What engines sample from at least: the newest version, or an older one that some have not yet, or not at
-        all, replaced."""
+        """Return the oldest version that an engine samples from; the newest version if no engine has reported one."""
         served = [version for version in self._by_engine(connection, _SERVED) if version is not None]
         return min([self._latest_policy(connection).version, *served])
 
@@ -184,19 +184,19 @@ class Policies(LedgerPart):
         return Policy(version=row.version, path=self._own(row), train_step=row.train_step, name=row.name)
 
     def _own(self, row: Any) -> str:
-        """A trained policy is found in the run's folder, wherever that was moved or copied to since."""
+        """Return a policy's path; a trained policy is located in the run's current folder, which may have moved."""
         path, folder = Path(row.path), policies_root(self.run_dir, row.name)
         trained_here = row.version > 0 and path.is_absolute() and path.parent.name == folder.name
         return str(folder.resolve() / path.name) if trained_here else row.path
 
 
 def _of(engine: str, name: str) -> str:
-    """Under which name the run keeps a value of one engine."""
+    """Return the name of a value that the run stores per engine."""
     return name if engine == _FIRST_ENGINE else f"{name}/{engine}"
 
 
 def served_versions(connection: Connection, policy: str) -> dict[str, int]:
-    """By engine: the version of a policy that it samples from. An engine that never said so is left out."""
+    """Return the version of a policy that each engine samples from; engines that never reported one are left out."""
     query = sa.select(run_values).where(run_values.c.key.startswith(_SERVED))
     served: dict[str, int] = {}
     for row in connection.execute(query):

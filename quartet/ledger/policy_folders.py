@@ -1,15 +1,15 @@
-"""Where a run keeps what each of its policies' trainers writes."""
+"""Folders of a run for the policies that its trainers write."""
 
 from pathlib import Path
 
 from quartet.types import MAIN
 
 POLICIES = "policies"
-"""The folder of a run that holds what it trained."""
+"""Name of the folder of a run that holds its trained policies."""
 
 
 def own_folder(policy: str) -> str:
-    """Return the policy's folder within the run's folders for policies and checkpoints; `main` has them to itself."""
+    """Return the policy's subfolder in the run's folders of policies and checkpoints; empty for `main`."""
     return "" if policy == MAIN else policy
 
 

@@ -1,4 +1,4 @@
-"""Stored successes by task, and the groups they join."""
+"""The success pool: stored successes by task, and the groups they join."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,17 +14,19 @@ from quartet.types import GroupMember, GroupState, Purpose, ReplayRule, Task
 
 class Pool(Members, Policies):
     def store_successes(self, task: Task, rollout_ids: Sequence[int], keep: int) -> None:
-        """Put successful rollouts of a task into the pool; of each task the newest `keep` entries are in use.
+        """Put successful rollouts of a task into the pool; the newest `keep` entries of each task are active.
 
-        A rollout that is there already stays as it is, so a group may be stored twice. The trajectories themselves are
-        never touched.
+        Existing entries are not changed, so storing a group twice is harmless. The trajectories are not modified.
         """
         with self._database.write() as connection:
             self._store_successes(connection, task, rollout_ids, keep)
 
     def stored_successes(self, task: Task, max_replays: int, max_lag: int | None = None) -> list[int]:
-        """Rollouts in the pool of a task, newest first: those that joined fewer than `max_replays` groups, and, with
-        `max_lag`, have no token more than so many versions old. Demonstrations have no age."""
+        """Return the usable rollouts in the pool of a task, newest first.
+
+        Usable are those that joined fewer than `max_replays` groups and, with `max_lag`, have no token with a larger
+        lag. Demonstrations have no lag.
+        """
         joined = sa.select(sa.func.count()).select_from(replays.join(groups, replays.c.group_id == groups.c.id))
         joined = joined.where(replays.c.trajectory_id == trajectories.c.id, groups.c.state != GroupState.DROPPED)
         ready = (
@@ -43,9 +45,9 @@ class Pool(Members, Policies):
             return [row.rollout_id for row in rows]
 
     def load_stored(self, rollout_id: int, rules: Mapping[Purpose, ReplayRule]) -> GroupMember | None:
-        """A stored success as a member to replay, by the rule for what it was made for.
+        """Return a stored success as a member to replay, with the rule for its purpose.
 
-        None when its blob is damaged, which is then marked.
+        If its blob is damaged, mark it and return None.
         """
         stored = self._stored(sa.literal(rollout_id))
         query = sa.select(trajectories).where(trajectories.c.id == stored, trajectories.c.counted)
@@ -71,18 +73,18 @@ class Pool(Members, Policies):
         connection.execute(older.values(outdated=True))
 
     def _of_task(self, task: Task) -> tuple[sa.ColumnElement[bool], ...]:
-        """Entries of the policy's pool for a task."""
+        """Return the conditions for active entries of the policy's pool for a task."""
         return (pool.c.task_key == task.key, pool.c.policy == self.policy, ~pool.c.outdated)
 
     def _stored(self, rollout_id: sa.ColumnElement[int]) -> sa.ScalarSelect[int]:
-        """The policy's trajectory of a rollout; where it played several parts, the first that succeeded."""
+        """Select the policy's trajectory of a rollout; if it has several, the first successful one."""
         part = trajectories.alias("part")
         final = part.c.kind == sa.literal_column(f"'{TrajectoryKind.FINAL}'")
         mine = sa.select(part.c.id).where(part.c.rollout_id == rollout_id, final, part.c.policy == self.policy)
         return mine.order_by(part.c.success.desc(), part.c.id).limit(1).scalar_subquery()
 
     def _join(self, connection: Connection, group_id: int, replayed: Mapping[int, ReplayRule]) -> None:
-        """Stored rollouts become members of a group."""
+        """Add stored rollouts to a group as members."""
         for rollout_id, rule in replayed.items():
             stored = self._stored(sa.literal(rollout_id))
             joined = {"group_id": group_id, "trajectory_id": stored, "rule": rule}
@@ -100,4 +102,4 @@ REPLAYED = (
     .where(trajectories.c.counted)
     .order_by(replays.c.id)
 )
-"""Stored trajectories with the group that each of them joined, and by which rule."""
+"""Stored trajectories with the group that each of them joined, and the replay rule."""

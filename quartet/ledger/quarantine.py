@@ -1,4 +1,4 @@
-"""Groups that cannot be trained: how often a train step failed with each, and which are taken out for good."""
+"""Quarantine of groups that cannot be trained: failure counts of train steps, and permanent drops."""
 
 from collections.abc import Sequence
 
@@ -11,9 +11,9 @@ from quartet.ledger.schema import groups, pool, replays, trajectories
 from quartet.types import Batch
 
 QUARANTINED = "quarantined"
-"""Reason of a group whose train step failed repeatedly."""
+"""Drop reason of a group whose train step failed repeatedly."""
 _STREAK, _TOTAL = "quarantined_in_a_row", "quarantined_groups"
-"""Their names in the ledger."""
+"""Keys of the two counts among the run's values."""
 _NONE = {"train_step": 0, "batches": 0}
 
 
@@ -21,8 +21,8 @@ class Quarantine(Batches):
     def fail_batch(self, batch: Batch, error: str) -> int:
         """Release a batch whose train step failed, and count the failure at each of its groups.
 
-        Returns how often the train steps of one of them have failed by now; 0, and nothing is counted, when the batch
-        is already lost: its groups may be another trainer's.
+        Returns the largest number of failures of one of these groups. If the batch is already lost, its groups may be
+        another trainer's: then nothing is counted and 0 is returned.
         """
         ids = [group.group_id for group in batch.groups]
         with self._database.write() as connection:
@@ -36,11 +36,11 @@ class Quarantine(Batches):
             return connection.execute(sa.select(sa.func.max(groups.c.failures)).where(mine)).scalar_one()
 
     def quarantine(self, batch: Batch, group_ids: Sequence[int], error: str) -> int:
-        """Drop those groups of a failed batch for good, and forget the failures of its others. A group that another
-        trainer has claimed or trained meanwhile is left alone.
+        """Drop these groups of a failed batch permanently, and reset the failure counts of the batch's other groups.
 
-        The stored successes that joined them leave the pool, or they would spoil the next group that they join.
-        Returns how many batches in a row lost groups so, without a train step committed between them.
+        Groups that another trainer has claimed or trained meanwhile are not dropped. Stored successes that joined the
+        dropped groups leave the pool, because they would spoil the next group that they join. Returns the number of
+        consecutive batches that lost groups this way without a committed train step between them.
         """
         ids = [group.group_id for group in batch.groups]
         with self._database.write() as connection:
@@ -65,17 +65,17 @@ class Quarantine(Batches):
         return streak
 
     def clear_stop(self) -> None:
-        """Forget an earlier stop, and the batches in a row too: what was wrong with them may have been mended."""
+        """Clear an earlier stop request and the count of consecutive batches: their cause may have been fixed."""
         super().clear_stop()
         for ledger in self.each():
             self.set_value(ledger._key(_STREAK), _NONE)
 
     def quarantined_groups(self) -> int:
-        """How many groups of this run were quarantined."""
+        """Return the number of quarantined groups of this run."""
         return self.value(_TOTAL, 0)
 
     def _count_streak(self, connection: Connection, train_step: int) -> int:
-        """A later train step than the last time means that one was committed meanwhile; a roll-back means nothing."""
+        """Count consecutive quarantined batches. A later train step than last time means a commit in between."""
         key = self._key(_STREAK)
         last: dict[str, int] = self._value(connection, key, _NONE)
         batches = 1 if train_step > last["train_step"] else last["batches"] + 1

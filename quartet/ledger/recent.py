@@ -1,4 +1,4 @@
-"""What happened lately: the newest rows by key and index, so that the cost does not grow with the run."""
+"""Queries on the newest rows, by key and index, so that the cost does not grow with the run."""
 
 from collections import Counter
 from itertools import takewhile
@@ -14,26 +14,27 @@ from quartet.types import BatchState, GroupState, Purpose, RolloutState, Status
 
 _JUDGED = (GroupState.TRAINABLE, GroupState.CLAIMED, GroupState.TRAINED, GroupState.DROPPED)
 IS_TRAINING = groups.c.purpose.not_in([purpose for purpose in Purpose if purpose is not Purpose.TRAIN])
-"""Said by what it is not: asked for equality, SQLite would fetch all training groups by another index and sort them."""
+"""Condition for training groups, written as an exclusion: for an equality SQLite would choose an index that needs a
+sort of all training groups."""
 
 ATTEMPTS_PER_ERROR = 10
-"""So many attempts are looked through for each error that is counted."""
+"""Number of attempts read per error to be counted."""
 _OF_USER_CODE = (Status.ERROR_ENV, Status.ERROR_REWARD, Status.ERROR_AGENT)
 _ERRORS_FORGOTTEN = "errors_forgotten"
-"""Value of the run: the newest trajectory when errors were last forgotten."""
+"""Key of the newest trajectory id at the last `forget_errors`."""
 
 
 class Recent(LedgerPart):
     def recent_statuses(self, n: int) -> dict[str, int]:
-        """How the newest `n` attempts ended, retried and late ones included."""
+        """Return the number of the newest `n` attempts by status, retried and late ones included."""
         newest = sa.select(trajectories.c.status).where(trajectories.c.purpose != Purpose.DEMONSTRATION)
         return self._counted(newest.order_by(trajectories.c.id.desc()).limit(n))
 
     def identical_errors(self, limit: int) -> RepeatedError | None:
-        """The error that the newest rollouts failed with, one after the other; None when the newest did not fail.
+        """Return the error that consecutive newest rollouts failed with; None if the newest did not fail.
 
-        `limit` bounds how many are counted. Only a rollout that is trained on ends the row; failures of engines do not
-        count, and what came before the last `forget_errors` is left out.
+        At most `limit` rollouts are counted. Only a countable rollout or another error ends the sequence. Failures of
+        engines are ignored, and so are rollouts before the last `forget_errors`.
         """
         columns = [trajectories.c[name] for name in ("id", "rollout_id", "purpose", "status", "error", "blob")]
         newest = sa.select(*columns).order_by(trajectories.c.id.desc()).limit(ATTEMPTS_PER_ERROR * limit).subquery()
@@ -54,14 +55,14 @@ class Recent(LedgerPart):
         )
 
     def forget_errors(self) -> None:
-        """Begin to count identical errors anew: the run is resumed, perhaps with mended code."""
+        """Restart the count of identical errors, for a resume, possibly with fixed code."""
         with self._database.write() as connection:
             newest = connection.execute(sa.select(sa.func.max(trajectories.c.id))).scalar() or 0
             self._set_value(connection, _ERRORS_FORGOTTEN, newest)
 
     def rollouts_without_action(self, limit: int) -> tuple[int, str]:
-        """How many of the newest rollouts, one after the other, held no valid action, counted up to `limit`; and the
-        record of the newest of them."""
+        """Return the number of consecutive newest rollouts without a valid action, up to `limit`, and the blob of the
+        newest of them."""
         columns = (trajectories.c.valid_actions, trajectories.c.blob)
         newest = sa.select(*columns).where(
             trajectories.c.counted, trajectories.c.turns > 0, trajectories.c.purpose != Purpose.DEMONSTRATION
@@ -72,21 +73,20 @@ class Recent(LedgerPart):
         return len(without), without[0].blob if without else ""
 
     def recent_errors(self, n: int) -> dict[str, str]:
-        """By status: the newest error among the newest `n` attempts."""
+        """Return the newest error for each status among the newest `n` attempts."""
         newest = sa.select(trajectories.c.status, trajectories.c.error).order_by(trajectories.c.id.desc()).limit(n)
         with self._database.read() as connection:
             rows = connection.execute(newest).all()
         return {row.status: row.error for row in reversed(rows) if row.error}
 
     def recent_verdicts(self, n: int) -> dict[str, int]:
-        """Of the newest `n` training groups, those that were judged: by the reason of their drop, "" for the kept."""
+        """Count the judged groups among the newest `n` training groups by drop reason; "" for kept ones."""
         newest = sa.select(groups.c.state, groups.c.reason).where(IS_TRAINING, groups.c.policy == self.policy)
         page = newest.order_by(groups.c.id.desc()).limit(n).subquery()
         return self._counted(sa.select(page.c.reason).where(page.c.state.in_(_JUDGED)))
 
     def since_last_commit(self) -> SinceCommit:
-        """What became of the policy's groups and rollouts since its newest committed train step, or since the run
-        began."""
+        """Return the outcomes of the policy's groups and rollouts since its newest commit, or since the run's start."""
         committed = (batches.c.policy == self.policy, batches.c.state == BatchState.COMMITTED)
         commit = sa.select(sa.func.max(batches.c.committed_at)).where(*committed)
         with self._database.read() as connection:
@@ -105,7 +105,7 @@ class Recent(LedgerPart):
             )
 
     def newest_train_metrics(self, train_steps: int) -> list[dict[str, Any]]:
-        """Return what the trainer reported with its newest committed batches, newest first."""
+        """Return the metrics of the newest committed batches, newest first."""
         mine = (batches.c.policy == self.policy, batches.c.state == BatchState.COMMITTED)
         newest = sa.select(batches.c.metrics).where(*mine)
         with self._database.read() as connection:
@@ -113,7 +113,7 @@ class Recent(LedgerPart):
             return [metrics or {} for metrics in rows]
 
     def evaluation_counts(self, tags: list[str]) -> tuple[int, int]:
-        """Rollouts of these evaluations that have ended, and all of them."""
+        """Return the numbers of finished rollouts and of all rollouts of these evaluations."""
         query = (
             sa.select(rollouts.c.state).join(groups, rollouts.c.group_id == groups.c.id).where(groups.c.tag.in_(tags))
         )

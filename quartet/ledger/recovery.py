@@ -1,7 +1,7 @@
-"""The train steps that a run can go on from: committed, with their checkpoint and their policy on disk.
+"""Recovery points: committed train steps with both checkpoint and policy on disk, from which a run can resume.
 
-The trainer goes back to the newest one, retention keeps what all of them need, and the check looks for those that lack
-a policy.
+The trainer rolls back to the newest one, retention keeps the files of all of them, and the check reports checkpoints
+without a policy.
 """
 
 import sqlalchemy as sa
@@ -24,11 +24,11 @@ class Recovery(Batches):
         ]
 
     def points_to_go_on_from(self, train_steps_per_checkpoint: int) -> list[RecoveryPoint]:
-        """Return where a trainer may go on from, newest first: the recovery points, and the start of a run that had no
-        checkpoint to write yet.
+        """Return the points a trainer may resume from, newest first: recovery points, and train step 0 before the first
+        checkpoint is due.
 
-        Raises `CheckpointError` when there is none: going on without a checkpoint would silently forget the
-        optimizer's moments.
+        Raises `CheckpointError` if there is none: resuming without a checkpoint would silently reset the optimizer's
+        moments.
         """
         points, train_step = self.recovery_points(), self.train_step()
         if train_step < train_steps_per_checkpoint:
@@ -44,7 +44,7 @@ class Recovery(Batches):
         return points
 
     def committed_checkpoints(self) -> list[Checkpoint]:
-        """Return the checkpoints on disk of committed train steps, newest first, whatever became of their policies."""
+        """Return the checkpoints on disk of committed train steps, newest first, with or without their policies."""
         found = checkpoints_on_disk(self.run_dir, self.policy)
         steps = [checkpoint.train_step for checkpoint in found]
         query = sa.select(batches.c.train_step, batches.c.id).where(
@@ -61,5 +61,5 @@ class Recovery(Batches):
         ]
 
     def has_folder(self, policy: Policy) -> bool:
-        """Whether the policy's folder is on disk; a relative path is relative to the run."""
+        """Return whether the policy's folder is on disk; a relative path is relative to the run."""
         return (self.run_dir / policy.path).is_dir()

@@ -1,7 +1,7 @@
-"""Recycling: an unfinished rollout goes back to the queue with what it has, and its next attempt goes on from there.
+"""Recycling: an unfinished rollout is requeued with its sampled calls, and its next attempt continues from them.
 
-The partial is a trajectory row of its own and never countable, so that nothing can be trained on it; the rollout
-itself names its blob for the next lease.
+The partial is a separate trajectory row that never counts, so it cannot be trained on. The rollout's row names its blob
+for the next lease.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from quartet.ledger.schema import TrajectoryKind, rollouts, trajectories
 from quartet.types import Call, RolloutLease, RolloutState, Status, Trajectory
 
 MAX_EMPTY_RECYCLES = 32
-"""A rollout that was recalled so often is evicted even though it never had a token."""
+"""Maximum number of recalls of a rollout that never sampled a token; then it is evicted."""
 _RECYCLE = Prepared(
     HELD.values(
         state=sa.literal_column(f"'{RolloutState.QUEUED}'"),
@@ -45,7 +45,7 @@ _OUTCOMES = {
 
 class Recycling(Rollouts):
     def held(self, leases: Iterable[RolloutLease]) -> set[tuple[int, int]]:
-        """(rollout id, attempt) of those leases that are still held. The others' work is not wanted any more."""
+        """Return (rollout id, attempt) of the leases that are still held. Work on the others can stop."""
         asked = {(lease.rollout_id, lease.attempt) for lease in leases}
         leased = (rollouts.c.id.in_([rollout_id for rollout_id, _ in asked]), rollouts.c.state == RolloutState.LEASED)
         with self._database.read() as connection:
@@ -53,13 +53,13 @@ class Recycling(Rollouts):
             return asked & {(row.id, row.attempt) for row in rows}
 
     def recycle(self, lease: RolloutLease, partial: Trajectory, max_recycles: int) -> AppendOutcome:
-        """Store what a recalled rollout has and queue it again; after `max_recycles` times it is cancelled instead.
+        """Store the calls of a recalled rollout and requeue it; after `max_recycles` times cancel it instead.
 
-        Only recalls that stored a token count: what the bound is for is the age of tokens. One that never has any is
+        Only recalls with a sampled token count, because the bound limits the lag of tokens. A rollout without any is
         cancelled after `MAX_EMPTY_RECYCLES` times.
 
-        `partial` has status `cancelled` and all calls so far, the last one perhaps cut. When the group has closed
-        meanwhile it is kept as `late`. Raises `LeaseLostError` when the lease was lost; it is then kept as
+        `partial` has status `cancelled` and all calls so far; the last one may be cut off. If the group has closed
+        meanwhile it is stored as `late`. Raises `LeaseLostError` if the lease was lost; it is then stored as
         `superseded`.
         """
         packed = self._store.pack(partial)
@@ -67,7 +67,7 @@ class Recycling(Rollouts):
             again = self._may_go_on(connection, lease, partial, max_recycles)
             kind = self._recycle(connection, lease, packed.record.digest, again=again)
             row = self._row(lease, partial, packed, kind) | {"group_id": lease.group_id, "counted": False}
-            # A partial has no turns of its own; a call is as good as a turn to whoever counts them.
+            # A partial has no turns, so its calls are counted as turns.
             self._insert(connection, row | {"turns": len(partial.calls), "valid_actions": None}, packed)
             if kind is TrajectoryKind.EVICTED:
                 self._event(connection, "rollout_evicted", rollout_id=lease.rollout_id, recycled=lease.recycled)
@@ -77,11 +77,11 @@ class Recycling(Rollouts):
         return _OUTCOMES[kind]
 
     def load_partial(self, lease: RolloutLease) -> list[Call]:
-        """Return the calls that the attempt goes on from: those that an earlier attempt was recalled with, or those
-        that a child shares with its parent; none where there are none.
+        """Return the calls to continue from, possibly none: those of recalled attempts, or those that a child shares
+        with its parent.
 
-        A damaged record is forgotten, with an event, and the rollout begins again. A child cannot: then it raises
-        `DamagedBlobError`.
+        If the record is damaged, an event is recorded and the rollout starts over. A child cannot start over, so
+        `DamagedBlobError` is raised.
         """
         if not lease.partial:
             return []

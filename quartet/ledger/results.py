@@ -1,19 +1,19 @@
-"""What a held-out evaluation gave: successes, episodes, and the rollouts that have no result."""
+"""Results of held-out evaluations: successes, episodes, and rollouts without a result."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 MAX_UNCOUNTED_SHARE = 0.01
-"""With more uncounted than this a success rate carries a warning, and chooses no best policy: what fails to end may
-not be a fair sample of what was asked."""
+"""Above this share of uncounted rollouts a success rate has a warning and selects no best policy: the counted ones may
+be a biased sample."""
 
 
 class FamilyResult(NamedTuple):
-    """Ended rollouts of one task family, or of several together."""
+    """Finished rollouts of one or several task families."""
 
     successes: int
     episodes: int
-    """Rollouts with a result. A rollout that ran out of time is one, and failed."""
+    """Rollouts with a result. A timeout is a failure."""
     uncounted: int = 0
     """Rollouts without a result: infrastructure failures, damaged records, and cancelled ones."""
 
@@ -23,23 +23,23 @@ class FamilyResult(NamedTuple):
 
     @property
     def rate(self) -> float | None:
-        """Success rate; None without episodes."""
+        """Success rate, between 0 and 1; None without episodes."""
         return self.successes / self.episodes if self.episodes else None
 
 
 Results = Mapping[str, FamilyResult]
-"""By task family."""
+"""Results by task family."""
 
 
 def success_rate(results: Results, families: set[str] | None = None) -> float | None:
-    """Mean over families of their success rates, so that every task counts equally; None without episodes."""
+    """Return the mean success rate over families, so that every task counts equally; None without episodes."""
     rates = [result.rate for family, result in results.items() if families is None or family in families]
     known = [rate for rate in rates if rate is not None]
     return sum(known) / len(known) if known else None
 
 
 def total(results: Results) -> FamilyResult:
-    """All families together."""
+    """Return the sum over all families."""
     return (
         FamilyResult(*(sum(column) for column in zip(*results.values(), strict=True)))
         if results
@@ -48,13 +48,13 @@ def total(results: Results) -> FamilyResult:
 
 
 def too_many_uncounted(results: Results) -> bool:
-    """Whether more than `MAX_UNCOUNTED_SHARE` of the rollouts have no result."""
+    """Return whether more than `MAX_UNCOUNTED_SHARE` of the rollouts have no result."""
     everything = total(results)
     return everything.uncounted > MAX_UNCOUNTED_SHARE * everything.asked
 
 
 def described(results: Results) -> str:
-    """`84.4 % of 480 episodes`, or `100.0 % of 3 of 80 episodes, 77 uncounted`."""
+    """Return a text such as `84.4 % of 480 episodes`, or `100.0 % of 3 of 80 episodes, 77 uncounted`."""
     everything, rate = total(results), success_rate(results)
     shown = "no result" if rate is None else f"{100 * rate:.1f} %"
     if not everything.uncounted:
@@ -63,12 +63,12 @@ def described(results: Results) -> str:
 
 
 def uncounted_warning(results: Results) -> str | None:
-    """Which families lack results, when too many are uncounted; else None."""
+    """Return a warning that names the families without results if too many are uncounted, else None."""
     if not too_many_uncounted(results):
         return None
     missing = {family: result for family, result in results.items() if result.uncounted}
     families = ", ".join(f"{family} {result.uncounted} of {result.asked}" for family, result in missing.items())
     return (
         f"{100 * total(results).uncounted / total(results).asked:.0f} % of the episodes have no result ({families}); "
-        "the success rate is that of the others"
+        "the success rate is over the remaining ones"
     )

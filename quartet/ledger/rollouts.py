@@ -1,4 +1,4 @@
-"""How an attempt at a rollout ends: finished, queued again, late, or superseded. How it begins: `leases.py`.
+"""Ends of rollout attempts: finished, requeued, late, or superseded. Attempts begin in `leases.py`.
 
 The rollout state machine is queued -> leased -> finished, and leased -> queued for another attempt.
 """
@@ -21,9 +21,9 @@ from quartet.ledger.version_list import version_list
 from quartet.types import RolloutLease, RolloutState, Status, Trajectory
 
 MOST_ERROR_CHARACTERS = 500
-"""Of a trajectory's error in its row; the record has the whole."""
+"""Maximum length of a trajectory's error in its row; the record has the full text."""
 _VOCABULARY = "vocabulary_size"
-"""Its name in the ledger."""
+"""Key of the vocabulary size among the run's values."""
 
 
 class Rollouts(Leases):
@@ -35,12 +35,13 @@ class Rollouts(Leases):
         others: Sequence[Trajectory] = (),
         packed: Sequence[PackedTrajectory] = (),
     ) -> AppendOutcome:
-        """Store a rollout's record, durably, and finish the rollout or queue its next attempt, which begins without the
-        forks of this one. A record that could not be trained on is stored as `examined` makes it.
+        """Store a rollout's record durably, and finish the rollout or queue its next attempt.
 
-        `others` are the further parts of a rollout with several. It ends as the first of all that does not count ended,
-        if any. `packed` is what `TrajectoryStore.pack` made of all parts, in this order, where that was done before.
-        Raises `LeaseLostError` when the lease was lost; the trajectories are then kept as `superseded`.
+        The next attempt begins without the forks of this one. Unsound records are stored as changed by `examined`.
+        `others` are the further trajectories of a rollout with several. The first uncountable status of all of them, if
+        any, is the status of the rollout. `packed` holds the results of `TrajectoryStore.pack` for all of them, in this
+        order, if they are packed already. Raises `LeaseLostError` if the lease was lost; the trajectories are then
+        stored as `superseded`.
         """
         parts = [self.examined(part) for part in (trajectory, *others)]
         packed = packed or [self._store.pack(part) for part in parts]
@@ -65,8 +66,7 @@ class Rollouts(Leases):
         return _OUTCOMES[kind]
 
     def examined(self, trajectory: Trajectory) -> Trajectory:
-        """Return the trajectory as it is, or, when it could not be trained on, with the status of its flaw and without
-        a reward."""
+        """Return the trajectory unchanged or, if it cannot be trained on, with its flaw's status and no rewards."""
         flaw = find_flaw(trajectory, self.of(trajectory.policy).vocabulary_size or math.inf)
         if flaw is None:
             return trajectory
@@ -75,20 +75,20 @@ class Rollouts(Leases):
         return structs.replace(trajectory, status=flaw.status, error=error, rewards={}, turns=turns, success=False)
 
     def settle_vocabulary(self, size: int) -> None:
-        """Record how many tokens the policy knows; all its versions have the same vocabulary."""
+        """Record the policy's vocabulary size, which is the same for all its versions."""
         self.set_value(self._key(_VOCABULARY), size)
         self._settled.pop(self._key(_VOCABULARY), None)
 
     @property
     def vocabulary_size(self) -> int | None:
-        """Of the policy, as recorded when the run began; None for a run that recorded none."""
+        """Vocabulary size of the policy, recorded at the start of the run; None if none was recorded."""
         key = self._key(_VOCABULARY)
         if key not in self._settled:
             self._settled[key] = self.value(key)
         return self._settled[key]
 
     def _end(self, connection: Connection, lease: RolloutLease, status: Status, max_attempts: int) -> TrajectoryKind:
-        """Finish the rollout or queue its next attempt, if the lease still holds it; what its record is by that."""
+        """Finish or requeue the rollout if the lease is still held. Return the kind of trajectory to store."""
         held = attempt_of(lease)
         if status.retried and lease.failures + 1 < max_attempts:
             if TRY_AGAIN(connection, **held).rowcount:
@@ -99,7 +99,7 @@ class Rollouts(Leases):
         return self._too_late(connection, lease)
 
     def _too_late(self, connection: Connection, lease: RolloutLease) -> TrajectoryKind:
-        """What the record of a lease is that is no longer held."""
+        """Return the kind of a trajectory whose lease is no longer held."""
         held = attempt_of(lease)
         cancelled = connection.execute(_CANCELLED, held).first()
         return TrajectoryKind.LATE if cancelled else TrajectoryKind.SUPERSEDED
@@ -107,10 +107,10 @@ class Rollouts(Leases):
     def _place(
         self, connection: Connection, lease: RolloutLease, trajectory: Trajectory, kind: TrajectoryKind
     ) -> dict[str, Any]:
-        """Return the group of a trajectory and whether it counts there.
+        """Return the group of a trajectory and whether it counts there, as columns of its row.
 
-        That of a policy without a group for this rollout (a frozen one, or any but the first in an evaluation) stands
-        in the group of the rollout and counts nowhere.
+        The trajectory of a policy without a group for this rollout (a frozen one, or any but the first in an
+        evaluation) is stored in the rollout's group and does not count.
         """
         countable = kind is TrajectoryKind.FINAL and trajectory.status.countable
         if trajectory.policy == lease.policy:

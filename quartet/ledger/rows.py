@@ -1,4 +1,4 @@
-"""What the ledger answers to questions, as typed records."""
+"""Typed records that the ledger's queries return."""
 
 from enum import StrEnum
 from typing import Any
@@ -7,21 +7,21 @@ from msgspec import Struct
 
 
 class AppendOutcome(StrEnum):
-    """What became of an appended trajectory."""
+    """Outcome of appending a trajectory."""
 
     APPENDED = "appended"
     REQUEUED = "requeued"
-    """It ended in an infrastructure error and the rollout gets another attempt."""
+    """It ended with an infrastructure error and the rollout gets another attempt."""
     LATE = "late"
-    """Its group had closed already: stored, never added."""
+    """Its group had already closed: stored, never added to the group."""
     RECYCLED = "recycled"
-    """It is unfinished and goes on in another attempt."""
+    """It is unfinished and is continued in another attempt."""
     EVICTED = "evicted"
-    """It is unfinished and was recycled too often: cancelled."""
+    """It is unfinished and was recycled too often, so the rollout is cancelled."""
 
 
 class ModuleRow(Struct, frozen=True, kw_only=True):
-    """What a module last said of itself. Seconds count all its processes of this run; times are Unix seconds."""
+    """Last report of a module. Durations sum over all its processes in this run; times are in Unix seconds."""
 
     module: str
     state: str
@@ -36,12 +36,12 @@ class ModuleRow(Struct, frozen=True, kw_only=True):
 
     @property
     def share_waiting(self) -> float:
-        """Fraction of its life that it waited."""
+        """Fraction of its lifetime that the module waited."""
         return self.waiting_seconds / self.alive_seconds if self.alive_seconds > 0 else 0.0
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """Something worth telling a person. `time` is Unix seconds."""
+    """An event of the run for display. `time` is in Unix seconds."""
 
     time: float
     kind: str
@@ -49,122 +49,122 @@ class Event(Struct, frozen=True, kw_only=True):
 
 
 class GroupOutcome(Struct, frozen=True, kw_only=True):
-    """How one closed training group ended."""
+    """Outcome of one closed training group."""
 
     countable: int
-    """Members that counted."""
+    """Number of members that counted."""
     successes: int
     mixed: bool
-    """Its own members had different rewards."""
+    """True if its own members had different rewards."""
     judged_at_step: int
-    """Train steps that were committed when the filters judged it."""
+    """Number of committed train steps when the filters judged it."""
     max_turns: int
     """The turn limit of all its rollouts."""
 
 
 class FamilyStats(Struct, frozen=True, kw_only=True):
-    """One task family in training: its newest countable rollouts (a window), its newest groups, its longest success."""
+    """Training statistics of a task family: newest countable rollouts (a window), newest groups, longest success."""
 
     rollouts: int
-    """In the window; so are the six that follow."""
+    """Number of rollouts in the window, to which the six fields below also refer."""
     successes: int
     mean_reward: float
     mean_turns: float
     mean_response_tokens: float
     truncated: int = 0
-    """Failures that were cut off by the turn limit of their group."""
+    """Failures that were truncated by the turn limit of their group."""
     tightest_limit: int = 0
-    """Lowest limit that cut one of those off."""
+    """Lowest turn limit that truncated one of them."""
     outcomes: list[GroupOutcome] = []
     """Newest closed groups with a countable member, newest first."""
     groups_admitted: int = 0
-    """Since the run began."""
+    """Groups admitted since the run began."""
     known_successes: int = 0
-    """Since the run began, counted up to 64."""
+    """Successes since the run began, counted up to 64."""
     longest_success: int = 0
-    """Most turns of a successful rollout since the run began; 0 before the first."""
+    """Largest number of turns of a success since the run began; 0 before the first."""
 
     @property
     def success_rate(self) -> float:
-        """0 when there is no rollout yet."""
+        """Success rate in the window; 0 if there is no rollout yet."""
         return self.successes / self.rollouts if self.rollouts else 0.0
 
     @property
     def truncated_share(self) -> float:
-        """Share of the window that ended `truncated_turns`; 0 when there is no rollout yet."""
+        """Share of the window that failed at the turn limit of its group; 0 if there is no rollout yet."""
         return self.truncated / self.rollouts if self.rollouts else 0.0
 
 
 class RepeatedError(Struct, frozen=True, kw_only=True):
-    """An error that the newest rollouts failed with, one after the other."""
+    """An error that consecutive newest rollouts failed with."""
 
     count: int
     error: str
     status: str
     rollout_id: int
-    """The newest of them."""
+    """Id of the newest of these rollouts."""
     blob: str
-    """Its record, which holds the traceback."""
+    """Blob of its record, which holds the traceback."""
 
 
 class SinceCommit(Struct, frozen=True, kw_only=True):
     """Training since the newest committed train step."""
 
     verdicts: dict[str, int]
-    """Groups by the reason of their drop; "" for the kept."""
+    """Number of groups by drop reason; "" for kept ones."""
     statuses: dict[str, int]
-    """Attempts of training rollouts by how they ended."""
+    """Number of attempts of training rollouts by status."""
 
 
 class QueueSizes(Struct, frozen=True, kw_only=True):
-    """What waits where, right now."""
+    """Current queue sizes."""
 
     rollouts: dict[str, int]
-    """Unfinished rollouts by state (queued, leased), evaluation included."""
+    """Number of unfinished rollouts by state (queued, leased), evaluation included."""
     groups: dict[str, int]
-    """Training groups that hold an admission slot, by state (open, closed, trainable, claimed)."""
+    """Number of training groups that hold an admission slot, by state (open, closed, trainable, claimed)."""
 
 
 class Rates(Struct, frozen=True, kw_only=True):
-    """Speed over the last seconds, evaluation included."""
+    """Throughput over the last seconds, evaluation included."""
 
     rollouts_per_second: float
     prompt_tokens_per_second: float
     response_tokens_per_second: float
     trajectories_stored: int
-    """Since the run began, retried and late ones and demonstrations included."""
+    """Number since the run began, including retried and late ones and demonstrations."""
 
 
 class Totals(Struct, frozen=True, kw_only=True):
-    """The run so far, from queries over the whole ledger."""
+    """Totals of the run, from queries over the whole ledger."""
 
     train_rollouts: int
-    """Training rollouts that ended, whatever their status, but for cancelled ones."""
+    """Finished training rollouts of any status except cancelled."""
     turns: int
     prompt_tokens: int
     response_tokens: int
     trained_tokens: int
-    """Response tokens that counted in the loss of a committed batch, as the trainer reported it."""
+    """Response tokens in the loss of committed batches, as reported by the trainer."""
     masked_tokens: int
-    """Response tokens of committed batches that were left out because they were too old, as the trainer reported it."""
+    """Response tokens of committed batches masked for exceeding the lag bound, as reported by the trainer."""
     held_back_seconds: float
-    """How long committed batches waited for due groups (`admission.on_late` "wait"), as the trainer reported it."""
+    """Time that committed batches waited for due groups (`admission.on_late` "wait"), as reported by the trainer."""
     groups: dict[str, int]
-    """Training groups by state."""
+    """Number of training groups by state."""
     dropped_by_reason: dict[str, int]
-    """Dropped training groups by reason."""
+    """Number of dropped training groups by reason."""
     attempts: dict[str, int]
-    """Stored trajectories by `TrajectoryKind`."""
+    """Number of stored trajectories by `TrajectoryKind`."""
     replayed: int
     """Uses of role `replay` in committed batches."""
     lost: int
-    """Appended trajectories that were neither trained on nor dropped with a reason, nor can still be. Must be 0."""
+    """Rollouts and trajectories that are neither trained, nor dropped with a reason, nor pending. Must be 0."""
     trained_twice: int
-    """Parts of rollouts that two committed uses of role `fresh` trained on. Must be 0."""
+    """Parts of rollouts with two committed uses of role `fresh`. Must be 0."""
 
 
 class Cost(Struct, frozen=True, kw_only=True):
-    """Training rollouts and their tokens."""
+    """Numbers of training rollouts and of their tokens."""
 
     rollouts: int
     prompt_tokens: int
@@ -172,7 +172,7 @@ class Cost(Struct, frozen=True, kw_only=True):
 
 
 class EvaluationTime(Struct, frozen=True, kw_only=True):
-    """One held-out evaluation: its tag, the newest policy version when it was admitted, and when (Unix seconds)."""
+    """One held-out evaluation: its tag, and the newest policy version and time (Unix seconds) of its admission."""
 
     tag: str
     version: int

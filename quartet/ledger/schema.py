@@ -1,7 +1,7 @@
 """The ledger's tables, declared once for SQLite and PostgreSQL.
 
-Times are Unix seconds, sizes are bytes. Rows are never deleted: what was superseded, late, failed or dropped stays,
-marked as such, so that every promise of the ledger can be checked by a query afterwards.
+Times are in Unix seconds, sizes in bytes. Rows are never deleted: superseded, late, failed and dropped ones are only
+marked, so that queries can verify every invariant of the ledger afterwards.
 """
 
 from enum import StrEnum
@@ -27,24 +27,24 @@ from sqlalchemy import (
 from quartet.types import MAIN
 
 SCHEMA_VERSION = 6
-"""Raised whenever a table or the form of the records changes, together with a step in `migrations.py`; a ledger of a
-newer version is refused."""
+"""Schema version. Increment it on any change of a table or of the record format, and add a step to `migrations.py`.
+Ledgers of a newer version are refused."""
 
 
 class TrajectoryKind(StrEnum):
-    """What became of an appended trajectory. A part of a rollout has at most one `final` one."""
+    """Outcome of an appended trajectory. A part of a rollout has at most one `final` trajectory."""
 
     FINAL = "final"
     RETRIED = "retried"
-    """An infrastructure error; the rollout went back to the queue."""
+    """It ended with an infrastructure error, and the rollout was requeued."""
     LATE = "late"
-    """Its group had already closed: stored, never added."""
+    """Its group had already closed: stored, never added to the group."""
     SUPERSEDED = "superseded"
     """Its lease was lost to a later attempt."""
     PARTIAL = "partial"
-    """It was recalled; the rollout went back to the queue, and the next attempt goes on from here."""
+    """It was recalled; the rollout was requeued, and the next attempt continues from it."""
     EVICTED = "evicted"
-    """It was recalled once too often; the rollout was cancelled."""
+    """It was recalled more often than allowed, and the rollout was cancelled."""
 
 
 metadata = MetaData()
@@ -57,7 +57,7 @@ blobs = Table(
     Column("id", Integer, primary_key=True),
     Column("digest", LargeBinary, nullable=False),  # SHA-256 of what was stored, before compression
     Column("data", LargeBinary, nullable=False),
-    Column("uses", Integer, nullable=False, server_default="1"),  # how often it was written: by so many rows
+    Column("uses", Integer, nullable=False, server_default="1"),  # number of writes, each by another row
     Index("one_blob_per_digest", "digest", unique=True),
 )
 
@@ -69,8 +69,8 @@ policies = Table(
     Column("path", Text, nullable=False),
     Column("train_step", Integer, nullable=False),
     Column("created_at", Float, nullable=False),
-    Column("success", Float),  # success rate of its held-out evaluation, when it had one
-    Column("deleted", Boolean, nullable=False, default=False),  # the folder is gone (disk budget)
+    Column("success", Float),  # success rate of its held-out evaluation, if there was one
+    Column("deleted", Boolean, nullable=False, default=False),  # its folder was deleted (disk budget)
     Column("rolled_back", Boolean, nullable=False, default=False),
     Index(
         "policies_on_disk",
@@ -92,7 +92,7 @@ families = Table(
     "families",
     metadata,
     Column("family", Text, primary_key=True),
-    Column("train_groups", Integer, nullable=False, default=0),  # admitted so far
+    Column("train_groups", Integer, nullable=False, default=0),  # number admitted so far
 )
 
 groups = Table(
@@ -100,8 +100,8 @@ groups = Table(
     metadata,
     Column("id", Integer, primary_key=True),
     Column("purpose", Text, nullable=False),
-    Column("policy", Text, nullable=False, server_default=MAIN),  # whose trajectories it compares
-    # The group that has the rollouts, where another policy's group does: this one has parts of their trajectories.
+    Column("policy", Text, nullable=False, server_default=MAIN),  # policy whose trajectories it compares
+    # Group of another policy that owns the rollouts; this group holds its own policy's trajectories of them.
     Column("rollouts_of", ForeignKey("groups.id")),
     Column("tag", Text, nullable=False),
     Column("env", Text, nullable=False),
@@ -109,22 +109,22 @@ groups = Table(
     Column("task_seed", BigInteger().with_variant(Integer, "sqlite"), nullable=False),
     Column("params", JSON, nullable=False),
     Column("num_rollouts", Integer, nullable=False),
-    Column("enough", Integer, nullable=False),  # countable members with which it closes
+    Column("enough", Integer, nullable=False),  # number of countable members at which it closes
     Column("max_turns", Integer, nullable=False),
     Column("temperature", Float, nullable=False),
     Column("state", Text, nullable=False),
-    Column("reason", Text, nullable=False, default=""),  # why it was dropped
-    Column("min_countable", Integer, nullable=False, default=0),  # members it needs to stay trainable
+    Column("reason", Text, nullable=False, default=""),  # drop reason
+    Column("min_countable", Integer, nullable=False, default=0),  # number of members it needs to stay trainable
     # Written with the verdict, over its own members:
     Column("countable", Integer, nullable=False, default=0),
     Column("successes", Integer, nullable=False, default=0),
     Column("mixed", Boolean, nullable=False, default=False),  # they had different rewards
-    Column("judged_at_step", Integer, nullable=False, default=0),  # train steps committed by then
+    Column("judged_at_step", Integer, nullable=False, default=0),  # number of train steps committed at the verdict
     Column("oldest_version", Integer),  # of all tokens of its countable members; before the verdict a lower bound
     Column("newest_version", Integer),
-    Column("versions", Text),  # with the verdict: all of these tokens, as `version_list` writes them
+    Column("versions", Text),  # versions of all these tokens in the form of `version_list`, written with the verdict
     Column("batch_id", ForeignKey("batches.id")),
-    Column("failures", Integer, nullable=False, server_default="0"),  # train steps in a row that failed with it
+    Column("failures", Integer, nullable=False, server_default="0"),  # consecutive failed train steps with it
     Column("created_at", Float, nullable=False),
     Column("leased_at", Float),  # first lease of one of its rollouts, by `Ledger.now`; None while all are queued
     Column("closed_at", Float),
@@ -156,12 +156,12 @@ rollouts = Table(
     Column("purpose", Text, nullable=False),
     Column("state", Text, nullable=False),
     Column("status", Text, nullable=False, default=""),
-    Column("attempt", Integer, nullable=False, default=0),  # the fence: grows at every claim
-    Column("recycled", Integer, nullable=False, default=0),  # how many of the attempts were recalled
-    Column("failures", Integer, nullable=False, default=0),  # how many failed: infrastructure errors, expired leases
-    Column("parent_id", Integer),  # the rollout of the same group that it was forked from
-    Column("parent_call", Integer),  # index of the last call that it shares with that
-    Column("partial", Text, nullable=False, default=""),  # blob of the calls that its next attempt goes on from
+    Column("attempt", Integer, nullable=False, default=0),  # fencing token: increases with every claim
+    Column("recycled", Integer, nullable=False, default=0),  # number of recalled attempts
+    Column("failures", Integer, nullable=False, default=0),  # number of infrastructure errors and expired leases
+    Column("parent_id", Integer),  # rollout of the same group that it was forked from
+    Column("parent_call", Integer),  # index of the last call that it shares with its parent
+    Column("partial", Text, nullable=False, default=""),  # blob of the calls that its next attempt continues from
     Column("worker", Text, nullable=False, default=""),
     Column("deadline", Float),  # of the lease, by `Ledger.now`
     Column("finished_at", Float),
@@ -183,24 +183,24 @@ trajectories = Table(
     Column("group_id", ForeignKey("groups.id"), nullable=False),
     Column("policy", Text, nullable=False, server_default=MAIN),
     Column("role", Text, nullable=False, server_default="agent"),
-    Column("part", Text, nullable=False, server_default=""),  # names it within its rollout
+    Column("part", Text, nullable=False, server_default=""),  # name within its rollout
     Column("attempt", Integer, nullable=False),
     Column("kind", Text, nullable=False),
     Column("purpose", Text, nullable=False),
     Column("family", Text, nullable=False),
     Column("status", Text, nullable=False),
-    Column("counted", Boolean, nullable=False),  # final, with a countable status, and its group is its policy's
-    Column("excluded", Text, nullable=False, default=""),  # the filter that left it out of its group
+    Column("counted", Boolean, nullable=False),  # final, with a countable status, in a group of its own policy
+    Column("excluded", Text, nullable=False, default=""),  # filter that left it out of its group
     Column("success", Boolean, nullable=False),
     Column("reward", Float, nullable=False),
     Column("turns", Integer, nullable=False),
-    Column("valid_actions", Integer),  # turns whose action was understood and done; None before schema 5
-    Column("error", Text, nullable=False, default=""),  # why it did not come to its end, in one line
+    Column("valid_actions", Integer),  # number of turns without an error; None before schema 5
+    Column("error", Text, nullable=False, default=""),  # error that ended it early, in one line
     Column("prompt_tokens", Integer, nullable=False),
     Column("response_tokens", Integer, nullable=False),
     Column("oldest_version", Integer),
     Column("newest_version", Integer),
-    Column("versions", Text),  # of all its tokens, as `version_list` writes them; None without any
+    Column("versions", Text),  # versions of all its tokens in the form of `version_list`; None without tokens
     Column("wall_seconds", Float, nullable=False),
     Column("blob", Text, nullable=False),
     Column("blob_bytes", Integer, nullable=False),
@@ -220,21 +220,21 @@ trajectories = Table(
         "purpose",
         "family",
         "turns",
-        sqlite_where=text("success = 1 AND counted = 1"),  # as SQLAlchemy writes it: SQLite compares words
+        sqlite_where=text("success = 1 AND counted = 1"),  # as SQLAlchemy renders it: SQLite compares the text
         postgresql_where=text("success AND counted"),
     ),
     Index("trajectories_by_purpose", "purpose", "counted", "id"),
     Index("trajectories_by_time", "kind", "created_at"),
 )
 IS_FINAL = trajectories.c.kind == literal_column(f"'{TrajectoryKind.FINAL}'")
-"""Written out: SQLite uses the index of final trajectories only when the query's words imply its condition."""
+"""A literal, because SQLite uses the index of final trajectories only if the query text implies its condition."""
 
 pictures = Table(
     "pictures",
     metadata,
     Column("trajectory_id", ForeignKey("trajectories.id"), primary_key=True, autoincrement=False),
-    Column("digest", Text, primary_key=True),  # its blob, which others may share; the row goes with the disk budget
-    Column("bytes", Integer, nullable=False),  # of the blob
+    Column("digest", Text, primary_key=True),  # blob, possibly shared; the disk budget deletes this row
+    Column("bytes", Integer, nullable=False),  # size of the blob
     Index("pictures_by_digest", "digest", "trajectory_id"),
 )
 
@@ -280,7 +280,7 @@ pool = Table(
     Column("policy", Text, nullable=False, server_default=MAIN),
     Column("task_key", Text, nullable=False),
     Column("rollout_id", ForeignKey("rollouts.id"), nullable=False),
-    Column("outdated", Boolean, nullable=False, default=False),  # newer successes took its place, or it spoilt a batch
+    Column("outdated", Boolean, nullable=False, default=False),  # replaced by newer successes, or quarantined
     Index("pool_by_task", "task_key", "policy", "outdated", "id"),
 )
 
@@ -299,7 +299,7 @@ evaluations = Table(
     "evaluations",
     metadata,
     Column("tag", Text, primary_key=True),
-    Column("version", Integer, nullable=False),  # the newest of the run's first policy when it was admitted
+    Column("version", Integer, nullable=False),  # newest version of the run's first policy at its admission
     Column("created_at", Float, nullable=False),
     Column("finished_at", Float),
 )
@@ -315,9 +315,9 @@ modules = Table(
     Column("ends_when", Text, nullable=False),
     Column("since", Float, nullable=False),
     Column("beat_at", Float, nullable=False),
-    Column("started_at", Float, nullable=False),  # first beat of this process
+    Column("started_at", Float, nullable=False),  # first heartbeat of this process
     Column("waiting_seconds", Float, nullable=False),  # of this process
-    Column("former_waiting_seconds", Float, nullable=False),  # of the processes before it
+    Column("former_waiting_seconds", Float, nullable=False),  # of the module's earlier processes
     Column("former_alive_seconds", Float, nullable=False),
 )
 

@@ -1,6 +1,6 @@
-"""What a trajectory must hold to be trained on, whoever made it: asked at the ledger's door and at an import.
+"""Validation of trajectories, when they are appended to the ledger and when they are imported.
 
-A trajectory that lacks it would end the train step of every batch that it is in. Each rule is about one field.
+An invalid trajectory would fail the train step of every batch that it is in. Each rule is about one field.
 """
 
 import math
@@ -15,32 +15,32 @@ from quartet.types import Call, Keyboard, Pointer, Status, TakenAction, Trajecto
 from quartet.types.frame import Place, Point
 
 MAX_ROUNDING_NATS = 1e-3
-"""A log-prob is at most 0 and an entropy at least 0, but for this."""
+"""Rounding tolerance for log-probs above 0 and entropies below 0."""
 MOST_NATS = 1e4
-"""No token of probability e^-10000 is ever sampled."""
+"""Upper bound of entropies and negative log-probs: no token of probability e^-10000 is ever sampled."""
 LARGEST_REWARD = 1e9
-"""Of either sign. The square of a reward and the sum of a group's rewards must be finite in float32."""
+"""Bound of a reward's magnitude: its square and the sum of a group's rewards must be finite in float32."""
 LARGEST_TEMPERATURE = 1e3
 _SHA256 = re.compile("[0-9a-f]{64}")
 LARGEST_VERSION = 10**7
-"""No run trains as many policies."""
+"""Upper bound of policy versions; no run trains this many."""
 
 
 class Flaw(Struct, frozen=True, kw_only=True):
-    """Why a trajectory cannot be trained on."""
+    """A flaw that makes a trajectory unusable for training."""
 
     field: str
-    """Where, for example `calls[0].response.logprobs`."""
+    """Path of the field, for example `calls[0].response.logprobs`."""
     what: str
     status: Status
-    """What a rollout ends as that has it."""
+    """Final status of a rollout with this flaw."""
 
     def __str__(self) -> str:
         return f"{self.field}: {self.what}"
 
 
 def find_flaw(trajectory: Trajectory, vocabulary_size: float = math.inf) -> Flaw | None:
-    """The first flaw, or None. `vocabulary_size` is that of the trajectory's policy, infinite where it is unknown."""
+    """Return the first flaw, or None. `vocabulary_size` is that of the trajectory's policy, infinite if unknown."""
     return next(_flaws(trajectory, vocabulary_size), None)
 
 
@@ -55,7 +55,7 @@ def _flaws(trajectory: Trajectory, vocabulary_size: float) -> Iterator[Flaw]:
         if count > 1:
             yield _flaw("calls", f"{count} of them have the key {key!r}", Status.ERROR_AGENT)
     foreign = {call.policy for call in trajectory.calls if call.response.versions} - {trajectory.policy}
-    if foreign and trajectory.status.countable:  # what is not trained may name whoever sampled
+    if foreign and trajectory.status.countable:  # an untrained record may hold calls of several policies
         what = f"sampled by {', '.join(map(repr, sorted(foreign)))} in a trajectory of {trajectory.policy!r}"
         yield _flaw("calls", what, Status.ERROR_AGENT)
     for index, call in enumerate(trajectory.calls):

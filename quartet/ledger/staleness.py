@@ -1,4 +1,4 @@
-"""How old trained tokens are: the histogram, and the verification of the lag bound from the stored trajectories."""
+"""Staleness of trained tokens: the lag histogram, and verification of the lag bound from stored trajectories."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _AGES = (
     .where(*_FRESH_USES)
     .group_by(batches.c.id, batches.c.start_version, trajectories.c.versions)
 )
-"""Fresh trained trajectories by batch and by the versions of their tokens: few rows per train step."""
+"""Numbers of fresh trained trajectories by batch and versions of their tokens: few rows per train step."""
 _MASKED = sa.func.coalesce(batches.c.metrics["masked_tokens"].as_integer(), 0).label("masked_tokens")
 _MEMBERS = (
     sa.select(uses.c.batch_id, batches.c.start_version, _MASKED, trajectories.c.versions, trajectories.c.blob)
@@ -33,12 +33,12 @@ _MEMBERS = (
 
 class Staleness(Policies):
     def lag_histogram(self) -> dict[int, int]:
-        """Return the number of the policy's fresh trained trajectories by lag, that of their oldest token."""
+        """Return the number of the policy's fresh trained trajectories by the lag of their oldest token."""
         with self._database.read() as connection:
             return dict(sorted(self._lags(connection, self._ages()).items()))
 
     def recent_lag(self, train_steps: int) -> float | None:
-        """Return the mean lag of the fresh trajectories of the newest committed train steps; None before the first."""
+        """Return the mean lag of the fresh trajectories in the newest committed train steps; None before the first."""
         newest = sa.select(batches.c.id).where(batches.c.policy == self.policy, batches.c.state == BatchState.COMMITTED)
         newest = newest.order_by(batches.c.train_step.desc()).limit(train_steps)
         with self._database.read() as connection:
@@ -47,11 +47,10 @@ class Staleness(Policies):
         return sum(lag * count for lag, count in lags.items()) / lags.total() if lags else None
 
     def over_lag(self, max_lag: int) -> Iterator[str]:
-        """Yield one sentence per committed batch of the policy with more too old fresh tokens than its trainer says it
-        masked.
+        """Yield a message per committed batch of the policy with more fresh tokens above `max_lag` than masked ones.
 
-        A batch with a record that retention deleted, or that is damaged, cannot be judged and is passed over. Whether
-        the trainer masked what it says is what an audit finds out (`quartet.report.audit`).
+        The number of masked tokens is reported by the trainer; an audit verifies it (`quartet.report.audit`). Batches
+        with a damaged record, or with one that retention deleted, are skipped.
         """
         with self._database.read() as connection:
             ancestry = self._ancestry(connection)
@@ -72,19 +71,19 @@ class Staleness(Policies):
         return _AGES.where(batches.c.policy == self.policy)
 
     def _lags(self, connection: Connection, query: sa.Select[Any, Any, Any, int]) -> Counter[int]:
-        """Trajectories by lag, from rows like those of `_AGES`."""
+        """Return the number of trajectories by lag, from rows like those of `_AGES`."""
         ancestry, lags = self._ancestry(connection), Counter[int]()
         for row in connection.execute(query):
             lags[_lag(ancestry, row)] += row.size
         return lags
 
     def _tokens_over(self, ancestry: Ancestry, member: Any, max_lag: int) -> int | None:
-        """Response tokens with a larger lag; None when the record cannot be read."""
+        """Return the number of response tokens with a lag above `max_lag`; None if the record cannot be read."""
         if not member.blob:
             return None
         try:
             calls = self._store.load(member.blob).calls
-        except (DamagedBlobError, OSError):  # a finding of its own
+        except (DamagedBlobError, OSError):  # `Check` reports it as a separate finding
             return None
         versions = Counter(version for call in calls for version in call.own_response.versions)
         return sum(
@@ -93,5 +92,5 @@ class Staleness(Policies):
 
 
 def _lag(ancestry: Ancestry, row: Any) -> int:
-    """Of the oldest token of a row's trajectories."""
+    """Return the lag of the oldest token of a row's trajectories."""
     return max(ancestry.lags(read_versions(row.versions), row.start_version))

@@ -1,4 +1,4 @@
-"""Questions that are asked all the time: their cost does not grow with the run."""
+"""Frequent queries, whose cost does not grow with the run."""
 
 from typing import Any
 
@@ -13,25 +13,25 @@ from quartet.types import Purpose, RolloutState, Status
 
 _COUNTED = (trajectories.c.purpose == Purpose.TRAIN, trajectories.c.counted)
 NEWEST_GROUPS, MOST_KNOWN_SUCCESSES = 48, 64
-"""Closed groups per family that `FamilyStats` holds, and how far it counts successes."""
+"""Maximum numbers of closed groups that `FamilyStats` holds, and of successes that it counts, per family."""
 _ROLLED_OUT = trajectories.c.purpose != Purpose.DEMONSTRATION
 
 
 class Statistics(LedgerPart):
     def statistics(self, window: int) -> dict[str, FamilyStats]:
-        """What training of the policy says of every family that was ever admitted; `window` is its newest countable
-        rollouts."""
+        """Return the policy's training statistics of all admitted families, over the newest `window` countable rollouts
+        of each."""
         with self._database.read() as connection:
             names = list(connection.execute(sa.select(families.c.family)).scalars())
             return {name: self._family_stats(connection, name, window) for name in names}
 
     def family_statistics(self, family: str, window: int) -> FamilyStats:
-        """The same of one family; zeros for one that was never admitted."""
+        """Return the training statistics of one family; zeros for a family that was never admitted."""
         with self._database.read() as connection:
             return self._family_stats(connection, family, window)
 
     def recent_success(self, n: int) -> float | None:
-        """Success rate of the newest `n` countable training rollouts; None before the first."""
+        """Return the success rate of the newest `n` countable training rollouts; None before the first."""
         mine = sa.select(trajectories.c.success).where(*_COUNTED, trajectories.c.policy == self.policy)
         query = mine.order_by(trajectories.c.id.desc()).limit(n)
         with self._database.read() as connection:
@@ -39,7 +39,7 @@ class Statistics(LedgerPart):
         return sum(successes) / len(successes) if successes else None
 
     def rates(self, window_seconds: float) -> Rates:
-        """Speed over the last `window_seconds`, or since the first rollout in them."""
+        """Return the throughput over the last `window_seconds`, or since the first rollout in this window."""
         now = self._clock()
         columns = (trajectories.c[name] for name in ("rollout_id", "created_at", "prompt_tokens", "response_tokens"))
         recent = sa.select(*columns).where(IS_FINAL, _ROLLED_OUT, trajectories.c.created_at > now - window_seconds)
@@ -55,7 +55,7 @@ class Statistics(LedgerPart):
         )
 
     def queue_sizes(self) -> QueueSizes:
-        """What waits where, with the groups of this policy; states without any are 0."""
+        """Return the numbers of waiting rollouts and of this policy's groups by state; missing states are 0."""
         waiting = (RolloutState.QUEUED, RolloutState.LEASED)
         rollouts_by_state = _sizes(rollouts.c.state).where(rollouts.c.state.in_(waiting))
         groups_by_state = _sizes(groups.c.state).where(
@@ -70,7 +70,7 @@ class Statistics(LedgerPart):
         )
 
     def unfinished_rollouts(self, purpose: Purpose) -> dict[str, int]:
-        """How many rollouts of one purpose are queued and leased."""
+        """Return the numbers of queued and leased rollouts of one purpose, by state."""
         waiting = (RolloutState.QUEUED, RolloutState.LEASED)
         of_purpose = _sizes(rollouts.c.state).where(rollouts.c.state.in_(waiting), rollouts.c.purpose == purpose)
         with self._database.read() as connection:
@@ -110,12 +110,12 @@ def _sizes(state: sa.Column[Any]) -> sa.Select[Any, int]:
 
 
 def _was_cut_off(row: Any) -> bool:
-    """By the group's limit: an environment may cut off as well, and that is no reason to change ours."""
+    """Return whether a failed rollout hit the turn limit of its group. Limits of the environment do not count."""
     return row.status == Status.TRUNCATED_TURNS and not row.success and row.turns >= row.max_turns
 
 
 def succeeded(family: str, policy: str) -> sa.Select[Any]:
-    """Turns of the policy's successes in the family, most first; from an index of its own, however long the run."""
+    """Select the turns of the policy's successes in the family, largest first; served by an index of its own."""
     of_family = sa.select(trajectories.c.turns).where(
         *_COUNTED, trajectories.c.success, trajectories.c.family == family, trajectories.c.policy == policy
     )
@@ -123,7 +123,7 @@ def succeeded(family: str, policy: str) -> sa.Select[Any]:
 
 
 def judged(family: str, policy: str) -> sa.Select[Any]:
-    """The policy's training groups of the family with a verdict and a countable member, newest first; from an index."""
+    """Select the policy's judged training groups of the family with a countable member, newest first; uses an index."""
     columns = (groups.c[name] for name in ("id", "countable", "successes", "mixed", "judged_at_step", "max_turns"))
     mine = (groups.c.purpose == Purpose.TRAIN, groups.c.family == family, groups.c.policy == policy)
     of_family = sa.select(*columns).where(*mine)

@@ -1,4 +1,4 @@
-"""The run in numbers, from the whole ledger; and the proof that nothing was lost and nothing trained twice."""
+"""Totals of the run from the whole ledger, and the checks that no rollout was lost or trained twice."""
 
 from typing import Any
 
@@ -17,12 +17,12 @@ _TRAINED = (
     .join(batches, uses.c.batch_id == batches.c.id)
     .where(batches.c.state == BatchState.COMMITTED, uses.c.role == FRESH)
 )
-"""One row per committed fresh use. It looks at the batch's state and not at `voided`, to catch a use voided wrongly."""
+"""One row per committed fresh use. It uses the batch's state instead of `voided`, to detect wrongly voided uses."""
 
 
 class RunTotals(LedgerPart):
     def totals(self) -> Totals:
-        """Counts over the whole run; takes milliseconds per ten thousand rollouts."""
+        """Return totals of the whole run, in milliseconds per 10,000 rollouts."""
         training = trajectories.c.purpose == Purpose.TRAIN
         final = sa.and_(training, trajectories.c.kind == TrajectoryKind.FINAL)
         sums = sa.select(
@@ -51,7 +51,7 @@ class RunTotals(LedgerPart):
             )
 
     def status_counts(self) -> dict[str, int]:
-        """Finished rollouts by status, evaluation included."""
+        """Return the number of finished rollouts by status, evaluation included."""
         ended = sa.and_(rollouts.c.state == RolloutState.FINISHED, rollouts.c.purpose != Purpose.DEMONSTRATION)
         with self._database.read() as connection:
             return _histogram(connection, rollouts.c.status, ended)
@@ -85,7 +85,7 @@ def _histogram(connection: Connection, column: sa.Column[Any], condition: sa.Col
 
 
 def _lost(connection: Connection) -> int:
-    """Rollouts and trajectories that fell out of the state machines; each query is one way this could happen."""
+    """Count rollouts and trajectories that fell out of the state machines; each query is one possible way."""
     final = sa.select(trajectories.c.rollout_id).where(trajectories.c.kind == TrajectoryKind.FINAL)
     finished_without_record = sa.select(rollouts.c.id).where(
         rollouts.c.state == RolloutState.FINISHED,

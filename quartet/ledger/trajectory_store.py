@@ -1,6 +1,6 @@
-"""Trajectories as blobs: the record with references to its pictures, and every picture once.
+"""Trajectories as blobs: the record with references to its pictures, and one blob per picture.
 
-Pictures are most of the bytes. Rollouts share them, the disk budget takes them first, and a batch reads them late.
+Pictures are most of the bytes. Rollouts share them, the disk budget deletes them first, and batches load them lazily.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -18,21 +18,21 @@ from quartet.types import Observation, Picture, Trajectory
 
 T = TypeVar("T")
 _FORMAT = msgspec.msgpack.encode("format")
-"""The key that a record begins with since schema 6."""
+"""First key of a record since schema 6."""
 
 
 class PackedTrajectory(Struct, frozen=True, kw_only=True):
-    """A trajectory on its way into the store."""
+    """An encoded trajectory to be stored."""
 
     record: Blob
     pictures: list[Blob]
-    """Each once."""
+    """Distinct pictures of the trajectory."""
     deletions: int = 0
-    """Of blobs in this run before the pictures were packed."""
+    """Number of blob deletions in this run before the pictures were packed."""
 
 
 class TrajectoryStore:
-    """Saves and loads trajectories in a blob store."""
+    """Store of trajectories in a blob store."""
 
     def __init__(self, blobs: BlobStore) -> None:
         self.blobs = blobs
@@ -43,7 +43,7 @@ class TrajectoryStore:
         deletions = self.blobs.deletions() if trajectory.has_pictures else 0
 
         def refer(picture: Picture) -> Picture:
-            if not picture.data:  # an import may refer to a picture that it does not bring
+            if not picture.data:  # an import may refer to a picture that it does not contain
                 return picture
             blob = self.blobs.pack_shared(picture.data)
             packed[blob.digest] = blob
@@ -58,10 +58,10 @@ class TrajectoryStore:
         self.blobs.write(connection, packed.record)
 
     def write_pictures(self, connection: Connection, trajectory_id: int, packed: PackedTrajectory) -> None:
-        """Store pictures, and that the trajectory refers to them, as part of the transaction of its row.
+        """Store pictures and the trajectory's references to them, as part of the transaction of its row.
 
-        A file that was deleted after it was packed, as that of a picture whose last other row was dropped, is written
-        again. It cannot be deleted between here and the commit: nothing runs beside a transaction that deletes.
+        A file that was deleted after packing, because the last other reference was dropped, is written again. It cannot
+        be deleted before the commit: no write transaction runs during one that deletes.
         """
         deleted = self.blobs.deletions_in(connection) != packed.deletions
         for blob in packed.pictures:
@@ -74,7 +74,7 @@ class TrajectoryStore:
         connection.execute(sa.insert(pictures), rows)
 
     def load(self, blob: str, digests: Collection[str] = ()) -> Trajectory:
-        """Read a trajectory. Of its pictures it has those that `digests` names, and references to the others.
+        """Read a trajectory, with the pictures in `digests` and references to the others.
 
         Raises `DamagedBlobError`.
         """
@@ -101,7 +101,7 @@ class TrajectoryStore:
         return {digest: data for digest, data in found.items() if isinstance(data, bytes)}
 
     def load_many(self, blobs: Iterable[str]) -> dict[str, Trajectory | DamagedBlobError]:
-        """Records without pictures, by blob; one that cannot be read is its error."""
+        """Return records without pictures, by blob; an unreadable one is returned as its error."""
         return {blob: _decoded(blob, data) for blob, data in self.blobs.get_many(blobs).items()}
 
 
@@ -121,11 +121,11 @@ def _record(blob: str, data: bytes) -> Trajectory:
     try:
         return _decode(blob, data, FormerTrajectory).current()
     except ValueError as error:
-        raise DamagedBlobError(f"blob {blob} holds a record that does not fit itself: {error}") from error
+        raise DamagedBlobError(f"blob {blob} holds an inconsistent record: {error}") from error
 
 
 def _is_current(data: bytes) -> bool:
-    return _FORMAT in data[: len(_FORMAT) + 3]  # behind the header of the map
+    return _FORMAT in data[: len(_FORMAT) + 3]  # after the header of the map, of up to 3 bytes
 
 
 def _decode(blob: str, data: bytes, kind: type[T]) -> T:

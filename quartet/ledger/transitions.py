@@ -1,7 +1,7 @@
-"""The three state machines of the ledger as tables, and the database's own guard over them.
+"""The three state machines of the ledger as tables, and database triggers that enforce them.
 
-Every transition is one conditional statement of `ledger/`; the guard makes an illegal one impossible for anybody who
-writes to the database, whatever the program.
+Every transition is one conditional statement of `ledger/`. The triggers reject illegal transitions by any program that
+writes to the database.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from quartet.types import BatchState, GroupState, RolloutState
 TRANSITIONS: dict[str, dict[tuple[StrEnum, StrEnum], str]] = {
     "rollouts": {
         (RolloutState.QUEUED, RolloutState.LEASED): "a worker claims it",
-        (RolloutState.LEASED, RolloutState.QUEUED): "lease expired or given back, a retry, or recycled",
+        (RolloutState.LEASED, RolloutState.QUEUED): "lease expired or released, retried, or recycled",
         (
             RolloutState.LEASED,
             RolloutState.FINISHED,
@@ -35,22 +35,22 @@ TRANSITIONS: dict[str, dict[tuple[StrEnum, StrEnum], str]] = {
     },
     "batches": {
         (BatchState.CLAIMED, BatchState.COMMITTED): "policy and checkpoint are on disk",
-        (BatchState.CLAIMED, BatchState.RELEASED): "lease expired, given back, or damaged",
+        (BatchState.CLAIMED, BatchState.RELEASED): "lease expired or released, or damaged",
         (BatchState.COMMITTED, BatchState.RELEASED): "rolled back to a checkpoint",
     },
 }
-"""Per table: (from, to) -> when. Nothing else moves."""
+"""All legal transitions per table: (from, to) -> cause."""
 
 
 def guard(connection: Connection) -> None:
-    """Install the guard on a ledger's tables, in place of an older one."""
+    """Install the triggers on a ledger's tables, replacing older ones."""
     for table, allowed in TRANSITIONS.items():
         for statement in _TRIGGERS[connection.dialect.name]:
             connection.execute(sa.text(statement.format(table=table, illegal=f"NOT ({_any_of(allowed)})")))
 
 
 def diagram(table: str) -> str:
-    """The state machine of a table in Mermaid, as the documentation shows it."""
+    """Return the state machine of a table in Mermaid, for the documentation."""
     arrows = [f"    {before} --> {after}: {when}" for (before, after), when in TRANSITIONS[table].items()]
     return "\n".join(["```mermaid", "stateDiagram-v2", *arrows, "```"])
 

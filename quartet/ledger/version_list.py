@@ -1,11 +1,11 @@
-"""The policy versions of a record's tokens, as the ledger's tables keep them: `[4, 5, 9]`, ascending, each once."""
+"""Text form of the policy versions of a record's tokens in the ledger's tables: `[4, 5, 9]`, ascending, distinct."""
 
 import json
 from collections.abc import Iterable
 
 
 def version_list(versions: Iterable[int]) -> str | None:
-    """Return the text of these versions; None for none."""
+    """Return the text of these versions; None if there are none."""
     distinct = sorted(set(versions))
     return json.dumps(distinct) if distinct else None
 

@@ -30,7 +30,7 @@ def test_a_run_outlasts_a_freeze_stops_in_one_and_ends_by_itself_in_a_long_one(
         run.until_trained(2)
         assert run.modules() == at_work, "no process was started again"
         log = (run.run_dir / "logs" / "supervisor.jsonl").read_text()
-        assert "waits for the database postgresql://" in log and "answers again" in log
+        assert "waiting for the database postgresql://" in log and "answers again" in log
 
         with frozen_server(server_url()):
             assert run.terminate() == InterruptedByUser.exit_code

@@ -171,5 +171,5 @@ def test_a_database_that_may_not_be_written_is_explained(tmp_path):
     with pytest.raises(sqlite3.OperationalError) as refused:
         reader.execute("DELETE FROM run")
     reader.close()
-    with pytest.raises(SetupError, match="no right to write"):
+    with pytest.raises(SetupError, match="no permission to write"):
         SqliteDatabase(path, "process")._explain(refused.value)

@@ -101,7 +101,7 @@ def test_a_server_that_does_not_answer(tmp_path, monkeypatch):
 
 
 def test_a_connection_that_the_server_ends(ledger):
-    with pytest.raises(LedgerError, match="what was committed is intact"), ledger._database.write() as connection:
+    with pytest.raises(LedgerError, match="committed data is intact"), ledger._database.write() as connection:
         connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
     assert ledger.train_step() == 0  # the next call has a new connection
 
@@ -109,7 +109,7 @@ def test_a_connection_that_the_server_ends(ledger):
 def test_a_connection_that_the_server_ends_under_a_prepared_statement(ledger):
     """Its error comes from the driver and not from SQLAlchemy: it is explained, and the connection not used again."""
     end = Prepared(sa.select(sa.func.pg_terminate_backend(sa.func.pg_backend_pid())))
-    with pytest.raises(LedgerError, match="what was committed is intact"), ledger._database.write() as connection:
+    with pytest.raises(LedgerError, match="committed data is intact"), ledger._database.write() as connection:
         end(connection)
     trainable_group(ledger)
     assert ledger.totals().groups == {"trainable": 1}
@@ -164,7 +164,7 @@ def test_a_call_goes_on_when_the_server_is_thawed(ledger, patience, monkeypatch)
     call.join(60)
     assert ledger.totals().groups == {"trainable": 1}
     waits, answers = reports
-    assert "waits for the database postgresql://quartet@" in waits and "answers again" in answers
+    assert "waiting for the database postgresql://quartet@" in waits and "answers again" in answers
 
 
 def test_a_process_that_stops_waits_no_longer_for_a_frozen_server(ledger, patience):

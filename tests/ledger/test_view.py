@@ -113,7 +113,7 @@ def test_a_file_that_cannot_be_opened_is_explained_to_who_reads_and_to_who_write
         shutil.rmtree(tmp_path / "run")
         with pytest.raises(SetupError, match=r"cannot read .*unable to open database file") as reading:
             view.value("x")
-    assert "no right to write" not in str(reading.value)
+    assert "no permission to write" not in str(reading.value)
     database = SqliteDatabase(tmp_path / "run" / "ledger.sqlite", "process")
     with pytest.raises(SetupError, match=r"cannot open .*unable to open database file"), database.read():
         pass

@@ -1,4 +1,4 @@
-"""Where a run's ledger lies: a SQLite file of its own, or a schema of a PostgreSQL database, named by `ledger.json`."""
+"""The database of a run's ledger: a SQLite file, or a schema of a PostgreSQL database named in `ledger.json`."""
 
 import re
 import secrets
@@ -25,10 +25,12 @@ __all__ = [
 
 
 def create_database(run_dir: Path, durability: Durability, url: str) -> Database:
-    """An empty database for a new run; `url` empty means SQLite. Raises `LedgerError` when the run has one,
-    `SetupError` for SQLite on a network file system."""
+    """Create an empty database for a new run; an empty `url` means SQLite.
+
+    Raises `LedgerError` if the run already has one, `SetupError` for SQLite on a network file system.
+    """
     if has_database(run_dir):
-        raise LedgerError(f"there is a run in {run_dir} already", "go on with it by --resume, or give another name")
+        raise LedgerError(f"{run_dir} already holds a run", "continue it with --resume, or give another name")
     run_dir.mkdir(parents=True, exist_ok=True)
     if not url:
         refuse_network_file_system(run_dir)
@@ -36,31 +38,31 @@ def create_database(run_dir: Path, durability: Durability, url: str) -> Database
     schema = f"quartet_{re.sub(r'[^a-z0-9]+', '_', run_dir.name.lower())[:40]}_{secrets.token_hex(4)}"
     where = Location(url, schema)
     database = _on_server(PostgresqlDatabase, where)
-    # The file first: a crash in between leaves a name without a schema, which `--fresh` clears away.
+    # The file first: a crash in between leaves a name without a schema, which `--fresh` removes.
     write_location(run_dir, where)
     database.create()
     return database
 
 
 def find_database(run_dir: Path, durability: Durability = "process") -> Database:
-    """The database of a run; `check` tells whether it is intact."""
+    """Return the database of a run; `check` verifies that it is intact."""
     where = read_location(run_dir)
     return _on_server(PostgresqlDatabase, where) if where else SqliteDatabase(run_dir / SQLITE_FILE, durability)
 
 
 def view_database(run_dir: Path) -> Database:
-    """The database of a run for reading only, at work or not; nothing is written, not even beside it."""
+    """Return the database of an active or inactive run for reading only. No file is written, not even beside it."""
     where = read_location(run_dir)
     return _on_server(ReadOnlyPostgresql, where) if where else ReadOnlySqlite(run_dir / SQLITE_FILE)
 
 
 def drop_database(run_dir: Path) -> None:
-    """Delete a run's ledger, wherever it lies; a run without one is fine."""
+    """Delete a run's ledger, wherever it is stored; a run without one is ignored."""
     if has_database(run_dir):
         find_database(run_dir).drop()
         (run_dir / LOCATION_FILE).unlink(missing_ok=True)
 
 
 def _on_server(kind: type[PostgresqlDatabase], where: Location) -> PostgresqlDatabase:
-    """Without PGPASSWORD, unless the user has named the server: a recipe may be that of a copied run."""
+    """Return a database that sends PGPASSWORD only to servers named by the user: a run's folder may be a copy."""
     return kind(where.url, where.schema, sends_password=is_trusted(where.url))

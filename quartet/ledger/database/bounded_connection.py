@@ -1,4 +1,4 @@
-"""A connection of psycopg whose every wait is bounded by the patience of the process (`patience.py`)."""
+"""A psycopg connection whose every wait is bounded by the process's database timeout (`patience.py`)."""
 
 from typing import Any, TypeVar
 
@@ -10,23 +10,25 @@ from quartet.ledger.database.patience import PATIENCE, Wait
 
 T = TypeVar("T")
 INTERVAL_SECONDS = 0.1
-"""A wait looks this often at the patience, and lets signal handlers run."""
+"""Interval at which a wait checks the timeout and lets signal handlers run."""
 
 
 class NoAnswerError(psycopg.OperationalError):
-    """The patience is exhausted."""
+    """The server did not answer within the timeout."""
 
 
 class BoundedConnection(psycopg.Connection[Any]):
-    """Raises `NoAnswerError` when the server does not answer in time. The connection is closed then: the answer to
-    what was given up may still come."""
+    """Connection that raises `NoAnswerError` if the server does not answer in time, and then closes.
+
+    It must not be reused, because the answer to the abandoned statement may still arrive.
+    """
 
     server = "PostgreSQL"
-    """Name of the database in reports; it holds no password."""
+    """Name of the database in reports, without a password."""
 
     @classmethod
     def to(cls, server: str, *arguments: Any, **parameters: Any) -> "BoundedConnection":
-        """Connect. Raises `NoAnswerError` at once when the process stops and the server was silent before."""
+        """Connect. Raises `NoAnswerError` at once if the process is stopping and the server did not answer before."""
         if not PATIENCE.left_seconds:
             raise NoAnswerError("the server does not answer, and this process was asked to stop")
         connection = cls.connect(*arguments, **parameters)
@@ -37,14 +39,14 @@ class BoundedConnection(psycopg.Connection[Any]):
         try:
             return waiting.wait(_bounded(gen, self.server), self.pgconn.socket, interval=INTERVAL_SECONDS)
         except BaseException as error:
-            if isinstance(error, NoAnswerError) or not isinstance(error, psycopg.Error):  # or a signal's handler raised
+            if isinstance(error, NoAnswerError) or not isinstance(error, psycopg.Error):  # or a signal handler raised
                 self.pgconn.finish()
             raise
 
 
 def _bounded(gen: PQGen[T], server: str) -> PQGen[T]:
-    """The same steps as `gen`, and a `NoAnswerError` between two of them when the patience is exhausted."""
-    wait: Wait | None = None  # begins with the first interval without an answer: most waits have none
+    """Run the steps of `gen`, and raise `NoAnswerError` between two of them after the timeout."""
+    wait: Wait | None = None  # created in the first interval without an answer: most waits have none
     try:
         state = next(gen)
         while True:

@@ -1,4 +1,4 @@
-"""SQLite's locks need a local file system."""
+"""Detection of network file systems, on which SQLite's locks are not safe."""
 
 from pathlib import Path
 
@@ -27,9 +27,9 @@ NETWORK_TYPES = frozenset(
 
 
 def refuse_network_file_system(folder: Path, mounts: str | None = None) -> None:
-    """Raise `SetupError` when `folder` lies on a network file system; systems without `/proc` are not looked at.
+    """Raise `SetupError` if `folder` is on a network file system. Systems without `/proc` are not checked.
 
-    `mounts` is the table of mounts, by default the system's.
+    `mounts` is the mount table, by default the system's.
     """
     if mounts is None:
         if not _MOUNTS.is_file():
@@ -38,13 +38,13 @@ def refuse_network_file_system(folder: Path, mounts: str | None = None) -> None:
     point, kind = _mount_of(folder.resolve(), mounts)
     if kind in NETWORK_TYPES:
         raise SetupError(
-            f"{folder} lies on {point}, a network file system ({kind}): SQLite's locks are not safe there",
+            f"{folder} is on {point}, a network file system ({kind}): SQLite's locks are not safe there",
             "put the run on a local disk with --run-dir, or its ledger on a server with ledger.url = 'postgresql://…'",
         )
 
 
 def _mount_of(folder: Path, mounts: str) -> tuple[str, str]:
-    """Mount point and type of the longest mount point that holds the folder; the last of equals hides the others."""
+    """Return mount point and type of the longest mount point that holds the folder; the last of equals wins."""
     best = ("/", "")
     for line in mounts.splitlines():
         _, point, kind, *_ = line.split(" ")

@@ -1,7 +1,7 @@
-"""`ledger.json` in a run's folder: on which server and in which schema the run's ledger lies.
+"""`ledger.json` in a run's folder: the server and the schema of the run's ledger.
 
-A run's folder may be copied from anywhere, so the file must not decide where a password goes. PGPASSWORD is sent only
-to a server that the user has named: by a recipe on the command line (`trust_server`), or by PGHOST and PGPORT. Entries
+A run's folder may be copied from anywhere, so the file must not decide where a password is sent. PGPASSWORD goes only
+to a server that the user has named: in a recipe on the command line (`trust_server`), or by PGHOST and PGPORT. Entries
 of ~/.pgpass name their server themselves.
 """
 
@@ -19,7 +19,7 @@ from quartet.errors import LedgerError
 from quartet.files.ledger_files import LOCATION_FILE
 
 TRUSTED = "QUARTET_LEDGER_SERVER"
-"""Environment variable by which a command tells the processes that it starts which server its recipe names."""
+"""Environment variable that passes the server named by a command's recipe to the processes that it starts."""
 _SCHEMA = re.compile(r"quartet_[a-z0-9_]{0,80}")
 _OPTIONS = re.compile(
     r"host|port|dbname|user|connect_timeout|application_name|sslmode|sslrootcert|target_session_attrs|"
@@ -29,23 +29,23 @@ _OPTIONS = re.compile(
 
 
 class Location(Struct, frozen=True, forbid_unknown_fields=True):
-    """Content of the file."""
+    """Content of `ledger.json`."""
 
     url: str
     schema: str
 
 
 class Server(NamedTuple):
-    """Host, or folder of a socket, and port; an empty host is libpq's default."""
+    """Host (or socket folder) and port; an empty host is libpq's default."""
 
     host: str
     port: str
 
 
 def read_location(run_dir: Path) -> Location | None:
-    """Return where the ledger of a run lies; None for a SQLite file.
+    """Return the location of a run's ledger; None for a SQLite file.
 
-    Raises `LedgerError` for a file that no Quartet wrote.
+    Raises `LedgerError` for a file that Quartet cannot have written.
     """
     path = run_dir / LOCATION_FILE
     if not path.is_file():
@@ -63,6 +63,7 @@ def read_location(run_dir: Path) -> Location | None:
 
 
 def write_location(run_dir: Path, location: Location) -> None:
+    """Write `ledger.json`."""
     (run_dir / LOCATION_FILE).write_bytes(msgspec.json.encode(location) + b"\n")
 
 
@@ -74,7 +75,7 @@ def server_of(url: str) -> Server:
 
 
 def trust_server(url: str) -> None:
-    """Let this process, and those it starts, send PGPASSWORD to the server of `url`, which the user's recipe names."""
+    """Allow this process and its children to send PGPASSWORD to the server of `url`, which the user's recipe names."""
     if url:
         os.environ[TRUSTED] = ":".join(server_of(url))
 

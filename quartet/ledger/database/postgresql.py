@@ -1,4 +1,4 @@
-"""One schema of a PostgreSQL database per run: for workers on many machines."""
+"""Ledger in one schema of a PostgreSQL database per run, for workers on many machines."""
 
 import hashlib
 import os
@@ -15,24 +15,24 @@ from quartet.ledger.database.location import server_of
 from quartet.ledger.database.patience import PATIENCE
 
 _FULL, _GONE = "53100", ("08", "57P", "25P03", "25P04", "55P03", "57014")
-"""SQLSTATE of a full disk; and the beginnings of those of a lost or refused connection, of one that the server ended
-because its client was idle in a transaction, and of a lock or a statement that took too long."""
+"""SQLSTATE of a full disk; prefixes of SQLSTATEs for a lost or refused connection, for a client idle in a transaction,
+and for a timeout of a lock or a statement."""
 CONNECT_SECONDS = 5
-"""How long to wait for a server that does not answer at all, when `ledger.url` names no `connect_timeout`."""
+"""Connection timeout if `ledger.url` sets no `connect_timeout`."""
 
 
 class PostgresqlDatabase(Database):
-    """`write` takes an advisory lock of the run alone, `write_beside` shares it.
+    """Transactions in a PostgreSQL schema. `write` takes the run's advisory lock exclusively, `write_beside` shares it.
 
-    So the transactions of workers (claim, renew, append), which lock only their own rows and skip those that are
-    locked, run beside each other, and those of the data manager and the trainer see a ledger at rest. Commits are
-    always synchronous: with less, the death of the server would lose what was promised.
+    So transactions of workers (claim, renew, append) run concurrently: they lock only their own rows and skip locked
+    ones. Transactions of the data manager and the trainer see a ledger without concurrent writes. Commits are always
+    synchronous, because otherwise a server crash would lose committed work.
     """
 
     on_one_machine = False
 
     def __init__(self, url: str, schema: str, *, sends_password: bool = True) -> None:
-        """Unless it `sends_password`, PGPASSWORD is not used; libpq still looks the server up in ~/.pgpass."""
+        """Without `sends_password`, PGPASSWORD is not used; libpq still searches ~/.pgpass for the server."""
         super().__init__(_engine(url, schema, {} if sends_password else {"password": ""}))
         self.schema = schema
         digest = hashlib.blake2b(schema.encode(), digest_size=8).digest()
@@ -41,10 +41,10 @@ class PostgresqlDatabase(Database):
         self._reading = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
     def create(self) -> None:
-        """Make the run's schema. Raises `LedgerError` when it is there already."""
+        """Create the run's schema. Raises `LedgerError` if it already exists."""
         with self._explained(), self._engine.begin() as connection:
             if _exists(connection, self.schema):
-                raise LedgerError(f"the database has a schema {self.schema} already", "give the run another name")
+                raise LedgerError(f"the database already has a schema {self.schema}", "give the run another name")
             connection.execute(sa.schema.CreateSchema(self.schema))
 
     def check(self) -> None:
@@ -61,7 +61,7 @@ class PostgresqlDatabase(Database):
         self.close()
 
     def now(self, connection: sa.Connection) -> float:
-        """The server's clock, whatever those of the clients say."""
+        """Return the server's clock, which does not depend on the clients' clocks."""
         return connection.exec_driver_sql("SELECT extract(epoch FROM clock_timestamp())::float8").scalar_one()
 
     @property
@@ -77,8 +77,8 @@ class PostgresqlDatabase(Database):
             yield connection
 
     def _take_lock(self, *, shared: bool) -> str:
-        """SQL that takes the run's lock. A process that is stopped while it holds the lock loses its connection before
-        the others lose their patience."""
+        """Return SQL that takes the run's lock. The server disconnects a process that is suspended while it holds the
+        lock, before the waits of other processes time out."""
         function = "pg_advisory_xact_lock" + ("_shared" if shared else "")
         idle = f"set_config('idle_in_transaction_session_timeout', '{_milliseconds(PATIENCE.seconds / 2)}', true)"
         return f"SELECT {idle}, {function}({self._lock})"
@@ -88,26 +88,28 @@ class PostgresqlDatabase(Database):
         if state == _FULL:
             raise SetupError(
                 f"the disk of {self._name} is full: {error}",
-                "free some space there and go on with --resume; everything committed before is intact",
+                "free some space there and continue with --resume; everything committed before is intact",
             ) from error
         if "no password supplied" in str(error):
             host, port = server_of(str(self._engine.url))
             raise SetupError(
                 f"the ledger's server {host}:{port} asks for a password, and the run's folder alone names this server",
-                f"if you trust it, put its password into ~/.pgpass, or export PGHOST={host} PGPORT={port} beside "
+                f"if you trust it, put its password into ~/.pgpass, or export PGHOST={host} PGPORT={port} along with "
                 "PGPASSWORD",
             ) from error
         refused = isinstance(error, self._engine.dialect.loaded_dbapi.OperationalError) and not state
         if state.startswith(_GONE) or refused:
             raise LedgerUnreachableError(
                 f"cannot reach the ledger at {self._name}: {error}",
-                "start the server or mend ledger.url, then go on with --resume; what was committed is intact",
+                "start the server or fix ledger.url, then continue with --resume; committed data is intact",
             ) from error
 
 
 def _engine(url: str, schema: str, defaults: dict[str, str]) -> sa.Engine:
-    """A connection looks into the run's schema only, and tells the server its process. Raises `SetupError` without the
-    driver."""
+    """Create an engine whose connections use only the run's schema and have the process id in their application name.
+
+    Raises `SetupError` if the driver is not installed.
+    """
     target = sa.make_url(url).set(drivername="postgresql+psycopg")
     try:
         engine = sa.create_engine(target, pool_pre_ping=False)
@@ -126,10 +128,10 @@ def _engine(url: str, schema: str, defaults: dict[str, str]) -> sa.Engine:
 
 
 def _bounds(options: str) -> dict[str, Any]:
-    """Parameters of a connection; those in `ledger.url` win.
+    """Return the parameters of a connection; those in `ledger.url` take precedence.
 
-    The server ends what its clients no longer wait for. Keepalives and `tcp_user_timeout` find a peer whose kernel is
-    gone; `BoundedConnection` finds a server whose kernel is there and that does not answer.
+    The server aborts statements that its clients no longer wait for. Keepalives and `tcp_user_timeout` detect a peer
+    whose kernel does not respond; `BoundedConnection` detects a server process that does not respond.
     """
     lock, statement = _milliseconds(PATIENCE.seconds * 3 / 4), _milliseconds(PATIENCE.seconds)
     return {
@@ -144,19 +146,21 @@ def _bounds(options: str) -> dict[str, Any]:
 
 
 def _name(url: sa.URL) -> str:
-    """The database for people: without the password, which may also be a parameter."""
+    """Return the database URL for display, without the password, which may also be a parameter."""
     where = {key: value for key, value in url.query.items() if key in ("host", "port")}
     return url.set(drivername="postgresql", query=where).render_as_string(hide_password=True)
 
 
 def _milliseconds(seconds: float) -> int:
-    """PostgreSQL counts its time-outs in whole milliseconds; 0 would be none."""
+    """Return the unit of PostgreSQL's timeouts, whole milliseconds; at least 1, because 0 disables a timeout."""
     return max(1, round(seconds * 1000))
 
 
 def server_version(url: str) -> str:
-    """What the server says of itself. Raises `LedgerUnreachableError` when it does not answer, `SetupError` without
-    the driver."""
+    """Return the server's version.
+
+    Raises `LedgerUnreachableError` if it does not answer, `SetupError` if the driver is not installed.
+    """
     database = PostgresqlDatabase(url, "public")
     try:
         with database.read() as connection:

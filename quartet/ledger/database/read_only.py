@@ -1,4 +1,4 @@
-"""The same databases for those who only look: nothing is written, neither into the ledger nor beside it."""
+"""Read-only variants of the databases: they write nothing, neither into the ledger nor beside it."""
 
 import shutil
 import sqlite3
@@ -18,14 +18,14 @@ from quartet.ledger.database.postgresql import PostgresqlDatabase
 from quartet.ledger.database.sqlite import BUSY_TIMEOUT_SECONDS, SqliteDatabase
 
 LOOKS = 3
-"""How often the files are looked at when they change between the look and the opening."""
+"""Maximum number of attempts to open the files, which may change between their inspection and their opening."""
 
 
 class ReadOnlySqlite(SqliteDatabase):
     """A SQLite file that may be growing, finished, copied or on a read-only disk.
 
-    Every transaction opens the file anew, because how it must be opened changes when the run starts or ends. SQLite on
-    its own would create the two files of the write-ahead log beside a database that it only reads.
+    Each transaction reopens the file, because the way to open it changes when the run starts or ends. By default SQLite
+    would create the two files of the write-ahead log beside a database that it only reads.
     """
 
     def __init__(self, path: Path) -> None:
@@ -42,7 +42,7 @@ class ReadOnlySqlite(SqliteDatabase):
         self._copying = threading.Lock()
 
     def check(self) -> None:
-        """Whether there is a database at all; reading every page would take as long as the run is large."""
+        """Check only the file header: reading every page would take time proportional to the run's size."""
         self._check_header()
 
     def close(self) -> None:
@@ -56,7 +56,7 @@ class ReadOnlySqlite(SqliteDatabase):
             yield connection
 
     def _connect(self) -> sqlite3.Connection:
-        """Looks again when a run that ends takes the log and its index away before they are open."""
+        """Connect, with retries in case a run that ends deletes the log and its index before they are open."""
         for _ in range(LOOKS - 1):
             try:
                 return self._open_as_it_is()
@@ -77,11 +77,13 @@ class ReadOnlySqlite(SqliteDatabase):
             return _opened(self._copied(log), "mode=ro&immutable=1")
 
     def _copied(self, log: Path) -> Path:
-        """A copy that holds the log too: of a run that was killed and then copied without the log's index. It is made
-        anew when such a copy is itself copied again."""
+        """Return a temporary copy with the log applied, for a killed run that was copied without the log's index.
+
+        The copy is renewed if the files change.
+        """
         state = [(file.stat().st_mtime_ns, file.stat().st_size) for file in (self.path, log)]
         if self._copy is None or state != self._copied_from:
-            self._forget_copy()  # who still reads from it has its file open
+            self._forget_copy()  # active readers have its file open
             self._copy = tempfile.TemporaryDirectory(prefix="quartet-view-")
             for file in (self.path, log):
                 shutil.copy(file, self._copy.name)
@@ -101,13 +103,13 @@ class ReadOnlySqlite(SqliteDatabase):
         if code.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY_", "SQLITE_PERM")):
             raise SetupError(
                 f"cannot read {self.path}: {error}",
-                "check that the file is there and that you may read it and what lies beside it (-wal, -shm)",
+                "check that the file exists and that you may read it and the files beside it (-wal, -shm)",
             ) from error
         super()._explain(error)
 
 
 class ReadOnlyPostgresql(PostgresqlDatabase):
-    """A schema of a PostgreSQL database; the server itself refuses writes."""
+    """A schema of a PostgreSQL database, with writes refused by the server."""
 
     @contextmanager
     def _transaction(self, access: Access) -> Iterator[sa.Connection]:
@@ -131,4 +133,4 @@ def _opened(path: Path, how: str) -> sqlite3.Connection:
 
 def _refuse_writing(access: Access, where: Any) -> None:
     if access != "read":
-        raise LedgerError(f"the ledger at {where} was opened for reading only")
+        raise LedgerError(f"the ledger at {where} is open for reading only")

@@ -1,4 +1,4 @@
-"""One SQLite file in WAL mode, beside the run's other files."""
+"""Ledger in one SQLite file in WAL mode, beside the run's other files."""
 
 import sqlite3
 import time
@@ -15,20 +15,20 @@ from quartet.files.disk import free_megabytes
 from quartet.ledger.database.base import Access, Database, Durability
 
 BUSY_TIMEOUT_SECONDS = 20.0
-"""A transaction waits this long for another process's write; ours take about a millisecond."""
+"""Timeout of a transaction that waits for another process's write; Quartet's own take about a millisecond."""
 PAGE_BYTES, WAL_PAGES = 4096, 16_000
-"""The write-ahead log is copied into the file when it holds this many pages (64 MB): each copy waits for the disk."""
+"""Size at which the write-ahead log is copied into the file: 64 MB, because each copy waits for the disk."""
 _HEADER = b"SQLite format 3\x00"
 
 
 class SqliteDatabase(Database):
-    """One writer at a time, whatever it writes: `write_beside` is `write`. Readers never wait."""
+    """Transactions in a SQLite file, with one writer at a time: `write_beside` equals `write`. Reads never wait."""
 
     on_one_machine = True
 
     def __init__(self, path: Path, durability: Durability) -> None:
-        # Neither SQLAlchemy nor Python's sqlite3 begins or ends a transaction: `_transaction` does, in a fifth of the
-        # time. Nothing is left to roll back when a connection returns to the pool.
+        # `_transaction` begins and ends transactions instead of SQLAlchemy or Python's sqlite3, in a fifth of the time.
+        # So there is nothing to roll back when a connection returns to the pool.
         engine = sa.create_engine(f"sqlite:///{path}", isolation_level="AUTOCOMMIT", pool_reset_on_return=None)
         super().__init__(engine)
         self.path = path
@@ -43,9 +43,9 @@ class SqliteDatabase(Database):
             self._damaged("; ".join(str(finding) for finding in findings))
 
     def shorten_log(self) -> bool:
-        """Start the log again from its beginning when it is long: readers that overlap all the time never let it.
+        """Restart a long log from its beginning, which constantly overlapping readers would otherwise prevent.
 
-        Waits up to a second for those that read from it. False when one has been reading for longer.
+        Waits up to a second for active readers. Returns False if one reads for longer.
         """
         log = self.path.with_name(f"{self.path.name}-wal")
         if not log.exists() or log.stat().st_size <= PAGE_BYTES * WAL_PAGES:
@@ -60,7 +60,7 @@ class SqliteDatabase(Database):
         return not busy
 
     def now(self, connection: sa.Connection) -> float:
-        """The machine's clock that nobody sets: every process of it reads the same one."""
+        """Return the machine's monotonic clock, which is the same for all its processes."""
         return time.monotonic()
 
     def drop(self) -> None:
@@ -71,12 +71,12 @@ class SqliteDatabase(Database):
     def _check_header(self) -> None:
         if not self.path.is_file():
             raise LedgerError(
-                f"no ledger at {self.path}", "check the run's name; `quartet train RECIPE` makes a new run"
+                f"no ledger at {self.path}", "check the run's name; `quartet train RECIPE` starts a new run"
             )
         with self.path.open("rb") as file:
             header = file.read(len(_HEADER))
         if header != _HEADER:
-            self._damaged("it does not begin like an SQLite database")
+            self._damaged("it does not begin with the header of an SQLite database")
 
     @contextmanager
     def _transaction(self, access: Access) -> Iterator[sa.Connection]:
@@ -87,7 +87,7 @@ class SqliteDatabase(Database):
                 yield connection
                 driver.execute("COMMIT")
             finally:
-                driver.rollback()  # does nothing after the commit
+                driver.rollback()  # no effect after the commit
 
     def _prepare(self, connection: Any, record: object) -> None:
         connection.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_SECONDS * 1000)}")
@@ -106,27 +106,27 @@ class SqliteDatabase(Database):
         if code.startswith(("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_FSYNC", "SQLITE_IOERR_SHMSIZE")):
             raise SetupError(
                 f"cannot write {self.path}: {error} ({free_megabytes(self.path.parent):.0f} MB free)",
-                "free some space and go on with --resume; everything committed before is intact",
+                "free some space and continue with --resume; everything committed before is intact",
             ) from error
         if code.startswith("SQLITE_CANTOPEN"):
             raise SetupError(
                 f"cannot open {self.path}: {error}",
-                "check that its folder is there and that you may make files in it; looking and exporting make none",
+                "check that its folder exists and that you may create files in it; viewing and exporting create none",
             ) from error
         if code.startswith(("SQLITE_READONLY", "SQLITE_PERM")):
             raise SetupError(
-                f"no right to write {self.path}: {error}",
-                "copy the run to where you may write; looking and exporting need no such right",
+                f"no permission to write {self.path}: {error}",
+                "copy the run to a writable folder; viewing and exporting need no write permission",
             ) from error
         if code.startswith("SQLITE_BUSY"):
             raise LedgerError(
-                f"{self.path} stayed locked by another process for {BUSY_TIMEOUT_SECONDS:.0f} s",
-                "end the process that holds it (a database browser, a stopped module), then go on with --resume",
+                f"{self.path} was locked by another process for {BUSY_TIMEOUT_SECONDS:.0f} s",
+                "end the process that holds it (a database browser, a suspended module), then continue with --resume",
             ) from error
 
     def _damaged(self, finding: str) -> NoReturn:
         raise LedgerError(
             f"the ledger {self.path} is damaged: {finding}",
-            f"the weights in {self.path.parent / 'policies'} are not touched by this: put a backup of the file in its "
-            f"place, try `sqlite3 {self.path.name} .recover`, or start a new run from the newest policy",
+            f"the weights in {self.path.parent / 'policies'} are not affected: restore a backup of the file, try "
+            f"`sqlite3 {self.path.name} .recover`, or start a new run from the newest policy",
         )
