@@ -1,21 +1,21 @@
-"""Admission: how many groups may start now. Computed from the ledger each time, never from counters.
+"""Admission: the number of groups that may start now. Computed from the ledger each time, never from counters.
 
-A group holds a slot from its admission until it is trained or dropped; of several policies the one with the most groups
-counts, since all of them have a group for the same rollouts. With `(max_lag + 1) x groups_per_batch` slots a
-group that is admitted at version v, and sampled from it, has at most that many groups before it and with it in the line
-of training, so by the time its turn comes the policy has moved on by at most `max_lag` versions, on average. While the
-engines still serve an older policy than the newest, a new group's tokens begin with that lag: it leaves room for one
-batch less per version. So a commit frees its slots when the engines take the policy and not before.
+A group holds a slot from its admission until it is trained or dropped. With several policies the one with the most
+groups counts, since all of them have a group for the same rollouts. There are `(max_lag + 1) x groups_per_batch` slots.
+So a group that is admitted and sampled at version v has at most that many groups, itself included, up to its place in
+the training order. When it is trained, the policy is at most `max_lag` versions newer, on average. While the engines
+serve an older policy than the newest, a new group's tokens begin with that lag, which costs one batch per version.
+So a commit frees its slots only when the engines load the policy.
 
-The queue of rollouts is kept short as well: a rollout that waits in the queue holds a slot and produces nothing. All
-this depends on `admission.schedule`. With `on_late = "wait"`, and where weights change between batches, a group starts
-only when the engine has taken the newest policy, or refused it. The version that the engine serves then is a lower
-bound of all its tokens; a roll-back lowers that of open groups.
+The queue of rollouts is kept short, because a queued rollout holds a slot and produces nothing. All this depends on
+`admission.schedule`. With `on_late = "wait"`, and where weights change between batches, a group starts only after the
+engine has loaded or refused the newest policy. The version served then is a lower bound of all the group's tokens; a
+roll-back lowers it for open groups.
 
 Liveness: while the trainer waits, fewer than `groups_per_batch` groups are trainable, or it waits for unfinished ones.
-Then a slot is free, or a group is open or closed, or an engine is to take a newer policy; an open group has a rollout
-queued or running, or is about to close. An engine that refuses more than `max_lag` policies in a row leaves nothing
-that could be trained, and the run ends as starved.
+Then a slot is free, or a group is open or closed, or an engine is about to load a newer policy. An open group has a
+queued or running rollout, or is about to close. An engine that refuses more than `max_lag` consecutive policies leaves
+nothing trainable, and the run ends as starved.
 """
 
 from msgspec import structs
@@ -30,8 +30,8 @@ _ENGINE = "the engine"
 
 
 def capacity(*, ahead: int, max_ahead: int, room: Capacity | None, held_back: int = 0) -> Capacity:
-    """The rule: `ahead` groups hold slots, `held_back` further slots wait for the engines to take the newest policy,
-    and `room` is what the schedule says of the sessions."""
+    """Return the capacity. `ahead` groups hold slots, `held_back` further slots wait for the engines to load the newest
+    policy, and `room` is the schedule's limit from the sessions."""
     free = max_ahead - ahead
     if free <= 0:
         ends_when = f"a batch is trained: {ahead}/{max_ahead} groups ahead"
@@ -44,7 +44,7 @@ def capacity(*, ahead: int, max_ahead: int, room: Capacity | None, held_back: in
 
 
 class Admission:
-    """The rule applied to a run."""
+    """The admission rule applied to a run."""
 
     def __init__(self, recipe: Recipe, ledger: Ledger, stragglers: StragglerRule) -> None:
         self._recipe, self._ledger = recipe, ledger
@@ -54,19 +54,19 @@ class Admission:
 
     @property
     def settled_only(self) -> bool:
-        """Whether a group may start only while the engines have taken, or refused, the newest policy."""
+        """True if a group may start only after the engines have loaded or refused the newest policy."""
         return self._schedule.between_batches or self._recipe.admission.on_late == "wait"
 
     def capacity(self) -> Capacity:
-        """What may start now."""
-        # The sizes first: a train step that commits between the looks has freed no slot then.
+        """Return the current capacity."""
+        # The sizes first, so that a train step committed between the queries has freed no slot yet.
         sizes, ahead = self._ledger.queue_sizes(), self._ledger.groups_ahead()
         versions_behind = self._ledger.versions_behind()
         if self.settled_only and not self._ledger.latest_is_settled():
             return Capacity(groups=0, waiting_for=_ENGINE, ends_when="it takes, or refuses, the newest policy")
         if self._schedule.oldest_first and self._ledger.has_older_unfinished():
-            # An engine that was started again has the newest policy in the middle of a batch.
-            return Capacity(groups=0, waiting_for="older groups", ends_when="those of the policy before end")
+            # A restarted engine serves the newest policy in the middle of a batch.
+            return Capacity(groups=0, waiting_for="older groups", ends_when="the groups of the previous policy end")
         load = Load(
             sessions=self._recipe.env.sessions,
             rollouts_per_group=self._rollouts_per_group,
@@ -82,6 +82,6 @@ class Admission:
         return structs.replace(found, versions_behind=versions_behind)
 
     def _held_back(self, versions_behind: int) -> int:
-        """Return how many of the slots would make a group too old, sampled from a policy so far behind the newest."""
+        """Return the number of slots in which a group sampled `versions_behind` the newest policy would be too old."""
         in_time = (self._recipe.admission.max_lag + 1 - versions_behind) * self._recipe.train.groups_per_batch
         return max(0, self._recipe.max_groups_ahead - in_time)

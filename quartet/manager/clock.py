@@ -1,24 +1,24 @@
-"""The training clock: wall seconds that a run has trained, over all its restarts.
+"""The training clock: wall-clock seconds of training, over all restarts of a run.
 
-It begins when every module is up, so that neither the start of a run nor that of its resumes counts, and it ends with
-the request to stop. A module that dies in between and is started again costs training time; so does the data manager,
-which keeps the clock: the next one counts from where the last one wrote.
+It starts when every module is up, so the start-up of a run or resume does not count, and it ends with the request to
+stop. Restarts of modules in between count as training time. That includes the data manager, which keeps the clock: the
+next process continues from the last written value.
 """
 
 from quartet.ledger import Ledger
 
 _KEY = "training_seconds"
 _COUNTED_UNTIL = "training_seconds_until"
-"""The time, by `Ledger.now`, that the written count reaches to; null while the clock stands still."""
+"""Time of `Ledger.now` up to which the written count extends; null while the clock is stopped."""
 _WRITE_SECONDS = 1.0
 
 
 class TrainingClock:
-    """Counts while it is ticked, and keeps the count in the ledger; when the run is killed, what passed since the last
-    write is not counted: a second, or the time between two ticks.
+    """Clock that advances with `tick` and stores its count in the ledger.
 
-    `counts` says whether the run trains at `now` (by `Ledger.now`). Then whoever kept the clock before died while it
-    did.
+    If the run is killed, the time since the last write is lost: a second or the time between two ticks. `counts` states
+    whether the run is training at `now` (of `Ledger.now`). If so, the previous process that kept the clock died during
+    training.
     """
 
     def __init__(self, ledger: Ledger, now: float, *, counts: bool) -> None:
@@ -28,14 +28,14 @@ class TrainingClock:
         until: float | None = ledger.value(_COUNTED_UNTIL)
         if counts:
             self._last = now if until is None else until
-        elif until is not None:  # of a run that was killed: its pause is nobody's training
+        elif until is not None:  # left by a killed run, whose pause is no training time
             self.save()
 
     def tick(self, now: float, *, counts: bool) -> None:
-        """Time has passed until `now` (by `Ledger.now`), in which the run did as the last tick said. What comes now
-        `counts` when the run trains.
+        """Advance to `now` (of `Ledger.now`), counting the time since the last tick if that one set `counts`.
 
-        A clock that was set back counts as no time.
+        `counts` states whether the time from now on is training time. If `now` is before the last tick, no time is
+        added.
         """
         if self._counts:
             self.seconds += max(now - self._last, 0.0)
@@ -46,7 +46,7 @@ class TrainingClock:
 
     def save(self) -> None:
         """Write the count now."""
-        # In this order: killed in between, a moment is not counted, and none is counted twice.
+        # In this order, so that a kill in between loses a moment instead of counting it twice.
         self._ledger.set_value(_COUNTED_UNTIL, self._last if self._counts else None)
         self._ledger.set_value(_KEY, self.seconds)
         self._written = self.seconds

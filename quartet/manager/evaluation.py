@@ -11,13 +11,13 @@ from quartet.telemetry.record import Recorder
 from quartet.types import Purpose, RolloutPlan, Task
 
 EVALUATION_MARKER = "evaluation"
-"""An empty file that tells an evaluation's folder, which may be overwritten, from a training run's."""
+"""Empty file that marks the folder of an evaluation, which may be overwritten, unlike that of a training run."""
 DURING = "during/"
-"""Begins the tags of evaluations during training."""
+"""Prefix of the tags of evaluations during training."""
 
 
 def is_evaluation(run_dir: Path) -> bool:
-    """Whether a run's folder belongs to `quartet eval`: nothing is trained there."""
+    """Return whether a run's folder belongs to `quartet eval`, which trains nothing."""
     return (run_dir / EVALUATION_MARKER).exists()
 
 
@@ -26,14 +26,14 @@ def admit_evaluation(
 ) -> int:
     """Queue one rollout of every family and seed.
 
-    Returns the policy version that is the newest now. Raises `LedgerError` when the tag was used before.
+    Returns the newest policy version. Raises `LedgerError` if the tag was used before.
 
-    Turn limits are the suite's, whatever horizon training uses, so that evaluations of different runs compare.
-    Ask `ledger.evaluation_open(tag)` for what is left to do, and `ledger.evaluation_results(tag)` at the end.
+    Turn limits are the suite's, regardless of the training horizon, so that evaluations of all runs are comparable.
+    `ledger.evaluation_open(tag)` counts the unfinished rollouts; `ledger.evaluation_results(tag)` has the results.
     """
 
     def plans() -> Iterator[RolloutPlan]:
-        # Seed by seed and not family by family: what is running at the end is a mix of short and long tasks.
+        # Seed by seed instead of family by family, so that the last rollouts are a mix of short and long tasks.
         for seed in seeds:
             for family in families:
                 task = Task(env=recipe.env.name, family=family, seed=seed)
@@ -50,11 +50,11 @@ def admit_evaluation(
 
 
 class PeriodicEvaluation:
-    """Evaluates every so many train steps while training goes on, and marks the best policy.
+    """Periodic evaluation during training, which marks the best policy.
 
-    Seeds are the recipe's selection seeds: no policy is reported on the seeds that chose it. Engines go on to newer
-    policies meanwhile, so a result belongs to the policy that was newest at its admission and, in part, to its
-    successors. Before and after training no new policy appears.
+    It uses the recipe's selection seeds, so no policy is reported on the seeds that selected it. Engines load newer
+    policies meanwhile, so a result is for the newest policy at its admission and partly for its successors. Evaluations
+    before and after training have a single policy.
     """
 
     def __init__(self, recipe: Recipe, ledger: Ledger, recorder: Recorder, families: list[str]) -> None:
@@ -62,9 +62,9 @@ class PeriodicEvaluation:
         self._done = set(ledger.evaluations_admitted())
 
     def admit_due(self, train_step: int) -> bool:
-        """Queue the evaluation of the newest due step, unless one is running; True when it was queued."""
+        """Queue the evaluation of the newest due step, unless one is running; return True if it was queued."""
         every = self._recipe.evaluation.train_steps_per_evaluation
-        # Not only at the exact step: a tick may come late, or another evaluation may still have been running.
+        # Also after the exact step: the tick may be late, or another evaluation may have been running.
         due = train_step - train_step % every if every else 0
         tag = f"{DURING}{due}"
         if not due or tag in self._done or self._running():
@@ -81,7 +81,7 @@ class PeriodicEvaluation:
         return True
 
     def record_finished(self) -> bool:
-        """Record the results of the evaluations that have ended; True when there were any."""
+        """Record the results of the evaluations that have ended; return True if there were any."""
         changed = False
         for tag, version in self._running().items():
             if self._ledger.evaluation_open(tag):

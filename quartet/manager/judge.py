@@ -1,4 +1,4 @@
-"""The verdict on a closed group: all filters in order, then the least number of members."""
+"""The verdict on a closed group: all filters in order, then the minimum number of members."""
 
 from quartet.ledger import Ledger
 from quartet.manager.filter.base import Filter
@@ -6,19 +6,19 @@ from quartet.types import Group, GroupState
 
 
 class Judge:
-    """Moves closed groups to `trainable`, or to `dropped` with a reason."""
+    """Judge that moves closed groups to `trainable`, or to `dropped` with a reason."""
 
     def __init__(self, ledger: Ledger, filters: dict[str, Filter], min_rollouts_per_group: int) -> None:
         self._ledger, self._filters, self._min_rollouts = ledger, filters, min_rollouts_per_group
 
     def decide(self, group: Group, composed: Group) -> tuple[GroupState, str]:
-        """Write the verdict on `composed`: the closed group with what replay made of it, stored members and all.
+        """Write the verdict on `composed`, the closed `group` after replay, with stored members.
 
-        Returns the new state and, when dropped, the reason.
+        Returns the new state and the drop reason, "" if kept.
         """
         left_out = dict.fromkeys(_ids(group) - _ids(composed), "replay")
         for name, a_filter in self._filters.items():
-            # Fewer members would make a filter judge a group that is dropped anyway.
+            # A group that is too small is dropped anyway, so filters need not judge it.
             if len(composed.members) < self._min_rollouts:
                 break
             passed = a_filter.apply(composed)
@@ -27,13 +27,13 @@ class Judge:
             left_out |= dict.fromkeys(_ids(composed) - _ids(passed), name)
             composed = passed
         left_rollouts = {rollout_id: reason for (rollout_id, _), reason in left_out.items()}
-        # A rollout in which the policy plays several parts is kept with all of them or not at all.
+        # A rollout with several parts of the policy is kept with all of them or not at all.
         members = [one for one in composed.members if one.replay is not None or one.rollout_id not in left_rollouts]
         own = list(dict.fromkeys(member.rollout_id for member in members if member.replay is None))
         stored = {member.rollout_id: member.replay for member in members if member.replay is not None}
         if len(members) < self._min_rollouts or not own:
             return self._drop(group, "too_few_countable")
-        least = min(self._min_rollouts, len(own))  # a stored member may have made up for one
+        least = min(self._min_rollouts, len(own))  # stored members count towards the minimum
         ledger = self._ledger.of(group.policy)
         ledger.make_trainable(group.group_id, own, least, excluded=left_rollouts, replayed=stored)
         return GroupState.TRAINABLE, ""
@@ -44,5 +44,5 @@ class Judge:
 
 
 def _ids(group: Group) -> set[tuple[int, str]]:
-    """Rollouts and parts of the members."""
+    """Return (rollout id, part) of the members."""
     return {(member.rollout_id, member.trajectory.part) for member in group.members}

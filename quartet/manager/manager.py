@@ -1,5 +1,6 @@
-"""The data manager: keeps the ledger moving. It closes and filters groups, evaluates, admits, tidies up, and decides
-when training ends. It holds no state of its own that matters: killed and started again, it goes on from the ledger.
+"""The data manager: closes and filters groups, evaluates, admits, enforces the disk budget, and ends training.
+
+All its essential state is in the ledger, so it can be killed and restarted at any time.
 """
 
 import asyncio
@@ -29,11 +30,11 @@ from quartet.types import GroupState, RolloutPlan, Task
 from quartet.types.phase import TRAINING, wait_in
 
 SWEEP_SECONDS = 10.0
-"""Pause between looks at the disk."""
+"""Interval between checks of the disk budget."""
 
 
 class DataManager:
-    """Admission, filters, evaluation, retention and the end of training, one after the other in every tick.
+    """Loop over admission, filters, evaluation, retention and the stop rule, all in every tick.
 
     `families` overrides the recipe's task families. Raises `ConfigError` for an unknown part name.
     """
@@ -75,14 +76,14 @@ class DataManager:
         self._stop_rule = StopRule(recipe.train, ledger)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Tick until told to stop; after a tick that changed nothing wait for the doorbell."""
+        """Tick until `stop` is set; after a tick without changes wait for a notification."""
         with self._ledger.doorbells.hang("manager") as bell:
             while not stop.is_set():
                 await (asyncio.sleep(0) if self.tick() else bell.wait(stop))
         self._training_clock.save()
 
     def tick(self) -> bool:
-        """One round of everything; True when anything changed. Outside the training phase nothing new is started."""
+        """Run one round; return True if anything changed. Outside the training phase nothing new is started."""
         self._presence.beat()
         self._count_time()
         changed = self._expire() | self._close_groups() | self._evaluation.record_finished()
@@ -92,7 +93,7 @@ class DataManager:
         else:
             self._presence.waits(*wait_in(phase, "the training phase", "it begins"))
         self._sweep()
-        self._count_time()  # it ends with the request to stop, which may be ours
+        self._count_time()  # the clock ends with the request to stop, which this tick may have made
         return changed
 
     def _count_time(self) -> None:
@@ -102,7 +103,7 @@ class DataManager:
         return self._ledger.value("phase", TRAINING) == TRAINING and self._ledger.stop_reason() is None
 
     def _train(self) -> bool:
-        """Evaluate, stop, or admit, whichever is due."""
+        """Evaluate, then stop or admit, as due; return whether anything changed."""
         train_step = self._ledger.least_train_step()
         changed = self._evaluation.admit_due(train_step)
         if self._stop_rule.ending(train_step, self._training_clock.seconds):
@@ -135,10 +136,10 @@ class DataManager:
         group = self._ledger.load_group(group_id)
         replay = self._replays[group.policy]
         composed = replay.compose(group)
-        # Stored before the verdict: killed in between, the group is judged again and the success is not forgotten.
+        # Stored before the verdict, so that a kill in between repeats the verdict instead of losing the success.
         replay.observe(group)
         state, reason = self._judge.decide(group, composed)
-        if group.policy == self._ledger.policy:  # control goes by the first
+        if group.policy == self._ledger.policy:  # control follows the first policy only
             self._sampler.observe(group)
         members = [member.trajectory for member in group.members]
         self._recorder.metric(
@@ -166,7 +167,7 @@ class DataManager:
         return any(admitted)
 
     def _admit_group(self, task: Task, versions_behind: int) -> bool:
-        """False when a policy came meanwhile that has to be served first."""
+        """Admit a group for the task; return False if a new policy, committed meanwhile, has to be served first."""
         quorum = self._stragglers.quorum(len(self._allocator.plan(task)))
         plan = RolloutPlan(
             task=task,
@@ -188,9 +189,9 @@ class DataManager:
 
 
 async def run_manager(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None:
-    """Run the data manager as a process until `stop`: first what a run settles before its first rollout.
+    """Run the data manager as a process until `stop`. It first calls `settle`, unless the run is an evaluation.
 
-    Raises `SetupError` beside another manager of the run, and what `settle` raises.
+    Raises `SetupError` if the run has another manager, and all errors of `settle`.
     """
     with (
         only_process(run_dir, "manager"),
@@ -198,6 +199,6 @@ async def run_manager(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> Non
         Recorder(run_dir, "manager") as recorder,
     ):
         presence = Presence(ledger, "manager", recorder=recorder)
-        if not is_evaluation(run_dir):  # of a policy alone: nothing is replayed into it, nor exported from it
+        if not is_evaluation(run_dir):  # an evaluation replays and exports nothing
             settle(recipe, ledger, presence.beat)
         await DataManager(recipe, ledger, recorder, presence).run(stop)

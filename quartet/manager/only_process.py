@@ -1,4 +1,4 @@
-"""A module of which a run has one process only: the data manager."""
+"""Lock for a module with only one process per run: the data manager."""
 
 import fcntl
 import os
@@ -11,9 +11,9 @@ from quartet.errors import SetupError
 
 @contextmanager
 def only_process(run_dir: Path, module: str) -> Iterator[None]:
-    """Hold `MODULE.lock` of the run; the kernel releases it when the process ends, however that is.
+    """Hold `MODULE.lock` of the run; the kernel releases it whenever the process ends.
 
-    Raises `SetupError` that names the process that holds it.
+    Raises `SetupError` naming the process that holds it.
     """
     path = run_dir / f"{module}.lock"
     with path.open("a+") as file:
@@ -22,7 +22,7 @@ def only_process(run_dir: Path, module: str) -> Iterator[None]:
         except BlockingIOError as error:
             file.seek(0)
             raise SetupError(
-                f"{run_dir} has a {module} already: process {file.read().strip() or 'unknown'}",
+                f"{run_dir} already has a {module}: process {file.read().strip() or 'unknown'}",
                 f"a run has one {module}; `quartet train` starts it, `quartet stop {run_dir}` ends the run",
             ) from error
         file.truncate(0)

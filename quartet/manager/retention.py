@@ -1,4 +1,4 @@
-"""The disk budget of a run: which policies stay, and which pictures go first."""
+"""The disk budget of a run: deletion of old policies, records and pictures."""
 
 import shutil
 import time
@@ -11,11 +11,11 @@ from quartet.ledger import Ledger
 from quartet.ledger.policy_folders import policies_root
 
 _ROLLOUTS_PER_STEP = 500
-"""Pictures are deleted this many rollouts at a time, so that the ledger stays free for others in between."""
+"""Number of rollouts whose pictures are deleted in one transaction, so that other writers get the ledger in between."""
 
 
 class Retention:
-    """Keeps a run inside its disk budget. Weights outside the run's own folder are never touched."""
+    """Enforcement of a run's disk budget. Weights outside the run's own folder are never deleted."""
 
     def __init__(self, disk: Disk, ledger: Ledger, run_dir: Path, *, clock: Callable[[], float] = time.time) -> None:
         self._clock, self._old_to = clock, 0
@@ -23,29 +23,29 @@ class Retention:
         self._blob_bytes, self._counted_to = 0, 0
 
     def sweep(self) -> str | None:
-        """Delete what is over the budget; returns the reason why the run must stop, or None."""
+        """Delete files beyond the budget; return the reason why the run must stop, or None."""
         for ledger in self._ledger.each():
             self._sweep_policies(ledger)
         self._sweep_old_records()
         return self._sweep_blobs() or self._check_free()
 
     def _sweep_policies(self, ledger: Ledger) -> None:
-        """Delete the folders of a policy's versions that neither the run nor its user needs any more."""
-        # Rows before files: a policy committed in between is not among those looked at, whatever its checkpoint.
+        """Delete the folders of a policy's versions that are no longer needed."""
+        # Rows before files, so that a policy committed in between is not considered for deletion.
         on_disk, root = ledger.policies_on_disk(), policies_root(self._run_dir, ledger.policy).resolve()
         kept = self._needed_versions(ledger)
         for policy in on_disk:
             folder = self._folder(policy.path)
             if policy.version not in kept and folder.parent == root:
-                # The row first: a crash in between leaves a folder that is not used, not a row without its folder.
+                # The row first, so that a crash in between leaves an unused folder instead of a row without its folder.
                 ledger.mark_deleted(policy.version)
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _needed_versions(self, ledger: Ledger) -> set[int]:
-        """Return the newest live versions and those that something refers to. Rolled back ones take no place of them.
+        """Return the newest `keep_policies` live versions, not counting rolled back ones, and all versions in use.
 
-        Referred to are: the first and the best one, those under evaluation, those that an engine serves or may be
-        loading, and those that a checkpoint on disk goes on from.
+        In use are the first and the best version, those under evaluation, those that an engine serves or may be
+        loading, and those of a recovery point.
         """
         live = [policy.version for policy in ledger.loadable_policies()]
         kept = {0, *live[: self._disk.keep_policies], *ledger.evaluations_running().values()}
@@ -76,11 +76,11 @@ class Retention:
             self._old_to = old_to
 
     def _checkpoint_step(self) -> int:
-        """Return the oldest train step that the run can go back to: what was trained after it may be trained again."""
+        """Return the oldest train step that the run can roll back to; later steps may be trained again."""
         return min(min((point.train_step for point in one.recovery_points()), default=0) for one in self._ledger.each())
 
     def _folder(self, path: str) -> Path:
-        """A policy's folder; a relative path is relative to the run."""
+        """Return a policy's folder; a relative path is relative to the run."""
         return (self._run_dir / path).resolve()
 
     def _sweep_blobs(self) -> str | None:
@@ -92,7 +92,7 @@ class Retention:
             if not dropped:
                 return (
                     f"{STOPPED_BY_DISK}blobs take {self._blob_bytes / 1e6:.0f} MB, more than disk.max_blob_megabytes = "
-                    f"{self._disk.max_blob_megabytes}, and no pictures are left to delete: raise it and resume"
+                    f"{self._disk.max_blob_megabytes}, and no pictures are left to delete: raise the limit and resume"
                 )
             self._blob_bytes -= freed
         return None

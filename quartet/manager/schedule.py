@@ -1,6 +1,6 @@
-"""Schedules: when a group may start, and when an engine may take new weights. A schedule is values, not a loop.
+"""Schedules: when a group may start, and when an engine may load new weights. A schedule is data, not a loop.
 
-How many batches may be on their way is `Recipe.max_groups_ahead`; admission and engine ask for the rest.
+`Recipe.max_groups_ahead` bounds the admitted groups; admission and engine query the schedule for the rest.
 """
 
 from collections.abc import Callable
@@ -14,38 +14,38 @@ from quartet.types import Purpose, RolloutState
 
 
 class Load(Struct, frozen=True, kw_only=True):
-    """What the environment sessions have to do."""
+    """Load of the environment sessions."""
 
     sessions: int
     rollouts_per_group: int
     queued: int
-    """Rollouts that wait for a session, evaluation included."""
+    """Number of rollouts that wait for a session, evaluation included."""
     open_groups: int
-    """Training groups with unfinished rollouts."""
+    """Number of training groups with unfinished rollouts."""
 
 
 class Capacity(Struct, frozen=True, kw_only=True):
-    """How many groups may start, and if none, what that waits for and what ends it."""
+    """Number of groups that may start; if it is 0, the cause of the wait and the condition that ends it."""
 
     groups: int
     versions_behind: int = 0
-    """How old the first tokens of these groups may be."""
+    """Largest lag of the first tokens of these groups."""
     waiting_for: str = ""
     ends_when: str = ""
 
 
 class Schedule(Struct, frozen=True, kw_only=True):
-    """One way of dividing time between rollouts and training."""
+    """One way to interleave rollouts and training."""
 
     room: Callable[[Load], Capacity | None]
-    """How many more groups the sessions have room for; None: that does not matter."""
+    """Returns the number of further groups that the sessions have room for; None for no limit."""
     between_batches: bool
-    """New weights wait until no training rollout is unfinished, and new groups wait for the weights."""
+    """True if new weights wait until no training rollout is unfinished, and new groups wait for the new weights."""
     oldest_first: bool = False
-    """No group starts while one is unfinished that began under an older policy than is served now."""
+    """True if no group starts while an unfinished one began with an older policy than the served one."""
 
     def may_take_weights(self, ledger: Ledger, rule: StragglerRule) -> bool:
-        """Whether an engine may load the newest policy now. Recycled rollouts that rest are not in its way."""
+        """Return whether an engine may load the newest policy now. Paused, recycled rollouts do not block it."""
         if not self.between_batches:
             return True
         unfinished = ledger.unfinished_rollouts(Purpose.TRAIN)
@@ -53,22 +53,22 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
 
 def two_rollouts_per_session(load: Load) -> Capacity:
-    """A queue that is short, because a rollout in it holds a slot and produces nothing; never an empty one."""
+    """Keep the queue short but not empty: a queued rollout holds an admission slot and produces nothing."""
     groups = max((2 * load.sessions - load.queued) // load.rollouts_per_group, 1 if load.queued == 0 else 0)
-    # The numbers stand in `ends_when`, so that a wait goes on being the same wait while they change.
+    # Numbers are only in `ends_when`, because a change of `waiting_for` would begin a new wait.
     ends_when = f"workers claim some of {load.queued} queued rollouts"
     return Capacity(groups=groups, waiting_for="room in the queue", ends_when=ends_when)
 
 
 def sessions_for_all_rollouts(load: Load) -> Capacity:
-    """A group has its sessions to itself; one group may always run."""
+    """Give each group its own sessions; at least one group may always run."""
     groups = max(load.sessions // load.rollouts_per_group, 1) - load.open_groups
     ends_when = f"one of {load.open_groups} open groups ends"
     return Capacity(groups=max(groups, 0), waiting_for="sessions for a whole group", ends_when=ends_when)
 
 
 def whole_batches(load: Load) -> None:
-    """A batch is queued as a whole."""
+    """Set no limit: a batch is queued as a whole."""
 
 
 SCHEDULES = {
@@ -80,5 +80,5 @@ SCHEDULES = {
 
 
 def make_schedule(name: str) -> Schedule:
-    """Raises `ConfigError` for an unknown name."""
+    """Return a schedule by name. Raises `ConfigError` for an unknown name."""
     return lookup("schedule", name, SCHEDULES)

@@ -1,4 +1,4 @@
-"""Several horizons at once."""
+"""Combination of several horizons."""
 
 from collections.abc import Sequence
 

@@ -147,7 +147,7 @@ def test_a_run_without_a_process_is_not_waited_for(tmp_path):
 
 
 def test_a_second_manager_is_told_that_there_is_one(tmp_path):
-    with only_process(tmp_path, "manager"), pytest.raises(SetupError, match=f"manager already: process {os.getpid()}"):
+    with only_process(tmp_path, "manager"), pytest.raises(SetupError, match=f"has a manager: process {os.getpid()}"):
         asyncio.run(run_manager(bandit_recipe(Path("policy")), tmp_path, asyncio.Event()))
 
 

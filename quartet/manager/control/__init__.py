@@ -1,1 +1,1 @@
-"""Control: which task comes next, how many rollouts and how many turns it gets."""
+"""Control: choice of the next task, and of its numbers of rollouts and turns."""

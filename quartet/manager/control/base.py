@@ -1,4 +1,4 @@
-"""The three interfaces of control, and the context that their parts receive beside their settings."""
+"""The three interfaces of control, and the context that their parts receive in addition to their settings."""
 
 import random
 from abc import abstractmethod
@@ -14,30 +14,30 @@ from quartet.types import Group, Root, Round, Task
 
 
 class ControlContext(Struct, frozen=True, kw_only=True):
-    """What a control part may know."""
+    """Information available to a control part."""
 
     recipe: Recipe
     families: list[str]
     statistics: Callable[[], Mapping[str, FamilyStats]]
-    """Per family, read from the ledger when called; a family that was never admitted is missing."""
+    """Reads the statistics per family from the ledger; families that were never admitted are missing."""
     family_statistics: Callable[[str], FamilyStats]
-    """The same of one family; zeros when it was never admitted."""
+    """Reads the statistics of one family; zeros if it was never admitted."""
     train_step: Callable[[], int]
     groups_admitted: Callable[[], int]
-    """The ledger's group counter. Draws are keyed by it, so a restarted run continues the same sequence."""
+    """Reads the ledger's group counter. Draws are keyed by it, so a restarted run continues the same sequence."""
 
     def draw(self, counter: int) -> random.Random:
-        """The random numbers of the group that is admitted as number `counter`."""
+        """Return the random generator of the group that is admitted as number `counter`."""
         return random.Random(f"{self.recipe.seed}/{counter}")
 
     def task(self, family: str, draw: random.Random) -> Task:
-        """A task of the family, with one of the training seeds."""
+        """Return a task of the family, with one of the training seeds."""
         seed = draw.randrange(self.recipe.control.train_seeds_per_family)
         return Task(env=self.recipe.env.name, family=family, seed=seed)
 
 
 class ControlPart(Part):
-    """What the parts of control have in common: their settings, and what they may know."""
+    """Base of control parts: settings and context."""
 
     def __init__(self, knobs: Any, context: ControlContext) -> None:
         super().__init__(knobs)
@@ -45,37 +45,37 @@ class ControlPart(Part):
 
 
 class TaskSampler(ControlPart):
-    """Which tasks are attempted next."""
+    """Choice of the next tasks."""
 
     @abstractmethod
     def pick(self, n: int) -> list[Task]:
         """Return the tasks of the next `n` groups. Picking without admitting gives the same tasks again."""
 
     def observe(self, group: Group) -> None:
-        """React to a closed group. A restart forgets what is kept here: prefer `context.statistics`."""
+        """React to a closed group. State kept in the sampler is lost in a restart: prefer `context.statistics`."""
 
 
 class RolloutAllocator(ControlPart):
-    """How many rollouts a group gets, and in which rounds. `plan` is all that most allocators define."""
+    """Choice of the number of rollouts of a group, in rounds. Most allocators define only `plan`."""
 
     forks: ClassVar[bool] = False
-    """Whether `more` may answer with forks: a run then needs an environment that repeats an episode."""
+    """True if `more` may return forks; a run then needs a deterministic environment."""
 
     @abstractmethod
     def plan(self, task: Task) -> list[Root]:
         """Return the first round of a new group of this task."""
 
     def more(self, group: Group) -> Round:
-        """Return the next round of a group whose members have ended, or nothing: then it closes.
+        """Return the next round of a group whose members have all ended; it closes if the round is empty.
 
-        Forks name finished members of the group. The answer depends on the group alone: after a crash the question is
-        asked again.
+        Forks refer to finished members of the group. The result must depend only on the group, because the call is
+        repeated after a crash.
         """
         return ()
 
 
 class Horizon(ControlPart):
-    """How many turns a rollout may take."""
+    """Choice of the turn limit of rollouts."""
 
     @abstractmethod
     def max_turns(self, task: Task) -> int:

@@ -1,4 +1,4 @@
-"""Groups that are neither too easy nor too hard (the offline filters of several systems, applied online)."""
+"""Filter for groups that are neither too easy nor too hard: the offline filters of several systems, applied online."""
 
 from typing import Self
 
@@ -10,13 +10,13 @@ from quartet.types import Group
 
 
 class AccuracyBand(Filter):
-    """Drops groups whose share of successes is below `min_success` (`too_hard`) or above `max_success` (`too_easy`)."""
+    """Drop groups whose success rate is below `min_success` (`too_hard`) or above `max_success` (`too_easy`)."""
 
     class Knobs(Section):
         min_success: Fraction = 0.1
-        """A group with a lower share of successes is too hard."""
+        """Groups with a lower success rate are too hard."""
         max_success: Fraction = 0.9
-        """A group with a higher share of successes is too easy."""
+        """Groups with a higher success rate are too easy."""
 
         @model_validator(mode="after")
         def _consistent(self) -> Self:

@@ -1,4 +1,4 @@
-"""The interface of filters: a closed group in, a group to train on or the reason of its drop out."""
+"""The interface of filters: map a closed group to a group to train on, or to a drop reason."""
 
 from abc import abstractmethod
 
@@ -6,11 +6,11 @@ from quartet.part import Part
 from quartet.types import Group
 
 EQUAL_REWARDS = "equal_rewards"
-"""Reason of a group without contrast; control counts these."""
+"""Drop reason of a group without contrast; control counts these."""
 
 
 class Filter(Part):
-    """What a closed group is worth."""
+    """Filter of closed groups and of their members."""
 
     @abstractmethod
     def apply(self, group: Group) -> Group | str:

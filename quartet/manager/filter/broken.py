@@ -1,4 +1,4 @@
-"""Rollouts in which the policy hardly acted: what they would teach is noise."""
+"""Filter for failed rollouts with few valid actions, whose training signal is noise."""
 
 from msgspec.structs import replace
 
@@ -8,14 +8,14 @@ from quartet.types import Group, Trajectory
 
 
 class Broken(Filter):
-    """Leaves out failed members in which more than `max_error_share` of the turns held no action that could be done.
+    """Leave out failed members in which more than `max_error_share` of the turns had an action error.
 
-    A group that is nothing else is dropped as `broken`. Successes stay whatever their turns were.
+    A group without other members is dropped as `broken`. Successes are always kept.
     """
 
     class Knobs(Section):
         max_error_share: Fraction = 0.5
-        """A failure with more than this share of turns without a valid action is left out."""
+        """Failures with a larger share of turns with an action error are left out."""
 
     knobs: Knobs
 

@@ -1,11 +1,11 @@
-"""Without a difference in reward there is nothing to compare: such a group has no gradient under GRPO."""
+"""DAPO's dynamic sampling: drop groups without a difference in reward, which have no gradient under GRPO."""
 
 from quartet.manager.filter.base import EQUAL_REWARDS, Filter
 from quartet.types import Group
 
 
 class MixedOutcome(Filter):
-    """Drops groups whose rewards are all exactly equal: DAPO's dynamic sampling (arXiv 2503.14476, section 3.2)."""
+    """Drop groups whose rewards are all exactly equal: DAPO's dynamic sampling (arXiv 2503.14476, section 3.2)."""
 
     source = "DAPO, arXiv 2503.14476, section 3.2"
 

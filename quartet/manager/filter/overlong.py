@@ -1,4 +1,4 @@
-"""DAPO's overlong filtering: a rollout that was cut off says little about what it would have come to."""
+"""DAPO's overlong filtering: leave out truncated rollouts, whose final outcome is unknown."""
 
 from typing import Annotated
 
@@ -13,15 +13,15 @@ _CUT_OFF = (Status.TRUNCATED_TURNS, Status.TRUNCATED_TOKENS)
 
 
 class Overlong(Filter):
-    """Leaves out members that were truncated, and those of more than `max_response_tokens` (0: no such limit).
+    """Leave out truncated members, and those with more than `max_response_tokens` (0: no such limit).
 
-    They leave the baseline too (DAPO, arXiv 2503.14476, section 3.4, masks their loss only). A group that is nothing
-    else is dropped as `overlong`.
+    They are removed from the baseline too, whereas DAPO (arXiv 2503.14476, section 3.4) only masks their loss. A group
+    without other members is dropped as `overlong`.
     """
 
     class Knobs(Section):
         max_response_tokens: Annotated[int, Field(ge=0)] = 0
-        """Besides truncated rollouts, those with more response tokens are left out; 0 means no such limit."""
+        """Rollouts with more response tokens are left out, as truncated ones are; 0 means no such limit."""
 
     knobs: Knobs
     source = "DAPO, arXiv 2503.14476, section 3.4"

@@ -1,4 +1,4 @@
-"""DART's storage rule: failures that ended after few turns are left out."""
+"""DART's storage rule: leave out failures that ended after few turns."""
 
 from msgspec.structs import replace
 
@@ -8,15 +8,15 @@ from quartet.types import Group
 
 
 class ShortFailures(Filter):
-    """Leaves out failed members of fewer than `min_turns` turns; a group without other members is dropped.
+    """Leave out members without reward and with fewer than `min_turns` turns; drop a group without other members.
 
-    DART's released rollout service stores a trajectory only when its reward is positive or it has at least four steps
-    (arXiv 2509.23866, `trajectory_runner.py`). A policy that gives up at once is then not taught by its failures.
+    DART's released rollout service stores a trajectory only if its reward is positive or it has at least four steps
+    (arXiv 2509.23866, `trajectory_runner.py`). So a policy that gives up at once is not trained on these failures.
     """
 
     class Knobs(Section):
         min_turns: Positive = 4
-        """A rollout without reward that has fewer turns is left out."""
+        """Rollouts without a positive reward and with fewer turns are left out."""
 
     knobs: Knobs
     source = "DART, arXiv 2509.23866; storage rule of its released code, trajectory_runner.py"

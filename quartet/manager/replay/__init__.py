@@ -1,1 +1,1 @@
-"""Replays: one part per file. What was seen before may be trained on again."""
+"""Replays, which let stored rollouts be trained on again: one part per file."""

@@ -1,4 +1,4 @@
-"""The interface of replays: a closed group in, the group that is judged and trained out."""
+"""The interface of replays: map a closed group to the group that is judged and trained."""
 
 from abc import abstractmethod
 from typing import Any
@@ -10,7 +10,7 @@ from quartet.types import Group
 
 
 class Replay(Part):
-    """What of earlier rollouts joins a closed group."""
+    """Choice of stored rollouts that join a closed group."""
 
     def __init__(self, knobs: Any, recipe: Recipe, ledger: Ledger) -> None:
         super().__init__(knobs)
@@ -18,7 +18,7 @@ class Replay(Part):
 
     @abstractmethod
     def compose(self, group: Group) -> Group:
-        """Return the group, possibly with stored members (marked by `replay`) beside or instead of its own."""
+        """Return the group, possibly with stored members (marked by `replay`) besides or instead of its own."""
 
     def observe(self, group: Group) -> None:
-        """Store what may be replayed of a group as it was rolled out."""
+        """Store the members of a closed group that may be replayed."""

@@ -5,7 +5,7 @@ from quartet.types import Group
 
 
 class NoReplay(Replay):
-    """Every rollout is trained on once."""
+    """Train on every rollout once."""
 
     def compose(self, group: Group) -> Group:
         return group

@@ -1,4 +1,4 @@
-"""DART's experience pool: when all rollouts of a task fail, one earlier success of the same task joins them."""
+"""DART's experience pool: if all rollouts of a task fail, one earlier success of the same task joins their group."""
 
 import random
 from typing import Annotated, Literal
@@ -15,28 +15,27 @@ from quartet.types import Group, GroupMember, MemberUse, Purpose, ReplayRule
 
 
 class SuccessPool(Replay):
-    """A group without a single success has no contrast; one stored success gives it one (arXiv 2509.23866).
+    """Add a stored success to a group without any, which would have no contrast (arXiv 2509.23866).
 
-    `insert` adds the success, `substitute` lets it take the place of the group's first member, as the released code
-    does with the oldest row. Which of the task's stored successes: a `random` one as in the paper, or the `newest` as
-    in the code. The draw is keyed by the group, so a restarted run makes the same one. An entry joins at most
-    `max_replays` groups. Demonstrations (`quartet.exchange.demonstrations`) are entries like any other, but for
-    the rule.
+    `insert` adds the success; `substitute` replaces the group's first member, as the released code does with the oldest
+    row. The success is `random` as in the paper, or the `newest` as in the code. The random draw is keyed by the group,
+    so a restarted run repeats it. An entry joins at most `max_replays` groups. Demonstrations
+    (`quartet.exchange.demonstrations`) are ordinary entries with a rule of their own.
     """
 
     class Knobs(Section):
         rule: ReplayRule = ReplayRule.STORED
-        """What a success's importance weight is taken from: `stored` its recorded log-probs, `recompute` nothing
-        (weight 1). An `anchor` is not compared with the group: supervised loss terms, such as `nll`, imitate it."""
+        """Importance ratio of a replayed success: `stored` uses its recorded log-probs, `recompute` sets it to 1. An
+        `anchor` is not compared with the group: supervised loss terms, such as `nll`, imitate it."""
         mode: Literal["insert", "substitute"] = "insert"
-        """`insert` adds it to the group, `substitute` lets it take the place of the first member."""
+        """`insert` adds the success to the group, `substitute` replaces the group's first member."""
         choice: Literal["random", "newest"] = "random"
-        """Which of the task's stored successes."""
+        """Choice among the task's stored successes."""
         max_replays: Positive = 8
-        """An entry joins at most this many groups."""
+        """Maximum number of groups that an entry joins."""
         max_lag: Annotated[int, Field(ge=0)] | None = None
-        """A success with a token more than this many versions old does not join. Unset, a success of any age does:
-        replays are exempt from `admission.max_lag`, and only they. Demonstrations have no age."""
+        """Successes with a token of a larger lag do not join. Unset, there is no limit: only replays are exempt from
+        `admission.max_lag`. Demonstrations have no lag."""
 
     knobs: Knobs
     source = "DART, arXiv 2509.23866, experience pool"
@@ -65,7 +64,7 @@ class SuccessPool(Replay):
             self.ledger.store_successes(group.task, successes, self.recipe.replay.entries_per_task)
 
     def _pick(self, group: Group) -> GroupMember | None:
-        """A stored success of the group's task that can be read, or None."""
+        """Return a readable stored success of the group's task, or None."""
         rollouts = self.ledger.stored_successes(group.task, self.knobs.max_replays, self.knobs.max_lag)
         if self.knobs.choice == "random":
             random.Random(f"{self.recipe.seed}/replay/{group.group_id}").shuffle(rollouts)

@@ -1,1 +1,1 @@
-"""Straggler rules: one part per file. What happens to rollouts that take much longer than the others."""
+"""Straggler rules for rollouts that take much longer than others: one part per file."""

@@ -1,4 +1,4 @@
-"""APRIL, active partial rollouts: more groups than a batch needs; what is unfinished when it is full is recycled."""
+"""APRIL, active partial rollouts: start more groups than a batch needs, and recycle unfinished ones when it is full."""
 
 import math
 from typing import Annotated
@@ -14,20 +14,20 @@ from quartet.types import GroupState
 
 
 class April(StragglerRule):
-    """Rollouts rest from the moment a batch is full until the policy that is made of it is served (arXiv 2509.18521).
+    """Pause rollouts from the time a batch is full until the policy trained on it is served (arXiv 2509.18521).
 
-    They go on then from the tokens they have, before new ones start, so a long rollout is late and not lost. Unlike
-    the released code, groups that are finished beyond the batch stay for the next one, and every token keeps its own
-    log-prob and version.
+    Then they continue from their tokens, before new ones start, so a long rollout is late but not lost. Unlike in the
+    released code, finished groups beyond the batch are kept for the next one, and every token keeps its own log-prob
+    and version.
     """
 
     class Knobs(Section):
         over_provision: Annotated[float, Field(ge=1)] = 2.0
-        """Groups that are started, per group that is trained."""
+        """Number of groups started per group trained."""
         max_recycles: Annotated[int, Field(ge=0)] | None = None
-        """A rollout goes back to the queue with the tokens it has at most this often, then it is cancelled. Unset, it
-        is `admission.max_lag`: one that is recycled more often has tokens that are too old. Recalls before its first
-        token do not count."""
+        """Maximum number of times that a rollout is requeued with its tokens; then it is cancelled. Unset, it is
+        `admission.max_lag`, since after more recycles tokens would be too old. Recalls before the first token do not
+        count."""
 
     knobs: Knobs
     source = "APRIL, arXiv 2509.18521"
@@ -41,7 +41,10 @@ class April(StragglerRule):
                 "older, admission.max_lag >= 1"
             )
         if admission.on_late == "wait":
-            raise ConfigError("the straggler rule april and admission.on_late wait would wait for each other")
+            raise ConfigError(
+                "the straggler rule april and admission.on_late wait would wait for each other",
+                "set admission.on_late to mask or drop, or choose another straggler rule",
+            )
 
     def groups_ahead(self, groups: int) -> int:
         return math.ceil(groups * self.knobs.over_provision)

@@ -1,4 +1,4 @@
-"""The interface of straggler rules. Its defaults are the rule `none`: every rollout runs to its end."""
+"""The interface of straggler rules. Its defaults are those of the rule `none`: every rollout runs to its end."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ from quartet.part import Part
 
 
 class Quorum(Struct, frozen=True, kw_only=True):
-    """How many rollouts a group queues, and with how many countable ones it closes; the others are cancelled then."""
+    """Number of rollouts that a group queues, and of countable ones at which it closes and cancels the others."""
 
     queued: int
     enough: int
 
 
 class StragglerRule(Part):
-    """What happens to rollouts that take much longer than the others. Holds no state: asks the ledger."""
+    """Treatment of rollouts that take much longer than others. Rules have no state and read the ledger."""
 
     def __init__(self, knobs: Any, recipe: Recipe) -> None:
         super().__init__(knobs)
@@ -28,17 +28,17 @@ class StragglerRule(Part):
         return Quorum(queued=num_rollouts, enough=num_rollouts)
 
     def groups_ahead(self, groups: int) -> int:
-        """Return how many groups may be on their way where the schedule allows `groups`."""
+        """Return the maximum number of groups ahead if the schedule allows `groups`."""
         return groups
 
     def rests(self, ledger: Ledger) -> bool:
-        """Return whether training rollouts have to stop now: running ones are recycled, queued ones wait.
+        """Return whether training rollouts are paused now: running ones are recycled, queued ones wait.
 
-        True only as long as something goes on that ends it: a train step, or an engine that loads.
+        It may be True only while a train step or an engine's load is in progress, which ends the pause.
         """
         return False
 
     @property
     def max_recycles(self) -> int:
-        """How often a rollout goes back to the queue with the tokens it has, before it is cancelled."""
+        """Maximum number of times that a rollout is requeued with its tokens before it is cancelled."""
         return self.recipe.admission.max_lag

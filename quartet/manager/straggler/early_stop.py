@@ -1,4 +1,4 @@
-"""Polar's early stop: a group closes before all its rollouts have ended."""
+"""Polar's early stop: close a group before all its rollouts have ended."""
 
 import math
 
@@ -7,12 +7,14 @@ from quartet.manager.straggler.base import Quorum, StragglerRule
 
 
 class EarlyStop(StragglerRule):
-    """A group of n closes with min(n, ceil(n f) + 2) countable members (arXiv 2605.24220, its bridge to slime), and
-    never with fewer than a group needs to be trained."""
+    """Close a group of n with min(n, ceil(n f) + 2) countable members, but not fewer than needed for training.
+
+    The formula is that of arXiv 2605.24220 in its bridge to slime.
+    """
 
     class Knobs(Section):
         min_share: Fraction = 0.5
-        """A group of n closes with min(n, ceil(n x this) + 2) countable members, but never with fewer than
+        """A group of n closes with min(n, ceil(n x this) + 2) countable members, but not with fewer than
         `admission.min_rollouts_per_group`."""
 
     knobs: Knobs

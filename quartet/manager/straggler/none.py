@@ -1,7 +1,7 @@
-"""Every rollout runs to its end."""
+"""No straggler rule."""
 
 from quartet.manager.straggler.base import StragglerRule
 
 
 class NoRule(StragglerRule):
-    """Every rollout runs to its end, at most until the deadline of its group; nothing waits for it meanwhile."""
+    """Run every rollout to its end or to the deadline of its group; other groups proceed meanwhile."""

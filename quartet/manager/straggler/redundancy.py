@@ -1,19 +1,19 @@
-"""ROLL's redundant rollouts: more than the group needs, the first to finish make it."""
+"""ROLL's redundant rollouts: queue more than the group needs and use the first to finish."""
 
 from quartet.config.section import Positive, Section
 from quartet.manager.straggler.base import Quorum, StragglerRule
 
 
 class Redundancy(StragglerRule):
-    """A group of n queues n + r rollouts and closes with n countable ones (arXiv 2512.22560; group_size_redundancy).
+    """Queue n + r rollouts for a group of n, close it with n countable ones (arXiv 2512.22560; group_size_redundancy).
 
-    Unlike ROLL's, a member that finishes before the group has closed is kept, also beyond n. First to finish favours
-    short rollouts: `selection_bias` in the summary says how much.
+    Unlike in ROLL, members beyond n that finish before the group closes are kept. The first to finish are short
+    rollouts: `selection_bias` in the summary measures the effect.
     """
 
     class Knobs(Section):
         extra_rollouts: Positive = 2
-        """A group queues this many rollouts more than it needs; the first to finish make it."""
+        """Number of rollouts that a group queues beyond those it needs; the first to finish are used."""
 
     knobs: Knobs
     source = "ROLL, arXiv 2512.22560, group_size_redundancy"

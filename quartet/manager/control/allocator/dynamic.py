@@ -12,19 +12,19 @@ from quartet.types import Root, Task
 
 
 class DynamicAllocator(RolloutAllocator):
-    """N rollouts below the threshold of the success rate s, from there on max(min_rollouts, int(9 / s - 7)), at most N.
+    """N rollouts below the threshold of the success rate s, otherwise max(min_rollouts, int(9 / s - 7)), at most N.
 
-    The formula is that of DART's released code (arXiv 2509.23866; `task_loader.py`): without a minimum five rollouts at
-    s = 0.75, three at 0.9, two at 1. N is fixed when the group is admitted and does not depend on how its own rollouts
-    end, so what a group is worth is not biased by it. s is over the newest countable rollouts of the family; with fewer
-    of them than a full group has, little is known and the group is full.
+    The formula is from DART's released code (arXiv 2509.23866; `task_loader.py`): without a minimum, five rollouts at
+    s = 0.75, three at 0.9, two at 1. The number is fixed when the group is admitted and does not depend on the results
+    of its own rollouts, so it does not bias the group. s is over the newest countable rollouts of the family. If
+    there are fewer than a full group, the group is full.
     """
 
     class Knobs(Section):
         success_threshold: Fraction = 0.6
         """Below this success rate a group gets all of `control.rollouts_per_group`."""
         min_rollouts: Annotated[int, Field(ge=2)] = 4
-        """From it on, a group gets int(9 / success rate - 7) rollouts, but not fewer than this."""
+        """Minimum at or above the threshold, where a group gets int(9 / success rate - 7) rollouts."""
 
     knobs: Knobs
     source = "DART, arXiv 2509.23866; formula of its released code, task_loader.py"

@@ -5,7 +5,7 @@ from quartet.types import Task
 
 
 class FixedHorizon(Horizon):
-    """`rollout.max_turns`, whatever the task."""
+    """Limit of `rollout.max_turns` for every task."""
 
     def max_turns(self, task: Task) -> int:
         return self.context.recipe.rollout.max_turns

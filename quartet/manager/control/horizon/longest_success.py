@@ -1,4 +1,4 @@
-"""DART's dynamic trajectory length: a rollout that takes much longer than any success is not worth its time."""
+"""DART's dynamic trajectory length: limit rollouts to somewhat more turns than the longest success."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -13,25 +13,25 @@ from quartet.types import Task
 
 
 class LongestSuccessHorizon(Horizon):
-    """The family's longest success x `factor` + 1 turns, once enough successes are known (arXiv 2509.23866).
+    """Limit of the family's longest success x `factor` + 1 turns, once enough successes are known (arXiv 2509.23866).
 
-    Successes that are longer than the limit would never be seen, so two things keep it open: every eighth group of a
-    family runs at the upper bound as a whole (rollouts of one group are comparable only under one limit), and when
-    most rollouts are cut off, the limit that cut them doubles. Where a failure goes on until it is cut off, every
-    family that mostly fails would double: so the share that fails at the upper bound too is taken off. The upper bound
-    is the suite's limit, or `rollout.max_turns`.
+    Successes beyond the limit would never be observed, so two rules explore. Every eighth group of a family runs as
+    a whole at the upper bound, because rollouts of one group are comparable only under one limit. If most rollouts are
+    truncated, the limit that truncated them doubles. Where failures run until they are truncated, every family that
+    mostly fails would double its limit, so the share of failures at the upper bound is subtracted. The upper bound is
+    the suite's limit, or `rollout.max_turns`.
     """
 
     class Knobs(Section):
         min_successes: Annotated[int, Field(ge=1, le=64)] = 8
-        """Until this many successes of the family are known, its limit is the upper bound."""
+        """Number of known successes of a family below which its limit is the upper bound."""
         factor: Annotated[float, Field(ge=1)] = 1.25
-        """From then on the limit is the longest success times this, plus one turn."""
+        """Factor of the limit: the longest known success times this, plus one turn."""
         groups_per_exploration: Annotated[int, Field(ge=1)] = 8
-        """One in this many groups of a family runs at the upper bound as a whole."""
+        """One in this many groups of a family runs as a whole at the upper bound."""
         truncated_share: Fraction = 0.5
-        """When more than this share of a family's rollouts is cut off, beyond the share that fails at the upper bound
-        too, the limit doubles."""
+        """The limit doubles if the truncated share of a family's rollouts, less the share that fails at the upper
+        bound, exceeds this."""
 
     knobs: Knobs
     source = "DART, arXiv 2509.23866, dynamic trajectory length"
@@ -49,7 +49,7 @@ class LongestSuccessHorizon(Horizon):
 
 
 def failed_share(outcomes: Sequence[GroupOutcome], upper_bound: int) -> float:
-    """Share of the rollouts at the upper bound that failed; 0 when no group ran there."""
+    """Return the share of failures among the rollouts at the upper bound; 0 if no group ran there."""
     at_bound = [outcome for outcome in outcomes if outcome.max_turns >= upper_bound]
     rollouts = sum(outcome.countable for outcome in at_bound)
     return 1 - sum(outcome.successes for outcome in at_bound) / rollouts if rollouts else 0.0

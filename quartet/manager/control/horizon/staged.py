@@ -1,4 +1,4 @@
-"""ScalingInter-RL: short interactions first, longer ones as training goes on."""
+"""ScalingInter-RL: short interactions first, longer ones later in training."""
 
 from bisect import bisect_right
 from typing import Annotated, Self
@@ -11,11 +11,11 @@ from quartet.types import Task
 
 
 class StagedHorizon(Horizon):
-    """The limit of the present stage; stages begin at train steps (AgentGym-RL, arXiv 2509.08755)."""
+    """Limit of the current stage; stages begin at given train steps (AgentGym-RL, arXiv 2509.08755)."""
 
     class Knobs(Section):
         train_steps: list[Annotated[int, Field(ge=0)]] = [0]
-        """Train steps at which a stage begins, ascending; the first is 0."""
+        """Train steps at which the stages begin, ascending; the first is 0."""
         max_turns: list[Positive] = [10]
         """Turn limit of each stage."""
 
@@ -23,7 +23,7 @@ class StagedHorizon(Horizon):
         def _consistent(self) -> Self:
             steps = self.train_steps
             if len(steps) != len(self.max_turns) or steps[:1] != [0] or steps != sorted(set(steps)):
-                raise ValueError("one max_turns per train_steps, which ascend from 0")
+                raise ValueError("give one max_turns per entry of train_steps, which must ascend from 0")
             return self
 
     knobs: Knobs

@@ -1,4 +1,4 @@
-"""The turn limits that the environment's suite states."""
+"""The turn limits of the environment's suite."""
 
 from quartet.env import turn_limit
 from quartet.manager.control.base import Horizon
@@ -6,7 +6,7 @@ from quartet.types import Task
 
 
 class SuiteHorizon(Horizon):
-    """The suite's turn limit of the family; `rollout.max_turns` is the upper bound."""
+    """The suite's turn limit of the family, at most `rollout.max_turns`."""
 
     def max_turns(self, task: Task) -> int:
         recipe = self.context.recipe

@@ -1,4 +1,4 @@
-"""Families in proportion to the share of their groups that had contrast, with hope for those that fail, by cost."""
+"""Sampling of families in proportion to the share of their groups with contrast, with a prior, divided by cost."""
 
 from statistics import fmean
 
@@ -7,20 +7,20 @@ from quartet.manager.control.base import TaskSampler
 from quartet.types import Task
 
 GROUP_WINDOW = 12
-"""Newest closed groups that are looked at."""
+"""Number of newest closed groups of a family to use."""
 HOPED_GROUPS = 4.0
-"""Imagined groups added to what was seen. They are mixed in proportion to how often the family fails."""
+"""Prior pseudo-count of groups, mixed in proportion to the family's failure rate."""
 DOUBTED_ROLLOUTS = 8
-"""Imagined rollouts of which half fail: one group that went well does not make a family solved."""
+"""Prior pseudo-count of rollouts, half of them failures, so that one successful group does not count as solved."""
 LEAST_WEIGHT = 0.04
-"""Added to every weight, so that a relapse of a solved family is noticed. An unseen family weighs 1 more."""
+"""Minimum added to every weight, so that a regression of a solved family is detected. An unseen family gets 1 more."""
 
 
 def weight(stats: FamilyStats | None, mean_turns: float) -> float:
-    """Measured share of mixed groups, drawn towards the family's failure rate while few groups are known.
+    """Return a family's weight: its share of mixed groups, shrunk towards its failure rate while few groups are known.
 
-    A family that takes more than `mean_turns`, the mean over families, costs more of the environments' time and is
-    drawn so much less.
+    A family with more turns than `mean_turns`, the mean over families, takes more of the environments' time; its weight
+    is divided by the ratio.
     """
     if stats is None or not stats.rollouts:
         return LEAST_WEIGHT + 1
@@ -32,13 +32,13 @@ def weight(stats: FamilyStats | None, mean_turns: float) -> float:
 
 
 class ContrastSampler(TaskSampler):
-    """Draws a family by the share of its newest closed groups whose rewards differed, then a seed uniformly.
+    """Draw a family by the share of its newest closed groups with different rewards, then a seed uniformly.
 
-    The share is measured on groups, not computed from the success rate: the rollouts of a group have the same seed, so
-    a family that is solved on half its seeds may have no contrast at all. A family that always fails may come into
-    reach when others teach its skills, or may have been forgotten a moment ago: it is drawn about once where a fully
-    mixed one is drawn three times. One that is always solved is drawn once where a mixed one is drawn fourteen times.
-    A family that takes twice the mean of turns is drawn half as often.
+    The share is measured on groups and not computed from the success rate: the rollouts of a group have the same seed,
+    so a family that is solved on half its seeds may have no contrast at all. A family that always fails may become
+    solvable by skills learned on others, or may just have been forgotten. It is drawn about once per three draws of
+    a fully mixed family; a family that is always solved, once per fourteen. A family with twice the mean turns is drawn
+    half as often.
     """
 
     def pick(self, n: int) -> list[Task]:
@@ -47,7 +47,7 @@ class ContrastSampler(TaskSampler):
         return [self.context.task(draw.choices(self.context.families, weights)[0], draw) for draw in draws]
 
     def weights(self) -> list[float]:
-        """One per family, not normalised."""
+        """Return one weight per family, not normalised."""
         statistics = self.context.statistics()
         mean_turns = fmean([stats.mean_turns for stats in statistics.values() if stats.mean_turns] or [1.0])
         return [weight(statistics.get(family), mean_turns) for family in self.context.families]

@@ -1,14 +1,14 @@
-"""Every family in turn, the least solved first."""
+"""Passes over all families, the least solved first."""
 
 from quartet.manager.control.base import TaskSampler
 from quartet.types import Task
 
 
 class LeastSolvedSampler(TaskSampler):
-    """Passes over all families; within a pass unseen ones come first, then those with the lower success rate.
+    """Draw every family once per pass: unseen families first, then in order of ascending success rate.
 
-    So does the option of DART's released task loader. A family is never drawn twice in a pass: one that never succeeds
-    would otherwise be drawn for ever. Which pass a family is in stands in the ledger (groups admitted of it), so a
+    An option of DART's released task loader does the same. A family is drawn only once in a pass, since one that never
+    succeeds would otherwise be drawn forever. The pass of a family follows from the ledger (its admitted groups), so a
     restarted run continues the pass.
     """
 

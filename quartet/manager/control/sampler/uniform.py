@@ -1,11 +1,11 @@
-"""Every family equally often."""
+"""Uniform sampling of families."""
 
 from quartet.manager.control.base import TaskSampler
 from quartet.types import Task
 
 
 class UniformSampler(TaskSampler):
-    """Draws a family, then a seed, both uniformly."""
+    """Draw a family, then a seed, both uniformly."""
 
     def pick(self, n: int) -> list[Task]:
         first = self.context.groups_admitted()

@@ -1,4 +1,4 @@
-"""VADE, per task family: Thompson sampling of how much a group would teach."""
+"""VADE per task family: Thompson sampling of a group's information gain."""
 
 from typing import Annotated
 
@@ -11,28 +11,28 @@ from quartet.types import Task
 
 
 class VadeSampler(TaskSampler):
-    """Draws p ~ Beta(a + 1, b + 1) for every family and takes the family with the largest p (1 - p)^e (VADE, e = 2).
+    """Draw p ~ Beta(a + 1, b + 1) for every family and take the family with the largest p (1 - p)^e (VADE, e = 2).
 
-    Every group has draws of its own, so a family may be picked several times in a row, and the task's seed is drawn
-    uniformly. VADE keeps counts per task and takes the best B tasks by one draw; here a family is a task, since a seed
+    Every group has its own draws, so a family may be picked several times in a row; the task's seed is drawn uniformly.
+    VADE keeps counts per task and takes the best B tasks of one draw. Here the counts are per family, since a seed
     recurs too rarely to have statistics.
 
-    a and b are the successes and failures of the family's newest groups. They fade on two scales, because the policy
-    moves: with every further group of the family, and with every train step. The paper's page gives
-    posterior and gain; the two decays are our reading of it. Both are computed from the ledger, so a restarted run has
-    the same posterior, and no group can enter it twice.
+    a and b are the successes and failures of the family's newest groups. Because the policy changes, they decay with
+    every further group of the family and with every train step. Posterior and gain are the paper's; the two decays are
+    our interpretation. Both are computed from the ledger, so a restart keeps the posterior, and no group enters
+    it twice.
     """
 
     class Knobs(Section):
         exponent: PositiveFloat = 2.0
-        """Information gain p (1 - p)^exponent: 2 as published, 1 is the variance of the reward."""
+        """Exponent of the information gain p (1 - p)^exponent: 2 as published; 1 gives the variance of the reward."""
         decay_sampled: Annotated[float, Field(gt=0, le=1)] = 0.9
-        """Weight of what is known of a family, per further group of it."""
+        """Decay factor of a family's counts per further group of the family."""
         decay_step: Annotated[float, Field(gt=0, le=1)] = 0.995
-        """Weight of what is known of a family, per committed train step: the policy moves on."""
+        """Decay factor of a family's counts per committed train step, because the policy changes."""
 
     knobs: Knobs
-    source = "VADE, posterior and information gain of the paper; the two decays are our reading of it"
+    source = "VADE, posterior and information gain of the paper; the two decays are our interpretation"
 
     def pick(self, n: int) -> list[Task]:
         statistics, first = self.context.statistics(), self.context.groups_admitted()
@@ -48,7 +48,7 @@ class VadeSampler(TaskSampler):
         return tasks
 
     def counts(self, stats: FamilyStats | None, train_step: int) -> tuple[float, float]:
-        """Faded successes and failures of a family at a train step."""
+        """Return the decayed successes and failures of a family at a train step."""
         successes = failures = 0.0
         for newer, outcome in enumerate(stats.outcomes if stats else []):
             steps = train_step - outcome.judged_at_step
@@ -59,5 +59,5 @@ class VadeSampler(TaskSampler):
 
 
 def gain(success_rate: float, exponent: float) -> float:
-    """VADE's information gain of a group at success rate p: p (1 - p)^exponent."""
+    """Return VADE's information gain of a group at success rate p: p (1 - p)^exponent."""
     return success_rate * (1 - success_rate) ** exponent
