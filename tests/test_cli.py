@@ -49,7 +49,7 @@ def test_dry_run_prints_the_arithmetic_and_makes_nothing(recipe_path, tmp_path):
     (tmp_path / "run" / "config.toml").write_text(recipe_path.read_text())
     taken = quartet("train", recipe_path, "--run-dir", tmp_path / "run", "--dry-run")
     assert taken.returncode == 0 and taken.stdout == shown.stdout
-    assert "holds a run already" in taken.stderr
+    assert "already holds a run" in taken.stderr
     numbers = json.loads(quartet("train", recipe_path, "--dry-run", "--json").stdout)
     assert numbers["max_rollouts_ahead"] == 3 * 2 * 8
 
@@ -191,7 +191,7 @@ def test_export_loads_no_more_than_it_needs(stored_run, tmp_path):
         (["replay.demonstrations=x.jsonl"], "replay.demonstrations needs a pool"),
         (
             ["replay.demonstrations=x.jsonl", "replay.name=success_pool"],
-            f"no file replay.demonstrations = '{Path.cwd()}/x.jsonl'",
+            f"the file replay.demonstrations = '{Path.cwd()}/x.jsonl' is missing",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""A run that a limit ended is finished: resumed with that limit, it has nothing left to do, and nothing is started."""
+"""Finished runs: a run that a limit ended has nothing left to do when it is resumed with the same limit."""
 
 from contextlib import closing
 from pathlib import Path
@@ -12,17 +12,17 @@ from quartet.types.phase import FINISHED
 
 
 def mark_finished(run_dir: Path) -> None:
-    """The run's last write. Raises `SetupError` when somebody has resumed it meanwhile."""
+    """Mark a run as finished, as its last write. Raises `SetupError` if another process has resumed it meanwhile."""
     with RunLock(run_dir), closing(Ledger.open(run_dir)) as ledger:
         ledger.enter_phase(FINISHED)
 
 
 def finished_by(recipe: Recipe, run_dir: Path) -> str | None:
-    """The limit of `recipe` that a finished run has reached, `train.max_train_steps = 10` for instance; None for a run
-    that goes on when it is resumed.
+    """Return the limit that a finished run has reached, for example `train.max_train_steps = 10`.
 
-    An older run's ledger is upgraded, as at any resume; the lock keeps an older Quartet from it meanwhile. Raises
-    `ConfigError` when there is nothing to resume or the recipe does not fit, `SetupError` when the run is at work.
+    None for a run that would continue when resumed with `recipe`. The ledger of an older run is upgraded, as at any
+    resume, under the lock that keeps an older Quartet from using it. Raises `ConfigError` if there is nothing to resume
+    or the recipe does not fit, `SetupError` if the run is active.
     """
     check_run_dir(recipe, run_dir, resume=True)
     if not Ledger.exists(run_dir):
@@ -34,8 +34,8 @@ def finished_by(recipe: Recipe, run_dir: Path) -> str | None:
 
 
 def _lacks_control(recipe: Recipe, run_dir: Path) -> bool:
-    """Whether the control is asked for only now; a run that did not train has none."""
+    """Return whether the recipe now requests a control that the run lacks; a run that did not train needs none."""
     summary = read_summary(run_dir)
-    if summary is None:  # a copy without it: a resume writes it anew
+    if summary is None:  # a copy without a summary, which a resume writes again
         return True
     return recipe.evaluation.control and bool(summary["train_seconds"]) and summary["success_control"] is None

@@ -1,7 +1,7 @@
-"""When each module was last heard from, by the supervisor's own monotonic clock.
+"""Time since each module's last heartbeat, by the supervisor's own monotonic clock.
 
-A heartbeat is a row that changed. The times in it are those of another process, perhaps of another machine, and a wall
-clock may be set to any time, so they are compared for equality only.
+A heartbeat is a change of the module's row. The times in the row are from another process, possibly on another machine
+with a wrong wall clock, so they are compared for equality only.
 """
 
 import time
@@ -12,12 +12,12 @@ from quartet.ledger.rows import ModuleRow
 from quartet.types.phase import STARTING
 
 MAX_GAP_SECONDS = 1.0
-"""Between two looks at most this much counts as silence: a module is not silent because the database or the
-supervisor itself was."""
+"""Maximum silence counted between two reads, so that a stall of the database or of the supervisor is not counted as a
+silence of the modules."""
 
 
 class Heartbeats:
-    """Make one before modules are started: what it finds is from earlier processes."""
+    """Tracker of heartbeats. Create it before modules are started: rows that it finds are from earlier processes."""
 
     def __init__(self, ledger: Ledger, clock: Callable[[], float] = time.monotonic) -> None:
         self._ledger, self._clock = ledger, clock
@@ -27,7 +27,7 @@ class Heartbeats:
         self._silent_seconds: dict[str, float] = {}
 
     def started(self, module: str) -> None:
-        """A new process of `module` is being started, and was not heard yet."""
+        """Reset a module whose new process is being started."""
         self._heard.discard(module)
         self._silent_seconds[module] = 0.0
 
@@ -45,12 +45,12 @@ class Heartbeats:
         self._looked_at, self._rows = now, rows
 
     def is_up(self, module: str, pid: int | None) -> bool:
-        """Whether the present process of `module` has reported that it is past its start."""
+        """Return whether the current process of `module` has reported that its start-up is complete."""
         row = self._rows.get(module)
         return row is not None and module in self._heard and row.pid == pid and row.state != STARTING
 
     def silent_seconds(self, module: str) -> float:
-        """Time since the last heartbeat or the start of the process."""
+        """Return the time since the last heartbeat, or since the start of the process."""
         return self._silent_seconds[module]
 
 

@@ -1,8 +1,8 @@
 """One module in one process: `python -m quartet.runtime.module MODULE RUN_DIR`.
 
-A module is a plain process. It reads the run's `config.toml`, talks to the others through the ledger and HTTP only,
-stops on SIGTERM, whatever the ledger's server does, and dies with its supervisor. So it can also be started by hand, by
-Ray or by Kubernetes.
+A module is a plain process. It reads the run's `config.toml` and communicates with the others only through the ledger
+and HTTP. It stops on SIGTERM, even if the ledger's server does not answer, and dies with its supervisor. So it can also
+be started by hand, by Ray or by Kubernetes.
 """
 
 import asyncio
@@ -31,15 +31,17 @@ ENTRIES = {
     "trainer": "quartet.train.trainer:run_trainer",
     "sink": "quartet.report.sink_process:run_sink",
 }
-"""Each entry is `async def run(recipe, run_dir, stop: asyncio.Event) -> None`. One that runs several times is told its
-`module` as well: `engine-2`."""
+"""Entry points `async def run(recipe, run_dir, stop: asyncio.Event) -> None`. Modules with several processes also get
+their name as `module`, for example `engine-2`."""
 FAULT = 70
-"""Exit code of a module whose code raised something else than a `QuartetError`."""
+"""Exit code of a module whose code raised an exception other than a `QuartetError`."""
 
 
 def run_module(module: str, run_dir: Path) -> int:
-    """Run one module until it is told to stop. Returns the exit code; an error is logged with its advice, a fault with
-    its traceback."""
+    """Run one module until it is asked to stop; return the exit code.
+
+    A `QuartetError` is logged with its advice, any other exception with its traceback.
+    """
     log_to_file(run_dir, module)
     try:
         recipe = read_with_plugins(run_dir / "config.toml")
@@ -55,7 +57,7 @@ def run_module(module: str, run_dir: Path) -> int:
 
 
 def explained(error: BaseException) -> QuartetError | None:
-    """The error that tells what to do: itself, a full disk, or the first such of a `TaskGroup`; None for a bug."""
+    """Return the user-facing error: `error` itself, a disk error, or the first one of a group; None for a bug."""
     if isinstance(error, QuartetError):
         return error
     if isinstance(error, OSError):
@@ -82,8 +84,11 @@ async def _run(module: str, recipe: Recipe, run_dir: Path) -> None:
 
 
 def _stop_at_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    """Set `stop` at SIGTERM and SIGINT. `loop.add_signal_handler` would not do: its handlers run only between two
-    steps of the loop, and a step may be waiting for the ledger's server."""
+    """Set `stop` on SIGTERM and SIGINT.
+
+    Handlers of `loop.add_signal_handler` would run only between steps of the loop, and a step may be waiting for the
+    ledger's server.
+    """
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         PATIENCE.stop()
@@ -94,6 +99,6 @@ def _stop_at_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> No
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 3:  # started by hand a module has no supervisor to follow
+    if len(sys.argv) > 3:  # a module started by hand has no supervisor to follow
         die_with(int(sys.argv[3]))
     sys.exit(run_module(sys.argv[1], Path(sys.argv[2])))

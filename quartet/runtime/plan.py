@@ -1,4 +1,4 @@
-"""What a recipe implies, computed without loading anything heavy."""
+"""Checks of a recipe and its batch arithmetic, without heavy imports."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check_recipe(recipe: Recipe) -> None:
-    """Look up the task families, the sinks and the files that the recipe names. Raises `ConfigError`."""
+    """Check the task families, sinks and files that the recipe names. Raises `ConfigError`."""
     from quartet.report.sinks.base import check_package
 
     suite_families(recipe.env)
@@ -29,15 +29,15 @@ def check_recipe(recipe: Recipe) -> None:
     _check_demonstrations(recipe)
     if recipe.evaluation.control and not Path(recipe.sft.data).is_file():
         raise ConfigError(
-            f"evaluation.control needs demonstrations: there is no file sft.data = {recipe.sft.data!r}",
+            f"evaluation.control needs demonstrations: the file sft.data = {recipe.sft.data!r} does not exist",
             "name a chat-format JSONL file, or set evaluation.control=false",
         )
 
 
 def check_training(recipe: Recipe) -> None:
-    """Check what `check_recipe` does, that the engine takes new weights, and that what it samples can be trained on.
+    """Run `check_recipe`, and check that the engine can load new weights and that its samples can be trained on.
 
-    Raises `ConfigError`. These are no rules of `Recipe` itself: a run that began without them can still be read.
+    Raises `ConfigError`. These rules are not in `Recipe` itself, so that older runs which violate them can be read.
     """
     check_recipe(recipe)
     _backend(recipe).check_use(trains=True)
@@ -46,24 +46,24 @@ def check_training(recipe: Recipe) -> None:
     _check_forks(recipe)
     if recipe.rollout.temperature == 0:
         raise ConfigError(
-            "rollout.temperature = 0: the rollouts of a group would be alike, so there is nothing to compare",
-            "set a temperature above 0; the greedy part of an evaluation has its own",
+            "rollout.temperature = 0: the rollouts of a group would be equal, so there would be nothing to compare",
+            "set a temperature above 0; the greedy part of an evaluation has its own temperature",
         )
 
 
 def _check_microbatch(recipe: Recipe) -> None:
-    """Refuse a context that is longer than a microbatch: a branch is trained whole."""
+    """Refuse a context longer than a micro-batch, because a branch is trained as a whole."""
     context, microbatch = recipe.engine.max_context_tokens, recipe.train.max_tokens_per_microbatch
     if context > microbatch:
         raise ConfigError(
             f"engine.max_context_tokens = {context} is more than train.max_tokens_per_microbatch = {microbatch}: the "
-            "longest conversations would not fit into a microbatch of the trainer",
+            "longest conversations would not fit into a micro-batch of the trainer",
             f"set train.max_tokens_per_microbatch={context} or more, or lower the context; both may change at --resume",
         )
 
 
 def _check_players(recipe: Recipe) -> None:
-    """Refuse a loop in which a policy that is to be trained never plays."""
+    """Refuse an agent loop in which a trained policy never plays."""
     loop, trained = recipe.rollout.loop, recipe.trained_policies
     part: Any = find(loop.kind, loop.name)
     if part.one_player and len(trained) > 1:
@@ -75,7 +75,7 @@ def _check_players(recipe: Recipe) -> None:
 
 
 def _check_forks(recipe: Recipe) -> None:
-    """Refuse forks where a child cannot come to the place in its parent's episode at which it begins."""
+    """Refuse forks if a child cannot reach its fork point in the parent's episode."""
     brancher, allocator = recipe.rollout.brancher, recipe.control.allocator
     forking = [f"rollout.brancher {brancher.name!r}"] if brancher.name != "none" else []
     allocators: Any = find(allocator.kind, allocator.name)
@@ -83,14 +83,14 @@ def _check_forks(recipe: Recipe) -> None:
     if forking and not make_environment(recipe.env).deterministic:
         raise ConfigError(
             f"{forking[0]} forks rollouts, and the environment {recipe.env.name!r} is not declared deterministic: a "
-            "child repeats the actions of its parent and must be shown the same",
-            "take an environment that is (`deterministic = True` in its class), or no forks",
+            "child repeats the actions of its parent and must get the same observations",
+            "use a deterministic environment (`deterministic = True` in its class), or no forks",
         )
     if forking and len(recipe.policies) > 1:
         raise ConfigError(
-            f"{forking[0]} forks rollouts, and the run has several policies: a child repeats the calls of one, so "
-            "the others would sample their moves anew",
-            "train one policy, or take no forks",
+            f"{forking[0]} forks rollouts, and the run has several policies: a child repeats the calls of one policy, "
+            "so the others would sample different moves",
+            "use one policy, or no forks",
         )
 
 
@@ -103,48 +103,47 @@ def _check_demonstrations(recipe: Recipe) -> None:
     if file and recipe.replay.name == "none":
         raise ConfigError("replay.demonstrations needs a pool: replay.name is 'none'", 'set replay.name="success_pool"')
     if file and not Path(file).is_file():
-        raise ConfigError(f"there is no file replay.demonstrations = {file!r}", "name a file of successes, or none")
+        raise ConfigError(f"the file replay.demonstrations = {file!r} is missing", "name a file of successes, or none")
 
 
 def _first_weights(recipe: Recipe) -> dict[str, Path]:
-    """Return the folders of the policies' first weights by the setting that names them."""
+    """Return the folders of the policies' initial weights by the setting that names them."""
     folders = {f"policies.{name}.source": Path(one.source) for name, one in recipe.policies.items() if one.source}
     needs_model = not recipe.policies or len(folders) < len(recipe.policies)
     return folders | ({"model.path": Path(recipe.model.path)} if needs_model else {})
 
 
 def check_model_folder(path: Path, place: str = "model.path") -> None:
-    """A folder in Hugging Face format has at least a config.json. Raises `ConfigError`."""
+    """Raise `ConfigError` if a folder has no config.json, which every model in Hugging Face format has."""
     if not (path / "config.json").is_file():
         raise ConfigError(
             f"{place}: no model at {path} (there is no {path.resolve() / 'config.json'})",
-            f"give the name of a policy that ships ({', '.join(shipped_policies())}), or the folder of a causal "
-            "language model in Hugging Face format; a relative one begins at the recipe's folder, with --set at the "
-            "current one. A model of the Hugging Face Hub is downloaded first: "
-            "`hf download NAME --local-dir FOLDER`",
+            f"give the name of a shipped policy ({', '.join(shipped_policies())}), or the folder of a causal language "
+            "model in Hugging Face format; a relative path begins at the recipe's folder, with --set at the current "
+            "one. Download a model of the Hugging Face Hub first: `hf download NAME --local-dir FOLDER`",
         )
 
 
 def _check_positions(recipe: Recipe, folder: Path, place: str) -> None:
-    """Refuse a context that is longer than what the model was made for."""
+    """Refuse a context longer than the model supports."""
     positions = model_positions(folder)
     if positions is not None and recipe.engine.max_context_tokens > positions:
         raise ConfigError(
             f"engine.max_context_tokens = {recipe.engine.max_context_tokens} is more than the model's {positions} "
             f"positions (max_position_embeddings in {folder}/config.json, {place})",
-            f"set engine.max_context_tokens={positions} or less, or take a model that reads more",
+            f"set engine.max_context_tokens={positions} or less, or use a model with more positions",
         )
 
 
 def model_positions(folder: Path) -> int | None:
-    """Return how many tokens the model in `folder` can read; None where its config.json does not say.
+    """Return the maximum number of tokens of the model in `folder`; None if its config.json does not state it.
 
-    Raises `ConfigError` for a file that is no JSON object.
+    Raises `ConfigError` if that file is not a JSON object.
     """
     file = folder / "config.json"
     try:
         described = json.loads(file.read_text())
-        text_model = described.get("text_config") or described  # of models that read pictures, too
+        text_model = described.get("text_config") or described  # vision-language models nest it
         positions = text_model.get("max_position_embeddings")
     except (ValueError, AttributeError, RecursionError) as error:
         raise ConfigError(f"{file} cannot be read: {error}", "copy the model again from its source") from error
@@ -152,7 +151,7 @@ def model_positions(folder: Path) -> int | None:
 
 
 def plan(recipe: Recipe) -> dict[str, int]:
-    """The batch arithmetic as numbers."""
+    """Return the numbers of the recipe's batch arithmetic."""
     families = len(suite_families(recipe.env))
     stragglers: StragglerRule = build(recipe.straggler, recipe)
     max_groups_ahead = stragglers.groups_ahead(recipe.max_groups_ahead)

@@ -1,13 +1,13 @@
-"""What the fork server loads before it forks: everything that a module imports. Import it in no other process.
+"""Imports of the fork server before it forks: everything that modules import. No other process may import this.
 
-OpenMP and OpenBLAS must start no thread here, since a forked child would have none of them: they read the variable
+OpenMP and OpenBLAS must not start threads here, because forked children would not inherit them; both read the variable
 below when they are loaded. A child sets its own number of threads (`quartet.runtime.start_process`).
 """
 
 import gc
 import os
 
-import setproctitle  # first: it finds the command line by where the environment is, which moves below
+import setproctitle  # first: it locates the command line from the environment's address, which changes below
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
@@ -20,4 +20,4 @@ import quartet.train.trainer  # noqa: F401
 
 setproctitle.setproctitle("quartet fork server")
 gc.collect()
-gc.freeze()  # else the children's garbage collection would touch, and so copy, every page that they share
+gc.freeze()  # otherwise garbage collection in the children would write to, and so copy, every shared page

@@ -1,4 +1,4 @@
-"""A child process in its own process group, restarted when it dies, with a bound and a backoff."""
+"""A child process in its own process group, restarted when it dies, with a limit and backoff."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ TRACEBACK = "Traceback (most recent call last):"
 
 
 class ModuleProcess:
-    """Starts, watches and ends one module of a run."""
+    """Process of one module of a run: start, poll, restart and stop."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class ModuleProcess:
         self.module = module
         self.restarts = 0
         self.lived_seconds = 0.0
-        """From the start to the end of the process that died last."""
+        """Lifetime of the process that died last."""
         self._started_at = 0.0
         self._run_dir, self._max_restarts, self._threads = run_dir, max_restarts, threads
         self._start_method: StartMethod = start_method
@@ -42,7 +42,7 @@ class ModuleProcess:
 
     @property
     def exhausted(self) -> bool:
-        """Dead, and out of restarts."""
+        """True if the process is dead and has no restarts left."""
         return self._process is None and self.restarts > self._max_restarts
 
     def start(self) -> None:
@@ -52,7 +52,10 @@ class ModuleProcess:
         self._stopping, self._started_at = False, time.monotonic()
 
     def poll(self) -> int | None:
-        """Exit code of a process that just died, once; a restart is planned. None while it lives or is stopping."""
+        """Return the exit code of a process that just died, once, and schedule its restart.
+
+        None while the process is alive or stopping.
+        """
         if self._process is None or self._stopping:
             return None
         code = self._process.poll()
@@ -66,7 +69,7 @@ class ModuleProcess:
         return code
 
     def restart_if_due(self) -> bool:
-        """Start again after the backoff; False when nothing was to be done."""
+        """Restart a dead process after the backoff; return True if it was restarted."""
         if self._process is not None or self._stopping or self.exhausted or time.monotonic() < self._restart_at:
             return False
         self.start()
@@ -79,7 +82,7 @@ class ModuleProcess:
             self._process.terminate()
 
     def join(self, deadline: float) -> None:
-        """Wait for the module to end until `deadline` (of `time.monotonic`), then kill its whole process group."""
+        """Wait for the module to end until `deadline` (`time.monotonic`), then kill its whole process group."""
         if self._process is None:
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -89,18 +92,18 @@ class ModuleProcess:
         self._process = None
 
     def kill(self) -> None:
-        """SIGKILL, for a module that hangs; `poll` sees it dead and plans the restart."""
+        """Send SIGKILL to a hanging module; `poll` then schedules the restart."""
         if self._process:
             self._kill_group()
 
     def last_words(self) -> str:
-        """Return the last line the process printed, with the advice below it."""
+        """Return the last line that the process printed to stderr, with the advice below it."""
         lines = self._stderr().strip().splitlines()
         is_advice = bool(lines) and lines[-1].lstrip().startswith("->")
         return "\n".join(lines[-2 if is_advice else -1 :])
 
     def last_traceback(self) -> str:
-        """Return the last traceback the process printed, and what follows it; empty when it printed none."""
+        """Return the last traceback that the process printed, and all text after it; empty if there is none."""
         said = self._stderr()
         begin = said.rfind(TRACEBACK)
         return said[begin:].strip() if begin >= 0 else ""
@@ -114,6 +117,6 @@ class ModuleProcess:
             return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        if self._process.poll() is None:  # a fork that has no group of its own yet
+        if self._process.poll() is None:  # a fork that has not created its own group yet
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Ends a run whose rollouts all fail with the same error: a fault in the code of its environment or agent loop."""
+"""End a run whose rollouts all fail with the same error: a bug in the code of its environment or agent loop."""
 
 from quartet.config import Recipe
 from quartet.errors import RepeatedErrorError
@@ -8,8 +8,8 @@ from quartet.ledger.rows import RepeatedError
 
 
 def raise_if_repeated(recipe: Recipe, ledger: Ledger) -> None:
-    """Raise `RepeatedErrorError`, and request the stop, when the newest `Recipe.most_identical_errors` rollouts failed
-    with the same error."""
+    """Raise `RepeatedErrorError` and request a stop if the newest `Recipe.most_identical_errors` rollouts failed with
+    the same error."""
     most = recipe.most_identical_errors
     repeated = ledger.identical_errors(most)
     if repeated is None or repeated.count < most:
@@ -18,12 +18,12 @@ def raise_if_repeated(recipe: Recipe, ledger: Ledger) -> None:
     ledger.request_stop(reason)
     raise RepeatedErrorError(
         f"{reason}\n{_traceback(ledger, repeated)}".rstrip(),
-        f"mend it and go on with --resume; `quartet view {ledger.run_dir}` shows rollout {repeated.rollout_id}",
+        f"fix it and continue with --resume; `quartet view {ledger.run_dir}` shows rollout {repeated.rollout_id}",
     )
 
 
 def _traceback(ledger: Ledger, repeated: RepeatedError) -> str:
-    """Of the newest of them; empty where no code raised it, or its record is gone."""
+    """Return the traceback of the newest failure; empty if no code raised it or its record is deleted."""
     try:
         return ledger.store.load(repeated.blob).traceback
     except DamagedBlobError:

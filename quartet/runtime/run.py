@@ -1,4 +1,4 @@
-"""What the commands do: a whole training run, the evaluation of a policy, the supervised control."""
+"""Implementation of the commands: training runs, evaluation of a policy, and the supervised control."""
 
 import logging
 import signal
@@ -39,8 +39,11 @@ LOG = logging.getLogger(__name__)
 
 
 def run_recipe(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quiet: bool) -> Summary:
-    """Evaluate, train, evaluate, control, summary. Raises, after the summary is written, `StarvedError` for a run
-    that found nothing to train, `SetupError` for one that a full disk ended, and the error that ended any other."""
+    """Run a recipe: evaluate, train, evaluate, train the control, and write the summary.
+
+    After writing the summary, raises `StarvedError` if nothing was trainable, `SetupError` if a full disk ended the
+    run, or any other error that ended it.
+    """
     check_training(recipe)
     PATIENCE.seconds = recipe.runtime.ledger_patience_seconds
     trust_server(recipe.ledger.url)
@@ -56,7 +59,7 @@ def run_recipe(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quie
     if summary["stop_reason"].startswith(STARVED):
         raise StarvedError(summary["stop_reason"], _food(summary["dropped_groups"]))
     if summary["stop_reason"].startswith(STOPPED_BY_DISK):
-        raise SetupError(summary["stop_reason"], "then go on with --resume; nothing was lost")
+        raise SetupError(summary["stop_reason"], "then continue with --resume; nothing was lost")
     if recipe.evaluation.control and summary["train_seconds"]:
         with RunLock(run_dir):
             control = train_control(recipe, run_dir, quiet=quiet)
@@ -67,9 +70,9 @@ def run_recipe(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quie
 
 @contextmanager
 def _summary_of_failure(recipe: Recipe, run_dir: Path, started: float) -> Iterator[None]:
-    """Write the summary of a run that an error of the block ends, with the error as its stop reason.
+    """Write a summary if an error of the block ends the run, with the error as the stop reason.
 
-    A run that the user stopped and one whose ledger does not answer have none: they go on with `--resume`.
+    A run that the user stopped, or whose ledger does not answer, gets no summary, because it continues with `--resume`.
     """
     try:
         yield
@@ -79,20 +82,20 @@ def _summary_of_failure(recipe: Recipe, run_dir: Path, started: float) -> Iterat
         reason = f"error: {error.what if isinstance(error, QuartetError) else f'{type(error).__name__}: {error}'}"
         try:
             _end_with(reason.splitlines()[0], recipe, run_dir, started)
-        except (QuartetError, OSError) as second:  # a full disk, or another start that has the run by now
-            LOG.error("no summary.json could be written: %s", second)
+        except (QuartetError, OSError) as second:  # a full disk, or another process that has resumed the run
+            LOG.error("cannot write summary.json: %s", second)
         raise
 
 
 def _end_with(reason: str, recipe: Recipe, run_dir: Path, started: float) -> None:
-    """Record why the run ended. Raises `SetupError` when another process works on it."""
+    """Record the reason of the run's end. Raises `SetupError` if another process is running it."""
     with RunLock(run_dir), closing(Ledger.open(run_dir)) as ledger:
         ledger.request_stop(reason)
         write_summary(recipe, run_dir, ledger, wall_seconds=time.monotonic() - started, stop_reason=reason)
 
 
 def _food(dropped_groups: dict[str, int]) -> str:
-    """What to try in a run that starved, by the commonest reason why groups were dropped."""
+    """Return advice for a starved run, by the most frequent drop reason of its groups."""
     more = "see 'Starved' in docs/troubleshooting.md"
     if not dropped_groups:
         return f"no group was dropped: rollouts are too slow, or fail; {more}"
@@ -109,11 +112,11 @@ def _summarise(recipe: Recipe, run_dir: Path, started: float, *, control: Result
 
 
 def _forget_stop(run_dir: Path) -> None:
-    """Whatever ended the run before (a limit since raised, a full disk, starvation) is judged anew.
+    """Clear the earlier stop reason (a limit, a full disk, starvation), so that it is evaluated again.
 
-    The lock keeps an older Quartet from its ledger while that is upgraded.
+    The lock keeps an older Quartet from using the ledger during its upgrade.
     """
-    if not Ledger.exists(run_dir):  # killed before there was one: the run only begins
+    if not Ledger.exists(run_dir):  # the run was killed before its ledger was created
         return
     with RunLock(run_dir):
         ledger = Ledger.open(run_dir, upgrade=True)
@@ -123,7 +126,7 @@ def _forget_stop(run_dir: Path) -> None:
 
 
 def _require_recovery_point(recipe: Recipe, run_dir: Path) -> None:
-    """Raise `CheckpointError` here, before any module is started: a trainer could only fail again at every restart."""
+    """Raise `CheckpointError` before any module is started, because the trainer would fail at every restart."""
     if not Ledger.exists(run_dir):
         return
     with closing(Ledger.open(run_dir)) as ledger:
@@ -133,9 +136,9 @@ def _require_recovery_point(recipe: Recipe, run_dir: Path) -> None:
 
 
 def _train(recipe: Recipe, run_dir: Path, *, quiet: bool) -> None:
-    """Everything but the summary and the control."""
+    """Run all phases except the summary and the control."""
     if recipe.runtime.kind == "synchronous":
-        from quartet.runtime.synchronous import train_synchronously  # all modules, so torch too
+        from quartet.runtime.synchronous import train_synchronously  # imports all modules and torch
 
         train_synchronously(recipe, run_dir)
     else:
@@ -153,16 +156,16 @@ def _train_in_processes(recipe: Recipe, run_dir: Path, *, quiet: bool) -> None:
 
 
 def evaluate_policy(recipe: Recipe, policy: Path, run_dir: Path, *, quiet: bool) -> Summary:
-    """Evaluate one policy on the held-out tasks of `recipe`, in a run directory of its own."""
+    """Evaluate one policy on the held-out tasks of `recipe`, in a separate run directory."""
     evaluation = recipe.evaluation.model_copy(update={"control": False})
-    observe = recipe.observe.model_copy(update={"sinks": []})  # they show the run, and this is another one
+    observe = recipe.observe.model_copy(update={"sinks": []})  # sinks show the training run, not this one
     recipe = recipe.starting_from(str(policy.resolve()))
     recipe = recipe.model_copy(update={"evaluation": evaluation, "observe": observe})
     check_recipe(recipe)
     check_policy(policy)
     PATIENCE.seconds = recipe.runtime.ledger_patience_seconds
     if run_dir.exists() and any(run_dir.iterdir()) and not is_evaluation(run_dir):
-        raise ConfigError(f"{run_dir} holds something else than an evaluation", "give another --output")
+        raise ConfigError(f"{run_dir} holds something other than an evaluation", "give another --output")
     prepare(recipe, run_dir, resume=False, fresh=True)
     (run_dir / EVALUATION_MARKER).touch()
     with Session(recipe, run_dir, quiet=quiet) as session:
@@ -174,10 +177,10 @@ def evaluate_policy(recipe: Recipe, policy: Path, run_dir: Path, *, quiet: bool)
 
 
 def train_control(recipe: Recipe, run_dir: Path, *, quiet: bool) -> Results:
-    """What the same wall time of supervised training would have given: per-family greedy results.
+    """Train the control: supervised training for the same wall time. Return its greedy results per family.
 
-    It starts from the same initial policy, learns from `sft.data`, and rehearses copying as `sft.steps_per_rehearsal`
-    says. Raises `InterruptedByUser` on Ctrl-C and SIGTERM; the run itself is complete without it.
+    It starts from the same initial policy, trains on `sft.data`, and rehearses copying according to
+    `sft.steps_per_rehearsal`. Raises `InterruptedByUser` on Ctrl-C and SIGTERM; the run is complete without it.
     """
     ledger = Ledger.open(run_dir)
     seconds = float(ledger.value("training_seconds", 0.0))
@@ -190,7 +193,7 @@ def train_control(recipe: Recipe, run_dir: Path, *, quiet: bool) -> Results:
     ]
     if _wait_for(command):
         raise QuartetError(
-            "the supervised control failed", "its message stands above; evaluation.control=false skips it"
+            "the supervised control failed", "its error message is above; evaluation.control=false skips it"
         )
     evaluate_policy(recipe, folder / "policy", folder / "evaluation", quiet=quiet)
     ledger = Ledger.open(folder / "evaluation")
@@ -200,10 +203,10 @@ def train_control(recipe: Recipe, run_dir: Path, *, quiet: bool) -> Results:
 
 
 def _wait_for(command: list[str]) -> int:
-    """Exit code of a command that does not outlive us."""
+    """Run a command and return its exit code; end it with this process."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        raise InterruptedByUser("stopped by the user", "the run is complete but for its control")
+        raise InterruptedByUser("stopped by the user", "the run is complete except for its control")
 
     former = {name: signal.signal(name, interrupt) for name in (signal.SIGINT, signal.SIGTERM)}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)

@@ -1,7 +1,7 @@
 """The phases of a run (`quartet.types.phase`): evaluate, train, evaluate again.
 
-Which phase a run is in stands in the ledger. What a resumed run has yet to do follows from what it has done. A database
-server that is away for a while is outlasted in every phase, and between them.
+The current phase is stored in the ledger. The remaining work of a resumed run follows from the work done. All calls of
+the ledger are retried while its server is unreachable.
 """
 
 import logging
@@ -30,19 +30,19 @@ LOG = logging.getLogger(__name__)
 
 
 def serving(recipe: Recipe) -> list[str]:
-    """The modules that finish rollouts; training adds the trainers."""
+    """Return the modules that run rollouts; training adds the trainers."""
     return ["env", *recipe.engine_modules, "worker", "manager"]
 
 
 class Session:
-    """Context manager: owns the lock, the ledger, the module processes and the display of one run."""
+    """Context manager that owns the lock, the ledger, the module processes and the display of one run."""
 
     def __init__(self, recipe: Recipe, run_dir: Path, *, quiet: bool = False) -> None:
         self.recipe, self.run_dir, self._quiet = recipe, run_dir, quiet
 
     def __enter__(self) -> "Session":
         with ExitStack() as stack:
-            stack.enter_context(RunLock(self.run_dir))  # first: two starts must not make two ledgers
+            stack.enter_context(RunLock(self.run_dir))  # first, so that two starts cannot create two ledgers
             if self.recipe.runtime.start_method == "forkserver":
                 warm_up()
             stack.callback(forget_token, self.run_dir)
@@ -65,9 +65,9 @@ class Session:
         self._leave.__exit__(kind, error, trace)
 
     def _run_until(self, condition: Callable[[], str | None]) -> str:
-        """Watch over modules and rollouts until `condition` returns a reason.
+        """Supervise modules and rollouts until `condition` returns a reason.
 
-        Raises as `Supervisor.run_until` does, and `RepeatedErrorError`.
+        Raises the errors of `Supervisor.run_until`, and `RepeatedErrorError`.
         """
 
         def met() -> str | None:
@@ -77,7 +77,7 @@ class Session:
         return self._supervisor.run_until(met, self.display.tick)
 
     def train(self) -> None:
-        """Train until the data manager says why to stop; nothing to do when it said so before."""
+        """Train until the data manager requests a stop; return at once if it already has."""
         if self.outlast(self.ledger.stop_reason):
             return
         self._enter_phase(TRAINING, *serving(self.recipe), *self.recipe.trainer_modules)
@@ -88,7 +88,7 @@ class Session:
         self.display.note(f"training ended: {reason}")
 
     def evaluate(self, when: str) -> None:
-        """Held-out episodes of every family, greedy and at the training temperature; done only once per `when`."""
+        """Evaluate on held-out tasks, greedily and at the training temperature, once per `when`."""
         self._enter_phase(f"{EVALUATING}{when}", *serving(self.recipe))
         self._run_until(lambda: "settled" if self.ledger.latest_is_settled() else None)
         tags = self.outlast(lambda: admit_missing_evaluations(self.recipe, self.ledger, when))
@@ -101,16 +101,16 @@ class Session:
                 self.display.note(f"warning: {warning}")
 
     def end(self) -> None:
-        """Nothing is left to do."""
+        """Enter the phase `ended`."""
         self.outlast(lambda: self.ledger.enter_phase(ENDED))
 
     def _report(self, text: str) -> None:
-        """Tell the log and the terminal."""
+        """Report a message in the log and in the terminal."""
         LOG.warning("%s", text)
         self.display.note(text)
 
     def _enter_phase(self, phase: str, *modules: str) -> None:
-        """Go on to a phase as soon as its modules are up: until then the run starts, and no time of training passes."""
+        """Enter a phase once its modules are up; until then the phase is `starting`, without training time."""
         if not self.outlast(lambda: self._supervisor.are_up(*modules)):
             self.outlast(lambda: self.ledger.enter_phase(STARTING))
             self._supervisor.start(*modules, *(f"{SINK}{sink.name}" for sink in self.recipe.observe.sinks))
@@ -119,7 +119,7 @@ class Session:
 
 
 def admit_missing_evaluations(recipe: Recipe, ledger: Ledger, when: str) -> list[str]:
-    """Queue the held-out episodes of `when`, unless an earlier start of this run did; returns their two tags."""
+    """Queue the held-out episodes of `when`, unless an earlier start of this run did; return their two tags."""
     temperatures = {f"{when}/greedy": 0.0, f"{when}/sampled": recipe.rollout.temperature}
     for tag, temperature in temperatures.items():
         if not ledger.evaluation_admitted(tag):
@@ -135,15 +135,17 @@ def admit_missing_evaluations(recipe: Recipe, ledger: Ledger, when: str) -> list
 
 
 def open_or_create(recipe: Recipe, run_dir: Path) -> Ledger:
-    """The run's ledger; a new one starts with the first weights of each policy as its version 0. Call it under the
-    run's lock."""
+    """Open the run's ledger, or create it with the initial weights of each policy as version 0.
+
+    The caller must hold the run's lock.
+    """
     if Ledger.exists(run_dir):
         ledger = Ledger.open(run_dir)
     else:
-        drop_database(run_dir)  # what is left of a start that was killed before there were tables
+        drop_database(run_dir)  # left by a start that was killed before it created the tables
         names = {"trained": recipe.trained_policies, "frozen": recipe.frozen_policies}
         ledger = Ledger.create(run_dir, seed=recipe.seed, **names, **recipe.ledger.model_dump())
     for name, one in recipe.policy_sources.items():
-        if not ledger.of(name).policies():  # new, or killed between the two
+        if not ledger.of(name).policies():  # a new ledger, or a start killed between the two steps
             ledger.of(name).register_initial_policy(str(Path(one.source).resolve()))
     return ledger

@@ -1,8 +1,8 @@
-"""Start the process of one module: forked from a warm server, or spawned as a Python of its own.
+"""Start the process of one module: forked from a warm fork server, or spawned as a new Python process.
 
-The fork server is that of `multiprocessing`. It imports PyTorch and Transformers once (about five processor seconds,
-which each module would take); a fork takes milliseconds. It exists once per process, is started with the first
-module, and ends with that process.
+The fork server of `multiprocessing` imports PyTorch and Transformers once, which costs each spawned module about five
+processor seconds; a fork takes milliseconds. There is one fork server per supervising process. It is started with the
+first module and ends with that process.
 """
 
 import atexit
@@ -28,9 +28,9 @@ from quartet.die_with import die_with
 
 StartMethod = Literal["forkserver", "spawn"]
 END_SECONDS = 5.0
-"""Modules that were not stopped get this long at the end of the program, then SIGKILL."""
+"""Time for modules that were not stopped to end at the program's exit, before SIGKILL."""
 MODULE = "quartet.runtime.module"
-"""Both ways put it into the command line that `ps` shows, with the module's name and the run's folder behind it."""
+"""Name in the command line that `ps` shows for both start methods, followed by the module and the run's folder."""
 
 
 class Started(Protocol):
@@ -55,7 +55,7 @@ class Started(Protocol):
 
 
 def can_fork() -> bool:
-    """Whether a warm process may be forked here: only Linux's libraries are known to allow it."""
+    """Return whether forking a warm process is safe: it is only known for the libraries on Linux."""
     return sys.platform == "linux"
 
 
@@ -67,9 +67,9 @@ def warm_up() -> None:
 
 
 def start_process(method: StartMethod, module: str, run_dir: Path, log: Path, *, threads: int) -> Started:
-    """Start a module in a session of its own, with its output appended to `log` and `threads` threads for PyTorch.
+    """Start a module in its own session, with its output appended to `log` and `threads` threads for PyTorch.
 
-    It ends with this process, even by SIGKILL.
+    The module ends with this process, even if this one ends by SIGKILL.
     """
     environment = os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
     start = _fork if method == "forkserver" and can_fork() else _spawn
@@ -119,8 +119,10 @@ def _fork(module: str, run_dir: Path, log: Path, environment: Mapping[str, str])
 
 @atexit.register
 def _end_modules() -> None:
-    """End the modules that a program failed to stop: `multiprocessing` would wait for them at exit, for ever where one
-    hangs. Processes that the program itself started are its own affair."""
+    """End modules that the program did not stop: `multiprocessing` would wait at exit, forever if a module hangs.
+
+    Other child processes of the program are not affected.
+    """
     deadline = time.monotonic() + END_SECONDS
     for process in _modules:
         process.terminate()
@@ -131,8 +133,8 @@ def _end_modules() -> None:
 
 @contextmanager
 def _without_main() -> Iterator[None]:
-    """Hide `__main__`: `multiprocessing` would import it again in the child, so a script without the usual guard would
-    train there once more."""
+    """Hide `__main__`, which `multiprocessing` would import again in the child: a script without the usual guard would
+    start training there too."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -142,7 +144,7 @@ def _without_main() -> Iterator[None]:
 
 
 def _run_forked(module: str, run_dir: Path, log: Path, environment: Mapping[str, str]) -> None:
-    """Become in the child what `_spawn` starts, then run the module."""
+    """Set up the child like a process of `_spawn`, then run the module."""
     os.setsid()
     setproctitle.setproctitle(f"{sys.executable} -m {MODULE} {module} {run_dir}")
     die_with(os.getppid())
@@ -161,14 +163,14 @@ def _run_forked(module: str, run_dir: Path, log: Path, environment: Mapping[str,
     try:
         code = run_module(module, run_dir)
     finally:
-        atexit._run_exitfuncs()  # a child of `multiprocessing` runs none of them
+        atexit._run_exitfuncs()  # children of `multiprocessing` do not run them
     sys.exit(code)
 
 
 def _end_with_the_supervisor() -> None:
-    """Send this process SIGTERM when the process that asked for it dies.
+    """Send this process SIGTERM when the supervisor dies.
 
-    The kernel's own signal (`die_with`) follows the fork server, which lives as long as any of its children.
+    The kernel's parent-death signal (`die_with`) follows the fork server, which lives as long as any of its children.
     """
     supervisor = multiprocessing.parent_process()
     assert supervisor is not None
@@ -182,4 +184,4 @@ def _end_with_the_supervisor() -> None:
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _modules: list[BaseProcess] = []
-"""The forks of this process that were alive when the last one was started."""
+"""Forked modules that were alive when the last one was started."""

@@ -1,7 +1,7 @@
-"""The supervisor: starts module processes and keeps them alive.
+"""The supervisor: start module processes and keep them alive.
 
-It knows nothing of learning. It starts modules, restarts what dies (bounded), kills what has gone silent, ends
-everything when it ends, and runs a callback a few times a second for whoever shows or decides something.
+It is independent of training. It starts modules, restarts dead ones up to a limit, kills silent ones, stops all of them
+at its own end, and runs a callback a few times per second for displays and end conditions.
 """
 
 import logging
@@ -35,18 +35,18 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 STOP_SECONDS = 8.0
-"""Modules get this long to stop cleanly before they are killed: Ctrl-C promises ten seconds in all."""
+"""Time for modules to stop cleanly before they are killed; Ctrl-C promises ten seconds in total."""
 SINK = "sink-"
-"""Modules of these names only show the run: it goes on without them."""
+"""Name prefix of modules that only display the run, which continues without them."""
 SINK_STOP_SECONDS = 1.5
-"""Sinks stop last, and get at least this long to show what the others did last."""
+"""Minimum time for sinks, which stop last, to show the last records of the others."""
 TICK_SECONDS = 0.2
 MOST_IDENTICAL_FAULTS = 3
-"""A module that ended so often in a row with the same exception, soon after its start, is not started again."""
+"""Number of consecutive deaths with the same exception, soon after the start, after which a module is not restarted."""
 LONG_LIFE_SECONDS = 600.0
-"""A module that lived so long was of use: its end begins a new row."""
+"""Lifetime of a module after which its death no longer counts as consecutive to earlier ones."""
 _FINAL = {error.exit_code: error for error in (ConfigError, SetupError, UntrainableError, UnusablePolicyError)}
-"""What a module says by its exit code that another start would only say again."""
+"""Errors by exit code of a module that a restart would only repeat."""
 
 
 class ModuleDiedError(QuartetError):
@@ -54,15 +54,15 @@ class ModuleDiedError(QuartetError):
 
 
 class Supervisor:
-    """Context manager around the processes of one run; leaving it ends them all."""
+    """Context manager for the processes of one run; its exit stops them all."""
 
     def __init__(self, recipe: Recipe, run_dir: Path, ledger: Ledger) -> None:
         self._recipe, self._run_dir, self._ledger = recipe, run_dir, ledger
         self._heartbeats = Heartbeats(ledger)
         self._processes: dict[str, ModuleProcess] = {}
-        self._untold: dict[str, int] = {}  # exit codes of modules that died, until the ledger has them
+        self._untold: dict[str, int] = {}  # exit codes of dead modules that are not recorded in the ledger yet
         self._given_up: set[str] = set()
-        self._faults: dict[str, list[str]] = {}  # by module: the same exception, as often as it came in a row
+        self._faults: dict[str, list[str]] = {}  # consecutive occurrences of the same exception, by module
         self._interrupted = False
         self._old_handlers: dict[int, signal.Handlers | Callable[[int, FrameType | None], object] | int | None] = {}
 
@@ -81,7 +81,7 @@ class Supervisor:
         PATIENCE.resume()
 
     def start(self, *modules: str) -> None:
-        """Start modules that do not run yet, and that were not given up."""
+        """Start those of the modules that are not running and were not given up."""
         for module in modules:
             if module not in self._processes and module not in self._given_up:
                 threads = {"engine": self._recipe.engine.threads, "trainer": self._recipe.train.threads}.get(
@@ -100,7 +100,7 @@ class Supervisor:
                 process.start()
 
     def stop(self, *modules: str) -> None:
-        """Stop modules together, sinks last: all are asked, then waited for, then what is left is killed."""
+        """Stop modules, sinks last: terminate all, wait for them until a deadline, then kill the remaining ones."""
         leaving = [self._processes.pop(module) for module in list(modules) if module in self._processes]
         sinks = [process for process in leaving if process.module.startswith(SINK)]
         deadline = time.monotonic() + STOP_SECONDS
@@ -108,39 +108,42 @@ class Supervisor:
         _stop(sinks, max(deadline, time.monotonic() + SINK_STOP_SECONDS))
 
     def are_up(self, *modules: str) -> bool:
-        """Whether the process of each of them has reported that it is past its start."""
+        """Return whether the process of each module has reported that its start-up is complete."""
         self._heartbeats.look()
         processes = self._processes
         return all(module in processes and self._heartbeats.is_up(module, processes[module].pid) for module in modules)
 
     def run_until(self, condition: Callable[[], str | None], on_tick: Callable[[], None] = lambda: None) -> str:
-        """Watch over the modules until `condition` returns a reason. Raises when the user or a module ends the run, and
-        `LedgerUnreachableError` when the ledger's server stays away."""
+        """Supervise the modules until `condition` returns a reason, and return it.
+
+        Raises the error of a user or a module that ends the run, and `LedgerUnreachableError` if the ledger's server
+        remains unreachable.
+        """
         while not (reason := self.outlast(lambda: self._tick(condition, on_tick))):
             time.sleep(TICK_SECONDS)
         return reason
 
     def outlast(self, call: Callable[[], T]) -> T:
-        """Result of `call`, made again while the ledger's server is away; so it must be harmless to make it twice.
+        """Return the result of `call`, retried while the ledger's server is unreachable; so it must be idempotent.
 
         Raises `LedgerUnreachableError` after `runtime.ledger_patience_seconds`, `InterruptedByUser` after a signal.
         """
         begun_at, reported = time.monotonic(), ""
         while True:
             if self._interrupted:
-                raise InterruptedByUser("stopped by the user", "go on with --resume")
+                raise InterruptedByUser("stopped by the user", "continue with --resume")
             try:
                 return call()
             except LedgerUnreachableError as error:
                 if not self._interrupted and time.monotonic() - begun_at > PATIENCE.seconds:
                     raise
                 if error.what != reported:
-                    PATIENCE.report(f"waits for the database: {error.what}")
+                    PATIENCE.report(f"waiting for the database: {error.what}")
                 reported = error.what
             time.sleep(TICK_SECONDS)
 
     def _tick(self, condition: Callable[[], str | None], on_tick: Callable[[], None]) -> str | None:
-        """One look at everything. The ledger is asked first: while it is away, nothing is started again."""
+        """Check the end condition and all modules. The ledger comes first: while unreachable, nothing is restarted."""
         if reason := condition():
             return reason
         self._heartbeats.look()
@@ -160,15 +163,16 @@ class Supervisor:
             return
         if process.exhausted:
             raise ModuleDiedError(
-                f"module {process.module!r} died {times(process.restarts)}; last words: {process.last_words()}",
-                f"see {self._run_dir / 'logs' / (process.module + '.stderr')}, then go on with --resume",
+                f"module {process.module!r} died {times(process.restarts)}; last output: {process.last_words()}",
+                f"see {self._run_dir / 'logs' / (process.module + '.stderr')}, then continue with --resume",
             )
         if process.restart_if_due():
             self._heartbeats.started(process.module)
-            log.warning("module %s started again", process.module)
+            log.warning("module %s restarted", process.module)
         elif process.pid is not None and self._is_silent(process.module):
             self._ledger.event("module_silent", module=process.module)
-            log.error("module %s was silent for too long and is killed", process.module)
+            seconds = self._recipe.runtime.heartbeat_timeout_seconds
+            log.error("module %s killed: no heartbeat for %g s", process.module, seconds)
             process.kill()
 
     def _tell_death(self, process: ModuleProcess, code: int) -> None:
@@ -178,11 +182,11 @@ class Supervisor:
         if process.module.startswith(SINK) and (code in _FINAL or process.exhausted):
             self._give_up(process, words)
         elif error := _FINAL.get(code):
-            raise error(f"module {process.module!r} cannot run: {words}", "then go on with --resume")
+            raise error(f"module {process.module!r} cannot run: {words}", "then continue with --resume")
         self._raise_if_repeated(process, words if code == FAULT else "")
 
     def _raise_if_repeated(self, process: ModuleProcess, fault: str) -> None:
-        """Raise `ModuleDiedError` for the last of `MOST_IDENTICAL_FAULTS`; `fault` is empty for any other death."""
+        """Raise `ModuleDiedError` at `MOST_IDENTICAL_FAULTS` equal faults; `fault` is empty for any other death."""
         former = self._faults.get(process.module, [])
         goes_on = former and process.lived_seconds < LONG_LIFE_SECONDS and same_error(former[0], fault)
         same = [*former, fault] if goes_on else [fault]
@@ -190,7 +194,7 @@ class Supervisor:
         if fault and len(same) >= MOST_IDENTICAL_FAULTS:
             raise ModuleDiedError(
                 f"module {process.module!r} died {times(len(same))} of the same exception\n{process.last_traceback()}",
-                f"mend it and go on with --resume; see {self._run_dir / 'logs' / (process.module + '.stderr')}",
+                f"fix it and continue with --resume; see {self._run_dir / 'logs' / (process.module + '.stderr')}",
             )
 
     def _give_up(self, process: ModuleProcess, words: str) -> None:
@@ -198,7 +202,7 @@ class Supervisor:
         self._given_up.add(process.module)
         self._ledger.set_value(GIVEN_UP, sorted(self._given_up))
         self._ledger.event("sink_given_up", module=process.module, last_words=words)
-        log.error("module %s is given up, the run goes on without it: %s", process.module, words)
+        log.error("module %s given up, the run continues without it: %s", process.module, words)
 
     def _is_silent(self, module: str) -> bool:
         return self._heartbeats.silent_seconds(module) > self._recipe.runtime.heartbeat_timeout_seconds

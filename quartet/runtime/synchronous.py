@@ -1,7 +1,7 @@
-"""The synchronous runtime: one process, one thread, the phases in turn. One seed gives a bit-identical run.
+"""The synchronous runtime: one process, one thread, all phases in sequence. Runs with one seed are bit-identical.
 
-It is the same data manager, worker, engine and trainer as everywhere; only nobody works at the same time. Rollouts run
-one after the other, since the numbers a model computes for a request may depend on what shares its batch.
+It uses the same data manager, worker, engine and trainer as the other runtime, but never concurrently. Rollouts run one
+at a time, because a model's numerical results for a request may depend on the other requests in its batch.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from quartet.types.phase import ENDED, EVALUATING, STARTING, TRAINING
 
 
 def train_synchronously(recipe: Recipe, run_dir: Path) -> None:
-    """Evaluate, train and evaluate in this process. Ends with a stop reason when no group has contrast for too long."""
+    """Evaluate, train and evaluate in this process. Training stops if no batch is trainable for too long."""
     torch.set_num_threads(recipe.engine.threads)
     with RunLock(run_dir):
         asyncio.run(_run(recipe, run_dir))
@@ -64,7 +64,7 @@ class _House:
         self._recipe, self._ledger = recipe, ledger
         self._recorders = {module: Recorder(run_dir, module) for module in ("manager", "worker", "trainer")}
         self._trainer = Trainer(recipe, ledger, run_dir, *self._observed("trainer"))
-        policy = ledger.latest_policy()  # the newest that is whole: the trainer has gone back to it
+        policy = ledger.latest_policy()  # the newest undamaged one: the trainer has rolled back to it
         tokenizer = load_tokenizer(Path(policy.path), trust_remote_code=recipe.model.trust_remote_code)
         self._engine = open_torch(recipe, policy)
         self._pool = GuardedPool(make_pool(recipe.env))
@@ -82,14 +82,14 @@ class _House:
         return recorder, Presence(self._ledger, module, recorder=recorder)
 
     async def evaluate(self, when: str) -> None:
-        """Held-out episodes, one after the other."""
+        """Run the held-out episodes of `when`, one at a time."""
         self._ledger.enter_phase(f"{EVALUATING}{when}")
         admit_missing_evaluations(self._recipe, self._ledger, when)
         while await self._run_queued():
             self._manager.tick()
 
     async def train(self) -> None:
-        """Admit, roll out, train, load the new weights; until the data manager says why to stop."""
+        """Admit, roll out, train and load the new weights, until the data manager requests a stop."""
         self._ledger.enter_phase(TRAINING)
         version = self._ledger.latest_policy().version
         self._ledger.mark_settled(version, serving=version)
@@ -111,7 +111,7 @@ class _House:
         self._manager.tick()  # the training clock ends with the request to stop
 
     async def _run_queued(self) -> int:
-        """Run what is queued, and return how many. Raises `RepeatedErrorError`."""
+        """Run the queued rollouts and return their number. Raises `RepeatedErrorError`."""
         return await self._worker.run_queued(after_each=lambda: raise_if_repeated(self._recipe, self._ledger))
 
     async def close(self) -> None:

@@ -41,7 +41,7 @@ def away_for(looks: int):
 
 def test_it_outlasts_a_server_that_comes_back_and_says_once_that_it_is_away(supervisor, caplog):
     assert supervisor.run_until(away_for(3)) == "back"
-    assert caplog.messages == ["waits for the database: cannot reach the ledger"]
+    assert caplog.messages == ["waiting for the database: cannot reach the ledger"]
 
 
 def test_it_ends_when_the_server_stays_away(supervisor, monkeypatch):
@@ -130,7 +130,7 @@ def test_a_silent_module_is_killed_and_started_again_until_its_restarts_are_used
     (tmp_path / "run" / "config.toml").write_text(to_toml(recipe))
     with Supervisor(recipe, tmp_path / "run", ledger) as supervisor:
         supervisor.start("env")
-        with pytest.raises(ModuleDiedError, match="module 'env' died twice; last words"):
+        with pytest.raises(ModuleDiedError, match="module 'env' died twice; last output"):
             supervisor.run_until(lambda: None)
     kinds = [event.kind for event in ledger.events()]
     ledger.close()
