@@ -58,8 +58,8 @@ TRANSACTIONS = {
 }
 """Writing methods of the ledger: `NAME.before` is just before the commit, `NAME.after` just after.
 
-Rare writes (a recalled rollout, a damaged blob, a full disk budget, an upgrade, the end by the clock, very long train
-steps) have crash points too, but no test campaign reaches them.
+Rare writes have crash points too, but no test campaign reaches them: a recalled rollout, a damaged blob, a full disk
+budget, an upgrade, the end by the clock, very long train steps.
 """
 NAMES = tuple(f"{name}.{moment}" for name in (*FILES, *TRANSACTIONS) for moment in ("before", "after"))
 

@@ -27,7 +27,7 @@ _ADVICE = f"restore the folder from a copy, or use an earlier one; after an inte
 
 
 def nothing() -> None:
-    """Progress callback of a caller that reports to no supervisor."""
+    """Ignore progress, for callers without a supervisor."""
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Content-addressed compressed blobs: small ones in the ledger's database, large ones in files beside it.
 
-A small blob is written in the transaction of the row that refers to it, so neither exists without the other, and a
-million trajectories need no files. A large blob is completely written to its file before that transaction begins. Every
-read is verified against the blob's name, the SHA-256 of the uncompressed content.
+A small blob is written in the transaction of the row that refers to it, so neither exists without the other. A million
+trajectories need no files. A large blob is completely written to its file before that transaction begins. Every read is
+verified against the blob's name, the SHA-256 of the uncompressed content.
 """
 
 import errno

@@ -55,12 +55,14 @@ class Claims(Batches):
     def claim_batch(
         self, trainer: str, groups: int, max_lag: int, on_late: OnLate, lease_seconds: float
     ) -> Batch | None:
-        """Lease the policy's oldest `groups` trainable groups, or return None if no batch can be claimed now.
+        """Lease the policy's oldest `groups` trainable groups and load them.
 
-        That is the case with fewer trainable groups, with `on_late` "wait" while other groups have to end first
-        (`due_groups`), while another trainer holds a batch of the policy, since only one is in training at a time, and
-        after the last train step that `limit_train_steps` allows. A batch that this trainer held is released first: the
-        trainer was restarted. Members with damaged blobs are marked, and the claim is repeated without them.
+        A batch that this trainer held is released first: the trainer was restarted. Members with damaged blobs are
+        marked, and the claim is repeated without them. Returns None in these cases:
+
+        - There are fewer trainable groups, or `on_late` is "wait" and other groups have to end first (`due_groups`).
+        - Another trainer holds a batch of the policy: only one is in training at a time.
+        - The last train step that `limit_train_steps` allows is committed.
         """
         while claim := self.lease_batch(trainer, groups, max_lag, on_late, lease_seconds):
             if batch := self.load_batch(claim):

@@ -109,8 +109,8 @@ class Rollouts(Leases):
     ) -> dict[str, Any]:
         """Return the group of a trajectory and whether it counts there, as columns of its row.
 
-        The trajectory of a policy without a group for this rollout (a frozen one, or any but the first in an
-        evaluation) is stored in the rollout's group and does not count.
+        Frozen policies, and all but the first in an evaluation, have no group for the rollout. Their trajectories are
+        stored in the rollout's group and do not count.
         """
         countable = kind is TrajectoryKind.FINAL and trajectory.status.countable
         if trajectory.policy == lease.policy:

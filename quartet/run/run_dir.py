@@ -21,8 +21,8 @@ MOST_NAMES = 4
 def check_run_dir(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = False) -> None:
     """Raise `ConfigError` if `run_dir` cannot be used as requested.
 
-    That is: a run exists and neither `resume` nor `fresh` (start over) is set, there is nothing to resume, the run's
-    `config.toml` is missing, the recipe does not fit the run to resume, or the folder holds something else.
+    Without `resume` or `fresh` (start over) there must be no run. To resume, there must be one whose `config.toml` fits
+    the recipe. The folder must not hold anything else.
     """
     from quartet.ledger.database import has_database  # imports SQLAlchemy
 

@@ -1,7 +1,7 @@
 """The supervisor: start module processes and keep them alive.
 
-It is independent of training. It starts modules, restarts dead ones up to a limit, kills silent ones, stops all of them
-at its own end, and runs a callback a few times per second for displays and end conditions.
+It is independent of training. It starts modules, restarts dead ones up to a limit, kills silent ones, and stops all of
+them at its own end. A callback runs a few times per second for displays and end conditions.
 """
 
 import logging

@@ -15,8 +15,8 @@ from quartet.ledger.database.location import server_of
 from quartet.ledger.database.patience import PATIENCE
 
 _FULL, _GONE = "53100", ("08", "57P", "25P03", "25P04", "55P03", "57014")
-"""SQLSTATE of a full disk; prefixes of SQLSTATEs for a lost or refused connection, for a client idle in a transaction,
-and for a timeout of a lock or a statement."""
+"""SQLSTATE of a full disk, and prefixes of SQLSTATEs for an unavailable server: lost or refused connection, client idle
+in a transaction, timeout of a lock or a statement."""
 CONNECT_SECONDS = 5
 """Connection timeout if `ledger.url` sets no `connect_timeout`."""
 
@@ -32,7 +32,7 @@ class PostgresqlDatabase(Database):
     on_one_machine = False
 
     def __init__(self, url: str, schema: str, *, sends_password: bool = True) -> None:
-        """Without `sends_password`, PGPASSWORD is not used; libpq still searches ~/.pgpass for the server."""
+        """Set up connections. Without `sends_password` they ignore PGPASSWORD; libpq still reads ~/.pgpass."""
         super().__init__(_engine(url, schema, {} if sends_password else {"password": ""}))
         self.schema = schema
         digest = hashlib.blake2b(schema.encode(), digest_size=8).digest()

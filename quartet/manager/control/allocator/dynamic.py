@@ -16,7 +16,7 @@ class DynamicAllocator(RolloutAllocator):
 
     The formula is from DART's released code (arXiv 2509.23866; `task_loader.py`): without a minimum, five rollouts at
     s = 0.75, three at 0.9, two at 1. The number is fixed when the group is admitted and does not depend on the results
-    of its own rollouts, so it does not bias the group. s is over the newest countable rollouts of the family. If
+    of its own rollouts, so it does not bias the group. The rate s is over the family's newest countable rollouts. If
     there are fewer than a full group, the group is full.
     """
 

@@ -34,10 +34,10 @@ def weight(stats: FamilyStats | None, mean_turns: float) -> float:
 class ContrastSampler(TaskSampler):
     """Draw a family by the share of its newest closed groups with different rewards, then a seed uniformly.
 
-    The share is measured on groups and not computed from the success rate: the rollouts of a group have the same seed,
-    so a family that is solved on half its seeds may have no contrast at all. A family that always fails may become
-    solvable by skills learned on others, or may just have been forgotten. It is drawn about once per three draws of
-    a fully mixed family; a family that is always solved, once per fourteen. A family with twice the mean turns is drawn
+    The share is measured on groups and not computed from the success rate, because rollouts of a group have one seed.
+    So a family that is solved on half its seeds may have no contrast at all. A family that always fails may become
+    solvable by skills learned on others, or may just have been forgotten. It is drawn about once per three draws of a
+    fully mixed family; a family that is always solved, once per fourteen. A family with twice the mean turns is drawn
     half as often.
     """
 

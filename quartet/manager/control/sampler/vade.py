@@ -17,10 +17,10 @@ class VadeSampler(TaskSampler):
     VADE keeps counts per task and takes the best B tasks of one draw. Here the counts are per family, since a seed
     recurs too rarely to have statistics.
 
-    a and b are the successes and failures of the family's newest groups. Because the policy changes, they decay with
-    every further group of the family and with every train step. Posterior and gain are the paper's; the two decays are
-    our interpretation. Both are computed from the ledger, so a restart keeps the posterior, and no group enters
-    it twice.
+    The counts a and b are the successes and failures of the family's newest groups. Because the policy changes, they
+    decay with every further group of the family and with every train step. Posterior and gain are the paper's; the two
+    decays are Quartet's own. The counts are computed from the ledger, so a restart keeps the posterior, and no
+    group enters it twice.
     """
 
     class Knobs(Section):
@@ -32,7 +32,7 @@ class VadeSampler(TaskSampler):
         """Decay factor of a family's counts per committed train step, because the policy changes."""
 
     knobs: Knobs
-    source = "VADE, posterior and information gain of the paper; the two decays are our interpretation"
+    source = "VADE, posterior and information gain of the paper; the two decays are Quartet's own"
 
     def pick(self, n: int) -> list[Task]:
         statistics, first = self.context.statistics(), self.context.groups_admitted()
