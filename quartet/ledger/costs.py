@@ -15,7 +15,8 @@ class Costs(LedgerPart):
     def cost_until(self, moment: float) -> Cost:
         """Return the cost of all training rollouts stored by `moment` (Unix seconds), in milliseconds per 10,000."""
         sums = (sa.func.coalesce(sa.func.sum(trajectories.c[name]), 0) for name in ("prompt_tokens", "response_tokens"))
-        query = sa.select(sa.func.count(), *sums).where(*_TRAINING, trajectories.c.created_at <= moment)
+        counted = sa.func.count(sa.distinct(trajectories.c.rollout_id))  # several parts are one rollout
+        query = sa.select(counted, *sums).where(*_TRAINING, trajectories.c.created_at <= moment)
         with self._database.read() as connection:
             rollouts, prompt_tokens, response_tokens = tuple(connection.execute(query).one())
         return Cost(rollouts=rollouts, prompt_tokens=prompt_tokens, response_tokens=response_tokens)

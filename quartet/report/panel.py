@@ -10,8 +10,10 @@ from rich.text import Text
 
 from quartet.manager.stop import resume_command
 from quartet.report.alarms import Alarm
+from quartet.report.labels import RECENT_LAG, RECENT_SUCCESS, TRAINING_ROLLOUTS
 from quartet.report.run_progress import RunProgress
 from quartet.report.show import count, decimal, duration, percent
+from quartet.report.standings import RECENT_ROLLOUTS, RECENT_TRAIN_STEPS
 from quartet.report.status import SILENT_AFTER_SECONDS, ModuleStatus, RunStatus
 
 MODULE_ORDER = ("manager", "worker", "engine", "env", "trainer")
@@ -49,9 +51,11 @@ def plain_line(status: RunStatus) -> str:
     progress = f"  {percent(status.progress.share)} done" if status.progress else ""
     return (
         f"{status.phase}{progress}  step {status.train_step}  version {status.policy_version}  "
-        f"success {percent(status.success_recent)}  {status.rollouts_per_second:.1f} rollouts/s  "
+        f"success {percent(status.success_recent)} of the newest {RECENT_ROLLOUTS}  "
+        f"{status.rollouts_per_second:.1f} rollouts/s  "
         f"{status.generated_tokens_per_second:.0f} tokens/s out  {status.prompt_tokens_per_second:.0f} in  "
-        f"lag {decimal(status.mean_lag)}  {_counts(status)}  [{waits or 'nobody waits'}]"
+        f"lag {decimal(status.mean_lag)} over {RECENT_TRAIN_STEPS} steps  {_counts(status)}  "
+        f"[{waits or 'no module waits'}]"
     )
 
 
@@ -99,7 +103,7 @@ def _policy_numbers(status: RunStatus) -> Table:
     """A table that begins with what the policy has reached."""
     table = Table.grid(padding=(0, 3))
     table.add_row(
-        _pair("training success", percent(status.success_recent)),
+        _pair(RECENT_SUCCESS, percent(status.success_recent)),
         _pair("train step", count(status.train_step)),
         _pair("version", count(status.policy_version)),
     )
@@ -109,14 +113,14 @@ def _policy_numbers(status: RunStatus) -> Table:
 def _numbers(status: RunStatus) -> Table:
     table = _policy_numbers(status)
     table.add_row(
-        _pair("rollouts", count(status.trajectories_stored)),
+        _pair(RECENT_LAG, decimal(status.mean_lag)),
         _pair("rollouts/s", decimal(status.rollouts_per_second, 1)),
-        _pair("mean lag", decimal(status.mean_lag)),
+        _pair("tokens/s in", count(status.prompt_tokens_per_second)),
     )
     table.add_row(
+        _pair(TRAINING_ROLLOUTS, count(status.training_rollouts)),
         _pair("queued", count(status.rollouts["queued"])),
         _pair("running", count(status.rollouts["leased"])),
-        _pair("tokens/s in", count(status.prompt_tokens_per_second)),
     )
     table.add_row(
         _pair("groups open", count(status.groups["open"])),
@@ -130,9 +134,9 @@ def _reached(status: RunStatus) -> Table:
     """The numbers that still mean something when nobody works."""
     table = _policy_numbers(status)
     table.add_row(
-        _pair("rollouts", count(status.trajectories_stored)),
+        _pair(RECENT_LAG, decimal(status.mean_lag)),
+        _pair(TRAINING_ROLLOUTS, count(status.training_rollouts)),
         _pair("groups ready", count(status.groups["trainable"])),
-        _pair("mean lag", decimal(status.mean_lag)),
     )
     return table
 
@@ -142,7 +146,7 @@ def _policies(status: RunStatus) -> list[RenderableType]:
     if not status.policies:
         return []
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for title in ("policy", "success", "train step", "version", "served", "mean lag"):
+    for title in ("policy", RECENT_SUCCESS, "train step", "version", "served", RECENT_LAG):
         table.add_column(title, justify="left" if title == "policy" else "right", no_wrap=True)
     for one in status.policies:
         numbers = [percent(one.success_recent), count(one.train_step)] if one.trained else ["", "frozen"]

@@ -20,6 +20,7 @@ from quartet.ledger import Ledger
 from quartet.ledger.rows import FamilyStats
 from quartet.report.braille import Places, braille_line
 from quartet.report.comparison.results import held_out_by_step
+from quartet.report.labels import HELD_OUT
 from quartet.report.looker import Looker, Snapshot
 from quartet.report.show import count, decimal, percent
 from quartet.telemetry.series import Point, read_series
@@ -85,7 +86,7 @@ def charts(run_dir: Path, ledger: Ledger, train_step: int) -> RenderableType:
         _chart(chart.label, found[chart.metric], chart.show, train_step) for chart in CHARTS if chart.metric in found
     ]
     if held_out := held_out_by_step(ledger):
-        drawn.insert(1, _chart("held-out success", held_out, percent, train_step))
+        drawn.insert(1, _chart(HELD_OUT, held_out, percent, train_step))
     return Padding(Columns(drawn, padding=(0, 3)), (1, 2)) if drawn else Text()
 
 

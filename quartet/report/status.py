@@ -10,6 +10,7 @@ from quartet.config import Recipe
 from quartet.ledger import Ledger
 from quartet.report.run_progress import RunProgress, run_progress
 from quartet.report.standings import RECENT_ROLLOUTS, RECENT_TRAIN_STEPS, PolicyStanding, standings
+from quartet.report.training_rollouts import TrainingRollouts
 from quartet.types.phase import ENDED, EVALUATING, FINISHED, STARTING, STOPPING, wait_now
 
 RATE_WINDOW_SECONDS = 20.0
@@ -44,8 +45,10 @@ class RunStatus(Struct, frozen=True, kw_only=True):
     """Of the newest 8 train steps."""
     success_recent: float | None
     """Success rate of the latest countable training rollouts (100 at most); None before the first."""
+    training_rollouts: int
+    """Those that ended since the run began, each once."""
     trajectories_stored: int
-    """Since the run began, retried and late ones included."""
+    """Records of all kinds since the run began: evaluation, demonstrations, retried and late ones included."""
     rollouts_per_second: float
     generated_tokens_per_second: float
     prompt_tokens_per_second: float
@@ -102,6 +105,7 @@ class StatusReader:
 
     def __init__(self, run_dir: Path, ledger: Ledger, recipe: Recipe | None = None) -> None:
         self.run_dir, self.ledger, self.recipe = run_dir, ledger, recipe
+        self._training_rollouts = TrainingRollouts(ledger)
 
     def read(self) -> RunStatus:
         ledger, now = self.ledger, time.time()
@@ -114,6 +118,7 @@ class StatusReader:
             policy_version=ledger.latest_policy().version,
             mean_lag=ledger.recent_lag(RECENT_TRAIN_STEPS),
             success_recent=ledger.recent_success(RECENT_ROLLOUTS),
+            training_rollouts=self._training_rollouts.count(),
             trajectories_stored=rates.trajectories_stored,
             rollouts_per_second=rates.rollouts_per_second,
             generated_tokens_per_second=rates.response_tokens_per_second,

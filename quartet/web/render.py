@@ -6,7 +6,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from quartet.report import show
+from quartet.report import labels, show
 from quartet.web.pages import NAVIGATION
 
 _TEMPLATES = Environment(
@@ -16,9 +16,11 @@ _TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+_TEMPLATES.globals["labels"] = labels
 _TEMPLATES.filters |= {
     "count": show.count,
     "percent": show.percent,
+    "interval": show.interval,
     "decimal": show.decimal,
     "duration": show.duration,
     "size": show.size,

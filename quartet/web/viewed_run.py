@@ -37,9 +37,14 @@ class ViewedRun:
         """Whether a supervisor works on it now, on this machine."""
         return supervisor_pid(self.run_dir) is not None
 
+    @cached_property
+    def _reader(self) -> StatusReader:
+        """Kept: its counter goes on from the last count."""
+        return StatusReader(self.run_dir, self.ledger, self.recipe)
+
     def status(self) -> RunStatus:
         """What every module does; at rest when nobody works on the run."""
-        status = StatusReader(self.run_dir, self.ledger, self.recipe).read()
+        status = self._reader.read()
         return status if self.running else status.at_rest()
 
     def summary(self) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from quartet.report.comparison.intervals import Interval, interval
 from quartet.report.comparison.results import RunResult
+from quartet.report.labels import HELD_OUT, HELD_OUT_SAMPLED, TRAINING_ROLLOUTS
 from quartet.report.show import percent
 
 TARGET_STEP = 0.05
@@ -51,12 +52,12 @@ def rows(target: float) -> list[Row]:
     """What is compared: success, its cost, and what the target took."""
     to = f"to {percent(target)}"
     return [
-        Row("success_before", "success before, %", lambda run: run.success_before, 100),
-        Row("success", "success, %", lambda run: run.success, 100),
-        Row("success_sampled", "success, sampled, %", lambda run: run.success_sampled, 100),
+        Row("success_before", f"{HELD_OUT} before, %", lambda run: run.success_before, 100),
+        Row("success", f"{HELD_OUT} after, %", lambda run: run.success, 100),
+        Row("success_sampled", f"{HELD_OUT_SAMPLED}, %", lambda run: run.success_sampled, 100),
         Row("train_seconds", "training, s", lambda run: run.train_seconds),
         Row("train_steps", "train steps", lambda run: run.train_steps),
-        Row("rollouts", "training rollouts", lambda run: run.rollouts),
+        Row("rollouts", TRAINING_ROLLOUTS, lambda run: run.rollouts),
         Row("generated_tokens", "tokens generated", lambda run: run.generated_tokens),
         Row("prompt_tokens", "tokens read", lambda run: run.prompt_tokens),
         _to_target(target, "seconds", f"{to}: s on the clock"),

@@ -1,0 +1,34 @@
+"""How many training rollouts ended so far."""
+
+import threading
+
+import sqlalchemy as sa
+
+from quartet.ledger import Ledger
+from quartet.ledger.schema import TrajectoryKind, trajectories
+from quartet.types import Purpose
+
+_ENDED_TRAINING = (
+    trajectories.c.purpose.not_in([purpose for purpose in Purpose if purpose is not Purpose.TRAIN]),
+    trajectories.c.kind.not_in([kind for kind in TrajectoryKind if kind is not TrajectoryKind.FINAL]),
+)
+"""Said by what they are not: asked for equality, SQLite would read an index of the whole run."""
+
+
+class TrainingRollouts:
+    """Counter of `labels.TRAINING_ROLLOUTS`: each count reads only the records since the last one. Safe to share
+    between threads."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger, self._lock = ledger, threading.Lock()
+        self._counted, self._seen_id = 0, 0
+
+    def count(self) -> int:
+        """Return the number; a rollout of several parts counts once, since its parts are stored together."""
+        with self._lock, self._ledger.read() as connection:
+            newest_id = connection.execute(sa.select(sa.func.max(trajectories.c.id))).scalar() or 0
+            unseen = trajectories.c.id.between(self._seen_id + 1, newest_id)
+            ended = sa.select(trajectories.c.rollout_id).distinct().where(unseen, *_ENDED_TRAINING).subquery()
+            self._counted += connection.execute(sa.select(sa.func.count()).select_from(ended)).scalar_one()
+            self._seen_id = newest_id
+            return self._counted
