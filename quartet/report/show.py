@@ -2,6 +2,8 @@
 
 import time
 
+from quartet.report.comparison.intervals import wilson
+
 UNKNOWN = "–"
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -19,6 +21,12 @@ def times(value: int) -> str:
 def percent(value: float | None) -> str:
     """0.856 -> 86 %"""
     return UNKNOWN if value is None else f"{100 * value:.0f} %"
+
+
+def interval(rate: float, n: int) -> str:
+    """A success rate of 0.84 over 480 episodes -> 80 to 87 %, its 95 % interval."""
+    low, high = wilson(rate, n)
+    return f"{100 * low:.0f} to {100 * high:.0f} %"
 
 
 def decimal(value: float | None, places: int = 2) -> str:

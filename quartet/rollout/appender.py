@@ -70,8 +70,11 @@ class Appender:
 
 
 def _score(lease: RolloutLease, trajectory: Trajectory) -> dict[str, float]:
-    """Reward and success for the metrics: of what says something about the policy, evaluations apart."""
+    """Return reward and success for the metrics: of what says something about the policy, evaluations apart."""
     if not trajectory.status.countable:
         return {}
-    which = "" if lease.purpose is Purpose.TRAIN else "evaluation_"
-    return {f"{which}reward": trajectory.reward, f"{which}success": float(trajectory.success)}
+    score = {"reward": trajectory.reward, "success": float(trajectory.success)}
+    if lease.purpose is not Purpose.TRAIN:
+        return {f"evaluation_{name}": value for name, value in score.items()}
+    cut_off = trajectory.status in (Status.TRUNCATED_TURNS, Status.TRUNCATED_TOKENS)
+    return score | {"truncated": float(cut_off)}

@@ -77,6 +77,7 @@ declare(
     ("outcome", LABEL, "what the ledger said: stored, retried, late"),
     ("reward", "1", "sum of its named rewards; countable training rollouts only"),
     ("success", "1", "1 when it solved its task, else 0; countable training rollouts only"),
+    ("truncated", "1", "1 when a limit of turns or tokens ended it, else 0; countable training rollouts only"),
     ("evaluation_reward", "1", "the same of an evaluation's rollouts"),
     ("evaluation_success", "1", "the same of an evaluation's rollouts"),
     ("recycled", "1", "how often it was handed back before, with what it had"),
@@ -185,4 +186,6 @@ declare(
     "every module",
     "module",
     ("waiting_fraction", "1", "share of the last seconds that it waited"),
+    ("processor_cores", "cores", "processor time of its process per second, child processes left out"),
+    ("memory_megabytes", "megabytes", "memory of its process in RAM (Linux)"),
 )

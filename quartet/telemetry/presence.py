@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from quartet.telemetry.activities import WAIT
+from quartet.telemetry.process_usage import ProcessUsage
 from quartet.telemetry.record import Recorder
 from quartet.types.phase import STARTING
 
@@ -46,6 +47,7 @@ class Presence:
         recorder: Recorder | None = None,
     ) -> None:
         self._recorder, self._wait = recorder, None
+        self._usage = ProcessUsage()
         self.module = module
         self._sink, self._url = sink, url
         self._interval_seconds = interval_seconds
@@ -111,5 +113,5 @@ class Presence:
     def _measure(self, now: float, waiting_seconds: float) -> None:
         if self._recorder and now - self._measured_at >= METRIC_SECONDS:
             share = (waiting_seconds - self._measured_waiting_seconds) / (now - self._measured_at)
-            self._recorder.metric("module", waiting_fraction=min(1.0, max(0.0, share)))
+            self._recorder.metric("module", waiting_fraction=min(1.0, max(0.0, share)), **self._usage.since_last())
             self._measured_at, self._measured_waiting_seconds = now, waiting_seconds

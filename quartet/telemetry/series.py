@@ -104,10 +104,17 @@ def read_series(
     begin = first if known is None or replaces else max(first, known[1])
     wanted = {*names} if axis == "time" else {*names, _AXIS_METRIC[axis]}
     found = read_slots(everyone, wanted, begin, last, slot_seconds)
-    places = _Places(run_dir, axis, found, extent[0], begin)
     shown = found if by_role else merged(found)
+    places = {
+        clock: _Places(run_dir, axis, found, clock, extent[0], begin)
+        for clock in {_clock(axis, role) for _, role in shown}
+    }
     series = [
-        Series(name=name, role=role, points=[places.point(slot, rollup) for slot, rollup in sorted(slots.items())])
+        Series(
+            name=name,
+            role=role,
+            points=[places[_clock(axis, role)].point(slot, rollup) for slot, rollup in sorted(slots.items())],
+        )
         for name in names
         for (other, role), slots in sorted(shown.items())
         if other == name
@@ -121,22 +128,37 @@ def read_series(
     )
 
 
+def _clock(axis: Axis, role: str) -> str:
+    """Return the role whose train steps or versions place the points of `role`: a trainer's own, else all together."""
+    return role if axis != "time" and role.partition("-")[0] == declared(_AXIS_METRIC[axis]).module else ""
+
+
+def _axis_slots(found: Mapping[tuple[str, str], Slots], metric: str, clock: str) -> Slots:
+    own = {key: slots for key, slots in found.items() if key[0] == metric and clock in ("", key[1])}
+    return merged(own).get((metric, ""), {})
+
+
 class _Places:
     """Where slots stand on an axis."""
 
     def __init__(
-        self, run_dir: Path, axis: Axis, found: Mapping[tuple[str, str], Slots], run_start: float, begin: float
+        self,
+        run_dir: Path,
+        axis: Axis,
+        found: Mapping[tuple[str, str], Slots],
+        clock: str,
+        run_start: float,
+        begin: float,
     ) -> None:
         """`found` holds the axis's own metric from `begin` on (Unix seconds); what came before is read here."""
         self._is_time, self._slots, self._values = axis == "time", list[int](), list[float]()
         if self._is_time:
             return
         metric = _AXIS_METRIC[axis]
-        slots = merged({key: slots for key, slots in found.items() if key[0] == metric})
-        for slot, rollup in sorted(slots.get((metric, ""), {}).items()):
+        for slot, rollup in sorted(_axis_slots(found, metric, clock).items()):
             self._slots.append(slot)
             self._values.append(rollup.last)
-        self._before = _last_value(run_dir, metric, run_start, begin)
+        self._before = _last_value(run_dir, metric, clock, run_start, begin)
 
     def point(self, slot: int, rollup: Rollup) -> Point:
         return Point(x=slot if self._is_time else self._value_at(slot), time=slot, **asdict(rollup))
@@ -147,13 +169,13 @@ class _Places:
         return self._values[known - 1] if known else self._before
 
 
-def _last_value(run_dir: Path, metric: str, start: float, end: float) -> float:
+def _last_value(run_dir: Path, metric: str, clock: str, start: float, end: float) -> float:
     """The last value of a metric in [start, end), 0 when there is none: before the first train step."""
     if start >= end:
         return 0.0
     everyone = writers(run_dir, METRICS)
     seconds = choose_slot_seconds(everyone, start, end, _COARSE_POINTS)
-    slots = merged(read_slots(everyone, {metric}, start, end, seconds)).get((metric, ""))
+    slots = _axis_slots(read_slots(everyone, {metric}, start, end, seconds), metric, clock)
     return slots[max(slots)].last if slots else 0.0
 
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from quartet.telemetry.activities import WAIT
 from quartet.telemetry.presence import METRIC_SECONDS
+from quartet.telemetry.process_usage import ProcessUsage
 from quartet.telemetry.record import Recorder
 
 
@@ -18,6 +19,7 @@ class Together:
         self._span = recorder.begin(WAIT, reason=waits_for)
         self._since = self._measured_at = time.monotonic()
         self._waited_seconds = 0.0
+        self._usage = ProcessUsage()
 
     @contextmanager
     def join(self) -> Iterator[None]:
@@ -41,5 +43,7 @@ class Together:
         """Record the share of waiting since the last time, when that is some seconds ago."""
         seconds = time.monotonic() - self._measured_at
         if seconds >= METRIC_SECONDS:
-            self._recorder.metric("module", waiting_fraction=min(1.0, self._waited_seconds / seconds))
+            self._recorder.metric(
+                "module", waiting_fraction=min(1.0, self._waited_seconds / seconds), **self._usage.since_last()
+            )
             self._measured_at, self._waited_seconds = time.monotonic(), 0.0

@@ -88,7 +88,7 @@ async def test_curves_are_drawn_zoomed_and_hidden_by_keyboard(recorded_run, brow
             await expect(whole).to_be_enabled()
             await page.keyboard.press("Escape")
             await expect(whole).to_be_disabled()
-            held_out = page.get_by_role("button", name="held-out", exact=True)
+            held_out = page.get_by_role("button", name="held-out, reported seeds")
             await held_out.press("Enter")
             await expect(held_out).to_have_attribute("aria-pressed", "false")
             await page.get_by_role("button", name="time").press("Enter")
@@ -100,6 +100,7 @@ async def test_two_runs_lie_over_each_other(recorded_run, tmp_path, browser):
     record_steps(tmp_path / "other")
     with served(recorded_run, tmp_path / "other") as address:
         async with opened(browser, f"{address}/runs/run/run") as page:
+            await page.get_by_text("Runs beside it").click()
             await page.get_by_label("other").check()
             await page.wait_for_url("**/run?with=other")
             await expect(page.get_by_role("button", name="other · trained tokens")).to_be_visible()

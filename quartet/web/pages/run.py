@@ -7,17 +7,21 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from quartet.errors import ConfigError
+from quartet.errors import ConfigError, RecordsError
 from quartet.ledger.results import FamilyResult
 from quartet.recipe.file import changed_knobs, flatten
 from quartet.run.run_dir import CONFIG
+from quartet.telemetry.metrics import Metric, described
+from quartet.telemetry.recorded import recorded_metrics
 from quartet.telemetry.series import Axis, run_extent
-from quartet.web.charts import CHARTS, curves_of
+from quartet.web.charts import CHARTS, Chart, chart_of
+from quartet.web.curves import curves_of
 from quartet.web.numbers import read_seconds
 from quartet.web.render import render
 from quartet.web.viewed_run import ViewedRun, viewed_run
 
 AXES: dict[Axis, str] = {"train_step": "train step", "version": "policy version", "time": "time"}
+MOST_PINS = 40
 
 
 def routes() -> list[Route]:
@@ -30,6 +34,7 @@ def routes() -> list[Route]:
 def show_run(request: Request) -> Response:
     run = viewed_run(request)
     shown = [run, *(other for name, other in request.app.state.runs.items() if name in _compared(request, run))]
+    pinned = _pinned(request)
     return render(
         request,
         "run.html",
@@ -39,7 +44,9 @@ def show_run(request: Request) -> Response:
         running=run.running,
         summary=run.summary(),
         held_out=_held_out(run),
-        charts=CHARTS,
+        charts=[*pinned, *CHARTS],
+        pins={chart.key for chart in pinned},
+        metrics=_recorded(shown, {chart.key for chart in pinned}),
         axes=AXES,
         shown=shown,
         differences=_differences(shown),
@@ -53,12 +60,34 @@ def send_curves(request: Request) -> Response:
     if axis not in AXES:
         raise HTTPException(400, f"axis={axis!r} is none of {', '.join(AXES)}")
     start, end = (read_seconds(request, name) if name in query else None for name in ("start", "end"))
+    charts = [*_pinned(request), *CHARTS]
     try:
-        curves = curves_of(run, cast(Axis, axis), cursor=query.get("cursor", ""), start=start, end=end)
+        curves = curves_of(run, charts, cast(Axis, axis), cursor=query.get("cursor", ""), start=start, end=end)
     except ConfigError as error:
         raise HTTPException(400, error.what) from error
     extent = run_extent(run.run_dir)
     return JSONResponse({"running": run.running, "first": extent[0] if extent else None, **curves})
+
+
+def _pinned(request: Request) -> list[Chart]:
+    """Return the charts of further metrics that the address asks for. Raises 400 for a metric that is not declared."""
+    names = list(dict.fromkeys(request.query_params.getlist("pin")))
+    if len(names) > MOST_PINS:
+        raise HTTPException(400, f"{len(names)} pinned metrics are more than {MOST_PINS}")
+    try:
+        return [chart_of(name) for name in names]
+    except ConfigError as error:
+        raise HTTPException(400, error.what) from error
+
+
+def _recorded(runs: list[ViewedRun], names: set[str]) -> list[Metric]:
+    """Return these metrics and all that one of the runs recorded, by name; none of a run of an older Quartet."""
+    for run in runs:
+        try:
+            names = names | recorded_metrics(run.run_dir).keys()
+        except RecordsError:
+            continue
+    return [metric for name in sorted(names) if (metric := described(name)).module]
 
 
 def _held_out(run: ViewedRun) -> list[tuple[str, float, FamilyResult | None]]:

@@ -1,10 +1,14 @@
 // One picture: lines of one or more runs, a legend whose entries hide and show, zoom by mouse and keys.
 
 import { colour, nthDash, nthName } from "./colours.js";
-import { number, place } from "./format.js";
+import { save } from "./csv.js";
+import { measured, number, place } from "./format.js";
 import { look } from "./look.js";
+import { drawBounds, drawIntervals } from "./marks.js";
 
 const KEY_STEP = 0.02;
+const NEAR = 0.01; // of the width: so close to the cursor a measured point is read
+const ROUNDING = 1e-4; // values as equal as this are one value: points are sent with six digits
 const STROKE = '<svg viewBox="0 0 22 8" aria-hidden="true"><path d="M0 4H22" fill="none" stroke-width="3"/></svg>';
 const ENTRY = `${STROKE}<span></span><output></output>`;
 
@@ -19,25 +23,40 @@ export class Chart {
     this.tell = { zoom, whole };
     this.hidden = new Set();
     this.lines = [];
+    this.bounds = [];
     this.log = false;
     card.querySelector("[data-log]")?.addEventListener("click", (event) => {
       this.log = !this.log;
       event.currentTarget.setAttribute("aria-pressed", this.log);
       this.draw();
     });
+    card
+      .querySelector("[data-csv]")
+      .addEventListener("click", () => this.lines.length && save(this.title, this.axis, this.visible(), this.range));
     this.holder.addEventListener("keydown", (event) => this.onKey(event));
     new ResizeObserver(() => this.fit()).observe(this.holder);
   }
 
-  /** lines: [{label, run, nthRun, nthCurve, marked, xs, raw, ys}] */
-  show(lines, { axis, range, runs }) {
-    Object.assign(this, { lines, axis, range, runs });
+  /** lines: [{label, run, nthRun, nthCurve, measured, right, xs, raw, ys, marks}], bounds: [{label, value}] */
+  show(lines, { axis, range, runs, bounds }) {
+    Object.assign(this, { lines, axis, range, runs, bounds });
+    if ("optional" in this.card.dataset) this.card.hidden = !lines.length;
     this.draw();
+  }
+
+  visible() {
+    return this.lines.filter((line) => !this.hidden.has(key(line)));
   }
 
   draw() {
     if (!this.lines.length) return;
-    const shape = JSON.stringify([this.log, this.axis, this.theme(), this.lines.map((line) => [line.run, line.label])]);
+    const shape = JSON.stringify([
+      this.log,
+      this.axis,
+      this.theme(),
+      this.bounds,
+      this.lines.map((line) => [line.run, line.label]),
+    ]);
     if (shape !== this.shape) this.build(shape);
     this.plot.setData(this.table(), false);
     this.lines.forEach((line, index) =>
@@ -55,7 +74,8 @@ export class Chart {
     this.shape = shape;
     this.whereabouts = document.createElement("li");
     this.whereabouts.className = "muted small whereabouts";
-    this.legend.replaceChildren(...this.lines.map((line) => this.entry(line)), this.whereabouts);
+    const entries = this.lines.map((line) => this.entry(line));
+    this.legend.replaceChildren(...entries, ...this.bounds.map(boundEntry), this.whereabouts);
     this.plot?.destroy();
     this.plot = new uPlot({ ...look(this), ...this.size(), hooks: this.hooks() }, this.table(), this.holder);
   }
@@ -67,7 +87,7 @@ export class Chart {
     return uPlot.join(
       this.lines.map((line) => [
         line.xs,
-        noisy && !line.marked ? positive(line.raw) : line.xs.map(() => null),
+        noisy && !line.measured ? positive(line.raw) : line.xs.map(() => null),
         positive(line.ys),
       ]),
     );
@@ -80,6 +100,7 @@ export class Chart {
 
   hooks() {
     return {
+      draw: [(plot) => drawBounds(this, plot), (plot) => drawIntervals(this, plot)],
       setSelect: [(plot) => this.onSelect(plot)],
       setCursor: [(plot) => this.plot === plot && this.tellValues(plot.cursor.idx)],
     };
@@ -93,13 +114,15 @@ export class Chart {
     return nthDash(this.runs > 1 ? line.nthCurve : 0);
   }
 
-  /** A share keeps its whole scale; others begin at zero unless that would hide them. */
+  /** A share keeps its whole scale; others begin at zero unless that would hide them, and reach to their limits. */
   heights(low, high) {
     if (low === null) return [0, 1];
-    if (this.log) return [low / 1.2, high * 1.2];
+    const top = Math.max(high, ...this.bounds.map((bound) => bound.value));
+    if (this.log) return [low / 1.2, top * 1.2];
     if (this.share) return [0, 1];
-    const room = (high - low || Math.abs(high) || 1) * 0.08;
-    return [low >= 0 && low < 0.6 * high ? 0 : low - room, high + room];
+    const spread = top - low > ROUNDING * Math.abs(top) ? top - low : Math.abs(top) || 1;
+    const room = spread * 0.08;
+    return [low >= 0 && low < 0.6 * top ? 0 : low - room, top + room];
   }
 
   rescale() {
@@ -142,11 +165,15 @@ export class Chart {
     const outputs = this.legend.querySelectorAll("output");
     const [xs, ...ys] = this.plot.data;
     const at = index ?? xs.length - 1;
-    const told = this.lines.map((line, nth) => nearest(ys[2 * nth + 1], at));
-    told.forEach((value, nth) => (outputs[nth].textContent = number(value, this.share)));
+    const told = this.lines.map((line, nth) =>
+      line.measured
+        ? measured(line, index === null ? null : xs[at], NEAR * (this.range[1] - this.range[0]))
+        : number(nearest(ys[2 * nth + 1], at), this.share || line.right),
+    );
+    told.forEach((text, nth) => (outputs[nth].textContent = text));
     this.whereabouts.textContent = index === null ? "" : `at ${place(xs[at], this.axis)}`;
     if (index === null) {
-      const newest = this.lines.map((line, nth) => `${line.label} ${number(told[nth], this.share)}`).join(", ");
+      const newest = this.lines.map((line, nth) => `${line.label} ${told[nth]}`).join(", ");
       this.holder.setAttribute("aria-label", `${this.title}: ${newest} at ${place(xs.at(-1), this.axis)}`);
     }
   }
@@ -184,6 +211,14 @@ export class Chart {
 }
 
 const key = (line) => `${line.run} ${line.label}`;
+
+function boundEntry({ label, value }) {
+  const item = document.createElement("li");
+  item.className = "bound small";
+  item.innerHTML = STROKE;
+  item.append(`${label} ${number(value)}`);
+  return item;
+}
 
 /** The value at an index of a joined table, or the last one before it. */
 function nearest(ys, index) {

@@ -18,3 +18,14 @@ export function elapsed(seconds) {
 export const place = (x, axis) => (axis === "time" ? elapsed(x) : Math.round(x).toLocaleString("en"));
 
 const trimmed = (value) => Number(value.toFixed(1)).toString();
+
+/** What was measured at `x`, at most `reach` from it, or last where `x` is null; nothing is told of other places. */
+export function measured(line, x, reach) {
+  const near = (other) => x === null || Math.abs(other - x) <= reach;
+  const at = line.xs.findLastIndex(near);
+  if (at < 0) return "–";
+  const [low, high, episodes] = line.marks[at];
+  return `${number(line.ys[at], true)} (${percent(low)}–${percent(high)}, n = ${episodes.toLocaleString("en")})`;
+}
+
+const percent = (value) => (100 * value).toFixed(0);

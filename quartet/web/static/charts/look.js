@@ -19,6 +19,7 @@ export function look(chart) {
     scales: {
       x: { time: false },
       y: { distr: chart.log ? 3 : 1, range: (plot, low, high) => chart.heights(low, high) },
+      ...(hasRight(chart) ? { share: { range: [0, 1] } } : {}),
     },
     axes: axes(chart, rem),
     series: [{}, ...chart.lines.flatMap((line) => [faintly(chart, line), strongly(chart, line, rem)])],
@@ -37,6 +38,8 @@ function cursor(chart, rem) {
   };
 }
 
+const hasRight = (chart) => chart.lines.some((line) => line.right);
+
 function axes(chart, rem) {
   const common = {
     stroke: colour("--muted"),
@@ -47,19 +50,26 @@ function axes(chart, rem) {
   const byTime = chart.axis === "time";
   const along = { size: 1.8 * rem, space: 4.5 * rem, incrs: byTime ? SECONDS : STEPS };
   const up = { size: 3.4 * rem, space: 2 * rem };
+  const shown = (share) => (plot, ys) => ys.map((y) => (y === null ? "" : number(y, share)));
+  const right = { ...common, ...up, scale: "share", side: 1, grid: { show: false }, values: shown(true) };
   return [
     { ...common, ...along, values: (plot, xs) => xs.map((x) => (byTime ? elapsed(x) : number(x))) },
-    { ...common, ...up, values: (plot, ys) => ys.map((y) => (y === null ? "" : number(y, chart.share))) },
+    { ...common, ...up, values: shown(chart.share) },
+    ...(hasRight(chart) ? [right] : []),
   ];
 }
 
 function faintly(chart, line) {
   const stroke = colour(chart.name(line)).replace("rgb(", "rgba(").replace(")", `, ${FAINT})`);
-  return { stroke, width: 1, spanGaps: true, points: { show: false } };
+  return { stroke, width: 1, spanGaps: true, points: { show: false }, scale: scale(line) };
 }
 
+/** Measured points are never joined: nothing is known of what lies between them. */
 function strongly(chart, line, rem) {
   const stroke = colour(chart.name(line));
-  const points = line.marked ? { show: true, size: 0.45 * rem, fill: stroke } : { show: false };
-  return { stroke, width: 0.11 * rem, dash: chart.dash(line), spanGaps: true, points };
+  if (line.measured) return { stroke, paths: () => null, points: { show: true, size: 0.45 * rem, fill: stroke } };
+  const dash = chart.dash(line);
+  return { stroke, width: 0.11 * rem, dash, spanGaps: true, points: { show: false }, scale: scale(line) };
 }
+
+const scale = (line) => (line.right ? "share" : "y");

@@ -1,6 +1,7 @@
 // The Run page: what is asked of the server and when, and which part of the run all pictures show.
 
 import { Chart } from "./chart.js";
+import { leaving } from "./pins.js";
 import { Points } from "./series.js";
 
 const PERIOD_MS = 2000;
@@ -11,6 +12,7 @@ class Page {
     const query = new URLSearchParams(location.search);
     this.axis = query.get("axis") ?? "train_step";
     this.smoothing = Number(query.get("smoothing") ?? 0.9);
+    this.pins = query.getAll("pin").map((pin) => ["pin", pin]);
     this.range = null;
     this.detail = null; // points of the zoomed part, finer
     this.runs = [...document.querySelectorAll("[data-run]")].map(({ dataset }) => ({
@@ -20,13 +22,14 @@ class Page {
     const told = { zoom: (low, high) => this.zoom(low, high), whole: () => this.whole() };
     this.charts = [...document.querySelectorAll("[data-chart]")].map((card) => new Chart(card, told));
     this.listen();
-    this.restart();
+    this.restart().then(() => this.zoomAsLinked(query.get("zoom")));
   }
 
   listen() {
     this.choice("axis", (value) => {
       this.axis = value;
       this.range = this.detail = null;
+      remember("zoom", null);
       this.restart();
     });
     this.choice("smoothing", (value) => {
@@ -34,9 +37,6 @@ class Page {
       this.draw();
     });
     document.querySelector("[data-whole]").addEventListener("click", () => this.whole());
-    document
-      .querySelector("[data-compare]")
-      ?.addEventListener("change", (event) => event.currentTarget.requestSubmit());
     document.addEventListener("themechange", () => this.draw());
   }
 
@@ -50,9 +50,7 @@ class Page {
       button.addEventListener("click", () => {
         const value = button.dataset[name];
         press(value);
-        const address = new URL(location.href);
-        address.searchParams.set(name, value);
-        history.replaceState(null, "", address);
+        remember(name, value);
         act(value);
       });
     }
@@ -61,7 +59,7 @@ class Page {
   restart() {
     clearTimeout(this.timer);
     for (const run of this.runs) Object.assign(run, { points: new Points(), cursor: "" });
-    this.follow(this.axis);
+    return this.follow(this.axis);
   }
 
   async follow(axis) {
@@ -85,7 +83,7 @@ class Page {
   }
 
   async ask(run, axis, more) {
-    const given = Object.entries({ axis, ...more }).filter(([, value]) => value !== "");
+    const given = [...Object.entries({ axis, ...more }).filter(([, value]) => value !== ""), ...this.pins];
     const answer = await fetch(`${run.url}?${new URLSearchParams(given)}`, { headers: { accept: "application/json" } });
     const body = await answer.json();
     if (!answer.ok) throw new Error([`${run.name}: ${body.what}`, body.advice].filter(Boolean).join(" → "));
@@ -102,6 +100,7 @@ class Page {
   async zoom(low, high) {
     const range = [low, high];
     Object.assign(this, { range, detail: null });
+    remember("zoom", range.map((end) => Number(end.toPrecision(6))).join("~"));
     this.draw();
     const finer = await Promise.all(
       this.runs.map(async (run) => {
@@ -119,8 +118,14 @@ class Page {
     this.draw();
   }
 
+  zoomAsLinked(text) {
+    const [low, high] = (text ?? "").split("~").map(Number);
+    if (high > low) this.zoom(low, high);
+  }
+
   whole() {
     this.range = this.detail = null;
+    remember("zoom", null);
     this.draw();
   }
 
@@ -130,14 +135,19 @@ class Page {
     const lines = this.charts.map((chart) =>
       this.runs.flatMap((run, nthRun) => this.linesOf(chart.card.dataset.chart, run, points[nthRun], nthRun)),
     );
-    const range = this.range ?? extent(lines.flat());
-    this.charts.forEach((chart, index) => chart.show(lines[index], { axis: this.axis, range, runs: this.runs.length }));
+    const [axis, runs, range] = [this.axis, this.runs.length, this.range ?? extent(lines.flat())];
+    const bounds = distinct(points.flatMap((one) => one.bounds));
+    this.charts.forEach((chart, index) => {
+      const own = bounds.filter((bound) => bound.chart === chart.card.dataset.chart);
+      chart.show(lines[index], { axis, range, runs, bounds: own });
+    });
   }
 
   linesOf(chart, run, points, nthRun) {
     return points.ofChart(chart).map((curve, nthCurve) => {
-      const [xs, raw, ys] = points.line(curve, this.axis, this.smoothing);
-      return { label: curve.label, run: run.name, nthRun, nthCurve, marked: curve.marked, xs, raw, ys };
+      const { label, measured, right } = curve;
+      const line = points.line(curve, this.axis, this.smoothing);
+      return { label, measured, right, run: run.name, nthRun, nthCurve, ...line };
     });
   }
 }
@@ -148,4 +158,17 @@ function extent(lines) {
   return [Math.min(...ends), Math.max(...ends)];
 }
 
-new Page();
+/** A choice stands in the address, so that a link shows the same; null takes it out. */
+function remember(name, value) {
+  const address = new URL(location.href);
+  if (value === null) address.searchParams.delete(name);
+  else address.searchParams.set(name, value);
+  history.replaceState(null, "", address);
+}
+
+/** The limits of several runs, equal ones once. */
+function distinct(bounds) {
+  return [...new Map(bounds.map((bound) => [JSON.stringify(bound), bound])).values()];
+}
+
+if (!leaving) new Page();

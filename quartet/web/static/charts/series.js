@@ -1,16 +1,18 @@
 // The points of one run, as the server sends them, and the lines that are drawn from them.
 
-const [X, TIME, COUNT, SUM, MAX] = [0, 1, 2, 3, 4];
+const [X, TIME, COUNT, SUM, MAX, LOW] = [0, 1, 2, 3, 4, 5];
 
 /** All curves of one run: merges what comes, by time. */
 export class Points {
   constructor() {
-    this.curves = new Map(); // "chart label" -> {chart, label, take, marked, slotSeconds, points: Map(time -> point)}
+    this.curves = new Map(); // "chart label" -> what the server says of the curve, points: Map(time -> point)
     this.first = null; // Unix seconds of the run's beginning
+    this.bounds = []; // limits of the recipe: {chart, label, value}
   }
 
   add(answer) {
     this.first = answer.first;
+    this.bounds = answer.bounds;
     for (const sent of answer.curves) {
       const key = `${sent.chart} ${sent.label}`;
       const curve = this.curves.get(key) ?? { ...sent, points: new Map() };
@@ -42,28 +44,30 @@ export class Points {
     return axis === "time" ? point[TIME] - this.first : point[X];
   }
 
-  /** [xs, raw ys, smoothed ys] of a curve, by x. `weight` is what remains of a point at the next one. */
+  /** {xs, raw, ys, marks} of a curve, by x: as recorded, smoothed, and of a measured point [low, high, episodes].
+   * `weight` is what remains of a point at the next one. */
   line(curve, axis, weight) {
-    const cells = this.cells(curve, axis);
-    const [xs, raw, smooth] = [[], [], []];
+    const line = { xs: [], raw: [], ys: [], marks: [] };
     let [top, bottom] = [0, 0];
-    for (const [x, cell] of cells) {
+    for (const [x, cell] of this.cells(curve, axis)) {
       top = weight * top + cell.top;
       bottom = weight * bottom + cell.bottom;
-      xs.push(x);
-      raw.push(curve.take === "max" ? cell.max : cell.top / cell.bottom);
-      smooth.push(curve.take === "max" || curve.marked ? raw.at(-1) : top / bottom);
+      line.xs.push(x);
+      line.raw.push(curve.take === "max" ? cell.max : cell.top / cell.bottom);
+      line.ys.push(curve.take === "max" || curve.measured ? line.raw.at(-1) : top / bottom);
+      line.marks.push(cell.mark);
     }
-    return [xs, raw, smooth];
+    return line;
   }
 
-  /** x -> what its points add up to: a mean is top / bottom. */
+  /** x -> what its points add up to: a mean is top / bottom. Of measured points at one place the newest counts. */
   cells(curve, axis) {
     const cells = new Map();
     const byTime = [...curve.points.values()].sort((a, b) => a[TIME] - b[TIME]);
     for (const point of curve.take === "rate" ? withIdleSlots(byTime, curve.slotSeconds) : byTime) {
       const x = this.place(point, axis);
-      const cell = cells.get(x) ?? { top: 0, bottom: 0, max: -Infinity };
+      const before = curve.measured ? undefined : cells.get(x);
+      const cell = before ?? { top: 0, bottom: 0, max: -Infinity, mark: curve.measured ? point.slice(LOW) : null };
       cell.top += curve.take === "rate" ? point[COUNT] : point[SUM];
       cell.bottom += curve.take === "rate" ? curve.slotSeconds : point[COUNT];
       cell.max = Math.max(cell.max, point[MAX]);

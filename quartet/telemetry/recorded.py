@@ -1,0 +1,33 @@
+"""Which metrics a run recorded, read from the sums of its writers: a long run costs little more than a short one."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from quartet.telemetry.rollup import ROLLUP_SECONDS, SLOTS_PER_FILE, decode_slots
+from quartet.telemetry.slices import METRICS, Writer, lines_of, slice_files, writers
+
+
+def recorded_metrics(run_dir: Path) -> dict[str, list[str]]:
+    """Return the roles that recorded each metric, by the metric's name. A new metric appears after ten seconds.
+
+    Raises `RecordsError` for a run that an older Quartet recorded.
+    """
+    found: dict[str, set[str]] = defaultdict(set)
+    for writer in writers(run_dir, METRICS):
+        for name in _names(writer):
+            found[name].add(writer.role)
+    return {name: sorted(found[name]) for name in sorted(found)}
+
+
+def _names(writer: Writer) -> Iterator[str]:
+    """Yield the names in the coarsest slots, then those in the finer slots that follow them."""
+    covered = 0
+    for seconds in reversed(ROLLUP_SECONDS):
+        begin = covered
+        for path in slice_files(writer.rollups(seconds), begin, math.inf, seconds=seconds * SLOTS_PER_FILE):
+            for slot in decode_slots(lines_of(path)):
+                if slot.begin >= begin:
+                    covered = max(covered, slot.begin + seconds)
+                    yield from slot.series

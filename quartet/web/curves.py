@@ -1,0 +1,154 @@
+"""The curves of one run as the charts ask for them: points of the recorded metrics, and of the ledger."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from quartet.report.comparison.intervals import wilson
+from quartet.report.panel import MODULE_ORDER
+from quartet.telemetry.series import Axis, Point, Series, SeriesPage, read_series
+from quartet.telemetry.slices import METRICS, writers
+from quartet.web.charts import DROPS, SUCCESS, Chart, Curve
+from quartet.web.queries.drops import DropShares, drop_shares
+from quartet.web.viewed_run import ViewedRun
+
+MAX_POINTS = 500
+"""Per curve; a zoom asks for finer ones."""
+TRAINER = "trainer-"
+"""Begins the role of a trainer in a run with several policies; the policy's name follows."""
+
+
+def curves_of(
+    run: ViewedRun,
+    charts: Sequence[Chart],
+    axis: Axis,
+    *,
+    cursor: str = "",
+    start: float | None = None,
+    end: float | None = None,
+) -> dict[str, Any]:
+    """Return the curves of one run as JSON: whole, between two Unix seconds, or with the `cursor` of an earlier answer
+    only what came since. Raises `ConfigError` for a cursor that is none, `RecordsError` for a run of an older Quartet.
+    """
+    names = sorted(
+        {name for chart in charts for curve in chart.curves for name in (curve.metric, curve.episodes) if name}
+    )
+    page = read_series(
+        run.run_dir, names, axis=axis, start=start, end=end, cursor=cursor, max_points=MAX_POINTS, by_role=True
+    )
+    roles = {writer.role for writer in writers(run.run_dir, METRICS)}
+    curves = [curve for chart in charts for curve in _of_chart(chart, page, roles)]
+    return {
+        "curves": [*curves, _before_and_after(run, axis), *_drops(run, axis)],
+        "bounds": [
+            {"chart": chart.key, "label": chart.bound.label, "value": chart.bound.of(run.recipe)}
+            for chart in charts
+            if chart.bound
+        ],
+        "cursor": page.cursor,
+    }
+
+
+def _of_chart(chart: Chart, page: SeriesPage, roles: set[str]) -> list[dict[str, Any]]:
+    return [
+        {
+            "chart": chart.key,
+            "label": _label(curve, series.role, roles),
+            "take": curve.take,
+            "measured": bool(curve.episodes),
+            "right": curve.right,
+            "slot_seconds": page.slot_seconds,
+            "replaces": page.replaces,
+            "points": _points(curve, series, page),
+        }
+        for curve in chart.curves
+        for series in sorted(page.series, key=_place)
+        if series.name == curve.metric
+    ]
+
+
+def _label(curve: Curve, role: str, roles: set[str]) -> str:
+    """Return the curve's name, with that of the process where several of one kind may record it."""
+    if not curve.label:
+        return role
+    kind = role.partition("-")[0]
+    several = sum(other.partition("-")[0] == kind for other in roles) > 1
+    return f"{curve.label} · {role.removeprefix(TRAINER)}" if several else curve.label
+
+
+def _points(curve: Curve, series: Series, page: SeriesPage) -> list[list[float]]:
+    if not curve.episodes:
+        return [_packed(point) for point in series.points]
+    episodes = {
+        point.time: point.sum
+        for other in page.series
+        if (other.name, other.role) == (curve.episodes, series.role)
+        for point in other.points
+    }
+    return [[*_packed(point), *_interval(point.mean, episodes.get(point.time, 0))] for point in series.points]
+
+
+def _packed(point: Point) -> list[float]:
+    """Return place, Unix seconds, number of records, their sum, the largest; six digits are enough to draw."""
+    return [point.x, point.time, point.count, _digits(point.sum), _digits(point.max)]
+
+
+def _interval(rate: float, episodes: float) -> list[float]:
+    """Return what a measured point has in addition: its 95 % interval and the number of episodes."""
+    low, high = wilson(rate, int(episodes)) if episodes else (rate, rate)
+    return [_digits(low), _digits(high), int(episodes)]
+
+
+def _before_and_after(run: ViewedRun, axis: Axis) -> dict[str, Any]:
+    """Return the greedy evaluations around the training, which the ledger keeps."""
+    points = [
+        [
+            {"time": result.time, "train_step": result.train_step, "version": result.version}[axis],
+            *(result.time, 1, result.success, result.success),
+            *_interval(result.success, result.together.episodes),
+        ]
+        for result in run.ledger.held_out_results()
+    ]
+    return _of_ledger(SUCCESS, "held-out, reported seeds", points, measured=True)
+
+
+def _drops(run: ViewedRun, axis: Axis) -> list[dict[str, Any]]:
+    """Return the share of dropped groups by reason, and by policy where several are trained."""
+    curves = []
+    for ledger in run.ledger.each():
+        with ledger.read() as connection:
+            found = drop_shares(connection, ledger.policy)
+        suffix = f" · {ledger.policy}" if len(run.ledger.trained) > 1 else ""
+        for reason in sorted({reason for place in found for reason in place.shares}):
+            points = [_drop_point(place, reason, axis) for place in found]
+            curves.append(_of_ledger(DROPS, f"{reason}{suffix}", points))
+    return curves
+
+
+def _drop_point(place: DropShares, reason: str, axis: Axis) -> list[float]:
+    share = place.shares.get(reason, 0.0)
+    x = {"time": place.time, "train_step": place.train_step, "version": place.version}[axis]
+    return [x, place.time, 1, _digits(share), _digits(share)]
+
+
+def _of_ledger(chart: str, label: str, points: list[list[float]], *, measured: bool = False) -> dict[str, Any]:
+    """Return a curve that the ledger gives whole each time."""
+    return {
+        "chart": chart,
+        "label": label,
+        "take": "mean",
+        "measured": measured,
+        "right": False,
+        "slot_seconds": 0,
+        "replaces": True,
+        "points": points,
+    }
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def _place(series: Series) -> tuple[int, str]:
+    """Sort processes as everywhere else."""
+    base = series.role.partition("-")[0]
+    return (MODULE_ORDER.index(base) if base in MODULE_ORDER else len(MODULE_ORDER), series.role)

@@ -1,0 +1,67 @@
+"""Why groups were dropped, over the run: shares in windows of groups, so that the cost does not grow with the run."""
+
+from collections import Counter
+from typing import Any
+
+import sqlalchemy as sa
+from msgspec import Struct
+from sqlalchemy import Connection
+
+from quartet.ledger.recent import IS_TRAINING
+from quartet.ledger.schema import groups, policies
+from quartet.types import GroupState
+from quartet.web.queries.tasks import why_dropped
+
+GROUPS_PER_POINT = 64
+POINTS = 48
+_JUDGED = (GroupState.TRAINABLE, GroupState.CLAIMED, GroupState.TRAINED, GroupState.DROPPED)
+
+
+class DropShares(Struct, frozen=True, kw_only=True):
+    """What was dropped of the newest `GROUPS_PER_POINT` judged groups at one place of the run."""
+
+    time: float
+    """Unix seconds: when the newest of them was closed."""
+    train_step: int
+    version: int
+    shares: dict[str, float]
+    """By reason, of all judged groups of the window."""
+
+
+def drop_shares(connection: Connection, policy: str) -> list[DropShares]:
+    """Return the shares at up to `POINTS` places of the run, oldest first."""
+    newest_group = connection.execute(sa.select(sa.func.max(groups.c.id))).scalar() or 0
+    edges = sorted({newest_group * n // POINTS for n in range(1, POINTS + 1)})
+    windows = {rows[0].id: rows for edge in edges if (rows := _window(connection, policy, edge))}
+    versions = _versions(connection, policy, {rows[0].judged_at_step for rows in windows.values()})
+    return [
+        DropShares(
+            time=rows[0].closed_at,
+            train_step=rows[0].judged_at_step,
+            version=versions.get(rows[0].judged_at_step, rows[0].judged_at_step),
+            shares={reason: count / len(rows) for reason, count in _reasons(rows).items()},
+        )
+        for _, rows in sorted(windows.items())
+    ]
+
+
+def _window(connection: Connection, policy: str, edge: int) -> list[Any]:
+    """Return the newest judged groups up to an id, newest first; by primary key."""
+    names = ("id", "state", "reason", "countable", "successes", "judged_at_step", "closed_at")
+    query = sa.select(*(groups.c[name] for name in names)).where(
+        groups.c.id <= edge, IS_TRAINING, groups.c.policy == policy, groups.c.state.in_(_JUDGED)
+    )
+    return list(connection.execute(query.order_by(groups.c.id.desc()).limit(GROUPS_PER_POINT)))
+
+
+def _reasons(rows: list[Any]) -> Counter[str]:
+    return Counter(why_dropped(row) for row in rows if row.state == GroupState.DROPPED)
+
+
+def _versions(connection: Connection, policy: str, train_steps: set[int]) -> dict[int, int]:
+    """Return the policy version that each train step made."""
+    query = sa.select(policies.c.train_step, sa.func.max(policies.c.version).label("version")).where(
+        policies.c.name == policy, ~policies.c.rolled_back, policies.c.train_step.in_(train_steps)
+    )
+    rows = connection.execute(query.group_by(policies.c.train_step))
+    return {row.train_step: row.version for row in rows}

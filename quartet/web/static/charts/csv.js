@@ -1,0 +1,24 @@
+// What a chart draws, as a CSV file: one row per point of a curve.
+
+const HEAD = ["run", "curve", "value", "smoothed", "interval low", "interval high", "episodes"];
+
+/** Save the points of `lines` that lie within `range` on the axis. */
+export function save(title, axis, lines, [low, high]) {
+  const rows = lines.flatMap((line) =>
+    line.xs.flatMap((x, at) =>
+      x < low || x > high ? [] : [[x, line.run, line.label, line.raw[at], line.ys[at], ...(line.marks[at] ?? [])]],
+    ),
+  );
+  const text = [[axis.replace("time", "seconds"), ...HEAD], ...rows].map((row) => row.map(cell).join(",")).join("\n");
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text, "\n"], { type: "text/csv" }));
+  link.download = `${lines[0]?.run ?? "run"}-${title.replaceAll(/[^a-zA-Z0-9]+/g, "-")}.csv`;
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+
+/** A text that a spreadsheet would read as a formula begins with an apostrophe. */
+function cell(value) {
+  const text = typeof value === "string" && /^[=+\-@]/.test(value) ? `'${value}` : String(value ?? "");
+  return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}

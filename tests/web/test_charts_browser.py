@@ -1,0 +1,73 @@
+"""Pinned metrics, the list of them, and what is saved of a chart, in a real browser."""
+
+import csv
+from pathlib import Path
+
+import pytest
+from playwright.async_api import expect
+
+from tests.web.browsing import opened, served
+from tests.web.conftest import make_run, record_steps
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    for name in ("first", "second"):
+        make_run(folder / name).close()
+        record_steps(folder / name)
+    return [folder / "first", folder / "second"]
+
+
+async def test_a_metric_is_found_pinned_and_remembered_and_a_link_shows_the_same(runs, browser):
+    with served(*runs) as address:
+        async with opened(browser, f"{address}/runs/first/run?axis=time") as page:
+            await page.get_by_text("All recorded metrics").click()
+            await page.get_by_role("searchbox").fill("clipping mean")
+            shown = page.locator("[data-metrics] li:visible")
+            await expect(shown).to_have_count(1)
+            await shown.get_by_role("checkbox").check()
+            await page.get_by_role("button", name="Show the ticked ones").click()
+            await page.wait_for_url("**/run?axis=time&pin=train%2Fgradient_norm")
+            await expect(page.locator("[data-chart='train/gradient_norm'] canvas")).to_be_visible()
+            await expect(page.locator("[data-chart=memory]")).to_be_hidden()
+            link = page.url
+            await page.goto(f"{address}/runs/first/run")
+            await page.wait_for_url("**/run?pin=train%2Fgradient_norm")
+        async with opened(browser, link) as page:
+            await expect(page.get_by_role("button", name="time")).to_have_attribute("aria-pressed", "true")
+            await expect(page.locator("[data-chart='train/gradient_norm'] canvas")).to_be_visible()
+
+
+async def test_what_is_drawn_is_saved_with_the_runs_laid_over_each_other(runs, browser, tmp_path):
+    with served(*runs) as address:
+        async with opened(browser, f"{address}/runs/first/run?axis=time&smoothing=0&with=second") as page:
+            await expect(page.locator("[data-chart=entropy] canvas")).to_be_visible()
+            async with page.expect_download() as download:
+                await page.get_by_role("button", name="Entropy: save as CSV").click()
+            saved = await download.value
+            await saved.save_as(tmp_path / "entropy.csv")
+            async with page.expect_download() as download:
+                await page.get_by_role("button", name="second · trained tokens").click()
+                await page.get_by_role("button", name="Entropy: save as CSV").click()
+            await (await download.value).save_as(tmp_path / "one.csv")
+    rows = list(csv.DictReader((tmp_path / "entropy.csv").open()))
+    assert saved.suggested_filename == "first-Entropy.csv"
+    assert {(row["run"], row["curve"]) for row in rows} == {(run, "trained tokens") for run in ("first", "second")}
+    assert all(float(row["value"]) == pytest.approx((0.5 + 0.25 + 0.5 / 3) / 3, abs=1e-5) for row in rows)
+    assert {row["run"] for row in csv.DictReader((tmp_path / "one.csv").open())} == {"first"}, "hidden curves stay out"
+
+
+async def test_a_zoom_stands_in_the_address(runs, browser):
+    with served(*runs) as address:
+        async with opened(browser, f"{address}/runs/first/run") as page:
+            await page.locator("[data-chart=entropy] .plot").focus()
+            await page.keyboard.press("+")
+            await expect(page.get_by_role("button", name="Whole run")).to_be_enabled()
+            link = page.url
+        async with opened(browser, link) as page:
+            await expect(page.get_by_role("button", name="Whole run")).to_be_enabled()
+            await page.get_by_role("button", name="Whole run").press("Enter")
+            assert "zoom" in link and "zoom" not in page.url
