@@ -6,33 +6,43 @@ from pathlib import Path
 from typing import Any
 
 from quartet.telemetry.activities import WAIT, shown_activity
-from quartet.telemetry.spans import Span, longest_of_each_row, read_spans
+from quartet.telemetry.spans import Span, read_spans
+from quartet.web.density import PIECES, density
 
 MOST_SECONDS = 600.0
 """A window is never longer."""
 MOST_SPANS, MOST_COUNTED_SPANS = 6000, 200_000
-"""So many are drawn, and so many at most count in the shares of the time."""
+"""So many are drawn one by one, and so many at most are read."""
 _ORDER = ("manager", "trainer", "engine", "worker", "env")
 """Those with one row first: no number of requests and sessions moves them out of sight."""
 
 
 def window(run_dir: Path, start: float, seconds: float) -> dict[str, Any]:
-    """Rows of spans that overlap [start, start + seconds), as JSON. Raises `RecordsError` for an older run."""
+    """Return the rows of spans that overlap [start, start + seconds), as JSON. A row with more spans than its part of
+    `MOST_SPANS` stands as density. Raises `RecordsError` for an older run."""
     page = read_spans(run_dir, start, start + seconds, max_spans=MOST_COUNTED_SPANS)
-    lanes, drawn = _by_lane(page.spans), _by_lane(longest_of_each_row(page.spans, MOST_SPANS))
+    lanes = _by_lane(page.spans)
+    most = max(PIECES, MOST_SPANS // max(len(lanes), 1))
     return {
         "start": start,
         "seconds": seconds,
-        "truncated": len(page.spans) > MOST_SPANS,
+        "truncated": page.truncated,
         "rows": [
-            {"role": role, "lane": lane, "spans": [_drawn(span, start) for span in drawn[role, lane]]}
-            for role, lane in sorted(drawn, key=_place)
+            {"role": role, "lane": lane, **_shown(lanes[role, lane], start, seconds, most)}
+            for role, lane in sorted(lanes, key=_place)
         ],
         "shares": [
             {"role": role, "lanes": len(_lanes(lanes, role)), "activities": shares_of(lanes, role, start, seconds)}
             for role in sorted({role for role, _ in lanes}, key=lambda role: _place((role, "")))
         ],
     }
+
+
+def _shown(spans: list[Span], start: float, seconds: float, most: int) -> dict[str, Any]:
+    """Return the spans one by one, or what they come to where there are too many."""
+    if len(spans) > most:
+        return {"spans": [], "density": density(spans, start, seconds)}
+    return {"spans": [_drawn(span, start) for span in spans], "density": []}
 
 
 def shares_of(

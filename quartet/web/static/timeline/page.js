@@ -1,5 +1,6 @@
 // The Timeline page: which stretch is shown, what is asked of the server, and what the buttons do.
 
+import { describePiece } from "./density.js";
 import { listen } from "./hands.js";
 import { Picture } from "./picture.js";
 import { Stretch } from "./stretch.js";
@@ -8,6 +9,7 @@ import { describe, linkTo, shareSections } from "./words.js";
 const FOLLOW_MS = 2000;
 const REST_MS = 120; // a drag asks the server only when it rests
 const HINT_PIXELS = 330;
+const DENSE = "Rows with many short spans show how the time was spent: the height is the share. Zoom in to see each span.";
 
 class Page {
   constructor(board) {
@@ -93,7 +95,7 @@ class Page {
       if (number !== this.asked) return;
       this.data = fresh;
       if (fresh.extent) this.stretch.reaches(...fresh.extent);
-      if (fresh.truncated) note.textContent = "Too many spans: the longest of each row are drawn. Zoom in to see all.";
+      if (fresh.rows.some((row) => row.density.length)) note.textContent = DENSE;
       else note.textContent = fresh.rows.length ? this.help : "Nothing was recorded in this window.";
     } catch (error) {
       note.textContent = `This window cannot be read: ${error.message}.`;
@@ -130,12 +132,14 @@ class Page {
     kept.hidden = !hit;
     if (!hit) return;
     kept.textContent = this.describe(hit);
-    const link = linkTo(hit.span[4], this.board.dataset.rollouts);
+    const link = hit.span && linkTo(hit.span[4], this.board.dataset.rollouts);
     if (link) kept.append(" · ", link);
   }
 
   describe(hit) {
-    return describe(hit, this.data.start - this.stretch.first);
+    const began = this.data.start - this.stretch.first;
+    if (hit.piece) return describePiece(hit.row, hit.piece, began + hit.offset, hit.seconds);
+    return describe(hit, began);
   }
 }
 

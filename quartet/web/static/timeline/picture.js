@@ -1,6 +1,7 @@
 // The picture: rows are modules and their lanes, bars are spans. It remembers where each bar lies.
 
 import { drawBar } from "./bar.js";
+import { drawPiece } from "./density.js";
 
 const [ROW, GAP, AXIS, HEAD] = [18, 10, 26, 22];
 const LEAST_HEIGHT = 120;
@@ -98,6 +99,7 @@ export class Picture {
     this.within(0, top, this.left - 8, () => this.write(row.lane || "itself", 12, top + ROW / 2));
     this.within(this.left, top, this.wide, () => {
       for (const span of row.spans) this.drawSpan(row, span, top);
+      row.density.forEach((piece, nth) => this.drawDensity(row, piece, nth, top));
     });
   }
 
@@ -121,6 +123,16 @@ export class Picture {
     const look = { shade, colour: this.colours[name], inks: this.inks, left, right };
     drawBar(this.pen, { x, y, width, tall }, span, look);
     this.hits.push({ x, y: top, width, height: ROW, row, span });
+  }
+
+  drawDensity(row, piece, nth, top) {
+    const seconds = this.data.seconds / row.density.length;
+    const began = this.data.start + nth * seconds;
+    const [x, end] = [this.toX(began), this.toX(began + seconds)];
+    if (x > this.canvas.clientWidth || end < this.left) return;
+    const box = { x, y: top + 1, width: end - x + 0.5, tall: ROW - 3 };
+    drawPiece(this.pen, box, piece, this.colours, this.inks);
+    this.hits.push({ x, y: top, width: end - x, height: ROW, row, piece, offset: nth * seconds, seconds });
   }
 
   // The topmost span at a place, with its row.
