@@ -19,6 +19,7 @@ COMMANDS = {
     "eval": "Evaluate a run or a policy on held-out tasks.",
     "status": "Show what a run is doing and what it waits for.",
     "view": "Show runs in a browser, live or finished.",
+    "note": "Write a note and tags on a run.",
     "trace": "Write a run's timeline: a Chrome trace or a picture.",
     "sink": "Show a run in TensorBoard, W&B, Prometheus or OpenTelemetry.",
     "stop": "Stop a run cleanly.",

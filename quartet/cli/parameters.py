@@ -32,6 +32,18 @@ class RunFolder(click.ParamType):
         return runs or [CompletionItem(incomplete, type="dir")]
 
 
+class RunsOf(click.ParamType):
+    """A run, or a folder that holds runs: each of them is meant. Converts to a list."""
+
+    name = "run or folder of runs"
+
+    def convert(self, value: str | Path, param: click.Parameter | None, ctx: click.Context | None) -> list[Path]:
+        return runs_inside(Path(value)) or [RunFolder().convert(value, param, ctx)]
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return RunFolder().shell_complete(ctx, param, incomplete)
+
+
 class RecipeName(click.ParamType):
     """A recipe's file, or the name of one that ships; `load_recipe` tells them apart."""
 
@@ -74,6 +86,16 @@ def _runs() -> Iterator[Path]:
     return (file.parent for file in sorted(RUNS_FOLDER.glob("*/config.toml")))
 
 
+def runs_inside(folder: Path) -> list[Path]:
+    """Return the runs in a folder that is none itself, by name; none of a run and of anything else."""
+    if not folder.is_dir() or (folder / "config.toml").is_file():
+        return []
+    from quartet.ledger.database import has_database
+
+    runs = [file.parent for file in sorted(folder.glob("*/config.toml"))]
+    return [] if has_database(folder) else [run for run in runs if has_database(run)]
+
+
 def _refuse_folder_of_runs(folder: Path) -> None:
     """Without a file of a run, but with runs inside. Raises `ConfigError` that names them."""
     inside = [] if (folder / "config.toml").is_file() else sorted(folder.glob("*/config.toml"))
@@ -87,6 +109,7 @@ def _refuse_folder_of_runs(folder: Path) -> None:
 
 RUN = click.argument("run", type=RunFolder())
 RUNS = click.argument("runs", type=RunFolder(), nargs=-1, required=True)
+RUNS_OR_FOLDERS = click.argument("runs", type=RunsOf(), nargs=-1, required=True)
 RECIPE = click.argument("recipe", type=RecipeName())
 SET = click.option("--set", "overrides", multiple=True, metavar="A.B=C", help="Override one knob; may be repeated.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object, and nothing else.")

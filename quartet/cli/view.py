@@ -4,23 +4,25 @@ from pathlib import Path
 
 import click
 
-from quartet.cli.parameters import RUNS
+from quartet.cli.parameters import RUNS_OR_FOLDERS
 from quartet.terminal.say import say
 
 WAIT_SECONDS = 0.2
 
 
 @click.command(name="view")
-@RUNS
+@RUNS_OR_FOLDERS
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need a token.")
 @click.option("--port", type=click.IntRange(0, 65535), default=7842, show_default=True, help="0 takes a free one.")
 @click.option("--token", help="Ask everybody for this token; made up for hosts other than this machine.")
 @click.option("--terminal", is_flag=True, help="Show them here, without a browser: charts, modules, tasks.")
-def command(runs: tuple[Path, ...], host: str, port: int, token: str | None, terminal: bool) -> None:
-    """Show RUNS in a browser: learning curves, what happens now, tasks, rollouts. Nothing is ever written."""
-    _wait_for_ledgers(runs)
+def command(runs: tuple[list[Path], ...], host: str, port: int, token: str | None, terminal: bool) -> None:
+    """Show RUNS, or all runs in a folder, in a browser: learning curves, what happens now, tasks, rollouts. Nothing is
+    ever written."""
+    run_dirs = list(dict.fromkeys(run for some in runs for run in some))
+    _wait_for_ledgers(run_dirs)
     if terminal:
-        _show_here(runs)
+        _show_here(run_dirs)
         return
     import secrets
 
@@ -33,14 +35,14 @@ def command(runs: tuple[Path, ...], host: str, port: int, token: str | None, ter
         raise ConfigError("--token is empty: it would let everybody in", "leave it out, and one is made up")
     if token is None and not is_loopback(host):
         token = secrets.token_urlsafe(32)
-    app = build_app(runs, token=token)
+    app = build_app(run_dirs, token=token)
     listener = listen(host, port)
     say(f"http://{_shown(host)}:{listener.getsockname()[1]}/" + (f"?token={token}" if token else ""))
     say("Ctrl-C ends it", err=True)
     serve(app, listener)
 
 
-def _wait_for_ledgers(runs: tuple[Path, ...]) -> None:
+def _wait_for_ledgers(runs: list[Path]) -> None:
     """A run that is starting has its ledger within seconds. One that no process works on is not waited for."""
     import time
 
@@ -52,7 +54,7 @@ def _wait_for_ledgers(runs: tuple[Path, ...]) -> None:
             time.sleep(WAIT_SECONDS)
 
 
-def _show_here(runs: tuple[Path, ...]) -> None:
+def _show_here(runs: list[Path]) -> None:
     """Until the runs end, or Ctrl-C, which is no failure."""
     from quartet.report.screen import show_runs
     from quartet.terminal.console import PrintableConsole

@@ -37,8 +37,7 @@ def build_app(run_dirs: Sequence[Path], *, token: str | None = None) -> Guard:
 
     app = Starlette(
         routes=[
-            Route("/", _home),
-            Route("/runs/{run}", _home),
+            Route("/runs/{run}", _first_page),
             *pages,
             Mount("/static", StaticFiles(directory=STATIC), name="static"),
         ],
@@ -49,8 +48,8 @@ def build_app(run_dirs: Sequence[Path], *, token: str | None = None) -> Guard:
     return Guard(app, token)
 
 
-async def _home(request: Request) -> Response:
-    run = request.path_params.get("run") or next(iter(request.app.state.runs))
+async def _first_page(request: Request) -> Response:
+    run = request.path_params["run"]
     return RedirectResponse(request.url_for("run", run=run).path)
 
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from quartet.cli import COMMANDS, cli, main
-from quartet.cli.parameters import RunFolder
+from quartet.cli.parameters import RunFolder, RunsOf
 from quartet.errors import EXIT_CODES, InterruptedByUser, QuartetError
 from quartet.ledger import Ledger
 from quartet.telemetry.record import Recorder
@@ -45,7 +45,7 @@ def test_every_command_is_documented_and_answers_scripts(name):
         if isinstance(parameter, click.Option):
             assert parameter.help or isinstance(parameter.type, click.Choice) or parameter.show_default, parameter.name
         elif parameter.name in ("run", "runs"):
-            assert isinstance(parameter.type, RunFolder)
+            assert isinstance(parameter.type, RunFolder | RunsOf)
 
 
 def errors(kind: type[QuartetError] = QuartetError) -> Iterator[type[QuartetError]]:

@@ -1,4 +1,4 @@
-"""The pages. Each is a file with a function `routes()`; its addresses begin with `/runs/{run}/`."""
+"""The pages. Each is a file with a function `routes()`; addresses of a run begin with `/runs/{run}/`."""
 
 NAVIGATION = {
     "run": "Run",
@@ -9,5 +9,5 @@ NAVIGATION = {
 }
 """Pages that every page links to, by name: `/runs/{run}/NAME`, from left to right."""
 
-MODULES = (*NAVIGATION, "rollout")
+MODULES = ("runs", *NAVIGATION, "rollout", "beside")
 """All pages: the files of this folder."""
