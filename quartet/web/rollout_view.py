@@ -20,9 +20,9 @@ from quartet.web.tokens import Token, Vocabulary, tokens_of
 from quartet.web.training import Training, training_of
 from quartet.web.viewed_run import ViewedRun
 
-MOST_TOKENS, MOST_TOKENS_OF_ALL, LEAST_TOKENS = 300, 4000, 20
-"""Tokens of one response on the page of the whole rollout, of all of them together, and of one in any case; the page of
-a turn has all of its own."""
+MOST_TILES, MOST_TILES_OF_ALL, LEAST_TILES = 300, 4000, 20
+"""Tokens of one response that are shown one by one, of all on the page of a rollout together, and of one in any case. A
+longer response is shown as text; the page of its turn lists its tokens."""
 KINDS = {
     TrajectoryKind.FINAL: "the one that counts",
     TrajectoryKind.RETRIED: "an infrastructure error, so it was tried again",
@@ -59,7 +59,9 @@ class CallView(Struct, frozen=True, kw_only=True):
     call: Call
     index: int
     tokens: list[Token]
-    hidden_tokens: int
+    """Empty where they are many and the page is not that of their turn."""
+    text: str | None
+    """The response as plain text, special tokens too, where its tokens are too many for tiles."""
     prompt: str | None
     """Text of the prompt, special tokens too; None where it is not shown."""
 
@@ -93,10 +95,18 @@ class TurnView(SeenView, frozen=True, kw_only=True):
     turn: Turn
     call: CallView | None
     """None when a damaged or older record names a call that it does not hold."""
+    solves: bool
+    """The rollout was solved with it."""
 
     @property
     def when(self) -> str:
         return f"before turn {self.number}"
+
+    def outcome_of(self, action: TakenAction) -> str:
+        """Return what became of an action, empty for one that was done. A response that was rewarded was understood: an
+        environment that takes any text may answer it with a message."""
+        understood = self.solves or self.turn.reward > 0
+        return "" if understood and action.outcome == Outcome.PARSE_ERROR else OUTCOMES[action.outcome]
 
     @property
     def paths(self) -> list[list[tuple[float, float]]]:
@@ -158,19 +168,15 @@ class RolloutView(Struct, frozen=True, kw_only=True):
 def view_rollout(
     run: ViewedRun, connection: Connection, facts: RolloutFacts, attempt: Any | None, *, turn_number: int | None = None
 ) -> RolloutView:
-    """The first tokens of every response; with `turn_number` all tokens of that turn's, and its prompt."""
+    """Long responses stand as text; with `turn_number` all tokens of that turn's response, and its prompt."""
     trajectory, problem = _load(run, attempt)
     training = Training()
     if attempt is not None and attempt.kind == TrajectoryKind.FINAL:
         training = training_of(connection, run, facts)
-    vocabulary = Vocabulary(run.run_dir)
-    said, done = (trajectory.calls, trajectory.turns) if trajectory else ([], [])
-    whole = done[turn_number - 1].call_index if turn_number and turn_number <= len(done) else None
-    some = max(LEAST_TOKENS, min(MOST_TOKENS, MOST_TOKENS_OF_ALL // max(len(said), 1))) if whole is None else 0
-    calls = [
-        _call(index, call, training, vocabulary, None if index == whole else some) for index, call in enumerate(said)
-    ]
-    turns = [_turn(number, turn, calls) for number, turn in enumerate(done, start=1)]
+    calls = _calls(trajectory, training, Vocabulary(run.run_dir), turn_number) if trajectory else []
+    done = trajectory.turns if trajectory else []
+    solved_with = len(done) if trajectory and trajectory.success else 0
+    turns = [_turn(number, turn, calls, number == solved_with) for number, turn in enumerate(done, start=1)]
     final = trajectory.final_observation if trajectory else None
     held = pictures_of(connection, [attempt.id])[attempt.id] if attempt is not None else []
     shown = {view.turn.call_index for view in turns}
@@ -199,15 +205,31 @@ def _load(run: ViewedRun, attempt: Any | None) -> tuple[Trajectory | None, str]:
         return None, f"Its record cannot be read: {error.what}. Everything below comes from the ledger's rows."
 
 
-def _call(index: int, call: Call, training: Training, vocabulary: Vocabulary, limit: int | None) -> CallView:
-    """With the first `limit` tokens, or with all and the prompt."""
-    tokens = tokens_of(call, index, training, vocabulary, limit)
+def _calls(
+    trajectory: Trajectory, training: Training, vocabulary: Vocabulary, turn_number: int | None
+) -> list[CallView]:
+    """Return every generation; on the page of one turn only that turn's with its tokens and its prompt."""
+    if turn_number is None:
+        most = max(LEAST_TILES, min(MOST_TILES, MOST_TILES_OF_ALL // max(len(trajectory.calls), 1)))
+        return [_call(index, call, training, vocabulary, most) for index, call in enumerate(trajectory.calls)]
+    whole = trajectory.turns[turn_number - 1].call_index if turn_number <= len(trajectory.turns) else None
+    return [
+        _call(index, call, training, vocabulary, MOST_TILES if index == whole else 0, whole=index == whole)
+        for index, call in enumerate(trajectory.calls)
+    ]
+
+
+def _call(
+    index: int, call: Call, training: Training, vocabulary: Vocabulary, most_tiles: int, *, whole: bool = False
+) -> CallView:
+    """With `whole` all tokens and the prompt; else the tokens of a response of at most `most_tiles`."""
+    is_long = len(call.response_ids) > most_tiles
     return CallView(
         call=call,
         index=index,
-        tokens=tokens,
-        hidden_tokens=len(call.response_ids) - len(tokens),
-        prompt=vocabulary.text(call.prompt_ids) if limit is None else None,
+        tokens=tokens_of(call, index, training, vocabulary) if whole or not is_long else [],
+        text=vocabulary.text(call.response_ids) if is_long else None,
+        prompt=vocabulary.text(call.prompt_ids) if whole else None,
     )
 
 
@@ -224,11 +246,11 @@ def _in_words(path: Sequence[tuple[float, float]]) -> str:
     return f"dragged from {places[0]} to {places[1]}" if len(places) == 2 else f"clicked at {places[0]}"
 
 
-def _turn(number: int, turn: Turn, calls: Sequence[CallView]) -> TurnView:
+def _turn(number: int, turn: Turn, calls: Sequence[CallView], solves: bool) -> TurnView:
     named = {ref for action in turn.actions for ref in _REFERENCE.findall(action.canonical)}
     call = calls[turn.call_index] if 0 <= turn.call_index < len(calls) else None
     seen = turn.observation
-    return TurnView(number=number, observation=seen, page=_page(seen, named), turn=turn, call=call)
+    return TurnView(number=number, observation=seen, page=_page(seen, named), turn=turn, call=call, solves=solves)
 
 
 def _page(observation: Observation, named: set[str]) -> list[Line]:

@@ -134,10 +134,8 @@ class Vocabulary:
         return self._tokenizer.decode(token_ids, skip_special_tokens=False)
 
 
-def tokens_of(
-    call: Call, call_index: int, training: Training, vocabulary: Vocabulary, limit: int | None
-) -> list[Token]:
-    """The first `limit` response tokens of a call."""
+def tokens_of(call: Call, call_index: int, training: Training, vocabulary: Vocabulary) -> list[Token]:
+    """Return the response tokens of a call with what is known of each."""
     kept = (training.values or {}).get(call_index)
     old_T = unpacked(kept.logprobs) if kept else None
     entropies = call.response.entropies or (unpacked(kept.entropies).tolist() if kept else [])
@@ -145,7 +143,7 @@ def tokens_of(
     advantages = training.advantages.get(call_index)
     newest = max(call.response.versions, default=0)
     tokens = []
-    for n, token_id in enumerate(call.response_ids[:limit]):
+    for n, token_id in enumerate(call.response_ids):
         logprob = call.response.logprobs[n] if call.response.has_logprobs else None
         version = call.response.versions[n] if n < len(call.response.versions) else None
         old = float(old_T[n]) if old_T is not None else None

@@ -88,7 +88,7 @@ async def test_the_run_shows_every_policy(client):
 
 async def test_tasks_show_the_success_of_the_first_policy(client):
     page = (await client.get("/runs/match/family?name=pennies")).text
-    assert "<dt>training success</dt><dd>50" in page
+    assert "<dt>training success, newest 16 groups, even</dt><dd>50" in page
 
 
 @pytest.mark.parametrize("name", ["even", "odd", "judge"])

@@ -112,14 +112,21 @@ def test_classes_are_as_many_as_labels():
         assert measure.class_of(math.nan) == measure.class_of(None) == ""
 
 
-def test_a_long_rollout_shows_the_first_tokens_and_a_turn_all_of_its_own(ledger, monkeypatch):
-    monkeypatch.setattr(rollout_view, "MOST_TOKENS_OF_ALL", 4)
-    monkeypatch.setattr(rollout_view, "LEAST_TOKENS", 1)
+def test_a_long_response_is_text_and_its_turn_lists_the_tokens(ledger, monkeypatch):
+    first, _ = viewed(ledger, 2).turns
+    assert (len(first.call.tokens), first.call.text, first.call.prompt) == (3, None, None)
+    monkeypatch.setattr(rollout_view, "MOST_TILES", 2)
+    monkeypatch.setattr(rollout_view, "LEAST_TILES", 1)
     first, second = viewed(ledger, 2).turns
-    assert (len(first.call.tokens), first.call.hidden_tokens, first.call.prompt) == (2, 1, None)
-    assert len(second.call.tokens) == 2
+    assert (first.call.tokens, first.call.text, second.call.text) == ([], "#1 #2 #3", "#1 #2 #3")
     turn = viewed(ledger, 2, turn_number=2).turns[1]
-    assert (len(turn.call.tokens), turn.call.hidden_tokens, turn.call.prompt) == (3, 0, "#7 #8")
+    assert (len(turn.call.tokens), turn.call.text, turn.call.prompt) == (3, "#1 #2 #3", "#7 #8")
+
+
+def test_many_short_responses_together_are_text_too(ledger, monkeypatch):
+    monkeypatch.setattr(rollout_view, "MOST_TILES_OF_ALL", 4)
+    monkeypatch.setattr(rollout_view, "LEAST_TILES", 1)
+    assert [turn.call.text for turn in viewed(ledger, 2).turns] == ["#1 #2 #3"] * 2
 
 
 def test_a_lost_record_leaves_the_rows(ledger):

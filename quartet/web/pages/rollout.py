@@ -16,7 +16,7 @@ from quartet.web.numbers import NaturalConvertor as NaturalConvertor  # `:natura
 from quartet.web.pictures import media_type
 from quartet.web.queries.rollout import RolloutFacts, read_rollout, read_trajectory
 from quartet.web.render import render
-from quartet.web.rollout_view import KINDS, OUTCOMES, RolloutView, view_rollout
+from quartet.web.rollout_view import KINDS, RolloutView, view_rollout
 from quartet.web.tokens import MEASURES
 from quartet.web.viewed_run import viewed_run
 
@@ -109,5 +109,5 @@ def _attempt(facts: RolloutFacts, asked: str | None) -> Any | None:
 
 
 def _render(request: Request, template: str, view: RolloutView, **context: Any) -> Response:
-    shown = {"view": view, "measures": MEASURES, "kinds": KINDS, "outcomes": OUTCOMES}
+    shown = {"view": view, "measures": MEASURES, "kinds": KINDS}
     return render(request, template, run=viewed_run(request), page="rollouts", **shown, **context)

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import sqlalchemy as sa
+from sqlalchemy import Connection
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -15,8 +16,9 @@ from quartet.web.numbers import Natural
 from quartet.web.queries.rollouts import MOST_EXAMINED, count_rollouts, list_rollouts, unfinished_rollouts
 from quartet.web.queries.selection import Selection
 from quartet.web.queries.tasks import why_dropped
+from quartet.web.queries.text_search import MOST_READ, Found, search_rollouts
 from quartet.web.render import render
-from quartet.web.viewed_run import viewed_run
+from quartet.web.viewed_run import ViewedRun, viewed_run
 
 
 class Wanted(Selection, frozen=True, kw_only=True):
@@ -25,6 +27,8 @@ class Wanted(Selection, frozen=True, kw_only=True):
     older_than: Natural | None = None
     rollout: Natural | None = None
     """Go straight to this rollout."""
+    text: str = ""
+    """What the record has to hold."""
 
 
 def routes() -> list[Route]:
@@ -37,8 +41,8 @@ def show_rollouts(request: Request) -> Response:
         return RedirectResponse(request.url_for("rollout", run=run.name, rollout=wanted.rollout).path)
     first_page = wanted.older_than is None
     with run.ledger.read() as connection:
-        page = list_rollouts(connection, wanted, wanted.older_than)
-        count = count_rollouts(connection, wanted) if first_page else None
+        found = _found(connection, run, wanted)
+        count = count_rollouts(connection, wanted) if first_page and not wanted.text else None
         known = connection.execute(sa.select(families.c.family).order_by(families.c.family)).scalars().all()
         unfinished = unfinished_rollouts(connection) if first_page and not _filtered(request) else None
     return render(
@@ -48,19 +52,27 @@ def show_rollouts(request: Request) -> Response:
         page="rollouts",
         wanted=wanted,
         filtered=_filtered(request),
-        listed=page,
+        listed=found.page,
+        passages=found.passages,
         count=count,
         unfinished=unfinished,
-        live=run.running and first_page,
-        older=str(request.url.include_query_params(older_than=page.older_than).query),
+        live=first_page and not wanted.text,
+        older=str(request.url.include_query_params(older_than=found.page.older_than).query),
         newest=str(request.url.remove_query_params("older_than").query),
         families=known,
         purposes=list(Purpose),
         statuses=list(Status),
         kinds=list(TrajectoryKind),
-        most_examined=MOST_EXAMINED,
+        most_examined=MOST_READ if wanted.text else MOST_EXAMINED,
         why=_why,
     )
+
+
+def _found(connection: Connection, run: ViewedRun, wanted: Wanted) -> Found:
+    """Return one page of the list, with the passages that hold the text where one is looked for."""
+    if wanted.text:
+        return search_rollouts(connection, run.ledger.store, wanted, wanted.text, wanted.older_than)
+    return Found(page=list_rollouts(connection, wanted, wanted.older_than), passages={})
 
 
 def _why(row: Any) -> str:

@@ -7,7 +7,7 @@ from starlette.routing import Route
 
 from quartet.web.numbers import read_natural
 from quartet.web.queries.families import known_families, list_groups
-from quartet.web.queries.tasks import NEWEST_GROUPS, family_rows, shown_evaluations, why_dropped
+from quartet.web.queries.tasks import GROUPS_PER_POINT, NEWEST_GROUPS, family_rows, shown_evaluations, why_dropped
 from quartet.web.render import render
 from quartet.web.sparkline import path_of
 from quartet.web.viewed_run import viewed_run
@@ -33,6 +33,9 @@ def show_tasks(request: Request) -> Response:
         rows=rows,
         tags=tags,
         newest_groups=NEWEST_GROUPS,
+        groups_per_point=GROUPS_PER_POINT,
+        policy=run.ledger.policy,
+        policies=run.ledger.trained,
         train_step=run.ledger.train_step(),
         path_of=path_of,
         replays=run.recipe.replay.name != "none",
@@ -57,6 +60,9 @@ def show_family(request: Request) -> Response:
         tags=tags,
         groups=groups,
         newest_groups=NEWEST_GROUPS,
+        groups_per_point=GROUPS_PER_POINT,
+        policy=run.ledger.policy,
+        policies=run.ledger.trained,
         train_step=run.ledger.train_step(),
         path_of=path_of,
         replays=run.recipe.replay.name != "none",

@@ -37,7 +37,18 @@ def list_groups(connection: Connection, family: str, older_than: int | None = No
 
 def group_query(family: str, older_than: int | None) -> sa.Select[Any]:
     """Reads an index backwards: written so that SQLite takes the one of groups with a countable member."""
-    names = ("id", "task_seed", "num_rollouts", "max_turns", "state", "reason", "countable", "successes", "closed_at")
+    names = (
+        "id",
+        "task_seed",
+        "num_rollouts",
+        "max_turns",
+        "state",
+        "reason",
+        "countable",
+        "successes",
+        "closed_at",
+        "policy",
+    )
     query = (
         sa.select(*(groups.c[name] for name in names), batches.c.train_step)
         .outerjoin(batches, groups.c.batch_id == batches.c.id)

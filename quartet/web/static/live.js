@@ -36,6 +36,7 @@
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const [old, fresh] = [document.querySelectorAll("[data-live]"), page.querySelectorAll("[data-live]")];
     old.forEach((element, place) => fresh[place] && adopt(element, fresh[place]));
+    document.dispatchEvent(new CustomEvent("refreshed"));
   }
 
   async function keepFresh() {

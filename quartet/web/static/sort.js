@@ -1,4 +1,5 @@
 // Tables that sort by the column whose head is pressed: by data-value, or by the text as a number, or as a word.
+// A refresh of the page brings the server's order: the chosen one is restored.
 "use strict";
 
 for (const table of document.querySelectorAll("table[data-sortable]")) {
@@ -16,14 +17,20 @@ for (const table of document.querySelectorAll("table[data-sortable]")) {
     return typeof a === "number" ? 1 : -1; // what is not known comes first when rising
   };
 
-  const sortBy = (column) => {
+  const sort = () => {
+    const column = heads.findIndex((head) => head.hasAttribute("aria-sort"));
+    if (column < 0) return;
+    const sign = heads[column].getAttribute("aria-sort") === "ascending" ? 1 : -1;
+    body.append(...[...body.rows].sort((a, b) => compare(keyOf(a, column), keyOf(b, column)) * sign));
+  };
+
+  const choose = (column) => {
     const before = heads[column].getAttribute("aria-sort");
     const words = !heads[column].classList.contains("num");
     const rising = before === "descending" || (words && before !== "ascending"); // numbers: the largest first
-    const rows = [...body.rows].sort((a, b) => compare(keyOf(a, column), keyOf(b, column)) * (rising ? 1 : -1));
-    body.append(...rows);
     for (const head of heads) head.removeAttribute("aria-sort");
     heads[column].setAttribute("aria-sort", rising ? "ascending" : "descending");
+    sort();
   };
 
   for (const [column, head] of heads.entries()) {
@@ -31,7 +38,8 @@ for (const table of document.querySelectorAll("table[data-sortable]")) {
     button.type = "button";
     button.className = "sort";
     button.append(...head.childNodes);
-    button.addEventListener("click", () => sortBy(column));
+    button.addEventListener("click", () => choose(column));
     head.append(button);
   }
+  document.addEventListener("refreshed", sort);
 }

@@ -1,0 +1,96 @@
+"""Search in what was read and said. Texts lie in the stored records, so a bounded number of these is read per page."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+from sqlalchemy import Connection
+
+from quartet.ledger.blobs import DamagedBlobError
+from quartet.ledger.trajectory_store import TrajectoryStore
+from quartet.types import Trajectory
+from quartet.web.queries.rollouts import RolloutPage, list_rollouts
+from quartet.web.queries.selection import Selection
+
+MOST_READ = 1000
+"""So many records are read for one page; the next page goes on from there."""
+CONTEXT_CHARACTERS = 60
+
+
+class Passage(Struct, frozen=True, kw_only=True):
+    """Where a record holds the text."""
+
+    before: str
+    found: str
+    after: str
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    page: RolloutPage
+    passages: dict[int, Passage]
+    """By the id of the trajectory: the first place."""
+
+
+def search_rollouts(
+    connection: Connection,
+    store: TrajectoryStore,
+    wanted: Selection,
+    text: str,
+    older_than: int | None = None,
+    rows_per_page: int = 50,
+) -> Found:
+    """Return the wanted rollouts whose goal, page texts, responses, actions or errors hold `text`, newest first; upper
+    and lower case are the same."""
+    rows, passages, read = [], dict[int, Passage](), 0
+    while True:
+        page = list_rollouts(connection, wanted, older_than)
+        for row in page.rows:
+            read += 1
+            if passage := _first_passage(store, row, text):
+                rows.append(row)
+                passages[row.id] = passage
+            if len(rows) == rows_per_page or read == MOST_READ:
+                full = len(rows) == rows_per_page
+                return Found(
+                    page=RolloutPage(rows=rows, older_than=row.id, examined_all=full),
+                    passages=passages,
+                )
+        older_than = page.older_than
+        if older_than is None or not page.examined_all:
+            return Found(
+                page=RolloutPage(rows=rows, older_than=older_than, examined_all=page.examined_all), passages=passages
+            )
+
+
+def _first_passage(store: TrajectoryStore, row: Any, text: str) -> Passage | None:
+    if not row.blob:
+        return None
+    try:
+        trajectory = store.load(row.blob)
+    except DamagedBlobError:
+        return None
+    return next((found for one in _texts(trajectory) if (found := _passage(one, text))), None)
+
+
+def _texts(trajectory: Trajectory) -> Iterator[str]:
+    """Yield what was said before what was read: it is what is mostly looked for."""
+    for turn in trajectory.turns:
+        yield turn.response
+        yield from (action.canonical for action in turn.actions)
+    for seen in (turn.observation for turn in trajectory.turns):
+        yield from (seen.goal, seen.text, seen.error)
+        yield from (message.content for message in seen.messages)
+    yield trajectory.error
+
+
+def _passage(whole: str, text: str) -> Passage | None:
+    match = re.search(re.escape(text), whole, re.IGNORECASE)
+    if match is None:
+        return None
+    start, end = match.span()
+    return Passage(
+        before=whole[max(0, start - CONTEXT_CHARACTERS) : start],
+        found=whole[start:end],
+        after=whole[end : end + CONTEXT_CHARACTERS],
+    )

@@ -1,0 +1,6 @@
+// Filters are folded away on a narrow screen, unless one is set.
+"use strict";
+
+if (matchMedia("(max-width: 40rem)").matches) {
+  for (const fold of document.querySelectorAll("details[data-fold='']")) fold.open = false;
+}
