@@ -60,8 +60,8 @@ def _reasons(rows: list[Any]) -> Counter[str]:
 
 def _versions(connection: Connection, policy: str, train_steps: set[int]) -> dict[int, int]:
     """Return the policy version that each train step made."""
-    query = sa.select(policies.c.train_step, sa.func.max(policies.c.version).label("version")).where(
+    query = sa.select(policies.c.train_step, sa.func.max(policies.c.version)).where(
         policies.c.name == policy, ~policies.c.rolled_back, policies.c.train_step.in_(train_steps)
     )
-    rows = connection.execute(query.group_by(policies.c.train_step))
-    return {row.train_step: row.version for row in rows}
+    rows = connection.execute(query.group_by(policies.c.train_step)).tuples()
+    return {step: version for step, version in rows if version is not None}
