@@ -149,10 +149,10 @@ class Claims(Batches):
     def _waiting(self, connection: Connection) -> list[_Waiting]:
         """Return the trainable groups, earliest deadline first. A group's deadline follows from its oldest token."""
         ancestry, start = self._ancestry(connection), self._latest_policy(connection).version
-        rows = connection.execute(
-            sa.select(groups.c.id, groups.c.versions).where(*WAITING, groups.c.policy == self.policy)
-        )
-        waiting = [_Waiting(row.id, ancestry.lags(read_versions(row.versions), start)) for row in rows]
+        trainable = sa.select(groups.c.id, groups.c.versions).where(*WAITING, groups.c.policy == self.policy)
+        rows = connection.execute(trainable).all()
+        lags = {text: ancestry.lags(read_versions(text), start) for text in {row.versions for row in rows}}
+        waiting = [_Waiting(row.id, lags[row.versions]) for row in rows]
         return sorted(waiting, key=lambda group: (-group.oldest, group.group_id))
 
     def _next_groups(

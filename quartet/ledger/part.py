@@ -41,7 +41,7 @@ class LedgerPart:
         self.trained, self.frozen = tuple(trained), tuple(frozen)
         """Names of the run's policies: the trained ones, and those that only answer requests."""
         self._database, self._store = database, store
-        self._settled: dict[str, Any] = {}  # cache, by key, of values that never change once they are written
+        self._settled: dict[tuple[str, str], Any] = {}  # cache by value and policy: they never change once written
         self._clock: Callable[[], float] = clock or time.time  # Unix seconds, for display; it may jump
         self._now: Callable[[Connection], float] = (lambda _: clock()) if clock else database.now
         look_seconds = LOOK_SECONDS if database.on_one_machine else LOOK_SECONDS_ELSEWHERE

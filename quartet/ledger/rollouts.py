@@ -67,7 +67,7 @@ class Rollouts(Leases):
 
     def examined(self, trajectory: Trajectory) -> Trajectory:
         """Return the trajectory unchanged or, if it cannot be trained on, with its flaw's status and no rewards."""
-        flaw = find_flaw(trajectory, self.of(trajectory.policy).vocabulary_size or math.inf)
+        flaw = find_flaw(trajectory, self._vocabulary_size(trajectory.policy) or math.inf)
         if flaw is None:
             return trajectory
         error = f"{flaw} (task {trajectory.task.key})"
@@ -77,15 +77,17 @@ class Rollouts(Leases):
     def settle_vocabulary(self, size: int) -> None:
         """Record the policy's vocabulary size, which is the same for all its versions."""
         self.set_value(self._key(_VOCABULARY), size)
-        self._settled.pop(self._key(_VOCABULARY), None)
+        self._settled.pop((_VOCABULARY, self.policy), None)
 
     @property
     def vocabulary_size(self) -> int | None:
         """Vocabulary size of the policy, recorded at the start of the run; None if none was recorded."""
-        key = self._key(_VOCABULARY)
-        if key not in self._settled:
-            self._settled[key] = self.value(key)
-        return self._settled[key]
+        return self._vocabulary_size(self.policy)
+
+    def _vocabulary_size(self, policy: str) -> int | None:
+        if (_VOCABULARY, policy) not in self._settled:
+            self._settled[_VOCABULARY, policy] = self.value(self.of(policy)._key(_VOCABULARY))
+        return self._settled[_VOCABULARY, policy]
 
     def _end(self, connection: Connection, lease: RolloutLease, status: Status, max_attempts: int) -> TrajectoryKind:
         """Finish or requeue the rollout if the lease is still held. Return the kind of trajectory to store."""

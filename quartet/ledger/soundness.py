@@ -108,18 +108,31 @@ def _call_flaws(field: str, call: Call, vocabulary_size: float) -> Iterator[Flaw
         ("response.token_ids", call.response_ids, 0, vocabulary_size - 1, "no token of the policy"),
         ("response.logprobs", call.response.logprobs, -MOST_NATS, MAX_ROUNDING_NATS, "no log-prob of a sampled token"),
         ("response.top_logprobs", list(chain(*call.response.top_logprobs)), -math.inf, MAX_ROUNDING_NATS, "none"),
-        ("borrowed", [call.borrowed], 0, len(call.prompt_ids) + len(call.response), "no number of the call's tokens"),
         ("response.entropies", call.response.entropies, -MAX_ROUNDING_NATS, MOST_NATS, "no entropy"),
         ("response.versions", call.response.versions, 0, LARGEST_VERSION, "no policy version"),
         ("response.cache_versions", call.response.cache_versions, 0, LARGEST_VERSION, "no policy version"),
-        ("sampling.temperature", [call.sampling.temperature], 0, LARGEST_TEMPERATURE, "no temperature"),
     )
     for name, values, lowest, highest, meaning in ranges:
-        strange = next((value for value in values if not lowest <= value <= highest), None)
-        if strange is not None:
+        if values and (strange := _outside(values, lowest, highest)) is not None:
             yield _flaw(f"{field}.{name}", f"{strange} is {meaning}", Status.ERROR_ENGINE)
+    if not 0 <= call.borrowed <= len(call.prompt_ids) + len(call.response):
+        yield _flaw(f"{field}.borrowed", f"{call.borrowed} is no number of the call's tokens", Status.ERROR_ENGINE)
+    if not 0 <= call.sampling.temperature <= LARGEST_TEMPERATURE:
+        what = f"{call.sampling.temperature} is no temperature"
+        yield _flaw(f"{field}.sampling.temperature", what, Status.ERROR_ENGINE)
+    if call.media:
+        yield from _media_flaws(field, call)
 
-    yield from _media_flaws(field, call)
+
+def _outside(values: Sequence[float], lowest: float, highest: float) -> float | None:
+    """Return the first value that is not in [lowest, highest], NaN included, or None.
+
+    `min` and `max` take a tenth of the time of a loop, but may step over a NaN; a sum with a NaN differs from itself.
+    """
+    total = sum(values)
+    if total == total and min(values) >= lowest and max(values) <= highest:
+        return None
+    return next((value for value in values if not lowest <= value <= highest), None)
 
 
 def _media_flaws(field: str, call: Call) -> Iterator[Flaw]:

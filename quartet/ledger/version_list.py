@@ -7,7 +7,7 @@ from collections.abc import Iterable
 def version_list(versions: Iterable[int]) -> str | None:
     """Return the text of these versions; None if there are none."""
     distinct = sorted(set(versions))
-    return json.dumps(distinct) if distinct else None
+    return str(distinct) if distinct else None  # also JSON
 
 
 def read_versions(text: str | None) -> list[int]:

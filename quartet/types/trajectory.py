@@ -111,7 +111,7 @@ class Trajectory(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fiel
     def versions(self) -> list[int]:
         """Versions of the policy that sampled the trajectory's own tokens, ascending; borrowed tokens do not count."""
         mine = (call for call in self.calls if call.policy == self.policy)
-        return sorted({version for call in mine for version in call.own_response.versions})
+        return sorted(set().union(*(call.own_response.versions for call in mine)))
 
     @property
     def num_valid_actions(self) -> int:
