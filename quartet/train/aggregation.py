@@ -1,5 +1,5 @@
-"""How much each token weighs in the loss. Decided over a whole minibatch, before it is cut into microbatches, so the
-gradient does not depend on how it is cut."""
+"""Weights of tokens in the loss. They are computed over a whole minibatch before it is cut into microbatches, so the
+gradient does not depend on the cut."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -9,17 +9,16 @@ from quartet.train.packing import Branch
 from quartet.types import MemberUse
 
 COMPARED = frozenset({MemberUse.FRESH, MemberUse.REPLAY})
-"""Members that are compared with each other in a group, and get credit."""
+"""Uses of members that are compared within their group and get credit."""
 
 
 def token_weights(branches: Sequence[Branch], section: Loss) -> list[float]:
     """Return the weight of each token, one number per branch.
 
-    Members that are there for different uses are normalised apart: `loss.aggregation` takes its mean over the tokens,
-    branches or trajectories of one use, as if the others were not in the minibatch, and the weights of its tokens sum
-    to the use's share. Anchors sum to 1. Fresh and replayed members sum to 1 together: replayed ones to
-    `loss.replay_share`, fresh ones to the rest, and to 1 where the other kind is missing. Without a `replay_share` the
-    two have one common mean.
+    Members of different uses are normalised separately: `loss.aggregation` averages over the tokens, branches or
+    trajectories of one use as if the others were absent. The weights of its tokens sum to the use's share. Anchors sum
+    to 1. Fresh and replayed members together sum to 1: replayed ones to `loss.replay_share`, fresh ones to the rest; if
+    one kind is absent, the other sums to 1. Without a `replay_share` the two have one common mean.
     """
     weigh, weights = AGGREGATIONS[section.aggregation], [0.0] * len(branches)
     for uses, share in _shares(branches, section.replay_share):
@@ -30,7 +29,7 @@ def token_weights(branches: Sequence[Branch], section: Loss) -> list[float]:
 
 
 def _shares(branches: Sequence[Branch], replay_share: float | None) -> list[tuple[frozenset[MemberUse], float]]:
-    """Uses that are normalised together, and what their tokens' weights sum to; only what is in the minibatch."""
+    """Return the uses that are normalised together with the sum of their weights; only uses in the minibatch."""
     present = {branch.use for branch in branches}
     anchors = [(frozenset({MemberUse.ANCHOR}), 1.0)] if MemberUse.ANCHOR in present else []
     if replay_share is None or not present >= COMPARED:
@@ -39,13 +38,14 @@ def _shares(branches: Sequence[Branch], replay_share: float | None) -> list[tupl
 
 
 def token_mean(branches: Sequence[Branch]) -> list[float]:
-    """Every trained token weighs the same: 1 / number of trained tokens."""
+    """Weigh every trained token the same: 1 / number of trained tokens."""
     total = sum(branch.num_trained_tokens for branch in branches)
     return [1 / total for _ in branches]
 
 
 def sequence_mean(branches: Sequence[Branch]) -> list[float]:
-    """Every trajectory weighs the same: the mean over its trained tokens (of all its branches), then the mean."""
+    """Weigh every trajectory the same: the mean over its trained tokens (of all its branches), then over
+    trajectories."""
     tokens: Counter[int] = Counter()
     for branch in branches:
         tokens[branch.trajectory_index] += branch.num_trained_tokens
@@ -53,7 +53,7 @@ def sequence_mean(branches: Sequence[Branch]) -> list[float]:
 
 
 def branch_mean(branches: Sequence[Branch]) -> list[float]:
-    """Every branch weighs the same: the mean over its trained tokens, then the mean."""
+    """Weigh every branch the same: the mean over its trained tokens, then over branches."""
     return [1 / (len(branches) * branch.num_trained_tokens) for branch in branches]
 
 
@@ -62,4 +62,4 @@ AGGREGATIONS: dict[str, Callable[[Sequence[Branch]], list[float]]] = {
     "sequence_mean": sequence_mean,
     "branch_mean": branch_mean,
 }
-"""From branches that all have trained tokens to the weight of each of their tokens, one number per branch."""
+"""Functions from branches, all with trained tokens, to the weight of each of their tokens: one number per branch."""

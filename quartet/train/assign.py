@@ -1,7 +1,7 @@
-"""Assign credit: from a packed batch to the advantages, returns and masks of its tokens.
+"""Credit assignment: from a packed batch to the advantages, returns and masks of its tokens.
 
-X positions are those of all branches, one branch behind the other; the T sampled tokens among them are known by their
-places in it. Anchors are not compared with anything: they get no credit, and no credit sees them.
+X counts the positions of all branches, concatenated; the T sampled tokens are addressed by their indices in X. Anchors
+get no credit and do not affect the credit of other members.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,13 +21,13 @@ from quartet.train.turn_selection import HighEntropyTurns
 from quartet.types import Batch
 
 Passes = Mapping[str, Sequence[np.ndarray]]
-"""By name, what a forward pass found: per branch one number for each of its trained tokens."""
+"""Results of forward passes by name: per branch, one number for each of its trained tokens."""
 _COLUMNS = {"entropies": "entropies_T", "reference": "reference_logprobs_T"}
-"""Where `CreditBatch` has the result of a pass."""
+"""Field of `CreditBatch` that holds the result of each pass."""
 
 
 def credits_of(recipe: Recipe) -> list[Credit]:
-    """Return what assigns credit in a run, in this order."""
+    """Return the credits of a run, in the order in which they apply."""
     train, chosen = recipe.train, build(recipe.credit)
     if not train.min_turn_entropy_percentile:
         return [chosen]
@@ -35,14 +35,14 @@ def credits_of(recipe: Recipe) -> list[Credit]:
 
 
 def needs_of(credits: Sequence[Credit]) -> frozenset[str]:
-    """Return the names of the passes that `assign` must be given."""
+    """Return the names of the passes that `assign` needs."""
     return frozenset[str]().union(*(credit.needs for credit in credits))
 
 
 def assign(batch: Batch, packed: PackedBatch, credits: Sequence[Credit], passes: Passes) -> PackedBatch:
-    """Return the packed batch with what the credits assign to its tokens, one after the other.
+    """Apply the credits in order; return the packed batch with what they assign to its tokens.
 
-    A branch of which no token is left to train is left out.
+    Branches without a token left to train are dropped.
     """
     if not any(branch.use in COMPARED for branch in packed.branches):
         return packed
@@ -64,7 +64,7 @@ def assign(batch: Batch, packed: PackedBatch, credits: Sequence[Credit], passes:
 
 
 def _members(batch: Batch) -> dict[str, Any]:
-    """The fields of `CreditBatch` about members and calls."""
+    """Return the fields of `CreditBatch` about members and calls."""
     members = [(group_index, member) for group_index, member in countable_members(batch) if member.use in COMPARED]
     trajectories = [member.trajectory for _, member in members]
     own = {
@@ -92,11 +92,11 @@ def _members(batch: Batch) -> dict[str, Any]:
 
 
 def _tokens(batch: Batch, branches: Sequence[Branch], passes: Passes) -> tuple[np.ndarray, dict[str, Any]]:
-    """Places among the X, and the fields of `CreditBatch` about tokens."""
+    """Return the tokens' indices in X, and the fields of `CreditBatch` about tokens."""
     num_calls = [
         len(member.trajectory.calls) if member.use in COMPARED else 0 for _, member in countable_members(batch)
     ]
-    first_calls = np.cumsum(num_calls) - num_calls  # by the position of the trajectory in the batch
+    first_calls = np.cumsum(num_calls) - num_calls  # indexed by the trajectory's position in the batch
     lengths = [branch.num_tokens for branch in branches]
     first_calls_X = np.repeat([first_calls[branch.trajectory_index] for branch in branches], lengths)
     compared_X = np.repeat([branch.use in COMPARED for branch in branches], lengths)
@@ -119,5 +119,5 @@ def _tokens(batch: Batch, branches: Sequence[Branch], passes: Passes) -> tuple[n
 
 
 def _joined(branches: Sequence[Branch], name: str) -> np.ndarray:
-    """`[X]`: a field of all branches, one behind the other."""
+    """Return `[X]`: a field of all branches, concatenated."""
     return np.concatenate([getattr(branch, name) for branch in branches])

@@ -1,4 +1,4 @@
-"""What a trainer without a batch waits for, and for how long it may."""
+"""Reason and time limit of a trainer's wait for a batch."""
 
 import time
 
@@ -11,7 +11,7 @@ from quartet.types.phase import STOPPING, TRAINING, wait_in
 
 
 class BatchWait:
-    """The wait between two batches."""
+    """Wait between two batches."""
 
     def __init__(self, recipe: Recipe, ledger: Ledger, presence: Presence) -> None:
         self._train, self._admission = recipe.train, recipe.admission
@@ -20,24 +20,24 @@ class BatchWait:
         self._held_back_at: float | None = None
 
     def end(self) -> float:
-        """There is a batch. Returns for how many seconds it was held back, which is 0 unless `on_late` is "wait"."""
+        """End the wait. Return for how many seconds the batch was held back: 0 unless `on_late` is "wait"."""
         held_back_at, self._held_back_at = self._held_back_at, None
         return time.monotonic() - held_back_at if held_back_at else 0.0
 
     def begin(self) -> None:
-        """The batch is trained, or given up."""
+        """Begin the wait, after a batch was trained or released."""
         self._fed_at = time.monotonic()
 
     def explain(self) -> None:
-        """Tell it. Raises `StarvedError`, and ends the run, after `train.starved_timeout_seconds` of training without a
-        batch."""
+        """Report the reason. Raise `StarvedError`, and end the run, after `train.starved_timeout_seconds` of training
+        without a batch."""
         groups, timeout_seconds = self._train.groups_per_batch, self._train.starved_timeout_seconds
         phase = STOPPING if self._ledger.stop_reason() is not None else self._ledger.value("phase", TRAINING)
         if phase == TRAINING and self._held_back(groups):
             return
         food = (f"{groups} {TRAINABLE_GROUPS}", "rollouts of enough groups finish and pass the filters")
         self._presence.waits(*wait_in(phase, *food))
-        if phase != TRAINING:  # nothing is admitted yet, or nothing comes any more: neither is starving
+        if phase != TRAINING:  # before the first admission, or while stopping: not starvation
             self._fed_at = time.monotonic()
             return
         waited_seconds = time.monotonic() - self._fed_at
@@ -51,7 +51,7 @@ class BatchWait:
             raise StarvedError(reason, "see 'Starved' in docs/troubleshooting.md")
 
     def _held_back(self, groups: int) -> bool:
-        """With `on_late` "wait": whether there is a batch, which waits for due groups. That is not starving."""
+        """Return whether a batch is held back for due groups (`on_late` "wait"). That is not starvation."""
         admission = self._admission
         if admission.on_late != "wait" or not (count := self._ledger.due_groups(groups, admission.max_lag)):
             self._held_back_at = None

@@ -1,7 +1,7 @@
-"""Trainer state on disk without pickle: tensors as safetensors, numbers as JSON, checksums beside them.
+"""Trainer state on disk without pickle: tensors as safetensors, numbers as JSON, with checksums.
 
-`trainer/step_000120_batch_000131/` holds the state after train step 120, which batch 131 became: optimizer moments and
-random state. The weights are the policy that this step published. A folder appears complete or not at all.
+`trainer/step_000120_batch_000131/` holds the optimizer moments and random state after train step 120, which trained on
+batch 131. The weights are the policy that this step published. A folder appears complete or not at all.
 """
 
 import shutil
@@ -21,7 +21,7 @@ from quartet.train.step import Learner
 from quartet.types import MAIN
 
 TENSORS, NUMBERS = "state.safetensors", "state.json"
-"""The first file of tensors, and the numbers; large states have more files `state-00001.safetensors`, and so on."""
+"""Files of the first tensors and of the numbers; large states continue in `state-00001.safetensors`, and so on."""
 SHARD_BYTES = 500 * 10**6
 RANDOM_STATE = "random_state"
 
@@ -39,9 +39,9 @@ def save_checkpoint(
     durable: bool = False,
     on_progress: Callable[[], None] = nothing,
 ) -> None:
-    """Write `folder`, replacing what is there.
+    """Write `folder`, replacing an existing one.
 
-    `durable`: it survives power loss when this returns. `on_progress` is called after each file and chunk.
+    `durable`: the folder survives power loss on return. `on_progress` is called after each file and chunk.
     """
     numbers = Numbers(train_step=train_step, optimizer_step=learner.optimizer_step)
     with whole_folder(folder, point="checkpoint", durable=durable, on_progress=on_progress) as fresh:
@@ -53,7 +53,7 @@ def save_checkpoint(
 
 
 def load_checkpoint(folder: Path, learner: Learner, *, on_progress: Callable[[], None] = nothing) -> int:
-    """Put the state into `learner`, bit for bit; returns its train step. Raises `CheckpointError` naming the file."""
+    """Load the state into `learner`, bit for bit; return its train step. Raise `CheckpointError` naming the file."""
     check_folder(folder, on_progress=on_progress)
     with raising_checkpoint_errors(f"cannot load the checkpoint in {folder}"):
         numbers = msgspec.json.decode((folder / NUMBERS).read_bytes(), type=Numbers)
@@ -68,16 +68,15 @@ def load_checkpoint(folder: Path, learner: Learner, *, on_progress: Callable[[],
     for key, tensor in tensors.items():
         parameter_name, _, entry = key.rpartition("/")
         if parameter_name not in parameters:
-            raise CheckpointError(f"{folder / TENSORS} is of another model: it has {parameter_name!r}", _ADVICE)
+            raise CheckpointError(f"{folder / TENSORS} belongs to another model: it has {parameter_name!r}", _ADVICE)
         optimizer.state[parameters[parameter_name]][entry] = tensor.to(learner.model.device, copy=True)
     return numbers.train_step
 
 
 def prune_checkpoints(run_dir: Path, keep: int, train_step: int, policy: str = MAIN) -> None:
-    """Delete all but a policy's newest `keep` checkpoints up to the committed `train_step`, and what crashed attempts
-    left.
+    """Delete a policy's checkpoints except the newest `keep` up to the committed `train_step`, and crashed attempts.
 
-    Of several attempts at a step the last is the committed one. Call it after the commit only.
+    Of several attempts at a step the last is the committed one. Call this only after the commit.
     """
     by_step = {found.train_step: found.folder for found in checkpoints_on_disk(run_dir, policy)}
     kept = [folder for step, folder in by_step.items() if step <= train_step][-keep:]
@@ -87,7 +86,7 @@ def prune_checkpoints(run_dir: Path, keep: int, train_step: int, policy: str = M
 
 
 def _tensors(learner: Learner) -> dict[str, torch.Tensor]:
-    """Optimizer state as `parameter name/entry`, for example `model.norm.weight/exp_avg`."""
+    """Return optimizer state by `parameter name/entry`, for example `model.norm.weight/exp_avg`."""
     states = learner.optimizer.state
     tensors = {
         f"{name}/{entry}": value.detach().contiguous()
@@ -98,7 +97,8 @@ def _tensors(learner: Learner) -> dict[str, torch.Tensor]:
 
 
 def _shards(tensors: dict[str, torch.Tensor]) -> Iterator[dict[str, torch.Tensor]]:
-    """Split into files that are written within a heartbeat: no other Python code of the process runs meanwhile."""
+    """Split into files that are each written within a heartbeat: a write blocks all other Python code of the
+    process."""
     shard: dict[str, torch.Tensor] = {}
     for name, tensor in tensors.items():
         if shard and sum(each.nbytes for each in shard.values()) + tensor.nbytes > SHARD_BYTES:

@@ -1,4 +1,4 @@
-"""How far the engine that sampled is from the trainer's weights at the start of the train step."""
+"""Divergence of the engine that sampled from the trainer's weights at the start of the train step."""
 
 from collections import Counter
 
@@ -13,9 +13,9 @@ _WEIGHT = "gap_weight"
 
 
 def gap_sums(microbatch: Microbatch, old_logprobs_T: torch.Tensor) -> dict[str, float]:
-    """Weighted sums of two estimates of KL(rollout || old) in nats (Schulman's k1 and k3), and of their weights.
+    """Return weighted sums of two estimates of KL(rollout || old) in nats (Schulman's k1 and k3), and of their weights.
 
-    Replayed tokens are left out: older policies, or none, sampled them, which says nothing about the engine.
+    Replayed tokens are left out: older policies or no policy sampled them, which says nothing about the engine.
     """
     fresh_T = (microbatch.uses_T == USE_NUMBERS[MemberUse.FRESH]) & (microbatch.rollout_logprobs_T != RECOMPUTED)
     weights_T = microbatch.weights_T[fresh_T]
@@ -26,7 +26,7 @@ def gap_sums(microbatch: Microbatch, old_logprobs_T: torch.Tensor) -> dict[str, 
 
 
 def gap_means(totals: Counter[str]) -> dict[str, float]:
-    """Take the sums of `gap_sums` out of `totals`; the means over fresh tokens, none when there was no such token."""
+    """Remove the sums of `gap_sums` from `totals`; return the means over fresh tokens, empty if there are none."""
     weight = totals.pop(_WEIGHT, 0.0)
     sums = {name: totals.pop(name, 0.0) for name in ("gap_k1_nats", "gap_k3_nats")}
     return {name: value / weight for name, value in sums.items()} if weight else {}

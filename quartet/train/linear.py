@@ -1,4 +1,4 @@
-"""Linear layers whose gradients, too, are computed by the faster library: see `quartet.policy.linear`."""
+"""Linear layers that also compute their gradients with the faster library: see `quartet.policy.linear`."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from quartet.policy.linear import by_one_dnn, linear
 
 
 class TrainedLinear(torch.nn.Linear):
-    """A linear layer that computes where oneDNN is faster what `torch.nn.Linear` does elsewhere."""
+    """Linear layer that uses oneDNN where it is faster, and the kernel of `torch.nn.Linear` elsewhere."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         if by_one_dnn(input, self.weight):
@@ -19,19 +19,19 @@ class TrainedLinear(torch.nn.Linear):
 
 
 def train_by_the_faster_library(model: torch.nn.Module) -> None:
-    """Make every plain linear layer of the model a `TrainedLinear`: parameters, names and ties stay as they are."""
+    """Make every plain linear layer of the model a `TrainedLinear`; parameters, names and ties are unchanged."""
     for module in model.modules():
         if type(module) is torch.nn.Linear:
             module.__class__ = TrainedLinear
 
 
 def product(x: torch.Tensor, weight_ED: torch.Tensor, bias_E: torch.Tensor | None) -> torch.Tensor:
-    """`[..., E]`: x W^T + b. Shapes change outside of the function, since its own views may not be written in place."""
+    """Return `[..., E]`: x W^T + b. Reshape outside of the function, whose own views may not be written in place."""
     return Product.apply(x.reshape(-1, x.shape[-1]), weight_ED, bias_E).view(*x.shape[:-1], len(weight_ED))
 
 
 class Product(torch.autograd.Function):
-    """`[T, E]`: x W^T + b, with a gradient of products that `linear` computes."""
+    """`[T, E]`: x W^T + b, with gradients computed by `linear`."""
 
     @staticmethod
     def forward(ctx: Any, x_TD: torch.Tensor, weight_ED: torch.Tensor, bias_E: torch.Tensor | None) -> torch.Tensor:
@@ -45,7 +45,7 @@ class Product(torch.autograd.Function):
     ) -> tuple[torch.Tensor | None, ...]:
         x_TD, weight_ED = ctx.saved_tensors
         wanted_x, wanted_weight, wanted_bias = ctx.needs_input_grad
-        # Without gaps: of a right factor that has some, oneDNN computes the product a thousand times slower.
+        # oneDNN computes the product a thousand times slower if the right factor is not contiguous.
         gradient_TE, x_TD = gradient.contiguous(), x_TD.contiguous()
         return (
             linear(gradient_TE, weight_ED.t()) if wanted_x else None,
@@ -55,7 +55,7 @@ class Product(torch.autograd.Function):
 
 
 def _weight_gradient(gradient_TE: torch.Tensor, x_TD: torch.Tensor) -> torch.Tensor:
-    """`[E, D]`: of two transposed factors oneDNN copies the left one first, so that is the narrower one."""
+    """Return `[E, D]`. oneDNN copies the left one of two transposed factors, so the narrower one goes left."""
     if gradient_TE.shape[1] < x_TD.shape[1]:
         return linear(gradient_TE.t(), x_TD.t())
     return linear(x_TD.t(), gradient_TE.t()).t()

@@ -1,4 +1,4 @@
-"""What a train step reports besides the loss: lag, rewards, token counts, and where the seconds went."""
+"""Metrics of a train step besides the loss: lag, rewards, token counts and durations of phases."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from quartet.types import Batch
 
 
 class PhaseTimer:
-    """`with timer("update"):` records a span and fills `seconds["update_seconds"]`."""
+    """Timer of phases: `with timer("update"):` records a span and sets `seconds["update_seconds"]`."""
 
     def __init__(self, recorder: Recorder, train_step: int) -> None:
         self._recorder = recorder
@@ -27,15 +27,15 @@ class PhaseTimer:
         self.seconds[f"{phase}_seconds"] = time.perf_counter() - start
 
     def passed(self, phase: str, start: float) -> None:
-        """A phase that began at `start` (Unix seconds), before anybody knew of which train step it is, ends now."""
+        """Record a phase that began at `start` (Unix seconds), before its train step was known, and ends now."""
         seconds = self.seconds[f"{phase}_seconds"] = time.time() - start
         self._recorder.finished(Span(start=start, seconds=seconds, name=phase, trace=self.trace))
 
 
 def batch_metrics(batch: Batch, packed: PackedBatch) -> dict[str, Any]:
-    """Facts about the batch. Lag is in policy versions, over trajectories; tokens are counted once, without padding.
+    """Return metrics of the batch. Lag is in policy versions, over trajectories; tokens count once, without padding.
 
-    Rewards and successes are those of the groups' own members; stored ones would flatter them.
+    Rewards and successes cover the groups' own members only: stored successes would inflate them.
     """
     members = [member.trajectory for group in batch.groups for member in group.members if member.replay is None]
     lags = [lag for lag, count in packed.lag_histogram.items() for _ in range(count)]
@@ -58,8 +58,8 @@ def batch_metrics(batch: Batch, packed: PackedBatch) -> dict[str, Any]:
 
 
 def masked_shares(members: Sequence[MemberTokens]) -> dict[str, float]:
-    """Return how much of the batch was too old, by outcome: masking that takes more of the successes than of the
-    failures, or the reverse, tilts what is learned, since all of them stay in the baseline."""
+    """Return the shares of the batch that were too old, by outcome. Masked members stay in the baseline, so masking
+    more of the successes than of the failures, or the reverse, biases learning."""
     outcomes = {"success": [m for m in members if m.success], "failure": [m for m in members if not m.success]}
     return {
         "masked_share": _masked_share(members),

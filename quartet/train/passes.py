@@ -1,4 +1,4 @@
-"""Forward passes that a credit or a loss term may need, by name, and which of them this trainer can make."""
+"""Forward passes that a credit or a loss term may need, by name, and those that this trainer cannot run."""
 
 from collections.abc import Set
 
@@ -10,18 +10,18 @@ PASSES = {
     "teacher": "log-probs under a teacher's policy",
     "values": "a value head's estimate of the return",
 }
-"""What each pass finds for every trained token."""
+"""Result of each pass for every trained token."""
 _MISSING = {
     "teacher": "a run has no teacher's policy",
     "values": "the trained model has no value head",
 }
-"""Why a pass cannot be made."""
+"""Reason why a pass is unavailable."""
 
 
 def require_passes(part: str, needs: Set[str]) -> None:
-    """Raise `ConfigError` when `part` needs a pass that does not exist or that cannot be made."""
+    """Raise `ConfigError` if `part` needs an unknown or unavailable pass."""
     for name in sorted(needs):
         if name not in PASSES:
             raise ConfigError(f"{part} needs the unknown pass {name!r}", nearest(name, PASSES))
         if reason := _MISSING.get(name):
-            raise ConfigError(f"{part} needs {PASSES[name]} (pass {name!r}), and {reason}", "choose another part")
+            raise ConfigError(f"{part} needs {PASSES[name]} (pass {name!r}), but {reason}", "choose another part")

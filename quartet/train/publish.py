@@ -1,4 +1,4 @@
-"""A train step's result on disk: the policy folder with its canary. Engines see it once the ledger has committed it."""
+"""Published policy of a train step: the folder with its canary. Engines use it after the ledger has committed it."""
 
 import shutil
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from quartet.policy.load import write_policy
 from quartet.train.packing import Branch
 
 CANARY_TOKENS = 256
-"""Tokens of the fixed sequence, and at most as many of the batch."""
+"""Length of the fixed sequence, and maximum total length of the sequences from the batch."""
 
 
 def publish_policy(
@@ -24,9 +24,9 @@ def publish_policy(
     durable: bool = False,
     on_progress: Callable[[], None] = nothing,
 ) -> None:
-    """Write weights, tokenizer and canary to `folder`; what a crashed attempt left there is replaced.
+    """Write weights, tokenizer and canary to `folder`, replacing what a crashed attempt left there.
 
-    `durable`: the folder survives power loss when this returns. `on_progress` is called after each file and chunk.
+    `durable`: the folder survives power loss on return. `on_progress` is called after each file and chunk.
     """
     fixed = fixed_sequence(model.config.vocab_size, CANARY_TOKENS)
     with whole_folder(folder, point="policy", durable=durable, on_progress=on_progress) as fresh:
@@ -36,12 +36,13 @@ def publish_policy(
 
 
 def policy_folder(root: Path, version: int, batch_id: int) -> Path:
-    """Each batch has its own: a trainer that was stopped and wakes up late cannot write over what another committed."""
+    """Return the folder of a batch's policy. It names the batch, so a suspended trainer cannot overwrite a later
+    commit."""
     return root / f"v{version:06d}_batch_{batch_id:06d}"
 
 
 def prune_attempts(folder: Path) -> None:
-    """Delete what crashed attempts at its version left beside a committed policy. Call it after the commit only."""
+    """Delete crashed attempts at the version of a committed policy. Call this only after the commit."""
     version = folder.name.partition("_")[0]
     for attempt in folder.parent.glob(f"{version}_*"):
         if attempt != folder:
@@ -49,7 +50,7 @@ def prune_attempts(folder: Path) -> None:
 
 
 def first_tokens(branches: Sequence[Branch], max_tokens: int) -> list[list[int]]:
-    """Beginnings of the first branches, `max_tokens` tokens together."""
+    """Return the beginnings of the first branches, `max_tokens` tokens in total."""
     sequences: list[list[int]] = []
     for branch in branches:
         if max_tokens < 2:

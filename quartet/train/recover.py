@@ -1,4 +1,4 @@
-"""Where a trainer goes on after a restart: the newest committed train step whose files are whole."""
+"""Recovery of a trainer after a restart: from the newest committed train step whose files are whole."""
 
 import logging
 from collections.abc import Callable
@@ -18,12 +18,12 @@ T = TypeVar("T")
 def roll_back_to_whole(
     ledger: Ledger, recipe: Recipe, load: Callable[[Path], T], *, on_progress: Callable[[], None] = nothing
 ) -> tuple[RecoveryPoint, T]:
-    """Undo the train steps after the newest one whose checkpoint and policy are whole; return it and its loaded policy.
+    """Roll back to the newest train step whose checkpoint and policy are whole; return it and its loaded policy.
 
-    With sparse checkpoints these are the steps since the last one. Where its files are damaged or gone, the run goes
-    back to the checkpoint before it, and an event names the damage. `load` reads a policy's folder. Raises
-    `CheckpointError` when there is no pair, and `UnusablePolicyError` with the newest one's damage when none is whole:
-    another start of the trainer would find the same.
+    With sparse checkpoints this undoes the steps since the last one. If its files are damaged or missing, the run falls
+    back to the previous checkpoint, and an event names the damage. `load` reads a policy's folder. Raise
+    `CheckpointError` if there is no pair of checkpoint and policy. Raise `UnusablePolicyError` with the newest pair's
+    damage if none is whole: a restart would fail in the same way.
     """
     points = ledger.points_to_go_on_from(recipe.train.train_steps_per_checkpoint)
     damage: list[CheckpointError] = []
@@ -34,11 +34,11 @@ def roll_back_to_whole(
             loaded = load(ledger.run_dir / point.policy.path)
         except CheckpointError as error:
             damage.append(error)
-            LOG.error("train step %d cannot be gone on from: %s", point.train_step, error)
+            LOG.error("cannot recover from train step %d: %s", point.train_step, error)
             ledger.event("recovery_point_damaged", train_step=point.train_step, error=error.what)
             continue
         if point.train_step < ledger.train_step():
-            LOG.warning("the run goes on from train step %d of %d", point.train_step, ledger.train_step())
+            LOG.warning("rolling back to train step %d from train step %d", point.train_step, ledger.train_step())
             ledger.roll_back(point.train_step)
         return point, loaded
     raise UnusablePolicyError(damage[0].what, damage[0].advice) from damage[0]

@@ -1,7 +1,7 @@
-"""Which branches share a row, and which rows a microbatch of at most `max_tokens_per_microbatch` tokens.
+"""Rows of branches, and microbatches of at most `max_tokens_per_microbatch` tokens.
 
-Branches with the same first prompt (the rollouts of a group have it) form a prefix tree: what two of them begin with
-counts once, the prompt and, where a rollout was forked from another one, their common turns.
+Branches with the same first prompt, such as the rollouts of a group, form a prefix tree. A shared prefix counts once:
+the prompt and, if a rollout was forked from another one, their common turns.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,24 +12,24 @@ import numpy as np
 from quartet.train.packing import Branch
 
 ATTENTION_FACTOR = 4
-"""Attention takes the branches of a packed row apart and pads them to the longest. Its positions, shared prompts and
-padding included, are at most this multiple of `max_tokens_per_microbatch`: what attention then keeps for the backward
-pass is about as much as all else does."""
+"""Bound on attention's positions, as a multiple of `max_tokens_per_microbatch`. Attention splits a packed row into
+branches padded to the longest; shared prompts and padding count. At this factor attention saves about as much for the
+backward pass as all other layers together."""
 LONGEST_TO_SHORTEST = 2
-"""Where these positions are more than `max_tokens_per_microbatch`, branches differ in length by at most this factor,
-within a row and between rows: at least half of each is tokens."""
+"""Maximum ratio of branch lengths, within a row and between rows, if attention's positions exceed
+`max_tokens_per_microbatch`. At least half of each padded branch is then tokens."""
 
 
 class Shared(NamedTuple):
-    """The longest beginning that a branch has in common with an earlier one of its row."""
+    """Longest prefix that a branch shares with an earlier one of its row."""
 
     branch: int
-    """Place of that branch in the row."""
+    """Index of that branch in the row."""
     num_tokens: int
 
 
 class Row(NamedTuple):
-    """Branches with the same prompt, the longest first, the token weight of each, and what it shares."""
+    """Branches with the same prompt, longest first, with their token weights and shared prefixes."""
 
     branches: list[Branch]
     weights: list[float]
@@ -37,7 +37,7 @@ class Row(NamedTuple):
 
     @property
     def num_tokens(self) -> int:
-        """What is shared counts once."""
+        """Number of tokens; a shared prefix counts once."""
         return sum(
             branch.num_tokens - shared.num_tokens for branch, shared in zip(self.branches, self.shared, strict=True)
         )
@@ -54,9 +54,9 @@ class Row(NamedTuple):
 def share_prompts(
     branches: Sequence[Branch], weights: Sequence[float], *, share: bool, max_tokens_per_microbatch: int
 ) -> list[Row]:
-    """Join branches with the same first prompt, as many as fit into a microbatch; without `share` each stays alone.
+    """Join branches with the same first prompt into rows that fit a microbatch; without `share`, one branch per row.
 
-    Longest branches first, ties in the given order: little padding, and the same branches give the same rows.
+    Longest branches first, ties in the given order: padding is small, and the same branches give the same rows.
     """
     rows: list[Row] = []
     open_rows: dict[bytes, Row] = {}
@@ -75,7 +75,7 @@ def share_prompts(
 
 
 def _longest_shared(branches: Sequence[Branch], branch: Branch) -> Shared:
-    """Return what a branch has in common with that one of these, none of them shorter, with which it is most."""
+    """Return the longest prefix that `branch` shares with one of `branches`, none of them shorter."""
     found = Shared(0, 0)
     for place, other in enumerate(branches):
         differing = np.flatnonzero(other.ids_L[: branch.num_tokens] != branch.ids_L)
@@ -86,7 +86,7 @@ def _longest_shared(branches: Sequence[Branch], branch: Branch) -> Shared:
 
 
 def _takes(row: Row, branch: Branch, shared: Shared, max_tokens: int) -> bool:
-    """Whether a row has room for one more branch, which is no longer than those in it."""
+    """Return whether a row has room for one more branch, which is no longer than those in it."""
     num_tokens = row.num_tokens + branch.num_tokens - shared.num_tokens
     return num_tokens <= max_tokens and _attention_fits(
         len(row.branches) + 1, row.longest_branch, branch.num_tokens, max_tokens
@@ -101,8 +101,8 @@ def _attention_fits(num_branches: int, longest: int, shortest: int, max_tokens: 
 def in_chunks(rows: Iterable[Row], max_tokens_per_microbatch: int, *, packed: bool) -> Iterator[list[Row]]:
     """Yield the rows of each microbatch, in the order of `share_prompts`: by their longest branch.
 
-    A row that is longer than `max_tokens_per_microbatch` is a microbatch of its own. Only a branch that was sampled
-    under another recipe can be: a replayed one, or one from before a resume with a smaller context.
+    A row longer than `max_tokens_per_microbatch` is a microbatch of its own. Only a branch sampled under another recipe
+    can be that long: a replayed one, or one from before a resume with a smaller context.
     """
     pending: list[Row] = []
     for row in rows:
@@ -115,7 +115,7 @@ def in_chunks(rows: Iterable[Row], max_tokens_per_microbatch: int, *, packed: bo
 
 
 def _fits(row: Row, pending: list[Row], max_tokens: int, *, packed: bool) -> bool:
-    """Whether a row goes into a microbatch whose first row has the longest branch."""
+    """Return whether a row fits a microbatch whose first row has the longest branch."""
     longest = pending[0].longest_branch
     if not packed:
         return (len(pending) + 1) * longest <= max_tokens

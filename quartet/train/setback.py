@@ -1,8 +1,8 @@
-"""What becomes of a batch whose train step failed: another attempt, then quarantine, and in the end the end of the run.
+"""Handling of failed train steps: retry the batch, then quarantine failing groups, and finally end the run.
 
-A batch is tried `train.max_batch_attempts` times. Then each of its groups is computed by itself, without a step of the
-optimizer: those that fail are dropped for good, and all of them when none does. A fault that is no fault of the data
-meets every batch: after `train.max_quarantined_batches` without a train step between them the run ends with the error.
+A batch is tried `train.max_batch_attempts` times. Then each of its groups is computed alone, without an optimizer step.
+Groups that fail are dropped for good; if none fails alone, all are. A fault outside the data fails every batch: after
+`train.max_quarantined_batches` without a train step between them, the run ends with the error.
 """
 
 import logging
@@ -22,18 +22,18 @@ from quartet.types import Batch
 
 LOG = logging.getLogger(__name__)
 LONGEST_ERROR = 1000
-"""Characters of an error in the ledger; the trainer's log has all of it."""
+"""Maximum characters of an error in the ledger; the trainer's log has the full text."""
 
 
 class FailedStepError(QuartetError):
-    """The arithmetic of a train step failed. `__cause__` is why."""
+    """The arithmetic of a train step failed; `__cause__` is the reason."""
 
 
 @contextmanager
 def arithmetic_of(batch: Batch) -> Iterator[None]:
-    """Raise what goes wrong with a batch as `FailedStepError`, which names the train step and the error.
+    """Raise an error in the arithmetic of a batch as `FailedStepError`, which names the train step and the error.
 
-    An error of the ledger or of the machine says nothing about the batch and is raised as it is.
+    Errors of the ledger or of the machine do not depend on the batch and pass through unchanged.
     """
     where = f"train step {batch.train_step}, batch {batch.batch_id}, policy version {batch.start_version}"
     try:
@@ -43,13 +43,13 @@ def arithmetic_of(batch: Batch) -> Iterator[None]:
     except QuartetError as error:
         raise FailedStepError(f"{where}, {error.what}", error.advice) from error
     except Exception as error:
-        # The one broad except of the trainer: whatever a batch does to the arithmetic, an index out of range or too
-        # little memory, must end neither the run nor every resume.
+        # The trainer's only broad except: an error that a batch causes, such as an index out of range or too little
+        # memory, must end neither the run nor every resume.
         raise FailedStepError(f"{where}, {type(error).__name__}: {str(error)[:LONGEST_ERROR]}") from error
 
 
 class Setback:
-    """Settles failed train steps."""
+    """Handler of failed train steps."""
 
     def __init__(
         self, recipe: Recipe, ledger: Ledger, learner: Learner, credits: Sequence[Credit], presence: Presence
@@ -58,20 +58,21 @@ class Setback:
         self._credits, self._presence = credits, presence
 
     def settle(self, batch: Batch, error: FailedStepError, restore: Callable[[], None]) -> None:
-        """Release the batch, undo what the step did to the weights (`restore`), and quarantine what keeps failing.
+        """Release the batch, undo the step's changes to the weights (`restore`), and quarantine groups that keep
+        failing.
 
-        Raises `UntrainableError` when too many batches in a row were quarantined.
+        Raise `UntrainableError` when too many batches in a row were quarantined.
         """
         LOG.error("%s", error, exc_info=error.__cause__)
         attempts, most = self._ledger.fail_batch(batch, error.what), self._recipe.train.max_batch_attempts
-        if attempts > most:  # the search below ended the process: nothing is known of single groups
+        if attempts > most:  # the search below ended the process, so no single group is known to fail
             self._quarantine(batch, self._all(batch), error)
         restore()
         if attempts == most:
             self._quarantine(batch, self._failing(batch) or self._all(batch), error)
 
     def _failing(self, batch: Batch) -> list[int]:
-        """The groups that fail by themselves."""
+        """Return the groups that fail on their own."""
         return [group.group_id for group in batch.groups if self._fails(replace(batch, groups=[group]))]
 
     def _fails(self, batch: Batch) -> bool:
@@ -87,8 +88,8 @@ class Setback:
         streak = self._ledger.quarantine(batch, group_ids, error.what)
         if streak >= self._recipe.train.max_quarantined_batches:
             raise UntrainableError(
-                f"{streak} batches in a row could not be trained; the last one: {error.what}",
-                error.advice or "logs/trainer.jsonl has the traceback; mend the cause, then go on with --resume",
+                f"{streak} batches in a row could not be trained; the last error: {error.what}",
+                error.advice or "see the traceback in logs/trainer.jsonl, fix the cause, then continue with --resume",
             )
 
     @staticmethod

@@ -1,6 +1,6 @@
 """Supervised fine-tuning: the cold start of a policy, from copying exercises and demonstrations.
 
-Prompts are long and responses short, so the language-model head runs only at columns where something is learned.
+Prompts are long and responses short, so the language-model head runs only at columns with learned tokens.
 """
 
 import time
@@ -22,7 +22,7 @@ from quartet.policy.load import load_policy, make_place, save_policy
 from quartet.train.linear import train_by_the_faster_library
 
 WARMUP_STEPS = 30
-"""The learning rate rises linearly at the start, and falls linearly to its final share in each of the two phases."""
+"""Linear warmup. The learning rate then falls linearly to its final share in each of the two phases."""
 FINAL_LEARNING_RATE_SHARE = 0.1
 ADAM_BETAS = (0.9, 0.98)
 MAX_GRAD_NORM = 1.0
@@ -33,26 +33,26 @@ Lesson = tuple[str, TokenBatch]
 
 
 class SftStep(NamedTuple):
-    """One optimizer step, for progress and metrics."""
+    """Progress and metrics of one optimizer step."""
 
     phase: str
     """`copy` or `demonstrations`."""
     step: int
-    """Counts both phases, from 1."""
+    """Number of the step over both phases, from 1."""
     total_steps: int
-    """0 when only the clock ends the stage."""
+    """0 if only the time limit ends the training."""
     loss: float
     """Mean cross entropy of the learned tokens, in nats."""
     accuracy: float
     """Share of learned tokens that the model ranked first."""
     tokens: int
-    """In the batch, padding included."""
+    """Tokens in the batch, padding included."""
     seconds: float
     """Wall time since the start of training."""
 
 
 class SftSummary(TypedDict):
-    """How a fine-tuning ended; loss and accuracy are means over the last 20 steps, rehearsals included."""
+    """Result of a fine-tuning; loss and accuracy are means over the last 20 steps, rehearsals included."""
 
     output: str
     examples: int
@@ -67,11 +67,11 @@ class SftSummary(TypedDict):
 
 
 def run_sft(recipe: Recipe, *, on_step: Callable[[SftStep], None] | None = None) -> SftSummary:
-    """Fine-tune the policy at `model.path` and write it to `sft.output`; with no `sft.data` and 0 steps it only copies.
+    """Fine-tune the policy at `model.path` and write it to `sft.output`. With no `sft.data` and 0 steps, only copy.
 
-    The same recipe and seed give the same weights unless the clock has a say: `sft.steps` is 0, or `max_seconds` cuts
-    the training short. Raises `ConfigError` for missing or malformed demonstrations or an output in no possible place,
-    and `CheckpointError` for a missing or damaged policy or a foreign output folder.
+    The same recipe and seed give the same weights unless time decides: `sft.steps` is 0, or `max_seconds` ends the
+    training early. Raise `ConfigError` for missing or malformed demonstrations or an impossible output path. Raise
+    `CheckpointError` for a missing or damaged policy or an output folder with foreign files.
     """
     sft = recipe.sft
     if not sft.output:
@@ -102,7 +102,7 @@ def run_sft(recipe: Recipe, *, on_step: Callable[[SftStep], None] | None = None)
 
 
 def schedule(sft: Sft, copying: Iterator[TokenBatch], demonstrations: Iterator[TokenBatch]) -> Iterator[Lesson]:
-    """First copying alone, then demonstrations, among which copying is rehearsed."""
+    """Yield batches of copying, then demonstrations with rehearsals of copying among them."""
     yield from ((COPY, batch) for batch in islice(copying, sft.copy_steps))
     for number, batch in enumerate(islice(demonstrations, sft.steps or None), start=1):
         yield DEMONSTRATIONS, batch
@@ -111,7 +111,7 @@ def schedule(sft: Sft, copying: Iterator[TokenBatch], demonstrations: Iterator[T
 
 
 def count_steps(sft: Sft) -> int:
-    """Optimizer steps of all lessons; 0 when the clock decides."""
+    """Return the number of optimizer steps of all lessons; 0 if the time limit decides."""
     if not sft.data:
         return sft.copy_steps
     if not sft.steps:
@@ -121,9 +121,9 @@ def count_steps(sft: Sft) -> int:
 
 
 def learning_rate(sft: Sft, step: int, demonstrated: int, seconds: float) -> float:
-    """Of optimizer step `step` (from 1): rises at the start, falls with the copying, then with the demonstrations.
+    """Return the rate of optimizer step `step` (from 1): warmup, decay over copying, then decay over demonstrations.
 
-    Where the number of demonstration steps is open it falls with the clock instead.
+    If the number of demonstration steps is open, the second decay follows elapsed time.
     """
     if step <= sft.copy_steps:
         peak, done = sft.copy_learning_rate, step / sft.copy_steps
@@ -146,7 +146,7 @@ class SftTrainer:
         )
 
     def run(self, lessons: Iterator[Lesson]) -> Iterator[SftStep]:
-        """Train on all lessons, one optimizer step each, until they or `max_seconds` end."""
+        """Train one optimizer step per lesson until the lessons or `max_seconds` end."""
         total, started = count_steps(self._sft), time.monotonic()
         demonstrated = 0
         for step, (phase, batch) in enumerate(lessons, start=1):
@@ -159,7 +159,7 @@ class SftTrainer:
                 return
 
     def _learn(self, batch: TokenBatch, learning_rate: float) -> tuple[float, float]:
-        """One optimizer step; mean loss and accuracy before it."""
+        """Take one optimizer step; return the mean loss and accuracy before it."""
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
         logits_NV, targets_N = learned_logits(self._model, batch)
@@ -172,10 +172,10 @@ class SftTrainer:
 
 
 def learned_logits(model: PreTrainedModel, batch: TokenBatch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits [N, V] and targets [N] of the batch's N learned tokens, row by row.
+    """Return logits [N, V] and targets [N] of the batch's N learned tokens, row by row.
 
-    No attention mask: padding stands on the right, where causal attention does not see it. The head runs at the
-    columns in which any row learns. Demonstrations of like length share a batch, so few of their columns are in vain.
+    No attention mask is needed: padding is on the right, where causal attention does not see it. The head runs at each
+    column in which any row learns. Demonstrations in a batch have similar lengths, so few columns are wasted.
     """
     learned_BT = batch.learned_BT[:, 1:]
     columns_C = learned_BT.any(dim=0).nonzero()[:, 0]

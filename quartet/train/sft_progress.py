@@ -1,4 +1,4 @@
-"""Progress of a fine-tuning: by steps, or by the clock where that alone ends it."""
+"""Progress of a fine-tuning: by steps, or by time if only the time limit ends it."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from quartet.train.sft import SftStep
 
 
 def step_watcher(watched: Watched, sft: Sft) -> Callable[[SftStep], None]:
-    """What `run_sft` takes as `on_step`."""
+    """Return the `on_step` callback for `run_sft`."""
 
     def on_step(step: SftStep) -> None:
         note = f"{step.phase}  loss {step.loss:.3f}  accuracy {step.accuracy:.3f}"

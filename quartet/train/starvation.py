@@ -1,14 +1,14 @@
-"""Why a trainer found nothing to train: what was dropped, what failed, what is still on its way."""
+"""Explanation of a trainer's starvation: dropped groups, failed rollouts, and those still on their way."""
 
 from quartet.ledger import Ledger
 from quartet.types import RolloutState
 
 STARVED = "starved: "
-"""How the reason of a stop begins that ended a run for lack of groups."""
+"""Prefix of the stop reason of a run that ended for lack of groups."""
 
 
 def starvation(ledger: Ledger, waited_for: str) -> str:
-    """Return the reason of the stop, in one line with counts. `waited_for` says what did not come, and for how long."""
+    """Return the stop reason in one line with counts. `waited_for` says what was missing, and for how long."""
     since, waiting = ledger.since_last_commit(), ledger.queue_sizes()
     judged, kept = sum(since.verdicts.values()), since.verdicts.get("", 0)
     dropped = _counts({reason: count for reason, count in since.verdicts.items() if reason})
@@ -24,5 +24,5 @@ def starvation(ledger: Ledger, waited_for: str) -> str:
 
 
 def _counts(counted: dict[str, int]) -> str:
-    """The largest first: `49 equal_rewards, 8 broken`."""
+    """Format counts, largest first: `49 equal_rewards, 8 broken`."""
     return ", ".join(f"{count} {what}" for what, count in sorted(counted.items(), key=lambda one: -one[1]))

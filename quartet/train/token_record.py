@@ -1,4 +1,4 @@
-"""Keeps what a train step assigns to each trained token and computes for it, by group, rollout and call."""
+"""Record of what a train step assigns to and computes for each trained token, by group, rollout and call."""
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from quartet.types import Batch, Call
 
 
 class TokenRecord:
-    """Of one batch, stored rollouts that joined a group included."""
+    """Token values of one batch, including stored rollouts that joined a group."""
 
     def __init__(self, batch: Batch) -> None:
         self._owners = [
@@ -20,7 +20,7 @@ class TokenRecord:
         self._calls: list[CallValues] = []
 
     def see(self, microbatch: Microbatch, old_logprobs_T: torch.Tensor, entropies_T: torch.Tensor) -> None:
-        """Take over a microbatch of the first epoch."""
+        """Record a microbatch of the first epoch."""
         values_2T = torch.stack([old_logprobs_T, entropies_T]).detach().float().cpu().numpy()
         start = 0
         for branch in microbatch.branches:
@@ -29,7 +29,7 @@ class TokenRecord:
             start = end
 
     def calls(self) -> list[CallValues]:
-        """All calls with a trained token, and the first one of every member without any."""
+        """Return all calls with a trained token, and the first call of every member without any."""
         seen = {(call.group_id, call.rollout_id) for call in self._calls}
         return self._calls + [
             _untrained(owner, call)
@@ -39,7 +39,7 @@ class TokenRecord:
         ]
 
     def _keep(self, branch: Branch, values_2T: np.ndarray) -> None:
-        """Take over a branch with the log-probs and entropies of its trained tokens."""
+        """Record a branch with the log-probs and entropies of its trained tokens."""
         kept_2L = np.full((2, branch.num_tokens), np.nan, dtype=np.float16)
         kept_2L[:, branch.trained_L] = values_2T
         group_id, rollout_id = self._owners[branch.trajectory_index]

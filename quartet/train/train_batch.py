@@ -1,7 +1,7 @@
-"""What one batch does to the weights: everything of a train step that is arithmetic, and nothing that is files or rows.
+"""Arithmetic of a train step on one batch, without access to files or the ledger.
 
-The same batch, weights and optimizer state give the same bits (float32, one thread): the trainer relies on it after a
-crash, the audit when it trains a run again.
+The same batch, weights and optimizer state give the same bits (float32, one thread). The trainer relies on this after a
+crash, and the audit when it trains a run again.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from quartet.train.step import Learner, Plan, Witness
 from quartet.types import Batch
 
 Phases = Callable[[str], AbstractContextManager[None]]
-"""Wraps each phase of a train step by its name."""
+"""Context manager around each phase of a train step, by the phase's name."""
 
 
 def train_batch(
@@ -29,9 +29,9 @@ def train_batch(
     phases: Phases,
     witness: Witness | None = None,
 ) -> tuple[PackedBatch, dict[str, float]]:
-    """Train the learner on a batch; returns what was trained and the metrics of `Learner.update`.
+    """Train the learner on a batch; return the packed batch and the metrics of `Learner.update`.
 
-    `progress` is called between microbatches; `witness` sees the values of the tokens. Raises `NonFiniteError`.
+    `progress` is called between microbatches; `witness` receives the values of the tokens. Raise `NonFiniteError`.
     """
     packed, plan = _prepare(batch, learner, recipe, credits, progress, phases)
     with phases("update"):
@@ -42,7 +42,8 @@ def train_batch(
 def rehearse(
     batch: Batch, learner: Learner, recipe: Recipe, credits: Sequence[Credit], progress: Callable[[], None]
 ) -> None:
-    """Compute all that `train_batch` computes before its first optimizer step, and change nothing. Raises like it."""
+    """Compute everything before the first optimizer step of `train_batch`, and change nothing. Raise the same
+    errors."""
     _, plan = _prepare(batch, learner, recipe, credits, progress, lambda phase: nullcontext())
     learner.rehearse(plan, progress)
 
@@ -50,7 +51,7 @@ def rehearse(
 def credited(
     batch: Batch, packed: PackedBatch, learner: Learner, credits: Sequence[Credit], progress: Callable[[], None]
 ) -> PackedBatch:
-    """Return the packed batch with what the credits assign under the learner's present weights."""
+    """Return the packed batch with credit assigned under the learner's present weights."""
     return assign(batch, packed, credits, learner.passes(needs_of(credits), packed.branches, progress))
 
 

@@ -1,7 +1,7 @@
-"""The trainer: claim a batch, step, publish, commit. `Trainer.run` is the loop, `Trainer.train_one` one train step.
+"""Trainer loop: claim a batch, train on it, publish the policy, commit. `Trainer.run` repeats `Trainer.train_one`.
 
-Files come first, the ledger last: a policy and its checkpoint are on disk before the one transaction that commits them.
-So a trainer that dies anywhere leaves a batch that goes back to trainable, and never a version that nobody can load.
+The policy and its checkpoint are on disk before the single ledger transaction that commits them. If a trainer dies at
+any point, its batch becomes trainable again, and every committed version can be loaded.
 """
 
 import asyncio
@@ -38,12 +38,11 @@ from quartet.types import Batch
 
 
 class Trainer:
-    """Owns the weights being trained: those of the ledger's policy. One trainer per policy at a time; a second one
-    finds nothing to claim."""
+    """Trainer of one policy's weights. A policy has one trainer at a time; a second one finds no batch to claim."""
 
     def __init__(self, recipe: Recipe, ledger: Ledger, run_dir: Path, recorder: Recorder, presence: Presence) -> None:
-        """The module's name, the same after every restart, is who the ledger leases batches to: so a new trainer gets
-        what its dead predecessor held."""
+        """Restore the newest whole train step. Batches are leased to the module's name, which survives a restart, so a
+        new trainer takes over the leases of its predecessor."""
         self.recipe, self.ledger, self.run_dir = recipe, ledger, run_dir
         self.recorder, self.presence = recorder, presence
         self._durable = recipe.ledger.durability == "full"
@@ -70,8 +69,8 @@ class Trainer:
         self._restore_optimizer(point)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Train until told to stop or all trained policies have reached `train.max_train_steps`. Raises `StarvedError`
-        when nothing comes."""
+        """Train until `stop` is set or all trained policies have reached `train.max_train_steps`. Raise `StarvedError`
+        when no batch becomes trainable in time."""
         most = self.recipe.train.max_train_steps
         with self.ledger.doorbells.hang("trainer") as bell:
             while not stop.is_set() and self.ledger.least_train_step() < most:
@@ -88,9 +87,9 @@ class Trainer:
             self.ledger.request_stop(f"train.max_train_steps = {self.recipe.train.max_train_steps} reached")
 
     def train_one(self) -> bool:
-        """One train step, or False when the ledger has no batch for us yet.
+        """Run one train step; return False if the ledger has no batch to claim.
 
-        A step that fails leaves the weights as they were; `Setback` says what becomes of its batch.
+        A failed step leaves the weights unchanged; `Setback` decides what happens to its batch.
         """
         start = time.time()
         batch = self._claim()
@@ -106,7 +105,7 @@ class Trainer:
                 self._train(batch, phases)
         except FailedStepError as error:
             self._setback.settle(batch, error, lambda: self._undo(steps_before))
-        except LeaseLostError as error:  # we were stopped for too long; the batch is somebody else's now
+        except LeaseLostError as error:  # the lease expired while this process was suspended
             self.ledger.release_batch(batch)
             self.ledger.event(
                 "train_step_failed", train_step=batch.train_step, batch_id=batch.batch_id, error=error.what
@@ -116,8 +115,8 @@ class Trainer:
         return True
 
     def finish(self) -> None:
-        """Write the checkpoint of the newest train step, where sparse ones left it out: a run that ended well goes on
-        from its last step."""
+        """Write the checkpoint of the last train step if sparse checkpoints skipped it, so that a resume starts
+        there."""
         if self._committed is None:
             return
         train_step, batch_id = self._committed
@@ -125,7 +124,7 @@ class Trainer:
             self._save_checkpoint(train_step, batch_id, self.presence.beat)
 
     def restore(self) -> None:
-        """Go back to the last train step that has a checkpoint: weights, version and optimizer state."""
+        """Roll back to the last train step that has a checkpoint: weights, version and optimizer state."""
         point, weights = roll_back_to_whole(self.ledger, self.recipe, read_weights, on_progress=self.presence.beat)
         swap_weights(self.model, weights)
         self._restore_optimizer(point)
@@ -141,7 +140,7 @@ class Trainer:
 
     @property
     def _lease_seconds(self) -> float:
-        """The supervisor kills a module that is silent for so long, so then its batch is free again."""
+        """Lease of a batch: the supervisor kills a module that is silent for so long, so its batch is then free."""
         return self.recipe.runtime.heartbeat_timeout_seconds
 
     def _claim(self) -> Batch | None:
@@ -157,14 +156,14 @@ class Trainer:
 
     def _succeeded(self, version: int) -> LedgerError:
         return LedgerError(
-            f"version {version} is the newest, this trainer goes on from {self.version}",
-            "another trainer committed in between: run only one, and start this one again",
+            f"version {version} is the newest in the ledger, but this trainer is at version {self.version}",
+            "another trainer has committed: run only one trainer per policy, then restart this one",
         )
 
     def _progress(self, batch: Batch) -> None:
-        """Show life and keep the batch: between microbatches, and between files and chunks while publishing.
+        """Send a heartbeat and renew the lease: between microbatches, and between files and chunks while publishing.
 
-        Raises `LeaseLostError` when the batch is no longer ours.
+        Raise `LeaseLostError` if the lease is no longer held.
         """
         self.presence.beat()
         if time.monotonic() - self._lease_renewed > self._lease_seconds / 4:
@@ -172,7 +171,7 @@ class Trainer:
             self._lease_renewed = time.monotonic()
 
     def _train(self, batch: Batch, phases: PhaseTimer) -> None:
-        """From a claimed batch to a committed policy."""
+        """Train on a claimed batch, publish the policy and commit it."""
 
         def progress() -> None:
             self._progress(batch)
@@ -193,7 +192,7 @@ class Trainer:
         with phases("publish"):
             try:
                 path = self._publish(batch, packed, progress)
-            except FileNotFoundError:  # a successor tidies away what we write, once it has committed the step
+            except FileNotFoundError:  # a successor that committed this step prunes these files
                 self.ledger.renew_batch(batch, self._lease_seconds)
                 raise
         report = metrics | batch_metrics(batch, packed) | phases.seconds
@@ -207,7 +206,7 @@ class Trainer:
         self.recorder.metric("train", step=batch.train_step, version=policy.version, **(report | phases.seconds))
 
     def _publish(self, batch: Batch, packed: PackedBatch, progress: Callable[[], None]) -> Path:
-        """Policy with canary, then the checkpoint. Both are final on disk when this returns."""
+        """Write the policy with its canary, then the checkpoint if one is due. Both are final on disk on return."""
         version = self.ledger.next_version()
         path = policy_folder(policies_root(self.run_dir.resolve(), self.ledger.policy), version, batch.batch_id)
         publish_policy(self.model, self.tokenizer, path, packed.branches, durable=self._durable, on_progress=progress)
@@ -220,8 +219,8 @@ class Trainer:
         save_checkpoint(folder, self.learner, train_step, durable=self._durable, on_progress=progress)
 
     def _undo(self, steps_before: int) -> None:
-        """Leave no trace of a step that failed. Raises `LedgerError` when another trainer went on meanwhile: to restore
-        here could roll its steps back."""
+        """Undo a failed step. Raise `LedgerError` if another trainer has committed: a restore could roll back its
+        steps."""
         if (newest := self.ledger.latest_policy().version) != self.version:
             raise self._succeeded(newest)
         if self.learner.optimizer_step != steps_before:
@@ -229,7 +228,7 @@ class Trainer:
 
 
 async def run_trainer(recipe: Recipe, run_dir: Path, stop: asyncio.Event, module: str = "trainer") -> None:
-    """A trainer module, one of `Recipe.trainer_modules`: everything it needs from the run directory, until `stop`."""
+    """Run a trainer module, one of `Recipe.trainer_modules`, until `stop` is set."""
     torch.set_num_threads(recipe.train.threads)
     with closing(Ledger.open(run_dir)) as ledger, Recorder(run_dir, module) as recorder:
         presence, mine = Presence(ledger, module, recorder=recorder), ledger.of(recipe.trainer_modules[module])

@@ -1,4 +1,4 @@
-"""What credit asks of a stored trajectory, read in one place."""
+"""Facts of a stored trajectory that credit needs."""
 
 import numpy as np
 
@@ -6,9 +6,9 @@ from quartet.types import Trajectory
 
 
 def call_rewards(trajectory: Trajectory) -> np.ndarray:
-    """Return `[num_calls]`, float64: the rewards of the turns that came of each call.
+    """Return `[num_calls]`, float64: the rewards of the turns that resulted from each call.
 
-    What the rollout was given beside its turns is added to its last call, so the sum is its reward.
+    Reward outside turns is added to the last call, so the sum is the rollout's reward.
     """
     rewards_C = np.zeros(len(trajectory.calls))
     for turn in trajectory.turns:

@@ -1,4 +1,4 @@
-"""DART's high-entropy steps: turns in which the policy was sure of itself are left out of the loss."""
+"""DART's high-entropy steps: turns in which the policy was certain are left out of the loss."""
 
 import numpy as np
 
@@ -9,11 +9,11 @@ from quartet.train.credit_batch import CreditBatch
 class HighEntropyTurns(Credit):
     """Train only turns whose mean token entropy H_t is at or above the group's percentile tau (arXiv 2509.23866).
 
-    The percentile (DART: 20) is over all turns of the group that have a token to train, interpolated linearly; ties
-    with it are kept. Advantages are not touched; what is masked leaves the loss and its denominator.
+    The percentile (DART: 20) is over all turns of the group that have a token to train, interpolated linearly; ties are
+    kept. Advantages are unchanged; masked tokens leave the loss and its denominator.
 
-    With `spare_replayed` all turns of a stored success train, and the percentile is over the group's own turns. A
-    success that begins to be learned has less entropy than the failures around it: DART's rule drops it then.
+    With `spare_replayed` all turns of a stored success train, and the percentile is over the group's own turns. Once a
+    success begins to be learned, its entropy is below that of the failures around it, and DART's rule drops it.
     """
 
     needs = frozenset({"entropies"})

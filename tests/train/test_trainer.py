@@ -405,7 +405,7 @@ def test_a_trainer_that_wakes_up_late_touches_nothing_of_its_successor(
 
     publish = late._publish
     monkeypatch.setattr(late, "_publish", stopped_before_it_writes)
-    with pytest.raises(LedgerError, match="version 1 is the newest, this trainer goes on from 0"):
+    with pytest.raises(LedgerError, match="version 1 is the newest in the ledger, but this trainer is at version 0"):
         late.train_one()
     assert (run.ledger.train_step(), successor.version) == (1, 1)
     assert same(run.weights(1), committed)
@@ -423,7 +423,7 @@ def test_a_late_trainer_whose_files_were_tidied_away_is_told_why(run: Run, monke
         raise FileNotFoundError(f"{folder}.writing")
 
     monkeypatch.setattr(trainer_module, "publish_policy", overtaken)
-    with pytest.raises(LedgerError, match="another trainer committed in between"):
+    with pytest.raises(LedgerError, match="another trainer has committed"):
         late.train_one()
     assert (run.ledger.train_step(), successor.version) == (1, 1)
 

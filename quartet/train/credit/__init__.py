@@ -1,1 +1,1 @@
-"""Credit: one part per file. What each sampled token of a batch is worth."""
+"""Credit: the advantage of each sampled token of a batch. One part per file."""

@@ -1,4 +1,4 @@
-"""The interface of credit: what each sampled token of a batch is worth."""
+"""Interface of credit: the advantage of each sampled token of a batch."""
 
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class Credit(Part):
-    """How the rewards of a batch become advantages, returns and a mask of its tokens."""
+    """Method that turns the rewards of a batch into advantages, returns and a mask of its tokens."""
 
     needs: ClassVar[frozenset[str]] = frozenset()
-    """Forward passes that come first: names of `quartet.train.passes.PASSES`. `CreditBatch` then has their results."""
+    """Forward passes to run first: names of `quartet.train.passes.PASSES`. `CreditBatch` holds their results."""
 
     @abstractmethod
     def assign(self, batch: "CreditBatch") -> None:
-        """Write `advantages_T`, and where it differs from the defaults `returns_T` and `mask_T`, of the whole batch."""
+        """Write `advantages_T` of the whole batch, and `returns_T` and `mask_T` where they differ from the defaults."""
 
     @classmethod
     def check(cls, knobs: Any, recipe: "Recipe") -> None:

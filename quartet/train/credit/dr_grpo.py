@@ -7,11 +7,11 @@ from quartet.train.credit_batch import CreditBatch
 
 
 class DrGrpo(Credit):
-    """reward - group mean, the same at every token of a rollout.
+    """Advantage: reward - group mean, the same at every token of a rollout.
 
-    Dividing by the standard deviation weighs tasks that are nearly always or nearly never solved more than others.
-    The paper also removes the division by a response's length; `loss.aggregation = "token_mean"` does so: there a
-    token weighs the same in a short and in a long rollout.
+    Dividing by the standard deviation gives more weight to tasks that are nearly always or nearly never solved. The
+    paper also removes the division by the response length; `loss.aggregation = "token_mean"` does the same: a token
+    weighs the same in a short and in a long rollout.
     """
 
     source = "Dr. GRPO, arXiv 2503.20783"

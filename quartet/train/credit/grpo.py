@@ -11,10 +11,10 @@ from quartet.train.credit_batch import CreditBatch
 
 
 class Grpo(Credit):
-    """(reward - group mean) / (group standard deviation + epsilon), the same at every token of a rollout.
+    """Advantage: (reward - group mean) / (group standard deviation + epsilon), the same at every token of a rollout.
 
-    Values below zero are then multiplied by `negative_weight`; 1 is GRPO as published.
-    The standard deviation is the unbiased one (ddof = 1). Equal rewards give exactly 0, so does a group of one.
+    Advantages below zero are then multiplied by `negative_weight`; 1 is GRPO as published. The standard deviation is
+    unbiased (ddof = 1). Equal rewards, or a group of one, give exactly 0.
     """
 
     class Knobs(Section):
@@ -30,8 +30,8 @@ class Grpo(Credit):
         batch.assign_members(batch.over_groups(self.normalised, batch.rewards_N))
 
     def normalised(self, rewards_N: np.ndarray) -> np.ndarray:
-        """Return what the rewards of one group are worth."""
+        """Return the advantages for the rewards of one group."""
         if len(rewards_N) < 2 or np.ptp(rewards_N) == 0:
-            return np.zeros(len(rewards_N))  # rounding in the mean would otherwise be blown up by 1 / epsilon
+            return np.zeros(len(rewards_N))  # else 1 / epsilon would amplify the rounding error of the mean
         advantages_N = (rewards_N - rewards_N.mean()) / (rewards_N.std(ddof=1) + self.knobs.epsilon)
         return np.where(advantages_N < 0, self.knobs.negative_weight * advantages_N, advantages_N)

@@ -1,4 +1,4 @@
-"""GRPO's advantage with statistics over steps, as DART has it (arXiv 2509.23866)."""
+"""GRPO's advantage with statistics over steps, as in DART (arXiv 2509.23866)."""
 
 import numpy as np
 
@@ -8,15 +8,15 @@ from quartet.train.credit_batch import CreditBatch
 
 
 class GrpoSteps(Credit):
-    """(reward - mean over the group's steps) / (their standard deviation + epsilon), the same for a whole rollout.
+    """Advantage: (reward - mean over the group's steps) / (their standard deviation + epsilon), equal within a rollout.
 
-    A step is one call, with the reward of its rollout: a rollout of twelve steps weighs six times as much in the
-    baseline as one of two, so a group of short successes and long failures has a baseline near 0. The sum over steps is
-    zero, not the sum over rollouts. Otherwise as `grpo`: unbiased standard deviation, `negative_weight`.
+    A step is one call, with the reward of its rollout. A rollout of twelve steps weighs six times as much in the
+    baseline as one of two; a group of short successes and long failures has a baseline near 0. Advantages sum to zero
+    over steps, not over rollouts. Otherwise as `grpo`: unbiased standard deviation, `negative_weight`.
     """
 
     class Knobs(Grpo.Knobs):
-        """Those of `grpo`."""
+        """Settings of `grpo`."""
 
     source = "DART, arXiv 2509.23866"
 
@@ -24,6 +24,6 @@ class GrpoSteps(Credit):
         batch.assign_members(batch.over_groups(self._over_steps, batch.rewards_N, batch.num_calls_N))
 
     def _over_steps(self, rewards_N: np.ndarray, num_calls_N: np.ndarray) -> np.ndarray:
-        steps_N = np.maximum(num_calls_N, 1)  # a rollout without a call has nothing to train, but it did happen
+        steps_N = np.maximum(num_calls_N, 1)  # a rollout without a call counts in the baseline
         advantages_D = Grpo(self.knobs).normalised(np.repeat(rewards_N, steps_N))
         return advantages_D[np.cumsum(steps_N) - 1]

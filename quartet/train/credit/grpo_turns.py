@@ -6,15 +6,15 @@ from quartet.train.credit_batch import CreditBatch, to_come
 
 
 class GrpoTurns(Credit):
-    """The sum of the normalised rewards of a token's own turn and of the turns after it.
+    """Advantage: the sum of the normalised rewards of a token's own turn and of later turns.
 
-    A turn's reward is normalised as `grpo` does it, over all turns of the group: (reward - mean) / (unbiased standard
-    deviation + epsilon). With one turn per rollout it is `grpo`. A reward that belongs to no turn, a judge's for
-    instance, counts as the last turn's.
+    A turn's reward is normalised as in `grpo`, over all turns of the group: (reward - mean) / (unbiased standard
+    deviation + epsilon). With one turn per rollout the result equals `grpo`. A reward outside turns, such as a judge's,
+    counts for the last turn.
     """
 
     class Knobs(Grpo.Knobs):
-        """Those of `grpo`; `negative_weight` is a factor on normalised rewards below zero."""
+        """Settings of `grpo`; `negative_weight` multiplies normalised rewards below zero."""
 
     source = "DeepSeekMath, arXiv 2402.03300, section 4.1.3"
 

@@ -8,10 +8,10 @@ from quartet.train.credit_batch import CreditBatch
 
 
 class LitePpo(Credit):
-    """(reward - group mean) / (standard deviation over the whole batch + epsilon), the same at all tokens of a rollout.
+    """Advantage: (reward - group mean) / (standard deviation over the whole batch + epsilon), equal within a rollout.
 
-    A group whose rewards hardly differ keeps small advantages, which its own standard deviation would blow up. The
-    standard deviation is the unbiased one. The paper pairs it with `loss.aggregation = "token_mean"`.
+    A group whose rewards hardly differ keeps small advantages, which its own standard deviation would amplify. The
+    standard deviation is unbiased. The paper combines it with `loss.aggregation = "token_mean"`.
     """
 
     class Knobs(Section):
@@ -23,6 +23,6 @@ class LitePpo(Credit):
 
     def assign(self, batch: CreditBatch) -> None:
         if len(batch.rewards_N) < 2 or np.ptp(batch.rewards_N) == 0:
-            return  # rounding in a mean would otherwise be blown up by 1 / epsilon
+            return  # else 1 / epsilon would amplify the rounding error of a mean
         centred_N = batch.over_groups(lambda rewards_N: rewards_N - rewards_N.mean(), batch.rewards_N)
         batch.assign_members(centred_N / (batch.rewards_N.std(ddof=1) + self.knobs.epsilon))

@@ -7,10 +7,10 @@ from quartet.train.credit_batch import CreditBatch
 
 
 class Rloo(Credit):
-    """reward - mean reward of the group's other rollouts, the same at every token of a rollout.
+    """Advantage: reward - mean reward of the group's other rollouts, the same at every token of a rollout.
 
-    The baseline does not depend on the rollout itself, so the gradient is unbiased; a group's own mean shrinks it by
-    (N - 1) / N. A group of one has no others: 0.
+    The baseline does not depend on the rollout itself, so the gradient is unbiased; the mean of the whole group would
+    shrink it by (N - 1) / N. In a group of one the advantage is 0.
     """
 
     source = "RLOO, arXiv 2402.14740"

@@ -19,61 +19,61 @@ if TYPE_CHECKING:  # the command line validates a recipe without loading torch
 
 
 class LossInput(NamedTuple):
-    """Flat per-token tensors of one microbatch, trained response tokens only; T = number of these tokens.
+    """Flat per-token tensors of one microbatch: T trained response tokens.
 
-    What a forward pass finds is None where no term of the recipe needs the pass.
+    The result of a forward pass is None if no term of the recipe needs the pass.
     """
 
     logprobs_T: torch.Tensor
-    """Under the weights being trained; carries the gradient."""
+    """Log-probs under the weights being trained; carries the gradient."""
     old_logprobs_T: torch.Tensor
-    """Under the weights at the start of the train step, from the trainer's own pass."""
+    """Log-probs under the weights at the start of the train step, from the trainer's own pass."""
     rollout_logprobs_T: torch.Tensor
-    """Recorded by the engine at sampling."""
+    """Log-probs recorded by the engine at sampling."""
     advantages_T: torch.Tensor
     weights_T: torch.Tensor
-    """Weight of the token in a mean over the minibatch (`quartet.train.aggregation`); 0 at tokens of members that the
-    term does not apply to."""
+    """Weight of the token in a mean over the minibatch (`quartet.train.aggregation`); 0 if the term does not apply to
+    the token's member."""
     branches_T: torch.Tensor
-    """Number of the token's branch in the microbatch, from 0; a branch is never cut."""
+    """Index of the token's branch in the microbatch, from 0; a branch is never cut."""
     returns_T: torch.Tensor | None = None
-    """As credit assigned them."""
+    """Returns assigned by credit."""
     entropies_T: torch.Tensor | None = None
-    """Of the distribution at temperature 1, in nats; carries a gradient where a term needs `entropies`."""
+    """Entropy of the distribution at temperature 1, in nats; carries a gradient if a term needs `entropies`."""
     reference_logprobs_T: torch.Tensor | None = None
-    """Pass `reference`."""
+    """Result of the pass `reference`."""
     teacher_logprobs_T: torch.Tensor | None = None
-    """Pass `teacher`."""
+    """Result of the pass `teacher`."""
     values_T: torch.Tensor | None = None
-    """Pass `values`: under the weights being trained; carries a gradient."""
+    """Result of the pass `values` under the weights being trained; carries a gradient."""
     old_values_T: torch.Tensor | None = None
-    """Pass `values`: under the weights at the start of the train step."""
+    """Result of the pass `values` under the weights at the start of the train step."""
 
 
 class LossTerm(Part):
-    """One summand of what the optimizer minimises."""
+    """One summand of the loss."""
 
     needs: ClassVar[frozenset[str]] = frozenset()
-    """Forward passes that it needs: names of `quartet.train.passes.PASSES`. No other pass is made."""
+    """Forward passes that the term needs: names of `quartet.train.passes.PASSES`. Other passes are not run."""
 
     @property
     def uses(self) -> frozenset[MemberUse]:
-        """What a member must be there for that the term applies to its tokens."""
+        """Return the uses of members to whose tokens the term applies."""
         return frozenset({MemberUse.FRESH, MemberUse.REPLAY})
 
     @abstractmethod
     def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
-        """Return the term and metrics: both weighted sums over tokens, so that microbatches add up."""
+        """Return the term and its metrics, both weighted sums over tokens, so that microbatches add up."""
 
     @classmethod
     def check(cls, knobs: Any, recipe: Recipe) -> None:
         require_passes(f"the loss term {cls.__name__}", cls.needs)
         recorded = Counter(name for term in recipe.loss.terms for name in find("loss_term", term.name).metrics)
         if shared := sorted(name for name in cls.metrics if recorded[name] > 1):
-            raise ConfigError(f"another loss term records {shared[0]}, as {cls.__name__} does", "choose one of them")
+            raise ConfigError(f"{cls.__name__} and another loss term record {shared[0]}", "choose one of them")
 
 
 def weighted_sum(tokens: LossInput, values_T: torch.Tensor | None) -> torch.Tensor:
-    """Return the sum of a pass's or a term's values, each times its token's weight."""
+    """Return the weighted sum over tokens of a pass's or a term's values."""
     assert values_T is not None, "a term declares the passes that it needs"
     return (tokens.weights_T * values_T).sum()

@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # the command line validates a recipe without loading torch
 
 
 class Entropy(LossTerm):
-    """Minus the mean entropy of the tokens' distributions at temperature 1, in nats: a positive weight is a bonus."""
+    """Minus the mean entropy of the tokens' distributions at temperature 1, in nats; a positive weight is a bonus."""
 
     needs = frozenset({"entropies"})
     source = "PPO, arXiv 1707.06347, equation 9"

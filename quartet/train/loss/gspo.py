@@ -12,14 +12,14 @@ if TYPE_CHECKING:  # the command line validates a recipe without loading torch
 
 
 class Gspo(PpoClip):
-    """As `ppo_clip`, with s = exp(mean of log pi - log pi_old over the trained tokens of the branch) at all of them.
+    """The loss of `ppo_clip` with s = exp(mean of log pi - log pi_old over a branch's trained tokens) at all of them.
 
-    The gradient takes the form of equation 14, "GSPO-token", as in verl: s_t = sg[s] * pi_t / sg[pi_t] has the value
-    s at every token, and its gradient reaches that token alone. So each token keeps its own importance weight;
-    differentiating through the mean would give all of them their average.
+    The gradient follows equation 14, "GSPO-token", as in verl: s_t = sg[s] * pi_t / sg[pi_t] has the value s at every
+    token, and its gradient reaches that token alone. So each token keeps its own importance weight; differentiating
+    through the mean would give all of them their average.
 
-    With the loop `latest` a branch is one response, the sequence of DART's released code; a whole conversation
-    (`append`) is one branch. Bounds are of another size than a token's: a mean moves less.
+    With the loop `latest` a branch is one response, the sequence of DART's released code; with `append` it is a whole
+    conversation. A mean moves less than a token's ratio, so the clip bounds must be smaller.
     """
 
     source = "GSPO, arXiv 2507.18071"

@@ -27,10 +27,10 @@ class Kl(LossTerm):
 
 
 def k3(logprobs_T: torch.Tensor, reference_logprobs_T: torch.Tensor) -> torch.Tensor:
-    """Return Schulman's never negative estimate of KL(policy || reference) per token, in nats, at most 10.
+    """Return Schulman's non-negative k3 estimate of KL(policy || reference) per token, in nats, at most 10.
 
-    Both bounds are those of `kl_penalty` in verl's `core_algos.py`: of the log-ratio before `exp`, and of the estimate,
-    so that one token cannot outweigh a batch. A token at the bound has no gradient; the others have 1 - pi_ref / pi.
+    The bounds on the log-ratio before `exp` and on the estimate follow `kl_penalty` in verl's `core_algos.py`; with
+    them one token cannot outweigh a batch. A token at the bound has no gradient; the others have 1 - pi_ref / pi.
     """
     log_ratio_T = (reference_logprobs_T - logprobs_T).clamp(-20, 20)
     return (log_ratio_T.exp() - log_ratio_T - 1).clamp(max=10)

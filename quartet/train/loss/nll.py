@@ -1,4 +1,4 @@
-"""The supervised term: maximum likelihood of the tokens of anchors, beside reinforcement."""
+"""Supervised loss term: maximum likelihood of the tokens of anchors, beside reinforcement learning."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:  # the command line validates a recipe without loading torch
 
 
 class Nll(LossTerm):
-    """Minus the mean log-prob of the tokens of these members, whatever their advantage."""
+    """Minus the mean log-prob of the tokens of the chosen members, independent of their advantage."""
 
     class Knobs(Section):
         uses: Annotated[list[MemberUse], Field(min_length=1)] = [MemberUse.ANCHOR]
-        """Members whose tokens are imitated, by what they are there for: `anchor`, `replay`, `fresh`."""
+        """Uses of the members whose tokens are imitated: `anchor`, `replay`, `fresh`."""
 
     knobs: Knobs
     source = "CHORD, arXiv 2508.11408: a supervised term beside GRPO"
@@ -39,7 +39,7 @@ class Nll(LossTerm):
         rules = (replay.knobs.get("rule", ReplayRule.ANCHOR), replay.demonstration_rule)
         if set(knobs.uses) == {MemberUse.ANCHOR} and (replay.name == "none" or ReplayRule.ANCHOR not in rules):
             raise ConfigError(
-                "the loss term nll imitates anchors, and nothing is replayed as one",
+                "the loss term nll imitates anchors, but no member is replayed as one",
                 "set replay.rule or replay.demonstration_rule to 'anchor', or the term's `uses`",
             )
 

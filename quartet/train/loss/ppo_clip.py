@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # the command line validates a recipe without loading torch
 
 
 MAX_LOG_RATIO = 20.0
-"""Log-ratios are clamped here before `exp`, so that one absurd token cannot overflow a batch."""
+"""Bound on log-ratios before `exp`, so that one extreme token cannot overflow a batch."""
 _IMPORTANCE: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
     "truncate": lambda rho_T, cap: rho_T.clamp(max=cap),
     "mask": lambda rho_T, cap: rho_T.where(rho_T <= cap, 0.0),
@@ -24,29 +24,30 @@ _IMPORTANCE: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
 
 
 class PpoClip(LossTerm):
-    """Per token: -w * min(r * A, clip(r, 1 - low, 1 + high) * A), and for A < 0 at most -w * c * A.
+    """Loss per token: -w * min(r * A, clip(r, 1 - low, 1 + high) * A), and for A < 0 at most -w * c * A.
 
-    r = pi / pi_old carries the gradient. c, `dual_clip`, bounds the loss where A < 0, which `min` leaves open (Yu and
-    others, arXiv 1912.09729; verl's `clip_ratio_c`).
+    r = pi / pi_old carries the gradient. c is `dual_clip`, which bounds the loss where A < 0: `min` leaves it unbounded
+    there (Yu and others, arXiv 1912.09729; verl's `clip_ratio_c`).
 
-    w, from rho = pi_old / pi_rollout, is a constant: it corrects for the distance between the engine that sampled
-    (another version, other arithmetic) and the trainer. `truncate`: w = min(rho, cap); `mask`: w = rho where
-    rho <= cap, else 0; masked tokens stay in the denominator, as in AReaL. `none`: w = 1.
+    w, from rho = pi_old / pi_rollout, is a constant. It corrects for the difference between the engine that sampled
+    (another version, other arithmetic) and the trainer. `truncate`: w = min(rho, cap); `mask`: w = rho where rho <=
+    cap, else 0; masked tokens stay in the denominator, as in AReaL. `none`: w = 1.
     """
 
     class Knobs(Section):
         clip_low: Fraction = 0.2
-        """The ratio is clipped below 1 minus this."""
+        """Clip the ratio from below at 1 minus this."""
         clip_high: Annotated[float, Field(ge=0)] = 0.28
-        """The ratio is clipped above 1 plus this: separate bounds are DAPO's clip-higher."""
+        """Clip the ratio from above at 1 plus this. Separate bounds are DAPO's clip-higher."""
         dual_clip: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 3.0
-        """Where the advantage is negative, the ratio counts as at most this (dual-clip PPO; the default is verl's
-        `clip_ratio_c`): a token that became much more likely and failed has a bounded loss. 1e9 turns it off, since no
-        ratio exceeds e^20."""
+        """Upper bound of the ratio where the advantage is negative (dual-clip PPO; the default is verl's
+        `clip_ratio_c`). It bounds the loss of a token that became much more likely and failed. 1e9 turns it off, since
+        no ratio exceeds e^20."""
         importance: Literal["truncate", "mask", "none"] = "truncate"
-        """What happens to a token whose importance weight w = pi_train_old / pi_rollout, a constant, is above
-        `importance_cap`: `truncate` gives it the cap (DART with cap 1, slime with cap 2), `mask` the weight 0 (AReaL's
-        decoupled objective, cap 5). With `none` every weight is 1, as if the trainer's own policy had sampled."""
+        """Treatment of a token whose importance weight w = pi_train_old / pi_rollout, a constant, exceeds
+        `importance_cap`: `truncate` sets the weight to the cap (DART with cap 1, slime with cap 2), `mask` to 0
+        (AReaL's decoupled objective, cap 5). With `none` every weight is 1, as if the trainer's own policy had
+        sampled."""
         importance_cap: PositiveFloat = 1.0
         """Largest importance weight."""
 
@@ -54,15 +55,15 @@ class PpoClip(LossTerm):
     metrics = {
         "train/clip_fraction": "1: share of tokens at the clip bound of the ratio",
         "train/dual_clip_fraction": "1: share of tokens with a negative advantage and a ratio above `dual_clip`",
-        "train/ratio_mean": "1: mean of new over old probability",
-        "train/importance_mean": "1: mean importance weight of old over sampled probability, after its cap",
-        "train/importance_capped_fraction": "1: share of importance weights that met the cap",
+        "train/ratio_mean": "1: mean ratio of new to old probability",
+        "train/importance_mean": "1: mean importance weight (old over sampled probability), after the cap",
+        "train/importance_capped_fraction": "1: share of importance weights above the cap",
     }
     source = "PPO, arXiv 1707.06347; DAPO, arXiv 2503.14476 (separate bounds); DART, arXiv 2509.23866 (importance)"
 
     def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
-        """Scalar loss and weighted-sum metrics: `importance_square_mean` gives the effective sample size
-        importance_mean^2 / importance_square_mean."""
+        """Return the scalar loss and weighted-sum metrics. The effective sample size is importance_mean^2 /
+        importance_square_mean."""
         advantages_T, weights_T = tokens.advantages_T, tokens.weights_T
         unbounded_T = bounded_exp(self.log_ratio(tokens))
         ratio_T = unbounded_T.where(advantages_T >= 0, unbounded_T.clamp(max=self.knobs.dual_clip))
@@ -83,7 +84,7 @@ class PpoClip(LossTerm):
         return loss, {name: float((weights_T * value_T).sum()) for name, value_T in metrics_T.items()}
 
     def log_ratio(self, tokens: LossInput) -> torch.Tensor:
-        """log r at each token."""
+        """Return log r of each token."""
         return tokens.logprobs_T - tokens.old_logprobs_T
 
 

@@ -16,7 +16,7 @@ class Value(LossTerm):
 
     class Knobs(Section):
         clip: PositiveFloat = 0.2
-        """A value moves at most this far from the one at the start of the train step, or gets no gradient."""
+        """Maximum change of a value within a train step; a move further towards the return gets no gradient."""
 
     knobs: Knobs
     needs = frozenset({"values"})
