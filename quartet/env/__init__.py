@@ -7,21 +7,18 @@ from quartet.registry import build
 
 
 def make_environment(env: config.Env) -> Environment:
-    """Make the environment that a recipe names. Raises `ConfigError` for an unknown one."""
+    """Make the environment that a recipe names. Raise `ConfigError` for an unknown one."""
     return build(env)
 
 
 def make_pool(env: config.Env) -> EnvPool:
-    """Return sessions in this process. Raises `ConfigError` for an unknown environment, `SetupError` when it cannot
+    """Return sessions in this process. Raise `ConfigError` for an unknown environment, `SetupError` if it cannot
     run."""
     return make_environment(env).pool(env)
 
 
 def suite_families(env: config.Env) -> list[str]:
-    """Return the task families that the recipe uses: those it lists, or all.
-
-    Raises `ConfigError` with the nearest.
-    """
+    """Return the recipe's task families, or all if it lists none. Raise `ConfigError` with the nearest known name."""
     known = make_environment(env).families()
     for family in env.families:
         if family not in known:
@@ -30,11 +27,11 @@ def suite_families(env: config.Env) -> list[str]:
 
 
 def undemonstrated_families(env: config.Env) -> set[str]:
-    """Return the recipe's families that were never demonstrated."""
+    """Return the recipe's families for which no demonstrations exist."""
     return make_environment(env).undemonstrated() & set(suite_families(env))
 
 
 def turn_limit(env: config.Env, family: str, upper_bound: int) -> int:
-    """Return how many turns a rollout of this family may take: the environment's limit where it has one, never above
+    """Return the turn limit of a rollout: the environment's limit for the family if it has one, at most
     `upper_bound`."""
     return min(upper_bound, make_environment(env).max_turns(family) or upper_bound)

@@ -1,5 +1,5 @@
-// The page's side of an action: find the element, say where to point, and tell when the page has come to rest.
-// Nothing here clicks, types or changes a value: all input is the browser's own.
+// Page side of an action: find the element, return the point to click, and wait until the page is stable.
+// This file never clicks, types or changes a value: all input consists of the browser's own events.
 (() => {
   const GRID = [0.5, 0.3, 0.7, 0.15, 0.85, 0.05, 0.95]
 
@@ -10,11 +10,11 @@
     return box.width > 0 && box.height > 0 ? node : undefined
   }
 
-  // ------------------------------------------------------------------------------------------------------ where to point
+  // -------------------------------------------------------------------------------------------------- where to point
 
   const ownerOf = (node) => (quartet.isElement(node) ? node : node.parentElement)
 
-  // A point of the window where a click reaches the node and nothing that lies over it; the middle where possible.
+  // Return a window point where a click reaches the node and no element above it, preferably the middle.
   function openPoint(node, view) {
     for (const rect of quartet.shaped(node).getClientRects()) {
       for (const [down, along] of GRID.flatMap((down) => GRID.map((along) => [down, along]))) {
@@ -29,7 +29,7 @@
 
   const inView = ({ x, y }, view) => x >= 0 && y >= 0 && x < view.width && y < view.height
 
-  // {x, y}, or {error} that a policy reads.
+  // Return {x, y}, or {error} for the policy.
   async function locate(reference) {
     const node = found(reference)
     if (!node) return { error: `no element [${reference}]` }
@@ -46,14 +46,14 @@
     (node.matches('input:not([type=checkbox],[type=radio],[type=button],[type=submit],[type=range]), textarea') ||
       node.isContentEditable)
 
-  // As `locate`, for an element that takes text.
+  // Like `locate`, for an element that takes text.
   function locateField(reference) {
     const node = found(reference)
     if (node && !isField(node)) return { error: `no text field [${reference}]` }
     return locate(reference)
   }
 
-  // After the click on a field: may text be typed, and must some be replaced?
+  // After a click on a field: return whether text can be typed, and whether old text must be replaced.
   function field(reference) {
     const node = found(reference)
     const ready = !!node && document.activeElement === node && !node.disabled && !node.readOnly
@@ -71,7 +71,7 @@
     )
   }
 
-  // How to choose an option: point at it ({x, y, adds}), or point at the closed list and press keys ({x, y, keys}).
+  // Return how to choose an option: by pointing at it ({x, y, adds}), or at the closed list with keys ({x, y, keys}).
   async function locateOption(reference, text) {
     const node = found(reference)
     const select = node && ownerOf(node).closest('select')
@@ -92,14 +92,14 @@
     return { ...point, adds: option.parentElement.closest('select').multiple, chosen: option.selected }
   }
 
-  // Does the list now show that option?
+  // Return whether the list now shows the option.
   function chose(reference, text) {
     const node = found(reference)
     const select = node && ownerOf(node).closest('select')
     return !select || optionOf(select, text)?.selected === true
   }
 
-  // A click on an option of a list that allows several adds or removes it, as a tap on a touch screen does.
+  // A click on an option of a multiple-choice list adds or removes it, as a tap on a touch screen does.
   const adds = (reference) => {
     const node = quartet.nodes.get(reference)
     return node?.tagName === 'OPTION' && node.closest('select').multiple
@@ -109,7 +109,7 @@
 
   const loaded = new Set() // pictures of the page
 
-  // The answer of watch.js, which runs among the page's scripts; undefined when it is not there (any more).
+  // Return the answer of watch.js, which runs among the page's scripts; undefined if it is not loaded.
   function ask(question, detail) {
     let answer
     const take = (event) => { answer = event.detail }
@@ -124,7 +124,7 @@
   const pause = () => new Promise((resolve) => setTimeout(resolve, 1))
   const nextFrame = () => new Promise((resolve) => { requestAnimationFrame(resolve); setTimeout(resolve, 100) })
 
-  // Pictures that style sheets put on the page load on their own time, and have no size before.
+  // Pictures from style sheets load asynchronously and have no size before.
   function newPictures() {
     const urls = [...document.querySelectorAll('body *')].flatMap((element) => {
       const style = getComputedStyle(element)
@@ -141,7 +141,7 @@
       loaded.add(url)
       const image = new Image()
       image.src = url
-      return image.decode().catch(() => undefined) // A broken picture stays broken: nothing to wait for.
+      return image.decode().catch(() => undefined) // A broken picture never loads.
     }
     await Promise.all(urls.map(load))
     await nextFrame()
@@ -153,7 +153,7 @@
       return `${Math.round(box.left)},${Math.round(box.top)},${Math.round(box.width)},${Math.round(box.height)}`
     })
 
-  // Wait until the page expects nothing more and looks twice the same, or `limitMs` is over; returns what can be read.
+  // Wait until the page expects no change and two observations agree, or until `limitMs`; return the page's text.
   async function settle(finished, limitMs) {
     const started = performance.now()
     let before = ''
@@ -168,7 +168,7 @@
     return quartet.observe()
   }
 
-  // Where this document's coordinates start in the window that input events are sent to, and how large that is.
+  // Origin of this document's coordinates in the window that receives input events, and the size of that window.
   const view = async () => ({ left: 0, top: 0, width: window.innerWidth, height: window.innerHeight })
 
   Object.assign(quartet, { locate, locateField, field, locateOption, chose, adds, ask, settle, view })

@@ -1,4 +1,4 @@
-"""The interfaces of environments: a session, where sessions come from, and the part that a recipe names."""
+"""Interfaces of environments: a session, a pool of sessions, and the part that a recipe names."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ from quartet.types import Observation, StepResult, Task
 
 
 class Env(Protocol):
-    """One session of an environment; reused for many episodes, one at a time.
+    """One session of an environment, reused for many episodes, one at a time.
 
     Every method may raise `EnvError` (infrastructure: the rollout is retried elsewhere) or `RewardError` (the reward
-    could not be computed). A malformed or impossible
-    action is not an error: it is a `StepResult` whose observation carries `error`.
+    could not be computed). A malformed or impossible action is no error: it returns a `StepResult` whose observation
+    has `error` set.
     """
 
     async def reset(self, task: Task) -> Observation:
@@ -28,58 +28,59 @@ class Env(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give everything back; safe to call twice."""
+        """Release all resources; safe to call twice."""
         ...
 
 
 class EnvPool(Protocol):
-    """Where a rollout takes a session from: in process, or an environment host over WebSocket."""
+    """Source of a rollout's sessions: in process, or an environment host over WebSocket."""
 
     async def acquire(self) -> Env:
-        """A free session; waits until there is one. Raises `EnvError` when the host cannot be reached."""
+        """Return a free session, waiting for one if necessary. Raise `EnvError` if the host cannot be reached."""
         ...
 
     async def release(self, env: Env, *, healthy: bool) -> None:
-        """Give a session back; an unhealthy one is closed and replaced."""
+        """Release a session; an unhealthy one is closed and replaced."""
         ...
 
     async def close(self) -> None: ...
 
 
 class Environment(Part):
-    """Task families and the sessions to act in. `families` and `session` are all that most environments define."""
+    """Task families and their sessions. Most environments define only `families` and `session`."""
 
     observation_format: ClassVar[int] = 1
-    """Raised with every change of the texts of goals and pages: older demonstrations are refused then."""
+    """Observation format version. Bump on any change to the texts of goals or pages: older demonstrations are
+    rejected."""
     grammar: ClassVar[str] = ""
-    """What an action looks like, for the alarm about responses without a valid one."""
+    """Form of an action, for the alarm about responses without a valid one."""
     deterministic: ClassVar[bool] = False
-    """Whether the same actions in the same task are always answered with the same observations: forked rollouts begin
-    by repeating those of their parent."""
+    """True if the same actions in the same task always give the same observations: a forked rollout begins by replaying
+    the actions of its parent."""
     needs_browser: ClassVar[bool] = False
-    """Whether a run needs Chromium and fonts."""
+    """True if a run needs Chromium and fonts."""
     first_settings: ClassVar[Mapping[str, Mapping[str, object]]] = MappingProxyType({})
-    """What `quartet init` sets in a first recipe besides its defaults, by section."""
+    """Settings that `quartet init` adds to a first recipe, by section."""
 
     @abstractmethod
     def families(self) -> list[str]:
-        """Return the names of all task families. Raises `ConfigError` when the settings name none."""
+        """Return the names of all task families. Raise `ConfigError` if the settings match none."""
 
     def session(self) -> Env:
         """Make a session, for one rollout."""
         raise NotImplementedError(f"{type(self).__name__} defines neither session() nor pool()")
 
     def pool(self, env: config.Env) -> EnvPool:
-        """Return where rollouts take sessions from: at most `env.sessions` at once, each made anew.
+        """Return the pool of a rollout's sessions: at most `env.sessions` at once, each newly made.
 
-        An environment whose sessions are expensive to make keeps them in a pool of its own.
+        Override it to reuse sessions that are expensive to make.
         """
         return SessionPool(self.session, env.sessions)
 
     def undemonstrated(self) -> set[str]:
-        """Return the families that no demonstration may show; they are reported apart."""
+        """Return the families that no demonstration may show; they are reported separately."""
         return set()
 
     def max_turns(self, family_name: str) -> int | None:
-        """Return how many turns the hardest task of a family needs, and a few to spare; None where that is unknown."""
+        """Return the turns that the hardest task of a family needs, with a margin; None if unknown."""
         return None

@@ -1,7 +1,7 @@
 """One Chromium with several pages, driven over a pipe.
 
-The browser lives in its own process group with a throw-away profile. It dies when we close it, and also when we die,
-and the profile goes with it. Pages reach no network, not even the services of this machine, such as the engine.
+The browser runs in its own process group with a temporary profile. It ends when it is closed and when this process
+dies; its profile is removed in both cases. Pages reach no network, not even local services such as the engine.
 """
 
 import asyncio
@@ -16,25 +16,25 @@ from quartet.env.page import Page
 from quartet.env.scratch import ScratchFolder
 from quartet.errors import EnvError, SetupError
 
-# First the shell, the same browser without windows: a quarter less processor time per turn.
+# The headless shell comes first: it takes a quarter less processor time per turn.
 SHELLS = ("chromium-headless-shell", "chrome-headless-shell")
 PROGRAMS = (*SHELLS, "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 START_TIMEOUT_SECONDS = 30.0
 DISABLED_FEATURES = (
-    # Would take pages without a screen for background work and lower their priority.
+    # Treats pages without a screen as background work and lowers their priority.
     "PMProcessPriorityPolicy",
-    # Would keep two processes per window for an address bar that nobody sees.
+    # Keeps two processes per window for an address bar that is never shown.
     "WebUIOmniboxPopup",
     "WebUIOmniboxAimPopup",
     "WebUIOmniboxFullPopup",
     "PreloadTopChromeWebUI",
-    # Would keep a process for the empty page that every window starts with.
+    # Keeps a process for the empty page that every window starts with.
     "BackForwardCache",
     "DialMediaRouteProvider",
     "MediaRouter",
     "OptimizationHints",
     "Translate",
-    # Would move the sandboxed frame that a task runs in to a process of its own.
+    # Moves the sandboxed frame of a task to its own process.
     "IsolateSandboxedIframes",
 )
 FLAGS = (
@@ -47,14 +47,14 @@ FLAGS = (
     "--disable-gpu",
     # A small container has a small /dev/shm; without this flag pages crash there.
     "--disable-dev-shm-usage",
-    # All pages are equally alive, whichever window the browser thinks is in front.
+    # Give all pages the same priority, whichever window the browser considers to be in front.
     "--disable-background-timer-throttling",
     "--disable-backgrounding-occluded-windows",
     "--disable-renderer-backgrounding",
     "--disable-smooth-scrolling",
-    # No page reaches any host. The rule holds for addresses too, whatever asks for them.
+    # Block all hosts for every page. The rule covers IP addresses and all kinds of requests.
     "--host-resolver-rules=MAP * ~NOTFOUND",
-    # No traffic of its own.
+    # Disable the browser's own traffic.
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-default-apps",
@@ -64,7 +64,7 @@ FLAGS = (
     "--metrics-recording-only",
     "--password-store=basic",
     "--use-mock-keychain",
-    # The same pixels on every machine.
+    # Render the same pixels on every machine.
     "--force-color-profile=srgb",
     "--force-device-scale-factor=1",
     "--font-render-hinting=none",
@@ -73,13 +73,14 @@ FLAGS = (
 
 
 def find_chromium() -> str:
-    """Path of the browser: `QUARTET_CHROMIUM` if set, else the first known program on PATH. Raises `SetupError`."""
+    """Return the browser's path: `QUARTET_CHROMIUM` if set, else the first known program on PATH. Raise
+    `SetupError`."""
     chosen = os.environ.get("QUARTET_CHROMIUM")
     if chosen:
         if path := shutil.which(chosen):
             return _behind_script(path)
         raise SetupError(
-            f"QUARTET_CHROMIUM is {chosen!r}, which is no program that can be run",
+            f"QUARTET_CHROMIUM is {chosen!r}, which is not an executable program",
             "set it to the path of a Chromium or Chrome, or unset it",
         )
     for program in PROGRAMS:
@@ -93,7 +94,7 @@ def find_chromium() -> str:
 
 
 def _behind_script(path: str) -> str:
-    """Debian's command for the shell is a script that stays in front of it: a signal would not reach the browser."""
+    """Return the program behind Debian's shell script, which stays in front of it and would receive signals instead."""
     program = Path(path).parent.parent / "lib" / "chromium" / "chromium-headless-shell"
     return str(program) if Path(path).name == SHELLS[0] and program.exists() else path
 
@@ -111,7 +112,7 @@ class Browser:
 
     @classmethod
     async def start(cls) -> "Browser":
-        """Start a browser and wait until it answers. Raises `SetupError` when it does not."""
+        """Start a browser and wait until it answers. Raise `SetupError` if it does not."""
         program = find_chromium()
         profile = ScratchFolder("quartet-chromium-")
         flags = [*FLAGS, f"--user-data-dir={profile.path}"]
@@ -129,16 +130,16 @@ class Browser:
             log = (profile.path / "stderr.log").read_text(errors="replace").strip().splitlines()
             await browser.close()
             raise SetupError(
-                f"{program} did not start: {error.what}; its last words: {' | '.join(log[-3:]) or 'none'}",
-                "run it by hand with --headless=new to see what it lacks",
+                f"{program} did not start: {error.what}; end of its stderr: {' | '.join(log[-3:]) or 'empty'}",
+                "run it by hand with --headless=new to see what is missing",
             ) from error
         return browser
 
     async def _prepare(self) -> None:
-        """Wait until the browser answers. From then on it reports new pages."""
+        """Wait until the browser answers and subscribe to reports of new pages."""
         browser = self._connection.browser
         browser.on("Target.targetCreated", self._page_reported)
-        browser.on("Target.targetInfoChanged", self._page_reported)  # one that is just being made cannot be closed yet
+        browser.on("Target.targetInfoChanged", self._page_reported)  # a page cannot be closed while it is being made
         await browser.call(
             "Target.setDiscoverTargets",
             discover=True,
@@ -151,12 +152,10 @@ class Browser:
         return not self._connection.closed
 
     async def new_page(self, url: str, *, width: int, height: int) -> Page:
-        """Open a URL in a window of its own.
-
-        Each page has a process of its own, about 25 MB to start with, so a crash takes one page only.
-        """
+        """Open a URL in its own window and process, so that a crash takes one page only. A process needs about 25
+        MB."""
         browser = self._connection.browser
-        self._opening += 1  # The page is reported before the call is answered.
+        self._opening += 1  # The page is reported before the call returns.
         try:
             target = await browser.call(
                 "Target.createTarget", url="about:blank", newWindow=True, width=width, height=height
@@ -195,7 +194,7 @@ class Browser:
 
 
 def _spawn(program: str, flags: list[str], profile: ScratchFolder) -> tuple[int, int, int]:
-    """Start the browser in its own process group; returns its pid and our ends of the pipes (read, write)."""
+    """Start the browser in its own process group; return its pid and our ends of the pipes (read, write)."""
     their_read, our_write = os.pipe()
     our_read, their_write = os.pipe()
     # The child's ends must not be 3, 4 or 5 themselves, or moving one would overwrite another.
@@ -209,7 +208,7 @@ def _spawn(program: str, flags: list[str], profile: ScratchFolder) -> tuple[int,
         (os.POSIX_SPAWN_DUP2, high_write, 4),
         (os.POSIX_SPAWN_DUP2, high_hold, 5),
     ]
-    # Its other temporary files, such as a socket, go where they are removed with the profile.
+    # Its other temporary files, such as a socket, are removed with the profile.
     environment = {**os.environ, "TMPDIR": str(profile.path)}
     try:
         pid = os.posix_spawn(program, [program, *flags], environment, file_actions=actions, setpgroup=0)
@@ -224,7 +223,7 @@ def _spawn(program: str, flags: list[str], profile: ScratchFolder) -> tuple[int,
 
 
 def _reap(pid: int) -> None:
-    """Kill the process group and wait for its leader, which is our child."""
+    """Kill the process group and wait for its leader, a child of this process."""
     try:
         os.killpg(pid, signal.SIGKILL)
         os.waitpid(pid, 0)

@@ -1,11 +1,10 @@
-"""A small client of the Chrome DevTools Protocol over `--remote-debugging-pipe`.
+"""Client of the Chrome DevTools Protocol over `--remote-debugging-pipe`.
 
-A pipe instead of a port: nothing to collide with or to connect to from outside, and the browser ends by itself when our
-end of the pipe closes, whatever killed us. Messages are JSON, separated by NUL. One pipe carries many sessions, one per
-page (`flatten`); each answer names the call it belongs to.
+Unlike a port, a pipe cannot collide or be reached from outside, and the browser ends when our end closes, even if this
+process is killed. Messages are JSON, separated by NUL. One pipe carries many sessions, one per page (`flatten`); each
+answer names its call.
 
-The sessions share the pipe but not their failures: a message that cannot be decoded or is too long, or too many events,
-fail only the session that sent them.
+Failures are isolated per session: an undecodable or too long message, or too many events, fail only their sender.
 """
 
 import asyncio
@@ -24,17 +23,17 @@ from quartet.errors import EnvError
 LOG = logging.getLogger(__name__)
 Event = dict[str, Any]
 CALL_TIMEOUT_SECONDS = 30.0
-"""Generous, for a starved machine: a crash or a closed pipe ends calls at once, so this only bounds a hang."""
+"""Bound on a hang, generous for an overloaded machine; a crash or a closed pipe ends calls at once."""
 
 MAX_EVENT_BYTES = 4 << 20
-"""Events that a session may send between two of our calls; an episode's own are a few kilobytes."""
+"""Maximum bytes of events that a session may send between two calls; an episode sends a few kilobytes."""
 
 _SENDER = re.compile(rb'"sessionId":"(\w+)"\}$')
-"""The end of a message."""
+"""Session id at the end of a message."""
 
 
 class PageFaultError(EnvError):
-    """A call failed by what the page itself did: an exception of a script, too many events. The browser is well."""
+    """A call failed because of the page: an exception in a script, or too many events. The browser is healthy."""
 
 
 class Session:
@@ -47,16 +46,14 @@ class Session:
         self._pending: set[asyncio.Future[dict[str, Any]]] = set()
         self._event_bytes = 0
         self.dead = ""
-        """Why no call can succeed any more; empty while all is well."""
+        """Reason why all further calls fail; empty while the session is healthy."""
         self._fault: type[EnvError] = EnvError
 
     async def call(
         self, method: str, *, timeout_seconds: float = CALL_TIMEOUT_SECONDS, **params: Any
     ) -> dict[str, Any]:
-        """Call a method and wait for its answer.
-
-        Raises `EnvError` when the browser reports an error, is gone, or does not answer in time.
-        """
+        """Call a method and return its answer. Raise `EnvError` if the browser reports an error, is gone, or times
+        out."""
         if reason := self.dead or self._connection.closed:
             raise self._fault(f"{method}: {reason}")
         self._event_bytes = 0
@@ -70,11 +67,12 @@ class Session:
             self._pending.discard(future)
 
     def on(self, event: str, handler: Callable[[Event], None]) -> None:
-        """Call `handler(params)` at every such event."""
+        """Call `handler(params)` at every event of this name."""
         self._handlers[event].append(handler)
 
     def expect(self, event: str) -> "asyncio.Future[dict[str, Any]]":
-        """A future of the next such event; fails like a call when the session dies. Ask before what causes it."""
+        """Return a future of the next such event; it fails if the session dies. Create it before triggering the
+        event."""
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._pending.add(future)
         future.add_done_callback(self._pending.discard)
@@ -88,7 +86,7 @@ class Session:
         return future
 
     def handle(self, event: str, params: Event, num_bytes: int) -> None:
-        """Pass an event to its handlers. Fail when the events since the last call are too many."""
+        """Pass an event to its handlers. Fail the session if too many events came since the last call."""
         self._event_bytes += num_bytes
         if self.session_id and self._event_bytes > MAX_EVENT_BYTES:
             self._connection.cut_off(self, f"the page sent more than {MAX_EVENT_BYTES} bytes of events")
@@ -96,7 +94,7 @@ class Session:
             handler(params)
 
     def fail(self, reason: str, fault: type[EnvError] = EnvError) -> None:
-        """End the session: every pending call raises a `fault` at once, later ones immediately."""
+        """End the session: pending calls raise `fault` at once, later calls immediately."""
         if not self.dead:
             self.dead, self._fault = reason, fault
         for future in list(self._pending):
@@ -105,11 +103,11 @@ class Session:
 
 
 class Connection(asyncio.Protocol):
-    """The pipe: numbers calls, hands answers to callers and events to sessions."""
+    """Connection over the pipe: numbers calls and dispatches answers to callers and events to sessions."""
 
     def __init__(self) -> None:
         self.closed = ""
-        """Why the pipe is closed; empty while it is open."""
+        """Reason why the pipe is closed; empty while it is open."""
         self._framer = Framer()
         self._calls: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._next_id = 0
@@ -136,7 +134,7 @@ class Connection(asyncio.Protocol):
         self._sessions.pop(session.session_id, None)
 
     def send(self, session_id: str, method: str, params: dict[str, Any]) -> "asyncio.Future[dict[str, Any]]":
-        """Send a call; a caller that does not await the answer may drop the future."""
+        """Send a call; the returned future may be dropped."""
         if self._writer is None:
             raise EnvError(f"{method}: the pipe to the browser is not open")
         self._next_id += 1
@@ -150,21 +148,21 @@ class Connection(asyncio.Protocol):
         def forget(done: "asyncio.Future[dict[str, Any]]") -> None:
             self._calls.pop(call_id, None)
             if not done.cancelled():
-                done.exception()  # read, so that the answer to a call that nothing awaits is no error in the log
+                done.exception()  # retrieved, so that asyncio does not log it if no caller awaits the answer
 
         future.add_done_callback(forget)
         self._writer.write(msgspec.json.encode(message) + b"\0")
         return future
 
     def cut_off(self, session: Session, reason: str) -> None:
-        """Fail a session and stop its events at their source."""
+        """Fail a session and detach from it, which stops its events."""
         if not session.dead:
-            LOG.warning("session %s of the browser failed: %s", session.session_id, reason)
+            LOG.warning("browser session %s failed: %s", session.session_id, reason)
             session.fail(reason, PageFaultError)
             self.send("", "Target.detachFromTarget", {"sessionId": session.session_id})
 
     def close(self, reason: str = "the browser was closed") -> None:
-        """Close our ends; the browser ends by itself. Every pending call raises `EnvError`."""
+        """Close our ends; the browser then ends by itself. Every pending call raises `EnvError`."""
         self.closed = self.closed or reason
         for transport in (self._writer, self._reader):
             if transport is not None:
@@ -180,14 +178,14 @@ class Connection(asyncio.Protocol):
         self.close("the browser died")
 
     def _take(self, frame: Frame) -> None:
-        """Dispatch a message. Fail its sender when it cannot be read."""
+        """Dispatch a message. Fail its sender if it cannot be decoded."""
         if not frame.whole:
-            self._fail_sender(frame, f"it sent a message of more than {MAX_MESSAGE_BYTES} bytes")
+            self._fail_sender(frame, f"the page sent a message of more than {MAX_MESSAGE_BYTES} bytes")
             return
         try:
             message = msgspec.json.decode(frame.data)
         except (ValueError, RecursionError) as error:  # not well-formed, such as half of a surrogate pair
-            self._fail_sender(frame, f"it sent a message that cannot be decoded: {error}")
+            self._fail_sender(frame, f"the page sent a message that cannot be decoded: {error}")
             return
         self._dispatch(message, len(frame.data))
 
@@ -195,7 +193,7 @@ class Connection(asyncio.Protocol):
         sender = _SENDER.search(frame.data[-TAIL_BYTES:])
         session = self._sessions.get(sender[1].decode()) if sender else None
         if session is None:
-            LOG.warning("a message of the browser was dropped: %s", problem)
+            LOG.warning("dropped a browser message without a session: %s", problem)
         else:
             self.cut_off(session, problem)
 
@@ -209,6 +207,6 @@ class Connection(asyncio.Protocol):
         if future is None or future.done():
             return
         if error := message.get("error"):
-            future.set_exception(EnvError(f"the browser refused a call: {error.get('message')}"))
+            future.set_exception(EnvError(f"the browser rejected a call: {error.get('message')}"))
         else:
             future.set_result(message.get("result", {}))

@@ -1,7 +1,7 @@
-"""Sessions of an environment host, seen from a rollout worker: an `EnvPool` over WebSocket.
+"""Client of an environment host for rollout workers: an `EnvPool` over WebSocket.
 
-A host may die and come back on another port, so its address is asked for at every connection. A connection that was
-lost between two episodes is made again by the next `reset`; one that is lost inside an episode is an `EnvError`.
+A host may restart on another port, so its address is read at every connection. A connection lost between two episodes
+is reopened by the next `reset`; one lost within an episode is an `EnvError`.
 """
 
 import asyncio
@@ -32,17 +32,17 @@ from quartet.types import Observation, StepResult, Task
 T = TypeVar("T", bound=Struct)
 RETRY_SECONDS = 0.1
 GRACE_SECONDS = 5.0
-"""The host ends a request that takes too long; only when even that answer is this late is the host given up."""
+"""Margin over the host's own request timeout before the host is considered dead."""
 
 CLOSE_WITHIN = ClientWSTimeout(ws_close=0.5)  # pyright: ignore[reportCallIssue]  (an untyped attrs class)
 
 
 class ConnectionLostError(EnvError):
-    """The host died, or closed the connection."""
+    """The host died or closed the connection."""
 
 
 class Dialer:
-    """Opens connections to wherever the host is now."""
+    """Factory of connections to the host's current address."""
 
     def __init__(self, url: Callable[[], str | None], token: str, connect_timeout_seconds: float) -> None:
         self._url, self._connect_timeout_seconds = url, connect_timeout_seconds
@@ -50,14 +50,14 @@ class Dialer:
         self._http: ClientSession | None = None
 
     async def dial(self) -> ClientWebSocketResponse:
-        """Connect, trying again until the deadline. Raises `EnvError` that says what was tried."""
+        """Connect, retrying until the deadline. Raise `EnvError` with the last reason."""
         deadline = time.monotonic() + self._connect_timeout_seconds
         while True:
             try:
                 return await self._dial_once()
             except EnvError as error:
                 if time.monotonic() > deadline:
-                    advice = "`quartet status` shows the environment host; its log says why it does not answer"
+                    advice = "see `quartet status` and the log of the environment host"
                     raise EnvError(f"{error.what} (tried for {self._connect_timeout_seconds:g} s)", advice) from error
             await asyncio.sleep(RETRY_SECONDS)
 
@@ -73,7 +73,7 @@ class Dialer:
             async with asyncio.timeout(GRACE_SECONDS):
                 socket = await self._http.ws_connect(f"{url}/ws", timeout=CLOSE_WITHIN, max_msg_size=0)
                 await socket.send_str(encode("state"))
-                _read(await socket.receive(), StateData)  # a full host says so instead
+                _read(await socket.receive(), StateData)  # a full host answers with an error
             greeted = True
             return socket
         except WSServerHandshakeError as error:
@@ -81,7 +81,7 @@ class Dialer:
                 f"the environment host at {url} refuses the connection: HTTP status {error.status}"
             ) from error
         except (ClientError, OSError) as error:
-            raise EnvError(f"no environment host answers at {url}: {str(error) or 'silence'}") from error
+            raise EnvError(f"no environment host answers at {url}: {str(error) or 'timeout'}") from error
         finally:
             if socket is not None and not greeted:
                 await socket.close()
@@ -92,8 +92,8 @@ class Dialer:
 
 
 class RemoteEnv:
-    """One session of the host. A request that was not answered closes the connection: its answer must not be read
-    as that of a later request."""
+    """One session of the host. A request without an answer closes the connection, so that a late answer is not taken
+    for that of a later request."""
 
     def __init__(self, dialer: Dialer, request_timeout_seconds: float) -> None:
         self._dialer = dialer
@@ -101,12 +101,12 @@ class RemoteEnv:
         self._socket: ClientWebSocketResponse | None = None
 
     async def connect(self) -> None:
-        """Make sure that there is a connection. Raises `EnvError` when the host cannot be reached."""
+        """Connect if there is no connection. Raise `EnvError` if the host cannot be reached."""
         if self._socket is None or self._socket.closed:
             self._socket = await self._dialer.dial()
 
     async def reset(self, task: Task) -> Observation:
-        """Start an episode, on a new connection if the old one is gone."""
+        """Start an episode, on a new connection if the old one was lost."""
         data = ResetData(
             env=task.env,
             family=task.family,
@@ -124,12 +124,12 @@ class RemoteEnv:
         return answer.observation
 
     async def step(self, action: str) -> StepResult:
-        """Apply one action. Raises `EnvError` also when the connection was lost: the episode went with it."""
+        """Apply one action. Raise `EnvError` also if the connection was lost: the episode cannot be continued."""
         answer = await self._request("step", StepData(action=action))
         return answer.step_result()
 
     async def close(self) -> None:
-        """Hang up; the host releases the session."""
+        """Close the connection; the host then releases the session."""
         socket, self._socket = self._socket, None
         if socket is not None:
             await socket.close()
@@ -143,9 +143,9 @@ class RemoteEnv:
             reply = await self._socket.receive(timeout=self._timeout_seconds)
             answered = reply.type is WSMsgType.TEXT
         except TimeoutError as error:
-            raise EnvError(f"{kind}: the environment host was silent for {self._timeout_seconds:g} s") from error
+            raise EnvError(f"{kind}: the environment host did not answer within {self._timeout_seconds:g} s") from error
         except (ClientError, OSError) as error:
-            raise ConnectionLostError(f"{kind}: the environment host hung up ({error})") from error
+            raise ConnectionLostError(f"{kind}: the environment host closed the connection ({error})") from error
         finally:
             if not answered:
                 await self.close()
@@ -153,7 +153,7 @@ class RemoteEnv:
 
 
 class RemoteEnvPool:
-    """At most `capacity` sessions of the host at `url()`, connected when first needed and used again and again."""
+    """Pool of at most `capacity` sessions of the host at `url()`, connected on first use and reused."""
 
     def __init__(
         self,
@@ -196,9 +196,9 @@ class RemoteEnvPool:
 
 
 def _read(reply: WSMessage, answer_type: type[T]) -> T:
-    """Read an answer. Raises what an error message says, and `EnvError` for what the protocol does not know."""
+    """Decode an answer. Raise the error that it reports, or `EnvError` if it does not follow the protocol."""
     if reply.type is not WSMsgType.TEXT:
-        raise ConnectionLostError("the environment host hung up")
+        raise ConnectionLostError("the environment host closed the connection")
     try:
         message = msgspec.json.decode(reply.data, type=Message)
         if message.type == "error":
@@ -210,4 +210,4 @@ def _read(reply: WSMessage, answer_type: type[T]) -> T:
             raise EnvError(f"the environment host answered {error.code}: {error.message}")
         return msgspec.json.decode(message.data, type=answer_type)
     except msgspec.DecodeError as error:
-        raise EnvError(f"the environment host answered nonsense: {error}") from error
+        raise EnvError(f"cannot decode the environment host's answer: {error}") from error

@@ -1,4 +1,4 @@
-"""Messages of a byte stream, separated by NUL: in linear time, and with bounded memory."""
+"""Framing of a byte stream into NUL-separated messages, in linear time and bounded memory."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -7,7 +7,7 @@ MAX_MESSAGE_BYTES = 32 << 20
 """More than an uncompressed screenshot of a large screen."""
 
 TAIL_BYTES = 256
-"""What is kept of a longer message: its end names the session that sent it."""
+"""Bytes kept of a longer message: its end names the session that sent it."""
 
 
 class Frame(NamedTuple):
@@ -18,13 +18,13 @@ class Frame(NamedTuple):
 
 
 class Framer:
-    """Collects the bytes of one stream."""
+    """Decoder of one stream."""
 
     def __init__(self) -> None:
         self._data, self._whole = bytearray(), True
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Yield the messages that these bytes complete; only the new bytes are searched for the end of one."""
+        """Yield the messages that these bytes complete; only the new bytes are searched for a separator."""
         first, *others = data.split(b"\0")
         self._append(first)
         for piece in others:

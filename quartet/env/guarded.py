@@ -1,4 +1,4 @@
-"""Sessions of an environment that may be anybody's code: every failure is an `EnvError` that says where it happened."""
+"""Sessions of untrusted environments: every failure becomes an `EnvError` that names where it happened."""
 
 import inspect
 import logging
@@ -17,13 +17,13 @@ from quartet.types import Observation, StepResult, Task
 
 LOG = logging.getLogger(__name__)
 LONGEST_VALUE = 80
-"""Characters of a wrong answer that an error shows."""
+"""Maximum characters of a wrong answer in an error."""
 
 T = TypeVar("T", Observation, StepResult)
 
 
 class GuardedPool:
-    """A pool whose sessions raise `EnvFaultError` for exceptions of their code and for answers of the wrong type."""
+    """Pool whose sessions raise `EnvFaultError` for exceptions in their code and for answers of the wrong type."""
 
     def __init__(self, pool: EnvPool) -> None:
         self._pool = pool
@@ -33,7 +33,7 @@ class GuardedPool:
             return GuardedEnv(await self._pool.acquire())
 
     async def release(self, env: Env, *, healthy: bool) -> None:
-        """Give a session back. An exception of its `close` is logged: its episode is over."""
+        """Release a session. An exception in its `close` is only logged, since its episode is over."""
         assert isinstance(env, GuardedEnv)
         try:
             with _faults(f"{type(self._pool).__name__}.release"):
@@ -47,7 +47,7 @@ class GuardedPool:
 
 
 class GuardedEnv:
-    """A session of a guarded pool; `inner` is the environment's own, whose methods may be plain functions."""
+    """Session of a guarded pool; `inner` is the environment's own, whose methods may be plain functions."""
 
     def __init__(self, inner: Env) -> None:
         self.inner = inner
@@ -58,7 +58,7 @@ class GuardedEnv:
         return self._sound("reset", await self._ask("reset", task, Observation))
 
     async def step(self, action: str) -> StepResult:
-        """Raises `RewardError` when the reward is no finite number, before anything else is said of the answer."""
+        """Apply one action. Raise `RewardError` for a reward that is not finite, before other checks of the answer."""
         result = with_sound_reward(await self._ask("step", action, StepResult), self._task)
         return self._sound("step", result)
 
@@ -76,7 +76,7 @@ class GuardedEnv:
         return answer
 
     async def _call(self, function: Callable[[Any], Any], argument: Any) -> Any:
-        """Call a coroutine function here, and a plain one, which may block, in the session's own thread."""
+        """Call a coroutine function here, and a plain function, which may block, in the session's own thread."""
         if inspect.iscoroutinefunction(function):
             return await function(argument)
         self._thread = self._thread or SessionThread()
@@ -92,7 +92,7 @@ class GuardedEnv:
     def _sound(self, method: str, answer: T) -> T:
         kind = type(answer)
         try:
-            # Only a decoder checks the types of a struct's fields, and only an encoder whether a text can be sent.
+            # Decoding checks the types of a struct's fields; encoding checks that texts can be sent.
             msgspec.msgpack.decode(msgspec.msgpack.encode(answer), type=kind)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise EnvFaultError(f"{self._name(method)} returned a {kind.__name__} of wrong types: {error}") from error
@@ -104,7 +104,7 @@ class GuardedEnv:
 
 @contextmanager
 def _faults(what: str) -> Iterator[None]:
-    """Raise an exception of the block as `EnvFaultError` that begins with `what`; Quartet's own errors pass."""
+    """Raise an exception of the block as `EnvFaultError` that begins with `what`; let Quartet's own errors pass."""
     try:
         yield
     except QuartetError:

@@ -1,6 +1,6 @@
-"""Does an action on a page, as a person would: looks where the element is, points, presses, types.
+"""Actions on a page, performed like a person would: locate the element, point, press, type.
 
-The page's scripts (`observe.js`, `act.js`) only say where to point; every change comes from real input events.
+The page's scripts (`observe.js`, `act.js`) only return where to point; every change comes from real input events.
 """
 
 import json
@@ -25,11 +25,11 @@ from quartet.actions.keyboard import MODIFIER_BITS
 from quartet.env.page import Page
 
 HARNESS = ";".join((files("quartet.env") / name).read_text() for name in ("observe.js", "act.js"))
-"""Evaluated in the isolated world of a page, makes it possible to read the page and to act on it."""
+"""Script for a page's isolated world, with functions to read the page and to locate elements."""
 
 
 def watching(answers: str = "{}") -> str:
-    """The script that runs among the page's own scripts, with the answers that the page gives to the harness."""
+    """Return the script that runs among the page's own scripts, with the page's answers to the harness."""
     return f"({(files('quartet.env') / 'watch.js').read_text()})({answers})"
 
 
@@ -37,24 +37,24 @@ MAX_TYPED_CHARACTERS = 1000
 """A key takes about a millisecond, and typing must end within a step."""
 
 TWO_FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
-"""The browser delivers wheel events with the next frame."""
+"""Wait for two frames: the browser delivers wheel events with the next frame."""
 
 
 class ActionFailedError(Exception):
-    """The action cannot be done on this page. The message is short, because a policy reads it."""
+    """The action is impossible on this page. The message is short, since a policy reads it."""
 
 
 class Hands:
-    """Acts on one page."""
+    """Performer of actions on one page."""
 
     def __init__(self, page: Page) -> None:
         self._page = page
         self._points: list[tuple[float, float]] = []
 
     async def perform(self, action: Action) -> list[tuple[float, float]]:
-        """Do one action; returns where it pointed, in pixels: one place, both ends of a drag, none for keys.
+        """Perform one action; return the points it used, in pixels: one point, both ends of a drag, none for keys.
 
-        Raises `ActionFailedError` when the page does not allow it, `EnvError` when the page fails.
+        Raise `ActionFailedError` if the page does not allow it, `EnvError` if the page fails.
         """
         self._points = []
         await self._perform(action)
@@ -75,7 +75,7 @@ class Hands:
                 await self._page.wheel(*middle, steps=1 if direction == "down" else -1)
                 await self._page.ask(TWO_FRAMES)
             case Drag(start, end):
-                # Looking for one end may scroll the page, so the other is looked up last and the first once more.
+                # Locating an end may scroll the page, so the first end is located again after the second.
                 await self._point(start)
                 there = await self._point(end)
                 await self._page.drag(self._pointed(await self._point(start)), self._pointed(there))
@@ -94,7 +94,7 @@ class Hands:
         await self._page.click(*self._pointed((place["x"], place["y"])))
         field = await self._ask("field", ref)
         if not field["ready"]:
-            return  # The click changed the page, as a popup does: the observation shows it.
+            return  # The click changed the page, for example by a popup; the observation shows it.
         if field["filled"]:
             await self._page.press("Control+a", "Backspace")
         await self._page.type(text)

@@ -1,15 +1,17 @@
-// What a text policy reads of a page: one line per visible element, in document order.
+// A page as text for a policy: one line per visible element, in document order.
 //
 //   button next [23]      input Username [5] = "bob" focused      checkbox ag9 [7] checked      text Some words [12]
 //
-// `quartet.observe()` returns those lines. A reference is given at first sight and stays with its element; act.js finds
-// elements by it. `quartet.unlisted` are selectors of what the policy must not read. This script and act.js run in an
-// isolated world: they share the document with the page's scripts, but no object that these could replace.
+// `quartet.observe()` returns these lines. An element gets its reference at first sight and keeps it; act.js finds
+// elements
+// by it. `quartet.unlisted` holds selectors of elements hidden from the policy. This script and act.js run in an
+// isolated
+// world: they share the document with the page's scripts, but no object that these could replace.
 (() => {
   const MAX_REF = 199
   const MAX_LABEL = 40
   const MAX_TEXT = 80
-  const MAX_READ = 10_000 // Of what a page holds as one text, whatever its length: more than any label needs.
+  const MAX_READ = 10_000 // Characters read of one text: more than any label needs.
   const FORMATTING = new Set(['B', 'I', 'U', 'EM', 'STRONG', 'SPAN', 'SMALL', 'MARK', 'LABEL', 'FONT', 'SUB', 'SUP', 'BR', 'CODE'])
   const TEXTLESS_INPUTS = new Set(['checkbox', 'radio', 'submit', 'button', 'reset', 'image', 'file', 'range', 'color'])
   const ROLES = new Set(['button', 'link', 'tab', 'checkbox', 'radio', 'option', 'slider', 'menuitem'])
@@ -37,7 +39,7 @@
   const clean = (text) =>
     (text ?? '').slice(0, MAX_READ).replace(/\s+/g, ' ').trim().replace(/\[/g, '(').replace(/\]/g, ')').replace(/"/g, "'")
 
-  // The first `length` characters. A character is a code point: half of a pair of surrogates could not be sent.
+  // The first `length` characters, counted as code points: half of a surrogate pair could not be sent.
   function cut(text, length) {
     if (text.length <= length) return text.toWellFormed()
     const characters = Array.from(text.slice(0, 2 * length + 2))
@@ -60,11 +62,11 @@
 
   const isIcon = (style) => style.content.startsWith('url(') || style.backgroundImage.startsWith('url(')
 
-  // The kind of an element that is one thing to the policy, or '' for a mere container.
+  // The kind of an element that the policy sees as one item, or '' for a mere container.
   function kindOf(element, style) {
     const tag = element.tagName
     const role = element.getAttribute('role')
-    // A role on what holds a real control says nothing about that control.
+    // A role on a container of a real control says nothing about that control.
     if (ROLES.has(role) && !element.querySelector('button, input, select, textarea')) return role
     if (tag === 'INPUT') return inputKind(element.type)
     if (tag === 'BUTTON') return 'button'
@@ -84,7 +86,7 @@
     return TEXTLESS_INPUTS.has(type) ? type : 'input'
   }
 
-  // Many pages build links and buttons from plain elements; their looks tell.
+  // Many pages build links and buttons from plain elements, recognised by their style.
   function pointerKind(style) {
     if (style.textDecorationLine.includes('underline')) return 'link'
     return parseFloat(style.borderTopWidth) > 0 && parseFloat(style.borderLeftWidth) > 0 ? 'button' : ''
@@ -127,7 +129,7 @@
 
   // ------------------------------------------------------------------------------------------------------------- labels
 
-  // The name of an item; texts that serve as another's label are added to `used`, and not listed again.
+  // The name of an item. A text that serves as another item's label is added to `used` and not listed again.
   function labelOf(item, items, used) {
     const { node, kind } = item
     if (kind === 'text') return cut(item.text, MAX_TEXT)
@@ -144,7 +146,7 @@
 
   function ownText(node) {
     if (node.tagName === 'INPUT') return clean(node.value)
-    // Text moved out of sight, as icon buttons do, is not what a reader sees.
+    // Icon buttons move their text out of sight; a reader does not see it.
     const hidden = parseFloat(getComputedStyle(node).textIndent) < -100
     return hidden ? '' : clean(node.innerText ?? node.textContent)
   }
@@ -155,7 +157,7 @@
   // A cross is read as "x", as instructions call it.
   const iconText = (node) => (node.querySelector('[class*="icon-close"]') ? 'x' : '')
 
-  // `open-search` -> "open search"; '' when neither id nor class says anything.
+  // `open-search` -> "open search"; '' if neither id nor class has a word.
   function iconWord(node) {
     const name = node.id || node.getAttribute('class') || ''
     return clean(name.split(' ')[0].replace(/[-_]+/g, ' ').replace(/\bicons?\b|\d+/g, ''))
@@ -171,7 +173,7 @@
   const touches = (label, node) => label.contains(node) || node.contains(label)
   const unpunctuated = (text) => text.replace(/[\s:]+$/, '')
 
-  // The text beside a control that has no label of its own: before it, or after it where nothing stands before.
+  // The text beside a control without a label of its own: before it, or after it if there is none before.
   function neighbourText(item, items, used) {
     const text = textInSameBox(item, items) ?? textInSameRow(item, items)
     if (!text || used.has(text)) return ''
@@ -179,7 +181,7 @@
     return unpunctuated(text.text)
   }
 
-  // In the largest box, up to three levels out, that holds no other element than this one and text.
+  // Text in the largest box, up to three levels out, that holds no element besides this one and text.
   function textInSameBox(item, items) {
     let box = item.node.parentElement
     for (let level = 0; level < 3 && box; level++, box = box.parentElement) {
@@ -205,7 +207,7 @@
 
   const ordinal = (n) => n + (['st', 'nd', 'rd'][(n % 100 > 10 && n % 100 < 14 ? 0 : n % 10) - 1] ?? 'th')
 
-  // Undefined when all references are taken by elements still on the page.
+  // Undefined if elements still on the page hold all references.
   function referenceOf(node) {
     if (references.has(node)) return references.get(node)
     let free = nodes.size + 1
@@ -246,7 +248,7 @@
     return [item.kind, label, `[${reference}]`, value && `= "${value}"`, ...statesOf(item)].filter(Boolean).join(' ')
   }
 
-  // An icon without a name, beside the words that name it, is only decoration.
+  // An icon without a name is decoration if text beside it names it.
   const isDecoration = (item, label) => item.kind === 'image' && !label && /\S/.test(item.node.parentElement.textContent)
 
   function observe() {

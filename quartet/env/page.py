@@ -1,7 +1,7 @@
-"""One page of the browser: scripts, pictures, and honest input.
+"""One page of the browser: scripts, pictures and real input events.
 
-Every input here goes through the browser's own input pipeline, so the page sees trusted events, hit testing, focus and
-key handling as it would from a person. Coordinates are CSS pixels from the upper left corner of the page's viewport.
+All input goes through the browser's own input pipeline, so the page sees trusted events, hit testing, focus and key
+handling as from a person. Coordinates are CSS pixels from the upper left corner of the page's viewport.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ WHEEL_PIXELS = 100
 
 
 class Page:
-    """Calls raise `EnvError` when the page crashed, the browser is gone, or no answer comes in time."""
+    """One page. Calls raise `EnvError` if the page crashed, the browser is gone, or the answer times out."""
 
     def __init__(self, connection: Connection, session: Session, target_id: str) -> None:
         self._connection = connection
@@ -28,10 +28,10 @@ class Page:
         self._world_id = 0
         self.width, self.height = 0, 0
         self.left = False
-        """Whether the document that `isolate` chose was replaced by another one."""
+        """True once the document that `isolate` chose was replaced."""
 
     async def prepare(self, width: int, height: int) -> None:
-        """Give the page its size and its focus. `Browser.new_page` calls this once."""
+        """Set the page's size and focus. `Browser.new_page` calls this once."""
         self.width, self.height = width, height
         session = self._session
         session.on("Inspector.targetCrashed", lambda _: session.fail("the page crashed"))
@@ -39,22 +39,22 @@ class Page:
         session.on("Page.javascriptDialogOpening", self._dismiss)
         session.on("Page.frameAttached", self._frame_attached)
         session.on("Page.frameNavigated", self._frame_navigated)
-        # Not `Runtime` and not `Log`: their events carry whatever a page logs, and nothing here reads them.
+        # `Runtime` and `Log` stay disabled: their events carry everything that a page logs, and are not used.
         await session.call("Page.enable")
         await session.call("Inspector.enable")
         await session.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
-        # Each page believes it has the keyboard, so that focus events fire in all of them at once.
+        # Emulate keyboard focus in every page, so that focus events fire in all of them at once.
         await session.call("Emulation.setFocusEmulationEnabled", enabled=True)
 
     @property
     def dead(self) -> str:
-        """Why the page cannot be used any more; empty while it can."""
+        """Reason why the page cannot be used any more; empty while it can."""
         return self._session.dead
 
     async def navigate(self, url: str) -> None:
-        """Load a URL afresh and wait for its load event."""
+        """Load a URL and wait for its load event."""
         loaded = self._session.expect("Page.loadEventFired")
         answer = await self._session.call("Page.navigate", url=url)
         if problem := answer.get("errorText"):
@@ -63,10 +63,10 @@ class Page:
         await loaded
 
     async def isolate(self, *, in_frame: bool = False) -> None:
-        """Make a new isolated world, in which `ask` evaluates from now on: it shares the document with the page's own
-        scripts, but no object, so nothing that these scripts replace can change what it reads.
+        """Make a new isolated world for `ask`. It shares the document with the page's own scripts but no objects, so
+        these scripts cannot replace anything that `ask` reads.
 
-        It lives in the document of the page, or in that of its newest frame, and ends with that document.
+        The world belongs to the document of the page, or of its newest frame, and ends with that document.
         """
         frame_id = self._frame_id if in_frame else self._target_id
         answer = await self._session.call("Page.createIsolatedWorld", frameId=frame_id, worldName="quartet")
@@ -74,18 +74,18 @@ class Page:
         self.left = False
 
     async def was_left(self) -> bool:
-        """`left`, after every event that the browser has sent so far."""
+        """Return `left` after all events that the browser has sent so far."""
         await self.evaluate("0")
         return self.left
 
     async def ask(self, expression: str, *, timeout_seconds: float = CALL_TIMEOUT_SECONDS) -> Any:
-        """As `evaluate`, in the isolated world. Raises `EnvError` also when its document is gone."""
+        """Evaluate in the isolated world. Raise `EnvError` also if its document is gone."""
         return await self._evaluate(expression, timeout_seconds, contextId=self._world_id)
 
     async def evaluate(self, expression: str, *, timeout_seconds: float = CALL_TIMEOUT_SECONDS) -> Any:
-        """The value of a JavaScript expression among the page's own scripts, awaited if it is a promise.
+        """Evaluate a JavaScript expression among the page's own scripts, awaiting a promise; return its value.
 
-        Raises `PageFaultError` when it throws.
+        Raise `PageFaultError` if it throws.
         """
         return await self._evaluate(expression, timeout_seconds)
 
@@ -104,16 +104,17 @@ class Page:
         return answer["result"].get("value")
 
     async def screenshot(self) -> bytes:
-        """The viewport as a JPEG. A clipped picture would cost five times as much, so the viewport is the picture."""
+        """Return the viewport as JPEG. Clipping would cost five times as much, so the viewport has the picture's
+        size."""
         answer = await self._session.call("Page.captureScreenshot", format="jpeg", quality=80)
         return base64.b64decode(answer["data"])
 
     async def click(self, x: float, y: float, *, modifiers: int = 0) -> None:
-        """Move there, press, release."""
+        """Move the mouse to the point, press and release."""
         await self._mouse([("mouseMoved", x, y), ("mousePressed", x, y), ("mouseReleased", x, y)], modifiers)
 
     async def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
-        """Press at `start`, move to `end` in a few steps, release."""
+        """Press at `start`, move to `end` in `DRAG_STEPS` steps, release."""
         events = [("mouseMoved", *start), ("mousePressed", *start)]
         for step in range(1, DRAG_STEPS + 1):
             part = step / DRAG_STEPS
@@ -121,7 +122,7 @@ class Page:
         await self._mouse([*events, ("mouseReleased", *end)], 0)
 
     async def wheel(self, x: float, y: float, *, steps: int) -> None:
-        """Turn the mouse wheel over a place; positive steps scroll down."""
+        """Turn the mouse wheel over a point; positive steps scroll down."""
         await self._session.call(
             "Input.dispatchMouseEvent", type="mouseWheel", x=x, y=y, deltaX=0, deltaY=steps * WHEEL_PIXELS
         )
@@ -131,12 +132,12 @@ class Page:
         await self._strike([strokes(name) for name in keys])
 
     async def type(self, text: str) -> None:
-        """Type text into whatever has the focus, a key for every character."""
+        """Type text into the focused element, one key per character."""
         await self._strike([(character_stroke(character), 0) for character in text])
 
     async def crash(self) -> None:
-        """Kill the page's renderer, for tests."""
-        with suppress(EnvError):  # A crashing page answers nothing: the crash itself ends the call.
+        """Kill the page's renderer (for tests)."""
+        with suppress(EnvError):  # A crashing page does not answer; the crash ends the call.
             await self._session.call("Page.crash")
 
     async def close(self) -> None:
@@ -147,7 +148,7 @@ class Page:
             await self._connection.browser.call("Target.closeTarget", targetId=self._target_id)
 
     async def _mouse(self, events: list[tuple[str, float, float]], modifiers: int) -> None:
-        """Send mouse events together; the button is down from the press until the release."""
+        """Send mouse events together; the button stays down from press to release."""
         calls: list[dict[str, Any]] = []
         held = False
         for kind, x, y in events:
@@ -158,12 +159,12 @@ class Page:
         await self._send_all("Input.dispatchMouseEvent", [{**call, "modifiers": modifiers} for call in calls])
 
     async def _strike(self, keys: list[tuple[Stroke, int]]) -> None:
-        """Send key events together, down and up for every key."""
+        """Send key events together: down and up for every key."""
         calls: list[dict[str, Any]] = []
         for stroke, modifiers in keys:
             shared = {"key": stroke.key, "code": stroke.code, "windowsVirtualKeyCode": stroke.virtual_key}
             text = "" if modifiers & ~MODIFIER_BITS["Shift"] else stroke.text
-            # The browser asks the desktop what a shortcut means; a headless one has no desktop to ask.
+            # The browser asks the desktop for the meaning of a shortcut; a headless one has no desktop.
             commands = ["selectAll"] if modifiers == MODIFIER_BITS["Control"] and stroke.key == "a" else []
             down = "keyDown" if text else "rawKeyDown"
             calls.append({"type": down, "modifiers": modifiers, "text": text, "commands": commands, **shared})
@@ -171,11 +172,11 @@ class Page:
         await self._send_all("Input.dispatchKeyEvent", calls)
 
     async def _send_all(self, method: str, calls: list[dict[str, Any]]) -> None:
-        """Calls in order, without waiting for one answer before the next call."""
+        """Send calls in order without waiting for each answer."""
         await asyncio.gather(*(self._session.call(method, **params) for params in calls))
 
     def _dismiss(self, _: Event) -> None:
-        """Accept an alert at once: it would block every script of the page."""
+        """Accept an alert at once, since it blocks every script of the page."""
         self._connection.send(self._session.session_id, "Page.handleJavaScriptDialog", {"accept": True})
 
     def _frame_attached(self, event: Event) -> None:

@@ -1,8 +1,8 @@
-"""The words an environment host and its clients exchange: OpenEnv's session protocol, one JSON object per message.
+"""Messages between an environment host and its clients: OpenEnv's session protocol, one JSON object per message.
 
-A connection to `/ws` is one session. The client sends `reset`, `step`, `state` or `close`; every message but `close`
-is answered by exactly one `observation`, `state` or `error`. One request may be in flight, so there are no request
-ids. An error does not end the session.
+A connection to `/ws` is one session. The client sends `reset`, `step`, `state` or `close`. Every message but `close`
+gets exactly one answer: `observation`, `state` or `error`. At most one request is in flight, so requests have no ids.
+An error does not end the session.
 """
 
 import math
@@ -16,17 +16,17 @@ from quartet.types import Observation, StepResult, TakenAction, Task
 
 
 class ErrorCode(StrEnum):
-    """Why a request was refused."""
+    """Reason why a request failed."""
 
     INVALID_JSON = "INVALID_JSON"
     UNKNOWN_TYPE = "UNKNOWN_TYPE"
     VALIDATION_ERROR = "VALIDATION_ERROR"
     EXECUTION_ERROR = "EXECUTION_ERROR"
-    """The environment failed or took too long; the episode is lost, the next reset gets a fresh session."""
+    """The environment failed or timed out; the episode is lost, and the next reset gets a new session."""
     REWARD_ERROR = "REWARD_ERROR"
-    """The reward is no finite number, or could not be computed; the episode is lost as with `EXECUTION_ERROR`."""
+    """The reward is not finite or could not be computed; the episode is lost as with `EXECUTION_ERROR`."""
     SESSION_ERROR = "SESSION_ERROR"
-    """The request does not fit the session's state: a step before the first reset."""
+    """The request is invalid in the session's state: a step before the first reset."""
     CAPACITY_REACHED = "CAPACITY_REACHED"
 
 
@@ -38,7 +38,7 @@ class Message(Struct):
 
 
 class ResetData(Struct, kw_only=True):
-    """OpenEnv's reset fields (`seed`, `episode_id`), and what else names a task of ours."""
+    """OpenEnv's reset fields (`seed`, `episode_id`), and the other fields of a `Task`."""
 
     env: str = ""
     family: str
@@ -46,7 +46,7 @@ class ResetData(Struct, kw_only=True):
     params: dict[str, Any] = field(default_factory=dict)
     episode_id: str = ""
     trace: str = ""
-    """Of the spans that the host records of the episode; empty: of none."""
+    """Trace of the spans that the host records for the episode; empty to record none."""
 
     def task(self) -> Task:
         return Task(env=self.env, family=self.family, seed=self.seed, params=self.params)
@@ -65,7 +65,7 @@ class Metadata(Struct, kw_only=True):
 
 
 class ObservationData(Struct, kw_only=True):
-    """Answer to `reset` (its reward is null) and `step`. A screenshot travels as base64."""
+    """Answer to `reset` (with null reward) and `step`. A screenshot is sent as base64."""
 
     observation: Observation
     reward: float | None = None
@@ -88,8 +88,8 @@ class ObservationData(Struct, kw_only=True):
         )
 
     def step_result(self) -> StepResult:
-        """Read an answer as a step. A plain OpenEnv server sends no metadata: there, `done` means terminated. A reward
-        of null is NaN: JSON writes so what is no number, and it must not pass for 0."""
+        """Return the answer as a step. A plain OpenEnv server sends no metadata: `done` then means terminated. A null
+        reward becomes NaN: JSON writes NaN as null, and it must not count as 0."""
         return StepResult(
             observation=self.observation,
             reward=math.nan if self.reward is None else self.reward,
@@ -110,9 +110,9 @@ class ErrorData(Struct, kw_only=True, omit_defaults=True):
     message: str
     code: ErrorCode
     traceback: str = ""
-    """Of the exception that the environment's code raised; absent otherwise."""
+    """Traceback of an exception in the environment's code; absent for other errors."""
 
 
 def encode(kind: str, data: Struct | None = None) -> str:
-    """One message as text."""
+    """Encode one message as text."""
     return msgspec.json.encode({"type": kind, "data": {} if data is None else data}).decode()

@@ -1,4 +1,4 @@
-"""A reward is a finite number. Anything else is an error of the environment that gave it, and never a reward of 0."""
+"""Validation of rewards: a reward is a finite number. Any other value is an environment error, never a reward of 0."""
 
 import math
 from typing import Any
@@ -10,7 +10,7 @@ from quartet.types import StepResult, Task
 
 
 def number(value: Any) -> float:
-    """The number that a reward is, or NaN for what is none."""
+    """Return a reward as a number, or NaN if it is none."""
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -18,12 +18,12 @@ def number(value: Any) -> float:
 
 
 def with_sound_reward(result: StepResult, task: Task) -> StepResult:
-    """Return the same step with its reward as a float. Raises `RewardError` that names the task."""
+    """Return the step with its reward as a float. Raise `RewardError` that names the task."""
     reward = number(result.reward)
     if not math.isfinite(reward):
         raise RewardError(
             f"the reward of {task.env}/{task.family}, seed {task.seed}, is {result.reward!r:.50}: not a finite number",
-            "mend the reward function of the environment",
+            "fix the reward function of the environment",
         )
     if result.rewards and not math.isclose(sum(result.rewards.values()), reward, rel_tol=1e-6, abs_tol=1e-9):
         raise RewardError(

@@ -1,4 +1,4 @@
-"""A temporary folder that is removed when the processes that hold it have died, however they died."""
+"""Temporary folder that is removed once all processes that hold it have ended, even if they were killed."""
 
 import os
 import shutil
@@ -10,17 +10,17 @@ from pathlib import Path
 EXIT_TIMEOUT_SECONDS = 5.0
 
 WATCH = 'cat; rm -rf -- "$0"'
-"""A shell that waits until every holder has closed its end of a pipe, and then removes the folder."""
+"""Shell command that waits until every holder has closed its end of a pipe, then removes the folder."""
 
 
 class ScratchFolder:
-    """A folder of this process and of the processes that inherit `hold_fd`."""
+    """Folder of this process and of the processes that inherit `hold_fd`."""
 
     def __init__(self, prefix: str) -> None:
         self.path = Path(tempfile.mkdtemp(prefix=prefix))
         watched_fd, self.hold_fd = os.pipe()
         try:
-            # In a session of its own: what ends this process and its group must not end the shell.
+            # A session of its own, so that a signal to this process's group does not end the shell.
             self._shell = subprocess.Popen(
                 ["/bin/sh", "-c", WATCH, str(self.path)],
                 stdin=watched_fd,
@@ -31,10 +31,10 @@ class ScratchFolder:
             os.close(watched_fd)
 
     def remove(self) -> None:
-        """Let go of the folder and wait until the other holders are gone too; safe to call twice."""
+        """Release the folder and wait until the other holders have ended; safe to call twice."""
         if self.hold_fd >= 0:
             os.close(self.hold_fd)
             self.hold_fd = -1
         with suppress(subprocess.TimeoutExpired):
             self._shell.wait(EXIT_TIMEOUT_SECONDS)
-        shutil.rmtree(self.path, ignore_errors=True)  # where the shell was killed
+        shutil.rmtree(self.path, ignore_errors=True)  # in case the shell was killed

@@ -1,4 +1,4 @@
-"""A thread for one session whose methods are plain functions: one that blocks must not block the other sessions."""
+"""Thread of one session whose methods are plain functions, so that a blocking call does not block other sessions."""
 
 import asyncio
 import sys
@@ -15,8 +15,7 @@ Call = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[Any], A
 
 
 class SessionThread:
-    """Makes one call after the other, all in the same thread. A call that never returns does not keep the process from
-    its end."""
+    """Thread that runs one call after the other. A call that never returns does not keep the process from exiting."""
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
@@ -24,7 +23,8 @@ class SessionThread:
         self._thread.start()
 
     async def call(self, function: Callable[[Any], Any], argument: Any) -> Any:
-        """Result of the function. Cancelled, it raises `CancelledError` with the place that the function is at."""
+        """Return the function's result. If cancelled, raise `CancelledError` with the function's current source
+        location."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         self._calls.put((loop, future, function, argument))
@@ -34,7 +34,7 @@ class SessionThread:
             raise asyncio.CancelledError(self._place()) from None
 
     def close(self) -> None:
-        """End the thread once its present call has returned."""
+        """End the thread once its current call has returned."""
         self._calls.put(None)
 
     def _work(self) -> None:
@@ -43,11 +43,11 @@ class SessionThread:
             result, error = None, None
             try:
                 result = function(argument)
-            except StopIteration as raised:  # no future takes it; a coroutine turns it into the same error
+            except StopIteration as raised:  # futures reject it; coroutines convert it in the same way
                 error = RuntimeError(f"{function.__name__} raised StopIteration").with_traceback(raised.__traceback__)
-            except BaseException as raised:  # noqa: BLE001  (raised again where the call was made)
+            except BaseException as raised:  # noqa: BLE001  (raised again in the caller)
                 error = raised
-            with suppress(RuntimeError):  # the loop was closed meanwhile
+            with suppress(RuntimeError):  # the loop has been closed
                 loop.call_soon_threadsafe(_settle, future, result, error)
 
     def _place(self) -> str:

@@ -1,9 +1,11 @@
-// A function that runs among the page's own scripts, before the first of them. It counts what the page still waits for, and
-// answers the questions of the harness, whose scripts live in an isolated world: `quiet`, and those of `moreAnswers`.
-// A question is an event `quartet-NAME`, its answer an event `quartet-answer`; the browser copies what passes between worlds.
+// A function that runs among the page's own scripts, before all others. It tracks the page's pending timers and frames,
+// and
+// answers questions of the harness, whose scripts live in an isolated world: `quiet`, and those of `moreAnswers`.
+// A question is an event `quartet-NAME`, its answer an event `quartet-answer`; the browser copies details between
+// worlds.
 (moreAnswers) => {
-  const SOON_MS = 500 // A page may answer a key a little later, as suggestions do.
-  const frames = new Set() // animation frames the page waits for
+  const SOON_MS = 500 // A page may react to a key a little later, for example with suggestions.
+  const frames = new Set() // pending animation frames of the page
   const timers = new Map() // timers of the page -> when they are due
   const { requestAnimationFrame, setTimeout, CustomEvent } = window
   const dispatch = document.dispatchEvent.bind(document)

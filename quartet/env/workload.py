@@ -1,4 +1,4 @@
-"""Workloads: how long the resets and steps of a pretended environment take, and how many presses its episodes need."""
+"""Workloads: delays of resets and steps of a simulated environment, and the number of presses in its episodes."""
 
 import random
 from pathlib import Path
@@ -15,30 +15,30 @@ _ADVICE = "env.workload names a workload file, or nothing for no delays; benchma
 
 
 class Workload(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Equally likely values each; a list of one is a constant. Read from a JSON file."""
+    """Lists of equally likely values; a list of one is a constant. Read from a JSON file."""
 
     source: str
-    """Where the values come from, for people."""
+    """Origin of the values, for readers."""
     time_scale: Annotated[float, Meta(gt=0)] = 1.0
-    """What takes this many seconds here took 1 second there."""
+    """Simulated seconds per measured second."""
     reset_seconds: Annotated[list[Seconds], Meta(min_length=1)]
     step_seconds: Annotated[list[Seconds], Meta(min_length=1)]
     presses: Annotated[list[Presses], Meta(min_length=1)]
 
     def reset_delay(self, draw: random.Random) -> float:
-        """Seconds of one reset, scaled."""
+        """Draw the scaled duration of one reset, in seconds."""
         return self.time_scale * draw.choice(self.reset_seconds)
 
     def step_delay(self, draw: random.Random) -> float:
-        """Seconds of one step, scaled."""
+        """Draw the scaled duration of one step, in seconds."""
         return self.time_scale * draw.choice(self.step_seconds)
 
 
-INSTANT = Workload(source="nobody waits", reset_seconds=[0.0], step_seconds=[0.0], presses=[3, 4, 5])
+INSTANT = Workload(source="no delays", reset_seconds=[0.0], step_seconds=[0.0], presses=[3, 4, 5])
 
 
 def read_workload(path: str | Path) -> Workload:
-    """`INSTANT` for an empty path. Raises `ConfigError` for a file that is missing or no workload."""
+    """Read a workload; `INSTANT` for an empty path. Raise `ConfigError` if the file is missing or invalid."""
     if not path:
         return INSTANT
     try:
@@ -46,4 +46,4 @@ def read_workload(path: str | Path) -> Workload:
     except OSError as error:
         raise ConfigError(f"cannot read the workload {str(path)!r}: {error.strerror}", _ADVICE) from error
     except msgspec.DecodeError as error:
-        raise ConfigError(f"{path} is no workload: {error}", _ADVICE) from error
+        raise ConfigError(f"{path} is not a workload: {error}", _ADVICE) from error

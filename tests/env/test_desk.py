@@ -103,7 +103,7 @@ def test_a_task_always_needs_as_many_presses(tmp_path):
 
 @pytest.mark.parametrize("values", [{"presses": []}, {"step_seconds": [-1.0]}, {"time_scale": 0}, {"unknown": 1}])
 def test_a_file_that_is_no_workload_is_refused(tmp_path, values):
-    with pytest.raises(ConfigError, match="is no workload"):
+    with pytest.raises(ConfigError, match="is not a workload"):
         suite_families(desk(workload_file(tmp_path, **values)))
     with pytest.raises(ConfigError, match="cannot read the workload"):
         suite_families(desk(str(tmp_path / "missing.json")))

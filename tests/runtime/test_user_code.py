@@ -73,7 +73,7 @@ def test_an_exception_of_the_environment_stops_the_run_and_is_shown_everywhere(t
         "error: 7 rollouts in a row ended as error_env with the same error: Odd.step raised ValueError" in ended.stderr
     )
     assert place in ended.stderr and 'raise ValueError(f"no door {id(self)}")' in ended.stderr
-    assert "-> fix it and continue with --resume" in ended.stderr and "hung up" not in ended.stderr
+    assert "-> fix it and continue with --resume" in ended.stderr and "closed the connection" not in ended.stderr
     ledger = Ledger.view(tmp_path / "run")
     stored = ledger.totals().attempts
     with ledger.read() as connection:  # what was at work when the run stopped may have ended otherwise

@@ -1,9 +1,9 @@
-"""A two-armed text environment: the smallest thing a policy can learn in, for tests and first steps.
+"""Two-armed bandit as a text environment: the smallest learnable task, for tests and first steps.
 
-The page shows two buttons; one of them is right. Family `named` says which in its goal, family `fixed` does not: there
-the left arm is always right. A task's `params` may hold `turns` (pulls per episode, default 1), `delay_seconds` (of
-every reset and step) and `fail_rate` (share of calls that raise `EnvError`: the same ones for the n-th episode of the
-same seed, so that a retry may succeed).
+The page shows two buttons, one of which is right. The goal of family `named` names it; in family `fixed` it is always
+the left arm. A task's `params` may set `turns` (pulls per episode, default 1), `delay_seconds` (of every reset and
+step) and `fail_rate` (share of calls that raise `EnvError`). Failures are the same for the n-th episode of a seed, so a
+retry may succeed.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ PAGE = "\n".join(f"button {arm} [{ref}]" for ref, arm in enumerate(ARMS, 1))
 
 
 class Bandit(Environment):
-    """Two buttons, one of them right: the smallest thing that a policy can learn in."""
+    """Two buttons, one of them right: the smallest learnable task."""
 
     deterministic = True
     grammar = "`click LABEL [1]` or `done`"
@@ -43,14 +43,14 @@ class Bandit(Environment):
 
 
 class BanditEnv:
-    """One session. The reward of an episode, given at its end, is the share of right pulls."""
+    """One session. The reward of an episode, received at its end, is the share of right pulls."""
 
     def __init__(self, episodes: Counter[str]) -> None:
         self._episodes = episodes
         self._task: Task | None = None
 
     async def reset(self, task: Task) -> Observation:
-        """Start an episode. Raises `ConfigError` for an unknown family, `EnvError` when the task asks for failures."""
+        """Start an episode. Raise `ConfigError` for an unknown family, `EnvError` if the task requests failures."""
         if task.family not in FAMILIES:
             raise ConfigError(f"unknown bandit family {task.family!r}", nearest(task.family, FAMILIES))
         self._episodes[task.key] += 1

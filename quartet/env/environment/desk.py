@@ -1,8 +1,8 @@
-"""A pretended desktop, for measuring: a text environment in which time passes as a workload file says.
+"""Simulated desktop for benchmarks: a text environment whose delays follow a workload file.
 
-The page shows a row of buttons, always the same, and lines of text that mean nothing. An episode needs as many presses
-as its seed draws; `next` is the right button each time, and the reward is the share of right presses. Then the page
-says that it is finished, and the policy ends the episode with `done`, which takes no time.
+The page always shows the same row of buttons, and lines of meaningless text. The seed draws the number of presses in an
+episode. `next` is always the right button, and the reward is the share of right presses. Then the page says that it is
+finished, and the policy ends the episode with `done`, which takes no time.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ INSTRUCTIONS = (
     "One of the buttons goes on, the others lead nowhere, and nobody tells which. "
     "When the page says that it is finished, answer done instead of a button."
 )
-"""Stands in the first observation of an episode."""
+"""Part of the first observation of an episode."""
 FINISHED = "text finished"
 _WORDS = [first + second for first in ("ba", "de", "fi", "go", "lu") for second in ("ka", "mo", "ne", "ri", "su")]
 
@@ -35,7 +35,7 @@ class Desk:
     """One episode without its delays."""
 
     def __init__(self, task: Task, workload: Workload) -> None:
-        """Raises `ConfigError` for an unknown family."""
+        """Start the episode. Raise `ConfigError` for an unknown family."""
         if task.family not in FAMILIES:
             raise ConfigError(f"unknown desk family {task.family!r}", nearest(task.family, FAMILIES))
         self._task = task
@@ -48,7 +48,7 @@ class Desk:
 
     @property
     def reward(self) -> float:
-        """Share of right presses."""
+        """Share of right presses so far."""
         return sum(self._pressed) / self._presses
 
     @property
@@ -56,7 +56,7 @@ class Desk:
         return self.finished and all(self._pressed)
 
     def observe(self, error: str = "") -> Observation:
-        """The page as it is now."""
+        """Return the current page."""
         draw = random.Random(f"{self._task.key}/{len(self._pressed)}")
         noise = [f"text {' '.join(draw.choices(_WORDS, k=8))}" for _ in range(2)]
         row = [FINISHED] if self.finished else [f"button {label} [{ref}]" for ref, label in enumerate(BUTTONS, 1)]
@@ -64,7 +64,7 @@ class Desk:
         return Observation(goal=GOAL, text="\n".join([*first, *noise, *row]), error=error)
 
     def press(self, action: Action) -> str:
-        """Press what a click names; returns why it cannot be done, or ""."""
+        """Press the button that a click names; return why this is impossible, or ""."""
         match action:
             case Click(Element(ref)) if 1 <= ref <= len(BUTTONS) and not self.finished:
                 self._pressed.append(BUTTONS[ref - 1] == RIGHT)
@@ -76,18 +76,18 @@ class Desk:
 
 
 class PretendedDesktop(Environment):
-    """A pretended desktop, for measuring: resets and steps take as long as a workload file says."""
+    """Simulated desktop for benchmarks: resets and steps take as long as a workload file says."""
 
     class Knobs(Section):
         workload: LocalPath = ""
-        """JSON file of the delays and lengths, such as those in `benchmarks/workloads`; empty for no delays."""
+        """JSON file of delays and lengths, such as those in `benchmarks/workloads`; empty for no delays."""
 
     knobs: Knobs
     grammar = "`click LABEL [1]` or `done`"
     first_settings = {"env": {"screenshots": False}, "rollout": {"max_turns": 8}}
 
     def __init__(self, knobs: Knobs) -> None:
-        """Raise `ConfigError` for a file that is no workload."""
+        """Read the workload. Raise `ConfigError` if the file is not one."""
         super().__init__(knobs)
         self._workload = read_workload(knobs.workload)
         self._episodes: Counter[str] = Counter()
@@ -107,7 +107,7 @@ class DeskEnv:
         self._desk: Desk | None = None
 
     async def reset(self, task: Task) -> Observation:
-        """Start an episode. Raises `ConfigError` for an unknown family."""
+        """Start an episode. Raise `ConfigError` for an unknown family."""
         self._desk = Desk(task, self._workload)
         self._episodes[task.key] += 1
         self._draw = random.Random(f"{task.key} {self._episodes[task.key]}")

@@ -1,13 +1,13 @@
-"""Locks: a text environment of graded difficulty, fast enough to compare ways of training in seconds.
+"""Locks: a text environment of graded difficulty, fast enough to compare training methods in seconds.
 
-A family is a lock. Its code gives each of its signs the one button that is right; no page shows the code, it is
-learned by trial and holds for all seeds. A task is a row of the lock's signs. Seeds from `FIRST_HELD_OUT_SEED` on
-have rows that no seed below it has, of the same signs with the same code. The page shows one sign at a time, `click
-[n]` presses button n, and the right one brings the next sign. After a wrong press the lock either `jams`, so that
-nothing helps any more, or `resets` to its first sign. The episode goes on in both cases: what a failure costs is
-decided by the turn limit. Opening the lock is rewarded with 1 and ends the episode.
+A family is a lock. Its code maps each of its signs to the one right button. No page shows the code; the policy learns
+it by trial, and it holds for all seeds. A task is a row of the lock's signs. Seeds from `FIRST_HELD_OUT_SEED` on have
+rows that no smaller seed has, of the same signs with the same code. The page shows one sign at a time; `click [n]`
+presses button n, and the right one shows the next sign. After a wrong press the lock either `jams`, so that no press
+has any effect, or `resets` to its first sign. The episode continues in both cases, so the turn limit sets the cost of a
+failure. Opening the lock gives reward 1 and ends the episode.
 
-With steps K and buttons B the chance of a policy that knows nothing is B^-K for each try.
+With K steps and B buttons, a random policy succeeds with probability B^-K per try.
 """
 
 import random
@@ -26,24 +26,24 @@ from quartet.types import Observation, StepResult, Task
 
 Difficulty = Literal["easy", "medium", "hard"]
 ROOMS = ("attic", "cabin", "cellar", "garage", "hall", "kitchen", "loft", "shed")
-"""The seed draws one: what the page shows besides the sign, and means nothing."""
+"""Words shown besides the sign, drawn by the seed; they mean nothing."""
 JAMMED = "jammed"
 FIRST_HELD_OUT_SEED: int = config.Evaluation().first_seed
 TRAINING_SHARE = 2 / 3
-"""Of a family's rows; the others are held out."""
+"""Share of a family's rows for training; the others are held out."""
 _SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
 
 
 class Lock(Struct, frozen=True, kw_only=True):
-    """One family."""
+    """Parameters of one family."""
 
     difficulty: Difficulty
     steps: int
-    """Signs of a task = right presses that open it."""
+    """Signs of a task, equal to the right presses that open it."""
     buttons: int
     signs: int
-    """Signs of the family: more than `steps`, since no task repeats one and some rows are held out; at most twice as
-    many, so that two rows show all."""
+    """Signs of the family: more than `steps`, since no task repeats one and some rows are held out; at most twice
+    `steps`, so that two rows show all."""
     wrong: Literal["jams", "resets"]
 
 
@@ -76,14 +76,14 @@ _FIRST_SIGN = dict(zip(LOCKS, accumulate((lock.signs for lock in LOCKS.values())
 
 
 def families(suite: str = "locks") -> list[str]:
-    """Families of a suite, easy ones first. Raises `ConfigError` for an unknown one."""
+    """Return the families of a suite, easy ones first. Raise `ConfigError` for an unknown suite."""
     if suite not in SUITES:
         raise ConfigError(f"unknown suite {suite!r} of locks", nearest(suite, SUITES))
     return list(SUITES[suite])
 
 
 class Locks(Environment):
-    """Rows of signs with one right button each, of graded difficulty; fast enough to compare methods in seconds."""
+    """Rows of signs, each with one right button, of graded difficulty; fast enough to compare methods in seconds."""
 
     class Knobs(Section):
         suite: str = "locks"
@@ -106,19 +106,19 @@ class Locks(Environment):
 
 @cache
 def signs(family: str) -> list[str]:
-    """The family's own words; no two families share one."""
+    """Return the family's signs; no two families share one."""
     return [_word(_FIRST_SIGN[family] + index) for index in range(LOCKS[family].signs)]
 
 
 @cache
 def code(family: str) -> dict[str, int]:
-    """Sign -> number of the right button, from 1."""
+    """Return sign -> number of the right button, from 1."""
     draw = random.Random(f"locks/{family}")
     return {sign: draw.randint(1, LOCKS[family].buttons) for sign in signs(family)}
 
 
 def row(task: Task) -> list[str]:
-    """The signs of a task, in order."""
+    """Return the signs of a task, in order."""
     training, held_out = rows(task.family)
     if task.seed < FIRST_HELD_OUT_SEED:
         return list(training[task.seed % len(training)])
@@ -127,8 +127,8 @@ def row(task: Task) -> list[str]:
 
 @cache
 def rows(family: str) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    """All rows of a family, each once: those of training seeds, in the order of the seeds, and those held out. The
-    first two training rows show all signs."""
+    """Return all rows of a family once: those of training seeds, in seed order, and those held out. The first two
+    training rows show all signs."""
     words, steps = signs(family), LOCKS[family].steps
     first = [tuple(words[:steps]), tuple(reversed(words))[:steps]]
     others = sorted(set(permutations(words, steps)) - set(first))
@@ -139,13 +139,13 @@ def rows(family: str) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
 
 
 def solution(task: Task) -> list[str]:
-    """The actions that open the lock without a wrong press."""
+    """Return the actions that open the lock without a wrong press."""
     right = code(task.family)
     return [f"click [{right[sign]}]" for sign in row(task)]
 
 
 def observe(task: Task, sign: str, error: str = "") -> Observation:
-    """The page while `sign` is shown."""
+    """Return the page that shows `sign`."""
     room = random.Random(f"room/{task.key}").choice(ROOMS)
     return Observation(goal=f"Open {room}.", text=f"heading {sign}", error=error)
 
@@ -157,7 +157,7 @@ class LocksEnv:
         self._task: Task | None = None
 
     async def reset(self, task: Task) -> Observation:
-        """Start an episode. Raises `ConfigError` for an unknown family."""
+        """Start an episode. Raise `ConfigError` for an unknown family."""
         if task.family not in LOCKS:
             raise ConfigError(f"unknown lock {task.family!r}", nearest(task.family, LOCKS))
         self._task, self._lock, self._code, self._row = task, LOCKS[task.family], code(task.family), row(task)
@@ -165,7 +165,7 @@ class LocksEnv:
         return self._observe(task)
 
     async def step(self, action: str) -> StepResult:
-        """Press the button that `click [n]` names; any other response presses none and is told so."""
+        """Press the button that `click [n]` names; any other response presses none and gets an error."""
         if self._task is None:
             raise EnvError("a lock was stepped before its first reset", "call reset(task) first")
         try:
@@ -204,12 +204,12 @@ class LocksEnv:
         )
 
     def _observe(self, task: Task, error: str = "") -> Observation:
-        """An open lock shows its last sign."""
+        """Return the current page; an open lock shows its last sign."""
         last = len(self._row) - 1
         return observe(task, JAMMED if self._jammed else self._row[min(self._opened, last)], error)
 
 
 def _word(index: int) -> str:
-    """A made-up word; different for every index below 4,900."""
+    """Return a made-up word, different for every index below 4,900."""
     count = len(_SYLLABLES)
     return _SYLLABLES[index % count] + _SYLLABLES[(7 * index + index // count) % count]

@@ -1,4 +1,4 @@
-"""MiniWoB++: small web pages in a browser. The browser is imported when its sessions are asked for."""
+"""MiniWoB++: small web pages in a browser, which is imported when its sessions are first needed."""
 
 from quartet import config
 from quartet.actions.grammar import GRAMMAR
@@ -8,7 +8,7 @@ from quartet.env.miniwob.suite import Family, family, suite_of
 
 
 class MiniWob(Environment):
-    """Web pages of MiniWoB++, each a task that a click or a few solve, in pages of one Chromium."""
+    """Web pages of MiniWoB++ in pages of one Chromium; each task takes one or a few clicks."""
 
     class Knobs(Section):
         suite: str = "miniwob-24"

@@ -1,7 +1,7 @@
-"""Matching pennies for two players: each shows a side of a coin, and neither sees what the other one showed.
+"""Matching pennies for two players: both show a side of a coin without seeing the other's.
 
-The first player wins when the sides are equal, the second when they differ. In the only equilibrium both show either
-side half of the time, so whatever one of them prefers, the other learns to punish.
+The first player wins if the sides are equal, the second if they differ. In the only equilibrium both show each side
+half of the time, so each player learns to exploit any preference of the other.
 """
 
 from quartet.actions.grammar import ActionError, Click, Element, parse_action
@@ -38,7 +38,7 @@ class PenniesEnv:
         self._shown: list[str] | None = None
 
     async def reset(self, task: Task) -> Observation:
-        """Start a game. Raises `ConfigError` for an unknown family."""
+        """Start a game. Raise `ConfigError` for an unknown family."""
         if task.family not in FAMILIES:
             raise ConfigError(f"unknown pennies family {task.family!r}", nearest(task.family, FAMILIES))
         self._shown = []
@@ -62,7 +62,7 @@ class PenniesEnv:
 
 
 def _side(action: str) -> tuple[str, str]:
-    """The side that an action shows, or "" and why it shows none."""
+    """Return the side that an action shows, or "" and the reason why it shows none."""
     try:
         parsed = parse_action(action)
     except ActionError as error:

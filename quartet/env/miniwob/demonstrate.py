@@ -1,10 +1,10 @@
-"""Writes what the scripted experts do as chat-format JSONL, the cold start's data, and page texts for a tokenizer.
+"""Command that writes the scripted experts' actions as chat-format JSONL for a cold start, or texts for a tokenizer.
 
     python -m quartet.env.miniwob.demonstrate --families demonstrated --seeds 0:60 --output demos.jsonl
     python -m quartet.env.miniwob.demonstrate --families all --seeds 0:100 --texts texts.jsonl
     python -m quartet.env.miniwob.demonstrate --families all --seeds 0:20          # only reports success
 
-Two things are refused: demonstrations of families that are kept undemonstrated, and any use of held-out seeds.
+Demonstrations of undemonstrated families and any use of held-out seeds are rejected.
 """
 
 import asyncio
@@ -37,14 +37,14 @@ GROUPS = {"all": DEMONSTRATED + UNDEMONSTRATED, "demonstrated": DEMONSTRATED, "u
 async def make_demonstrations(
     families: list[str], seeds: range, output: Path, sessions: int = 4, on_progress: OnProgress = nobody_watches
 ) -> list[Attempt]:
-    """Write one JSONL line per turn of every successful attempt; returns all attempts, failed ones too.
+    """Write one JSONL line per turn of every successful attempt; return all attempts, including failed ones.
 
-    Raises `ConfigError` when a family is kept undemonstrated or a seed is held out, `EnvError` when the browser fails.
+    Raise `ConfigError` for an undemonstrated family or a held-out seed, `EnvError` if the browser fails.
     """
     kept_back = [family for family in families if family not in DEMONSTRATED]
     if kept_back:
         raise ConfigError(
-            f"no demonstrations of {', '.join(kept_back)}: these families show what is learnt without any",
+            f"no demonstrations of {', '.join(kept_back)}: these families measure learning without demonstrations",
             f"use --families demonstrated, that is {','.join(DEMONSTRATED)}",
         )
     attempts = await attempt_all(make_tasks(families, seeds), sessions, on_progress)
@@ -64,7 +64,7 @@ async def write_texts(
 
 
 def make_tasks(families: list[str], seeds: range) -> list[Task]:
-    """All seeds of all families. Raises `ConfigError` for an unknown family and for held-out seeds."""
+    """Return the tasks of all seeds of all families. Raise `ConfigError` for an unknown family or held-out seeds."""
     for family in families:
         lookup("family", family, EXPERTS)
     if not seeds or seeds[0] < 0 or seeds[-1] >= FIRST_HELD_OUT_SEED:
@@ -76,7 +76,7 @@ def make_tasks(families: list[str], seeds: range) -> list[Task]:
 
 
 def chat_lines(attempt: Attempt) -> list[dict[str, Any]]:
-    """One chat of two messages per turn: what the policy reads, and what it should answer."""
+    """Return one chat of two messages per turn: the policy's input and its expected answer."""
     return [
         {
             "messages": [{"role": "user", "content": turn.prompt}, {"role": "assistant", "content": turn.action}],
@@ -89,7 +89,7 @@ def chat_lines(attempt: Attempt) -> list[dict[str, Any]]:
 
 
 def report(attempts: list[Attempt]) -> list[str]:
-    """One line per family: successes, mean turns and prompt characters; below it why attempts failed."""
+    """Format one line per family: successes, mean turns and prompt characters; below it the reasons of failures."""
     lines = []
     for family in dict.fromkeys(attempt.task.family for attempt in attempts):
         mine = [attempt for attempt in attempts if attempt.task.family == family]
@@ -106,7 +106,7 @@ async def _first_text(env: Env, task: Task) -> str:
 
 
 def _write_lines(output: Path, records: Iterable[dict[str, Any]]) -> None:
-    """All lines or none: a reader never sees half a file."""
+    """Write all lines or none, so that a reader never sees a partial file."""
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = output.with_name(output.name + ".partial")
     partial.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
@@ -114,7 +114,7 @@ def _write_lines(output: Path, records: Iterable[dict[str, Any]]) -> None:
 
 
 class SeedRange(click.ParamType):
-    """`0:60` is range(0, 60)."""
+    """Range parameter: `0:60` is range(0, 60)."""
 
     name = "FIRST:END"
 
@@ -132,7 +132,7 @@ class SeedRange(click.ParamType):
 @click.option("--texts", type=click.Path(path_type=Path), help="Write first-turn texts here.")
 @click.option("--sessions", default=4, show_default=True, help="Pages of the one browser.")
 def main(families: str, seeds: range, output: Path | None, texts: Path | None, sessions: int) -> None:
-    """Let scripted experts solve MiniWoB++ tasks: write demonstrations, page texts, or only report success."""
+    """Solve MiniWoB++ tasks with scripted experts: write demonstrations or page texts, or only report success."""
     names = GROUPS.get(families) or families.split(",")
     try:
         if texts is not None:

@@ -1,7 +1,7 @@
 """MiniWoB++ tasks in pages of one Chromium: the pool of sessions, and the session.
 
-Every episode runs in a fresh sandboxed frame, because some tasks leak state into the next episode, and a hostile one
-could judge it. The reward is MiniWoB++'s raw reward, without time decay; an episode is a success when it is exactly 1.
+Every episode runs in a new sandboxed frame: some tasks leak state into the next episode, and a hostile page could
+change its reward. The reward is MiniWoB++'s raw reward, without time decay; an episode succeeds if it is exactly 1.
 """
 
 import asyncio
@@ -30,14 +30,14 @@ from quartet.types import Observation, Outcome, Picture, StepResult, Task
 
 LOG = logging.getLogger(__name__)
 WIDTH, HEIGHT = 160, 210
-"""Pixels of the picture: the task without what the page shows beside it, time and reward."""
+"""Pixels of the picture: the task without the time and reward that the page shows beside it."""
 CLEAR_TIMEOUT_SECONDS = 5.0
-"""How long the page of the last episode may block its window before the window is replaced."""
+"""Time for which the previous episode's page may block its window before the window is replaced."""
 
 LONGEST_FAULT = 200
-"""Characters of a page's error that are shown."""
+"""Maximum characters of a page's error in a message."""
 LEFT = {"text": "", "done": True, "reward": 0.0, "reason": "left the task page"}
-"""How a task stands whose page is gone after an action."""
+"""State of a task whose page was left by an action."""
 
 STAGE, EPISODE, JUDGE = (
     (files("quartet.env.miniwob") / name).read_text() for name in ("stage.js", "episode.js", "judge.js")
@@ -45,7 +45,7 @@ STAGE, EPISODE, JUDGE = (
 
 
 class MiniWobSession:
-    """One page; plays one episode at a time."""
+    """Session in one page; plays one episode at a time."""
 
     def __init__(self, browser: Browser, page: Page, settings: config.Env) -> None:
         self.browser = browser
@@ -61,7 +61,7 @@ class MiniWobSession:
         return self.browser.alive and not self.page.dead
 
     async def reset(self, task: Task) -> Observation:
-        """Start the episode of a task: its family is the name of a task page, its seed goes to `Math.seedrandom`."""
+        """Start the episode of a task. Its family names a task page, its seed goes to `Math.seedrandom`."""
         page = task_page(task.family)
         async with _deadline(f"reset of {task.key}", self._settings.step_timeout_seconds):
             await self._show(task.family, {"watch": watching(JUDGE), task.family: page.html, **page.parts})
@@ -78,8 +78,8 @@ class MiniWobSession:
     async def step(self, action: str) -> StepResult:
         """Apply one action. `info` holds `success`, `raw_reward` (-1..1) and the page's `reason`.
 
-        From the first action on, a page that goes away or that its own scripts make unreadable ends the episode without
-        success: otherwise a policy could escape a failure by it. Raises `EnvError` for everything else that fails.
+        After the first action, a page that is left or made unreadable by its own scripts ends the episode without
+        success; otherwise a policy could escape a failure. Raise `EnvError` for every other failure.
         """
         if self._over:
             raise RuntimeError("step after the end of the episode: call reset first")
@@ -106,8 +106,7 @@ class MiniWobSession:
         await self.page.close()
 
     async def _show(self, family: str, texts: dict[str, str]) -> None:
-        """Put a new frame for that family on the stage. A window that the last episode blocks, crashed or flooded is
-        replaced."""
+        """Show a new frame for the family. Replace a window that the previous episode blocks, crashed or flooded."""
         try:
             await self._show_in_window(family, texts, CLEAR_TIMEOUT_SECONDS)
         except EnvError:
@@ -117,15 +116,15 @@ class MiniWobSession:
             await self._show_in_window(family, texts, CALL_TIMEOUT_SECONDS)
 
     async def _show_in_window(self, family: str, texts: dict[str, str], timeout_seconds: float) -> None:
-        """Send the texts that the window has not got yet, and which of them to show."""
+        """Send the texts that the window does not have yet, and show the family's."""
         new = {name: text for name, text in texts.items() if name not in self._sent}
         show = f"stage.show({json.dumps(family)}, {json.dumps(new)})"
         await self.page.evaluate(show, timeout_seconds=timeout_seconds)
         self._sent |= new.keys()
 
     async def _act(self, text: str) -> tuple[str, bool, list[tuple[float, float]]]:
-        """Return what the policy did wrong ("" if nothing), whether it declared the task done or infeasible, and where
-        it pointed."""
+        """Act; return the policy's error ("" if none), whether it declared the task done or infeasible, and the points
+        that it used."""
         try:
             action = parse_action(text)
             points = await self._hands.perform(action)
@@ -140,7 +139,7 @@ class MiniWobSession:
         return "", isinstance(action, Done | Infeasible), points
 
     async def _stands(self, error: str) -> dict[str, Any]:
-        """How the task stands after an action, and what is to be seen then."""
+        """Return the state of the task after an action, and observe it."""
         try:
             state = await self._ask("quartet.state()") or {**LEFT, "goal": self._last.goal}
             if state.get("unreadable") and not state["done"]:
@@ -153,7 +152,7 @@ class MiniWobSession:
         return state
 
     async def _ask(self, expression: str) -> dict[str, Any] | None:
-        """The answer of the harness, or None when the task page is gone."""
+        """Return the harness's answer, or None if the task page is gone."""
         try:
             return await self.page.ask(expression)
         except PageFaultError:
@@ -165,7 +164,7 @@ class MiniWobSession:
 
     async def _observe(self, state: dict[str, Any], error: str) -> Observation:
         pictures = self._last.pictures
-        if self._settings.screenshots and not state["done"]:  # The page covers itself when the episode is over.
+        if self._settings.screenshots and not state["done"]:  # The page is covered once the episode is over.
             pictures = [Picture(data=await self.page.screenshot())]
         return Observation(goal=state["goal"], text=state["text"], error=error, pictures=pictures)
 
@@ -175,7 +174,7 @@ def _first_line(fault: PageFaultError) -> str:
 
 
 async def open_stage(browser: Browser) -> Page:
-    """A window in which no episode has run yet."""
+    """Return a window in which no episode has run yet."""
     page = await browser.new_page("about:blank", width=WIDTH, height=HEIGHT)
     await page.evaluate(STAGE)
     return page
@@ -191,10 +190,10 @@ async def _deadline(what: str, seconds: float) -> AsyncIterator[None]:
 
 
 class MiniWobPool:
-    """Up to `settings.sessions` pages in one Chromium, which is started at the first need and again after it died."""
+    """Pool of up to `settings.sessions` pages in one Chromium, started on first use and restarted after it died."""
 
     def __init__(self, settings: config.Env) -> None:
-        html_folder()  # Fail before the first rollout when the package is missing.
+        html_folder()  # Fail before the first rollout if the package is missing.
         self._settings = settings
         self._slots = asyncio.Semaphore(settings.sessions)
         self._starting = asyncio.Lock()
@@ -202,7 +201,7 @@ class MiniWobPool:
         self._idle: list[MiniWobSession] = []
 
     async def acquire(self) -> Env:
-        """A free session; waits until there is one. Raises `EnvError`, or `SetupError` when there is no browser."""
+        """Return a free session, waiting if necessary. Raise `EnvError`, or `SetupError` if there is no browser."""
         await self._slots.acquire()
         try:
             browser = await self._living_browser()
@@ -216,7 +215,7 @@ class MiniWobPool:
             raise
 
     async def release(self, env: Env, *, healthy: bool) -> None:
-        """Give a session back; an unhealthy one is closed and the next acquire opens a new page."""
+        """Release a session; an unhealthy one is closed, and the next acquire opens a new page."""
         assert isinstance(env, MiniWobSession)
         try:
             if healthy and env.healthy:

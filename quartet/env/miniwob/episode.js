@@ -1,11 +1,11 @@
-// The harness's side of a MiniWoB++ episode, in the isolated world of the frame on the stage: put the task page into this
-// frame, start it, read how it stands. See stage.js for the frame and judge.js for the page's answers.
+// The harness's side of a MiniWoB++ episode, in the isolated world of the frame on the stage: load the task page into
+// this frame, start it, read its state. See stage.js for the frame and judge.js for the page's answers.
 (() => {
   const LONGEST_EPISODE_MS = 10_000_000 // The rollout has its own deadline; the page's 10 s are for people.
   const SETTLE_LIMIT_MS = 1000
   const MAX_GOAL = 10_000
   const MAX_REASON = 200
-  // Time and reward are not for the policy; and what moves or blinks makes two pictures of the same state differ.
+  // The policy must not see time and reward; movement or blinking would make two pictures of the same state differ.
   const TASK_STYLE = `#reward-display, #click-canvas { visibility: hidden }
     * { transition: none !important; animation: none !important; caret-color: transparent !important }`
 
@@ -41,11 +41,11 @@
     await load()
     quartet.ask('start', { seed, longestMs: LONGEST_EPISODE_MS })
     await until(() => quartet.ask('ready'))
-    await stage('top') // What the page focused may have scrolled.
+    await stage('top') // Focusing an element may have scrolled the page.
     return state()
   }
 
-  // The page's answer, or undefined when it cannot give one: an action may have led it to remove its own parts.
+  // The page's answer, or undefined if it fails: an action may have made it remove its own parts.
   function answer(question) {
     try {
       return quartet.ask(question)
@@ -54,7 +54,7 @@
     }
   }
 
-  // {text, unreadable}: what the page shows, or why that cannot be read. A name of a form's field may hide a property.
+  // {text, unreadable}: the page's text, or the reason why it cannot be read: a form field's name may hide a property.
   async function settled() {
     try {
       return { text: await quartet.settle(() => answer('done') ?? true, SETTLE_LIMIT_MS), unreadable: '' }
@@ -63,7 +63,7 @@
     }
   }
 
-  // {goal, text, unreadable, done, reward, reason} once the page has come to rest, or null when it is no task page any more.
+  // {goal, text, unreadable, done, reward, reason} once the page is stable, or null if it is no task page any more.
   async function state() {
     const shown = await settled()
     const outcome = answer('outcome')

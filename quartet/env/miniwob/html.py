@@ -1,7 +1,7 @@
-"""The task pages of the package `miniwob`, with their scripts, style sheets and pictures as parts to be put inside.
+"""Task pages of the package `miniwob`, with placeholders for their scripts and style sheets and inlined pictures.
 
-A page in one piece loads nothing, neither files nor from a network: it needs no rights that a hostile page could use,
-and a fresh page per episode is affordable.
+A complete page loads neither files nor network resources: it needs no rights that a hostile page could abuse, and a new
+page per episode is cheap.
 """
 
 import mimetypes
@@ -23,13 +23,13 @@ _PART = re.compile(r"<!--part (\S+)-->")
 
 class TaskPage(Struct, frozen=True):
     html: str
-    """The page; `<!--part NAME-->` stands where a script or style sheet belongs."""
+    """The page, with `<!--part NAME-->` in place of each script or style sheet."""
     parts: dict[str, str]
     """Element text by name. Most pages share most of their parts."""
 
 
 def html_folder() -> Path:
-    """Where the task pages are. Importing the package would import Selenium, so it is only located."""
+    """Return the folder of task pages. The package is only located: importing it would import Selenium."""
     spec = find_spec("miniwob")
     if spec is None or spec.origin is None:
         raise SetupError("the package `miniwob` is not installed", "pip install miniwob==1.1.0 (only its HTML is used)")
@@ -38,7 +38,7 @@ def html_folder() -> Path:
 
 @cache
 def task_page(family: str) -> TaskPage:
-    """The page of a task family. Raises `ConfigError` for an unknown one."""
+    """Return the page of a task family. Raise `ConfigError` for an unknown one."""
     folder = html_folder()
     path = folder / f"{family}.html"
     if not path.is_file():
@@ -59,7 +59,7 @@ def _part(path: Path) -> str:
 
 
 def _with_pictures(text: str, folder: Path) -> str:
-    """The text with its pictures inside; URLs in a page or style sheet start from its folder."""
+    """Return the text with its pictures inlined; their URLs are relative to the folder."""
 
     def inline(match: re.Match[str]) -> str:
         path = folder / match[2]

@@ -1,7 +1,7 @@
-// Answers of a MiniWoB++ page, whose own code (core.js) draws the problem and judges. See watch.js.
+// Answers of a MiniWoB++ page, whose own code (core.js) draws the problem and computes the reward. See watch.js.
 ({
   start: ({ seed, longestMs }) => {
-    // A slide that takes 400 ms changes nothing but the time a step takes.
+    // A slide animation of 400 ms only slows the step down.
     if (window.jQuery) jQuery.fx.off = true
     core.EPISODE_MAX_TIME = longestMs
     Math.seedrandom(seed)

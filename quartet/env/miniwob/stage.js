@@ -1,9 +1,11 @@
-// The stage: the window's own document, as large as the picture. It holds one frame, as large as the window that the tasks
-// were made for, and every episode gets a new one.
+// The stage: the window's own document, as large as the picture. It holds one frame, as large as the window that the
+// tasks were made for; every episode gets a new frame.
 //
-// The frame is sandboxed, so it has an origin of its own: what runs in it reaches neither this document nor the frames after
-// it, opens no windows and no dialogs, and ends with the frame, timers included. It inherits the policy below: a task has
-// all its parts inside, so there is nothing that it may load.
+// The frame is sandboxed and has its own origin: its scripts reach neither this document nor later frames, open no
+// windows
+// or dialogs, and end with the frame, timers included. It inherits the policy below, which forbids all loading: a task
+// is
+// complete.
 (() => {
   const STAGE = `<meta http-equiv="Content-Security-Policy"
       content="default-src 'unsafe-inline' 'unsafe-eval' data: blob:; webrtc 'block'"><style>
@@ -11,7 +13,7 @@
     iframe { display: block; border: 0; width: 500px; height: 320px }</style><div id="view"></div>`
   document.documentElement.innerHTML = STAGE
 
-  const texts = {} // family -> HTML; name of a script or style sheet -> what stands in its place in the HTML
+  const texts = {} // family -> HTML; name of a script or style sheet -> its text
   const whole = (html) => html.replace(/<!--part (\S+)-->/g, (_, name) => texts[name])
 
   let frame, family
@@ -26,7 +28,7 @@
     frame.contentWindow.focus()
   }
 
-  // What the harness in the frame may ask for, through the port that it sends.
+  // Services for the harness in the frame, requested through the port that it sends.
   const services = {
     page: () => ({ watch: texts.watch, html: whole(texts[family]) }),
     view: () => ({ left: -scrollX, top: -scrollY, width: innerWidth, height: innerHeight }),

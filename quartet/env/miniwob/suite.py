@@ -1,7 +1,7 @@
-"""Named suites of task families. What is trained and what is measured is fixed here, before any run.
+"""Named suites of task families. They fix before any run what is trained and what is measured.
 
 Held-out episodes differ in their seed (`evaluation.first_seed` of the recipe). Undemonstrated families differ in kind
-as well: the policy that reinforcement learning starts from has never seen anybody solve them.
+as well: the initial policy of reinforcement learning has seen no demonstration of them.
 """
 
 from msgspec import Struct
@@ -10,15 +10,15 @@ from quartet.registry import lookup
 
 
 class Family(Struct, frozen=True, kw_only=True):
-    """Tasks drawn by the same page, which differ only in their seed."""
+    """Tasks of the same page, which differ only in their seed."""
 
     name: str
     demonstrated: bool = True
-    """Whether the cold start may learn from demonstrations of it."""
+    """True if the cold start may use demonstrations of it."""
     min_actions: int
-    """Actions that the easiest seed takes at least."""
+    """Minimum number of actions for the easiest seed."""
     max_turns: int
-    """Actions that the hardest seed takes, and a few to spare for mistakes."""
+    """Number of actions for the hardest seed, with a margin for mistakes."""
 
 
 def _family(name: str, min_actions: int, max_turns: int) -> Family:
@@ -60,10 +60,10 @@ SUITES: dict[str, tuple[Family, ...]] = {
 
 
 def suite_of(name: str) -> tuple[Family, ...]:
-    """Return the families of a suite. Raises `ConfigError` that suggests the nearest name."""
+    """Return the families of a suite. Raise `ConfigError` with the nearest name."""
     return lookup("suite", name, SUITES)
 
 
 def family(suite: str, name: str) -> Family:
-    """Return one family of a suite. Raises `ConfigError` that suggests the nearest name."""
+    """Return one family of a suite. Raise `ConfigError` with the nearest name."""
     return lookup("task family", name, {family.name: family for family in suite_of(suite)})

@@ -1,4 +1,4 @@
-"""Lets the scripted experts act in the real browser: one attempt per task, several sessions at a time."""
+"""Attempts of the scripted experts in the real browser: one per task, several sessions at a time."""
 
 import asyncio
 import logging
@@ -27,24 +27,24 @@ T = TypeVar("T")
 
 class ExpertTurn(Struct, frozen=True, kw_only=True):
     prompt: str
-    """What a policy would have read: `quartet.policy.prompt.turn_text`."""
+    """The policy's input for this turn: `quartet.policy.prompt.turn_text`."""
     action: str
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
-    """What the expert did with one task."""
+    """Result of an expert on one task."""
 
     task: Task
     turns: list[ExpertTurn]
     success: bool
     error: str = ""
-    """Why the expert gave up, or the last error the page reported."""
+    """Reason why the expert gave up, or the last error on the page."""
 
 
 async def attempt(env: Env, task: Task) -> Attempt:
-    """Play one episode within its family's `max_turns`; an expert that is stuck has failed.
+    """Play one episode within its family's `max_turns`; an expert that is stuck fails.
 
-    Raises `EnvError` when the browser fails, `ConfigError` for a family that is not in the suite.
+    Raise `EnvError` if the browser fails, `ConfigError` for a family that is not in the suite.
     """
     max_turns = family(SUITE, task.family).max_turns
     observation = await env.reset(task)
@@ -63,7 +63,7 @@ async def attempt(env: Env, task: Task) -> Attempt:
 
 
 async def attempt_all(tasks: Iterable[Task], sessions: int, on_progress: OnProgress = nobody_watches) -> list[Attempt]:
-    """One attempt at every task, in the order of `tasks`. Raises as `in_browser` does."""
+    """Attempt every task once, in the order of `tasks`. Raise the errors of `in_browser`."""
     return await in_browser(tasks, sessions, attempt, on_progress)
 
 
@@ -73,9 +73,9 @@ async def in_browser(
     play: Callable[[Env, Task], Awaitable[T]],
     on_progress: OnProgress = nobody_watches,
 ) -> list[T]:
-    """`play` every task in one of `sessions` pages of one browser; results in the order of `tasks`.
+    """Run `play` for every task in `sessions` pages of one browser; return results in the order of `tasks`.
 
-    Raises `EnvError` when a task fails `MAX_ATTEMPTS` times, `SetupError` when there is no browser.
+    Raise `EnvError` if a task fails `MAX_ATTEMPTS` times, `SetupError` if there is no browser.
     """
     tasks = list(tasks)
     queue = iter(enumerate(tasks))
@@ -99,12 +99,12 @@ async def in_browser(
 
 
 async def _play_with_retries(pool: EnvPool, task: Task, play: Callable[[Env, Task], Awaitable[T]]) -> T:
-    """Infrastructure fails now and then: as in training, a fresh session gets another try."""
+    """Play a task, retrying in a new session after an infrastructure failure, as training does."""
     for _ in range(MAX_ATTEMPTS - 1):
         try:
             return await _play_once(pool, task, play)
         except EnvError:
-            logger.warning("session lost, %s starts again", task.key, exc_info=True)
+            logger.warning("session lost, restarting %s", task.key, exc_info=True)
     return await _play_once(pool, task, play)
 
 

@@ -1,4 +1,4 @@
-"""Experts for pages where named items are marked and then submitted, in the order in which the goal names them."""
+"""Experts for pages on which items are selected, in the order in which the goal names them, and then submitted."""
 
 from collections.abc import Iterable
 

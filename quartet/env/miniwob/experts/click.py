@@ -1,4 +1,4 @@
-"""Experts for pages where the right thing to click is named, possibly behind a tab or a fold."""
+"""Experts for pages on which the goal names the element to click, possibly behind a tab or a collapsed section."""
 
 from quartet.env.miniwob.experts.goal import ordinal, parts, quoted
 from quartet.env.miniwob.experts.page import Page, click

@@ -1,10 +1,10 @@
-"""Experts for pages where fields are filled, in the order in which the goal names them, and then submitted."""
+"""Experts for pages on which fields are filled, in the order in which the goal names them, and then submitted."""
 
 from quartet.env.miniwob.experts.goal import ordinal, parts, quoted
 from quartet.env.miniwob.experts.page import Page, click, ensure, fill, first
 
 MOVIE_LABELS = ({"Genre", "Movie Genre"}, {"Director", "Director Name"}, {"Year", "Released Date"})
-"""What the genre, the director and the year are called in the five layouts of the movie search."""
+"""Labels of the genre, the director and the year in the five layouts of the movie search."""
 
 
 def one_field(goal: str, page: Page) -> str:
@@ -24,7 +24,7 @@ def password_twice(goal: str, page: Page) -> str:
 
 
 def login(goal: str, page: Page) -> str:
-    """login-user and -popup: username and password; a popup that gets in the way is cancelled first."""
+    """login-user and -popup: username and password; a popup in front of them is cancelled first."""
     username, password = quoted(goal, 2)
     if page.has("button", "Cancel"):
         return click(page.find("button", "Cancel"))
@@ -48,7 +48,7 @@ def radio_and_number(goal: str, page: Page) -> str:
 
 
 def movie_search(goal: str, page: Page) -> str:
-    """multi-orderings and multi-layouts: genre, director and year, in fields that change place, name and looks."""
+    """multi-orderings and multi-layouts: genre, director and year, in fields that vary in place, name and looks."""
     wanted = parts(r"Search for (\w+) movies directed by (\w+) from year (\d+)\.", goal)
     texts = zip(MOVIE_LABELS, wanted, strict=True)
     return first(fill(page.find("input", labels), text) for labels, text in texts) or click(page.find("button"))

@@ -1,4 +1,4 @@
-"""Reading the goal: the parts of an instruction that say what to click, type or choose."""
+"""Parser of goals: the parts of an instruction that say what to click, type or choose."""
 
 import re
 
@@ -6,7 +6,7 @@ from quartet.env.miniwob.experts.page import ExpertError
 
 
 def parts(pattern: str, goal: str) -> tuple[str, ...]:
-    """The groups of `pattern`, which must match the whole goal. Raises `ExpertError` when it does not."""
+    """Return the groups of `pattern`. Raise `ExpertError` if it does not match the whole goal."""
     match = re.fullmatch(pattern, goal)
     if match is None:
         raise ExpertError(f"the goal {goal!r} is not of the form {pattern!r}")
@@ -14,7 +14,7 @@ def parts(pattern: str, goal: str) -> tuple[str, ...]:
 
 
 def quoted(goal: str, count: int = 1) -> list[str]:
-    """Everything that stands in double quotes. Raises `ExpertError` unless it is `count` texts.
+    """Return the texts in double quotes. Raise `ExpertError` unless there are `count`.
 
     >>> quoted('Enter the username "bob" and the password "x1" into the text fields and press login.', 2)
     ['bob', 'x1']
@@ -26,7 +26,7 @@ def quoted(goal: str, count: int = 1) -> list[str]:
 
 
 def listed(pattern: str, goal: str) -> list[str]:
-    """The names of the comma-separated list that is the one group of `pattern`; "nothing" is an empty list.
+    """Return the comma-separated names in the one group of `pattern`; "nothing" is an empty list.
 
     >>> listed(r"Select (.*) and click Submit\\.", "Select ag9, x and click Submit.")
     ['ag9', 'x']
@@ -36,7 +36,7 @@ def listed(pattern: str, goal: str) -> list[str]:
 
 
 def ordinal(text: str) -> int:
-    """Index from 0 of an ordinal number.
+    """Return the index, from 0, of an ordinal number.
 
     >>> ordinal("3rd")
     2

@@ -21,5 +21,5 @@ def forward(goal: str, page: Page) -> str:
 
 
 def _open_then(page: Page, sender: str, button: str) -> str:
-    """From the list of e-mails into the one by `sender`, and from there to `button`."""
+    """Open the e-mail by `sender` from the list, or click `button` if the e-mail is open."""
     return click(page.find("text", button if page.has("text", button) else sender))

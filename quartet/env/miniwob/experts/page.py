@@ -1,7 +1,7 @@
-"""What a scripted expert sees and says: a page parsed from the observation text, and action text built from it.
+"""Input and output of a scripted expert: a page parsed from the observation text, and action text.
 
-An expert gets no more than the policy: the lines of `Observation.text`, such as `input Username [5] = "bob"`. It
-answers in the same grammar the policy must speak, with every label exactly as printed.
+An expert reads only what the policy reads: the lines of `Observation.text`, such as `input Username [5] = "bob"`. It
+answers in the policy's action grammar, with every label exactly as printed.
 """
 
 import re
@@ -28,31 +28,31 @@ class Element(Struct, frozen=True, kw_only=True):
     states: tuple[str, ...] = ()
     """For example `("checked",)` or `("selected", "focused")`."""
     value: str = ""
-    """Text of an input, chosen option of a closed select."""
+    """Text of an input, or the chosen option of a closed select."""
 
     @property
     def target(self) -> str:
-        """How an action names the element: label as printed, then the reference."""
+        """The element in an action: label as printed, then the reference."""
         return f"{self.label} [{self.ref}]" if self.label else f"[{self.ref}]"
 
 
 class Page(Struct, frozen=True):
-    """The elements of one observation in the order they are printed."""
+    """Elements of one observation in printed order."""
 
     elements: list[Element]
 
     @classmethod
     def parse(cls, text: str) -> "Page":
-        """Raises `ExpertError` on a line that is no element."""
+        """Parse an observation's text. Raise `ExpertError` on a line that is no element."""
         return cls([_parse_line(line) for line in text.splitlines() if line])
 
     def all(self, kind: str, label: str | Set[str] | None = None) -> list[Element]:
-        """Elements of a kind, if a label is given only those with this label, or with one of these."""
+        """Return the elements of a kind; with `label` only those with this label, or one of these."""
         labels = {label} if isinstance(label, str) else label
         return [e for e in self.elements if e.kind == kind and (labels is None or e.label in labels)]
 
     def find(self, kind: str, label: str | Set[str] | None = None, nth: int = 0) -> Element:
-        """The nth (from 0) of `all(kind, label)`. Raises `ExpertError` when there are fewer."""
+        """Return the nth (from 0) of `all(kind, label)`. Raise `ExpertError` if there are fewer."""
         found = self.all(kind, label)
         if nth >= len(found):
             listing = "; ".join(f"{e.kind} {e.target}" for e in self.elements)
@@ -68,22 +68,22 @@ def click(element: Element) -> str:
 
 
 def ensure(element: Element, state: str) -> str | None:
-    """Click the element unless it is already in this state: None means nothing is left to do."""
+    """Click the element unless it is already in this state: None if nothing is left to do."""
     return None if state in element.states else click(element)
 
 
 def fill(element: Element, text: str) -> str | None:
-    """Type the text unless the element already holds it: None means nothing is left to do."""
+    """Type the text unless the element already holds it: None if nothing is left to do."""
     return None if element.value == text else f'type {element.target} "{text}"'
 
 
 def choose(element: Element, option: str) -> str | None:
-    """Pick an option of a closed select unless it is already chosen: None means nothing is left to do."""
+    """Choose an option of a closed select unless it is already chosen: None if nothing is left to do."""
     return None if element.value == option else f'select {element.target} "{option}"'
 
 
 def first(steps: Iterable[str | None]) -> str | None:
-    """The first step that is still to be done, or None; lazy, so later steps need not be possible yet."""
+    """Return the first step still to do, or None; lazy, since later steps may not be possible yet."""
     return next((step for step in steps if step is not None), None)
 
 

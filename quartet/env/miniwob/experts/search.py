@@ -1,4 +1,4 @@
-"""Expert for the search engine: search, turn to the right page, count down to the right result."""
+"""Expert for the search engine: search, open the right results page, click the right result."""
 
 from quartet.env.miniwob.experts.goal import ordinal, parts
 from quartet.env.miniwob.experts.page import Page, click, fill
