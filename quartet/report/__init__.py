@@ -1,1 +1,1 @@
-"""Views of a run for people: status, alarms, comparison, pictures for a paper, audit, sinks."""
+"""Views of a run for people: status, alarms, comparison, figures, audit, sinks."""

@@ -1,4 +1,4 @@
-"""Lines in braille: two by four dots per character."""
+"""Line charts in braille: two by four dots per character."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -8,14 +8,14 @@ _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _EMPTY = 0x2800
 
 Places = Sequence[tuple[float, float]]
-"""(x, y) by rising x, no x twice."""
+"""(x, y) by rising x, without duplicate x."""
 
 
 def braille_line(places: Places, columns: int, rows: int, end: float) -> list[str]:
-    """A line through `places` over `columns` x `rows` characters, which reach from x = 0 to `end`.
+    """Draw a line through `places` over `columns` x `rows` characters, from x = 0 to `end`.
 
-    Straight between two places, nothing before the first and after the last. The lowest y is at the bottom, the highest
-    at the top; equal ones are in the middle.
+    The line is straight between places and absent before the first and after the last. The lowest y is at the bottom,
+    the highest at the top; equal values are in the middle.
     """
     cells = [[0] * columns for _ in range(rows)]
     heights = _heights(_resampled(places, 2 * columns, end), 4 * rows) if places else {}
@@ -29,14 +29,15 @@ def braille_line(places: Places, columns: int, rows: int, end: float) -> list[st
 
 
 def _stroke(before: int, height: int) -> range:
-    """Heights of the dots in one column: from next to the column before, so that steep pieces stay connected."""
+    """Return the heights of the dots in one column, from next to the previous column, so that steep lines are
+    connected."""
     if height == before:
         return range(height, height + 1)
     return range(before + 1, height + 1) if height > before else range(height, before)
 
 
 def _resampled(places: Places, count: int, end: float) -> dict[int, float]:
-    """By column, of `count`: the mean of the places in it, else what lies on the line between its neighbours."""
+    """Return, for each of `count` columns, the mean of its places, else the interpolation between its neighbours."""
     sums: dict[int, list[float]] = {}
     for x, y in places:
         sums.setdefault(round(x / end * (count - 1)) if end else 0, []).append(y)

@@ -1,4 +1,4 @@
-"""A stretch of a run as Chrome trace JSON, for Perfetto (ui.perfetto.dev) and chrome://tracing.
+"""Time window of a run as Chrome trace JSON, for Perfetto (ui.perfetto.dev) and chrome://tracing.
 
 Format: "Trace Event Format" (Google, 2016): complete events (`ph` X) in microseconds, processes and threads named by
 metadata events. A role is a process, a lane a thread.
@@ -14,11 +14,11 @@ from quartet.telemetry.spans import Span
 _MODULES = ("manager", "env", "worker", "engine", "trainer")
 _NUMBER = re.compile("[0-9]{1,9}")
 MODULE_LANE = "module"
-"""What the row of a role without lanes is called."""
+"""Name of the row of a role without lanes."""
 
 
 def chrome_trace(spans: Sequence[Span], start: float) -> dict[str, Any]:
-    """The trace object of `spans`; its time 0 is `start` (Unix seconds)."""
+    """Return the trace object of `spans`; its time 0 is `start` (Unix seconds)."""
     rows = sorted({(span.role, span.lane) for span in spans}, key=row_order)
     roles = list(dict.fromkeys(role for role, _ in rows))
     threads = {row: number for number, row in enumerate(rows)}
@@ -32,7 +32,8 @@ def chrome_trace(spans: Sequence[Span], start: float) -> dict[str, Any]:
 
 
 def row_order(row: tuple[str, str]) -> tuple[int, str, str, int]:
-    """Sorts rows (role, lane): modules as data flows, a role's own row first, `session 2` before `session 10`."""
+    """Return the sort key of a row (role, lane): modules in data-flow order, a role's own row first, lanes by
+    number."""
     role, lane = row
     module = role.partition("-")[0]
     rank = _MODULES.index(module) if module in _MODULES else len(_MODULES)

@@ -1,4 +1,4 @@
-"""Shows a run while it goes on: a live panel in a terminal; elsewhere a line every few seconds, and one per alarm."""
+"""Display of a live run: a panel in a terminal; elsewhere a line every few seconds, and one per alarm."""
 
 import time
 from types import TracebackType
@@ -16,7 +16,7 @@ LINE_SECONDS = 5.0
 
 
 class LiveDisplay:
-    """A panel in a terminal; lines when the output is a pipe or a file; nothing when quiet."""
+    """Panel in a terminal; lines if the output is a pipe or a file; nothing if quiet."""
 
     def __init__(self, reader: StatusReader, *, quiet: bool = False) -> None:
         self._reader, self._quiet = reader, quiet
@@ -50,7 +50,7 @@ class LiveDisplay:
             self._console.print(line, soft_wrap=True, highlight=False, markup=False)
 
     def note(self, text: str) -> None:
-        """A line that stays, above the panel."""
+        """Print a line that stays above the panel."""
         if not self._quiet:
             self._console.print(text)
 

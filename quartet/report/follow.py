@@ -1,7 +1,7 @@
-"""Follows a run's records as they are written: what is new since the last look, from every process, in order.
+"""Follower of a run's records: new records of every process, in order.
 
-Of metrics it takes the sums over ten seconds, of spans every one. A follower that is made with an earlier one's
-`cursor` goes on where that one stopped.
+It reads metrics as sums over ten seconds, and every span. A follower with the `cursor` of an earlier one continues
+where that one stopped.
 """
 
 import time
@@ -17,40 +17,40 @@ from quartet.telemetry.spans import Span, decode_spans
 
 
 class Sums(msgspec.Struct, frozen=True):
-    """What one role recorded in ten seconds."""
+    """Metrics of one role over ten seconds."""
 
     role: str
     slot: Slot
 
 
 class News(msgspec.Struct, frozen=True):
-    """What came since the last look, each list by time."""
+    """New records since the last read, each list by time."""
 
     sums: list[Sums]
     spans: list[Span]
 
 
 class Place(msgspec.Struct):
-    """How far one folder has been read: the slice it is in, and the byte of it."""
+    """Read position in one folder: the current slice, and the byte offset in it."""
 
     begin: float
     offset: int = 0
 
 
 Cursor = dict[str, Place]
-"""By folder, relative to the run's."""
+"""Positions by folder, relative to the run's."""
 
 
 class Follower:
-    """Reads new lines of all files of a run."""
+    """Reader of new lines in all files of a run."""
 
     def __init__(self, run_dir: Path, cursor: Cursor | None = None) -> None:
         self._run_dir = run_dir
         self.cursor: Cursor = cursor or {}
-        """How far it has read; it grows with the number of processes, not with what they wrote."""
+        """Read positions; their number grows with the processes, not with the records."""
 
     def read(self) -> News:
-        """Everything new. Raises `RecordsError` for a run that an older Quartet recorded."""
+        """Return all new records. Raise `RecordsError` for records of an older Quartet."""
         finest = ROLLUP_SECONDS[0]
         sums = [
             Sums(writer.role, slot)
@@ -65,7 +65,7 @@ class Follower:
         return News(sorted(sums, key=lambda item: item.slot.begin), sorted(spans, key=lambda span: span.end))
 
     def _new(self, writer: Writer, folder: Path, seconds: int, decode: LineDecoder[Any]) -> list[Any]:
-        """The new lines of one folder whose files cover `seconds` each, decoded."""
+        """Decode the new lines of one folder whose files cover `seconds` each."""
         place = self.cursor.setdefault(str(folder.relative_to(self._run_dir)), Place(writer.started_at))
         found = []
         for path in slice_files(folder, place.begin, time.time() + seconds, seconds=seconds):

@@ -1,4 +1,4 @@
-"""A run as somebody sees it who only looks: one snapshot, with alarms, of a run at work or at rest."""
+"""Read-only snapshots of a live or finished run, with alarms."""
 
 from pathlib import Path
 from types import TracebackType
@@ -17,10 +17,10 @@ from quartet.run.run_dir import CONFIG, supervisor_pid
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """What `quartet status` shows."""
+    """Content of `quartet status`."""
 
     run: str
-    """Its folder."""
+    """Folder of the run."""
     status: RunStatus
     running: bool
     alarms: list[Alarm]
@@ -33,14 +33,14 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
 
 def is_starting(run_dir: Path) -> bool:
-    """Whether a process works on a run that has no ledger yet."""
+    """Return whether a process works on a run that has no ledger yet."""
     return supervisor_pid(run_dir) is not None and not Ledger.exists(run_dir)
 
 
 class Looker:
-    """Context manager; writes nothing. Raises `LedgerError` when there is no run.
+    """Context manager for snapshots; writes nothing. Raises `LedgerError` if there is no run.
 
-    A recipe of an older Quartet that can no longer be read costs the progress and the alarms; `note` then says so.
+    If the recipe of an older Quartet can no longer be read, progress and alarms are missing, and `note` says so.
     """
 
     def __init__(self, run_dir: Path) -> None:
@@ -48,12 +48,12 @@ class Looker:
 
     def __enter__(self) -> "Looker":
         if is_starting(self.run_dir):
-            raise LedgerError(f"{self.run_dir} is starting: it has no ledger yet", "ask again in a few seconds")
+            raise LedgerError(f"{self.run_dir} is starting and has no ledger yet", "try again in a few seconds")
         self.ledger = Ledger.view(self.run_dir)
         try:
             self.recipe = read_resolved(self.run_dir / CONFIG)
         except ConfigError as error:
-            self.recipe, self.note = None, f"without progress and alarms: {error}"
+            self.recipe, self.note = None, f"progress and alarms are not available: {error}"
         self._reader = StatusReader(self.run_dir, self.ledger, self.recipe)
         return self
 

@@ -1,6 +1,6 @@
-"""Which stretch of a run is looked at unless another one is asked for: the last of training.
+"""Default time window of a run: the end of training.
 
-At a run's end stand the last evaluation and the modules that end: there is little to see.
+The end of the run has only the last evaluation and the shutdown of modules.
 """
 
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ TRAINER, TRAIN_STEP = "trainer", "train_step"
 
 
 def opening_window(run_dir: Path, seconds: float) -> tuple[float, float] | None:
-    """Start (Unix seconds) and length of the window: it ends with the last train step, or with the run before the first
-    one, and is shorter than `seconds` where less was recorded until then. None before anything was recorded."""
+    """Return the start (Unix seconds) and length of the window, which ends with the last train step, or with the run if
+    there is none. It is shorter than `seconds` if less was recorded until then. Return None if nothing was recorded."""
     extent = run_extent(run_dir)
     if extent is None:
         return None
@@ -25,7 +25,7 @@ def opening_window(run_dir: Path, seconds: float) -> tuple[float, float] | None:
 
 
 def _last_train_step(run_dir: Path) -> float | None:
-    """Return when it ended, in Unix seconds. Reads the files of each policy's trainer backwards until it is found."""
+    """Return the end of the last train step in Unix seconds, reading each policy's trainer's files backwards."""
     trainers = {writer.role for writer in writers(run_dir, SPANS) if writer.role.partition("-")[0] == TRAINER}
     steps = (next((one for one in _newest_first(run_dir, role) if one.name == TRAIN_STEP), None) for role in trainers)
     return max((step.end for step in steps if step is not None), default=None)

@@ -1,4 +1,4 @@
-"""Spans of a run as spans of OpenTelemetry. Imports its SDK."""
+"""Export of a run's spans as OpenTelemetry spans; imports its SDK."""
 
 import hashlib
 import os
@@ -17,19 +17,19 @@ from quartet.telemetry.spans import Span
 
 
 class SpanExport:
-    """Exports spans as they are; their times are the run's."""
+    """Exporter of spans with the run's own times."""
 
     def __init__(self, run_name: str, run_dir: Path, exporter: SpanExporter | None = None) -> None:
-        """Raises `ConfigError` when OTEL_TRACES_EXPORTER names something else than `otlp` or `console`."""
+        """Make the exporter. Raise `ConfigError` if OTEL_TRACES_EXPORTER is neither `otlp` nor `console`."""
         self._key = str(run_dir.resolve())
         self._exporter = exporter or _exporter()
         self._resource = Resource.create({"service.name": "quartet", "quartet.run": run_name})
 
     def export(self, spans: Sequence[Span]) -> None:
-        """Raises `QuartetError` when the collector does not take them."""
+        """Export spans. Raise `QuartetError` if the collector rejects them."""
         result = self._exporter.export([self._readable(span) for span in spans])
         if result is not SpanExportResult.SUCCESS:
-            raise QuartetError("the OpenTelemetry collector took no spans", "look at OTEL_EXPORTER_OTLP_ENDPOINT")
+            raise QuartetError("the OpenTelemetry collector rejected the spans", "check OTEL_EXPORTER_OTLP_ENDPOINT")
 
     def close(self) -> None:
         self._exporter.shutdown()
@@ -39,7 +39,7 @@ class SpanExport:
         trace = span.trace or own
         encloser = span.trace.partition(" ")[0]
         has_root = encloser in ACTIVITIES and ACTIVITIES[encloser].encloses
-        # Earlier pieces end before the span does, so the last one, of which there is only one, is the root.
+        # Only the last piece of a long span lacks `continues`, so a trace has one root.
         is_root = has_root and span.name == encloser and not span.continues
         root = self._context(trace, trace)
         fields = {f"quartet.{name}": value for name, value in span.fields.items()}

@@ -1,4 +1,4 @@
-"""The live panel of a run in the terminal, and its one-line form for logs."""
+"""Live panel of a run in the terminal, and its one-line form for logs."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ BAR_COLUMNS = 16
 
 
 def panel(status: RunStatus, alarms: Sequence[Alarm] = ()) -> Panel:
-    """The run at a glance: learning, speed, queues, what each module does or waits for, and what looks wrong."""
+    """Return the panel of a live run: learning, speed, queues, the work or wait of each module, and alarms."""
     parts: list[RenderableType] = [_numbers(status), Text()]
     if status.progress:
         parts = [progress_line(status.progress), Text(), *parts]
@@ -32,10 +32,11 @@ def panel(status: RunStatus, alarms: Sequence[Alarm] = ()) -> Panel:
 
 
 def resting_panel(status: RunStatus, run: str = "RUN") -> Panel:
-    """What a run that no process works on has reached, why it ended, and how it goes on; `run` is its folder."""
+    """Return the panel of a run that is not live: results, reason of its end, and how to continue; `run` is its
+    folder."""
     ended = f"ended: {status.stop_reason}" if status.stop_reason else f"interrupted while {status.phase}"
     resume = resume_command(run, status.stop_reason or "", status.train_step)
-    advice = "go on, after a limit with a higher one:"
+    advice = "continue with (raise a limit that was reached):"
     return _framed(
         status,
         "not running",
@@ -44,7 +45,7 @@ def resting_panel(status: RunStatus, run: str = "RUN") -> Panel:
 
 
 def plain_line(status: RunStatus) -> str:
-    """One line, for a terminal that is none."""
+    """Return the status as one line, for output that is not a terminal."""
     waits = "; ".join(
         f"{m.module} waits for {m.waiting_for} (until {m.ends_when})" for m in status.modules if m.waiting_for
     )
@@ -60,7 +61,7 @@ def plain_line(status: RunStatus) -> str:
 
 
 def progress_line(progress: RunProgress) -> Table:
-    """How far the phase is, and what will end it."""
+    """Return the progress of the phase and the limit that will end it."""
     left = f" · {_roughly(progress.seconds_left)} left" if progress.seconds_left else ""
     line = Table.grid(padding=(0, 2))
     line.add_row(
@@ -71,7 +72,7 @@ def progress_line(progress: RunProgress) -> Table:
 
 
 def modules_table(status: RunStatus) -> Table:
-    """Who does what, or waits for what, since when, and what would end the wait."""
+    """Return the work or wait of each module: its reason, its duration, and what would end it."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("module", no_wrap=True)
     table.add_column("state")
@@ -85,7 +86,7 @@ def modules_table(status: RunStatus) -> Table:
 
 
 def alarms_table(alarms: Sequence[Alarm]) -> Table:
-    """What looks wrong, and what to try."""
+    """Return the alarms with advice."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("alarm")
     table.add_column("what to try")
@@ -100,7 +101,7 @@ def _framed(status: RunStatus, doing: str, parts: list[RenderableType]) -> Panel
 
 
 def _policy_numbers(status: RunStatus) -> Table:
-    """A table that begins with what the policy has reached."""
+    """Return a table that begins with the policy's results."""
     table = Table.grid(padding=(0, 3))
     table.add_row(
         _pair(RECENT_SUCCESS, percent(status.success_recent)),
@@ -131,7 +132,7 @@ def _numbers(status: RunStatus) -> Table:
 
 
 def _reached(status: RunStatus) -> Table:
-    """The numbers that still mean something when nobody works."""
+    """Return the numbers that are meaningful while no process works."""
     table = _policy_numbers(status)
     table.add_row(
         _pair(RECENT_LAG, decimal(status.mean_lag)),
@@ -142,7 +143,7 @@ def _reached(status: RunStatus) -> Table:
 
 
 def _policies(status: RunStatus) -> list[RenderableType]:
-    """Each policy of a run with several."""
+    """Return a table of the policies of a run with several."""
     if not status.policies:
         return []
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
@@ -162,13 +163,11 @@ def _forked(status: RunStatus) -> list[RenderableType]:
 def _quarantined(status: RunStatus) -> list[RenderableType]:
     if not status.quarantined_groups:
         return []
-    return [
-        Text(f"groups quarantined, since the train steps with them failed: {status.quarantined_groups}\n", style="red")
-    ]
+    return [Text(f"groups quarantined because their train steps failed: {status.quarantined_groups}\n", style="red")]
 
 
 def _roughly(seconds: float) -> str:
-    """Whole seconds, or whole minutes from two on."""
+    """Format whole seconds, or whole minutes from two minutes on."""
     return f"{seconds:.0f} s" if seconds < 120 else duration(60 * (seconds // 60)).removesuffix(" 0 s")
 
 

@@ -1,4 +1,4 @@
-"""The picture of a run: success over time, and per task before and after."""
+"""Picture of a run: success over time, and per task before and after."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -13,16 +13,16 @@ from quartet.telemetry.series import Point, read_series
 matplotlib.use("Agg")
 
 BEFORE, AFTER, CONTROL = "#b9c2cc", "#0b6e8f", "#d8903c"
-"""Told apart by the colour-blind and in grey."""
+"""Colours that differ for the colour-blind and in grey."""
 LEAST_SECONDS_IN_MINUTES = 120
 TOP = 102.0
-"""Upper end of the percentages: a marker at 100 is whole."""
+"""Upper end of the percentages, so that a marker at 100 is complete."""
 LEAST_TASK_ROWS = 6
-"""A single bar does not fill the picture."""
+"""Minimum number of rows, so that a single bar does not fill the picture."""
 
 
 class Level(NamedTuple):
-    """A success rate of the summary that is drawn across the picture."""
+    """Success rate of the summary that is drawn as a horizontal line."""
 
     key: str
     name: str
@@ -35,7 +35,7 @@ LEVELS = (
     Level("success_after", "after", AFTER, "--"),
     Level("success_control", "control", CONTROL, "--"),
 )
-"""The control: supervised training for the same time."""
+"""Levels of the picture. The control is supervised training for the same time."""
 
 
 def draw_run(run_dir: Path, summary: dict[str, Any]) -> Path:
@@ -58,7 +58,7 @@ def _draw_curve(axes: Axes, run_dir: Path, summary: dict[str, Any]) -> None:
         [(moment - start) / seconds for moment, *_ in counted],
         _smooth([(100 * share, groups) for _, share, groups in counted]),
         color=BEFORE,
-        label="training groups, as control draws them",
+        label="training groups, as drawn by the sampler",
     )
     reported = [(0.0, summary.get("success_before")), (trained, summary.get("success_after"))]
     during = [(point.time - start, point.last) for point in _points(run_dir, "evaluation/success")]
@@ -73,7 +73,7 @@ def _draw_curve(axes: Axes, run_dir: Path, summary: dict[str, Any]) -> None:
 
 
 def _draw_levels(axes: Axes, levels: dict[Level, float]) -> None:
-    """A line across for each, its name and value beside the picture, where no curve is."""
+    """Draw a horizontal line per level, with its name and value beside the picture, clear of curves."""
     for (level, percent), height in zip(levels.items(), apart(list(levels.values())), strict=True):
         axes.axhline(percent, color=level.colour, linestyle=level.style, linewidth=1.2)
         axes.annotate(
@@ -87,7 +87,7 @@ def _draw_levels(axes: Axes, levels: dict[Level, float]) -> None:
 
 
 def apart(heights: list[float], least: float = 4.0, top: float = TOP) -> list[float]:
-    """Heights for labels that belong at `heights`: at least `least` from each other, none above `top`."""
+    """Return heights for labels near `heights`: at least `least` apart, none above `top`."""
     order = sorted(range(len(heights)), key=lambda place: heights[place])
     placed = list(heights)
     for below, above in pairwise(order):
@@ -100,7 +100,7 @@ def apart(heights: list[float], least: float = 4.0, top: float = TOP) -> list[fl
 
 
 def _training(run_dir: Path) -> list[tuple[float, float, int]]:
-    """(Unix seconds, success rate, number of groups) of what training drew."""
+    """Return (Unix seconds, success rate, number of groups) of the training groups."""
     successes, members = _points(run_dir, "data/group_successes"), _points(run_dir, "data/group_members")
     return [(s.time, s.sum / m.sum, s.count) for s, m in zip(successes, members, strict=True) if m.sum]
 
@@ -128,7 +128,7 @@ def _draw_tasks(axes: Axes, per_task: dict[str, dict[str, float | None]]) -> Non
 
 
 def _smooth(values: list[tuple[float, int]], weight: float = 0.95) -> list[float]:
-    """Exponential moving average over groups: pairs of a mean and of how many groups it is."""
+    """Return the exponential moving average over groups, from pairs of a mean and its number of groups."""
     smoothed: list[float] = []
     for value, count in values:
         kept = weight**count if smoothed else 0.0

@@ -1,4 +1,4 @@
-"""How far a run has come in its phase, and what will end the phase."""
+"""Progress of a run in its phase, and the limit that will end the phase."""
 
 from msgspec import Struct
 
@@ -9,22 +9,22 @@ from quartet.types.phase import EVALUATING, TRAINING
 
 
 class RunProgress(Struct, frozen=True, kw_only=True):
-    """The limit that comes first, of all that end the phase."""
+    """Nearest of the limits that end the phase."""
 
     share: float
-    """Of the phase that is done, 0 to 1."""
+    """Completed share of the phase, 0 to 1."""
     what: str
     """For example `312 of 705 s (train.max_seconds)`."""
     seconds_left: float | None
-    """At the speed so far; None where there is none to reckon with."""
+    """Estimate at the speed so far; None if there is none."""
 
 
 def run_progress(recipe: Recipe, ledger: Ledger, phase: str, train_step: int) -> RunProgress | None:
-    """None in a phase that has no end in sight."""
+    """Return the progress; None in a phase without a known end."""
     if phase == TRAINING:
         seconds = float(ledger.value("training_seconds", 0.0))
         limits = _by_seconds(recipe, seconds), _by_steps(recipe, train_step, seconds)
-        return max(limits, key=lambda one: one.share)  # time while both are at 0: its speed is known
+        return max(limits, key=lambda one: one.share)  # time, while both are at 0: only its speed is known
     if not phase.startswith(EVALUATING):
         return None
     when = phase.removeprefix(EVALUATING)

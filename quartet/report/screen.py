@@ -1,4 +1,4 @@
-"""A run on one screen of a terminal, for machines without a browser: charts, modules, alarms, tasks."""
+"""Terminal screen of a run, for machines without a browser: charts, modules, alarms, tasks."""
 
 import time
 from collections import defaultdict
@@ -29,7 +29,7 @@ CHART_COLUMNS, CHART_ROWS = 22, 3
 SMOOTHING = 0.7
 REFRESH_SECONDS = 2.0
 WINDOW_ROLLOUTS = 32
-"""Success per task is over the newest this many, as control sees it."""
+"""Success per task covers the newest this many rollouts, as in control."""
 
 
 Show = Callable[[float | None], str]
@@ -55,7 +55,7 @@ CHARTS = (
 
 
 def show_runs(run_dirs: Sequence[Path], console: Console) -> None:
-    """Print the runs; in a terminal go on while one is at work, until Ctrl-C. Writes nothing into them."""
+    """Print the runs; in a terminal, refresh until all have ended or Ctrl-C. Writes nothing into them."""
     with ExitStack() as stack:
         lookers = [stack.enter_context(Looker(run_dir)) for run_dir in run_dirs]
         live = stack.enter_context(Live(console=console, auto_refresh=False))
@@ -69,14 +69,14 @@ def show_runs(run_dirs: Sequence[Path], console: Console) -> None:
 
 
 def screen(looker: Looker, snapshot: Snapshot) -> RenderableType:
-    """The most needed first: a terminal that is too small shows the beginning while the run goes on."""
+    """Return the screen, most important parts first: a terminal that is too small shows only its beginning."""
     tasks = looker.ledger.statistics(WINDOW_ROLLOUTS)
     drawn = charts(looker.run_dir, looker.ledger, snapshot.status.train_step)
     return Group(snapshot.panel(), drawn, task_columns(tasks))
 
 
 def charts(run_dir: Path, ledger: Ledger, train_step: int) -> RenderableType:
-    """As many side by side as fit, all from train step 0 to `train_step`."""
+    """Return the charts side by side, all from train step 0 to `train_step`."""
     try:
         page = read_series(run_dir, [chart.metric for chart in CHARTS], axis="train_step", max_points=4 * CHART_COLUMNS)
     except RecordsError as error:
@@ -91,12 +91,12 @@ def charts(run_dir: Path, ledger: Ledger, train_step: int) -> RenderableType:
 
 
 def task_columns(tasks: dict[str, FamilyStats]) -> RenderableType:
-    """Every task family, the least solved first: success of its newest rollouts, and how many groups it was given."""
+    """Return every task family, the least solved first: success of its newest rollouts, and its number of groups."""
     if not tasks:
         return Text()
     lines = [_task(name, tasks[name]) for name in sorted(tasks, key=lambda name: (tasks[name].success_rate, name))]
     head = Rule(
-        Text(f"tasks: success of the newest {WINDOW_ROLLOUTS} rollouts, groups so far"), style="dim", align="left"
+        Text(f"tasks: success over the newest {WINDOW_ROLLOUTS} rollouts, groups so far"), style="dim", align="left"
     )
     return Group(head, Padding(Columns(lines, padding=(0, 3), column_first=True), (0, 2)))
 
@@ -118,7 +118,7 @@ def _title(label: str, newest: str) -> Table:
 
 
 def _axis(train_step: int) -> Text:
-    """What lies under every chart: its first and its last train step."""
+    """Return the label under a chart: its first and its last train step."""
     last = count(train_step)
     return Text(f"0{'train step':^{CHART_COLUMNS - 1 - len(last)}}{last}", style="dim")
 
@@ -131,7 +131,7 @@ def _task(name: str, stats: FamilyStats) -> Text:
 
 
 def _by_step(points: Sequence[Point]) -> Places:
-    """(train step, mean of all records that were made while it was the newest), by train step."""
+    """Return (train step, mean of all records made while it was the newest), by train step."""
     sums: dict[float, float] = defaultdict(float)
     counts: dict[float, int] = defaultdict(int)
     for point in points:
@@ -141,7 +141,7 @@ def _by_step(points: Sequence[Point]) -> Places:
 
 
 def _smooth(places: Places) -> Places:
-    """Exponential moving average."""
+    """Return the exponential moving average."""
     smoothed: list[tuple[float, float]] = []
     for step, value in places:
         smoothed.append((step, SMOOTHING * smoothed[-1][1] + (1 - SMOOTHING) * value if smoothed else value))

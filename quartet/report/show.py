@@ -1,4 +1,4 @@
-"""Numbers as people read them. Each takes None, for what is not known, and shows a dash."""
+"""Formatting of numbers for people. Every function shows None (unknown) as a dash."""
 
 import time
 
@@ -9,17 +9,17 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 def count(value: float | None) -> str:
-    """12345 -> 12,345"""
+    """Format 12345 as 12,345."""
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
 def times(value: int) -> str:
-    """1 -> once, 2 -> twice, 3 -> 3 times"""
+    """Format 1 as once, 2 as twice, 3 as 3 times."""
     return {1: "once", 2: "twice"}.get(value, f"{value:,} times")
 
 
 def percent(value: float | None) -> str:
-    """0.856 -> 86 %"""
+    """Format 0.856 as 86 %."""
     return UNKNOWN if value is None else f"{100 * value:.0f} %"
 
 
@@ -30,12 +30,12 @@ def interval(rate: float, n: int) -> str:
 
 
 def decimal(value: float | None, places: int = 2) -> str:
-    """0.8562 -> 0.86"""
+    """Format 0.8562 as 0.86."""
     return UNKNOWN if value is None else f"{value:,.{places}f}"
 
 
 def duration(seconds: float | None) -> str:
-    """90 -> 1 min 30 s; what another clock places in the future is 0"""
+    """Format 90 as 1 min 30 s; negative durations, from other clocks, are 0."""
     if seconds is None:
         return UNKNOWN
     seconds = max(seconds, 0.0)
@@ -51,7 +51,7 @@ def duration(seconds: float | None) -> str:
 
 
 def size(num_bytes: float | None) -> str:
-    """1234567 -> 1.2 MB (10^6 bytes)"""
+    """Format 1234567 as 1.2 MB (10^6 bytes)."""
     if num_bytes is None:
         return UNKNOWN
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
@@ -61,7 +61,7 @@ def size(num_bytes: float | None) -> str:
 
 
 def moment(unix_seconds: float | None) -> str:
-    """Unix seconds -> 2026-11-21 10:39:20, in the server's time zone"""
+    """Format Unix seconds as 2026-11-21 10:39:20, in the server's time zone."""
     if unix_seconds is None:
         return UNKNOWN
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(unix_seconds))

@@ -1,4 +1,4 @@
-"""The process of one sink: follow the run's files, hand over what is new, remember how far it got."""
+"""Process of one sink: follow the run's files, pass new records on, and store the position."""
 
 import asyncio
 import fcntl
@@ -23,7 +23,7 @@ BEAT_SECONDS = 4.0
 
 
 async def run_sink(recipe: Recipe, run_dir: Path, stop: asyncio.Event, module: str) -> None:
-    """The module `sink-NAME`: show the run until `stop`, and what is left then. Whatever the sink raises ends it."""
+    """Run the module `sink-NAME`: send records until `stop`, then the rest. An error of the sink ends the process."""
     name = module.partition("-")[2]
     with following(run_dir, name) as followed:
         sink: Sink = build(chosen_sink(recipe, name), recipe, run_dir)
@@ -39,9 +39,9 @@ async def run_sink(recipe: Recipe, run_dir: Path, stop: asyncio.Event, module: s
 
 
 def chosen_sink(recipe: Recipe, name: str) -> SinkChoice:
-    """Return a sink as the recipe sets it, or with its defaults where the recipe does not name it.
+    """Return a sink as set in the recipe, otherwise with its defaults.
 
-    Raises `ConfigError` or `SetupError` when it cannot be used.
+    Raise `ConfigError` or `SetupError` if it cannot be used.
     """
     check_package(name)
     return next((sink for sink in recipe.observe.sinks if sink.name == name), SinkChoice(name=name))
@@ -49,8 +49,8 @@ def chosen_sink(recipe: Recipe, name: str) -> SinkChoice:
 
 @contextmanager
 def following(run_dir: Path, name: str) -> Iterator["FollowedRun"]:
-    """The run as far as a sink has not shown it. Only one process at a time shows a run in a sink: what two read would
-    be shown twice. Raises `SetupError` for the second one."""
+    """Yield the run's records that a sink has not received yet. A lock admits one process per run and sink, since two
+    would send records twice. Raise `SetupError` in the second one."""
     folder = run_dir / "sinks"
     folder.mkdir(exist_ok=True)
     with (folder / f"{name}.lock").open("w") as lock:
@@ -58,14 +58,14 @@ def following(run_dir: Path, name: str) -> Iterator["FollowedRun"]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise SetupError(
-                f"another process shows {run_dir} in the sink {name!r} already",
-                f"a run with {name!r} in its observe.sinks does so by itself while it goes on; end the other one first",
+                f"another process already sends {run_dir} to the sink {name!r}",
+                f"a live run with {name!r} in its observe.sinks does so by itself; end the other process first",
             ) from error
         yield FollowedRun(run_dir, name)
 
 
 class FollowedRun:
-    """How far a sink has shown a run, in `sinks/NAME.json` of the run: what was shown is not shown again.
+    """Read position of a sink in a run, stored in the run's `sinks/NAME.json`: no record is sent twice.
 
     Made by `following`.
     """
@@ -76,7 +76,7 @@ class FollowedRun:
         self._follower = Follower(run_dir, cursor)
 
     def show(self, sink: Sink) -> int:
-        """Hand over what is new; returns how many records and spans that were."""
+        """Send new records; return the number of records and spans."""
         news = self._follower.read()
         if count := len(news.sums) + len(news.spans):
             sink.write(news)

@@ -1,4 +1,4 @@
-"""What each policy of a run has reached."""
+"""Results of each policy of a run."""
 
 from msgspec import Struct
 
@@ -14,14 +14,14 @@ class PolicyStanding(Struct, frozen=True, kw_only=True):
     name: str
     trained: bool
     version: int
-    """The newest."""
+    """Newest version."""
     served_version: int | None
-    """The oldest that an engine samples from; None while none has said so."""
+    """Oldest version that an engine samples from; None if no engine has reported one."""
     train_step: int
     mean_lag: float | None
-    """Of its newest 8 train steps."""
+    """Mean lag of its newest 8 train steps."""
     success_recent: float | None
-    """Success rate of its latest countable training rollouts (100 at most); None before the first, and when frozen."""
+    """Success rate of its latest countable training rollouts (100 at most); None before the first, and if frozen."""
 
 
 def standings(ledger: Ledger) -> list[PolicyStanding]:
@@ -38,5 +38,5 @@ def _standing(ledger: Ledger) -> PolicyStanding:
         served_version=min(ledger.overview().served_versions.values(), default=None),
         train_step=newest.train_step,
         mean_lag=ledger.recent_lag(RECENT_TRAIN_STEPS),
-        success_recent=ledger.recent_success(RECENT_ROLLOUTS) if trained else None,  # of a frozen one: the whole run
+        success_recent=ledger.recent_success(RECENT_ROLLOUTS) if trained else None,  # frozen: that of the whole run
     )

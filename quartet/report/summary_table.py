@@ -1,4 +1,4 @@
-"""A summary as a table for people."""
+"""Summary of a run as a table."""
 
 from typing import Any
 
@@ -7,11 +7,12 @@ from rich.table import Table
 from quartet.report.show import decimal
 
 CAPTION_COLUMNS = 48
-"""The table is so wide at least: its caption is wrapped to its width, and no line of it is longer."""
+"""Minimum width of the table, at least that of the longest line of its caption, which is wrapped to the table's
+width."""
 
 
 def summary_table(summary: dict[str, Any]) -> Table:
-    """Success per task before, after and of the control, then the totals."""
+    """Return success per task before, after and of the control, then the totals."""
     control = summary.get("success_control") is not None
     table = Table(title=f"{summary['name']}: success on held-out seeds", title_style="bold", header_style="dim")
     table.min_width, table.caption_justify = CAPTION_COLUMNS, "left"
@@ -39,11 +40,11 @@ def summary_table(summary: dict[str, Any]) -> Table:
 
 
 def _uncounted(summary: dict[str, Any]) -> list[str]:
-    """One line per evaluation in which rollouts ended without a result."""
+    """Return one line per evaluation in which rollouts ended without a result."""
     return [
         f"{name.replace('_', ', ')}: {one['episodes']:,} of {one['asked']:,} episodes have a result; none have "
         + ", ".join(f"{family} {count}" for family, count in one["uncounted"].items())
-        for name, one in summary.get("evaluations", {}).items()  # a summary of an older run has none
+        for name, one in summary.get("evaluations", {}).items()  # missing in summaries of older runs
         if one["uncounted"]
     ]
 

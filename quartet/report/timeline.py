@@ -1,7 +1,7 @@
-"""A picture of what every module did over a stretch of time: one row per module or session, coloured by activity.
+"""Picture of the activity of every module over a time window: one row per module or session, coloured by activity.
 
-Several runs, of several modes for instance, stand below each other with the same scale. Right of every row stands how
-much of the time it worked: what is neither waiting nor nothing.
+Several runs are drawn below each other on the same scale. The share of working time is to the right of each row:
+neither waiting nor idle.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,11 +30,11 @@ class Panel(NamedTuple):
     title: str
     spans: Sequence[Span]
     start: float
-    """Unix seconds: the left edge."""
+    """Left edge, in Unix seconds."""
 
 
 def draw_timeline(panels: Sequence[Panel], seconds: float, output: Path) -> Path:
-    """Draw `seconds` of each panel, to a PNG, SVG or PDF by the name of `output`; returns it."""
+    """Draw `seconds` of each panel to a PNG, SVG or PDF, by the suffix of `output`; return `output`."""
     rows = [_rows(panel.spans) for panel in panels]
     heights = [PANEL_INCHES + ROW_INCHES * max(len(names), LEAST_ROWS) for names in rows]
     figure = Figure(figsize=(WIDTH_INCHES, sum(heights) + 0.5), layout="constrained")
@@ -57,7 +57,7 @@ def _draw(axes: Axes, panel: Panel, rows: list[tuple[str, str]], seconds: float)
     for place, row in enumerate(rows):
         mine = [span for span in panel.spans if (span.role, span.lane) == row]
         _draw_row(axes, mine, place, panel.start)
-        if not any(works(span) for span in mine):  # a row that only tells of waits has no share
+        if not any(works(span) for span in mine):  # a row with waits alone has no share
             continue
         share = working_seconds(mine, panel.start, panel.start + seconds) / seconds
         beside: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 7, "color": _INK}
@@ -72,7 +72,7 @@ def _draw(axes: Axes, panel: Panel, rows: list[tuple[str, str]], seconds: float)
 
 
 def _draw_row(axes: Axes, spans: list[Span], place: int, start: float) -> None:
-    """What encloses others lies behind them, taller; waiting is a thin pale bar."""
+    """Draw enclosing activities behind the others and taller; waiting is a thin pale bar."""
     for name in {span.name for span in spans}:
         known = shown_activity(name)
         height = 0.9 if known.encloses else 0.22 if name == WAIT else 0.66
@@ -82,12 +82,12 @@ def _draw_row(axes: Axes, spans: list[Span], place: int, start: float) -> None:
 
 
 def works(span: Span) -> bool:
-    """Is it work, and neither waiting nor what only encloses work?"""
+    """Return whether a span is work: neither waiting nor only enclosing work."""
     return span.name != WAIT and not shown_activity(span.name).encloses
 
 
 def working_seconds(spans: Iterable[Span], start: float, end: float) -> float:
-    """How much of [start, end) is covered by work; what overlaps counts once."""
+    """Return how much of [start, end) is covered by work; overlaps count once."""
     covered, until = 0.0, start
     for span in sorted(spans, key=lambda span: span.start):
         if not works(span):

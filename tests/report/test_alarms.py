@@ -137,12 +137,12 @@ def test_an_alarm_is_announced_once_when_raised_and_once_when_over():
     assert list(announced.lines([disk])) == ["alarm: 300 MB are free -> free some"]
     fuller = structs.replace(disk, what="299 MB are free")
     assert list(announced.lines([fuller, env])) == ["alarm: env died -> see its log"]
-    assert list(announced.lines([fuller, worker])) == ["alarm: worker died -> see its log", "alarm is over: env died"]
+    assert list(announced.lines([fuller, worker])) == ["alarm: worker died -> see its log", "alarm cleared: env died"]
     assert list(announced.lines([structs.replace(fuller, level=2)])) == [
         "alarm: 299 MB are free -> free some",
-        "alarm is over: worker died",
+        "alarm cleared: worker died",
     ]
-    assert list(announced.lines([])) == ["alarm is over: 299 MB are free"]
+    assert list(announced.lines([])) == ["alarm cleared: 299 MB are free"]
 
 
 def test_few_train_steps_say_little_about_masking(healthy):

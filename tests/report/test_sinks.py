@@ -175,7 +175,7 @@ def test_a_collector_that_refuses_ends_the_sink_and_nothing_counts_as_shown(run)
             return SpanExportResult.FAILURE
 
     run.go_on(3)
-    with pytest.raises(QuartetError, match="took no spans"):
+    with pytest.raises(QuartetError, match="rejected the spans"):
         show(run, "otel", OpenTelemetrySink(NoSettings(), run.recipe, run.folder, Refuses()))
     exporter = InMemorySpanExporter()
     show(run, "otel", OpenTelemetrySink(NoSettings(), run.recipe, run.folder, exporter))

@@ -155,7 +155,7 @@ async def test_a_policy_without_a_valid_action_is_an_alarm_with_an_example(tmp_p
     bench.admit(max_turns=1)
     await bench.worker.run_queued()
     (over,) = announced.lines(read_alarms(bench.folder, bench.ledger, bench.recipe, status))
-    assert over.startswith("alarm is over: none of the newest")
+    assert over.startswith("alarm cleared: none of the newest")
 
 
 async def test_a_lost_lease_is_given_up_quietly(tmp_path):

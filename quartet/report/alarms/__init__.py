@@ -1,4 +1,4 @@
-"""What looks wrong in a run at work, and what to try. A rule is one function; add yours to `RULES`."""
+"""Alarms of a live run, with advice. A rule is one function; add new ones to `RULES`."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -41,6 +41,6 @@ RULES: tuple[Callable[[Facts], Iterator[Alarm]], ...] = (
 
 
 def read_alarms(run_dir: Path, ledger: Ledger, recipe: Recipe, status: RunStatus) -> list[Alarm]:
-    """All alarms of a run at work; the cost does not grow with the run."""
+    """Return all alarms of a live run; the cost does not grow with the run."""
     facts = read_facts(run_dir, ledger, recipe, status)
     return [alarm for rule in RULES for alarm in rule(facts)]

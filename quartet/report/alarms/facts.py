@@ -1,4 +1,4 @@
-"""What the alarms look at, and what one says."""
+"""Input of the alarms, and the alarm itself."""
 
 import time
 from pathlib import Path
@@ -15,61 +15,61 @@ from quartet.report.status import RunStatus
 from quartet.telemetry.series import read_series
 
 MANY_ROLLOUTS = (100, 200, 400, 800, 1600)
-"""Rollouts without a valid action after which it is said, and said again."""
+"""Numbers of rollouts without a valid action at which the alarm is raised, and repeated."""
 RECENT_SECONDS, NEWEST_EVENTS, NEWEST_ROLLOUTS, NEWEST_GROUPS = 600.0, 200, 200, 100
 NEWEST_TRAIN_STEPS = 20
 
 
 class Alarm(Struct, frozen=True, kw_only=True):
-    """One finding for a person."""
+    """One alarm with advice."""
 
     kind: str
-    """A short snake_case word."""
+    """Identifier in snake_case."""
     what: str
     advice: str
     about: str = ""
-    """What tells it from others of its kind: a module's name."""
+    """Subject that distinguishes it from others of its kind, such as a module's name."""
     level: int = 0
-    """A higher one is announced again."""
+    """Severity; an alarm is announced again if it rises."""
 
 
 class NoAction(Struct, frozen=True, kw_only=True):
-    """A policy that says nothing an environment can do."""
+    """Rollouts of a policy without any valid action."""
 
     rollouts: int
-    """The newest so many hold no valid action: 100, 200, 400, 800 or 1600."""
+    """Number of newest rollouts without a valid action: 100, 200, 400, 800 or 1600."""
     response: str
-    """One of its responses."""
+    """Example of a response."""
     answer: str
-    """What the environment answered to it."""
+    """The environment's answer to it."""
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """What the rules look at."""
+    """Input of the rules."""
 
     recipe: Recipe
     status: RunStatus
     events: list[Event]
-    """Of the last ten minutes."""
+    """Events of the last ten minutes."""
     statuses: dict[str, int]
-    """How the newest 200 attempts ended."""
+    """Statuses of the newest 200 attempts."""
     errors: dict[str, str]
-    """By status: what the newest of these attempts failed with."""
+    """Newest error of these attempts, by status."""
     repeated: RepeatedError | None
-    """The error that the newest rollouts all failed with."""
+    """Error shared by all of the newest rollouts."""
     no_action: NoAction | None
-    """Set when none of the newest 100 rollouts held a valid action."""
+    """Set if none of the newest 100 rollouts had a valid action."""
     verdicts: dict[str, int]
-    """Of the newest 100 groups, by the reason of their drop; "" for the kept."""
+    """Newest 100 groups, by the reason of their drop; "" for kept ones."""
     train_steps: list[dict[str, Any]]
     """Metrics of the newest 20 train steps, newest first."""
     canary_gap_nats: float | None
-    """The largest of the policies loaded in the last ten minutes; None when none was, or none has a canary."""
+    """Largest canary gap of the policies loaded in the last ten minutes; None without a policy or canary."""
     free_megabytes: float
 
 
 def read_facts(run_dir: Path, ledger: Ledger, recipe: Recipe, status: RunStatus) -> Facts:
-    """Those of a run at work; the cost does not grow with the run."""
+    """Read the facts of a live run; the cost does not grow with the run."""
     since = time.time() - RECENT_SECONDS
     return Facts(
         recipe=recipe,
@@ -87,7 +87,7 @@ def read_facts(run_dir: Path, ledger: Ledger, recipe: Recipe, status: RunStatus)
 
 
 def _no_action(ledger: Ledger) -> NoAction | None:
-    """The cost is that of `MANY_ROLLOUTS[0]` rows as long as one of them holds an action."""
+    """Return the rollouts without a valid action. While one is valid, only `MANY_ROLLOUTS[0]` rows are read."""
     if ledger.rollouts_without_action(MANY_ROLLOUTS[0])[0] < MANY_ROLLOUTS[0]:
         return None
     count, blob = ledger.rollouts_without_action(MANY_ROLLOUTS[-1])
@@ -103,6 +103,6 @@ def _no_action(ledger: Ledger) -> NoAction | None:
 
 
 def _largest_canary_gap(run_dir: Path, since: float) -> float | None:
-    """In nats, of the policies loaded after `since` (Unix seconds)."""
+    """Return the largest canary gap, in nats, of the policies loaded after `since` (Unix seconds)."""
     page = read_series(run_dir, ["engine/canary_gap_nats"], start=since, max_points=100)
     return max((point.max for series in page.series for point in series.points), default=None)

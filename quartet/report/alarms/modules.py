@@ -1,4 +1,4 @@
-"""Alarms about processes: one is silent, dies, refuses a policy, or has nothing to do."""
+"""Alarms about processes: silence, deaths, rejected policies, starvation."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -11,20 +11,20 @@ from quartet.types.phase import TRAINING
 
 
 def silent(facts: Facts) -> Iterator[Alarm]:
-    """A module has said nothing for long."""
+    """Report a module without a heartbeat for too long."""
     for module in facts.status.modules:
         if module.silent_seconds > SILENT_AFTER_SECONDS and not facts.status.absence(module):
             yield Alarm(
                 kind="silent",
                 about=module.module,
-                what=f"{module.module} has said nothing for {module.silent_seconds:.0f} s",
-                advice=f"look into logs/{module.module}.jsonl; after runtime.heartbeat_timeout_seconds = "
-                f"{facts.recipe.runtime.heartbeat_timeout_seconds:g} it is killed and started again",
+                what=f"{module.module} has sent no heartbeat for {module.silent_seconds:.0f} s",
+                advice=f"see logs/{module.module}.jsonl; after runtime.heartbeat_timeout_seconds = "
+                f"{facts.recipe.runtime.heartbeat_timeout_seconds:g} it is killed and restarted",
             )
 
 
 def died(facts: Facts) -> Iterator[Alarm]:
-    """A process ended and was started again."""
+    """Report a process that ended and was restarted."""
     deaths = [event.fields for event in facts.events if event.kind == "module_died"]
     for module, count in Counter(fields["module"] for fields in deaths).items():
         words = next(fields["last_words"] for fields in deaths if fields["module"] == module)
@@ -32,34 +32,34 @@ def died(facts: Facts) -> Iterator[Alarm]:
             kind="died",
             about=module,
             what=f"{module} died {times(count)} in ten minutes: {words}",
-            advice=f"see logs/{module}.stderr; `quartet doctor` looks at the machine",
+            advice=f"see logs/{module}.stderr; check the machine with `quartet doctor`",
         )
 
 
 def refused(facts: Facts) -> Iterator[Alarm]:
-    """The engine did not take a policy."""
+    """Report a policy that the engine rejected."""
     refused = [event.fields for event in facts.events if event.kind == "policy_refused"]
     if refused:
         yield Alarm(
             kind="policy_refused",
-            what=f"the engine refused policy {refused[0]['version']}: {refused[0]['error']}",
-            advice="rollouts go on with the policy before it; engine.dtype = 'float32' shows whether precision is it",
+            what=f"the engine rejected policy {refused[0]['version']}: {refused[0]['error']}",
+            advice="rollouts continue with the previous policy; to rule out precision, set engine.dtype = 'float32'",
         )
 
 
 def went_back(facts: Facts) -> Iterator[Alarm]:
-    """The trainer found a damaged policy or checkpoint and goes on from an earlier train step."""
+    """Report a damaged policy or checkpoint, after which the trainer rolled back."""
     damaged = [event.fields for event in facts.events if event.kind == "recovery_point_damaged"]
     if damaged:
         yield Alarm(
             kind="went_back",
             what=f"train step {damaged[0]['train_step']} is damaged: {damaged[0]['error']}",
-            advice="the run goes on from an earlier step and trains the lost ones again; look at the disk's health",
+            advice="the run rolled back to an earlier step and trains the lost ones again; check the disk",
         )
 
 
 def starving(facts: Facts) -> Iterator[Alarm]:
-    """The trainer has had nothing to train for long, while the run trains."""
+    """Report a trainer without trainable groups for long, while the run trains."""
     if facts.status.phase != TRAINING:
         return
     limit = facts.recipe.train.starved_timeout_seconds
@@ -69,5 +69,5 @@ def starving(facts: Facts) -> Iterator[Alarm]:
             yield Alarm(
                 kind="starving",
                 what=f"nothing to train for {module.since_seconds:.0f} s; at {limit:g} s the run stops",
-                advice="look at the alarms beside this one and at what worker and manager wait for",
+                advice="see the other alarms, and what worker and manager wait for",
             )

@@ -1,4 +1,4 @@
-"""Alarms about numbers that leave their bounds: of learning, and of the disk."""
+"""Alarms about metrics of learning and disk space out of bounds."""
 
 from collections.abc import Iterator
 
@@ -6,13 +6,14 @@ from quartet.report.alarms.facts import Alarm, Facts
 
 LARGEST_GAP_NATS, LOWEST_ENTROPY_NATS = 0.05, 0.01
 LARGEST_MASKED_SHARE, FEWEST_TRAIN_STEPS = 0.1, 5
-"""A larger share of masked tokens rings, by all of them or by one outcome; of fewer train steps it says little."""
+"""Maximum share of masked tokens, overall or for one outcome, and the minimum number of train steps to judge it."""
 _MASKED = ("masked_share", "masked_success_share", "masked_failure_share")
 
 
 def numerics(facts: Facts) -> Iterator[Alarm]:
-    """Engine and trainer disagree, or the policy explores no more."""
-    # Not `gap_k1_nats`: between sampling and training the policy itself moves, by `admission.max_lag` versions.
+    """Report that engine and trainer disagree, or that the policy no longer explores."""
+    # Not `gap_k1_nats`: it includes the policy's change between sampling and training, up to `admission.max_lag`
+    # versions.
     newest = facts.train_steps[0] if facts.train_steps else {}
     gap, entropy = facts.canary_gap_nats, newest.get("entropy_nats")
     if gap is not None and gap > LARGEST_GAP_NATS:
@@ -33,7 +34,7 @@ def numerics(facts: Facts) -> Iterator[Alarm]:
 
 
 def masked(facts: Facts) -> Iterator[Alarm]:
-    """Much of what is trained is too old, of successes and failures alike or of one of them."""
+    """Report that many trained tokens are too old, overall or for one outcome."""
     steps = [step for step in facts.train_steps if all(name in step for name in _MASKED)]
     if len(steps) < FEWEST_TRAIN_STEPS:
         return
@@ -41,18 +42,18 @@ def masked(facts: Facts) -> Iterator[Alarm]:
     if max(share, of_successes, of_failures) > LARGEST_MASKED_SHARE:
         yield Alarm(
             kind="masked",
-            what=f"{share:.0%} of the response tokens of the newest {len(steps)} train steps were too old and left out "
-            f"of the loss: {of_successes:.0%} of the successes', {of_failures:.0%} of the failures'",
+            what=f"{share:.0%} of the response tokens of the newest {len(steps)} train steps were too old and masked "
+            f"in the loss: {of_successes:.0%} of the successes', {of_failures:.0%} of the failures'",
             advice="set admission.on_late = 'wait', raise admission.max_lag, or shorten the longest rollouts",
         )
 
 
 def disk(facts: Facts) -> Iterator[Alarm]:
-    """Nothing will be started soon."""
+    """Report that disk space will soon prevent new work."""
     least = facts.recipe.disk.min_free_megabytes
     if facts.free_megabytes < 2 * least:
         yield Alarm(
             kind="disk",
-            what=f"{facts.free_megabytes:.0f} MB are free; with less than {least} nothing new is started",
-            advice="free some space, or lower disk.max_blob_megabytes and disk.keep_policies",
+            what=f"{facts.free_megabytes:.0f} MB are free; below {least} MB no new work starts",
+            advice="free disk space, or lower disk.max_blob_megabytes and disk.keep_policies",
         )

@@ -1,4 +1,4 @@
-"""Alarms about what becomes of rollouts and groups."""
+"""Alarms about the results of rollouts and groups."""
 
 from collections.abc import Iterator
 
@@ -10,15 +10,15 @@ from quartet.manager.filter.base import EQUAL_REWARDS
 from quartet.report.alarms.facts import Alarm, Facts
 
 MANY = 20
-"""Shares are not judged by fewer rollouts or groups than this."""
+"""Minimum number of rollouts or groups to judge a share."""
 FAILED_ROLLOUTS = 3
-"""So many with the same error in a row are worth a word."""
+"""Number of consecutive rollouts with the same error that raises an alarm."""
 LONGEST_RESPONSE = 200
-"""Characters of an example."""
+"""Maximum characters of an example."""
 
 
 def infrastructure(facts: Facts) -> Iterator[Alarm]:
-    """Attempts fail, and not by the policy's doing."""
+    """Report attempts that fail for reasons outside the policy."""
     total = sum(facts.statuses.values())
     for status, count in facts.statuses.items():
         if total >= MANY and status in _CURES and count > total / 20:
@@ -31,7 +31,7 @@ def infrastructure(facts: Facts) -> Iterator[Alarm]:
 
 
 def failing(facts: Facts) -> Iterator[Alarm]:
-    """The newest rollouts all fail with the same error."""
+    """Report that the newest rollouts all fail with the same error."""
     repeated, most = facts.repeated, facts.recipe.most_identical_errors
     if repeated is not None and repeated.count >= min(FAILED_ROLLOUTS, most):
         yield Alarm(
@@ -43,22 +43,22 @@ def failing(facts: Facts) -> Iterator[Alarm]:
 
 
 def no_action(facts: Facts) -> Iterator[Alarm]:
-    """The policy says nothing that the environment can do."""
+    """Report that the policy gives no action that the environment can perform."""
     if (found := facts.no_action) is None:
         return
     expected = _grammar(facts.recipe)
     yield Alarm(
         kind="no_valid_action",
-        what=f"none of the newest {found.rollouts} rollouts held one valid action; for example the policy said "
-        f"{found.response[:LONGEST_RESPONSE]!r}, and the environment answered: {found.answer or 'nothing'}",
+        what=f"none of the newest {found.rollouts} rollouts had a valid action; for example the policy answered "
+        f"{found.response[:LONGEST_RESPONSE]!r}, and the environment reported: {found.answer or 'nothing'}",
         advice=(f"the environment expects {expected}; " if expected else "")
-        + "a policy learns the form of actions by `quartet sft`, not from rewards that are all equal",
+        + "teach the form of actions with `quartet sft`: equal rewards cannot",
         level=found.rollouts,
     )
 
 
 def _grammar(recipe: Recipe) -> str:
-    """Return what an action looks like; empty where the run is read on a machine without its environment."""
+    """Return the form of an action; empty if the environment is not installed on this machine."""
     try:
         return make_environment(recipe.env).grammar
     except ConfigError:
@@ -67,26 +67,26 @@ def _grammar(recipe: Recipe) -> str:
 
 _CURES = {
     "error_env": "see logs/env.jsonl; fewer env.sessions or a longer env.step_timeout_seconds help a slow machine",
-    "error_engine": "see logs/engine.jsonl; an engine died, was silent or answered nonsense",
+    "error_engine": "see logs/engine.jsonl; an engine died, timed out or sent an invalid answer",
     "error_reward": "see logs/worker.jsonl: the environment's reward failed",
-    "diverged": "the environment does not answer the same actions alike: it is not deterministic, so take no forks",
-    "error_agent": "a fault in the agent loop: the dashboard's page of a rollout shows its traceback",
+    "diverged": "replayed actions gave other observations: the environment is not deterministic, so do not use forks",
+    "error_agent": "an error in the agent loop: see its traceback on the rollout's page of the dashboard",
 }
 
 
 def uncounted(facts: Facts) -> Iterator[Alarm]:
-    """An evaluation lacks results, so its success rate is that of the episodes that happened to end."""
+    """Report an evaluation with missing results: its success rate covers only episodes that ended."""
     for event in facts.events:
         if event.kind == "evaluation_uncounted":
             yield Alarm(
                 kind=event.kind,
                 what=f"evaluation {event.fields['tag']}: {event.fields['warning']}",
-                advice="mend what fails (logs/env.jsonl, logs/worker.jsonl) and evaluate again: `quartet eval RUN`",
+                advice="fix the error (see logs/env.jsonl, logs/worker.jsonl) and evaluate again: `quartet eval RUN`",
             )
 
 
 def cut_off(facts: Facts) -> Iterator[Alarm]:
-    """Most rollouts end at a limit."""
+    """Report that most rollouts end at a limit."""
     total = sum(facts.statuses.values())
     for status, knob in _LIMITS.items():
         if total >= MANY and facts.statuses.get(status, 0) > total / 2:
@@ -103,7 +103,7 @@ _LIMITS = {
 
 
 def dropped(facts: Facts) -> Iterator[Alarm]:
-    """Most groups are dropped, all for one reason."""
+    """Report that most groups are dropped for one reason."""
     total = sum(facts.verdicts.values())
     for reason, count in facts.verdicts.items():
         if total >= MANY and reason and count > 0.9 * total:
@@ -115,37 +115,38 @@ def dropped(facts: Facts) -> Iterator[Alarm]:
 
 
 def quarantined(facts: Facts) -> Iterator[Alarm]:
-    """Train steps failed again and again with the same groups."""
+    """Report groups whose train steps failed repeatedly."""
     records = [event.fields for event in facts.events if event.kind == "batch_quarantined"]
     if records:
         count = sum(len(record["groups"]) for record in records)
         yield Alarm(
             kind="quarantined",
-            what=f"{count} groups were given up in ten minutes; the last: {records[0]['error']}",
+            what=f"{count} groups were quarantined in ten minutes; the last error: {records[0]['error']}",
             advice="their records stay in the ledger: see the event batch_quarantined, and logs/trainer.jsonl for the "
-            "traceback; a success that was imported may be the cause",
+            "traceback; an imported success may be the cause",
         )
 
 
 def remedy(reason: str) -> str:
-    """Return what to try when groups are dropped for this reason."""
-    return _REMEDIES.get(reason, "see which of the filters drops them, and loosen it")
+    """Return advice for groups dropped for this reason."""
+    return _REMEDIES.get(reason, "find the filter that drops them and relax it")
 
 
-_OTHER_TASKS = "take control.sampler = 'contrast', other env.families"
+_OTHER_TASKS = "use control.sampler = 'contrast', other env.families"
 _REMEDIES = {
     EQUAL_REWARDS: f"tasks are too easy or too hard for the policy: {_OTHER_TASKS}, more control.rollouts_per_group, "
-    "or a better start by `quartet sft`",
-    "too_hard": f"{_OTHER_TASKS}, a lower filters.accuracy_band.min_success, or a better start by `quartet sft`",
+    "or a better initial policy by `quartet sft`",
+    "too_hard": f"{_OTHER_TASKS}, a lower filters.accuracy_band.min_success, or a better initial policy by "
+    "`quartet sft`",
     "too_easy": f"{_OTHER_TASKS}, or a higher filters.accuracy_band.max_success",
-    "broken": "the policy hardly says an action that can be done: look at some of its turns; a better start by "
+    "broken": "the policy rarely gives a valid action: inspect some of its turns; use a better initial policy by "
     "`quartet sft`, or a higher filters.broken.max_error_share",
-    "short_failures": "the policy gives up early: a better start by `quartet sft`, or a lower "
+    "short_failures": "the policy gives up early: use a better initial policy by `quartet sft`, or a lower "
     "filters.short_failures.min_turns",
     "overlong": "raise rollout.max_turns, rollout.max_tokens or filters.overlong.max_response_tokens",
-    "too_few_countable": "see how rollouts end, or lower admission.min_rollouts_per_group",
-    "over_lag": "raise admission.max_lag, or let admission run less far ahead of the trainer",
-    QUARANTINED: "train steps with them fail: logs/trainer.jsonl has the traceback",
-    "damaged": "stored records cannot be read: `quartet ledger check` names them; look at the disk",
+    "too_few_countable": "check the statuses of rollouts, or lower admission.min_rollouts_per_group",
+    "over_lag": "raise admission.max_lag, or shorten the longest rollouts",
+    QUARANTINED: "their train steps fail: see the traceback in logs/trainer.jsonl",
+    "damaged": "stored records cannot be read: `quartet ledger check` names them; check the disk",
 }
-"""By the reason of a drop."""
+"""Advice by the reason of a drop."""

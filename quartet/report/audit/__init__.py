@@ -1,7 +1,7 @@
-"""Does a run keep its promises? An audit from receipts, policies and trajectories; the ledger is asked, not believed.
+"""Audit of a run's promises from receipts, policies and trajectories, without trusting the ledger.
 
-The hashes of the weights chain the train steps from the newest policy back to the initial one, so which batches were
-trained follows from them alone. The ledger's word counts only for why something was not trained, and for which replayed
+Hashes of weights chain the train steps from the newest policy back to the initial one, so they alone prove which
+batches were trained. The ledger is trusted only for the reasons why rollouts were not trained, and for which replayed
 members are demonstrations, whose import leaves no receipt.
 """
 
@@ -28,27 +28,27 @@ from quartet.telemetry.receipts import Committing, read_receipts
 from quartet.types import Policy
 
 REPLAY = "replay_differs"
-"""Kind of a finding about weights: training again gives other ones, or nobody knows where they came from."""
+"""Kind of a finding about weights: training again gives other weights, or their origin is unknown."""
 
 
 class AuditReport(Struct, frozen=True, kw_only=True):
-    """What the audit looked at and what it found. Without `findings` every promise holds."""
+    """Counts and findings of an audit. Without `findings` every promise holds."""
 
     appended: int
-    """Countable training rollouts whose workers were told that they are stored."""
+    """Countable training rollouts that were reported to their workers as stored."""
     superseded: int
-    """Appends that came too late and were refused, evaluation included."""
+    """Late appends that were rejected, including those of evaluation."""
     trained: int
     """Fresh trajectories in the train steps that led to the newest policy."""
     train_steps: int
     abandoned_steps: int
-    """Train steps that were computed, but not committed or rolled back later."""
+    """Train steps that were computed, but not committed or later rolled back."""
     lost: int
     trained_twice: int
     over_lag: int
-    """Trained tokens that were older than the bound."""
+    """Trained tokens that exceeded the bound on lag."""
     replay_identical: bool
-    """Training the batches again gave the same bits after every step, and the same optimizer in the end."""
+    """True if training the batches again gave the same bits after every step, and the same final optimizer state."""
     findings: list[Finding]
 
     def to_dict(self) -> dict[str, Any]:
@@ -56,13 +56,13 @@ class AuditReport(Struct, frozen=True, kw_only=True):
 
 
 def audit(run_dir: Path, on_progress: OnProgress = nobody_watches) -> AuditReport:
-    """Audit a run that kept receipts (`runtime.receipts`) and is not at work. Trains all its steps again."""
+    """Audit a run with receipts (`runtime.receipts`) that is not live. Trains all its steps again."""
     recipe, ledger = read_resolved(run_dir / "config.toml"), Ledger.open(run_dir)
     if len(ledger.trained) > 1:
         ledger.close()
         raise ConfigError(
-            f"{run_dir} trained {len(ledger.trained)} policies; an audit retraces the train steps of one",
-            "`quartet ledger check` verifies every policy's promises from the ledger",
+            f"{run_dir} trained {len(ledger.trained)} policies, but an audit can retrace only one",
+            "verify the promises of several policies from the ledger: `quartet ledger check`",
         )
     testimony = Testimony(read_receipts(run_dir))
     findings, over_lag = [], 0
@@ -102,11 +102,12 @@ def audit(run_dir: Path, on_progress: OnProgress = nobody_watches) -> AuditRepor
 
 
 def _lost(testimony: Testimony, chain: Sequence[Committing], ledger: Ledger) -> Iterator[Finding]:
-    """A rollout is appended once its worker was told so, or, killed before it could be told, when the ledger has it."""
+    """Find lost rollouts. One is appended if its worker received the outcome or, if the worker died, the ledger has
+    it."""
     trained, fates = set(_fresh(chain)), ledger.fates()
     for rollout_id in sorted((testimony.appended() | fates.keys()) - trained):
         if fates.get(rollout_id, "") in ("", "trained"):
-            yield Finding(kind="lost", what=f"rollout {rollout_id} was appended, not trained, and nothing says why")
+            yield Finding(kind="lost", what=f"rollout {rollout_id} was appended but not trained, without a reason")
 
 
 def _trained_twice(chain: Sequence[Committing]) -> Iterator[Finding]:
@@ -116,32 +117,31 @@ def _trained_twice(chain: Sequence[Committing]) -> Iterator[Finding]:
 
 
 def _invented(testimony: Testimony, chain: Sequence[Committing], ledger: Ledger) -> Iterator[Finding]:
-    """Every trained trajectory is, token for token, one that a worker offered and nobody refused, or a replayed one of
-    which the ledger says that it is a demonstration."""
+    """Find trained trajectories that were not offered by a worker, token for token, and are not demonstrations."""
     offered, demonstrations = testimony.offered(), ledger.demonstrations()
     for step in chain:
         for member in (member for group in step.groups for member in group.members):
             if member.replay is not None and member.rollout_id in demonstrations:
                 continue
             if member.digest not in offered.get(member.rollout_id, ()):
-                what = f"train step {step.train_step} trained rollout {member.rollout_id} as no worker appended it"
+                what = f"train step {step.train_step} trained a rollout {member.rollout_id} that no worker appended"
                 yield Finding(kind="invented", what=what)
 
 
 def _vanished(testimony: Testimony, chain: Sequence[Committing]) -> Iterator[Finding]:
-    """A committed train step stays, unless a trainer began again before it."""
+    """Find committed train steps that are gone although no trainer rolled back to before them."""
     kept = {step.batch_id for step in chain}
     for receipt in testimony.committed.values():
         began_again = (
             restored.time > receipt.time and restored.train_step < receipt.train_step for restored in testimony.restored
         )
         if receipt.batch_id not in kept and not any(began_again):
-            what = f"batch {receipt.batch_id} was committed as train step {receipt.train_step} and is gone"
+            what = f"batch {receipt.batch_id} was committed as train step {receipt.train_step} but is missing"
             yield Finding(kind="vanished", what=what)
 
 
 def _other_versions(testimony: Testimony, chain: Sequence[Committing]) -> Iterator[Finding]:
-    """Each step starts from the version that the one before it became."""
+    """Find steps that did not start from the version of the previous step."""
     for before, step in pairwise(chain):
         committed = testimony.committed.get(before.batch_id)
         if committed is not None and committed.version != step.start_version:
@@ -150,7 +150,7 @@ def _other_versions(testimony: Testimony, chain: Sequence[Committing]) -> Iterat
 
 
 def _replay(retrace: Retrace, chain: Sequence[Committing], on_progress: OnProgress) -> Iterator[Finding]:
-    """Stops at the first step that differs: all later ones would."""
+    """Train the steps again, up to the first that differs: all later ones would differ too."""
     for done, step in enumerate(chain, start=1):
         if not retrace.step(step):
             what = f"train step {step.train_step} trained with other advantages than its rewards give"
@@ -164,29 +164,29 @@ def _replay(retrace: Retrace, chain: Sequence[Committing], on_progress: OnProgre
 
 
 def _other_files(ledger: Ledger, run_dir: Path, chain: Sequence[Committing]) -> Iterator[Finding]:
-    """Every policy still on disk holds the weights that its train step gave."""
+    """Find policies on disk whose weights are not those of their train step."""
     weights = {step.train_step: step.weights for step in chain}
     for policy in ledger.policies():
         folder = run_dir / policy.path
         if policy.train_step and folder.is_dir() and _digest(run_dir, policy) != weights.get(policy.train_step):
-            yield Finding(kind="other_file", what=f"{folder} holds other weights than train step {policy.train_step}")
+            yield Finding(kind="other_file", what=f"{folder} has other weights than train step {policy.train_step}")
 
 
 def _other_optimizer(
     retrace: Retrace, recipe: Recipe, run_dir: Path, chain: Sequence[Committing], policy: str
 ) -> Iterator[Finding]:
-    """If the newest step has a checkpoint, it holds what training again gives."""
+    """Find a checkpoint of the newest step that differs from training again, or is missing."""
     for step in chain[-1:]:
         folder = checkpoint_folder(run_dir, step.train_step, step.batch_id, policy)
         due = step.train_step % recipe.train.train_steps_per_checkpoint == 0
         if due and not folder.is_dir():
             yield Finding(kind="no_checkpoint", what=f"{folder}, the checkpoint of the newest step, is missing")
         elif due and not retrace.same_optimizer(folder):
-            yield Finding(kind=REPLAY, what=f"{folder} holds another optimizer state than training again gives")
+            yield Finding(kind=REPLAY, what=f"{folder} has another optimizer state than training again gives")
 
 
 def _fresh(chain: Sequence[Committing]) -> list[int]:
-    """Rollouts trained as members of their own group."""
+    """Return the rollouts trained as members of their own group."""
     members = (member for step in chain for group in step.groups for member in group.members)
     return [member.rollout_id for member in members if member.replay is None]
 

@@ -1,7 +1,7 @@
-"""Train the committed batches of a run again, in order, and compare every step bit for bit (float32, one thread).
+"""Train a run's committed batches again, in order, and compare every step bit for bit (float32, one thread).
 
-Advantages and masks are those that the trainer stored: the weights must be what they lead to. They are also assigned
-anew, from the rewards, and must be the same. Of a step of which nothing was kept, these are trained on.
+Training uses the advantages and masks that the trainer stored. They are also assigned again from the rewards and must
+be equal. If none are stored for a step, it is trained on the assigned ones.
 """
 
 import copy
@@ -31,7 +31,7 @@ from quartet.types import Batch, Call, Group, GroupMember, Trajectory
 
 
 class Retrace:
-    """A run's weights and optimizer, trained again from its initial policy. One step after the other: `step`."""
+    """Weights and optimizer of a run, trained again from its initial policy with one call of `step` per train step."""
 
     def __init__(self, recipe: Recipe, ledger: Ledger, initial: Path) -> None:
         torch.set_num_threads(recipe.train.threads)
@@ -41,18 +41,17 @@ class Retrace:
         reference = copy.deepcopy(model) if needs_reference(recipe, self._credits) else None
         self._learner = Learner(model, recipe, reference)
         self.over_lag = 0
-        """Tokens so far that were trained on although they were older than `admission.max_lag` allows."""
+        """Number of trained tokens so far that were older than `admission.max_lag` allows."""
 
     @property
     def weights(self) -> str:
-        """Digest of the present weights."""
+        """Digest of the current weights."""
         return weights_digest(dict(self._learner.model.named_parameters()))
 
     def step(self, receipt: Committing) -> bool:
-        """Train one batch as its receipt describes it; False when what was assigned to it is not what the recipe's
-        credit assigns.
+        """Train one batch as in its receipt; return False if its stored credit differs from the recipe's.
 
-        Raises `LedgerError` when the ledger no longer holds it so, or when nothing was assigned to a group of it.
+        Raise `LedgerError` if the ledger's records differ from the receipt, or if a group has no stored credit.
         """
         batch = self._batch(receipt)
         max_lag, stored = self._recipe.admission.max_lag, stored_credit(batch, self._ledger.run_dir)
@@ -63,7 +62,7 @@ class Retrace:
         return same_credit(packed.branches, anew.branches)
 
     def same_optimizer(self, checkpoint: Path) -> bool:
-        """Whether a trainer's checkpoint holds exactly the optimizer state that this gave."""
+        """Return whether a trainer's checkpoint has exactly this optimizer state."""
         ours, twin = self._learner, Learner(copy.deepcopy(self._learner.model), self._recipe, self._learner.reference)
         load_checkpoint(checkpoint, twin)
         pairs = zip(ours.model.parameters(), twin.model.parameters(), strict=True)
@@ -95,8 +94,8 @@ class Retrace:
 
 
 def stored_credit(batch: Batch, run_dir: Path) -> "StoredCredit | None":
-    """Return what was assigned to a batch, or None where it was not kept: `disk.max_token_values_megabytes` was too
-    small, or an older Quartet, which kept log-probs alone, trained the step."""
+    """Return the stored credit of a batch. None if it was not kept: `disk.max_token_values_megabytes` was too small, or
+    an older Quartet, which kept only log-probs, trained the step."""
     calls = read_token_values(run_dir, batch.train_step, batch.batch_id)
     if calls is None or any(call.group_id is None for call in calls):
         return None
@@ -104,7 +103,7 @@ def stored_credit(batch: Batch, run_dir: Path) -> "StoredCredit | None":
 
 
 class StoredCredit(Credit):
-    """What the trainer assigned to a batch, read from its file."""
+    """Credit that the trainer assigned to a batch, read from its file."""
 
     def __init__(self, batch: Batch, calls: Sequence[CallValues]) -> None:
         super().__init__(None)
@@ -132,7 +131,7 @@ class StoredCredit(Credit):
 
 
 def same_credit(branches: Sequence[Branch], others: Sequence[Branch]) -> bool:
-    """Whether two packings of a batch train the same tokens with the same advantages and returns, to the bit."""
+    """Return whether two packings of a batch train the same tokens with bit-equal advantages and returns."""
     return len(branches) == len(others) and all(
         one.trajectory_index == other.trajectory_index
         and np.array_equal(one.trained_L, other.trained_L)
@@ -143,10 +142,10 @@ def same_credit(branches: Sequence[Branch], others: Sequence[Branch]) -> bool:
 
 
 def tokens_over_lag(batch: Batch, max_lag: int) -> int:
-    """Fresh tokens among the trained ones that are more than `max_lag` versions old.
+    """Return the number of trained fresh tokens that are more than `max_lag` versions old.
 
-    The trainer's own packing says which are trained; what it does with versions is not believed. The lags travel
-    through it in the place of the log-probs, which it only carries along.
+    The trainer's packing selects the trained tokens, but its handling of versions is not trusted. The lags pass through
+    it in the place of the log-probs, which it only copies.
     """
     labelled = structs.replace(batch, groups=[_labelled(batch, group) for group in batch.groups])
     branches = pack_batch(labelled, max_lag).branches
@@ -168,7 +167,7 @@ def _lags_as_logprobs(batch: Batch, trajectory: Trajectory) -> Trajectory:
 
 
 def _nothing() -> None:
-    """Nobody waits for a sign of life."""
+    """Do nothing: no process monitors this one."""
 
 
 def _no_timer(phase: str) -> nullcontext[None]:

@@ -1,4 +1,4 @@
-"""Receipts in order: what workers offered, which train steps led to the present weights, what else was computed."""
+"""Receipts in order: appends of workers, the chain of train steps to the current weights, and other computed steps."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -10,30 +10,30 @@ from quartet.types import Purpose, Status
 
 
 class UnexplainedWeightsError(QuartetError):
-    """No receipt tells where some weights came from."""
+    """No receipt explains the origin of some weights."""
 
 
 class Testimony:
-    """What worker and trainer processes wrote, by what an audit asks. `receipts` are oldest first."""
+    """Receipts of worker and trainer processes, grouped for the audit. `receipts` are oldest first."""
 
     def __init__(self, receipts: Sequence[Receipt]) -> None:
         outcomes = {(r.rollout_id, r.attempt): r.outcome for r in receipts if isinstance(r, Appended)}
         training = [r for r in receipts if isinstance(r, Appending) and r.purpose == Purpose.TRAIN]
         self.appends = [(r, outcomes.get((r.rollout_id, r.attempt))) for r in training]
-        """Every append of a training rollout with its outcome; None when the worker did not live to see it."""
+        """Every append of a training rollout with its outcome; None if the worker died before receiving it."""
         self.superseded = sum(outcome == "superseded" for outcome in outcomes.values())
-        """Appends that came too late and were refused, evaluation included."""
+        """Late appends that were rejected, including those of evaluation."""
         self.computed = [r for r in receipts if isinstance(r, Committing)]
         self.committed = {r.batch_id: r for r in receipts if isinstance(r, Committed)}
         self.restored = [r for r in receipts if isinstance(r, Restored)]
 
     def appended(self) -> set[int]:
-        """Countable training rollouts whose worker was told that they are stored."""
+        """Return the countable training rollouts that were reported to their workers as stored."""
         stored = (receipt for receipt, outcome in self.appends if outcome == AppendOutcome.APPENDED)
         return {receipt.rollout_id for receipt in stored if Status(receipt.status).countable}
 
     def offered(self) -> dict[int, set[str]]:
-        """Digests of what may rightly be trained, by rollout: whatever was not refused."""
+        """Return digests of valid training data by rollout: all appends that were not rejected."""
         digests: defaultdict[int, set[str]] = defaultdict(set)
         for receipt, outcome in self.appends:
             if outcome in (AppendOutcome.APPENDED, None):
@@ -41,15 +41,15 @@ class Testimony:
         return digests
 
     def chain(self, first: str, last: str, train_step: int) -> list[Committing]:
-        """The train steps that led from the weights `first` (a digest) to `last`, which are those of `train_step`.
+        """Return the train steps from the weights `first` (a digest) to `last`, the weights of `train_step`.
 
-        Found backwards by the digests alone. Raises `UnexplainedWeightsError` when it ends elsewhere.
+        The search runs backwards and uses only digests. Raise `UnexplainedWeightsError` if it does not end at `first`.
         """
         by_result = {(r.train_step, r.weights): r for r in sorted(self.computed, key=self._was_committed)}
         steps: list[Committing] = []
         for step in range(train_step, 0, -1):
             if (step, last) not in by_result:
-                raise UnexplainedWeightsError(f"no receipt says how the weights of train step {step} came about")
+                raise UnexplainedWeightsError(f"no receipt explains the weights of train step {step}")
             steps.append(by_result[step, last])
             last = steps[-1].start_weights
         if last != first:
@@ -57,5 +57,5 @@ class Testimony:
         return steps[::-1]
 
     def _was_committed(self, receipt: Committing) -> bool:
-        """The same batch, trained again after a crash, gives the same weights: the one known to be committed counts."""
+        """Return whether the batch was committed; of equal steps, trained again after a crash, that one is used."""
         return receipt.batch_id in self.committed

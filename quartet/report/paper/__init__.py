@@ -1,4 +1,4 @@
-"""Pictures and a page about runs, for a paper or a colleague: nothing in them points anywhere else.
+"""Figures and a page about runs, for a paper or a colleague, without external references.
 
-`reported_run.py` reads a run, `figures.py` draws by means of `drawing.py`, `page.py` puts it together.
+`reported_run.py` reads a run, `figures.py` draws with `drawing.py`, `page.py` builds the page.
 """

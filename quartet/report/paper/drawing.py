@@ -1,4 +1,4 @@
-"""What all figures share: how they look, and lines, legends and means over the runs of a method."""
+"""Shared style of figures, and lines, legends and means over the runs of a method."""
 
 from collections.abc import Sequence
 from math import nan
@@ -12,7 +12,7 @@ from quartet.report.paper.reported_run import ReportedRun
 from quartet.telemetry.series import Point
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-"""Okabe and Ito's, told apart by the colour-blind."""
+"""Palette by Okabe and Ito, suitable for colour-blind readers."""
 BEFORE = "#b9c2cc"
 WIDTH_INCHES = 6.5
 STYLE: dict[Any, Any] = {
@@ -28,7 +28,7 @@ STYLE: dict[Any, Any] = {
 
 
 class Method(NamedTuple):
-    """The runs of one group, and their colour."""
+    """Runs of one group, and their colour."""
 
     label: str
     colour: str
@@ -36,7 +36,7 @@ class Method(NamedTuple):
 
 
 def methods(groups: Sequence[Group], runs: Sequence[ReportedRun]) -> list[Method]:
-    """The reported runs by the groups of their results."""
+    """Return the reported runs by the groups of their results."""
     by_run = {run.result.run: run for run in runs}
     return [
         Method(group.label, COLOURS[place % len(COLOURS)], [by_run[result.run] for result in group.runs])
@@ -65,21 +65,21 @@ def line(
 
 
 def legend(axes: Axes, shown: Sequence[Method], loc: Literal["lower right", "center left"] = "lower right") -> None:
-    """One entry per method, whatever number of lines it has."""
+    """Draw one entry per method, whatever its number of lines."""
     for method in shown:
         axes.plot([], [], color=method.colour, label=f"{method.label} ({len(method.runs)})")
     axes.legend(loc=loc)
 
 
 def mean_rate(method: Method, family: str, when: str) -> float:
-    """In percent; not a number, which is not drawn, unless a run has it."""
+    """Return the mean rate in percent; NaN, which is not drawn, if no run has it."""
     rates = [run.summary["per_task"].get(family, {}).get(when) for run in method.runs]
     known = [rate for rate in rates if rate is not None]
     return 100 * fmean(known) if known else nan
 
 
 def smooth(points: Sequence[Point], weight: float = 0.8) -> list[float]:
-    """Exponential moving average of the slots' means."""
+    """Return the exponential moving average of the slots' means."""
     smoothed: list[float] = []
     for point in points:
         smoothed.append(weight * smoothed[-1] + (1 - weight) * point.mean if smoothed else point.mean)

@@ -1,4 +1,4 @@
-"""The figures of a report: one function each, a line in `FIGURES`. Methods differ by colour, seeds are lines."""
+"""Figures of a report: one function each, listed in `FIGURES`. Methods differ by colour; each seed is a line."""
 
 from collections.abc import Callable, Sequence
 from math import isnan
@@ -11,7 +11,7 @@ from quartet.report.paper.drawing import BEFORE, WIDTH_INCHES, Method, curves, l
 
 
 class Drawn(NamedTuple):
-    """One figure's description; `draw` fills an empty figure."""
+    """Figure with its caption; `draw` fills an empty figure."""
 
     caption: str
     draw: Callable[[Figure, Sequence[Method]], None]
@@ -102,11 +102,11 @@ def _waiting(figure: Figure, shown: Sequence[Method]) -> None:
 
 FIGURES = {
     "success": Drawn(
-        "Success on held-out tasks (dots); behind it, of training rollouts as control draws them.", _success
+        "Success on held-out tasks (dots) and, behind them, of training rollouts as drawn by the sampler.", _success
     ),
     "tasks": Drawn("Success per task family, before and after training; means over seeds.", _tasks),
-    "learning": Drawn("What the trainer reports of its train steps.", _learning),
+    "learning": Drawn("Metrics of the train steps.", _learning),
     "speed": Drawn("Speed while training and evaluating.", _speed),
-    "waiting": Drawn("Share of its time that each module waited; of several seeds the mean.", _waiting),
+    "waiting": Drawn("Share of time that each module waited; means over seeds.", _waiting),
 }
-"""By the name of their file."""
+"""Figures by file name."""

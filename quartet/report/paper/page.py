@@ -1,4 +1,4 @@
-"""A report: one HTML file that holds all it shows, and its figures as PNG files for a paper."""
+"""Report of runs: one self-contained HTML file, and its figures as PNG files for a paper."""
 
 import base64
 import io
@@ -26,7 +26,7 @@ from quartet.report.paper.reported_run import ReportedRun
 PAGE = "report.html"
 PNG_DOTS_PER_INCH = 300
 _SVG_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
-"""Nothing that points elsewhere."""
+"""Omit metadata with external references."""
 
 
 class Picture(Struct, frozen=True, kw_only=True):
@@ -35,7 +35,7 @@ class Picture(Struct, frozen=True, kw_only=True):
     name: str
     caption: str
     source: str
-    """A `data:` address that holds the SVG itself."""
+    """`data:` address of the SVG."""
 
 
 def write_report(
@@ -44,9 +44,9 @@ def write_report(
     target: float | None = None,
     on_progress: OnProgress = nobody_watches,
 ) -> list[Path]:
-    """Write `report.html` and `FIGURE.png` into `folder`; returns the files. Files of these names are replaced.
+    """Write `report.html` and `FIGURE.png` into `folder`, replacing existing ones; return the files.
 
-    Raises `ConfigError` when a run is given twice.
+    Raise `ConfigError` if a run is given twice.
     """
     results = [run.result for run in runs]
     groups, named = group_runs(results), target is not None
@@ -75,7 +75,7 @@ def _draw(drawn: Drawn, shown: Sequence[Method]) -> Figure:
 
 
 def _svg_address(figure: Figure) -> str:
-    """As an image, not as part of the document: no script in it ever runs, no name in it meets another."""
+    """Return the SVG as an image rather than part of the document: no script can run, and no ids can collide."""
     file = io.BytesIO()
     figure.savefig(file, format="svg", metadata=_SVG_METADATA)
     return "data:image/svg+xml;base64," + base64.b64encode(file.getvalue()).decode()

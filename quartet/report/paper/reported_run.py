@@ -1,4 +1,4 @@
-"""One run as a report needs it: results, summary, knobs, and its series."""
+"""One run as input of a report: results, summary, settings, and its series."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ MAX_POINTS = 400
 
 
 class ReportedRun(Struct, frozen=True, kw_only=True):
-    """Everything that is drawn and told of one run."""
+    """Data of one run in a report."""
 
     result: RunResult
     summary: dict[str, Any]
@@ -30,17 +30,17 @@ class ReportedRun(Struct, frozen=True, kw_only=True):
     began: float
     """Unix seconds of the first training group; 0 for a run that did not train."""
     slot_seconds: int
-    """The width of every point."""
+    """Width of every point."""
     series: dict[str, list[Point]]
-    """By metric name, over train steps for `train/`, else over time; empty where nothing was recorded."""
+    """Points by metric name, over train steps for `train/`, else over time; empty if nothing was recorded."""
 
     def minutes(self, point: Point) -> float:
-        """Since training began."""
+        """Return the minutes since training began."""
         return (point.time + self.slot_seconds / 2 - self.began) / 60
 
 
 def read_run(run_dir: Path) -> ReportedRun:
-    """Writes nothing. Raises `LedgerError`, `ConfigError` or `RecordsError` for a run that cannot be read."""
+    """Read a run. Raise `LedgerError`, `ConfigError` or `RecordsError` if it cannot be read. Writes nothing."""
     result, recipe, ledger = read_result(run_dir), read_with_plugins(run_dir / CONFIG), Ledger.view(run_dir)
     try:
         began = ledger.training_began() or 0.0
@@ -59,7 +59,7 @@ def read_run(run_dir: Path) -> ReportedRun:
 
 
 def _summary(run_dir: Path, ledger: Ledger) -> dict[str, Any] | None:
-    """What the run wrote at its end; None when it has gone on since."""
+    """Return the summary that the run wrote at its end; None if it has continued since."""
     path = run_dir / "summary.json"
     if not path.is_file():
         return None

@@ -1,5 +1,5 @@
-"""Sinks: where a run is shown besides its own folder. Each follows the run's files, in a process of its own.
+"""Sinks: destinations of a run's records besides its folder. Each follows the run's files in its own process.
 
-A sink can be slow, wrong or missing without the run noticing: it is started again a few times and then given up, which
-the log and the ledger's events tell.
+A slow, faulty or missing sink does not affect the run: it is restarted a few times and then given up, which is logged
+and recorded as an event in the ledger.
 """

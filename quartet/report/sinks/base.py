@@ -1,4 +1,4 @@
-"""The interface of sinks, and what sinks share."""
+"""Interface of sinks, and their shared functions."""
 
 from abc import abstractmethod
 from importlib.util import find_spec
@@ -14,15 +14,15 @@ from quartet.telemetry.metrics import described
 
 
 class Sink(Part):
-    """Shows a run somewhere. Made once per process; whatever it raises ends that process, and only that.
+    """Destination of a run's records. Made once per process; an error ends only that process.
 
-    The package that it needs is imported when it is made, so that a recipe that names it can be read without.
+    Its package is imported when it is made, so that a recipe that names it can be read without the package.
     """
 
     package: ClassVar[str] = ""
-    """What must be importable, from the extra of the sink's name where it ships; empty for nothing."""
+    """Package that must be importable, from the extra of the sink's name for shipped sinks; empty for none."""
     serves: ClassVar[bool] = False
-    """Whether it answers requests only while it runs; others write what they show to where it stays."""
+    """True if it answers requests only while it runs; other sinks write to persistent places."""
 
     @abstractmethod
     def __init__(self, knobs: Any, recipe: Recipe, run_dir: Path) -> None:
@@ -30,15 +30,15 @@ class Sink(Part):
 
     @abstractmethod
     def write(self, news: News) -> None:
-        """Show what came since the last call. News that were shown are not given again, also after a restart."""
+        """Send the records since the last call. Records are not repeated, even after a restart."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close all connections and files; everything is shown when this returns."""
+        """Close all connections and files; all records have been sent on return."""
 
 
 def check_package(name: str) -> None:
-    """Raise `ConfigError` for an unknown sink, `SetupError` that names the extra whose package is missing."""
+    """Raise `ConfigError` for an unknown sink, and `SetupError` naming the extra if its package is missing."""
     part = cast(type[Sink], find("sink", name))
     package = part.package.partition(".")[0]
     if package and (find_spec(package) is None or find_spec(part.package) is None):
@@ -46,23 +46,24 @@ def check_package(name: str) -> None:
         wanted = f"quartet-rl[{name}]" if ours else package
         raise SetupError(
             f"the sink {name!r} needs the package {package!r}, which is not installed",
-            f"pip install {wanted!r}, or leave {name!r} out of observe.sinks",
+            f"pip install {wanted!r}, or remove {name!r} from observe.sinks",
         )
 
 
 def shown_name(name: str, role: str) -> str:
-    """A metric's name where roles share one space: with the role unless only one module records it, once."""
+    """Return a metric's name for sinks where roles share one namespace: with the role, unless only one module records
+    it."""
     return name if described(name).module == role else f"{name}/{role}"
 
 
 class StepCounter:
-    """The newest train step, read off the news in order."""
+    """Newest train step in the records read so far."""
 
     def __init__(self) -> None:
         self.step = 0
 
     def see(self, sums: Sums) -> int:
-        """The step to show these sums at."""
+        """Return the train step of these sums."""
         if rollup := sums.slot.series.get("train/step"):
             self.step = int(rollup.last)
         return self.step

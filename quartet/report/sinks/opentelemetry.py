@@ -1,10 +1,10 @@
-"""OpenTelemetry: every span of the run as an OTLP span, to OTEL_EXPORTER_OTLP_ENDPOINT (http://localhost:4318 unset).
+"""OpenTelemetry: every span of the run as an OTLP span, to OTEL_EXPORTER_OTLP_ENDPOINT (default http://localhost:4318).
 
-A rollout, with what worker, engine and environment host did for it, is one trace, and so is a train step: its ids
-follow from the run's folder and the span's `trace`, so that a sink that was started again goes on with the same traces.
-A span that lasts is written in pieces, and each becomes a span of its own: of the one that encloses a trace, the last
-piece is the trace's root, and the earlier ones are its children. A trace that nothing encloses (`policy 3`) has no
-root. `OTEL_TRACES_EXPORTER=console` prints instead.
+A rollout is one trace, with its spans in worker, engine and environment host; so is a train step. Ids are derived from
+the run's folder and the span's `trace`, so that a restarted sink continues the same traces. A long span is written in
+pieces, each of which becomes a span. Of the span that encloses a trace, the last piece is the trace's root and the
+earlier ones are its children. A trace without an enclosing span (`policy 3`) has no root.
+`OTEL_TRACES_EXPORTER=console` prints instead.
 """
 
 from pathlib import Path
@@ -24,14 +24,14 @@ class OpenTelemetrySink(Sink):
     package = "opentelemetry.sdk"
 
     def __init__(self, knobs: Any, recipe: Recipe, run_dir: Path, exporter: "SpanExporter | None" = None) -> None:
-        """Raises `ConfigError` when OTEL_TRACES_EXPORTER names something else than `otlp` or `console`."""
+        """Make the sink. Raise `ConfigError` if OTEL_TRACES_EXPORTER is neither `otlp` nor `console`."""
         from quartet.report.otlp import SpanExport
 
         super().__init__(knobs, recipe, run_dir)
         self._export = SpanExport(recipe.name, run_dir, exporter)
 
     def write(self, news: News) -> None:
-        """Raises `QuartetError` when the collector does not take the spans."""
+        """Export the spans. Raise `QuartetError` if the collector rejects them."""
         if news.spans:
             self._export.export(news.spans)
 

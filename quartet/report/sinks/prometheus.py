@@ -1,7 +1,7 @@
-"""Prometheus: `http://127.0.0.1:PORT/metrics`, PORT being the setting `port`.
+"""Prometheus: metrics at `http://127.0.0.1:PORT/metrics`; the setting `port` gives PORT.
 
-`rollout/generate_seconds` becomes the summary `quartet_rollout_generate_seconds` (`_count` and `_sum` since the sink
-began, for `rate()`) and the gauge `quartet_rollout_generate_seconds_last`, both with labels `run` and `role`.
+`rollout/generate_seconds` becomes the summary `quartet_rollout_generate_seconds` (`_count` and `_sum` since the sink's
+start, for `rate()`) and the gauge `quartet_rollout_generate_seconds_last`, both with labels `run` and `role`.
 """
 
 import logging
@@ -27,18 +27,18 @@ HOST = "127.0.0.1"
 
 
 class PrometheusSink(Sink):
-    """Counts, sums and last values, for Prometheus to scrape while the run goes on."""
+    """Counts, sums and last values that Prometheus can scrape while the run is live."""
 
     class Knobs(Section):
         port: Annotated[int, Field(ge=0, le=65535)] = 9464
-        """Port on this machine at which it answers; 0 picks a free one, which the log names."""
+        """Port to serve on at this machine; 0 picks a free one, which is logged."""
 
     knobs: Knobs
     package = "prometheus_client"
     serves = True
 
     def __init__(self, knobs: Knobs, recipe: Recipe, run_dir: Path) -> None:
-        """Raises `SetupError` when the port is taken."""
+        """Start the server. Raise `SetupError` if the port is taken."""
         from prometheus_client import CollectorRegistry, start_http_server
 
         super().__init__(knobs, recipe, run_dir)
@@ -62,7 +62,7 @@ class PrometheusSink(Sink):
                 merge(self._totals, {(name, sums.role): rollup for name, rollup in sums.slot.series.items()})
 
     def collect(self) -> "Iterator[Family]":
-        """Called by the server's thread at every scrape."""
+        """Yield all metrics; the server's thread calls this at every scrape."""
         from prometheus_client.core import GaugeMetricFamily, SummaryMetricFamily
 
         with self._lock:

@@ -1,6 +1,6 @@
-"""TensorBoard: event files in `tensorboard/ROLE` of the run; `tensorboard --logdir RUN/tensorboard` shows them.
+"""TensorBoard: event files in `tensorboard/ROLE` of the run; view them with `tensorboard --logdir RUN/tensorboard`.
 
-A role is what TensorBoard calls a run. Points are means over ten seconds, at the train step that was the newest then.
+Each role is a TensorBoard run. Points are means over ten seconds, at the newest train step of that time.
 """
 
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""Weights & Biases: means over ten seconds, against the train step or time. Project and the like come from wandb's own
-environment variables; `WANDB_MODE=offline` writes into `wandb/` of the run, for `wandb sync` later."""
+"""Weights & Biases: means over ten seconds, against the train step or time. wandb's own environment variables set the
+project and so on; `WANDB_MODE=offline` writes into `wandb/` of the run, for a later `wandb sync`."""
 
 import secrets
 from pathlib import Path
@@ -12,12 +12,12 @@ from quartet.report.sinks.base import Sink, StepCounter, shown_name
 
 
 class WandbSink(Sink):
-    """One W&B run per run directory: resumed under the same id."""
+    """One W&B run per run folder, resumed under the same id."""
 
     package = "wandb"
 
     def __init__(self, knobs: Any, recipe: Recipe, run_dir: Path) -> None:
-        """Raises `SetupError` without a key, and for whatever else W&B refuses."""
+        """Start the W&B run. Raise `SetupError` without an API key, and for any other error of W&B."""
         import wandb
 
         super().__init__(knobs, recipe, run_dir)
@@ -50,7 +50,7 @@ class WandbSink(Sink):
 
 
 def _run_id(run_dir: Path) -> str:
-    """Drawn once, and kept beside what it names: two runs may have the same name."""
+    """Return the run's id, drawn once and stored in the run's folder: two runs may have the same name."""
     file = run_dir / "sinks" / "wandb.id"
     if not file.exists():
         file.parent.mkdir(exist_ok=True)
