@@ -159,7 +159,7 @@ def test_override_of_an_unknown_key_is_refused(tmp_path):
         load_recipe(path, ["train.epoch=2"])
     with pytest.raises(ConfigError, match=r"Did you mean 'admission\.max_lag'"):
         load_recipe(path, ["train.max_lag=2"])
-    with pytest.raises(ConfigError, match="it is 'filters' now"):
+    with pytest.raises(ConfigError, match="it is now 'filters'"):
         load_recipe(path, ["filter.names=broken"])
     with pytest.raises(ConfigError, match=r"^--set control\.horizon\.staged\.max_turns=\[4, 8\]: .*ascend from 0"):
         load_recipe(path, ["control.horizon=staged", "control.horizon.staged.max_turns=[4, 8]"])
@@ -236,7 +236,7 @@ def test_setting_that_a_familiar_name_stands_for_exists():
 
 
 def test_recipe_of_a_newer_form_is_refused_with_a_way_out():
-    with pytest.raises(ConfigError, match=r"config_version = 9 is of a newer Quartet\n  -> install that one, or write"):
+    with pytest.raises(ConfigError, match=r"config_version = 9 belongs to a newer Quartet\n  -> install that version, or rewrite"):
         parse_recipe(MINIMAL | {"config_version": 9}, "test")
 
 
@@ -296,7 +296,7 @@ def test_wrong_policies_are_refused_with_a_hint(policies, message):
     [
         ({"runtime": {"kind": "synchronous"}}, "several policies need runtime.kind = 'processes'"),
         ({"engine": {"name": "vllm"}}, "3 policies need engine.name = 'torch'"),
-        ({"straggler": "april", "admission": {"schedule": "batch_synchronous"}}, "april lets the rollouts of one"),
+        ({"straggler": "april", "admission": {"schedule": "batch_synchronous"}}, "april pauses the rollouts of one"),
     ],
 )
 def test_what_several_policies_cannot_run_with_is_refused(sections, message):

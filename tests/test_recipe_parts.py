@@ -77,10 +77,10 @@ def test_override_reaches_a_part_in_a_list(file):
         ("train.clip_low=0.1", r"unknown key 'train\.clip_low'\. Did you mean .*'loss\.terms\.ppo_clip\.clip_low'"),
         ("loss.clip_low=0.1", r"unknown key 'loss\.clip_low': it is 'loss\.terms\.ppo_clip\.clip_low' now"),
         ("loss.kl_coefficient=0.1", r"it is 'loss\.terms\.kl\.weight' now"),
-        ("loss.terms=['kl', {name = 'kl'}]", "kl stands there twice"),
+        ("loss.terms=['kl', {name = 'kl'}]", "kl appears twice"),
         ("loss.terms=[]", r"loss\.terms: .*at least 1 item"),
         ("loss.terms=['ppo_clip', 'value']", r"loss\.terms\.value: .* needs .*'values'.* no value head"),
-        ("control.vade.exponent=1", "settings of a part stand beside its name"),
+        ("control.vade.exponent=1", "settings of a part are beside its name"),
         ("env.suite=locks", r"'env\.suite' is a setting of the env 'locks' or 'miniwob', and 'bandit' is chosen"),
         ("env.name=bandid", "env: unknown env 'bandid'\n.*Did you mean 'bandit'"),
         ("advantage.name=grpo", "unknown key 'advantage': it is 'credit' now"),
@@ -252,14 +252,14 @@ def _toml(data: dict, section: str = "") -> list[str]:
 )
 def test_a_list_names_each_part_once(sections):
     """The second would be silently without effect in an override, in a sink's process, and when a run is resumed."""
-    with pytest.raises(ConfigError, match="stands there twice"):
+    with pytest.raises(ConfigError, match="appears twice"):
         parse_recipe(MINIMAL | sections, "test")
 
 
 @pytest.mark.parametrize("twin", ["gspo", "quartet.train.loss.ppo_clip:PpoClip"])
 def test_loss_terms_that_record_the_same_metric_are_refused(twin):
     """Their clip fractions would be added up, to more than 1."""
-    with pytest.raises(ConfigError, match="another loss term records train/clip_fraction"):
+    with pytest.raises(ConfigError, match="another loss term record train/clip_fraction"):
         parse_recipe(MINIMAL | {"loss": {"terms": ["ppo_clip", twin]}}, "test")
 
 
@@ -275,8 +275,8 @@ POOL = {"name": "success_pool"}
 @pytest.mark.parametrize(
     ("terms", "replay", "refused"),
     [
-        (["ppo_clip", "nll"], {}, "nothing is replayed as one"),
-        (["ppo_clip", "nll"], POOL, "nothing is replayed as one"),
+        (["ppo_clip", "nll"], {}, "no member is replayed as one"),
+        (["ppo_clip", "nll"], POOL, "no member is replayed as one"),
         (["ppo_clip"], POOL | {"rule": "anchor"}, "no term of loss.terms imitates anchors"),
         (["ppo_clip"], POOL | {"demonstration_rule": "anchor"}, "no term of loss.terms imitates anchors"),
         (["ppo_clip", {"name": "nll", "uses": []}], POOL, "at least 1 item"),

@@ -1,4 +1,4 @@
-"""Every setting of a run but those of its parts, typed, with its meaning under the field. Imports nothing heavy.
+"""Settings of a run, typed and documented under each field, except those of parts. Imports nothing heavy.
 
 A recipe is a TOML file with these sections; `quartet.recipe.file.load_recipe` reads it. A relative path in the file
 begins at the file's folder, one in an override at the current folder. Parts bring their own settings (`quartet.part`).

@@ -8,17 +8,17 @@ from quartet.config.section import Section
 
 
 class Choice(Section):
-    """The name of a part, settings that hold for every part of its kind, and in `knobs` the part's own settings.
+    """Name of a part, with the settings common to its kind, and in `knobs` the part's own settings.
 
     A recipe writes `sampler = "vade"`, `sampler = {name = "vade", exponent = 2}`, or a table `[control.sampler]`. The
-    own settings are checked by the part (`quartet.recipe.parts`), so a recipe can be read without importing it.
+    part checks its own settings (`quartet.recipe.parts`), so a recipe can be read without importing parts.
     """
 
     model_config = ConfigDict(extra="allow")
     kind: ClassVar[str]
-    """The kind of part, a key of `quartet.registry.KINDS`."""
+    """Kind of part, a key of `quartet.registry.KINDS`."""
     name: str
-    """Which part: a name that `quartet parts` lists, or `module:Class`."""
+    """Name of the part as listed by `quartet parts`, or `module:Class`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -34,7 +34,7 @@ class Choice(Section):
 
     @property
     def knobs(self) -> dict[str, Any]:
-        """The part's own settings, as the recipe gives them."""
+        """The part's own settings, as given in the recipe."""
         return self.model_extra or {}
 
     def with_knobs(self, knobs: dict[str, Any]) -> Self:
@@ -44,7 +44,7 @@ class Choice(Section):
 
 
 def _as_list(value: object) -> object:
-    """One part stands for a list of one."""
+    """Read a single part as a list of one."""
     return [value] if isinstance(value, str | dict) else value
 
 
@@ -52,12 +52,12 @@ C = TypeVar("C", bound=Choice)
 
 
 def _named_once(parts: list[C]) -> list[C]:
-    """A part of a list is known by its name: in overrides, errors, and when a run is resumed."""
+    """Require unique names: overrides, errors and a resume refer to a part of a list by its name."""
     names = [part.name for part in parts]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(f"{', '.join(twice)} stands there twice -> name each part once")
+        raise ValueError(f"{', '.join(twice)} appears twice -> list each part once")
     return parts
 
 
 SeveralOf = Annotated[list[C], BeforeValidator(_as_list), AfterValidator(_named_once)]
-"""One part or a list of them, each with another name."""
+"""One part or a list of parts with different names."""

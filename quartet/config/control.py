@@ -1,4 +1,4 @@
-"""Settings of control: which tasks, how many rollouts, how many turns, and when a group may start."""
+"""Settings of control: tasks, rollouts per group, turn limits, and the schedule of groups."""
 
 from typing import Annotated
 
@@ -10,63 +10,64 @@ from quartet.types import OnLate, ScheduleName
 
 
 class Sampler(Choice):
-    """Which task comes next."""
+    """Choice of the next task."""
 
     kind = "sampler"
     name: str = "contrast"
-    """Which one: `quartet parts sampler` lists them."""
+    """Name of the sampler: `quartet parts sampler` lists them."""
 
 
 class Allocator(Choice):
-    """How many rollouts a group gets, and in which rounds."""
+    """Number of rollouts per group, and the rounds in which they start."""
 
     kind = "allocator"
     name: str = "fixed"
-    """Which one: `quartet parts allocator` lists them."""
+    """Name of the allocator: `quartet parts allocator` lists them."""
 
 
 class Horizon(Choice):
-    """How many turns a rollout may take."""
+    """Turn limit of rollouts."""
 
     kind = "horizon"
 
 
 class Control(Section):
-    """Which task, how many rollouts, how long."""
+    """Choice of tasks, rollouts per group, and turn limits."""
 
     sampler: Sampler = Sampler()
-    """Which task comes next."""
+    """Choice of the next task."""
     allocator: Allocator = Allocator()
-    """How many rollouts a group gets, at most `rollouts_per_group`."""
+    """Number of rollouts per group, at most `rollouts_per_group`."""
     rollouts_per_group: Annotated[int, Field(ge=1)] = 8
     """Rollouts of one task that are compared with each other."""
     horizon: Annotated[SeveralOf[Horizon], Field(min_length=1)] = [Horizon(name="fixed")]
-    """How many turns a rollout may take: the lowest limit of these parts, and never more than `rollout.max_turns`."""
+    """Turn limit of a rollout: the lowest limit of these parts, and never more than `rollout.max_turns`."""
     train_seeds_per_family: Positive = 200
     """Training draws seeds 0 .. this-1 of every family, so tasks recur."""
     statistics_window_rollouts: Positive = 32
-    """Success rates are taken over the last this many countable rollouts of a family."""
+    """Success rates are computed over this many of the last countable rollouts of a family."""
 
 
 class Admission(Section):
-    """When work starts, and bounded staleness."""
+    """Start of groups, and bounded staleness."""
 
     schedule: ScheduleName = "rollout_wise"
-    """When a group may start and when engines take new weights. `rollout_wise`: a rollout starts as soon as a session
-    is free, weights change with requests in flight. `task_wise`: the same, but a group starts only when there are
-    sessions for all its rollouts, or when none is at work. `one_step_off`: one batch is generated while the one before
-    it is trained, weights change between batches; the lag is 1 at most, but after a roll-back or a refused policy.
-    `batch_synchronous`: generate a batch, train it, load its policy, one after the other."""
+    """Schedule of groups and weight updates. `rollout_wise`: a rollout starts as soon as a session is free; weights
+    change with requests in flight. `task_wise`: the same, but a group starts only if there are sessions for all its
+    rollouts, or if all sessions are idle. `one_step_off`: one batch is generated while the previous one is trained;
+    weights change between batches. The lag is at most 1, except after a roll-back or a rejected policy.
+    `batch_synchronous`: generate a batch, train on it, load its policy, in turn."""
     max_lag: Annotated[int, Field(ge=0)] = 2
-    """No fresh token more than this many versions old is trained on; `replay.max_lag` is the bound of replayed ones. 0
-    is synchronous training. With `rollout_wise` and `task_wise` it is the pace too: max_lag + 1 batches on their
-    way."""
+    """Maximum lag in versions of a fresh token that is trained on; `replay.max_lag` bounds replayed tokens. 0 is
+    synchronous training. With `rollout_wise` and `task_wise` it also sets the pace: max_lag + 1 batches are in progress
+    at once."""
     on_late: OnLate = "mask"
-    """What becomes of a group that outlives its pace: `mask` leaves its too old tokens out of loss and denominator;
-    `wait` holds the next policy back until it has ended (at `group_deadline_seconds` at the latest) and masks what is
-    too old all the same; `drop` drops it with reason `over_lag`."""
+    """Treatment of an unfinished group that the next policy would make too old. `mask` leaves its too old tokens out of
+    loss and denominator. `wait` holds the next policy back until the group has ended (at the latest at
+    `group_deadline_seconds`), and masks tokens that are still too old. `drop` drops the group with reason
+    `over_lag`."""
     min_rollouts_per_group: Positive = 2
-    """Countable members a group needs to be trained."""
+    """Minimum countable members of a group that is trained."""
     group_deadline_seconds: PositiveFloat = 180.0
-    """An open group closes this long after the first lease of one of its rollouts, with what it has; what arrives later
-    is kept as `late`. When the group grows, the time counts from the first lease of one of its new rollouts."""
+    """An open group closes this long after the first lease of one of its rollouts, with the members it has; later ones
+    are kept as `late`. If the group grows, the time counts from the first lease of a new rollout."""

@@ -1,4 +1,4 @@
-"""Settings of curation: which finished groups are trained on, and what is trained on again."""
+"""Settings of curation: filters of finished groups, and replay of earlier successes."""
 
 from quartet.config.choice import Choice
 from quartet.config.section import LocalPath, Positive
@@ -6,23 +6,23 @@ from quartet.types import ReplayRule
 
 
 class Filter(Choice):
-    """What is worth training on."""
+    """Filter of groups before training."""
 
     kind = "filter"
 
 
 class Replay(Choice):
-    """What was seen before and is trained on again."""
+    """Replay of earlier rollouts."""
 
     kind = "replay"
     name: str = "none"
-    """Which one: `quartet parts replay` lists them."""
+    """Name of the replay: `quartet parts replay` lists them."""
     entries_per_task: Positive = 8
-    """Newest successes of a task that are stored."""
+    """Number of newest successes stored per task."""
     demonstrations: LocalPath = ""
-    """File of successes that are in the pool from the start: chat-format JSONL whose lines name their task, or what
-    `quartet ledger export` writes. Of several trained policies the first replays them. Format and checks:
+    """File of successes that are in the pool from the start: chat-format JSONL whose lines name their task, or an
+    export by `quartet ledger export`. With several trained policies the first one replays them. Format and checks:
     docs/exchange.md."""
     demonstration_rule: ReplayRule = ReplayRule.RECOMPUTE
-    """What the importance weight of a demonstration is taken from: `recompute` nothing (weight 1), `stored` its
-    recorded log-probs, which only a Quartet policy has; a chat has none."""
+    """Importance weight of demonstrations: `recompute` sets it to 1; `stored` computes it from the recorded log-probs,
+    which only trajectories of a Quartet policy have, and chats do not."""

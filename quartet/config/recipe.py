@@ -1,4 +1,4 @@
-"""One run, whole: every section, and what must hold between them."""
+"""Recipe of a run: all sections, and the constraints between them."""
 
 from typing import Literal
 
@@ -16,16 +16,16 @@ from quartet.config.training import Credit, Loss, Sft, Train
 
 
 class Recipe(Section):
-    """One run, whole."""
+    """Recipe of one run."""
 
     config_version: Literal[3] = 3
-    """Version of the form of this file. `quartet.recipe.upgrade` reads older ones."""
+    """Version of the file's form. `quartet.recipe.upgrade` reads older ones."""
     name: FolderName
-    """Of the run; its folder is `runs/NAME` unless told otherwise."""
+    """Name of the run; its folder is `runs/NAME` by default."""
     seed: int = 0
-    """Of everything that is drawn: tasks, samples, weights that are made anew."""
+    """Seed of all random draws: tasks, samples, and newly made weights."""
     plugins: list[str] = []
-    """Modules that every process of the run imports before it looks for parts: they may register their own."""
+    """Modules that every process of the run imports before it looks up parts: they may register parts of their own."""
     model: Model
     policies: Policies = {}
     """Several policies in one run, by name."""
@@ -36,7 +36,7 @@ class Recipe(Section):
     admission: Admission = Admission()
     straggler: Straggler = Straggler()
     filters: SeveralOf[Filter] = [Filter(name="mixed_outcome")]
-    """Applied in order to every closed group."""
+    """Filters applied in order to every closed group."""
     train: Train = Train()
     credit: Credit = Credit()
     loss: Loss = Loss()
@@ -57,9 +57,9 @@ class Recipe(Section):
                 " -> raise the first, or lower the second"
             )
         if self.control.train_seeds_per_family > self.evaluation.first_seed:
-            raise ValueError("training seeds reach into the held-out seeds: raise evaluation.first_seed")
+            raise ValueError("training seeds overlap the held-out seeds: raise evaluation.first_seed")
         if self.observe.sinks and self.runtime.kind == "synchronous":
-            raise ValueError("observe.sinks need runtime.kind = 'processes'; `quartet sink` shows a run that is over")
+            raise ValueError("observe.sinks need runtime.kind = 'processes'; use `quartet sink` after the run")
         if self.evaluation.min_tokens > self.rollout.max_tokens:
             raise ValueError("evaluation.min_tokens is larger than rollout.max_tokens")
         return self
@@ -70,7 +70,7 @@ class Recipe(Section):
         if response >= context:
             raise ValueError(
                 f"rollout.max_tokens = {response} leaves no room for a prompt in engine.max_context_tokens = {context}"
-                " -> lower the first, or raise the second as far as the model goes"
+                " -> lower the first, or raise the second up to the model's limit"
             )
         return self
 
@@ -96,27 +96,27 @@ class Recipe(Section):
         if len(self.policies) > 1 and self.runtime.kind == "synchronous":
             raise ValueError("several policies need runtime.kind = 'processes'")
         if len(self.trained_policies) > 1 and self.straggler.name == "april":
-            raise ValueError("the straggler rule april lets the rollouts of one policy rest -> choose another rule")
+            raise ValueError("the straggler rule april pauses the rollouts of one policy only -> choose another rule")
         return self
 
     @property
     def policy_sources(self) -> dict[str, PolicySource]:
-        """All policies of the run by name, each with the folder of its first weights."""
+        """All policies of the run by name, each with the folder of its initial weights."""
         tables = self.policies or ONE
         return {name: one.model_copy(update={"source": one.source or self.model.path}) for name, one in tables.items()}
 
     @property
     def trained_policies(self) -> list[str]:
-        """Names of the policies that are trained; the first is what control and evaluations go by."""
+        """Names of the trained policies; control and evaluations use the first."""
         return [name for name, one in self.policy_sources.items() if one.trained]
 
     @property
     def frozen_policies(self) -> list[str]:
-        """Names of the policies that only answer requests."""
+        """Names of the frozen policies, which only answer requests."""
         return [name for name, one in self.policy_sources.items() if not one.trained]
 
     def starting_from(self, folder: str) -> "Recipe":
-        """Return the same recipe with other first weights of its first trained policy."""
+        """Return the recipe with other initial weights of its first trained policy."""
         if not self.policies:
             return self.model_copy(update={"model": self.model.model_copy(update={"path": folder})})
         first = self.trained_policies[0]
@@ -125,14 +125,14 @@ class Recipe(Section):
 
     @property
     def rollouts_per_batch(self) -> int:
-        """R = G groups x N rollouts."""
+        """Rollouts per batch: R = G groups x N rollouts."""
         return self.train.groups_per_batch * self.control.rollouts_per_group
 
     @property
     def max_groups_ahead(self) -> int:
-        """Groups that the schedule lets be open, waiting or in training at once: batches x groups per batch.
+        """Maximum number of groups that are open, waiting or in training at once: batches x groups per batch.
 
-        One batch where generating and training take turns, two where one is generated while another one is trained,
+        The batches are one if generation and training alternate, two if one is generated while another is trained,
         otherwise max_lag + 1.
         """
         batches = {"batch_synchronous": 1, "one_step_off": 2}.get(self.admission.schedule, self.admission.max_lag + 1)
@@ -140,8 +140,8 @@ class Recipe(Section):
 
     @property
     def most_identical_errors(self) -> int:
-        """Rollouts in a row that fail with the same error before the run stops. One death of the environment ends all
-        sessions at once, and must not be enough."""
+        """Consecutive rollouts with the same error before the run stops. A single crash of the environment ends all
+        sessions at once and must not reach this limit."""
         return max(self.rollout.max_identical_errors, 2 * self.env.sessions)
 
     @property
@@ -151,8 +151,7 @@ class Recipe(Section):
 
     @property
     def trainer_modules(self) -> dict[str, str]:
-        """The policy that each trainer process trains, by the process's name: `trainer`, or `trainer-NAME` for each of
-        several."""
+        """Trained policy by the name of its trainer process: `trainer`, or `trainer-NAME` for each of several."""
         names = self.trained_policies
         return {f"trainer-{name}": name for name in names} if len(names) > 1 else {"trainer": names[0]}
 
@@ -183,4 +182,4 @@ RESUMABLE_KNOBS = (
     "runtime",
     "engine",
 )
-"""What may change at `--resume`; every other difference is refused, because it would make one run out of two."""
+"""Settings that may change at `--resume`. Any other change is rejected, since one run would mix two recipes."""

@@ -1,4 +1,4 @@
-"""Knobs of a run as a whole: evaluation, processes, what is kept and where."""
+"""Settings of a run as a whole: evaluation, processes, observation, storage."""
 
 from typing import Annotated, Literal
 from urllib.parse import parse_qs, urlsplit
@@ -9,42 +9,43 @@ from quartet.config.choice import Choice, SeveralOf
 from quartet.config.section import Positive, PositiveFloat, Section
 
 SELECTION_OFFSET = 500_000
-"""Distance between the first seed that results are reported on and the first selection seed."""
+"""Distance from the first seed for reported results to the first selection seed."""
 
 
 class Evaluation(Section):
-    """Held-out evaluation: seeds that training never draws."""
+    """Held-out evaluation on seeds that training never draws."""
 
     train_steps_per_evaluation: Annotated[int, Field(ge=0)] = 0
-    """Evaluate every this many train steps, on selection seeds, and mark the best policy; 0 means only before and
-    after."""
+    """Evaluate every this many train steps on selection seeds, and mark the best policy. 0: evaluate only before and
+    after training."""
     episodes_per_family: Annotated[int, Field(gt=0, le=SELECTION_OFFSET)] = 20
     """Episodes per family of the evaluations before and after training."""
     episodes_per_family_during: Annotated[int, Field(gt=0, le=SELECTION_OFFSET)] = 4
     """Episodes per family of the evaluations during training."""
     first_seed: Annotated[int, Field(ge=0)] = 1_000_000
-    """Held-out seeds start here; a recipe whose training seeds reach it is refused. Success before and after training
-    is reported on the first ones. Evaluations during training, which choose the best policy, take selection seeds:
-    those from 500,000 further on, so that no policy is reported on the seeds that chose it."""
+    """First held-out seed; a recipe whose training seeds reach it is rejected. Success before and after training is
+    reported on the first ones. Evaluations during training choose the best policy on selection seeds, which begin
+    500,000 later, so that a policy is never reported on the seeds that selected it."""
     before_and_after: bool = True
     """Evaluate before and after training."""
     top_k: Annotated[int, Field(ge=0)] = 0
     """Sampled evaluation draws from this many most likely tokens; 0 is all. Training always draws from all."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Sampled evaluation draws from the fewest most likely tokens whose mass reaches this; 1 is all."""
+    """Sampled evaluation draws from the fewest most likely tokens whose total probability reaches this; 1 is all."""
     min_tokens: Annotated[int, Field(ge=0)] = 0
-    """In evaluation no response ends with one of its first this many tokens."""
+    """In evaluation a response cannot end within its first this many tokens."""
     control: bool = False
-    """After training, train the initial policy on `sft.data` for the same wall time and evaluate it as well."""
+    """After training, fine-tune the initial policy on `sft.data` for the same wall time and evaluate it as a
+    control."""
 
     @property
     def reported_seeds(self) -> range:
-        """Of the evaluations before and after training, and of `quartet eval`."""
+        """Seeds of the evaluations before and after training, and of `quartet eval`."""
         return range(self.first_seed, self.first_seed + self.episodes_per_family)
 
     @property
     def selection_seeds(self) -> range:
-        """Of the evaluations during training, which mark the best policy."""
+        """Seeds of the evaluations during training, which mark the best policy."""
         first = self.first_seed + SELECTION_OFFSET
         return range(first, first + self.episodes_per_family_during)
 
@@ -53,83 +54,84 @@ class Disk(Section):
     """Disk budget."""
 
     keep_policies: Positive = 4
-    """Newest policies kept on disk, besides the first, the best, those under evaluation and those that an engine or a
-    trainer checkpoint on disk needs."""
+    """Number of newest policies kept on disk, besides the first, the best, those under evaluation, and those that an
+    engine or a trainer checkpoint on disk needs."""
     keep_checkpoints: Positive = 2
-    """Newest trainer checkpoints kept on disk."""
+    """Number of newest trainer checkpoints kept on disk."""
     max_blob_megabytes: Positive = 2000
-    """When blobs outgrow this, pictures of trained or dropped rollouts go first, but not those of the success pool;
-    then the run stops, explained."""
+    """Disk budget of blobs. Above it, pictures of trained or dropped rollouts are deleted first, except those of the
+    success pool; then the run stops with the reason."""
     max_token_values_megabytes: Annotated[int, Field(ge=0)] = 100
-    """What the trainer assigned to each trained token (advantage, return) and computed for it (log-prob, entropy), 4 to
-    12 bytes a token, is kept for the viewer and the audit. The oldest train steps' go first; 0 keeps none."""
+    """Disk budget of token values for the viewer and the audit: advantage, return, log-prob and entropy of each trained
+    token, 4 to 12 bytes per token. The oldest train steps are deleted first; 0 keeps none."""
     max_record_age_seconds: Annotated[float, Field(gt=0)] | None = None
-    """Records of rollouts whose groups are over are deleted at this age; their rows stay. Unset, they are kept. Records
-    trained since the oldest checkpoint on disk stay in any case: after a crash they may be trained again. An audit
-    needs the records of the whole run."""
+    """Age at which records of rollouts in finished groups are deleted; their rows are kept. Unset: keep all. Records
+    trained since the oldest checkpoint on disk are kept in any case, since a crash may require training them again. An
+    audit needs the records of the whole run."""
     max_record_age_versions: Positive | None = None
-    """The same, counted in policy versions that have been committed since their newest token."""
+    """The same limit in policy versions committed since the record's newest token."""
     min_free_megabytes: Positive = 200
-    """With less free disk than this nothing new is started."""
+    """With less free disk space than this, no new work starts."""
 
 
 class Runtime(Section):
-    """Where the modules run."""
+    """Processes of the modules."""
 
     kind: Literal["processes", "synchronous"] = "processes"
-    """`processes`: every module its own process. `synchronous`: one process, one thread, phases in turn; one seed
-    gives a bit-identical run."""
+    """`processes`: one process per module. `synchronous`: one process and one thread, phases in turn; a seed then gives
+    a bit-identical run."""
     start_method: Literal["forkserver", "spawn"] = "forkserver"
-    """`forkserver` (Linux): modules are forked from a process that has imported what they need; one that died is back
-    in two or three seconds. `spawn`: each module is a new Python, as it always is on other systems."""
+    """`forkserver` (Linux): modules are forked from a process with preloaded imports; a module that died is back in two
+    or three seconds. `spawn`: each module is a new Python process, as always on other systems."""
     max_restarts_per_module: Annotated[int, Field(ge=0)] = 20
-    """A module that dies more often ends the run."""
+    """Maximum restarts of a module; one more death ends the run."""
     max_restart_delay_seconds: PositiveFloat = 8.0
-    """A module that died is started again after 0.5 s, then after twice as long each time, up to this."""
+    """Maximum delay of a restart: the first is delayed by 0.5 s, each later one by twice as long."""
     heartbeat_timeout_seconds: PositiveFloat = 60.0
-    """A module without progress for this long is killed and started again. While the trainer writes a policy or a
-    checkpoint, each file of at most 500 MB is progress; more than the slowest disk needs for one."""
+    """A module without progress for this long is killed and restarted. While the trainer writes a policy or a
+    checkpoint, each file of at most 500 MB is progress. Must exceed the time that the slowest disk needs for one
+    file."""
     ledger_patience_seconds: PositiveFloat = 60.0
-    """Bound of every wait for the PostgreSQL server of `ledger.url`, of all processes. A run whose server is frozen or
-    unreachable goes on when the server is back before, and ends with exit code 5 otherwise."""
+    """Timeout of every wait for the PostgreSQL server of `ledger.url`, in all processes. If the server is frozen or
+    unreachable, the run continues once the server is back within this time; otherwise it ends with exit code 5."""
     engine_port: Annotated[int, Field(ge=0, le=65535)] = 0
     """Port of the engine on this machine; 0 picks a free one."""
     env_port: Annotated[int, Field(ge=0, le=65535)] = 0
     """Port of the environment host on this machine; 0 picks a free one."""
     receipts: bool = False
-    """Worker and trainer write hashes of what they append and train into `receipts/`, for an audit that does not trust
-    the ledger. All weights are hashed at every train step."""
+    """Write hashes of what worker and trainer append and train to `receipts/`, for an audit that does not trust the
+    ledger. All weights are hashed at every train step."""
 
 
 class Sink(Choice):
-    """Where a run is shown besides its own folder."""
+    """Destination of metrics or spans besides the run's folder."""
 
     kind = "sink"
 
 
 class Observe(Section):
-    """What is recorded of a run, and where else it is shown."""
+    """Records of a run, and their destinations."""
 
     sinks: SeveralOf[Sink] = []
-    """Where metrics or spans are shown besides the run's folder; each a process of its own, which can fail without
-    harm."""
+    """Destinations of metrics or spans besides the run's folder. Each runs in its own process, whose failure does not
+    affect the run."""
     rollouts_per_span: Positive = 1
-    """Spans of one rollout in this many are recorded; the metrics count every rollout."""
+    """Record the spans of one rollout in this many; metrics count every rollout."""
 
 
 class Ledger(Section):
-    """The database."""
+    """Database of the run."""
 
     durability: Literal["process", "full"] = "process"
-    """`process` survives the death of any process; `full` also power loss: policies, checkpoints and blobs are synced
-    with their folders before the commit that names them, and the commit itself."""
+    """`process` survives the death of any process. `full` also survives power loss: policies, checkpoints and blobs are
+    synced with their folders before the commit that names them, and so is the commit."""
     url: str = ""
-    """A PostgreSQL database, `postgresql://user@host/database`, for workers on several machines; empty is a SQLite file
-    in the run's folder. The password comes from PGPASSWORD or ~/.pgpass: the recipe is written into the run. Commands
-    that are given the run alone send PGPASSWORD only to the server that PGHOST and PGPORT name."""
+    """PostgreSQL database, `postgresql://user@host/database`, for workers on several machines; empty is a SQLite file
+    in the run's folder. The password comes from PGPASSWORD or ~/.pgpass, since the recipe is written to the run's
+    folder. Commands that receive only the run send PGPASSWORD only to the server named by PGHOST and PGPORT."""
 
     blobs_url: str = ""
-    """Where blobs of more than 64 kB go: any URL of fsspec (`s3://bucket/run`); empty is the run's folder."""
+    """Location of blobs of more than 64 kB: any URL of fsspec (`s3://bucket/run`); empty is the run's folder."""
 
     @field_validator("url")
     @classmethod
@@ -137,5 +139,5 @@ class Ledger(Section):
         if url and not url.startswith("postgresql://"):
             raise ValueError("must be empty (SQLite) or begin with postgresql://")
         if urlsplit(url).password or "password" in parse_qs(urlsplit(url).query, keep_blank_values=True):
-            raise ValueError("holds a password, which would be written into the run: use PGPASSWORD or ~/.pgpass")
+            raise ValueError("contains a password, which would be written to the run: use PGPASSWORD or ~/.pgpass")
         return url

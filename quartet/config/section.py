@@ -1,4 +1,4 @@
-"""What the sections of a recipe are made of."""
+"""Types of settings, and the base of a recipe's sections."""
 
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
@@ -14,7 +14,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 def _as_list(value: object) -> object:
-    """One name stands for a list of one."""
+    """Read a single name as a list of one."""
     return [value] if isinstance(value, str) else value
 
 
@@ -29,31 +29,31 @@ def _folder_name(name: str) -> str:
     if name in ("", ".", "..") or "/" in name or not name.isprintable() or len(name.encode()) > MAX_NAME_BYTES:
         raise ValueError(
             f"{name!r} cannot name a folder: use up to {MAX_NAME_BYTES} printable characters without '/'; "
-            "--run-dir puts a run elsewhere"
+            "to put a run elsewhere use --run-dir"
         )
     return name
 
 
 FolderName = Annotated[str, AfterValidator(_folder_name)]
-"""A name that becomes a folder."""
+"""Name of a folder."""
 
 
 class PathMark:
-    """Marks a knob whose value is a path: in a recipe's file a relative one begins at that file's folder."""
+    """Marker of a setting whose value is a path: in a recipe's file a relative path begins at the file's folder."""
 
 
 def _absolute(path: str) -> str:
     if "\0" in path:
-        raise ValueError("holds a NUL character -> give the path of a file or folder")
+        raise ValueError("contains a NUL character -> give the path of a file or folder")
     return str(Path(path).resolve()) if path else path
 
 
 LocalPath = Annotated[str, AfterValidator(_absolute), PathMark()]
-"""A file or folder; empty where there is none. Absolute once it is in a recipe, so a run means the same everywhere."""
+"""File or folder, or empty. Absolute in a loaded recipe, so a run does not depend on the current folder."""
 
 
 class PolicyMark(PathMark):
-    """Marks a path that may also be the name of a policy that ships."""
+    """Marker of a path that may also be the name of a shipped policy."""
 
 
 def _policy_folder(path: str) -> str:
@@ -62,19 +62,19 @@ def _policy_folder(path: str) -> str:
 
 
 PolicyPath = Annotated[str, AfterValidator(_policy_folder), PolicyMark()]
-"""A policy's folder, or the name of one that ships."""
+"""Folder of a policy, or the name of a shipped one."""
 
 
 def _server_url(url: str) -> str:
     if url and not url.startswith(("http://", "https://")):
-        raise ValueError(f"{url!r} is no address of a server: write http://HOST:PORT")
+        raise ValueError(f"{url!r} is not the address of a server: write http://HOST:PORT")
     if url.rstrip("/").endswith("/v1"):
         raise ValueError(f"{url!r}: leave out /v1")
     return url
 
 
 ServerUrl = Annotated[str, AfterValidator(_server_url)]
-"""Where a server listens; empty where there is none."""
+"""Address of a server, or empty."""
 
 
 class Section(BaseModel):
@@ -82,6 +82,6 @@ class Section(BaseModel):
 
 
 def named_tables(info: FieldInfo) -> Any:
-    """Return the section of each table of a field that holds several by name, `[policies.NAME]`; None for any other."""
+    """Return the section type of a field with tables by name, such as `[policies.NAME]`; None for any other field."""
     inner = get_args(info.annotation)[-1:] if get_origin(info.annotation) is dict else ()
     return inner[0] if inner and issubclass(inner[0], Section) else None
