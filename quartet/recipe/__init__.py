@@ -1,1 +1,1 @@
-"""Recipes as files: read, validated with helpful errors, upgraded, described."""
+"""Recipes as files: reading, validation with helpful errors, upgrades and descriptions."""

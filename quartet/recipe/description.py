@@ -1,4 +1,4 @@
-"""What a recipe is, read off its own files: the comment at its head, the knobs it changes, its README's claim."""
+"""Description of a recipe from its own files: its head comment, the settings it changes, its README's claim."""
 
 import re
 from itertools import takewhile
@@ -15,16 +15,16 @@ from quartet.registry import find
 
 
 class ChangedKnob(Struct, frozen=True, kw_only=True):
-    """One knob that a recipe sets to something else than its default. Values are written as in TOML."""
+    """Setting that differs from its default in a recipe. Values are written as in TOML."""
 
     name: str
     value: str
     default: str | None
-    """None for a knob without a default."""
+    """None for a setting without a default."""
 
 
 class Description(Struct, frozen=True, kw_only=True):
-    """A recipe for people."""
+    """Description of a recipe for people."""
 
     name: str
     file: str
@@ -32,9 +32,9 @@ class Description(Struct, frozen=True, kw_only=True):
     summary: str
     """The comment at the head of the file."""
     claim: str
-    """The first paragraph of the README beside it, in Markdown; empty where there is none."""
+    """First paragraph of the README in the recipe's folder, in Markdown; empty if there is none."""
     result: str
-    """What became of the claim: the next paragraph that begins in bold, in Markdown; empty where there is none."""
+    """Result for the claim: the next paragraph that begins in bold, in Markdown; empty if there is none."""
     readme: str
     knobs: list[ChangedKnob]
 
@@ -43,7 +43,7 @@ class Description(Struct, frozen=True, kw_only=True):
 
 
 def describe(path: Path) -> Description:
-    """Raises `ConfigError` for a recipe that is not valid."""
+    """Describe the recipe at `path`. Raise `ConfigError` if it is not valid."""
     recipe, readme = load_recipe(path), path.parent / "README.md"
     env, told = recipe.env, _paragraphs(readme.read_text()) if readme.is_file() else []
     return Description(
@@ -64,13 +64,13 @@ def _head_comment(text: str) -> str:
 
 
 def _paragraphs(markdown: str) -> list[str]:
-    """All but headings, links reduced to their words."""
+    """Return all paragraphs but headings, with links replaced by their text."""
     paragraphs = [part.strip() for part in markdown.split("\n\n") if part.strip() and not part.startswith("#")]
     return [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", part) for part in paragraphs]
 
 
 def knobs_set(section: Section, prefix: str = "") -> list[ChangedKnob]:
-    """Return every setting of a recipe that is not at its default, and those that have none."""
+    """Return all settings of a recipe that differ from their default or have none."""
     changed: list[ChangedKnob] = []
     for name, info in type(section).model_fields.items():
         value, default = getattr(section, name), None if info.is_required() else info.default

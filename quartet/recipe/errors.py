@@ -1,4 +1,4 @@
-"""Problems of a recipe as sentences: which setting, what is wrong, and the nearest name that exists."""
+"""Problems of a recipe as sentences: the setting, what is wrong with it, and the nearest existing name."""
 
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
@@ -16,7 +16,7 @@ from quartet.recipe.upgrade import CONFIG_VERSION, MOVED
 from quartet.registry import KINDS, find, names
 
 MOST_PROBLEMS = 10
-"""Problems in one error: it should fit one screen."""
+"""Maximum number of problems in one error, so that it fits one screen."""
 
 _PLAIN = {
     "Input should be": "must be",
@@ -31,22 +31,22 @@ _PLAIN = {
     "a valid string": "text between quotes",
     "a valid list": "a list, in brackets",
 }
-"""Pydantic's words -> those of a person who writes TOML."""
+"""Phrases of pydantic -> phrases for authors of TOML."""
 
 
 class Problem(Struct, frozen=True):
     place: str
-    """Dotted name of the setting; empty for a problem between settings."""
+    """Dotted name of the setting; empty for a contradiction between settings."""
     text: str
-    """The sentence, after ` -> ` the advice."""
+    """Sentence, followed by ` -> ` and the advice."""
 
 
 def problems_of(
     error: ValidationError, model: type[Section], prefix: str = "", unknown: Callable[[str], str] | None = None
 ) -> list[Problem]:
-    """Return the problems that pydantic found; `prefix` is where `model` stands in the recipe.
+    """Return the problems that pydantic found; `prefix` is the place of `model` in the recipe.
 
-    `unknown` explains a key that `model` does not have; by default it suggests the nearest of the recipe.
+    `unknown` explains a key that `model` lacks; by default the nearest key of the recipe is suggested.
     """
     found: list[Problem] = []
     for problem in error.errors():
@@ -59,8 +59,8 @@ def problems_of(
         elif problem["type"] == "missing":
             text = f"{place} is missing -> add it; docs/recipes.md shows a whole recipe"
         elif place == "config_version" and isinstance(problem["input"], int) and problem["input"] > CONFIG_VERSION:
-            newer = f"config_version = {problem['input']} is of a newer Quartet"
-            text = f"{newer} -> install that one, or write the recipe in the form of version {CONFIG_VERSION}"
+            newer = f"config_version = {problem['input']} belongs to a newer Quartet"
+            text = f"{newer} -> install that version, or rewrite the recipe as version {CONFIG_VERSION}"
         else:
             text = _wrong_value(problem, place)
         found.append(Problem(place, text))
@@ -68,7 +68,7 @@ def problems_of(
 
 
 def _wrong_value(problem: ErrorDetails, place: str) -> str:
-    """Return what is wrong with the value at `place`, with the value and in plain words where pydantic is terse."""
+    """Return what is wrong with the value at `place`, in plain words and with the value if pydantic omits it."""
     message = problem["msg"].removeprefix("Value error, ").partition(" or instance of ")[0]
     if message == problem["msg"] and not isinstance(problem["input"], dict | list):
         place = f"{place} = {shortened(repr(problem['input']))}"
@@ -78,7 +78,7 @@ def _wrong_value(problem: ErrorDetails, place: str) -> str:
 
 
 def raise_for(problems: list[Problem], source: str, overrides: list[str]) -> None:
-    """Raise one `ConfigError` for all problems. Each names the override that set the key, or else `source`."""
+    """Raise one `ConfigError` for all problems. Each names the override that set the key, otherwise `source`."""
     if not problems:
         return
     given = {override.partition("=")[0]: f"--set {override}" for override in overrides}
@@ -91,7 +91,7 @@ def raise_for(problems: list[Problem], source: str, overrides: list[str]) -> Non
 
 
 def unknown_part_key(choice: Choice, dotted: str) -> Callable[[str], str]:
-    """Return what explains a key that the chosen part does not have."""
+    """Return a function that explains a key that the chosen part lacks."""
 
     def explain(key: str) -> str:
         part = find(choice.kind, choice.name)
@@ -111,8 +111,7 @@ def unknown_part_key(choice: Choice, dotted: str) -> Callable[[str], str]:
 
 def _moved(place: str, today: str) -> str:
     return (
-        f"unknown key {place!r}: it is {today!r} now, and settings of a part stand beside its name"
-        " -> see docs/recipes.md"
+        f"unknown key {place!r}: it is now {today!r}, and settings of a part are beside its name -> see docs/recipes.md"
     )
 
 
@@ -137,7 +136,7 @@ def _unknown_key(model: Any, location: tuple[Any, ...], place: str) -> str:
 
 
 def _nameless(model: Any, location: tuple[Any, ...], given: Any) -> str:
-    """What is wrong with a part of a list that has no name."""
+    """Explain what is wrong with a part of a list that has no name."""
     for part in location[:-2]:
         model = model.model_fields[part].annotation
     kind: str = get_args(model)[0].kind
@@ -148,7 +147,7 @@ def _nameless(model: Any, location: tuple[Any, ...], given: Any) -> str:
 
 
 def _all_keys(model: Any, prefix: str = "") -> Iterator[str]:
-    """Every setting of a recipe as a dotted name, without those of parts."""
+    """Yield every setting of a recipe as a dotted name, except those of parts."""
     for name, info in model.model_fields.items():
         if section := named_tables(info):
             yield from _all_keys(section, f"{prefix}{name}.NAME.")
@@ -159,7 +158,7 @@ def _all_keys(model: Any, prefix: str = "") -> Iterator[str]:
 
 
 def _keys_of_parts(name: str) -> list[str]:
-    """Where a setting of this name belongs to a part, as far as the kind stands in one place of the recipe."""
+    """Return the places where a setting of this name belongs to a part, for kinds with one place in the recipe."""
     places = {kind: place for place, kind in _choice_fields(Recipe)}
     return sorted(
         {
@@ -172,7 +171,7 @@ def _keys_of_parts(name: str) -> list[str]:
 
 
 def _choice_fields(model: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (place, kind) of every choice; the place of a part in a list ends with `{part}`, for the part's name."""
+    """Yield (place, kind) of every choice; the place of a part in a list ends with `{part}` for its name."""
     for name, info in model.model_fields.items():
         several, chosen = get_args(info.annotation), info.annotation
         chosen = several[0] if several else chosen
@@ -183,9 +182,9 @@ def _choice_fields(model: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _culprit(problem: Problem, given: dict[str, str]) -> str | None:
-    """Return the override that comes nearest to the problem's place.
+    """Return the override nearest to the problem's place.
 
-    A problem between settings has no place, but its text names them.
+    A contradiction between settings has no place, but its text names them.
     """
     place, text = problem.place, problem.text
     near = [key for key in given if (_within(key, place) or _within(place, key) if place else f"{key} " in text)]
@@ -193,5 +192,5 @@ def _culprit(problem: Problem, given: dict[str, str]) -> str | None:
 
 
 def _within(key: str, place: str) -> bool:
-    """Whether `key` is `place` or a part of it, in dotted names."""
+    """Return whether `key` is `place` or a setting within it, in dotted names."""
     return key == place or key.startswith(f"{place}.")

@@ -1,4 +1,4 @@
-"""Names that other frameworks (verl, TRL, OpenRLHF, AReaL) give to settings, for the hint of an unknown key."""
+"""Names of settings in other frameworks (verl, TRL, OpenRLHF, AReaL), for the hint at an unknown key."""
 
 FAMILIAR = {
     "lr": "train.learning_rate",
@@ -30,4 +30,4 @@ FAMILIAR = {
     "adv_estimator": "credit.name",
     "model_name": "model.path",
 }
-"""Last word of a setting elsewhere -> the setting here that comes nearest."""
+"""Last word of a setting in another framework -> the nearest setting here."""

@@ -1,4 +1,4 @@
-"""Recipes as files: read, override, validate with a helpful error, write resolved, compare at resume."""
+"""Recipes as files: read, override, validate with helpful errors, write resolved, compare at resume."""
 
 import tomllib
 from pathlib import Path
@@ -18,13 +18,13 @@ from quartet.registry import import_plugins
 from quartet.shipped import RECIPE_FILE, shipped_policies, shipped_recipes
 
 CONFIG = "config.toml"
-"""The resolved recipe of a run, in its folder."""
+"""File name of a run's resolved recipe, in the run's folder."""
 
 
 def load_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
     """Read a recipe's file, or the shipped recipe of that name, apply dotted overrides, and resolve its parts.
 
-    Raises `ConfigError` that names the key and the nearest valid one.
+    Raise `ConfigError` that names the key and the nearest valid one.
     """
     path = find_recipe(path)
     data = _read(path)
@@ -34,33 +34,27 @@ def load_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
 
 
 def read_resolved(path: Path) -> Recipe:
-    """Read the resolved recipe that a run wrote, of this or an older version, without importing its parts.
-
-    Raises `ConfigError`.
-    """
+    """Read a run's resolved recipe, of this or an older version, without importing its parts. Raise `ConfigError`."""
     path = find_recipe(path)
     return _validated(_read(path), str(path), [])
 
 
 def read_with_plugins(path: Path) -> Recipe:
-    """Read the resolved recipe of a run and import its plugins, for a command that uses the run's parts.
-
-    Raises `ConfigError`.
-    """
+    """Read a run's resolved recipe and import its plugins, for commands that use its parts. Raise `ConfigError`."""
     recipe = read_resolved(path)
     import_plugins(recipe.plugins)
     return recipe
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A file as plain data: in today's form, over the recipe that it extends, with its paths absolute."""
+    """Read a file as plain data: upgraded, merged over the recipe that it extends, with absolute paths."""
     data = upgraded(read_toml(path))
     _place_paths(data, Recipe, path.resolve().parent)
     base = data.pop("extends", None)
     if base is None:
         return data
     if not isinstance(base, str):
-        raise ConfigError(f"{path}: extends = {base!r} is no recipe", "name a recipe that ships, or a file")
+        raise ConfigError(f"{path}: extends = {base!r} is not a recipe", "name a shipped recipe or a file")
     beside = path.resolve().parent / base
     return merged(_read(find_recipe(beside if beside.is_file() else Path(base))), data)
 
@@ -68,7 +62,7 @@ def _read(path: Path) -> dict[str, Any]:
 def merged(base: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
     """Return `base` with the values of `data` over it, section by section.
 
-    A part of another name replaces the one of `base` with all its settings; lists are replaced.
+    A part with another name replaces that of `base` with all its settings; lists are replaced.
     """
     result = dict(base)
     for key, value in data.items():
@@ -81,29 +75,29 @@ def merged(base: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
 
 
 def find_recipe(path: Path) -> Path:
-    """The file itself, the `recipe.toml` of a folder, or the file of the shipped recipe of that name.
+    """Return the file itself, the `recipe.toml` of a folder, or the file of the shipped recipe of that name.
 
-    Raises `ConfigError` with the nearest name, or with what a run's folder has instead.
+    Raise `ConfigError` with the nearest name, or with the recipe of a run's folder.
     """
     if path.is_file():
         return path
     if (path / RECIPE_FILE).is_file():
         return path / RECIPE_FILE
     if (path / CONFIG).is_file():
-        raise ConfigError(f"{path} is a run's folder, and no recipe", f"its recipe is {path / CONFIG}")
+        raise ConfigError(f"{path} is a run's folder, not a recipe", f"its recipe is {path / CONFIG}")
     if path.name == CONFIG and has_database(path.parent):
-        raise ConfigError(f"the run's {path} is missing", "take it from where the run was made: a copy needs it too")
+        raise ConfigError(f"the run's {path} is missing", "copy it from the original run folder")
     shipped = shipped_recipes()
     if str(path) not in shipped:
         raise ConfigError(
-            f"no recipe at {path}, and none of that name ships",
-            f"{nearest(str(path), shipped)} `quartet init` writes one of your own",
+            f"no recipe at {path}, and no shipped recipe has that name",
+            f"{nearest(str(path), shipped)} `quartet init` writes a new one",
         )
     return shipped[str(path)]
 
 
 def _place_paths(data: dict[str, Any], model: Any, folder: Path) -> None:
-    """Relative paths of a recipe's file begin at its folder."""
+    """Make relative paths absolute: they begin at the folder of the recipe's file."""
     for name, info in model.model_fields.items():
         value = data.get(name)
         if isinstance(value, dict) and (table := named_tables(info)):
@@ -123,9 +117,9 @@ def _placed(value: str, folder: Path, marks: list[Any]) -> str:
 def parse_recipe(
     data: dict[str, Any], source: str, overrides: list[str] | None = None, folder: Path | None = None
 ) -> Recipe:
-    """Validate a plain dict and resolve its parts. An error names the override that set the key, or else `source`.
+    """Validate a plain dict and resolve its parts. An error names the override that set the key, otherwise `source`.
 
-    Relative paths among the settings of parts begin at `folder`, by default the current one.
+    Relative paths in the settings of parts begin at `folder`, by default the current one.
     """
     recipe = _validated(data, source, overrides or [])
     import_plugins(recipe.plugins)
@@ -140,16 +134,16 @@ def _validated(data: dict[str, Any], source: str, overrides: list[str]) -> Recip
     except ValidationError as error:
         problems = problems_of(error, Recipe)
     raise_for(problems, source, overrides)
-    raise AssertionError("pydantic refused a recipe without a problem")
+    raise AssertionError("pydantic rejected a recipe without naming a problem")
 
 
 def apply_override(data: dict[str, Any], override: str) -> None:
-    """Set one `section.key=value`; the value is read as TOML, or as a plain string when it is none."""
+    """Apply one `section.key=value`; the value is read as TOML, or as a plain string if it is not valid TOML."""
     dotted, equals, text = override.partition("=")
     if not equals or not all(dotted.split(".")):
         raise ConfigError(
             f"--set {shortened(override)!r} is not of the form section.key=value",
-            "for instance --set train.max_seconds=60; a text with spaces stands between quotes: --set 'name=my run'",
+            "for instance --set train.max_seconds=60; quote text with spaces: --set 'name=my run'",
         )
     try:
         value = tomllib.loads(f"value = {text}")["value"]
@@ -163,7 +157,7 @@ def apply_override(data: dict[str, Any], override: str) -> None:
 
 
 def _fill_in_default_list(data: dict[str, Any], model: Any, keys: list[str]) -> None:
-    """Where an override reaches into a list of parts that the file leaves out, write the list's default there."""
+    """Write the default of a list of parts if the file omits the list and an override reaches into it."""
     key, *rest = keys
     info = model.model_fields.get(key)
     if not rest or info is None:
@@ -175,14 +169,14 @@ def _fill_in_default_list(data: dict[str, Any], model: Any, keys: list[str]) -> 
 
 
 def _set(node: Any, keys: list[str], value: Any, override: str) -> None:
-    """Write into nested tables. In a list of parts the key is a name; a part given by its name gets a table."""
+    """Write into nested tables. In a list of parts the key is a name; a part given by its name becomes a table."""
     key, *rest = keys
     if isinstance(node, list):
         parts = [_table(part) for part in node]
         chosen = [part for part in parts if isinstance(part, dict) and part.get("name") == key]
         if not chosen or not rest:
             raise ConfigError(
-                f"--set {shortened(override)!r}: the list has no part {key!r}", "choose it in the list first"
+                f"--set {shortened(override)!r}: the list has no part {key!r}", "add it to the list first"
             )
         node[:] = parts
         _set(chosen[0], rest, value, override)
@@ -192,7 +186,7 @@ def _set(node: Any, keys: list[str], value: Any, override: str) -> None:
         below = node[key] = _table(node.get(key, {}))
         if not isinstance(below, dict | list):
             raise ConfigError(
-                f"--set {shortened(override)!r}: {key!r} is a value, not a section", f"set it by --set {key}=VALUE"
+                f"--set {shortened(override)!r}: {key!r} is a value, not a section", f"set it with --set {key}=VALUE"
             )
         names_itself = isinstance(below, dict) and below.get("name") == rest[0] and len(rest) > 1
         _set(below, rest[1:] if names_itself else rest, value, override)
@@ -203,13 +197,13 @@ def _table(value: Any) -> Any:
 
 
 def changed_knobs(old: Recipe, new: Recipe) -> list[str]:
-    """Dotted names whose values differ."""
+    """Return the dotted names whose values differ."""
     before, after = flatten(old.model_dump()), flatten(new.model_dump())
     return sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
 
 
 def refuse_changes(old: Recipe, new: Recipe) -> None:
-    """Raise `ConfigError` when a knob changed that may not change at resume."""
+    """Raise `ConfigError` if a setting changed that is fixed at resume."""
     allowed = tuple(RESUMABLE_KNOBS)
     fixed = [k for k in changed_knobs(old, new) if not any(k == a or k.startswith(a + ".") for a in allowed)]
     if fixed:
@@ -219,13 +213,13 @@ def refuse_changes(old: Recipe, new: Recipe) -> None:
 
 
 def to_toml(recipe: Recipe) -> str:
-    """The resolved recipe as TOML; `load_recipe` reads it back unchanged."""
+    """Return the resolved recipe as TOML; `load_recipe` reads it back unchanged."""
     data = recipe.model_dump(exclude_none=True)
     return "\n".join(_toml_lines({key: value for key, value in data.items() if value != {}})) + "\n"
 
 
 def flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested sections as one dict of dotted names; in a list of parts the name of each is a word."""
+    """Return nested sections as one dict of dotted names; a part in a list contributes its name."""
     flat: dict[str, Any] = {}
     for key, value in data.items():
         if isinstance(value, list) and value and all(isinstance(part, dict) for part in value):
@@ -238,7 +232,7 @@ def flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _toml_lines(data: dict[str, Any], section: str = "") -> list[str]:
-    """The section's own values, then its sub-sections: in this order TOML reads them back."""
+    """Return the section's own values, then its sub-sections: TOML needs this order."""
     lines = [f"{key} = {toml_value(value)}" for key, value in data.items() if not isinstance(value, dict)]
     for key, values in data.items():
         if isinstance(values, dict):

@@ -1,4 +1,4 @@
-"""Parts for people: what each does, where it comes from, and its settings, read off the classes."""
+"""Descriptions of parts for people, read from the classes: purpose, source and settings."""
 
 import inspect
 from typing import Any
@@ -13,7 +13,7 @@ from quartet.registry import all_parts, find, names
 class Setting(Struct, frozen=True, kw_only=True):
     name: str
     default: Any
-    """None where a recipe must set it."""
+    """None if a recipe must set it."""
     meaning: str
 
 
@@ -21,9 +21,9 @@ class PartDescription(Struct, frozen=True, kw_only=True):
     kind: str
     name: str
     summary: str
-    """First sentence of the class's documentation."""
+    """First paragraph of the class's docstring."""
     source: str
-    """Paper or released code; empty for our own."""
+    """Paper or released code; empty for Quartet's own methods."""
     path: str
     """`module:Class`."""
     settings: list[Setting]
@@ -35,7 +35,7 @@ class PartDescription(Struct, frozen=True, kw_only=True):
 
 
 def describe_parts(kind: str) -> list[PartDescription]:
-    """Import and describe every part of a kind, by name. Raises `ConfigError` for an unknown kind."""
+    """Import and describe every part of a kind, by name. Raise `ConfigError` for an unknown kind."""
     return [_described(kind, name, find(kind, name)) for name in names(kind)]
 
 

@@ -1,4 +1,4 @@
-"""The parts that a recipe chooses: import them, validate their own settings, and fill in the defaults."""
+"""Parts that a recipe chooses: import them, validate their own settings, and fill in defaults."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from quartet.registry import find
 
 
 def choices(section: Section, prefix: str = "") -> Iterator[tuple[str, Choice]]:
-    """Yield (dotted name, choice) of every part of a recipe. One of a list has its part's name as the last word."""
+    """Yield (dotted name, choice) of every part of a recipe. In a list the last word is the part's name."""
     for name in type(section).model_fields:
         value = getattr(section, name)
         if isinstance(value, Choice):
@@ -26,9 +26,9 @@ def choices(section: Section, prefix: str = "") -> Iterator[tuple[str, Choice]]:
 
 
 def with_parts(recipe: Recipe, folder: Path) -> tuple[Recipe, list[Problem]]:
-    """Return the recipe with the settings of all its parts validated and complete, and what is wrong with them.
+    """Return the recipe with the settings of all its parts validated and complete, and the problems found.
 
-    Relative paths among these settings begin at `folder`.
+    Relative paths in these settings begin at `folder`.
     """
     problems: list[Problem] = []
     complete: dict[int, Choice] = {}
@@ -63,13 +63,13 @@ def _problem(dotted: str, error: ConfigError) -> Problem:
 
 
 def _placed(knobs: dict[str, Any], model: type[Section], folder: Path) -> dict[str, Any]:
-    """Relative paths among a part's own settings begin at the recipe's folder."""
+    """Make relative paths in a part's own settings absolute: they begin at the recipe's folder."""
     paths = {name for name, info in model.model_fields.items() if any(isinstance(m, PathMark) for m in info.metadata)}
     return {key: str(folder / value) if key in paths and value else value for key, value in knobs.items()}
 
 
 def _replaced(section: Any, complete: dict[int, Choice]) -> Any:
-    """The same section with other choices, by the identity of those that they replace."""
+    """Return the section with choices replaced, by the identity of the old ones."""
     update: dict[str, Any] = {}
     for name in type(section).model_fields:
         value = getattr(section, name)

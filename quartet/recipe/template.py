@@ -1,6 +1,6 @@
-"""A recipe to begin with: the settings of a first run, each under its own documentation.
+"""First recipe as a commented file: the settings of a first run, each under its documentation.
 
-The comments are the docstrings of `quartet.config`, so they say what the knobs mean today.
+The comments are the docstrings of `quartet.config`, so they are always current.
 """
 
 import textwrap
@@ -22,16 +22,16 @@ ESSENTIAL = (
     *("train.groups_per_batch", "train.learning_rate", "train.max_train_steps", "train.max_seconds"),
     *("credit", "loss.terms", "evaluation.episodes_per_family", "evaluation.train_steps_per_evaluation"),
 )
-"""What a first run is asked about, besides what has no default."""
+"""Settings shown for a first run, besides those without a default."""
 
 
 def commented_recipe(chosen: dict[str, Any], *, every_knob: bool = False) -> str:
-    """TOML with the `chosen` values (nested like a recipe), and the essential knobs' defaults.
+    """Return TOML with the `chosen` values (nested like a recipe), and the defaults of the essential settings.
 
-    With `every_knob` all others follow, commented out.
+    With `every_knob` all other settings follow, commented out.
     """
     lines = [
-        "# Written by `quartet init`: the knobs of a first run; `quartet train FILE --dry-run` reckons with them.",
+        "# Written by `quartet init`: the settings of a first run; check them with `quartet train FILE --dry-run`.",
         "# A relative path begins at the folder of this file.",
         "",
     ]
@@ -40,7 +40,7 @@ def commented_recipe(chosen: dict[str, Any], *, every_knob: bool = False) -> str
 
 
 def _section(model: Any, chosen: dict[str, Any], prefix: str, every_knob: bool) -> Iterator[str]:
-    """Plain knobs first, then sub-sections: in this order TOML reads them back."""
+    """Yield plain settings first, then sub-sections: TOML needs this order."""
     fields: dict[str, FieldInfo] = model.model_fields
     for name, info in fields.items():
         if not _is_table(info):
@@ -75,7 +75,7 @@ def _comment(text: str) -> list[str]:
 
 
 def _parts_hint(info: FieldInfo) -> str:
-    """Name the parts that a field may choose from."""
+    """Name the parts that a field may choose."""
     model = next(iter(get_args(info.annotation)), info.annotation)
     if not (isinstance(model, type) and issubclass(model, Choice)):
         return ""
@@ -83,7 +83,7 @@ def _parts_hint(info: FieldInfo) -> str:
 
 
 def _is_table(info: FieldInfo) -> bool:
-    """Whether a field is written as a table: a section, but no part that is chosen by its name alone."""
+    """Return whether a field is written as a table: a section, except a part that is chosen by its name alone."""
     model = info.annotation
     if not (isinstance(model, type) and issubclass(model, Section)):
         return False
@@ -91,13 +91,13 @@ def _is_table(info: FieldInfo) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """A value as a recipe writes it: a part without settings by its name."""
+    """Return a value as a recipe writes it: a part without settings by its name."""
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return value.name if isinstance(value, Choice) and not value.knobs else value
 
 
 def model_value(path: Path, folder: Path) -> str:
-    """How a recipe in `folder` names the model at `path`: relative when the model lies in that folder."""
+    """Return the name of the model at `path` for a recipe in `folder`: relative if it is inside that folder."""
     path, folder = path.resolve(), folder.resolve()
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)

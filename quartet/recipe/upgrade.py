@@ -1,4 +1,4 @@
-"""Recipes of older config versions: what moved where, for runs that an older Quartet began and for hints in errors."""
+"""Upgrade of recipes of older config versions, for runs that an older Quartet began and for hints in errors."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -31,19 +31,19 @@ MOVED = {
         for key in ("clip_low", "clip_high", "dual_clip", "importance", "importance_cap")
     },
 }
-"""Key of an older config version -> key of today."""
+"""Key of an older config version -> current key."""
 
 _OF_POOL = ("rule", "mode", "choice", "max_replays", "max_lag")
 _DEFAULT_SUITES = {"miniwob": "miniwob-24", "locks": "locks"}
-"""What an empty `env.suite` meant."""
+"""Meaning of an empty `env.suite`."""
 _OF_TORCH = ("kv_cache_megabytes", "step_timeout_seconds", "load_timeout_seconds")
 _TERM_OF = {"entropy_coefficient": "entropy", "kl_coefficient": "kl"}
 _SECTION_OF = {"dynamic": "dynamic_rollouts"}
-"""Where a part's section had another name than the part."""
+"""Section names of parts that differed from the part's name."""
 
 
 def upgraded(data: dict[str, Any]) -> dict[str, Any]:
-    """Return a recipe of an older version in today's form; any other recipe unchanged.
+    """Return a recipe of an older version in the current form; any other recipe unchanged.
 
     Settings of parts that the recipe did not choose are dropped: they had no effect.
     """
@@ -82,7 +82,7 @@ def _with_own(name: str, sections: dict[str, Any]) -> dict[str, Any]:
 
 
 def _environment(data: dict[str, Any]) -> dict[str, Any]:
-    """The suite is a setting of the environments that have some; a desk's was the path of its workload."""
+    """Move the suite into the settings of environments that have suites; a desk's suite was its workload's path."""
     env = dict(data.get("env", {}))
     suite, name = env.pop("suite", ""), env.get("name", "")
     if name == "desk":
@@ -93,7 +93,7 @@ def _environment(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _engine(data: dict[str, Any]) -> dict[str, Any]:
-    """An engine has a name, and its own settings stand beside it."""
+    """Give the engine a name and move its own settings beside it."""
     engine = dict(data.get("engine", {}))
     name = engine.pop("kind", "torch")
     tables = {other: engine.pop(other, {}) for other in ("vllm", "openai")}
@@ -103,7 +103,7 @@ def _engine(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sinks(data: dict[str, Any]) -> dict[str, Any]:
-    """The port of Prometheus is a setting of that sink."""
+    """Move the Prometheus port into the settings of that sink."""
     observe = dict(data.get("observe", {}))
     port, chosen = observe.pop("prometheus_port", None), observe.get("sinks", [])
     if port is not None and "prometheus" in chosen:
@@ -113,12 +113,12 @@ def _sinks(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _credit(data: dict[str, Any]) -> dict[str, Any]:
-    """The kind `advantage` is `credit` now, with the same parts."""
+    """Rename the kind `advantage` to `credit`; its parts are the same."""
     return {"credit" if key == "advantage" else key: value for key, value in data.items()}
 
 
 def _loss(data: dict[str, Any]) -> dict[str, Any]:
-    """The loss is a list of terms, of which the policy's comes first; those with the coefficient 0 are left out."""
+    """Turn the loss into a list of terms, the policy's first; terms with coefficient 0 are dropped."""
     loss = data.get("loss", {})
     if not loss or "terms" in loss:
         return data
@@ -132,7 +132,7 @@ _STEPS: Mapping[int, tuple[Callable[[dict[str, Any]], dict[str, Any]], ...]] = {
     1: (_parts_of_control_and_curation,),
     2: (_environment, _engine, _sinks, _credit, _loss),
 }
-"""Config version -> the changes that lead to the next one, oldest first."""
+"""Config version -> the steps that lead to the next version, in order."""
 
 CONFIG_VERSION = max(_STEPS) + 1
-"""Of the form that this Quartet writes."""
+"""Version of the form that this Quartet writes."""
