@@ -165,7 +165,7 @@ def test_export_says_what_it_wrote(stored_run, tmp_path):
 def test_a_run_without_receipts_cannot_be_audited(stored_run):
     refused = quartet("ledger", "audit", stored_run)
     assert refused.returncode == 2
-    assert "kept no receipts" in refused.stderr and "runtime.receipts = true" in refused.stderr
+    assert "has no receipts" in refused.stderr and "runtime.receipts = true" in refused.stderr
 
 
 def test_export_loads_no_more_than_it_needs(stored_run, tmp_path):

@@ -1,4 +1,4 @@
-"""The `quartet` command. Sub-commands live in files of their own and are imported when called: `--help` is instant."""
+"""The `quartet` command. Sub-commands are separate files, imported when called, so that `--help` is instant."""
 
 import sys
 from difflib import get_close_matches
@@ -17,8 +17,8 @@ COMMANDS = {
     "train": "Train a policy with reinforcement learning.",
     "sft": "Fine-tune a policy on demonstrations (the cold start).",
     "eval": "Evaluate a run or a policy on held-out tasks.",
-    "status": "Show what a run is doing and what it waits for.",
-    "view": "Show runs in a browser, live or finished.",
+    "status": "Show what a run does and what it waits for.",
+    "view": "Show live or finished runs in a browser.",
     "note": "Write a note and tags on a run.",
     "trace": "Write a run's timeline: a Chrome trace or a picture.",
     "sink": "Show a run in TensorBoard, W&B, Prometheus or OpenTelemetry.",
@@ -27,14 +27,14 @@ COMMANDS = {
     "report": "Write a page and pictures about runs.",
     "ledger": "Verify, audit, upgrade or tidy a run's ledger, export from it, import into it.",
     "parts": "List the parts that a recipe can choose, with their settings.",
-    "recipes": "List and describe the recipes that ship.",
+    "recipes": "List and describe the shipped recipes.",
     "init": "Write a commented recipe for an environment and a model.",
-    "doctor": "Check what this machine has and lacks.",
+    "doctor": "Check this machine for what a run needs.",
     "completion": "Print the completion script of a shell.",
 }
 
 NEAR = 0.75
-"""How much of an unknown option is to be as in the one that is suggested."""
+"""Minimum similarity of a suggested option to an unknown one."""
 
 
 @click.group(
@@ -47,14 +47,14 @@ NEAR = 0.75
 def cli() -> None:
     """Quartet trains language and GUI agents with reinforcement learning.
 
-    New here? `quartet doctor` looks at the machine, `quartet recipes` at what can be trained.
+    New here? `quartet doctor` checks the machine, `quartet recipes` lists what can be trained.
     """
 
 
 def main() -> None:
-    """Entry point: every error people are meant to read is one screen, with the next step and without a traceback."""
+    """Run the command. Show expected errors on one screen, with the next step and without a traceback."""
     sys.excepthook = _show_bug
-    sys.path.append(str(Path.cwd()))  # a recipe may name a part of a file beside it, `module:Class`
+    sys.path.append(str(Path.cwd()))  # a recipe may name a part in a local file, `module:Class`
     try:
         sys.exit(cli.main(prog_name="quartet", standalone_mode=False) or 0)
     except QuartetError as error:
@@ -75,25 +75,25 @@ def main() -> None:
 
 
 def _show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print the traceback of an error that nobody expected; its message may quote a model or a web page."""
+    """Print the traceback of an unexpected error; its message may quote a model or a web page."""
     import traceback
 
     say("".join(traceback.format_exception(kind, error, trace)).rstrip(), err=True)
 
 
 def _wrong_usage(error: click.ClickException) -> ConfigError:
-    """What the command line's parser found, in the words of every other error."""
+    """Convert an error of the command line's parser to Quartet's form."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     message = _unknown_option(error) if isinstance(error, click.NoSuchOption) else error.format_message()
-    advice = f"`{context.command_path if context else 'quartet'} --help` shows how"
+    advice = f"`{context.command_path if context else 'quartet'} --help` shows the usage"
     unknown = isinstance(error, click.NoSuchOption) or type(error) is click.UsageError  # or an argument too many
     if unknown and context and any(param.name == "overrides" for param in context.command.params):
-        advice += "; a knob of the recipe is set by --set, for instance --set train.learning_rate=1e-5"
+        advice += "; settings of the recipe are set with --set, for instance --set train.learning_rate=1e-5"
     return ConfigError(message, advice)
 
 
 def _unknown_option(error: click.NoSuchOption) -> str:
-    """With the options that are close; to the parser `--help` is close to every short one."""
+    """Add the most similar options; click suggests `--help` for every short one."""
     close = get_close_matches(error.option_name, error.possibilities or (), cutoff=NEAR)
     return error.message + (f" Did you mean {' or '.join(map(repr, close))}?" if close else "")
 

@@ -1,4 +1,4 @@
-"""`quartet compare`: runs beside each other, with intervals over seeds."""
+"""`quartet compare`: several runs side by side, with intervals over seeds."""
 
 import json
 from pathlib import Path
@@ -15,14 +15,14 @@ from quartet.terminal.say import say
     "--target",
     type=click.FloatRange(0, 1),
     metavar="SHARE",
-    help="Success rate whose price is asked for; by default the highest multiple of 0.05 that every run reached.",
+    help="Success rate to compute the cost of; by default the highest multiple of 0.05 that all runs reached.",
 )
 @JSON
 def command(runs: tuple[Path, ...], target: float | None, as_json: bool) -> None:
-    """Compare RUNS: success on held-out tasks, what it cost, and what a target took.
+    """Compare RUNS: success on held-out tasks, its cost, and the cost of reaching a target.
 
-    Runs that differ in their seed only are one column: the mean, and in brackets its 95 % interval over seeds. Further
-    columns subtract the first one, seed by seed. Runs may be at work or finished.
+    Runs that differ only in their seed share a column: the mean, with its 95 % interval over seeds in brackets. Further
+    columns show differences to the first one, seed by seed. Runs may be live or finished.
     """
     from quartet.report.comparison.cautions import cautions, refuse_copies
     from quartet.report.comparison.groups import common_target, group_runs, target_note

@@ -1,4 +1,4 @@
-"""`quartet completion`: the script that makes a shell complete commands, options, runs and recipes."""
+"""`quartet completion`: shell completion of commands, options, runs and recipes."""
 
 import click
 from click.shell_completion import get_completion_class

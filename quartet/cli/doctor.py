@@ -1,4 +1,4 @@
-"""`quartet doctor`: what this machine has and lacks, and how to mend it."""
+"""`quartet doctor`: check this machine for what a run needs, with advice."""
 
 import json
 from pathlib import Path
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 @click.command(name="doctor")
-@click.option("--recipe", type=RecipeName(), help="What this recipe needs, instead of what any may need.")
+@click.option("--recipe", type=RecipeName(), help="Check for this recipe instead of for any.")
 @SET
-@click.option("--runs", type=click.Path(path_type=Path), default=RUNS_FOLDER, show_default=True, help="Where runs lie.")
+@click.option("--runs", type=click.Path(path_type=Path), default=RUNS_FOLDER, show_default=True, help="Folder of runs.")
 @JSON
 def command(recipe: Path | None, overrides: tuple[str, ...], runs: Path, as_json: bool) -> None:
     """Check Python and its packages, browser, fonts, processors, memory, disk, GPU, database and ports.
 
-    Ends with exit code 4 when something is lacking without which a run cannot work. Changes nothing.
+    Exits with 4 if something that every run needs is missing. Changes nothing.
     """
     from msgspec import to_builtins
 
@@ -40,10 +40,10 @@ def command(recipe: Path | None, overrides: tuple[str, ...], runs: Path, as_json
     if as_json:
         say(json.dumps({"lacking": lacking, "checks": to_builtins(found)}))
     elif not lacking:
-        say("\nnothing is lacking")
+        say("\nnothing is missing")
     if lacking:
         if not as_json:
-            say(f"\n{lacking} lacking: what to do stands behind the arrows", fg="red")
+            say(f"\n{lacking} missing: see the advice after the arrows", fg="red")
         raise SystemExit(SetupError.exit_code)
 
 

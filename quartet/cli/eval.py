@@ -1,4 +1,4 @@
-"""`quartet eval`: success of a run's policy, or of any policy folder, on held-out tasks."""
+"""`quartet eval`: success rate of a run's policy, or of any policy folder, on held-out tasks."""
 
 import hashlib
 import json
@@ -16,16 +16,14 @@ if TYPE_CHECKING:
 
 @click.command(name="eval")
 @click.argument("run_or_policy", type=PolicyOrRun())
-@click.option("--recipe", type=RecipeName(), help="Needed for a policy folder: the tasks to evaluate on.")
-@click.option(
-    "--policy", "which", type=click.Choice(["best", "latest"]), default="latest", help="Which policy of a run."
-)
+@click.option("--recipe", type=RecipeName(), help="Recipe with the tasks; needed for a policy folder.")
+@click.option("--policy", "which", type=click.Choice(["best", "latest"]), default="latest", help="Policy of a run.")
 @SET
 @click.option(
     "--output",
     "-o",
     type=click.Path(path_type=Path),
-    help="Folder of the evaluation; inside the run by default, in runs/ for a policy folder.",
+    help="Folder of the evaluation; by default in the run, or in runs/ for a policy folder.",
 )
 @click.option("--fresh", is_flag=True, help="Replace the result of an earlier evaluation in that folder.")
 @JSON
@@ -38,10 +36,10 @@ def command(
     fresh: bool,
     as_json: bool,
 ) -> None:
-    """Evaluate RUN_OR_POLICY (a folder, or the name of a policy that ships) greedily and at the training temperature.
+    """Evaluate RUN_OR_POLICY (a folder, or the name of a shipped policy) greedily and at the training temperature.
 
-    The best policy of a run is the one with the highest success during training, on selection seeds; it is evaluated on
-    other held-out seeds, those from evaluation.first_seed on.
+    The best policy of a run had the highest success during training, on selection seeds; it is evaluated on other
+    held-out seeds, from evaluation.first_seed on.
     """
     from quartet.errors import ConfigError
     from quartet.ledger.database import has_database
@@ -52,7 +50,7 @@ def command(
     is_run = has_database(run_or_policy)
     if not is_run and recipe is None:
         raise ConfigError(
-            f"{run_or_policy} is no run: as a policy it needs tasks",
+            f"{run_or_policy} is not a run: to evaluate it as a policy, name the tasks",
             "add --recipe: a file or a name of `quartet recipes`",
         )
     tasks = load_recipe(recipe or run_or_policy / "config.toml", list(overrides))
@@ -80,21 +78,20 @@ def command(
 
 
 def evaluation_name(policy: Path) -> str:
-    """Name of the folder for the evaluation of a policy that is of no run: two folders of one name have different
-    ones."""
+    """Return the folder name for the evaluation of a policy outside a run; it differs between folders of one name."""
     path = policy.resolve()
     return f"eval-{path.name}-{hashlib.sha256(str(path).encode()).hexdigest()[:6]}"
 
 
 def _refuse_to_replace(output: Path) -> None:
-    """Raise `ConfigError` when the folder holds the result of an evaluation."""
+    """Raise `ConfigError` if the folder has the result of an evaluation."""
     from quartet.errors import ConfigError
     from quartet.report.show import percent
     from quartet.report.summary import read_summary
 
     if (earlier := read_summary(output)) is not None:
         raise ConfigError(
-            f"{output} holds a result already: greedy {percent(earlier.get('success_greedy'))}, sampled "
+            f"{output} already has a result: greedy {percent(earlier.get('success_greedy'))}, sampled "
             f"{percent(earlier.get('success_sampled'))}, of {earlier.get('policy', 'a run')}",
             "name another folder with --output, or replace it with --fresh",
         )
@@ -107,8 +104,8 @@ def _line(name: str, greedy: float | None, sampled: float | None) -> str:
 
 
 def _policy_of_run(run: Path, which: str, tasks: "Recipe") -> Path:
-    """The folder of the policy. Raises `ConfigError` when the best one was chosen on seeds that it would be reported
-    on."""
+    """Return the folder of the policy. Raise `ConfigError` if the best one would be reported on the seeds that selected
+    it."""
     from quartet.errors import ConfigError
     from quartet.ledger import Ledger
     from quartet.manager.evaluation import DURING
@@ -121,13 +118,13 @@ def _policy_of_run(run: Path, which: str, tasks: "Recipe") -> Path:
     finally:
         ledger.close()
     if which == "best" and best is None:
-        say("no evaluation during training has marked a best policy: this is the latest", err=True)
+        say("no evaluation during training has marked a best policy: evaluating the latest", err=True)
     if chosen_on & set(tasks.evaluation.reported_seeds):
         raise ConfigError(
             f"the best policy of {run} was chosen on seeds {min(chosen_on):,} to {max(chosen_on):,}: its success on "
-            "them is no estimate of its success on others",
-            f"report on others: --set evaluation.first_seed={max(chosen_on) + 1}",
+            "them overestimates its success on others",
+            f"evaluate on other seeds: --set evaluation.first_seed={max(chosen_on) + 1}",
         )
     if chosen_on:
-        say(f"chosen on selection seeds {min(chosen_on):,} to {max(chosen_on):,}", err=True)
+        say(f"policy chosen on selection seeds {min(chosen_on):,} to {max(chosen_on):,}", err=True)
     return Path(policy.path)

@@ -1,4 +1,4 @@
-"""Groups of commands that suggest the nearest name, and one that imports a command only when it is called."""
+"""Command groups: one that suggests the nearest name, and one that imports a command only when it is called."""
 
 import importlib
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from quartet.errors import EXIT_CODES, nearest
 
 
 class CommandGroup(click.Group):
-    """A misspelt command gets a hint."""
+    """Group that suggests the nearest name for a misspelt command."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -22,7 +22,7 @@ class CommandGroup(click.Group):
 
 
 class LazyGroup(CommandGroup):
-    """Knows its commands by name and one line each; `PACKAGE.NAME` is imported only when NAME is called."""
+    """Group with a name and one line per command; `PACKAGE.NAME` is imported only when NAME is called."""
 
     def __init__(self, *, package: str, described: Mapping[str, str], **options: object) -> None:
         super().__init__(**options)  # type: ignore[arg-type]
@@ -45,7 +45,7 @@ class LazyGroup(CommandGroup):
             formatter.write_dl([(str(code), meaning) for code, meaning in EXIT_CODES.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Imports no command; every press of the key would wait for it."""
+        """Complete without importing commands, which would delay every key press."""
         if incomplete.startswith("-"):
             return click.Command.shell_complete(self, ctx, incomplete)
         return [

@@ -1,4 +1,4 @@
-"""`quartet init`: a commented recipe for an environment and a model."""
+"""`quartet init`: write a commented recipe for an environment and a model."""
 
 import json
 import sys
@@ -12,19 +12,19 @@ from quartet.errors import ConfigError
 from quartet.terminal.say import say
 
 LONGEST_CONTEXT_TOKENS = 4096
-"""What is written at most; longer ones take memory that a first run does not need."""
+"""Maximum context written to a recipe; longer ones need memory that a first run does not."""
 
 
 @click.command(name="init")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=".")
-@click.option("--env", "env", help="Environment: what is not given is asked for.")
+@click.option("--env", "env", help="Environment; asked for if missing.")
 @click.option(
     "--model",
     type=click.Path(path_type=Path),
     help="Folder of a model in Hugging Face format, or a name: miniwob-start.",
 )
-@click.option("--every-knob", is_flag=True, help="All other knobs too, commented out.")
-@click.option("--force", is_flag=True, help="Replace a recipe that is there.")
+@click.option("--every-knob", is_flag=True, help="Add all other settings, commented out.")
+@click.option("--force", is_flag=True, help="Replace an existing recipe.")
 @SET
 @JSON
 def command(
@@ -36,7 +36,7 @@ def command(
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Write FOLDER/recipe.toml (by default in the current folder): the knobs of a first run with what they mean."""
+    """Write FOLDER/recipe.toml (by default in the current folder): the settings of a first run, each explained."""
     from quartet.files.disk import usable_output, whole_file
     from quartet.recipe.file import load_recipe
     from quartet.recipe.template import commented_recipe
@@ -46,7 +46,7 @@ def command(
 
     file = folder / RECIPE_FILE
     if file.exists() and not force:
-        raise ConfigError(f"{file} is there already", "name another folder, or replace it with --force")
+        raise ConfigError(f"{file} already exists", "name another folder, or replace it with --force")
     env_name: str = env or _ask("--env", "Environment", type=click.Choice(names("env")), quiet=as_json)
     known, folder_type = _known_model(env_name), click.Path(path_type=Path)
     model_path: Path = model or _ask("--model", "Model folder", default=known, type=folder_type, quiet=as_json)
@@ -64,13 +64,13 @@ def command(
         say(json.dumps({"recipe": str(file), "env": env_name, "model": str(model_path)}))
         return
     say(
-        f"wrote {file}\n\nquartet train {file} --dry-run   prints what it comes to\n"
+        f"wrote {file}\n\nquartet train {file} --dry-run   prints its arithmetic\n"
         f"quartet train {file}             trains"
     )
 
 
 def _ask(option: str, question: str, *, quiet: bool, **how: Any) -> Any:
-    """What an option did not say. Raises `ConfigError` where nobody can be asked."""
+    """Ask for a missing option. Raise `ConfigError` without a terminal."""
     if quiet or not sys.stdin.isatty():
         choices = getattr(how["type"], "choices", ())
         raise ConfigError(
@@ -80,7 +80,7 @@ def _ask(option: str, question: str, *, quiet: bool, **how: Any) -> Any:
 
 
 def _known_model(env: str) -> str | None:
-    """The model of a shipped recipe for this environment, as a suggestion."""
+    """Return the model of a shipped recipe for this environment, as a suggestion."""
     from quartet.recipe.file import load_recipe
     from quartet.shipped import shipped_recipes
 
@@ -89,7 +89,7 @@ def _known_model(env: str) -> str | None:
 
 
 def _chosen(folder: Path, env: str, model: Path, overrides: tuple[str, ...]) -> dict[str, Any]:
-    """Return what differs from the defaults: the environment's first settings, the model, and the overrides."""
+    """Return the values that differ from defaults: the environment's first settings, the model, and the overrides."""
     from quartet.env.base import Environment
     from quartet.recipe.file import apply_override
     from quartet.recipe.template import model_value

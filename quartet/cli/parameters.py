@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share: one name, one meaning, one help text, and their completion."""
+"""Arguments and options that several commands share, with one name, one help text and one completion."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,11 +9,11 @@ from click.shell_completion import CompletionItem
 from quartet.errors import ConfigError, nearest
 
 RUNS_FOLDER = Path("runs")
-"""Where `quartet train` puts runs unless told otherwise."""
+"""Default folder of runs of `quartet train`."""
 
 
 class RunFolder(click.ParamType):
-    """An existing folder of a run. Raises `ConfigError` that suggests the nearest run, or names those in it."""
+    """An existing run's folder. Raises `ConfigError` with the nearest run, or with the runs in the folder."""
 
     name = "run"
 
@@ -24,7 +24,7 @@ class RunFolder(click.ParamType):
             return path
         known = [str(run) for run in _runs()]
         raise ConfigError(
-            f"no run at {path}", nearest(str(path), known) if known else "a run is the folder that `quartet train` made"
+            f"no run at {path}", nearest(str(path), known) if known else "give the folder of a run by `quartet train`"
         )
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -45,7 +45,7 @@ class RunsOf(click.ParamType):
 
 
 class RecipeName(click.ParamType):
-    """A recipe's file, or the name of one that ships; `load_recipe` tells them apart."""
+    """A recipe's file, or the name of a shipped recipe; `load_recipe` distinguishes them."""
 
     name = "recipe"
 
@@ -60,7 +60,7 @@ class RecipeName(click.ParamType):
 
 
 class PolicyOrRun(click.ParamType):
-    """A folder, or the name of a policy that ships. Raises `ConfigError` that names those."""
+    """A folder, or the name of a shipped policy. Raises `ConfigError` that names those."""
 
     name = "policy or run"
 
@@ -72,7 +72,7 @@ class PolicyOrRun(click.ParamType):
             return path
         if str(value) not in shipped:
             known = [*shipped, *map(str, _runs())]
-            raise ConfigError(f"{path} is neither a folder nor a policy that ships", nearest(str(value), known))
+            raise ConfigError(f"{path} is neither a folder nor a shipped policy", nearest(str(value), known))
         return shipped[str(value)]
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -97,19 +97,19 @@ def runs_inside(folder: Path) -> list[Path]:
 
 
 def _refuse_folder_of_runs(folder: Path) -> None:
-    """Without a file of a run, but with runs inside. Raises `ConfigError` that names them."""
+    """Raise `ConfigError` for a folder that is not a run but has runs inside, naming them."""
     inside = [] if (folder / "config.toml").is_file() else sorted(folder.glob("*/config.toml"))
     if not inside:
         return
     from quartet.ledger.database import has_database
 
     if not has_database(folder):
-        raise ConfigError(f"{folder} is no run", f"it holds: {', '.join(file.parent.name for file in inside)}")
+        raise ConfigError(f"{folder} is not a run", f"it contains: {', '.join(file.parent.name for file in inside)}")
 
 
 RUN = click.argument("run", type=RunFolder())
 RUNS = click.argument("runs", type=RunFolder(), nargs=-1, required=True)
 RUNS_OR_FOLDERS = click.argument("runs", type=RunsOf(), nargs=-1, required=True)
 RECIPE = click.argument("recipe", type=RecipeName())
-SET = click.option("--set", "overrides", multiple=True, metavar="A.B=C", help="Override one knob; may be repeated.")
-JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object, and nothing else.")
+SET = click.option("--set", "overrides", multiple=True, metavar="A.B=C", help="Override one setting; may be repeated.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print only the result, as one JSON object.")

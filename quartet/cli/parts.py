@@ -1,4 +1,4 @@
-"""`quartet parts`: every part that a recipe can choose, with its source and its settings."""
+"""`quartet parts`: list every part that a recipe can choose, with its source and its settings."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`quartet recipes`: what ships, and what a recipe does."""
+"""`quartet recipes`: list the shipped recipes, and describe one."""
 
 import json
 from pathlib import Path
@@ -13,15 +13,15 @@ from quartet.terminal.say import say
 @click.group(name="recipes", cls=CommandGroup, invoke_without_command=True)
 @click.pass_context
 def command(context: click.Context) -> None:
-    """List and describe the recipes that ship. `quartet train NAME` trains one."""
+    """List and describe the shipped recipes. `quartet train NAME` trains one."""
     if context.invoked_subcommand is None:
         context.invoke(list_, as_json=False)
 
 
-@command.command(name="list", short_help="List the recipes that ship.")
+@command.command(name="list", short_help="List the shipped recipes.")
 @JSON
 def list_(as_json: bool) -> None:
-    """List the recipes that ship."""
+    """List the shipped recipes."""
     from quartet.recipe.description import describe
     from quartet.shipped import shipped_policies, shipped_recipes
 
@@ -42,15 +42,15 @@ def list_(as_json: bool) -> None:
             Text(one.name, style="bold"), Text(one.environment), Text(one.summary.partition(". ")[0].rstrip(".") + ".")
         )
     PrintableConsole().print(table)
-    say(f"\npolicies that ship, for model.path and `quartet eval`: {', '.join(shipped_policies())}")
-    say("quartet recipes describe NAME tells more, quartet train NAME trains it")
+    say(f"\nshipped policies, for model.path and `quartet eval`: {', '.join(shipped_policies())}")
+    say("quartet recipes describe NAME shows more, quartet train NAME trains it")
 
 
-@command.command(name="describe", short_help="Say what a recipe claims, changes, and takes.")
+@command.command(name="describe", short_help="Describe a recipe.")
 @RECIPE
 @JSON
 def describe_(recipe: Path, as_json: bool) -> None:
-    """Say what RECIPE (a name or a file) claims, which knobs it changes, and what one train step takes."""
+    """Describe RECIPE (a name or a file): its claim, the settings it changes, and its files."""
     from quartet.recipe.description import describe
     from quartet.recipe.file import find_recipe
 
@@ -70,11 +70,11 @@ def describe_(recipe: Path, as_json: bool) -> None:
     if description.claim:
         console.print(Markdown(f"{description.claim}\n\n{description.result}", hyperlinks=False))
     knobs = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
-    knobs.add_column("knob", no_wrap=True)
+    knobs.add_column("setting", no_wrap=True)
     for heading in ("here", "default"):
         knobs.add_column(heading, overflow="fold")
     for knob in description.knobs:
-        knobs.add_row(Text(knob.name), Text(knob.value, style="bold"), Text(knob.default or "needed"))
+        knobs.add_row(Text(knob.name), Text(knob.value, style="bold"), Text(knob.default or "required"))
     console.print("", knobs, "")
-    console.print(Text(f"{description.file}\n{description.readme or 'no README.md beside it'}", style="dim"))
+    console.print(Text(f"{description.file}\n{description.readme or 'no README.md in its folder'}", style="dim"))
     say(f"\nquartet train {recipe} --dry-run prints its arithmetic, without --dry-run it trains")

@@ -1,4 +1,4 @@
-"""`quartet report`: a page and pictures about runs."""
+"""`quartet report`: write a page and figures about runs."""
 
 import json
 from pathlib import Path
@@ -15,9 +15,9 @@ from quartet.terminal.say import say
 @click.option("--target", type=click.FloatRange(0, 1), metavar="SHARE", help="As in `quartet compare`.")
 @JSON
 def command(runs: tuple[Path, ...], output: Path, target: float | None, as_json: bool) -> None:
-    """Write OUTPUT/report.html about RUNS, one file that needs nothing else, and its figures as PNG (300 dpi).
+    """Write OUTPUT/report.html about RUNS, a self-contained file, and its figures as PNG (300 dpi).
 
-    Runs may be at work or finished; nothing is written into them.
+    Runs may be live or finished; their folders are not changed.
     """
     from quartet.files.disk import usable_output
     from quartet.report.paper.page import write_report

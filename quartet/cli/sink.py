@@ -1,4 +1,4 @@
-"""`quartet sink`: show a run in one of the sinks, also when it is over."""
+"""`quartet sink`: send a run's records to a sink, also after the run has ended."""
 
 import json
 import time
@@ -22,13 +22,13 @@ LOOK_SECONDS = 2.0
 @click.command(name="sink")
 @RUN
 @click.argument("name")
-@click.option("--follow", is_flag=True, help="Go on until Ctrl-C, as the run goes on.")
+@click.option("--follow", is_flag=True, help="Follow the run until Ctrl-C.")
 @JSON
 def command(run: Path, name: str, follow: bool, as_json: bool) -> None:
-    """Show what RUN has recorded in the sink NAME: what it has not been shown before.
+    """Send the records of RUN that the sink NAME has not received yet.
 
-    A run with NAME in its recipe's `observe.sinks` does so by itself. A sink that only answers while it runs
-    (prometheus) needs --follow. `quartet parts sink` lists all.
+    A run with NAME in its recipe's `observe.sinks` does so by itself. A sink that serves only while it runs
+    (prometheus) needs --follow. `quartet parts sink` lists all sinks.
     """
     from quartet.recipe.file import read_with_plugins
     from quartet.registry import build, find
@@ -38,7 +38,7 @@ def command(run: Path, name: str, follow: bool, as_json: bool) -> None:
     recipe = read_with_plugins(run / "config.toml")
     if cast(type[Sink], find("sink", name)).serves and not follow:
         raise ConfigError(
-            f"the sink {name!r} answers only while it runs: it would end at once, and count all records as shown",
+            f"the sink {name!r} serves only while it runs: without --follow it would end at once",
             f"quartet sink {run} {name} --follow",
         )
     with following(run, name) as followed, closing(build(chosen_sink(recipe, name), recipe, run)) as sink:
@@ -47,7 +47,7 @@ def command(run: Path, name: str, follow: bool, as_json: bool) -> None:
 
 
 def _show(followed: "FollowedRun", sink: "Sink", *, follow: bool) -> int:
-    """Hand over what is new, once or until Ctrl-C; returns how many records and spans."""
+    """Send new records, once or until Ctrl-C; return the number of records and spans."""
     shown = 0
     try:
         shown += followed.show(sink)

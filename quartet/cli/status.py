@@ -1,4 +1,4 @@
-"""`quartet status`: what a run is doing, and what it waits for."""
+"""`quartet status`: show what a run does and what it waits for."""
 
 import json
 import time
@@ -18,15 +18,13 @@ WATCH_SECONDS = 1.0
 
 @click.command(name="status")
 @RUN
-@click.option(
-    "--watch", is_flag=True, help="Go on showing it until the run ends, or Ctrl-C; with --json one line each."
-)
+@click.option("--watch", is_flag=True, help="Refresh until the run ends, or Ctrl-C; with --json one line each.")
 @JSON
 def command(run: Path, watch: bool, as_json: bool) -> None:
-    """Show the state of RUN: learning, speed, queues, and each module's work or wait: for what, since when, and what
-    would end it. Of a run at work also what looks wrong, and what to try.
+    """Show the state of RUN: learning, speed, queues, and the activity of each module: its work, or the reason, start
+    and end condition of its wait. For a live run, show alarms with advice.
 
-    Writes nothing, so it may look at a copy or a read-only disk.
+    Writes nothing, so RUN may be a copy or on a read-only disk.
     """
     from quartet.report.looker import Looker
 
@@ -46,7 +44,7 @@ def command(run: Path, watch: bool, as_json: bool) -> None:
 
 
 def _watch(looker: "Looker", as_json: bool) -> None:
-    """Until the run ends or the user has seen enough; neither is a failure."""
+    """Refresh until the run ends or the user interrupts; neither is an error."""
     try:
         _follow(looker, as_json)
     except KeyboardInterrupt:

@@ -19,7 +19,7 @@ PATIENCE_SECONDS = 20.0
 @RUN
 @JSON
 def command(run: Path, as_json: bool) -> None:
-    """Stop the supervisor of RUN; it ends its modules and browsers. Go on later with `quartet train … --resume`."""
+    """Stop the supervisor of RUN, which ends its modules and browsers. Continue with `quartet train … --resume`."""
     from quartet.run.run_dir import supervisor_pid
 
     pid = supervisor_pid(run)

@@ -1,4 +1,4 @@
-"""`quartet trace`: a stretch of a run, as a trace to open or a picture to look at."""
+"""`quartet trace`: write a time window of a run as a trace or a picture."""
 
 import json
 from pathlib import Path
@@ -22,24 +22,24 @@ PICTURES = (".png", ".svg", ".pdf")
     "--from",
     "start",
     type=click.FloatRange(min=0),
-    help="Seconds since the run began. Default: so that the window ends with training.",
+    help="Start in seconds of the run. Default: the window ends with training.",
 )
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
     default=60.0,
     show_default=True,
-    help="Length of the window; it ends with the run at the latest.",
+    help="Length of the window, at most to the end of the run.",
 )
 @click.option(
     "--output", "-o", type=click.Path(path_type=Path), required=True, help="A .json, .png, .svg or .pdf file."
 )
 @JSON
 def command(runs: tuple[Path, ...], start: float | None, seconds: float, output: Path, as_json: bool) -> None:
-    """Write what every module of RUNS did, and waited for.
+    """Write the work and the waits of every module of RUNS.
 
-    A .json file is a Chrome trace: open it at ui.perfetto.dev or chrome://tracing. A picture has one row per module
-    and session, and shows several runs below each other.
+    A .json file is a Chrome trace: open it at ui.perfetto.dev or chrome://tracing. A picture has one row per module and
+    session, and shows several runs below each other.
     """
     from quartet.report.chrome_trace import chrome_trace
     from quartet.report.timeline import Panel, draw_timeline
@@ -70,7 +70,7 @@ def command(runs: tuple[Path, ...], start: float | None, seconds: float, output:
 
 
 def _window(run: Path, start: float | None, seconds: float) -> tuple[float, float]:
-    """Its beginning in Unix seconds, and its length. Raises `ConfigError` when nothing was recorded, or not then."""
+    """Return the window's start in Unix seconds and its length. Raise `ConfigError` if it has no records."""
     extent, opening = run_extent(run), opening_window(run, seconds)
     if extent is None or opening is None:
         raise ConfigError(f"{run} has no records", "give the folder of a run that has started")
@@ -80,6 +80,6 @@ def _window(run: Path, start: float | None, seconds: float) -> tuple[float, floa
     if start >= recorded:
         raise ConfigError(
             f"--from {start:g} is beyond the end of {run}, which was recorded for {recorded:.1f} s",
-            f"give --from 0 to {recorded:.1f}, or leave it out to see the end of training",
+            f"give --from between 0 and {recorded:.1f}, or omit it to see the end of training",
         )
     return extent[0] + start, min(seconds, recorded - start)

@@ -1,4 +1,4 @@
-"""`quartet train`: the whole run, or with `--dry-run` its arithmetic."""
+"""`quartet train`: run a recipe, or with `--dry-run` print its arithmetic."""
 
 import json
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 @RECIPE
 @SET
 @click.option("--run-dir", type=click.Path(path_type=Path), help="Folder of the run; runs/NAME by default.")
-@click.option("--resume", is_flag=True, help="Go on where the run stopped.")
-@click.option("--fresh", is_flag=True, help="Delete the run that is there and start over.")
-@click.option("--dry-run", is_flag=True, help="Validate everything, print the batch arithmetic, load nothing heavy.")
+@click.option("--resume", is_flag=True, help="Continue a run that stopped.")
+@click.option("--fresh", is_flag=True, help="Delete the existing run and start again.")
+@click.option("--dry-run", is_flag=True, help="Validate everything and print the batch arithmetic; start nothing.")
 @JSON
 def command(
     recipe: Path,
@@ -34,7 +34,7 @@ def command(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Train the policy of RECIPE: a TOML file, or the name of a recipe that ships."""
+    """Train the policy of RECIPE: a TOML file, or the name of a shipped recipe."""
     resolved = load_recipe(recipe, list(overrides))
     run_dir = run_dir or Path("runs") / resolved.name
     if dry_run:
@@ -63,7 +63,7 @@ def command(
 
 
 def _finished(recipe: Recipe, run_dir: Path) -> "Summary | None":
-    """The summary of a run that has nothing left to do, and a word on how it goes on; None for any other run."""
+    """Return the summary of a finished run, and say how to continue it; return None for any other run."""
     from quartet.manager.stop import higher_limit
     from quartet.report.summary import read_summary
     from quartet.runtime.finished import finished_by
@@ -71,43 +71,43 @@ def _finished(recipe: Recipe, run_dir: Path) -> "Summary | None":
     limit = finished_by(recipe, run_dir)
     if limit is None:
         return None
-    say(f"{run_dir} is finished, nothing is started: {limit} is reached", fg="yellow", err=True)
+    say(f"{run_dir} is finished, so nothing is started: {limit} is reached", fg="yellow", err=True)
     summary = read_summary(run_dir)
     higher = higher_limit(limit, summary["train_steps"], summary["train_seconds"]) if summary else higher_limit(limit)
-    say(f"  -> it goes on with a higher limit, for instance {higher}", fg="yellow", err=True)
+    say(f"  -> continue it with a higher limit, for instance {higher}", fg="yellow", err=True)
     return summary
 
 
 def _note_run_dir(recipe: Recipe, run_dir: Path, resume: bool, fresh: bool) -> None:
-    """Say what the same command would end with if it were no dry run."""
+    """Print the error that the command would end with without `--dry-run`."""
     from quartet.run.run_dir import check_run_dir
 
     try:
         check_run_dir(recipe, run_dir, resume=resume, fresh=fresh)
     except ConfigError as error:
-        say(f"note: without --dry-run this would be refused: {error}", fg="yellow", err=True)
+        say(f"note: without --dry-run this would fail: {error}", fg="yellow", err=True)
 
 
 def _note_lacks(recipe: Recipe, run_dir: Path) -> None:
-    """Say what this machine lacks for the run: a browser, vLLM, a free port."""
+    """Print what the run needs and this machine lacks: a browser, vLLM, a free port."""
     from quartet.doctor import Place, examine
     from quartet.doctor.base import Grade
 
     for _, findings in examine(Place(runs=run_dir.parent, recipe=recipe), before_training=True):
         for finding in findings:
             if finding.grade is Grade.LACKS:
-                say(f"note: this machine lacks something: {finding.what}", fg="yellow", err=True)
+                say(f"note: a check of this machine failed: {finding.what}", fg="yellow", err=True)
                 say(f"  -> {finding.advice}", fg="yellow", err=True)
 
 
 def _note_kept(recipe: Recipe, run_dir: Path, resume: bool) -> None:
-    """Name what lies in the run and is not deleted with it. Raises `ConfigError` as the run itself would."""
+    """Name files in the run's folder that are not deleted with the run. Raise `ConfigError` as the run would."""
     from quartet.run.run_dir import check_run_dir
     from quartet.run.run_files import foreign_names
 
     check_run_dir(recipe, run_dir, resume=resume, fresh=True)
     if kept := foreign_names(run_dir):
-        say(f"note: not of the run, and kept in {run_dir}: {', '.join(kept)}", fg="yellow", err=True)
+        say(f"note: keeping files in {run_dir} that are not the run's: {', '.join(kept)}", fg="yellow", err=True)
 
 
 def _show_plan(recipe: Recipe, as_json: bool) -> None:

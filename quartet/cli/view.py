@@ -1,4 +1,4 @@
-"""`quartet view`: a web page that shows runs, live or finished."""
+"""`quartet view`: serve a web page that shows live or finished runs."""
 
 from pathlib import Path
 
@@ -13,12 +13,12 @@ WAIT_SECONDS = 0.2
 @click.command(name="view")
 @RUNS_OR_FOLDERS
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need a token.")
-@click.option("--port", type=click.IntRange(0, 65535), default=7842, show_default=True, help="0 takes a free one.")
-@click.option("--token", help="Ask everybody for this token; made up for hosts other than this machine.")
-@click.option("--terminal", is_flag=True, help="Show them here, without a browser: charts, modules, tasks.")
+@click.option("--port", type=click.IntRange(0, 65535), default=7842, show_default=True, help="0 picks a free one.")
+@click.option("--token", help="Token for access; generated if the host is not loopback.")
+@click.option("--terminal", is_flag=True, help="Show charts, modules and tasks in the terminal instead.")
 def command(runs: tuple[list[Path], ...], host: str, port: int, token: str | None, terminal: bool) -> None:
-    """Show RUNS, or all runs in a folder, in a browser: learning curves, what happens now, tasks, rollouts. Nothing is
-    ever written."""
+    """Show RUNS, or all runs in a folder, in a browser: learning curves, current activity, tasks, rollouts. Writes
+    nothing."""
     run_dirs = list(dict.fromkeys(run for some in runs for run in some))
     _wait_for_ledgers(run_dirs)
     if terminal:
@@ -32,18 +32,18 @@ def command(runs: tuple[list[Path], ...], host: str, port: int, token: str | Non
     from quartet.web.serve import listen, serve
 
     if token == "":
-        raise ConfigError("--token is empty: it would let everybody in", "leave it out, and one is made up")
+        raise ConfigError("--token is empty, which would allow access without one", "omit it to generate one")
     if token is None and not is_loopback(host):
         token = secrets.token_urlsafe(32)
     app = build_app(run_dirs, token=token)
     listener = listen(host, port)
     say(f"http://{_shown(host)}:{listener.getsockname()[1]}/" + (f"?token={token}" if token else ""))
-    say("Ctrl-C ends it", err=True)
+    say("stop with Ctrl-C", err=True)
     serve(app, listener)
 
 
 def _wait_for_ledgers(runs: list[Path]) -> None:
-    """A run that is starting has its ledger within seconds. One that no process works on is not waited for."""
+    """Wait for the ledger of a starting run, which appears within seconds; do not wait for a run without a process."""
     import time
 
     from quartet.report.looker import is_starting
@@ -55,7 +55,7 @@ def _wait_for_ledgers(runs: list[Path]) -> None:
 
 
 def _show_here(runs: list[Path]) -> None:
-    """Until the runs end, or Ctrl-C, which is no failure."""
+    """Show the runs in the terminal until they end or Ctrl-C, which is no error."""
     from quartet.report.screen import show_runs
     from quartet.terminal.console import PrintableConsole
 
@@ -66,7 +66,7 @@ def _show_here(runs: list[Path]) -> None:
 
 
 def _shown(host: str) -> str:
-    """The host as an address has it; a server on all addresses is reached by the machine's name."""
+    """Return the host as in a URL; for a server on all addresses, the machine's name."""
     import socket
 
     if host in ("0.0.0.0", "::"):

@@ -34,7 +34,7 @@ def test_with_its_limit_nothing_is_started_and_with_a_higher_one_it_goes_on(monk
     before = (run / "summary.json").read_bytes()
     code, summary, told = resumed(monkeypatch, capsys, run)
     assert (code, summary) == (0, json.loads(before))
-    assert f"{run} is finished, nothing is started: train.max_train_steps = 2 is reached" in told
+    assert f"{run} is finished, so nothing is started: train.max_train_steps = 2 is reached" in told
     assert "--set train.max_train_steps=4" in told
     assert (run / "summary.json").read_bytes() == before
     code, summary, told = resumed(monkeypatch, capsys, run, "--set", "train.max_train_steps=3")

@@ -44,8 +44,8 @@ def recipe(tmp_path: Path) -> Path:
     [
         (b'name = "a\n[model]\n', "is not valid TOML", "line 1 is 'name = \"a'"),
         (b'name = "a\x00b"\n', "is not valid TOML", "line 1 is 'name = \"a"),
-        (GOOD + b"# \xe9\n", "is no UTF-8 text: byte", "save it as UTF-8"),
-        (GOOD + b"x = " + b"[" * 3000 + b"]" * 3000, "is nested too deeply", "sections, and values"),
+        (GOOD + b"# \xe9\n", "is not UTF-8: byte", "save it as UTF-8"),
+        (GOOD + b"x = " + b"[" * 3000 + b"]" * 3000, "is nested too deeply", "sections with values"),
     ],
 )
 def test_a_broken_recipe_is_shown_by_its_line(tmp_path, content, what, advice):
@@ -88,7 +88,7 @@ def test_a_dry_run_says_what_the_machine_lacks(recipe, monkeypatch, knobs, lacki
     monkeypatch.setenv("QUARTET_CHROMIUM", "/no/such/browser")
     outcome = CliRunner().invoke(cli, ["train", str(recipe), "--dry-run", *(f"--set={knob}" for knob in knobs)])
     assert outcome.exit_code == 0 and "rollouts ahead of the trainer" in outcome.stdout
-    assert "this machine lacks something" in outcome.stderr and lacking in outcome.stderr and "->" in outcome.stderr
+    assert "a check of this machine failed" in outcome.stderr and lacking in outcome.stderr and "->" in outcome.stderr
 
 
 def test_the_policy_that_ships_has_a_name(recipe, tmp_path):
@@ -126,7 +126,7 @@ def test_a_run_about_to_start_is_waited_for(tmp_path):
     run.mkdir()
     (run / "config.toml").write_text(to_toml(bandit_recipe(Path("policy"))))
     with RunLock(run):
-        assert "is starting: it has no ledger yet" in failure("status", run).what
+        assert "is starting and has no ledger yet" in failure("status", run).what
         command = [sys.executable, "-m", "quartet", "view", str(run), "--port", "0"]
         view = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert view.stdout and view.stderr

@@ -124,7 +124,7 @@ def test_init_asks_nobody_without_a_terminal_and_replaces_nothing(tmp_path):
     assert "no model at" in refused("init", tmp_path, "--env", "bandit", "--model", tmp_path).what
     assert not list(tmp_path.iterdir())
     (tmp_path / "recipe.toml").write_text("mine")
-    assert "is there already" in refused("init", tmp_path, "--env", "bandit", "--model", POLICY).what
+    assert "already exists" in refused("init", tmp_path, "--env", "bandit", "--model", POLICY).what
     wrong = refused("init", tmp_path, "--env", "bandit", "--model", POLICY, "--force", "--set", "loss.terms=ppo_clib")
     assert "Did you mean 'ppo_clip'" in str(wrong)
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("recipe.toml", "mine")]

@@ -78,11 +78,11 @@ def ended(monkeypatch, capsys, *arguments: str) -> tuple[object, str]:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["statu"], "No such command 'statu'. Did you mean 'status'?\n  -> `quartet --help` shows how"),
-        (["ledger", "chek"], "No such command 'chek'. Did you mean 'check'?\n  -> `quartet ledger --help` shows how"),
+        (["statu"], "No such command 'statu'. Did you mean 'status'?\n  -> `quartet --help` shows the usage"),
+        (["ledger", "chek"], "No such command 'chek'. Did you mean 'check'?\n  -> `quartet ledger --help` shows the usage"),
         (["recipes", "lst"], "Did you mean 'list'?"),
-        (["train"], "Missing argument 'RECIPE'.\n  -> `quartet train --help` shows how"),
-        (["train", "miniwop"], "none of that name ships\n  -> Did you mean 'miniwob'?"),
+        (["train"], "Missing argument 'RECIPE'.\n  -> `quartet train --help` shows the usage"),
+        (["train", "miniwop"], "no shipped recipe has that name\n  -> Did you mean 'miniwob'?"),
         (["status", "nowhere"], "no run at nowhere\n  -> "),
         (["compare"], "Missing argument 'RUNS...'."),
         (["view", ".", "--port", "99999"], "99999 is not in the range 0<=x<=65535"),

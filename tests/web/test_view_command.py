@@ -46,5 +46,5 @@ def test_a_taken_port_is_named(run_dir):
 
 
 def test_an_empty_token_is_refused(run_dir):
-    with pytest.raises(ConfigError, match="let everybody in"):
+    with pytest.raises(ConfigError, match="allow access without one"):
         CliRunner().invoke(command, [str(run_dir), "--token", ""], catch_exceptions=False)

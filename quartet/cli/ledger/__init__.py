@@ -1,4 +1,4 @@
-"""`quartet ledger`: verify a run's ledger, bring an older one up to date, export from it, import into it."""
+"""`quartet ledger`: verify, audit or upgrade a run's ledger, export from it, import into it."""
 
 import click
 

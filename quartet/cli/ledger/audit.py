@@ -1,4 +1,4 @@
-"""`quartet ledger audit`: prove a run's promises."""
+"""`quartet ledger audit`: verify a run's promises."""
 
 import json
 from pathlib import Path
@@ -9,13 +9,13 @@ from quartet.cli.parameters import JSON, RUN
 from quartet.terminal.say import say
 
 
-@click.command(short_help="Prove a run's promises from its receipts.")
+@click.command(short_help="Verify a run's promises from its receipts.")
 @RUN
 @JSON
 def audit(run: Path, as_json: bool) -> None:
-    """Train all steps of RUN, which must not be at work, again, and compare; needs `runtime.receipts`.
+    """Train all steps of RUN again and compare. RUN must not be live and needs `runtime.receipts`.
 
-    Exits with 1 when a promise is broken.
+    Exits with 1 if a promise is broken.
     """
     from quartet.errors import ConfigError
     from quartet.recipe.file import read_resolved
@@ -24,7 +24,7 @@ def audit(run: Path, as_json: bool) -> None:
     from quartet.terminal.progress import Watched
 
     if not read_resolved(run / CONFIG).runtime.receipts:
-        raise ConfigError(f"{run} kept no receipts, so nothing can be audited", "train with runtime.receipts = true")
+        raise ConfigError(f"{run} has no receipts, which an audit needs", "train with runtime.receipts = true")
     with RunLock(run), Watched("train steps trained again", quiet=as_json) as watched:
         report = audit_run(run, watched)
     if as_json:

@@ -14,10 +14,10 @@ from quartet.terminal.say import say
 @RUN
 @JSON
 def check(run: Path, as_json: bool) -> None:
-    """Read all of RUN: database, states, uses, the age of what was trained, whether policies and checkpoints are on
-    disk, and every blob against its checksum. Exits with 1 on a finding.
+    """Verify all of RUN: database, states, uses, lag of trained tokens, policies and checkpoints on disk, and the
+    checksum of every blob. Exits with 1 on a finding.
 
-    Changes nothing, so it may look at a run at work.
+    Changes nothing, so RUN may be live.
     """
     from quartet.ledger import Ledger
     from quartet.terminal.progress import Watched
@@ -35,13 +35,13 @@ def check(run: Path, as_json: bool) -> None:
 
 
 def _bounds(recipe: Path) -> tuple[int | None, int | None]:
-    """Return a run's `admission.max_lag` and `train.train_steps_per_checkpoint`; warn when its recipe is unreadable."""
+    """Return `admission.max_lag` and `train.train_steps_per_checkpoint`; warn if the run's recipe is unreadable."""
     from quartet.errors import ConfigError
     from quartet.recipe.file import read_resolved
 
     try:
         loaded = read_resolved(recipe)
     except ConfigError as error:
-        say(f"the age of what was trained and the newest checkpoint are not checked: {error}", fg="yellow", err=True)
+        say(f"lag and newest checkpoint are not checked: {error}", fg="yellow", err=True)
         return None, None
     return loaded.admission.max_lag, loaded.train.train_steps_per_checkpoint

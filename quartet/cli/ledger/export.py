@@ -1,4 +1,4 @@
-"""`quartet ledger export`: a run's trajectories in a file."""
+"""`quartet ledger export`: write a run's trajectories to a file."""
 
 import json
 from contextlib import closing
@@ -17,18 +17,14 @@ from quartet.terminal.say import say
     "kind",
     required=True,
     metavar="[jsonl|parquet|chat]",
-    help="Complete, a table, or conversations for `quartet sft`.",
+    help="Complete records, a table, or conversations for `quartet sft`.",
 )
-@click.option(
-    "--output", "-o", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The file to write."
-)
+@click.option("--output", "-o", required=True, type=click.Path(path_type=Path, dir_okay=False), help="File to write.")
 @click.option("--family", "families", multiple=True, help="Only this task family; may be repeated.")
-@click.option(
-    "--success/--any-outcome", "successes", default=None, help="Only successes: the default of chat, and only of chat."
-)
+@click.option("--success/--any-outcome", "successes", default=None, help="Only successes: the default for chat alone.")
 @click.option("--purpose", type=click.Choice(["train", "eval"]), default="train", show_default=True)
-@click.option("--limit", type=click.IntRange(min=1), help="The oldest so many.")
-@click.option("--screenshots", is_flag=True, help="With screenshots (jsonl, parquet).")
+@click.option("--limit", type=click.IntRange(min=1), help="Only the oldest this many.")
+@click.option("--screenshots", is_flag=True, help="Include screenshots (jsonl, parquet).")
 @JSON
 def export(
     run: Path,
@@ -41,7 +37,7 @@ def export(
     screenshots: bool,
     as_json: bool,
 ) -> None:
-    """Write the trajectories of RUN, which may be at work, to one file: the last attempt of every rollout."""
+    """Write the trajectories of RUN, which may be live, to one file: the last attempt of every rollout."""
     from msgspec import to_builtins
 
     from quartet.exchange.export import export as export_to
@@ -74,4 +70,4 @@ def export(
         f"{size(summary.bytes)} in {output}"
     )
     if summary.damaged:
-        say(f"left out: {summary.damaged} that are damaged, see `quartet ledger check {run}`", fg="yellow")
+        say(f"left out {summary.damaged} damaged trajectories, see `quartet ledger check {run}`", fg="yellow")

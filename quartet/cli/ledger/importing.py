@@ -1,4 +1,4 @@
-"""`quartet ledger import`: successes from a file into a run's pool."""
+"""`quartet ledger import`: put successes from a file into a run's pool."""
 
 import json
 from contextlib import closing
@@ -17,7 +17,7 @@ from quartet.terminal.say import say
 def import_(run: Path, file: Path, as_json: bool) -> None:
     """Put the successes in FILE (chats that name their task, or an export) into the success pool of RUN.
 
-    What `replay.demonstrations` does at the start of a run, for one that has begun; it may be at work.
+    Does for a run that has begun what `replay.demonstrations` does at its start; the run may be live.
     """
     from msgspec import to_builtins
 
@@ -31,5 +31,5 @@ def import_(run: Path, file: Path, as_json: bool) -> None:
     say(
         json.dumps(to_builtins(summary))
         if as_json
-        else f"{summary.stored} demonstrations stored, {summary.known} were there already{left_out}"
+        else f"{summary.stored} demonstrations stored, {summary.known} already present{left_out}"
     )

@@ -1,4 +1,4 @@
-"""`quartet ledger upgrade` and `gc`: what keeps an old or a long run in order."""
+"""`quartet ledger upgrade` and `gc`: maintenance of old and long runs."""
 
 import json
 from contextlib import closing
@@ -10,13 +10,13 @@ from quartet.cli.parameters import JSON, RUN
 from quartet.terminal.say import say
 
 
-@click.command(short_help="Bring an older ledger up to date.")
+@click.command(short_help="Upgrade an older ledger.")
 @RUN
 @JSON
 def upgrade(run: Path, as_json: bool) -> None:
-    """Bring the ledger of RUN, which must not be at work, to the schema of this Quartet.
+    """Upgrade the ledger of RUN, which must not be live, to the schema of this Quartet.
 
-    There is no way back: an older Quartet will refuse the run.
+    This cannot be undone: an older Quartet will reject the run.
     """
     from quartet.ledger import Ledger
     from quartet.ledger.database import find_database
@@ -30,14 +30,14 @@ def upgrade(run: Path, as_json: bool) -> None:
     say(json.dumps(version) if as_json else f"{run} has schema version {SCHEMA_VERSION}")
 
 
-@click.command(short_help="Delete blobs that nothing refers to.")
+@click.command(short_help="Delete blobs without references.")
 @RUN
 @JSON
 def gc(run: Path, as_json: bool) -> None:
-    """Delete the blobs of RUN, which must not be at work, that no trajectory refers to.
+    """Delete the blobs of RUN, which must not be live, to which no trajectory refers.
 
-    Crashes and disk budgets leave some; every other blob stays. The file of a SQLite ledger keeps its size: what is
-    free in it is used again.
+    Crashes and disk budgets leave such blobs; all others are kept. The file of a SQLite ledger keeps its size, and its
+    free pages are used again.
     """
     from quartet.ledger import Ledger
     from quartet.run.run_dir import RunLock
