@@ -1,1 +1,1 @@
-"""The policy: tokenizer, model, files on disk. `make_policy` makes one, `load_policy` loads any."""
+"""The policy: tokenizer, model, files on disk. `make_policy` makes a new one, `load_policy` loads any."""

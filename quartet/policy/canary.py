@@ -1,7 +1,7 @@
-"""The canary: fixed token sequences and their log-probs under a policy, stored beside its weights.
+"""Canary: fixed token sequences and their log-probs under a policy, stored with its weights.
 
-Whoever loads the policy scores the same tokens again: the largest difference is the log-prob gap between trainer and
-engine, and at the same time the proof that the right weights are loaded.
+A process that loads the policy scores the same tokens again. The largest difference is the log-prob gap between trainer
+and engine, and verifies that the right weights are loaded.
 """
 
 from pathlib import Path
@@ -17,12 +17,12 @@ from quartet.policy.files import raising_checkpoint_errors
 from quartet.policy.load import raising_os_errors
 
 CANARY_FILE = "canary.tensors"
-"""In safetensors' format, but not with its ending: vLLM and others take every file of that ending for weights."""
+"""File name. The format is safetensors, but vLLM and others read every `*.safetensors` file as weights."""
 MAX_TOKENS = 512
 
 
 def fixed_sequence(vocab_size: int, length: int = 256) -> list[int]:
-    """Token ids that depend on nothing but the arguments (the Lehmer generator of Park and Miller, 1988)."""
+    """Return token ids that depend only on the arguments (the Lehmer generator of Park and Miller, 1988)."""
     ids, state = [], 20_231
     for _ in range(length):
         state = state * 48_271 % 2_147_483_647
@@ -33,13 +33,13 @@ def fixed_sequence(vocab_size: int, length: int = 256) -> list[int]:
 def write_canary(folder: str | Path, model: PreTrainedModel, sequences: list[list[int]]) -> None:
     """Store the sequences and their log-probs under `model` in a policy folder.
 
-    Sequences of fewer than two tokens have nothing to score and are left out. Raises `ValueError` when they hold more
-    than 512 tokens together: the canary is scored at every load and must stay cheap.
+    Sequences of fewer than two tokens have nothing to score and are left out. Raise `ValueError` for more than 512
+    tokens in total: the canary is scored at every load and must be cheap.
     """
     sequences = [ids for ids in sequences if len(ids) > 1]
     total = sum(map(len, sequences))
     if not 0 < total <= MAX_TOKENS:
-        raise ValueError(f"a canary holds 2 to {MAX_TOKENS} tokens, these sequences hold {total}")
+        raise ValueError(f"a canary has 2 to {MAX_TOKENS} tokens, but these sequences have {total}")
     lengths = torch.tensor([len(ids) for ids in sequences])
     token_ids = torch.tensor([token for ids in sequences for token in ids])
     logprobs = torch.cat([_score(model, ids) for ids in sequences])
@@ -52,31 +52,31 @@ def write_canary(folder: str | Path, model: PreTrainedModel, sequences: list[lis
 
 
 class Canary(NamedTuple):
-    """What a policy folder says about its own weights."""
+    """Token sequences of a policy folder and their log-probs under its weights."""
 
     sequences: list[list[int]]
     logprobs: list[torch.Tensor]
-    """Of every token after the first of its sequence, `[num_tokens - 1]`, float32, in nats."""
+    """Log-probs of every token after the first of its sequence, `[num_tokens - 1]`, float32, in nats."""
 
     def gap(self, scores: list[torch.Tensor]) -> float:
-        """Largest |log-prob difference| in nats to `scores`; NaN where one of them is NaN.
+        """Return the largest |log-prob difference| in nats to `scores`; NaN if one of them is NaN.
 
-        Scores may end before their sequence does: a server's context may be shorter.
+        Scores may be shorter than their sequence, as with a server of smaller context.
         """
         pairs = zip(self.logprobs, scores, strict=True)
         return float(torch.cat([stored[: len(scored)] - scored for stored, scored in pairs]).abs().max())
 
 
 def has_canary(folder: str | Path) -> bool:
-    """Whether a policy came with a canary; one that another program made does not."""
+    """Return whether a policy has a canary; one made by another program does not."""
     return (Path(folder) / CANARY_FILE).is_file()
 
 
 def check_canary(folder: str | Path, model: PreTrainedModel) -> float:
-    """Largest |log-prob difference| in nats between the stored canary and `model`.
+    """Return the largest |log-prob difference| in nats between the stored canary and `model`.
 
-    Raises `CheckpointError` when the canary is missing, damaged, or does not fit the model's vocabulary: never another
-    error, whatever the file holds.
+    Raise `CheckpointError`, and no other error, if the canary is missing, damaged, or does not fit the model's
+    vocabulary.
     """
     with raising_checkpoint_errors(f"the policy in {folder} cannot score its canary"):
         canary = read_canary(folder, model.config.vocab_size)
@@ -84,7 +84,7 @@ def check_canary(folder: str | Path, model: PreTrainedModel) -> float:
 
 
 def read_canary(folder: str | Path, vocab_size: int) -> Canary:
-    """The stored canary. Raises `CheckpointError` like `check_canary`."""
+    """Return the stored canary. Raise `CheckpointError` like `check_canary`."""
     file = Path(folder) / CANARY_FILE
     with raising_checkpoint_errors(f"{file} is missing or damaged"):
         tensors = load_file(file)
@@ -92,7 +92,7 @@ def read_canary(folder: str | Path, vocab_size: int) -> Canary:
     if not _is_whole(lengths, token_ids, stored):
         shapes = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in tensors.items())
         raise CheckpointError(
-            f"{file} is damaged: its tensors do not belong together ({shapes})", "publish the policy again"
+            f"{file} is damaged: the shapes of its tensors do not match ({shapes})", "publish the policy again"
         )
     if int(token_ids.max()) >= vocab_size:
         raise CheckpointError(f"{file} belongs to a model with a larger vocabulary", "publish the policy again")
@@ -101,7 +101,7 @@ def read_canary(folder: str | Path, vocab_size: int) -> Canary:
 
 
 def _is_whole(lengths: torch.Tensor, token_ids: torch.Tensor, logprobs: torch.Tensor) -> bool:
-    """Whether every sequence has its tokens, and every token but the first its log-prob."""
+    """Return whether every sequence has its tokens, and every token but the first its log-prob."""
     if lengths.dtype != torch.int64 or token_ids.dtype != torch.int64 or not logprobs.is_floating_point():
         return False
     if lengths.dim() != 1 or token_ids.dim() != 1 or not len(lengths) or int(lengths.min()) < 2:
@@ -112,7 +112,7 @@ def _is_whole(lengths: torch.Tensor, token_ids: torch.Tensor, logprobs: torch.Te
 
 @torch.inference_mode()
 def _score(model: PreTrainedModel, token_ids: list[int]) -> torch.Tensor:
-    """Log-probs `[num_tokens - 1]`, float32, of every token after the first."""
+    """Return log-probs `[num_tokens - 1]`, float32, of every token after the first."""
     ids = torch.tensor(token_ids, device=model.device)
     logits = model(input_ids=ids[None, :-1], use_cache=False).logits[0].float()
     return logits.log_softmax(-1).gather(-1, ids[1:, None])[:, 0].cpu()

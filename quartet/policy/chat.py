@@ -1,4 +1,4 @@
-"""Chats: what people and other tools call fine-tuning data, one JSON object per line."""
+"""Chats: the common format of fine-tuning data, one JSON object per line."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -21,7 +21,7 @@ class Chat(msgspec.Struct, frozen=True):
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer of a chat, and what stood before it since the answer before."""
+    """One answer of a chat, and the messages since the previous answer."""
 
     read: list[Message]
     said: str
@@ -32,7 +32,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
 def exchanges(chat: Chat, renderer: Renderer) -> Iterator[Exchange]:
     """Yield every answer with its token ids, as a rollout would have recorded them.
 
-    Raises `ValueError` unless the chat ends with an answer, and something was read before each.
+    Raise `ValueError` unless the chat ends with an answer and every answer follows another message.
     """
     read: list[Message] = []
     prompt: list[int] = []

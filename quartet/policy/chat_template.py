@@ -1,4 +1,4 @@
-"""A tokenizer's chat template, rendered so that text never becomes a special token: only the template's own is."""
+"""Chat template of a tokenizer, rendered so that only the template's own text becomes special tokens."""
 
 import json
 import re
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _MARK = "quartet-message-{}-content"
-"""Stands for the content of a message while the template is rendered; no template knows it."""
+"""Placeholder for the content of a message while the template is rendered; no template contains it."""
 _MARKS = re.compile(_MARK.format(r"(\d+)"))
 
 
 class ChatTemplate:
-    """Renders conversations that are open for the next response."""
+    """Renderer of conversations that await the next response."""
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
         self._tokenizer = tokenizer
 
     def text(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
-        """Return the template's text. Raises `ConfigError` when it refuses these messages."""
+        """Return the template's text. Raise `ConfigError` if it rejects these messages."""
         from jinja2 import TemplateError
 
         definitions: Any = msgspec.to_builtins(list(tools)) or None
@@ -37,17 +37,18 @@ class ChatTemplate:
         except TemplateError as error:
             roles = ", ".join(message.role for message in messages)
             raise ConfigError(
-                f"the policy's chat template refuses messages of the roles {roles}: {error}",
-                "let the environment speak in roles that the template knows, or give the tokenizer another template",
+                f"the policy's chat template rejects messages with the roles {roles}: {error}",
+                "use roles in the environment that the template supports, or give the tokenizer another template",
             ) from error
         assert isinstance(rendered, str)
         return rendered
 
     def ids(self, before: Sequence[Message], messages: Sequence[Message], tools: Sequence[Tool] = ()) -> list[int]:
-        """Return what the template adds for `messages` behind a conversation of `before`, which ends with a response.
+        """Return the ids that the template adds for `messages` after the conversation `before`, which ends with a
+        response.
 
-        Raises `ConfigError` when the template changes what stands before, or does not show each message once, and
-        `EnvError` for the name or definition of a tool that holds a special token.
+        Raise `ConfigError` if the template changes the earlier text or does not render each message once. Raise
+        `EnvError` if the name or definition of a tool contains a special token.
         """
         self._refuse_special_tokens(messages, tools)
         marked = [msgspec.structs.replace(one, content=_MARK.format(place)) for place, one in enumerate(messages)]
@@ -65,16 +66,16 @@ class ChatTemplate:
         return found
 
     def tokens(self, text: str, *, special: bool = False) -> list[int]:
-        """Return the ids of a text, in which special tokens are text unless it is the template's own."""
+        """Return the ids of a text; special tokens are recognised only with `special`, for the template's own text."""
         return self._tokenizer(text, add_special_tokens=False, split_special_tokens=not special)["input_ids"]
 
     def _refuse_special_tokens(self, messages: Sequence[Message], tools: Sequence[Tool]) -> None:
-        """The template writes names and definitions of tools itself, so their text cannot be told from its own."""
+        """Reject special tokens in tools: the template writes their names and definitions into its own text."""
         texts = [message.name for message in messages if message.name]
         texts += [json.dumps(msgspec.to_builtins(list(tools)), ensure_ascii=False)] if tools else []
         for token in self._tokenizer.all_special_tokens:
             if any(token in text for text in texts):
-                raise EnvError(f"the name or definition of a tool holds the special token {token}", "rename the tool")
+                raise EnvError(f"a tool's name or definition contains the special token {token}", "rename the tool")
 
 
-ADVICE = "give the tokenizer a chat template that renders every turn the same, wherever it stands"
+ADVICE = "give the tokenizer a chat template that renders a turn independently of its position"

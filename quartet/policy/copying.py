@@ -1,14 +1,14 @@
 """Copying exercises: the warm-up of a new policy, made of random tokens.
 
-What a small policy must find before it can learn any task is one circuit: "where did this token stand before, and what
-came after it?". Four exercises teach it directly. None has a fixed answer, so nothing can be learned by heart and the
-skill holds for every word. They begin short and grow, because the circuit forms many times faster on short sequences:
+Before a small policy can learn any task it must form an induction circuit: find an earlier occurrence of a token and
+copy what followed it. Four exercises train this directly. None has a fixed answer, so nothing can be memorised, and the
+skill applies to every word. They start short and grow, since the circuit forms many times faster on short sequences:
 
 - repeat: a random sequence, then the same sequence again;
-- find: a goal that names one label, a page of random labels and references; the answer is that label and its reference;
-- fill: the same with a field and, most of the time, a text for it, which is copied behind the reference, in quotes;
-- follow: a goal that names several elements, fields among them; what was done already stands below the page, and the
-  answer is the next. Each line of what was done was once the answer, and is learned as one.
+- find: a goal that names one label, and a page of random labels and references; the answer is the label and reference;
+- fill: the same with a field and usually a text for it, which is copied after the reference, in quotes;
+- follow: a goal that names several elements, including fields; the page is followed by the actions so far, and the
+  answer is the next. Each action so far was once the answer, and is learned as one.
 """
 
 from collections.abc import Iterator
@@ -23,34 +23,34 @@ from quartet.policy.random_pages import Element, RandomPages
 from quartet.policy.renderer import Renderer
 
 MOST_STEPS = 12
-"""At most so many things to do in a goal of `follow`."""
+"""Maximum number of actions in a goal of `follow`."""
 ERROR_CHANCE = 0.1
-"""How often an error of the last action stands below what was done."""
+"""Probability that the actions so far are followed by an error of the last one."""
 MASTERED_ACCURACY, ACCURACY_WEIGHT = 0.8, 0.3
-"""A level is mastered when the running mean of the accuracy, in which a batch weighs this much, is above."""
+"""A level is mastered once the running mean of the accuracy, with this weight per batch, exceeds this value."""
 
 
 class Level(NamedTuple):
     longest_period: int = 0
-    """Of the sequences in `repeat`, the only exercise of the first levels."""
+    """Longest period of the sequences in `repeat`, the only exercise of the first levels."""
     most_elements: int = 0
-    """On the pages of the other exercises."""
+    """Maximum number of elements on the pages of the other exercises."""
 
 
 LEVELS = [
     *(Level(longest_period=longest) for longest in (4, 6, 9, 14, 20)),
     *(Level(most_elements=most) for most in (2, 4, 8, 16, 24)),
 ]
-"""Short sequences first: among few candidates the right one is found by chance often enough to learn from it. Starting
-with the last level, a policy finds nothing within thousands of steps."""
+"""Short sequences first: with few candidates, chance finds the right one often enough to learn from it. A policy that
+starts at the last level learns nothing within thousands of steps."""
 
 
 PAGE_EXERCISES = ("find", "follow", "fill", "follow")
-"""In this order, over and over; `follow` is the hardest."""
+"""Repeated in this order; `follow` is the hardest."""
 
 
 class CopyingExercises:
-    """Draws exercises for one tokenizer; the same seed draws the same ones. Kinds take turns."""
+    """Generator of exercises for one tokenizer, deterministic by seed. Kinds alternate."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, seed: int) -> None:
         renderer = Renderer(tokenizer)
@@ -66,21 +66,21 @@ class CopyingExercises:
         self.level, self._accuracy = 0, 0.0
 
     def observe(self, accuracy: float) -> None:
-        """How well the latest batch was answered; a level that is mastered gives way to the next."""
+        """Record the accuracy of the latest batch, and advance once the level is mastered."""
         self._accuracy += ACCURACY_WEIGHT * (accuracy - self._accuracy)
         if self._accuracy > MASTERED_ACCURACY and self.level + 1 < len(LEVELS):
             self.level += 1
             self._accuracy = 0.0
 
     def batches(self, tokens_per_batch: int, pad_id: int) -> Iterator[TokenBatch]:
-        """Without end, each of the level reached by then."""
+        """Yield batches without end, each of the level reached by then."""
         while True:
             yield pad(self.draw(tokens_per_batch), pad_id)
 
     def draw(self, tokens: int) -> list[Example]:
-        """Exercises of the present level that take at most this many tokens when padded, or a single one.
+        """Draw exercises of the current level that fit `tokens` when padded, or a single longer one.
 
-        The one that no longer fits begins the next batch.
+        The first one that does not fit begins the next batch.
         """
         exercises = self._left_over
         while len(exercises) < 2 or len(exercises) * max(len(one.token_ids) for one in exercises) <= tokens:
@@ -89,13 +89,13 @@ class CopyingExercises:
         return exercises[:-1]
 
     def exercise(self, kind: str) -> Example:
-        """One exercise of the present level."""
+        """Draw one exercise of the current level."""
         kinds = {"repeat": self._repeat, "find": self._find, "fill": self._fill, "follow": self._follow}
         level = LEVELS[self.level]
         return kinds[kind](level.most_elements or level.longest_period)
 
     def _repeat(self, longest_period: int) -> Example:
-        """Noise, then a sequence over and over; learned from its second round on."""
+        """Draw noise, then a repeated sequence, which is learned from its second round on."""
         period = int(self._rng.integers(2, longest_period + 1))
         start = int(self._rng.integers(0, longest_period))
         noise, sequence = self._pages.words_between(start, start), self._pages.words_between(period, period)
@@ -129,7 +129,7 @@ class CopyingExercises:
         return [*target.verb, *target.label, *target.reference, *text]
 
     def _example(self, question: list[int], done: list[list[int]], answer: list[int]) -> Example:
-        """Learned are the answer, its end, and what was done before it, but not the error that sometimes follows it."""
+        """Build an example. The answer, its end and the earlier actions are learned, but not an error after them."""
         ids, learned = [*self._before, *question], [False] * (len(self._before) + len(question))
         for act in done:
             ids += [*self._did, *act]

@@ -1,4 +1,4 @@
-"""One hash for all weights of a policy."""
+"""Digest of all weights of a policy."""
 
 import hashlib
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ import torch
 
 
 def weights_digest(weights: Mapping[str, torch.Tensor]) -> str:
-    """SHA-256 in hex over names, types, shapes and bits, in the order of the names."""
+    """Return the SHA-256 in hex over names, types, shapes and bits, in the order of the names."""
     digest = hashlib.sha256()
     for name, tensor in sorted(weights.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())

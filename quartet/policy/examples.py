@@ -1,4 +1,4 @@
-"""Training examples of supervised fine-tuning: token ids, and which of them are learned."""
+"""Training examples of supervised fine-tuning: token ids, and a mask of those that are learned."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ from quartet.policy.renderer import Renderer
 
 
 class Example(NamedTuple):
-    """One token sequence. `learned[i]` tells whether token i is predicted in the loss."""
+    """One token sequence. `learned[i]` is True if token i is predicted in the loss."""
 
     token_ids: list[int]
     learned: list[bool]
@@ -31,8 +31,8 @@ class TokenBatch(NamedTuple):
 def read_chats(path: str | Path, tokenizer: PreTrainedTokenizerBase) -> list[Example]:
     """Read chat-format JSONL; the assistant's messages and the end token after each are learned.
 
-    Token ids are those an engine meets: both come from `Renderer`. Raises `ConfigError` that names file and line for
-    a line that is no chat of user and assistant in turns, and when there is nothing to learn.
+    Token ids are those of an engine, since both come from `Renderer`. Raise `ConfigError` naming file and line for a
+    line that is not a chat of alternating user and assistant, and for a file without chats.
     """
     path = Path(path)
     if not path.is_file():
@@ -46,12 +46,12 @@ def read_chats(path: str | Path, tokenizer: PreTrainedTokenizerBase) -> list[Exa
             except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
                 raise ConfigError(f"{path}:{number}: {error}", f"one chat per line: {FORM}") from error
     if not examples:
-        raise ConfigError(f"{path} holds no chat", "make demonstrations first")
+        raise ConfigError(f"{path} has no chat", "make demonstrations first")
     return examples
 
 
 def chat_example(chat: Chat, renderer: Renderer) -> Example:
-    """One chat as tokens. Raises `ValueError` as `exchanges` does."""
+    """Return one chat as tokens. Raise `ValueError` as `exchanges` does."""
     prompt = response = learned = []
     for exchange in exchanges(chat, renderer):
         prompt, response = exchange.prompt_ids, exchange.response_ids
@@ -62,7 +62,7 @@ def chat_example(chat: Chat, renderer: Renderer) -> Example:
 def batches(
     examples: list[Example], tokens_per_batch: int, pad_id: int, rng: np.random.Generator
 ) -> Iterator[TokenBatch]:
-    """Epoch after epoch, without end."""
+    """Yield batches epoch by epoch, without end."""
     while True:
         yield from one_epoch(examples, tokens_per_batch, pad_id, rng)
 
@@ -70,10 +70,10 @@ def batches(
 def one_epoch(
     examples: list[Example], tokens_per_batch: int, pad_id: int, rng: np.random.Generator
 ) -> Iterator[TokenBatch]:
-    """Every example once, in batches of at most `tokens_per_batch` tokens, padding included.
+    """Yield every example once, in batches of at most `tokens_per_batch` tokens, padding included.
 
-    Examples of like length share a batch, so that little of it is padding; the order of batches is random. An example
-    longer than a batch makes one of its own.
+    Examples of similar length share a batch, which keeps padding small; the order of batches is random. An example
+    longer than a batch is a batch of its own.
     """
     lengths = np.array([len(example.token_ids) for example in examples])
     cuts: list[list[int]] = [[]]

@@ -1,4 +1,4 @@
-"""A policy's folder before it is loaded: its checksums, and one kind of error for all that loading raises."""
+"""Checks of a policy's folder before loading: checksums, and one error type for all failures of loading."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -13,30 +13,30 @@ LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 WEIGHTS = "*.safetensors"
 _RUST_PANIC = "pyo3_runtime"
-"""Module of the exceptions that a panic in tokenizers or safetensors becomes; they are no `Exception`."""
+"""Module of exceptions caused by a panic in tokenizers or safetensors; they do not inherit from `Exception`."""
 
 
 def check_policy(folder: Path, *, except_for: str = "", on_progress: Callable[[], None] = nothing) -> None:
-    """Compare a policy's files with their checksums; one that another program made has none, and passes.
+    """Compare a policy's files with their checksums; a policy made by another program has none and passes.
 
-    Raises `CheckpointError` like `check_folder`.
+    Raise `CheckpointError` like `check_folder`.
     """
     if (folder / CHECKSUMS).exists():
         check_folder(folder, except_for=except_for, on_progress=on_progress)
 
 
 def from_newest_whole(folders: Sequence[Path], load: Callable[[Path], T]) -> T:
-    """Return what `load` makes of the first folder that is whole; `folders` are a run's policies, newest first.
+    """Return the result of `load` for the first whole folder; `folders` are a run's policies, newest first.
 
-    For what all policies of a run have in common, as their tokenizer. Raises `UnusablePolicyError` with the words about
-    the oldest when none is.
+    Use it for what all policies of a run share, such as the tokenizer. Raise `UnusablePolicyError` with the oldest
+    one's error if none is whole.
     """
     *newer, oldest = folders
     for folder in newer:
         try:
             return load(folder)
         except (CheckpointError, ConfigError) as error:
-            LOG.warning("%s", error)
+            LOG.warning("trying an older policy: %s", error)
     try:
         return load(oldest)
     except CheckpointError as error:
@@ -45,9 +45,9 @@ def from_newest_whole(folders: Sequence[Path], load: Callable[[Path], T]) -> T:
 
 @contextmanager
 def raising_checkpoint_errors(what: str) -> Iterator[None]:
-    """Turn whatever a library raises over damaged files into a `CheckpointError` that begins with `what`.
+    """Convert any error of a library about damaged files to a `CheckpointError` that begins with `what`.
 
-    Over a changed config.json or tokenizer file `transformers` raises nearly every kind of error.
+    For a changed config.json or tokenizer file, `transformers` raises nearly every type of error.
     """
     try:
         yield
@@ -60,7 +60,7 @@ def raising_checkpoint_errors(what: str) -> Iterator[None]:
 
 
 def load_advice(error: BaseException) -> str:
-    """Return what to do about an error of `transformers` while it reads a policy's folder."""
+    """Return advice for an error of `transformers` while it reads a policy's folder."""
     if "trust_remote_code" in str(error):
-        return "the model brings its own Python code; set model.trust_remote_code = true only if you trust its source"
+        return "the model has its own Python code; set model.trust_remote_code = true only if you trust its source"
     return "copy the folder again from its source, or use an earlier policy"

@@ -1,4 +1,4 @@
-"""Progress of the long calls of `transformers`: reading a model's tensors, writing its shards."""
+"""Progress of long calls of `transformers`: reading a model's tensors, writing its shards."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from transformers.utils.logging import set_tqdm_hook
 
 
 class _ReportingBar:
-    """A progress bar of `transformers`, shown or not, whose steps are reported."""
+    """Progress bar of `transformers`, visible or not, whose steps are reported."""
 
     def __init__(self, bar: Any, on_progress: Callable[[], None]) -> None:
         self._bar, self._on_progress = bar, on_progress

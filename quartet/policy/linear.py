@@ -1,7 +1,7 @@
-"""Products with weights, by the faster of the two libraries that PyTorch carries.
+"""Matrix products with weights, by the faster of two libraries in PyTorch.
 
-In float32 on a CPU PyTorch calls MKL, which on AMD's processors uses half of the vector width. oneDNN, which PyTorch
-calls for bfloat16, uses all of it: on one core of Zen 5 210 instead of 110 GFLOP/s (512 tokens, 256 to 1024 channels).
+In float32 on a CPU, PyTorch calls MKL, which uses half of the vector width on AMD processors. oneDNN, which PyTorch
+calls for bfloat16, uses all of it: on one core of Zen 5, 210 instead of 110 GFLOP/s (512 tokens, 256 to 1024 channels).
 """
 
 import platform
@@ -12,11 +12,11 @@ import torch
 import torch.nn.functional as F
 
 _one_dnn: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
-"""What `torch.compile` calls for the same product."""
+"""Operator that `torch.compile` calls for the same product."""
 
 
 def _one_dnn_is_faster() -> bool:
-    """Whether this is an AMD processor with AVX-512, and PyTorch has both libraries."""
+    """Return whether this is an AMD processor with AVX-512, and PyTorch has both libraries."""
     cpuinfo = Path("/proc/cpuinfo")
     processor = cpuinfo.read_text() if cpuinfo.exists() else platform.processor()
     return (
@@ -32,10 +32,10 @@ ONE_DNN_IS_FASTER = _one_dnn_is_faster()
 
 
 def linear(x_TD: torch.Tensor, weight_ED: torch.Tensor, bias_E: torch.Tensor | None = None) -> torch.Tensor:
-    """`[T, E]`: x W^T + b; any number of leading dimensions may stand for T.
+    """Return `[T, E]`: x W^T + b; T may be any number of leading dimensions.
 
-    The weight lies in memory without gaps: with some, oneDNN is a thousand times slower. By oneDNN the product has no
-    gradient; `quartet.train.linear` gives it one.
+    The weight must be contiguous: otherwise oneDNN is a thousand times slower. The product by oneDNN has no gradient;
+    `quartet.train.linear` adds one.
     """
     if by_one_dnn(x_TD, weight_ED):
         return _one_dnn(x_TD, weight_ED, bias_E, "none", [], "")
@@ -43,7 +43,7 @@ def linear(x_TD: torch.Tensor, weight_ED: torch.Tensor, bias_E: torch.Tensor | N
 
 
 def by_one_dnn(x_TD: torch.Tensor, weight_ED: torch.Tensor) -> bool:
-    """Whether the product goes to oneDNN, which knows no empty sums; what does not fit is PyTorch's to explain."""
+    """Return whether oneDNN computes the product. It rejects empty sums; PyTorch reports shapes that do not match."""
     return (
         ONE_DNN_IS_FASTER
         and x_TD.dtype == weight_ED.dtype == torch.float32

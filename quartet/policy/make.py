@@ -1,4 +1,4 @@
-"""A new policy from texts: a tokenizer that knows their words, and a small model with random weights."""
+"""Make a new policy from texts: a tokenizer with their words, and a small model with random weights."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,10 +20,10 @@ def make_policy(
     num_kv_heads: int | None = None,
     intermediate_size: int | None = None,
 ) -> LoadedPolicy:
-    """Write an untrained policy to `folder`, the start of `quartet sft`; returns it too.
+    """Write an untrained policy to `folder`, the start of `quartet sft`, and return it.
 
-    The tokenizer learns its words from `texts` (prompts and responses); a small collection fills less than
-    `vocab_size` entries; the model's shape is that of `make_model`. The same texts and seed give the same files.
+    The tokenizer learns its words from `texts` (prompts and responses); few texts fill less than `vocab_size` entries.
+    The model's shape is that of `make_model`. The same texts and seed give the same files.
     """
     tokenizer = train_tokenizer(texts, vocab_size)
     vocabulary = tokenizer.get_vocab()

@@ -1,15 +1,15 @@
-"""The text of a turn as the policy reads it. One form for tiny and large models, and for demonstrations."""
+"""Text of a turn as the policy reads it, in one form for tiny and large models, and for demonstrations."""
 
 from quartet.types import Message, Observation
 
 TURN_FORMAT = 1
-"""Raised by who changes `turn_text`: texts that were recorded before are then refused as demonstrations."""
+"""Turn format version. Bump on any change to `turn_text`: older demonstrations are then rejected."""
 
 
 def turn_text(observation: Observation, actions: list[str]) -> str:
-    """Goal, one line per element, what was done so far (oldest first), the last error.
+    """Return goal, one line per element, the actions so far (oldest first), and the last error.
 
-    What was done stands below the page, near the response: the next action most often follows from the one before.
+    The actions follow the page, near the response: the next action usually depends on the previous one.
 
     >>> turn_text(Observation(goal="Press next.", text="button next [2]"), ["click ok [1]"])
     'Press next.\\nbutton next [2]\\ndid click ok [1]'
@@ -21,7 +21,7 @@ def turn_text(observation: Observation, actions: list[str]) -> str:
 
 
 def turn_messages(observation: Observation, actions: list[str]) -> list[Message]:
-    """Return what the policy is told in a turn: the environment's own messages, then the text of the turn, if any.
+    """Return the messages of a turn: the environment's own messages, then the text of the turn, if any.
 
     >>> turn_messages(Observation(goal="", text="", messages=[Message("tool", "12 °C")]), ["call weather"])
     [Message(role='tool', content='12 °C', name=None), Message(role='user', content='did call weather')]

@@ -1,4 +1,4 @@
-"""Random pages and texts in tokens: the matter of copying exercises, in the form that pages of an environment have."""
+"""Random pages and texts as tokens for copying exercises, in the form of an environment's pages."""
 
 from itertools import pairwise
 from string import ascii_letters, digits
@@ -10,39 +10,39 @@ from transformers import PreTrainedTokenizerBase
 from quartet.policy.tokenizer import KINDS, MAX_REFERENCE, STATES
 
 SHARED_WORD_CHANCE = 0.3
-"""How often a label begins like the one before it, so that a look at one token is not enough."""
+"""Probability that a label begins like the previous one, so that one token does not identify it."""
 SPELT_CHANCE, FEW_ELEMENTS, LONGEST_SPELT, FEWEST_LETTERS = 0.5, 4, 9, 8
-"""How often a label is a spelt word, once pages have more elements than a few: names and passwords are seldom tokens.
-Letters are drawn from a few that the exercise chooses, so that they repeat; looking back one letter is not enough."""
+"""Probability of a spelt label on pages with more than a few elements: names and passwords are rarely tokens. Its
+letters are drawn from a few that the exercise chooses, so they repeat, and one letter does not identify a position."""
 FEW_WORDS_CHANCE, FEWEST_WORDS, MOST_FEW_WORDS = 0.5, 12, 60
-"""How often an exercise draws its words from a few, and from how many: they repeat then as those of real pages do."""
+"""Probability that an exercise draws from few words, and how many: they then repeat as on real pages."""
 SPACED_CHANCE, SENTENCE_CHANCE, LONGEST_SENTENCE = 0.7, 0.4, 7
-"""How often the words of a label have spaces between them, how often a text is a sentence, and its most words."""
+"""Probability of spaces between a label's words, and of a sentence as text; maximum words of a sentence."""
 OTHER_CASE_CHANCE = 0.25
-"""How often the goal writes a label's words with the first letter in the other case: login, on a page with Login."""
+"""Probability that the goal changes the case of a word's first letter: login, on a page with Login."""
 NOT_ELEMENTS = ("did", "error")
-"""Lines of a page that show no element."""
+"""Lines of a page that are not elements."""
 FIELD_VERBS = {"input": "type ", "select": "select ", "textarea": "type "}
-"""Kinds of elements that take a text, and the verb that gives it to them. All others are clicked."""
+"""Kinds of elements that take a text, and the verb for it. All others are clicked."""
 FIELD_CHANCE, CLICKED_FIELD_CHANCE, QUOTED_CHANCE = 0.25, 0.2, 0.6
-"""How often an element is such a field, how often that is only clicked, and how often a text stands in quotes."""
+"""Probability that an element is such a field, that a field is only clicked, and that a text is in quotes."""
 TYPED_STATE_CHANCE, STATE_CHANCE = 0.1, 0.25
-"""How often an element shows what was typed into it, and how often any state at all."""
+"""Probability that an element shows typed text, and that it shows any state."""
 
 
 class Element(NamedTuple):
     opening: list[int]
-    """Of its line: what kind it is."""
+    """Beginning of the line: the element's kind."""
     label: list[int]
     reference: list[int]
     verb: list[int]
-    """What is done to it."""
+    """Verb of the action on the element."""
     text: list[int]
-    """What is to be filled in, without quotes; empty where it is clicked."""
+    """Text to fill in, without quotes; empty if the element is clicked."""
 
 
 class RandomPages:
-    """Draws from a generator that it shares with its user."""
+    """Generator of pages from a random generator shared with its user."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, rng: np.random.Generator) -> None:
         self._tokenizer, self._rng = tokenizer, rng
@@ -61,11 +61,11 @@ class RandomPages:
         self._other_case = self._words_in_other_case()
 
     def ids(self, text: str) -> list[int]:
-        """Tokens of a fixed text."""
+        """Return the tokens of a fixed text."""
         return self._tokenizer.encode(text, add_special_tokens=False)
 
     def begin(self, most_elements: int) -> None:
-        """Choose the words of the next exercise, and the letters that its spelt words are made of."""
+        """Choose the words of the next exercise, and the letters of its spelt words."""
         few = int(self._rng.integers(FEWEST_WORDS, MOST_FEW_WORDS + 1))
         self._pool = self._rng.choice(self._words, few) if self._rng.random() < FEW_WORDS_CHANCE else self._words
         self._spelt_chance = SPELT_CHANCE if most_elements > FEW_ELEMENTS else 0.0
@@ -75,7 +75,7 @@ class RandomPages:
     def page(
         self, most_elements: int, most_targets: int = 1, field_chance: float = FIELD_CHANCE
     ) -> tuple[list[int], list[Element]]:
-        """The lines of a random page, references rising, and the elements something is to be done to, in any order."""
+        """Return the lines of a random page with rising references, and the elements to act on, in any order."""
         count = int(self._rng.integers(1, most_elements + 1))
         highest = min(MAX_REFERENCE, count * int(self._rng.integers(1, 5)))
         numbers = np.sort(self._rng.permutation(highest)[:count])
@@ -90,7 +90,7 @@ class RandomPages:
         return [token for line in lines for token in line], [elements[index] for index in targets]
 
     def goal(self, target: Element, most_noise: int) -> list[int]:
-        """What a goal says about an element and the text for it, which stands in quotes or directly after the label."""
+        """Return a goal's text for an element, with the text to fill in quoted or directly after the label."""
         named = self._named(target.label)
         if not target.text:
             return [*named, *self.noise(0, most_noise)]
@@ -101,11 +101,12 @@ class RandomPages:
         return [*first, *self.noise(0, most_noise), *second, *self.noise(0, most_noise)]
 
     def quoted(self, text: list[int]) -> list[int]:
-        """As it stands in goals, and behind the reference in an action."""
+        """Return the text in quotes, as in goals and after the reference in an action."""
         return [*self._open_quote, *text, *self._close_quote]
 
     def _named(self, label: list[int]) -> list[int]:
-        """A label in the goal: in quotes, or after a space, perhaps before a comma; at times in other case."""
+        """Return a label as in a goal: quoted, or after a space and sometimes before a comma; sometimes in other
+        case."""
         if self._rng.random() < OTHER_CASE_CHANCE:
             label = [self._other_case.get(token, token) for token in label]
         chance = self._rng.random()
@@ -114,12 +115,12 @@ class RandomPages:
         return [*self._space, *label, *(self._comma if chance < 0.7 else [])]
 
     def noise(self, shortest: int, longest: int) -> list[int]:
-        """So many random words of a goal, with spaces as text has them; of all words, lest they name an element."""
+        """Return random words of a goal with spaces, drawn from all words so that they rarely name an element."""
         count = int(self._rng.integers(shortest, longest + 1))
         return [token for word in self._rng.choice(self._words, count).tolist() for token in [*self._space, word]]
 
     def words_between(self, shortest: int, longest: int) -> list[int]:
-        """So many random words, single tokens all."""
+        """Return random words, each a single token."""
         count = int(self._rng.integers(shortest, longest + 1))
         return self._pool[self._rng.integers(len(self._pool), size=count)].tolist()
 
@@ -133,7 +134,7 @@ class RandomPages:
         return Element(opening, label, reference, verb, self._text())
 
     def _text(self) -> list[int]:
-        """One to three labels, or a sentence."""
+        """Return one to three labels, or a sentence."""
         if self._rng.random() < SENTENCE_CHANCE:
             sentence = self._spaced(self.words_between(2, LONGEST_SENTENCE))
             return [*sentence, *self._stop] if self._rng.random() < 0.5 else sentence
@@ -141,14 +142,14 @@ class RandomPages:
         return [*self._label(), *more]
 
     def _state(self) -> list[int]:
-        """What may stand behind a reference: nothing, a word, or what was typed."""
+        """Return the state after a reference: nothing, a word, or typed text."""
         chance = self._rng.random()
         if chance < TYPED_STATE_CHANCE:
             return [*self._is_quote, *self._label(), *self._close_quote]
         return self._pick(self._states) if chance < STATE_CHANCE else []
 
     def _label(self) -> list[int]:
-        """One to four words, with spaces most of the time, or one word letter by letter."""
+        """Return one to four words, usually with spaces, or one spelt word."""
         if self._rng.random() < self._spelt_chance:
             length = self._rng.integers(2, LONGEST_SPELT + 1)
             return self._letters[self._rng.integers(len(self._letters), size=length)].tolist()
@@ -159,7 +160,7 @@ class RandomPages:
         return [token for word in words for token in [*self._space, word]][len(self._space) :]
 
     def _make_distinct(self, labels: list[list[int]]) -> None:
-        """Lengthen every label that equals an earlier one: which of two is meant could not be told."""
+        """Lengthen every label that equals an earlier one, which would be ambiguous."""
         seen: set[tuple[int, ...]] = set()
         for label in labels:
             while tuple(label) in seen:
@@ -167,7 +168,8 @@ class RandomPages:
             seen.add(tuple(label))
 
     def _words_in_other_case(self) -> dict[int, int]:
-        """`login` -> `Login` and back, where both are words. Single letters stay: names and passwords are spelt so."""
+        """Map `login` to `Login` and back if both are words. Single letters are kept: they spell names and
+        passwords."""
         texts = {int(token): str(self._tokenizer.decode([int(token)])) for token in self._words}
         tokens = {text: token for token, text in texts.items() if len(text) > 1}
         swapped = {token: text[0].swapcase() + text[1:] for text, token in tokens.items()}

@@ -1,8 +1,8 @@
-"""Rotary embeddings that depend on how long the longest sequence of a call is.
+"""Rotary embeddings that depend on the longest sequence of a call.
 
-transformers picks their frequencies for a whole call, from its largest position: `longrope` (Phi-3) the long factors
-beyond the original length, `dynamic` (NTK) another base beyond the trained length. A row's log-probs then depend on who
-shares its call, and keys that were computed before the switch are of other frequencies than those after it.
+transformers chooses their frequencies per call, by its largest position. `longrope` (Phi-3) uses the long factors
+beyond the original length, `dynamic` (NTK) another base beyond the trained length. A row's log-probs then depend on the
+other rows of its call, and cached keys from before the change have other frequencies than later ones.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from quartet.errors import ConfigError
 
 
 def refuse_length_dependent_rope(config: PretrainedConfig, max_context_tokens: int) -> None:
-    """Raise `ConfigError` when sequences of `max_context_tokens` reach the length where the frequencies change."""
+    """Raise `ConfigError` if sequences of `max_context_tokens` reach the length where the frequencies change."""
     for kind, length in _changes(config):
         if max_context_tokens > length:
             raise ConfigError(
@@ -26,7 +26,7 @@ def refuse_length_dependent_rope(config: PretrainedConfig, max_context_tokens: i
 
 
 def _changes(config: Any) -> Iterator[tuple[str, int]]:
-    """Type of each rope that changes, and the longest sequence before it does."""
+    """Yield the type of each rope that changes, with the longest sequence before the change."""
     parameters = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     by_layer_type = [value for value in parameters.values() if isinstance(value, dict)]
     for rope in by_layer_type or [parameters]:

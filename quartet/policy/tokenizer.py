@@ -1,10 +1,10 @@
-"""The tokenizer of a policy that Quartet makes: words, references and verbs as single tokens, any text encodable.
+"""Tokenizer of policies made by Quartet: words, references and verbs are single tokens, and any text can be encoded.
 
-Text is cut into pieces first, and no token crosses a piece: a word, a digit, a space, a newline or a punctuation mark
-is its own piece wherever it stands, so a word is the same token after a space, a quote, a newline or an element's kind.
-Copying a label from the goal to the response is then copying tokens. A few longer pieces keep prompts short: the
-reference with its space (` [23]`), the start of a line (`\\nbutton `), the verb that opens a response (`click `).
-Bytes below the pieces make every text encodable and decodable without loss.
+Text is first cut into pieces, and no token crosses a piece. A word, digit, space, newline or punctuation mark is always
+a piece of its own, so a word is the same token after a space, a quote, a newline or an element's kind. Copying a label
+from goal to response is then copying tokens. A few longer pieces shorten prompts: the reference with its space (`
+[23]`), the start of a line (`\\nbutton `), the verb that opens a response (`click `). Byte tokens make every text
+encodable and decodable without loss.
 """
 
 from collections import Counter
@@ -62,15 +62,15 @@ _LONG_PIECES = "|".join(
         r" \"",
     ]
 )
-"""First match wins. `(?!\\[)`: where a label is missing the reference keeps its space."""
+"""First match wins. With `(?!\\[)` the reference keeps its space if the label is missing."""
 _PIECES = rf"{_LONG_PIECES}|[^\W\d]+|\d|\s|."
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
     """Learn a tokenizer from prompts and responses: words that occur twice become tokens, frequent first.
 
-    At most `vocab_size` entries: 4 special tokens, 256 bytes, about 260 long pieces, and words. There
-    are no merges: any other word is spelt byte by byte, so random strings are spelt alike wherever they stand.
+    The vocabulary has at most `vocab_size` entries: 4 special tokens, 256 bytes, about 260 long pieces, and words.
+    There are no merges: any other word is spelt in bytes, so random strings are spelt the same in every position.
     """
     cut = _pre_tokenizer()
     counts = Counter(piece for text in texts for piece, _span in cut.pre_tokenize_str(text))
@@ -78,7 +78,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     frequent = sorted(repeated, key=lambda piece: (-counts[piece], piece))
     fixed = dict.fromkeys([*SPECIAL_TOKENS, *sorted(pre_tokenizers.ByteLevel.alphabet()), *_long_pieces()])
     if vocab_size < len(fixed):
-        raise ConfigError(f"a vocabulary of {vocab_size} is too small", f"take at least {len(fixed)}")
+        raise ConfigError(f"a vocabulary of {vocab_size} is too small", f"use at least {len(fixed)}")
     entries = list(dict.fromkeys([*fixed, *frequent]))[:vocab_size]
     model = models.BPE({entry: number for number, entry in enumerate(entries)}, merges=[], ignore_merges=True)
     tokenizer = Tokenizer(model)
@@ -88,7 +88,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
 
 
 def _long_pieces() -> list[str]:
-    """In the byte-level alphabet."""
+    """Return the long pieces in the byte-level alphabet."""
     references = [f" [{number}]" for number in range(1, MAX_REFERENCE + 1)]
     openings = [*(f"\n{kind} " for kind in KINDS), *(f"{verb} " for verb in VERBS)]
     words = [*KINDS, *VERBS, *STATES, "done"]

@@ -1,4 +1,4 @@
-"""The tokenizer of a policy. A file of its own: what reads no weights, as the worker, starts in half the time."""
+"""Tokenizer of a policy on disk, without torch: processes that read no weights start in half the time."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt
 
 
 def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
-    """From disk only. Raises `CheckpointError` when something is missing or damaged, never another error for it."""
+    """Load a tokenizer from disk. Raise `CheckpointError`, and no other error, if a file is missing or damaged."""
     check_policy(folder, except_for=WEIGHTS)
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         raise CheckpointError(f"no tokenizer in {folder}", f"expected one of {', '.join(TOKENIZER_FILES)}")
@@ -22,9 +22,9 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> PreTrain
 
 
 def vocabulary_size(folder: Path, *, trust_remote_code: bool = False) -> int:
-    """Return how many tokens the policy in `folder` can read: the rows of its embedding, padding included.
+    """Return the number of tokens that the policy in `folder` can read: the rows of its embedding, padding included.
 
-    Raises `CheckpointError` when its config.json is missing or damaged.
+    Raise `CheckpointError` if its config.json is missing or damaged.
     """
     check_policy(folder, except_for=WEIGHTS)
     with raising_checkpoint_errors(f"cannot read the vocabulary size of the model in {folder}"):

@@ -202,7 +202,7 @@ def test_missing_or_empty_data_is_named(recipe: Recipe, tmp_path: Path):
     with pytest.raises(ConfigError, match=r"no demonstrations at .*gone\.jsonl"):
         run_sft(tuned(recipe, data=str(tmp_path / "gone.jsonl")))
     (tmp_path / "empty.jsonl").write_text("\n")
-    with pytest.raises(ConfigError, match="holds no chat"):
+    with pytest.raises(ConfigError, match="has no chat"):
         run_sft(tuned(recipe, data=str(tmp_path / "empty.jsonl")))
     with pytest.raises(ConfigError, match=r"sft\.output is empty"):
         run_sft(tuned(recipe, output=""))
