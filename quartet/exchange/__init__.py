@@ -1,4 +1,4 @@
-"""Trajectories as files: what a run has gathered goes out, demonstrations come in. Formats: docs/exchange.md."""
+"""Trajectories as files: export of a run's trajectories, import of demonstrations. Formats: docs/exchange.md."""
 
 from quartet.exchange.base import Writer
 from quartet.exchange.chat import ChatWriter

@@ -1,4 +1,4 @@
-"""The writer protocol: trajectories in, one file out."""
+"""Protocol of writers: trajectories in, one file out."""
 
 from typing import BinaryIO, Protocol
 
@@ -8,12 +8,12 @@ from quartet.exchange.record import TrajectoryRecord
 
 class Writer(Protocol):
     def __init__(self, file: BinaryIO, recipe: Recipe) -> None:
-        """`recipe` is that of the run the trajectories come from. Raises `SetupError` when a library is missing."""
+        """`recipe` is that of the trajectories' run. Raise `SetupError` if a library is missing."""
 
     def write(self, record: TrajectoryRecord) -> None:
         """Append a trajectory."""
         ...
 
     def finish(self) -> None:
-        """Everything was appended."""
+        """Complete the file after the last trajectory."""
         ...

@@ -1,4 +1,5 @@
-"""Successes from a file: read, checked, rendered to tokens, and put into the success pool of a run."""
+"""Import of demonstrations: successes are read from a file, checked, rendered to tokens, and put into the success
+pool."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,24 +27,25 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _Found = tuple[str, Trajectory]
-"""Where it stands, and what it is."""
+"""Place in the file, and trajectory."""
 
 
 class ImportSummary(Struct, frozen=True, kw_only=True):
-    """What became of a file of demonstrations."""
+    """Result of importing a file of demonstrations."""
 
     file: str
     stored: int
     known: int
-    """Were in the ledger already."""
+    """Number already in the ledger."""
     left_out: dict[str, int]
-    """By reason: `no_success`, `other_task` (this run never draws it), `too_long` (for the engine's context)."""
+    """Counts by reason: `no_success`, `other_task` (this run never draws it), `too_long` (for the engine's context)."""
 
 
 def settle(recipe: Recipe, ledger: Ledger, on_progress: Callable[[], None] = nothing) -> None:
-    """Record a run's fingerprint and the vocabulary of each policy, and store its demonstrations: at every start.
+    """Record a run's fingerprint and each policy's vocabulary size, and store its demonstrations. Call it at every
+    start.
 
-    Raises as `store_into` does, and `UnusablePolicyError` when no tokenizer of the run can be read.
+    Raise the errors of `store_into`, and `UnusablePolicyError` if no tokenizer of the run can be read.
     """
     for policy in (*ledger.trained, *ledger.frozen):
         _settle_vocabulary(ledger.of(policy), recipe)
@@ -54,14 +56,14 @@ def settle(recipe: Recipe, ledger: Ledger, on_progress: Callable[[], None] = not
 
 
 def store_into(ledger: Ledger, recipe: Recipe, path: Path, on_progress: Callable[[], None] = nothing) -> ImportSummary:
-    """Put the successes of a file into the pool, in one transaction; a demonstration that is there stays as it is.
+    """Put the successes of a file into the pool in one transaction; demonstrations already there stay unchanged.
 
-    Raises `ConfigError` that names file, line and field, and stores nothing, when the run has no pool, for what could
-    not be trained on or must not be demonstrated, for another fingerprint than the run's, for the rule `stored` without
-    log-probs, and when nothing in the file is of use.
+    Raise `ConfigError` naming file, line and field, and store nothing, in these cases: the run has no pool; a
+    trajectory cannot be trained on or must not be demonstrated; its fingerprint is not the run's; the rule is `stored`
+    and log-probs are missing; or the file has no usable trajectory.
     """
     if recipe.replay.name == "none":
-        raise ConfigError(f"the run {ledger.run_dir} replays nothing", 'train one with replay.name = "success_pool"')
+        raise ConfigError(f"{ledger.run_dir} has no success pool", 'start one with replay.name = "success_pool"')
     tokenizer = _tokenizer(ledger, recipe)
     mark, vocabulary = settle_fingerprint(ledger, recipe, tokenizer), _settle_vocabulary(ledger, recipe)
     usable: list[Trajectory] = []
@@ -80,8 +82,8 @@ def store_into(ledger: Ledger, recipe: Recipe, path: Path, on_progress: Callable
     if not usable:
         counts = ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "it is empty"
         raise ConfigError(
-            f"no demonstration in {path} is of use to this run: {counts}",
-            "it needs successes of env.name, of families and seeds that this recipe trains on",
+            f"no demonstration in {path} can be used by this run: {counts}",
+            "demonstrate successes of env.name, in families and seeds that this recipe trains on",
         )
     stored = ledger.store_demonstrations(usable, recipe.replay.entries_per_task)
     summary = ImportSummary(file=str(path), stored=stored, known=len(usable) - stored, left_out=dict(left_out))
@@ -109,7 +111,7 @@ def _tokenizer(ledger: Ledger, recipe: Recipe) -> "PreTrainedTokenizerBase":
 
 
 def _from_policy(ledger: Ledger, load: Callable[[Path], T]) -> T:
-    """Read what all policies of the run have in common from the newest that is whole. Raises `CheckpointError`."""
+    """Read what all policies of the run share from the newest whole one. Raise `CheckpointError` if none is whole."""
     from quartet.policy.files import from_newest_whole
 
     return from_newest_whole([ledger.run_dir / policy.path for policy in ledger.loadable_policies()], load)
@@ -132,20 +134,20 @@ def _read(path: Path, recipe: Recipe, tokenizer: "PreTrainedTokenizerBase", mark
 
 
 def _holds_chats(path: Path) -> bool:
-    """Whether the first line is a chat: trajectories have no field of that name."""
+    """Return whether the first line is a chat; trajectories have no field `messages`."""
     with path.open("rb") as file:
         first = next((line for line in file if line.strip()), b"{}")
     try:
         return "messages" in msgspec.json.decode(first, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path} holds no JSON lines: {error}", "docs/exchange.md shows the formats") from error
+        raise ConfigError(f"{path} is not a JSON Lines file: {error}", "docs/exchange.md shows the formats") from error
 
 
 def _reason_to_leave_out(trajectory: Trajectory, recipe: Recipe, families: set[str]) -> str:
     task = trajectory.task
     if not (trajectory.success and trajectory.status.countable and trajectory.calls):
         return "no_success"
-    # Control draws tasks without parameters: no group would ever be joined by a success of a task with some.
+    # The sampler draws tasks without parameters, so a success of a task with parameters could never join a group.
     trained = task.env == recipe.env.name and task.family in families and not task.params
     if not trained or not 0 <= task.seed < recipe.control.train_seeds_per_family:
         return "other_task"
@@ -154,16 +156,16 @@ def _reason_to_leave_out(trajectory: Trajectory, recipe: Recipe, families: set[s
 
 
 def _refuse_unsound(where: str, trajectory: Trajectory, vocabulary: int) -> None:
-    """What would end the train step of every batch that it joins."""
+    """Raise `ConfigError` for a trajectory that would fail the train step of every batch that it joins."""
     flaw = find_flaw(trajectory, vocabulary)
     if flaw is None and not trajectory.num_response_tokens:
         flaw = "calls: no response token to learn from"
     if flaw is not None:
-        raise ConfigError(f"{where}: {flaw}", "mend the line or leave it out; nothing of the file was stored")
+        raise ConfigError(f"{where}: {flaw}", "fix or remove the line; nothing of the file was stored")
 
 
 def _refuse_forbidden(where: str, trajectory: Trajectory, recipe: Recipe) -> None:
-    """What would spoil the run's measurements or its training is an error, not just left out."""
+    """Raise `ConfigError` for a trajectory that would invalidate the run's measurements or its training."""
     task = trajectory.task
     if task.seed >= recipe.evaluation.first_seed:
         raise ConfigError(
@@ -172,16 +174,17 @@ def _refuse_forbidden(where: str, trajectory: Trajectory, recipe: Recipe) -> Non
         )
     if task.env == recipe.env.name and task.family in undemonstrated_families(recipe.env):
         raise ConfigError(
-            f"{where}: {task.family} may not be demonstrated: it shows what is learnt without", "leave its lines out"
+            f"{where}: {task.family} measures learning without demonstrations and may not be demonstrated",
+            "remove its lines",
         )
     if any(call.response.has_logprobs and not call.sampling.whole for call in trajectory.calls):
         raise ConfigError(
-            f"{where} was sampled greedily or from a part of the distribution, so it has no log-probs to train on",
+            f"{where} was sampled greedily or from a truncated distribution, so it has no log-probs to train on",
             "export rollouts of purpose train",
         )
     stored = recipe.replay.demonstration_rule is ReplayRule.STORED
     if stored and not all(call.response.has_logprobs for call in trajectory.calls):
         raise ConfigError(
-            f"{where} has no log-probs, so replay.demonstration_rule = 'stored' has nothing to weigh it by",
-            "set it to 'recompute', or demonstrate by trajectories that a Quartet policy sampled",
+            f"{where} has no log-probs, which replay.demonstration_rule = 'stored' needs for importance weights",
+            "set it to 'recompute', or demonstrate with trajectories sampled by a Quartet policy",
         )

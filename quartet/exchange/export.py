@@ -1,4 +1,4 @@
-"""Writing the trajectories of a run to one file; the run may be at work."""
+"""Export of a run's trajectories to one file, even while the run is in progress."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from quartet.registry import lookup
 
 
 class ExportSummary(Struct, frozen=True, kw_only=True):
-    """What was written."""
+    """Result of an export."""
 
     output: str
     format: str
@@ -27,7 +27,7 @@ class ExportSummary(Struct, frozen=True, kw_only=True):
     turns: int
     response_tokens: int
     damaged: int
-    """Left out: their blobs are missing or do not match their checksum."""
+    """Trajectories left out because their blobs are missing or do not match their checksum."""
     bytes: int
 
 
@@ -42,16 +42,16 @@ def export(
 ) -> ExportSummary:
     """Write the selected trajectories, oldest first, as `kind`: `jsonl`, `parquet` or `chat`.
 
-    The file appears when it is whole; one of that name is replaced. Raises `ConfigError` for an unknown kind, or
-    for a family of which the run has nothing.
+    The file appears once it is complete and replaces one of the same name. Raise `ConfigError` for an unknown kind, or
+    for a family without trajectories in the run.
     """
     writer_class = lookup("export format", kind, WRITERS)
     known = ledger.stored_families()
     for family in selection.families:
         if family not in known:
             raise ConfigError(
-                f"{ledger.run_dir} has no trajectory of a family {family!r}",
-                nearest(family, known) if known else "it has none at all yet",
+                f"{ledger.run_dir} has no trajectory of family {family!r}",
+                nearest(family, known) if known else "it has no trajectories yet",
             )
     sums: Counter[str] = Counter()
     output.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,9 @@
-"""What gives token ids and texts their meaning, as three hashes. Trajectories are only replayed where all three agree.
+"""Fingerprint of the meaning of token ids and texts, as three hashes. Trajectories are replayed only if all three
+agree.
 
-Tokenizer and chat template are hashed by what they are. How a page becomes text is a matter of code in two languages;
-a hash of its source would change with every comment and refuse good data, so numbers stand beside that code
-(`observation_format` of an environment, `TURN_FORMAT`), and a test fails when the text changes without them.
+Tokenizer and chat template are hashed by their definition. A page becomes text by code in two languages; a hash of its
+source would change with every comment and reject valid data. So that code has version numbers (`observation_format` of
+an environment, `TURN_FORMAT`), and a test fails if the text changes without them.
 """
 
 import hashlib
@@ -21,25 +22,25 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _VALUE = "fingerprint"
-"""Its name in the ledger."""
+"""Key of the fingerprint in the ledger."""
 _NO_PART_OF_IT = ("padding", "truncation")
-"""What a tokenizer remembers of its last caller."""
+"""State that a tokenizer keeps of its last caller."""
 
 
 class Fingerprint(Struct, frozen=True, kw_only=True):
     """Hashes of 16 hexadecimal digits."""
 
     tokenizer_hash: str
-    """From text to token ids."""
+    """Hash of the mapping from text to token ids."""
     chat_template_hash: str
-    """What stands around a turn's text."""
+    """Hash of the template around a turn's text."""
     observation_hash: str
-    """From a page to a turn's text: environment, form of its texts, form of a turn, agent loop."""
+    """Hash of the mapping from a page to a turn's text: environment, observation format, turn format, agent loop."""
 
     def refuse_other(self, other: "Fingerprint | None", source: str) -> None:
-        """Raise `ConfigError` that names what differs in `other`, found at `source`; this one is the run's."""
+        """Raise `ConfigError` naming the difference in `other`, found at `source`; this one is the run's."""
         if other is None:
-            raise ConfigError(f"{source} does not say which tokenizer made its token ids", "export it as chat instead")
+            raise ConfigError(f"{source} does not name the tokenizer of its token ids", "export it as chat instead")
         for name, (word, advice) in _PARTS.items():
             mine, its = getattr(self, name), getattr(other, name)
             if mine != its:
@@ -47,25 +48,25 @@ class Fingerprint(Struct, frozen=True, kw_only=True):
 
 
 _PARTS = {
-    "tokenizer_hash": ("tokenizer", "export that run as chat, whose text is tokenized anew"),
-    "chat_template_hash": ("chat template", "export that run as chat, which is put into this run's template"),
+    "tokenizer_hash": ("tokenizer", "export that run as chat: its text is then tokenized again"),
+    "chat_template_hash": ("chat template", "export that run as chat, for which this run's template is used"),
     "observation_hash": (
         "observation format",
-        "pages read differently there (another env.name, rollout.loop or Quartet): demonstrate again",
+        "its pages have another text form (another env.name, rollout.loop or Quartet): record new demonstrations",
     ),
 }
 
 
 def run_fingerprint(ledger: Ledger) -> Fingerprint | None:
-    """As it was recorded when the run began; None for a run that did not."""
+    """Return the fingerprint recorded when the run began, or None."""
     recorded = ledger.value(_VALUE)
     return None if recorded is None else convert(recorded, Fingerprint)
 
 
 def settle_fingerprint(ledger: Ledger, recipe: Recipe, tokenizer: "PreTrainedTokenizerBase") -> Fingerprint:
-    """Record the run's fingerprint when it begins; return it.
+    """Record the run's fingerprint at its first start; return it.
 
-    Raises `ConfigError` at a resume when pages read differently by now: one run would be made out of two.
+    Raise `ConfigError` at a resume if the text form of pages has changed since: the run would mix two forms.
     """
     recorded = run_fingerprint(ledger)
     if recorded is None:
@@ -73,14 +74,14 @@ def settle_fingerprint(ledger: Ledger, recipe: Recipe, tokenizer: "PreTrainedTok
         ledger.set_value(_VALUE, to_builtins(recorded))
     if recorded.observation_hash != observation_hash(recipe):
         raise ConfigError(
-            f"{ledger.run_dir} began with another observation format: this Quartet writes pages in another form",
-            "go on with the Quartet that began it, or start a new run from its newest policy",
+            f"{ledger.run_dir} began with another observation format than that of this version of Quartet",
+            "resume it with the version that began it, or start a new run from its newest policy",
         )
     return recorded
 
 
 def fingerprint(tokenizer: "PreTrainedTokenizerBase", recipe: Recipe) -> Fingerprint:
-    """Of a run with this tokenizer and recipe; takes a tenth of a second for a large vocabulary."""
+    """Return the fingerprint of a tokenizer and recipe; this takes 0.1 s for a large vocabulary."""
     return Fingerprint(
         tokenizer_hash=_hash(_definition(tokenizer)),
         chat_template_hash=_hash(tokenizer.chat_template),
@@ -89,13 +90,13 @@ def fingerprint(tokenizer: "PreTrainedTokenizerBase", recipe: Recipe) -> Fingerp
 
 
 def observation_hash(recipe: Recipe) -> str:
-    """How pages become text here."""
+    """Return the hash of the mapping from pages to text."""
     observation_format = make_environment(recipe.env).observation_format
     return _hash([recipe.env.name, observation_format, TURN_FORMAT, recipe.rollout.loop.name])
 
 
 def _definition(tokenizer: "PreTrainedTokenizerBase") -> Any:
-    """All that a fast tokenizer does; of one written in Python its class and vocabulary."""
+    """Return the complete definition of a fast tokenizer; for one written in Python, its class and vocabulary."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return [type(tokenizer).__name__, tokenizer.get_vocab()]

@@ -1,4 +1,4 @@
-"""The format `quartet-trajectory-1`, as Quartet wrote it before schema 6: read, never written."""
+"""Reader of the format `quartet-trajectory-1`, which Quartet wrote before schema 6."""
 
 from msgspec import Struct
 
@@ -40,7 +40,7 @@ class FormerCallRecord(Struct, frozen=True, kw_only=True):
 
 
 class FormerRecord(Struct, frozen=True, kw_only=True, tag_field="format", tag="quartet-trajectory-1"):
-    """The fields of a trajectory beside its provenance and its fingerprint."""
+    """Fields of a trajectory with its provenance and its fingerprint."""
 
     task: Task
     status: Status
@@ -55,7 +55,7 @@ class FormerRecord(Struct, frozen=True, kw_only=True, tag_field="format", tag="q
     fingerprint: Fingerprint | None
 
     def current(self) -> TrajectoryRecord:
-        """Raises `ValueError` when lists of a call do not fit each other."""
+        """Return the record in the current format. Raise `ValueError` if lists of a call do not match."""
         trajectory = FormerTrajectory(
             task=self.task,
             status=self.status,
@@ -71,5 +71,5 @@ class FormerRecord(Struct, frozen=True, kw_only=True, tag_field="format", tag="q
 
 
 def current(record: TrajectoryRecord | FormerRecord) -> TrajectoryRecord:
-    """Return a record of either format in the present one. Raises `ValueError` as `FormerRecord.current` does."""
+    """Return a record of either format in the current one. Raise `ValueError` as `FormerRecord.current` does."""
     return record.current() if isinstance(record, FormerRecord) else record

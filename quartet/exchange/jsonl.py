@@ -1,4 +1,4 @@
-"""Trajectories as JSON, one line each and complete: reading it back gives the same trajectory, bit for bit."""
+"""Trajectories as complete JSON Lines: reading a line back gives the same trajectory, bit for bit."""
 
 import math
 from collections.abc import Iterator
@@ -18,26 +18,26 @@ _ADVICE = "docs/exchange.md shows the format"
 
 
 class JsonlWriter:
-    """One `TrajectoryRecord` per line. Screenshots, where there are any, are base64."""
+    """Writer of one `TrajectoryRecord` per line, with screenshots in base64."""
 
     def __init__(self, file: BinaryIO, recipe: Recipe) -> None:
         self._file, self._encoder = file, msgspec.json.Encoder()
 
     def write(self, record: TrajectoryRecord) -> None:
-        """Raises `LedgerError` for a number that JSON does not know."""
+        """Append a trajectory. Raise `LedgerError` for a number that JSON cannot represent."""
         if not all(map(math.isfinite, _numbers(record))):
             raise LedgerError(
-                f"rollout {record.provenance.rollout_id} holds an infinite number or NaN, which JSON does not know",
+                f"rollout {record.provenance.rollout_id} has an infinite number or NaN, which JSON cannot represent",
                 "export it as parquet, or leave its family out",
             )
         self._file.write(self._encoder.encode(record) + b"\n")
 
     def finish(self) -> None:
-        """Every line is whole already."""
+        """Do nothing: every line is complete."""
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, TrajectoryRecord]]:
-    """Line numbers, from 1, and records. Raises `ConfigError` that names the line that is none."""
+    """Yield line numbers, from 1, and records. Raise `ConfigError` that names an invalid line."""
     for number, record in read_lines(path, TrajectoryRecord | FormerRecord, "trajectory", _ADVICE):
         try:
             yield number, current(record)

@@ -1,4 +1,4 @@
-"""Files of one JSON object per line, read with the number of each line."""
+"""Reader of files with one JSON object per line, with line numbers."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +10,8 @@ from quartet.errors import ConfigError
 
 
 def read_lines(path: Path, kind: Any, name: str, advice: str) -> Iterator[tuple[int, Any]]:
-    """Line numbers, from 1, and what stands there; empty lines are skipped. Raises `ConfigError` that names the line
-    that is no `kind`, a `name` to users, with `advice`."""
+    """Yield line numbers, from 1, and decoded lines, skipping empty ones. Raise `ConfigError` with `advice` for a line
+    that is not of type `kind`; `name` is the type's name in the message."""
     decoder = msgspec.json.Decoder(kind)
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
@@ -20,4 +20,4 @@ def read_lines(path: Path, kind: Any, name: str, advice: str) -> Iterator[tuple[
             try:
                 yield number, decoder.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise ConfigError(f"{path}:{number} is no {name}: {error}", advice) from error
+                raise ConfigError(f"{path}:{number} is not a {name}: {error}", advice) from error

@@ -1,4 +1,4 @@
-"""Trajectories as a table, for people with a data frame: a row each, calls and turns as lists of structs."""
+"""Trajectories as a table for data frames: one row each, with calls and turns as lists of structs."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -20,14 +20,14 @@ _PARTS = {
     "provenance": ("run", "purpose", "rollout_id", "group_id", "attempt", "created_at"),
     "fingerprint": ("tokenizer_hash", "chat_template_hash", "observation_hash"),
 }
-"""Structs of a record whose fields are columns of their own."""
+"""Structs of a record whose fields become columns."""
 
 
 class ParquetWriter:
-    """Zstandard-compressed row groups of 200 trajectories."""
+    """Writer of Zstandard-compressed row groups of 200 trajectories."""
 
     def __init__(self, file: BinaryIO, recipe: Recipe) -> None:
-        """Raises `SetupError` without pyarrow."""
+        """Start the file. Raise `SetupError` without pyarrow."""
         self._arrow = _pyarrow()
         self._schema = _schema(self._arrow)
         self._writer = self._arrow.parquet.ParquetWriter(file, self._schema, compression="zstd")
@@ -39,7 +39,7 @@ class ParquetWriter:
             self._flush()
 
     def finish(self) -> None:
-        """Write the last rows and the footer, without which the file is none."""
+        """Write the last rows and the footer, which a valid file needs."""
         self._flush()
         self._writer.close()
 
@@ -50,13 +50,13 @@ class ParquetWriter:
 
 
 def read_parquet(path: Path) -> Iterator[tuple[int, TrajectoryRecord]]:
-    """Row numbers, from 1, and records. Raises `ConfigError` for a file that is none of ours."""
+    """Yield row numbers, from 1, and records. Raise `ConfigError` for a file of another origin."""
     for number, row in enumerate(_rows(path), start=1):
         try:
             record = _from_row(row)
         except (msgspec.DecodeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ConfigError(
-                f"{path}: row {number} is no trajectory: {error}", "docs/exchange.md shows the columns"
+                f"{path}: row {number} is not a trajectory: {error}", "docs/exchange.md shows the columns"
             ) from error
         yield number, record
 
@@ -67,7 +67,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         with arrow.parquet.ParquetFile(path) as file:
             yield from chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(_ROWS_PER_GROUP))
     except (arrow.ArrowException, OSError) as error:
-        raise ConfigError(f"{path} is no Parquet file: {error}", "only `quartet ledger export` writes them") from error
+        raise ConfigError(f"{path} is not Parquet: {error}", "only `quartet ledger export` writes them") from error
 
 
 def _to_row(record: TrajectoryRecord) -> dict[str, Any]:
@@ -106,12 +106,12 @@ def _observations(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _text(value: Any) -> str:
-    """Return as JSON what has another form in every row."""
+    """Encode as JSON a value whose form varies between rows."""
     return msgspec.json.encode(value).decode()
 
 
 def _without_nulls(value: Any) -> Any:
-    """Leave out what a row has no value for: a record leaves out what is as by default."""
+    """Remove null values: a record omits fields that have their default."""
     if isinstance(value, dict):
         return {name: _without_nulls(part) for name, part in value.items() if part is not None}
     return [_without_nulls(part) for part in value] if isinstance(value, list) else value
@@ -127,7 +127,8 @@ def _pyarrow() -> ModuleType:
 
 
 def _schema(pa: Any) -> Any:
-    """Named and typed as in `record.py`; numbers as wide as Python's where they must come back the same."""
+    """Return the schema, named and typed as in `record.py`; numbers are as wide as Python's where they must
+    round-trip."""
     text, whole, number = pa.string(), pa.int64(), pa.float64()
     sampling = {"temperature": number, "top_k": whole, "top_p": number, "min_tokens": whole, "max_tokens": whole}
     sampling |= {"seed": whole}

@@ -1,4 +1,4 @@
-"""A trajectory as it leaves the ledger: everything it holds, where it came from, and what its tokens mean."""
+"""Exported form of a trajectory: its contents, its provenance, and the fingerprint of its tokens."""
 
 from msgspec import Struct
 
@@ -7,7 +7,7 @@ from quartet.types import Purpose, Trajectory
 
 
 class Provenance(Struct, frozen=True, kw_only=True):
-    """Where a trajectory came from."""
+    """Origin of a trajectory."""
 
     run: str
     """Name of the run's folder."""
@@ -20,13 +20,13 @@ class Provenance(Struct, frozen=True, kw_only=True):
 
 
 class TrajectoryRecord(Struct, frozen=True, kw_only=True, tag_field="format", tag="quartet-trajectory-2"):
-    """A trajectory with its reward summed up, its provenance and its fingerprint."""
+    """Trajectory with its total reward, its provenance and its fingerprint."""
 
     trajectory: Trajectory
     reward: float
     provenance: Provenance
     fingerprint: Fingerprint | None
-    """None for a run that recorded none: its trajectories can be read, but not be replayed elsewhere."""
+    """None if the run recorded none: its trajectories can be read, but not replayed in another run."""
 
     @classmethod
     def of(cls, trajectory: Trajectory, provenance: Provenance, fingerprint: Fingerprint | None) -> "TrajectoryRecord":

@@ -182,20 +182,20 @@ def test_a_bound_on_age_leaves_them_alone(run, tmp_path):
     ("line", "message"),
     [
         (chat("click left [1]", seed=1_000_000), "held out"),
-        ('{"messages": []}\n', r"demos\.jsonl:1 is no chat that names its task: .*`family`"),
+        ('{"messages": []}\n', r"demos\.jsonl:1 is not a chat that names its task: .*`family`"),
         (chat("click left [1]") + "{\n", r"demos\.jsonl:2"),
         (chat("click left [1]", turn=1), "turn 1 does not follow"),
         (chat("click left [1]") + chat("click left [1]", turn=1, seed=2), "turn 1 does not follow turn 0"),
         (json.dumps({"messages": [{"role": "user", "content": "x"}], "family": "fixed", "seed": 1}), "roles must be"),
         (chat("click left [1]", observation_hash="0123"), "another observation format: 0123"),
-        (chat("click left [1]", family="fixd"), "is of use to this run: 1 other_task"),
+        (chat("click left [1]", family="fixd"), "can be used by this run: 1 other_task"),
         (chat("click left [1]", seed=500), "1 other_task"),
         (chat("click left [1]", env="miniwob"), "1 other_task"),
         (chat("click left [1]", params={"turns": 2}), "1 other_task"),
         (chat("click left [1]", success=False), "1 no_success"),
         (chat("click left [1]", read="left " * 2000), "1 too_long"),
         ("", "it is empty"),
-        ("text\n", "no JSON lines"),
+        ("text\n", "not a JSON Lines file"),
     ],
 )
 def test_what_is_refused(tmp_path, clock, bandit_policy, line, message):
@@ -227,7 +227,7 @@ def test_stored_needs_logprobs(run, tmp_path):
 
 
 def test_a_run_without_a_pool(run, tmp_path):
-    with pytest.raises(ConfigError, match="replays nothing"):
+    with pytest.raises(ConfigError, match="has no success pool"):
         demonstrate(run, tmp_path, chat("click left [1]"), name="none")
 
 
@@ -273,7 +273,7 @@ def test_trajectories_that_mean_something_else(run, other, tmp_path):
         store_into(run, pool_recipe(), path)
     other.set_value("fingerprint", None)
     export(other, pool_recipe(), "jsonl", path, Selection())
-    with pytest.raises(ConfigError, match="does not say which tokenizer"):
+    with pytest.raises(ConfigError, match="does not name the tokenizer"):
         store_into(run, pool_recipe(), path)
 
 
@@ -284,7 +284,7 @@ def test_greedy_and_truncated_trajectories_are_refused(change, run, other, tmp_p
     line = json.loads(path.read_text())
     line["trajectory"]["calls"][0]["sampling"] |= change
     path.write_text(json.dumps(line))
-    with pytest.raises(ConfigError, match="greedily or from a part"):
+    with pytest.raises(ConfigError, match="greedily or from a truncated"):
         store_into(run, pool_recipe(), path)
 
 

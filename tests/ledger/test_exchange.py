@@ -376,7 +376,7 @@ def test_the_page_shows_what_is_read(tmp_path):
 def test_what_is_no_trajectory_is_named(tmp_path):
     lines, table = tmp_path / "x.jsonl", tmp_path / "x.parquet"
     lines.write_text('\n{"format": "quartet-trajectory-1"}\n')
-    with pytest.raises(ConfigError, match=r"x\.jsonl:2 is no trajectory: "):
+    with pytest.raises(ConfigError, match=r"x\.jsonl:2 is not a trajectory: "):
         list(read_jsonl(lines))
     lines.write_text('{"format": "quartet-trajectory-3"}\n')
     with pytest.raises(ConfigError, match="quartet-trajectory-3"):

@@ -69,7 +69,7 @@ def test_a_refusal_names_what_differs(name, word):
     mine.refuse_other(Fingerprint(**same), "x.jsonl:1")
     with pytest.raises(ConfigError, match=f"x.jsonl:1 has another {word}: bb, this run's is aa\n  ->"):
         mine.refuse_other(Fingerprint(**same | {name: "bb"}), "x.jsonl:1")
-    with pytest.raises(ConfigError, match="does not say which tokenizer"):
+    with pytest.raises(ConfigError, match="does not name the tokenizer"):
         mine.refuse_other(None, "x.jsonl:1")
 
 

@@ -84,7 +84,7 @@ FLAWS: list[tuple[str, Callable[[dict[str, Any]], None]]] = [
         r"calls: no response token",
         lambda r: r["trajectory"]["calls"][0].update(response={}),
     ),
-    ("is no trajectory: the columns of a call's response", call("logprobs", [-0.5])),
+    ("is not a trajectory: the columns of a call's response", call("logprobs", [-0.5])),
     ("rewards.task: 1e\\+300 is no reward", lambda r: r["trajectory"]["rewards"].update(task=1e300)),
     (r"turns\[0\]\.rewards\.x: -1e\+10 is no", lambda r: r["trajectory"]["turns"][0].update(rewards={"x": -1e10})),
     (r"turns\[0\]\.call_index: there is no call 3", lambda r: r["trajectory"]["turns"][0].update(call_index=3)),
