@@ -1,1 +1,1 @@
-"""Actions of a policy as text: the grammar, the keys, and what came of an action."""
+"""Actions of a policy as text: the grammar, the keys, and the outcome of an action."""

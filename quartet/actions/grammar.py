@@ -1,4 +1,4 @@
-"""What a policy may do on a page: one short grammar for all browser environments.
+"""Grammar of a policy's actions on a page, short and common to all browser environments.
 
     click LABEL [23]        click (80,120)
     type LABEL [5] "text"   key Enter | key Control+a
@@ -8,8 +8,8 @@
     done
     infeasible
 
-LABEL is optional and never used to find the element: the reference does that. Inside quotes `\\n` is a line break and
-`\\\\` a backslash; a quote needs no escape, since the text reaches to the last quote of its line.
+LABEL is optional and never used to find the element; the reference is. Inside quotes `\\n` is a line break and `\\\\` a
+backslash. A quote needs no escape, since the text ends at the last quote of its line.
 """
 
 import re
@@ -22,18 +22,18 @@ from quartet.actions.keyboard import canonical_keys
 
 
 class ActionError(ValueError):
-    """The response holds no valid action. The message is short, because a policy reads it."""
+    """The response has no valid action. The message is short, since a policy reads it."""
 
 
 class Element(Struct, frozen=True):
-    """A listed element, by its reference."""
+    """Element of the page, named by its reference."""
 
     ref: int
     label: str = ""
 
 
 class Point(Struct, frozen=True):
-    """A place in the picture, in pixels from its upper left corner."""
+    """Point of the picture, in pixels from its upper left corner."""
 
     x: int
     y: int
@@ -80,18 +80,19 @@ class Done(Struct, frozen=True, tag=True):
 
 
 class Infeasible(Struct, frozen=True, tag=True):
-    """The policy considers the task impossible. Nothing else says so: neither an error nor a lack of time."""
+    """The policy considers the task impossible. An error or a lack of time does not count as this declaration."""
 
 
 GRAMMAR = """one of `click LABEL [23]`, `type LABEL [5] "text"`, `key Enter`, `select LABEL [9] "Spain"`, `scroll up`, \
 `scroll down`, `drag LABEL [3] to LABEL [7]`, `done`, `infeasible`"""
-"""What a policy may do, for people."""
+"""Summary of the grammar for people."""
 
 Action = Click | Type | Key | Select | Scroll | Drag | Done | Infeasible
 
 MAX_LABEL_CHARACTERS = 1_000
-"""Every clause of a line is tried, so what a clause reads before it fails must be bounded: a response is up to
-`rollout.max_tokens` long. For the same reason no repetition below gives back what it has matched (`*+`, `++`)."""
+"""Bound on the label's length. Every clause of a line is tried, so the text that a clause reads before it fails must be
+bounded: a response has up to `rollout.max_tokens` tokens. For the same reason all repetitions below are possessive
+(`*+`, `++`): they do not backtrack."""
 
 _ELEMENT = rf"[^\[\]]{{0,{MAX_LABEL_CHARACTERS}}}+\[\s*+\d++\s*+\]"
 _POINT = r"\(?+\s*+\d++\s*+,\s*+\d++\s*+\)?+"
@@ -114,15 +115,15 @@ _PATTERNS = {
 _LEADING_NOISE = re.compile(r"(?:[^\w(\[]|\d++[.)])*+")
 _CLAUSE_START = re.compile(r"(?:[.:;,!?]|->|=>)\s*+(?=[A-Za-z])")
 _CLOSING = {'"': '"”', "“": '”"', "”": '”"', "'": "'’"}
-"""The quotes that may close each opening quote, the likeliest first."""
+"""Quotes that may close each opening quote, the likeliest first."""
 
 
 def parse_action(text: str) -> Action:
-    """The action of a response: its last line that parses, whatever prose stands around it.
+    """Return the action of a response: the last line that parses; other text around it is ignored.
 
-    Raises `ActionError` when no line does.
+    Raise `ActionError` if no line parses.
     """
-    text = text.encode(errors="replace").decode()  # Half of a surrogate pair can neither be typed nor sent.
+    text = text.encode(errors="replace").decode()  # Half of a surrogate pair cannot be typed or sent.
     problem = ActionError("not an action")
     for line in reversed(text.split("\n")):
         line = line.strip(" \t\r")
@@ -138,7 +139,7 @@ def parse_action(text: str) -> Action:
 
 
 def format_action(action: Action) -> str:
-    """The canonical text of an action; `parse_action` reads it back unchanged."""
+    """Return the canonical text of an action; `parse_action` reads it back unchanged."""
     match action:
         case Click(target):
             return f"click {_format_target(target)}"
@@ -159,10 +160,9 @@ def format_action(action: Action) -> str:
 
 
 def _clauses(line: str) -> Iterator[int]:
-    """Where the line begins after its list marks, then where each later clause does: a thought may stand before the
-    action."""
+    """Yield the start of the line after its list marks, then of each later clause: reasoning may precede the action."""
     start = _LEADING_NOISE.match(line)
-    assert start is not None  # it matches nothing, too
+    assert start is not None  # it also matches the empty string
     yield start.end()
     for match in _CLAUSE_START.finditer(line, start.end()):
         yield match.end()
@@ -214,7 +214,7 @@ def _number(digits: str) -> int:
 
 
 def _keys(text: str) -> str:
-    name = text[0] + text[1:].rstrip(".`*")  # a sentence may end behind it
+    name = text[0] + text[1:].rstrip(".`*")  # punctuation may follow
     keys = canonical_keys(name)
     if keys is None:
         raise ActionError(f"no key {name[:20]}")
@@ -222,7 +222,7 @@ def _keys(text: str) -> str:
 
 
 def _unquote(quoted: str) -> str:
-    """Text between the first quote and the last one that can close it; to the end of the line when none does."""
+    """Return the text between the first quote and the last one that can close it, or to the end of the line."""
     rest = quoted[1:]
     ends = [end for closing in _CLOSING[quoted[0]] if (end := rest.rfind(closing)) >= 0]
     inner = rest[: ends[0]] if ends else rest

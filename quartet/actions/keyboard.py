@@ -1,4 +1,4 @@
-"""Keys by name, and what the DevTools protocol wants to know about each of them."""
+"""Keys by name, with their fields in the DevTools protocol."""
 
 import re
 
@@ -6,13 +6,13 @@ from msgspec import Struct
 
 
 class Stroke(Struct, frozen=True):
-    """One key as `Input.dispatchKeyEvent` describes it."""
+    """One key with the fields of `Input.dispatchKeyEvent`."""
 
     key: str
     code: str
     virtual_key: int
     text: str = ""
-    """What the key types; empty for keys that type nothing."""
+    """Text that the key types, or empty."""
 
 
 _NAMED = {
@@ -49,9 +49,9 @@ MODIFIER_BITS = {"Alt": 1, "Control": 2, "Meta": 4, "Shift": 8}
 
 
 def canonical_keys(text: str) -> str | None:
-    """`ctrl-A` -> `Control+a`; None when there is no such key.
+    """Return `Control+a` for `ctrl-A`; None if there is no such key.
 
-    A single character is a key of its own; `Space` names the one that cannot be written.
+    A single character is a key; `Space` names the space bar.
     """
     *modifiers, key = re.split(r"(?<=.)[+-](?=.)", text)
     names = [_MODIFIERS.get(modifier.lower()) for modifier in modifiers]
@@ -68,14 +68,14 @@ def canonical_keys(text: str) -> str | None:
 
 
 def strokes(keys: str) -> tuple[Stroke, int]:
-    """The stroke and the modifier bits of a canonical key name."""
+    """Return the stroke and the modifier bits of a canonical key name."""
     *modifiers, key = re.split(r"(?<=.)\+(?=.)", keys)
     bits = sum(MODIFIER_BITS[modifier] for modifier in modifiers)
     return _NAMED.get(key) or character_stroke(" " if key == "Space" else key), bits
 
 
 def character_stroke(character: str) -> Stroke:
-    """The stroke that types one character, also one that no keyboard has."""
+    """Return the stroke that types one character, even one that is on no keyboard."""
     if character in "\r\n":
         return _NAMED["Enter"]
     if character.isascii() and character.isalnum():

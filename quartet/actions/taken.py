@@ -1,4 +1,4 @@
-"""Records of what was done with a response, in the grammar of `quartet.actions.grammar`."""
+"""Records of the actions that were taken for a response, in the grammar of `quartet.actions.grammar`."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ from quartet.types import frame as frames
 
 
 def taken_action(response: str, error: str = "", points: Sequence[tuple[float, float]] = ()) -> TakenAction:
-    """Return the action of a response with its outcome. `error` is what the environment told the policy about it.
+    """Return the action of a response with its outcome. `error` is the environment's message to the policy.
 
     A response that is no action of this grammar, and no error to the environment, is free text.
     """
