@@ -1,4 +1,4 @@
-"""What this machine has and lacks: one file per check."""
+"""Checks of the machine, one file per check."""
 
 from collections.abc import Iterator
 from typing import cast
@@ -11,7 +11,7 @@ __all__ = ["Finding", "Place", "examine"]
 
 
 def examine(place: Place, *, before_training: bool = False) -> Iterator[tuple[str, list[Finding]]]:
-    """Make all checks, or those that precede a training; yield each with what it found, as it is done."""
+    """Run all checks, or those that precede a training; yield each check's name and findings as it completes."""
     for name in names("doctor"):
         doctor = cast(type[Doctor], find("doctor", name))
         if doctor.before_training or not before_training:

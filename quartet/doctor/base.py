@@ -1,4 +1,4 @@
-"""The interface of checks, what they are given, and what they answer."""
+"""Interface of checks, with their input and their findings."""
 
 from abc import abstractmethod
 from collections.abc import Iterable
@@ -17,13 +17,13 @@ from quartet.part import Part
 class Grade(StrEnum):
     OK = "ok"
     NOTE = "note"
-    """Something works less well than it could, or an optional part is missing."""
+    """Something works less well than possible, or an optional part is missing."""
     LACKS = "lacks"
     """A run will not work."""
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One answer. `advice` says how to mend what is not ok."""
+    """One result of a check. `advice` says how to fix a problem."""
 
     grade: Grade
     what: str
@@ -31,11 +31,11 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """What is examined: the machine, as seen by a run that would lie in `runs`."""
+    """Subject of the checks: the machine, for a run in the folder `runs`."""
 
     runs: Path
     recipe: Recipe | None = None
-    """With a recipe its own environment, ledger, ports and model are looked at; without, what any run may need."""
+    """With a recipe, its environment, ledger, ports and model are checked; without one, the needs of any run."""
 
     @property
     def needs_browser(self) -> bool:
@@ -43,14 +43,14 @@ class Place(Struct, frozen=True, kw_only=True):
 
 
 class Doctor(Part):
-    """One check of the machine, in one file."""
+    """One check of the machine."""
 
     before_training: ClassVar[bool] = False
-    """Whether `quartet train --dry-run` makes the check too: it needs a recipe, and no torch."""
+    """True if `quartet train --dry-run` runs the check too: it needs a recipe and no torch."""
 
     @abstractmethod
     def examine(self, place: Place) -> Iterable[Finding]:
-        """Return what is there and what is lacking. Changes nothing."""
+        """Return what is present and what is missing, changing nothing."""
 
 
 def ok(what: str) -> Finding:
@@ -66,5 +66,5 @@ def lacks(what: str, advice: str) -> Finding:
 
 
 def refused(error: QuartetError) -> Finding:
-    """The error that a run would end with."""
+    """Return the finding for an error that would end a run."""
     return lacks(error.what, error.advice)

@@ -1,4 +1,4 @@
-"""A Chromium that starts and answers."""
+"""Check that Chromium starts and answers."""
 
 import asyncio
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from quartet.errors import SetupError
 
 
 class Chromium(Doctor):
-    """A Chromium that starts and answers."""
+    """Check that Chromium starts and answers."""
 
     before_training = True
 
@@ -25,7 +25,7 @@ class Chromium(Doctor):
         yield ok(f"{program} starts")
         if not program.endswith(SHELLS):
             yield note(
-                "the browser is a whole Chromium",
+                "the browser is a full Chromium",
                 "its headless shell takes a quarter less processor time: apt-get install chromium-headless-shell",
             )
 

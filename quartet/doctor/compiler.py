@@ -1,4 +1,4 @@
-"""The C++ compiler: on a CPU the engine compiles its kernel with it, which is tried here."""
+"""Check that the C++ compiler can compile the engine's CPU kernel."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from quartet.doctor.base import Doctor, Finding, Place, note, ok
 
 
 class Compiler(Doctor):
-    """The C++ compiler: on a CPU the engine compiles its kernel with it, which is tried here."""
+    """Check that the C++ compiler can compile the engine's CPU kernel."""
 
     def examine(self, place: Place) -> Iterator[Finding]:
         if place.recipe is not None and place.recipe.engine.name != "torch":
@@ -18,4 +18,4 @@ class Compiler(Doctor):
         if kernel_library(torch.zeros(1, 1, 1, 1, 64), 1) is not None:
             yield ok("the engine's kernel compiles")
         else:
-            yield note("the engine's kernel does not compile: on a CPU it takes up to twice as long", "install g++")
+            yield note("the engine's kernel does not compile: on a CPU it is up to twice as slow", "install g++")

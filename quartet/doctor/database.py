@@ -1,4 +1,4 @@
-"""The ledger's database: SQLite, or the server that the recipe names."""
+"""Check the ledger's database: SQLite, or the server that the recipe names."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -8,11 +8,11 @@ from quartet.errors import QuartetError
 from quartet.ledger.database.postgresql import server_version
 
 OLDEST_SQLITE = (3, 35, 0)
-"""Of 2021, the first with RETURNING."""
+"""Version from 2021, the first with RETURNING."""
 
 
 class Database(Doctor):
-    """The ledger's database: SQLite, or the server that the recipe names."""
+    """Check the ledger's database: SQLite, or the server that the recipe names."""
 
     before_training = True
 

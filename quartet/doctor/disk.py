@@ -1,4 +1,4 @@
-"""Room for runs, on a file system that SQLite's locks are safe on."""
+"""Check for free disk space, on a file system where SQLite's locks are safe."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from quartet.ledger.database.file_system import refuse_network_file_system
 
 
 class DiskSpace(Doctor):
-    """Room for runs, on a file system that SQLite's locks are safe on."""
+    """Check for free disk space, on a file system where SQLite's locks are safe."""
 
     before_training = True
 
@@ -21,12 +21,12 @@ class DiskSpace(Doctor):
         free, least = free_megabytes(folder), budget.min_free_megabytes
         if free < least:
             yield lacks(
-                f"{free:,.0f} MB are free at {folder}, less than disk.min_free_megabytes = {least}", "free some"
+                f"{free:,.0f} MB are free at {folder}, less than disk.min_free_megabytes = {least}", "free disk space"
             )
         elif free < least + budget.max_blob_megabytes:
             yield note(
                 f"{free:,.0f} MB are free at {folder}; a run may keep {budget.max_blob_megabytes} MB of trajectories",
-                "free some, or lower disk.max_blob_megabytes",
+                "free disk space, or lower disk.max_blob_megabytes",
             )
         else:
             yield ok(f"{free:,.0f} MB are free at {folder}")
@@ -40,6 +40,6 @@ class DiskSpace(Doctor):
 
 
 def _existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it that exists."""
+    """Return the folder, or the nearest existing one above it."""
     folder = folder.resolve()
     return next(one for one in (folder, *folder.parents) if one.is_dir())

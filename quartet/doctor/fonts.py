@@ -1,4 +1,4 @@
-"""Fonts: without any, pages have no text to measure."""
+"""Check for fonts: without any, text on pages has no size."""
 
 import shutil
 import subprocess
@@ -10,7 +10,7 @@ ADVICE = "install some (Debian: apt-get install fonts-dejavu-core)"
 
 
 class Fonts(Doctor):
-    """Fonts: without any, pages have no text to measure."""
+    """Check for fonts: without any, text on pages has no size."""
 
     before_training = True
 

@@ -1,4 +1,4 @@
-"""Accelerators."""
+"""List accelerators."""
 
 from collections.abc import Iterator
 
@@ -6,13 +6,13 @@ from quartet.doctor.base import Doctor, Finding, Place, ok
 
 
 class Gpu(Doctor):
-    """Accelerators."""
+    """List accelerators."""
 
     def examine(self, place: Place) -> Iterator[Finding]:
         import torch
 
         if not torch.cuda.is_available():
-            yield ok("no GPU that torch can use; none is needed for small policies")
+            yield ok("torch finds no GPU; small policies need none")
             return
         for number in range(torch.cuda.device_count()):
             free, total = torch.cuda.mem_get_info(number)

@@ -1,4 +1,4 @@
-"""Memory that is free, and the shared memory that browsers use."""
+"""Check free memory, and the container's memory limit."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,12 +6,12 @@ from pathlib import Path
 from quartet.doctor.base import Doctor, Finding, Place, lacks, note, ok
 
 NEEDED_MEGABYTES, COMFORTABLE_MEGABYTES = 1500, 4000
-"""Five Python processes, a browser and a tiny policy; with room for one of some hundred million parameters."""
+"""Needs of five Python processes, a browser and a tiny policy, and of one with some hundred million parameters."""
 _MEMINFO, _LIMIT = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")
 
 
 class Memory(Doctor):
-    """Memory that is free, and the shared memory that browsers use."""
+    """Check free memory, and the container's memory limit."""
 
     def examine(self, place: Place) -> Iterator[Finding]:
         if not _MEMINFO.is_file():

@@ -1,4 +1,4 @@
-"""The recipe's names and its model's files."""
+"""Check the recipe's names and its model's files."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +9,7 @@ from quartet.runtime.plan import check_recipe
 
 
 class Model(Doctor):
-    """The recipe's names and its model's files."""
+    """Check the recipe's names and its model's files."""
 
     def examine(self, place: Place) -> Iterator[Finding]:
         if place.recipe is None:
@@ -24,4 +24,4 @@ class Model(Doctor):
         if weights:
             yield ok(f"the recipe is valid; its model has {weights / 1e6:,.0f} MB of weights")
         else:
-            yield lacks(f"{folder} holds no *.safetensors", "take a folder that `save_pretrained` wrote")
+            yield lacks(f"{folder} has no *.safetensors", "use a folder written by `save_pretrained`")

@@ -1,4 +1,4 @@
-"""The packages that Quartet was installed with, and the optional ones."""
+"""Check Quartet's required and optional packages."""
 
 import re
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ OWN_EXTRAS = re.compile(r"quartet-rl\[")
 
 
 class Packages(Doctor):
-    """The packages that Quartet was installed with, and the optional ones."""
+    """Check Quartet's required and optional packages."""
 
     def examine(self, place: Place) -> Iterator[Finding]:
-        """Every requirement of the installed distribution, by what its metadata says."""
+        """Check every requirement in the metadata of the installed distribution."""
         try:
             requirements = [Requirement(line) for line in requires(DISTRIBUTION) or [] if not OWN_EXTRAS.match(line)]
         except PackageNotFoundError:
@@ -26,7 +26,7 @@ class Packages(Doctor):
         if missing:
             yield lacks(f"packages: {', '.join(missing)}", f"pip install --upgrade {DISTRIBUTION}")
         else:
-            yield ok(f"all packages that {DISTRIBUTION} {version(DISTRIBUTION)} needs")
+            yield ok(f"all packages that {DISTRIBUTION} {version(DISTRIBUTION)} requires")
         for extra in sorted({name for one in requirements for name in _extras(one)} - {"test"}):
             absent = [one.name for one in requirements if extra in _extras(one) and _problem(one)]
             if absent:
@@ -44,7 +44,7 @@ def _extras(requirement: Requirement) -> set[str]:
 
 
 def _problem(requirement: Requirement) -> str:
-    """What is wrong with the installed version; empty when nothing is."""
+    """Return the problem with the installed version; empty if there is none."""
     try:
         installed = version(requirement.name)
     except PackageNotFoundError:

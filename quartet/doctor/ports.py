@@ -1,4 +1,4 @@
-"""Ports on this machine's own address."""
+"""Check that the run's ports on the loopback address are free."""
 
 import socket
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ HOST = "127.0.0.1"
 
 
 class Ports(Doctor):
-    """Ports on this machine's own address."""
+    """Check that the run's ports on the loopback address are free."""
 
     before_training = True
 
@@ -23,5 +23,5 @@ class Ports(Doctor):
                     yield ok(what)
             except OSError as error:
                 yield lacks(
-                    f"{what}: {error.strerror}", f"set {knob} = 0, which takes a free one" if port else "see `ip addr`"
+                    f"{what}: {error.strerror}", f"set {knob} = 0 to take a free one" if port else "see `ip addr`"
                 )

@@ -1,4 +1,4 @@
-"""Processor cores, and how many threads torch would take."""
+"""Check processor cores, and the threads that the recipe assigns to torch."""
 
 import os
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ BUSY_PROCESSES = 3
 
 
 class Processors(Doctor):
-    """Processor cores, and how many threads torch would take."""
+    """Check processor cores, and the threads that the recipe assigns to torch."""
 
     def examine(self, place: Place) -> Iterator[Finding]:
         import torch

@@ -1,4 +1,4 @@
-"""Python itself."""
+"""Check Python's version."""
 
 import platform
 import sys
@@ -10,7 +10,7 @@ OLDEST = (3, 11)
 
 
 class PythonVersion(Doctor):
-    """Python itself."""
+    """Check Python's version."""
 
     def examine(self, place: Place) -> Iterator[Finding]:
         version = platform.python_version()

@@ -1,4 +1,4 @@
-"""The recipe's run, where there is one: whether it can be resumed."""
+"""Check that an existing run of the recipe can be resumed."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -9,7 +9,7 @@ from quartet.ledger import Ledger
 
 
 class Resumable(Doctor):
-    """The recipe's run, where there is one: whether it can be resumed."""
+    """Check that an existing run of the recipe can be resumed."""
 
     def examine(self, place: Place) -> Iterator[Finding]:
         if place.recipe is None:

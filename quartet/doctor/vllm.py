@@ -1,4 +1,4 @@
-"""vLLM, where the recipe starts a server of it: in the interpreter that the recipe names."""
+"""Check that vLLM is installed in the recipe's interpreter, if the recipe starts a vLLM server."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ FIND = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is
 
 
 class VllmInterpreter(Doctor):
-    """vLLM, where the recipe starts a server of it: in the interpreter that the recipe names."""
+    """Check that vLLM is installed in the recipe's interpreter, if the recipe starts a vLLM server."""
 
     before_training = True
 
