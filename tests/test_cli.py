@@ -154,9 +154,7 @@ def test_export_says_what_it_wrote(stored_run, tmp_path):
     summary = json.loads(quartet(*arguments, "--any-outcome", "--json").stdout)
     assert (summary["trajectories"], summary["bytes"]) == (2, output.stat().st_size)
     misspelt = quartet(*arguments, "--family", "fixd")
-    assert (
-        misspelt.returncode == 2 and "no trajectory of a family 'fixd'\n  -> Did you mean 'fixed'?" in misspelt.stderr
-    )
+    assert misspelt.returncode == 2 and "no trajectory of family 'fixd'\n  -> Did you mean 'fixed'?" in misspelt.stderr
     unknown = quartet("ledger", "export", stored_run, "--format", "parket", "--output", output)
     assert unknown.returncode == 2 and "Did you mean 'parquet'?" in unknown.stderr
     assert len(output.read_text().splitlines()) == 2
@@ -207,7 +205,7 @@ def test_a_wrong_demonstration_ends_the_run_before_it_begins(recipe_path, tmp_pa
     knobs = ("--set", f"replay.demonstrations={file}", "--set", "replay.name=success_pool")
     refused = quartet("train", recipe_path, "--run-dir", tmp_path / "run", *knobs)
     assert refused.returncode == 2
-    assert f"{file}:1 is no chat that names its task: " in refused.stderr and "Traceback" not in refused.stderr
+    assert f"{file}:1 is not a chat that names its task: " in refused.stderr and "Traceback" not in refused.stderr
     assert not (tmp_path / "run" / "logs" / "trainer.jsonl").exists()
 
 

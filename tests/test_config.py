@@ -236,7 +236,9 @@ def test_setting_that_a_familiar_name_stands_for_exists():
 
 
 def test_recipe_of_a_newer_form_is_refused_with_a_way_out():
-    with pytest.raises(ConfigError, match=r"config_version = 9 belongs to a newer Quartet\n  -> install that version, or rewrite"):
+    with pytest.raises(
+        ConfigError, match=r"config_version = 9 belongs to a newer Quartet\n  -> install that version, or rewrite"
+    ):
         parse_recipe(MINIMAL | {"config_version": 9}, "test")
 
 
@@ -279,7 +281,7 @@ def test_a_source_begins_at_the_recipes_folder(tmp_path):
         ({"a_b": {}}, "'a_b' cannot name a policy"),
         ({"a": {"trained": False}}, "every policy is frozen"),
         ({"a": {"weights": "lora"}}, r"policies\.a\.weights: LoRA adapters cannot be trained yet"),
-        ({"a": {"weights": "half"}}, "'half' is no kind of weights"),
+        ({"a": {"weights": "half"}}, "'half' is not a choice of weights"),
         ({"a": {"traned": True}}, r"unknown key 'policies\.a\.traned'\. Did you mean 'policies\.a\.trained'"),
         ({"a": "there"}, "each policy is a table"),
         ({"source": "there"}, "each policy is a table"),

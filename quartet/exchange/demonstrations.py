@@ -174,7 +174,7 @@ def _refuse_forbidden(where: str, trajectory: Trajectory, recipe: Recipe) -> Non
         )
     if task.env == recipe.env.name and task.family in undemonstrated_families(recipe.env):
         raise ConfigError(
-            f"{where}: {task.family} measures learning without demonstrations and may not be demonstrated",
+            f"{where}: {task.family} may not be demonstrated: it measures learning without demonstrations",
             "remove its lines",
         )
     if any(call.response.has_logprobs and not call.sampling.whole for call in trajectory.calls):

@@ -79,7 +79,10 @@ def ended(monkeypatch, capsys, *arguments: str) -> tuple[object, str]:
     ("arguments", "message"),
     [
         (["statu"], "No such command 'statu'. Did you mean 'status'?\n  -> `quartet --help` shows the usage"),
-        (["ledger", "chek"], "No such command 'chek'. Did you mean 'check'?\n  -> `quartet ledger --help` shows the usage"),
+        (
+            ["ledger", "chek"],
+            "No such command 'chek'. Did you mean 'check'?\n  -> `quartet ledger --help` shows the usage",
+        ),
         (["recipes", "lst"], "Did you mean 'list'?"),
         (["train"], "Missing argument 'RECIPE'.\n  -> `quartet train --help` shows the usage"),
         (["train", "miniwop"], "no shipped recipe has that name\n  -> Did you mean 'miniwob'?"),
@@ -120,7 +123,7 @@ def test_a_folder_of_runs_and_a_run_without_its_recipe_are_named(monkeypatch, ca
     for command in ("status", "compare"):
         assert ended(monkeypatch, capsys, command, "runs") == (
             2,
-            "error: runs is no run\n  -> it holds: first, my-run\n",
+            "error: runs is not a run\n  -> it contains: first, my-run\n",
         )
     code, shown = ended(monkeypatch, capsys, "train", "runs/first", "--resume")
     assert code == 2 and "its recipe is runs/first/config.toml" in shown

@@ -196,7 +196,7 @@ async def test_a_wrong_address_or_model_is_told(engine_of: Builder, tmp_path: Pa
             "is a setting of the engine 'openai' or 'vllm', and 'torch'",
         ),
         ({"name": "vllm", "url": "http://localhost:8000", "replicas": 2}, "a URL names one server only"),
-        ({"kind": "vllm"}, "unknown key 'engine.kind': it is 'engine.name' now"),
+        ({"kind": "vllm"}, "unknown key 'engine.kind': it is now 'engine.name'"),
     ],
 )
 def test_an_address_that_would_do_nothing_is_refused(engine: dict[str, object], says: str) -> None:

@@ -155,7 +155,10 @@ NO_TOOLS = "{% if m['role'] == 'tool' %}{{ raise_exception('no tools') }}{% endi
     ("template", "problem"),
     [
         (CHATML.replace("{% for m in messages %}", "{% for m in messages if m['role'] != 'tool' %}"), "each message"),
-        (CHATML.replace("<|end|>", NO_TOOLS + "<|end|>"), "rejects messages with the roles user, assistant, tool, user"),
+        (
+            CHATML.replace("<|end|>", NO_TOOLS + "<|end|>"),
+            "rejects messages with the roles user, assistant, tool, user",
+        ),
         ("{% if messages | length == 4 %}x{% endif %}" + CHATML, "append-only"),
     ],
 )

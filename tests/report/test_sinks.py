@@ -77,7 +77,7 @@ def test_prometheus_answers_with_sums_and_last_values(run) -> None:
 
 def test_a_second_sink_of_a_run_is_refused(run) -> None:
     with following(run.folder, "wandb"):
-        with pytest.raises(SetupError, match=r"shows .* in the sink 'wandb' already"), following(run.folder, "wandb"):
+        with pytest.raises(SetupError, match=r"already sends .* to the sink 'wandb'"), following(run.folder, "wandb"):
             pass
         with following(run.folder, "tensorboard"):
             pass

@@ -129,7 +129,7 @@ def quarantined(facts: Facts) -> Iterator[Alarm]:
 
 def remedy(reason: str) -> str:
     """Return advice for groups dropped for this reason."""
-    return _REMEDIES.get(reason, "find the filter that drops them and relax it")
+    return _REMEDIES.get(reason, "relax the one of the filters that drops them")
 
 
 _OTHER_TASKS = "use control.sampler = 'contrast', other env.families"
