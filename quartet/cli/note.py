@@ -1,4 +1,4 @@
-"""`quartet note`: a note and tags on a run, for the list of runs."""
+"""`quartet note`: write a note and tags on a run, for the list of runs."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ from quartet.terminal.say import say
 @click.option("--untag", "removed", multiple=True, metavar="TAG", help="Remove a tag; may be repeated.")
 @JSON
 def command(run: Path, text: str | None, added: tuple[str, ...], removed: tuple[str, ...], as_json: bool) -> None:
-    """Write TEXT as the note of RUN, in its notes.json; without TEXT and tags, print what stands there."""
+    """Write TEXT as the note of RUN, in its notes.json; without TEXT and tags, print the present ones."""
     before = read_notes(run)
     kept = [tag for tag in (*before.tags, *added) if tag not in removed]
     notes = Notes(note=before.note if text is None else text, tags=tuple(dict.fromkeys(kept)))

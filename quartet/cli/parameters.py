@@ -33,7 +33,7 @@ class RunFolder(click.ParamType):
 
 
 class RunsOf(click.ParamType):
-    """A run, or a folder that holds runs: each of them is meant. Converts to a list."""
+    """A run, or a folder of runs, which means all of them. Converts to a list."""
 
     name = "run or folder of runs"
 

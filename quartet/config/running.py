@@ -33,7 +33,7 @@ class Evaluation(Section):
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Sampled evaluation draws from the fewest most likely tokens whose total probability reaches this; 1 is all."""
     min_tokens: Annotated[int, Field(ge=0)] = 0
-    """In evaluation a response cannot end within its first this many tokens."""
+    """Number of first tokens of an evaluation response that cannot end it."""
     control: bool = False
     """After training, fine-tune the initial policy on `sft.data` for the same wall time and evaluate it as a
     control."""
@@ -71,7 +71,7 @@ class Disk(Section):
     max_record_age_versions: Positive | None = None
     """The same limit in policy versions committed since the record's newest token."""
     min_free_megabytes: Positive = 200
-    """With less free disk space than this, no new work starts."""
+    """Free disk space below which no new work starts."""
 
 
 class Runtime(Section):

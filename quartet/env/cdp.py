@@ -23,7 +23,7 @@ from quartet.errors import EnvError
 LOG = logging.getLogger(__name__)
 Event = dict[str, Any]
 CALL_TIMEOUT_SECONDS = 30.0
-"""Bound on a hang, generous for an overloaded machine; a crash or a closed pipe ends calls at once."""
+"""Timeout of a call that hangs, generous for an overloaded machine; a crash or a closed pipe ends calls at once."""
 
 MAX_EVENT_BYTES = 4 << 20
 """Maximum bytes of events that a session may send between two calls; an episode sends a few kilobytes."""

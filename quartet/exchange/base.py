@@ -8,7 +8,7 @@ from quartet.exchange.record import TrajectoryRecord
 
 class Writer(Protocol):
     def __init__(self, file: BinaryIO, recipe: Recipe) -> None:
-        """`recipe` is that of the trajectories' run. Raise `SetupError` if a library is missing."""
+        """Begin a file; `recipe` is that of the trajectories' run. Raise `SetupError` if a library is missing."""
 
     def write(self, record: TrajectoryRecord) -> None:
         """Append a trajectory."""

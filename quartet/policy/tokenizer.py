@@ -1,9 +1,9 @@
 """Tokenizer of policies made by Quartet: words, references and verbs are single tokens, and any text can be encoded.
 
 Text is first cut into pieces, and no token crosses a piece. A word, digit, space, newline or punctuation mark is always
-a piece of its own, so a word is the same token after a space, a quote, a newline or an element's kind. Copying a label
-from goal to response is then copying tokens. A few longer pieces shorten prompts: the reference with its space (`
-[23]`), the start of a line (`\\nbutton `), the verb that opens a response (`click `). Byte tokens make every text
+a piece of its own. So a word is the same token after a space, a quote, a newline or an element's kind. Copying a label
+from goal to response is then copying tokens. A few longer pieces shorten prompts: the reference with its space
+(` [23]`), the start of a line (`\\nbutton `), the verb that opens a response (`click `). Byte tokens make every text
 encodable and decodable without loss.
 """
 

@@ -24,7 +24,7 @@ def percent(value: float | None) -> str:
 
 
 def interval(rate: float, n: int) -> str:
-    """A success rate of 0.84 over 480 episodes -> 80 to 87 %, its 95 % interval."""
+    """Format the 95 % interval of a success rate: 0.84 over 480 episodes as 80 to 87 %."""
     low, high = wilson(rate, n)
     return f"{100 * low:.0f} to {100 * high:.0f} %"
 

@@ -1,4 +1,4 @@
-"""How many training rollouts ended so far."""
+"""Number of training rollouts that have ended."""
 
 import threading
 
@@ -12,7 +12,7 @@ _ENDED_TRAINING = (
     trajectories.c.purpose.not_in([purpose for purpose in Purpose if purpose is not Purpose.TRAIN]),
     trajectories.c.kind.not_in([kind for kind in TrajectoryKind if kind is not TrajectoryKind.FINAL]),
 )
-"""Said by what they are not: asked for equality, SQLite would read an index of the whole run."""
+"""Conditions by exclusion: with equality, SQLite would read an index of the whole run."""
 
 
 class TrainingRollouts:

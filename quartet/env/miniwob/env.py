@@ -30,7 +30,7 @@ from quartet.types import Observation, Outcome, Picture, StepResult, Task
 
 LOG = logging.getLogger(__name__)
 WIDTH, HEIGHT = 160, 210
-"""Pixels of the picture: the task without the time and reward that the page shows beside it."""
+"""Pixels of the picture: the task without the page's display of time and reward."""
 CLEAR_TIMEOUT_SECONDS = 5.0
 """Time for which the previous episode's page may block its window before the window is replaced."""
 
@@ -123,8 +123,8 @@ class MiniWobSession:
         self._sent |= new.keys()
 
     async def _act(self, text: str) -> tuple[str, bool, list[tuple[float, float]]]:
-        """Act; return the policy's error ("" if none), whether it declared the task done or infeasible, and the points
-        that it used."""
+        """Perform the action. Return the policy's error ("" if none), whether it declared the task done or infeasible,
+        and the points that it used."""
         try:
             action = parse_action(text)
             points = await self._hands.perform(action)

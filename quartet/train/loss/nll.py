@@ -1,4 +1,4 @@
-"""Supervised loss term: maximum likelihood of the tokens of anchors, beside reinforcement learning."""
+"""Supervised loss term: maximum likelihood of the tokens of anchors, added to the policy loss."""
 
 from __future__ import annotations
 

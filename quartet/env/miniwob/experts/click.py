@@ -29,7 +29,7 @@ def nth_input(goal: str, page: Page) -> str:
 
 
 def link_behind_tab(goal: str, page: Page) -> str:
-    """click-tab-2: click the link when this tab shows it, else go on to the next tab."""
+    """click-tab-2: click the link when this tab shows it, else open the next tab."""
     (label,) = quoted(goal)
     if page.has("link", label):
         return click(page.find("link", label))
