@@ -1,4 +1,4 @@
-"""Pages of coloured buttons. The goal names the right one, and one response ends the episode."""
+"""Pages of coloured buttons. The goal names a thing of the right colour, and one response ends the episode."""
 
 import random
 
@@ -9,11 +9,12 @@ from quartet.types import Observation, StepResult, Task
 
 class Page:
     def __init__(self, buttons: int) -> None:
-        self._lines = [f"button {colour} [{n}]" for n, colour in enumerate(("red", "green", "blue")[:buttons], 1)]
+        self._things = dict([("red [1]", "fire"), ("green [2]", "grass"), ("blue [3]", "the sky")][:buttons])
 
     async def reset(self, task: Task) -> Observation:
-        self._right = random.Random(task.key).choice(self._lines).removeprefix("button ")
-        self._page = Observation(goal=f"Click {self._right}.", text="\n".join(self._lines))
+        self._right, thing = random.Random(task.key).choice(list(self._things.items()))
+        text = "\n".join(f"button {label}" for label in self._things)
+        self._page = Observation(goal=f"Click the colour of {thing}.", text=text)
         return self._page
 
     async def step(self, action: str) -> StepResult:
@@ -24,7 +25,7 @@ class Page:
 
 
 class Colours(Environment):
-    """Coloured buttons, one of which the goal names."""
+    """Coloured buttons, one of which has the colour of the thing that the goal names."""
 
     class Knobs(Section):
         buttons: Positive = 3
