@@ -15,7 +15,7 @@ ROUND_SECONDS = 12.0
 MAX_TRIES = 12
 RANDOM_MOMENT_SECONDS = 1.0
 EVERYBODY = ("supervisor", "everybody")
-ENGINES, SERVER = "engines", "server"
+ENGINES, SERVER = "engine", "server"
 LONGEST_FREEZE = 1.5
 """Of the patience of the run, for a freeze of the database server at a random moment."""
 
@@ -191,10 +191,6 @@ class Campaign:
             self.run.kill_supervisor()
         elif victim == "everybody":
             self.run.kill_everybody()
-        elif victim == ENGINES:
-            for module in self.run.module_names:
-                if module.startswith("engine"):
-                    self.run.kill(module)
         elif victim == SERVER:
             self.run.freeze_server(self._random.uniform(0, LONGEST_FREEZE * LEDGER_PATIENCE_SECONDS))
         else:

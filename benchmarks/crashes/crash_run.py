@@ -109,15 +109,15 @@ class CrashRun:
         return module_processes(self._supervisor.pid) if self._supervisor else {}
 
     def train_step(self) -> int:
-        """Last committed train step; 0 while there is no second policy yet."""
+        """Last train step that every policy has committed; 0 while there is no second version yet."""
         if self._ledger is None and (self.run_dir / "policies").is_dir():
             self._ledger = Ledger.open(self.run_dir)
         if self._ledger is None:
             return 0
         try:
-            return self._ledger.train_step()
+            return self._ledger.least_train_step()
         except LedgerUnreachableError:  # the server was hit; the next look has a new connection
-            return self._ledger.train_step()
+            return self._ledger.least_train_step()
 
     def until(self, condition: Callable[[], object], seconds: float = PATIENCE_SECONDS, what: str = "") -> None:
         """Wait for a condition, resuming the run when its supervisor was hit. Raises `StuckError`."""
@@ -164,14 +164,12 @@ class CrashRun:
         self.kills += 1
         return True
 
-    def kill(self, module: str) -> bool:
-        """SIGKILL for one module; False when it is just not there."""
-        victim = self.modules().get(module)
-        if victim is None:
-            return False
-        self._kill([victim])
-        self.kills += 1
-        return True
+    def kill(self, name: str) -> bool:
+        """SIGKILL for a module, or for all that have its role (`engine`, `trainer`); False when none is just there."""
+        victims = list(self._named(name).values())
+        self._kill(victims)
+        self.kills += len(victims)
+        return bool(victims)
 
     def kill_supervisor(self) -> None:
         """SIGKILL for the supervisor alone; the kernel tells its modules, which may still work at a resume."""
@@ -218,14 +216,19 @@ class CrashRun:
         """SIGTERM to the supervisor; returns its exit code."""
         assert self._supervisor is not None
         self._supervisor.terminate()
+        return self.exit_code()
+
+    def exit_code(self) -> int:
+        """Wait for the end of a supervisor that was told to stop; returns its exit code."""
+        assert self._supervisor is not None
         return self._supervisor.wait(PATIENCE_SECONDS)
 
-    def stop_at(self, point: str, module: str) -> psutil.Process:
-        """Let a module stop itself (SIGSTOP) at a point; `go_on` wakes it up."""
+    def stop_at(self, point: str, role: str) -> psutil.Process:
+        """Let a module of a role stop itself (SIGSTOP) at a point; `go_on` wakes it up."""
         self.arm(point, signal.SIGSTOP)
-        self.until(lambda: not self.armed(point), what=f"{module} at {point}")
-        self.until(lambda: self._is_stopped(module), what=f"{module} to stop")
-        self._stopped.append(self.modules()[module])
+        self.until(lambda: not self.armed(point), what=f"{role} at {point}")
+        self.until(lambda: self._stopped_ones(role), what=f"{role} to stop")
+        self._stopped += self._stopped_ones(role)[:1]
         return self._stopped[-1]
 
     def go_on(self, process: psutil.Process) -> None:
@@ -239,9 +242,12 @@ class CrashRun:
 
     # ---------------------------------------------------------------------------------------------------------- private
 
-    def _is_stopped(self, module: str) -> bool:
-        process = self.modules().get(module)
-        return process is not None and process.status() == psutil.STATUS_STOPPED
+    def _named(self, name: str) -> dict[str, psutil.Process]:
+        """Living modules of this name or role."""
+        return {module: one for module, one in self.modules().items() if name in (module, module.partition("-")[0])}
+
+    def _stopped_ones(self, role: str) -> list[psutil.Process]:
+        return [one for one in self._named(role).values() if one.status() == psutil.STATUS_STOPPED]
 
     def _kill(self, victims: list[psutil.Process]) -> None:
         for victim in victims:

@@ -20,7 +20,7 @@ def large(lease: RolloutLease, version: int) -> Trajectory:
     noise = os.urandom(2 * LARGEST_IN_DATABASE_BYTES)
     seen = Observation(goal="Pull.", text="button left [1]", pictures=[Picture(data=noise)])
     turn = Turn(observation=seen, call_index=0, response="click left [1]")
-    record = made_up(lease.rollout_id, reward=float(lease.index % 2), version=version)
+    record = made_up(lease.rollout_id, reward=float(lease.index % 2), version=version, policy=lease.policy)
     return structs.replace(record, task=lease.task, turns=[turn])
 
 

@@ -1,13 +1,14 @@
 """Records that no policy made, for runs that are hit."""
 
-from quartet.types import Call, FinishReason, Sampling, Status, Task, TokenColumns, Trajectory
+from quartet.types import MAIN, Call, FinishReason, Sampling, Status, Task, TokenColumns, Trajectory
 
 TASK = Task(env="bandit", family="fixed", seed=0)
 
 
-def made_up(token: int, *, reward: float, version: int = 0) -> Trajectory:
+def made_up(token: int, *, reward: float, version: int = 0, policy: str = MAIN) -> Trajectory:
     """One call that answered with `token` and more."""
     call = Call(
+        policy=policy,
         prompt_ids=[1, 2, 3],
         response=TokenColumns(
             token_ids=[token % 500, 7, 8],
@@ -18,5 +19,11 @@ def made_up(token: int, *, reward: float, version: int = 0) -> Trajectory:
         finish_reason=FinishReason.STOP,
     )
     return Trajectory(
-        task=TASK, status=Status.COMPLETED, calls=[call], turns=[], rewards={"task": reward}, success=reward > 0
+        task=TASK,
+        status=Status.COMPLETED,
+        calls=[call],
+        turns=[],
+        rewards={"task": reward},
+        success=reward > 0,
+        policy=policy,
     )

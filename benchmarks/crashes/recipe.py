@@ -1,6 +1,7 @@
 """What a run that is killed on purpose trains, and after how long without a sign of life a module counts as dead."""
 
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
@@ -13,43 +14,53 @@ FREEZE_SECONDS = 4.0
 
 
 class Setting(Struct, frozen=True, kw_only=True):
-    """How much a run keeps that it can go back to, and how many engines serve it."""
+    """How much a run keeps that it can go back to, how many engines serve it, and which policies play what."""
 
     train_steps_per_checkpoint: int = 1
     keep_policies: int = 6
     engines: int = 1
+    sections: dict[str, dict[str, Any]] = {}
+    """Merged over those of the recipe."""
 
 
 SETTINGS = {
     "few": Setting(train_steps_per_checkpoint=3, keep_policies=1, engines=2),
     "dense": Setting(),
     "sparse": Setting(train_steps_per_checkpoint=2),
+    "two_policies": Setting(
+        sections={
+            "policies": {"even": {}, "odd": {}},
+            "env": {"name": "pennies", "families": ["pennies"]},
+            "rollout": {"loop": "alternate", "max_turns": 1},
+        }
+    ),
 }
 """A campaign takes them in turn."""
 
 
 def crash_recipe(policy: Path, setting: Setting, *, ledger_url: str = "") -> Recipe:
     """A run that would go on for ever, forgives every death, and keeps receipts."""
-    return bandit_recipe(
-        policy,
-        rollout={"lease_seconds": LEASE_SECONDS, "max_attempts": 20},
-        control={"rollouts_per_group": 4},
-        train={
+    sections: dict[str, dict[str, Any]] = {
+        "rollout": {"lease_seconds": LEASE_SECONDS, "max_attempts": 20},
+        "control": {"rollouts_per_group": 4},
+        "train": {
             "learning_rate": 1e-5,
             "max_train_steps": 1_000_000,
             "max_seconds": 36_000.0,
             "train_steps_per_checkpoint": setting.train_steps_per_checkpoint,
         },
-        evaluation={"before_and_after": False, "train_steps_per_evaluation": 3, "episodes_per_family_during": 2},
-        replay={"name": "success_pool"},
-        engine={"replicas": setting.engines},
-        disk={"keep_policies": setting.keep_policies, "keep_checkpoints": 1},
-        ledger={"url": ledger_url},
-        runtime={
+        "evaluation": {"before_and_after": False, "train_steps_per_evaluation": 3, "episodes_per_family_during": 2},
+        "replay": {"name": "success_pool"},
+        "engine": {"replicas": setting.engines},
+        "disk": {"keep_policies": setting.keep_policies, "keep_checkpoints": 1},
+        "ledger": {"url": ledger_url},
+        "runtime": {
             "receipts": True,
             "max_restarts_per_module": 1_000_000,
             "max_restart_delay_seconds": 0.25,
             "heartbeat_timeout_seconds": HEARTBEAT_TIMEOUT_SECONDS,
             "ledger_patience_seconds": LEDGER_PATIENCE_SECONDS,
         },
-    )
+    }
+    own = {name: sections.get(name, {}) | values for name, values in setting.sections.items()}
+    return bandit_recipe(policy, **sections | own)

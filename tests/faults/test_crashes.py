@@ -6,13 +6,16 @@
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from benchmarks.crashes.campaign import ALL_AT_WORK, BEGINNING, ENDING, LARGE, LATE, Campaign, both
 from benchmarks.crashes.crash_run import PATIENCE_SECONDS, CrashRun
+from benchmarks.crashes.processes import everybody
 from benchmarks.crashes.recipe import SETTINGS, crash_recipe
+from quartet.cli import cli
 from quartet.config import Recipe, Straggler
 from quartet.crash_points import NAMES
-from quartet.errors import LedgerUnreachableError
+from quartet.errors import InterruptedByUser, LedgerUnreachableError
 from quartet.ledger import Ledger
 from quartet.report.audit import AuditReport, audit
 from tests.postgresql import needs_postgresql, server_url
@@ -108,3 +111,29 @@ def test_on_postgresql_the_server_may_end_connections_and_die(tmp_path: Path, ba
     ledger.close()
     unreachable = {death["module"] for death in deaths if death["code"] == LedgerUnreachableError.exit_code}
     assert unreachable == set(run.module_names)
+
+
+@pytest.mark.campaign
+def test_two_policies_whose_trainers_are_killed_and_whose_run_is_stopped(tmp_path: Path, bandit_policy: Path) -> None:
+    """Each policy keeps its promises for itself, and the first one's evaluations go on."""
+    recipe = crash_recipe(bandit_policy, SETTINGS["two_policies"])
+    with CrashRun(tmp_path, recipe) as run:
+        run.start()
+        for point in ("committing.after", "commit_batch.after"):
+            run.until_trained()
+            assert run.hit(point, PATIENCE_SECONDS), f"no trainer came by {point}"
+        run.until_trained()
+        run.until(lambda: run.kill("trainer-odd"), what="trainer-odd to be killed")
+        run.until_trained(2)
+        stopped = CliRunner().invoke(cli, ["stop", str(run.run_dir)])
+        assert (stopped.exit_code, run.exit_code(), everybody(run.run_dir)) == (0, InterruptedByUser.exit_code, [])
+        run.finish()
+    kept_promises(run)
+    ledger = Ledger.open(run.run_dir)
+    trained = [one.train_step() for one in ledger.each()]
+    assert ledger.trained == ("even", "odd") and trained[0] == trained[1] >= 5
+    assert [one.check(max_lag=recipe.admission.max_lag).findings for one in ledger.each()] == [[], []]
+    evaluations = ledger.evaluations_admitted()
+    ended = evaluations.keys() - ledger.evaluations_running().keys()
+    assert ended and all(ledger.evaluation_results(tag)["pennies"].asked == 2 for tag in ended)
+    ledger.close()
