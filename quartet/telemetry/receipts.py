@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from quartet.crash_points import crash_point
-from quartet.types import Batch, GroupMember, Policy, ReplayRule, RolloutLease, Trajectory
+from quartet.types import MAIN, Batch, GroupMember, Policy, ReplayRule, RolloutLease, Trajectory
 
 FOLDER = "receipts"
 
@@ -27,6 +27,7 @@ class Appending(msgspec.Struct, frozen=True, kw_only=True, tag="appending"):
     attempt: int
     purpose: str
     status: str
+    policy: str = MAIN
     digest: str
 
 
@@ -43,6 +44,7 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True, tag="restored"):
     """A trainer goes on from these weights."""
 
     time: float
+    policy: str = MAIN
     train_step: int
     version: int
     weights: str
@@ -65,6 +67,7 @@ class Committing(msgspec.Struct, frozen=True, kw_only=True, tag="committing"):
     """A trainer is about to commit the batch that led from `start_weights` to `weights`; both are digests."""
 
     time: float
+    policy: str = MAIN
     train_step: int
     batch_id: int
     start_version: int
@@ -77,6 +80,7 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True, tag="committed"):
     """The ledger took the batch and made its weights this version."""
 
     time: float
+    policy: str = MAIN
     train_step: int
     batch_id: int
     version: int
@@ -108,6 +112,7 @@ class WorkerReceipts:
                 attempt=lease.attempt,
                 purpose=lease.purpose,
                 status=trajectory.status,
+                policy=trajectory.policy,
                 digest=trajectory_digest(trajectory),
             )
         )
@@ -119,17 +124,21 @@ class WorkerReceipts:
 
 
 class TrainerReceipts:
-    """What a trainer commits. `weights` gives the digest of the weights at the time of the call."""
+    """What the trainer of a policy commits. `weights` gives the digest of the weights at the time of the call."""
 
-    def __init__(self, run_dir: Path, weights: Callable[[], str], *, enabled: bool) -> None:
+    def __init__(self, run_dir: Path, policy: str, weights: Callable[[], str], *, enabled: bool) -> None:
         self._write = _writer(run_dir, "trainer") if enabled else _nowhere
-        self._weights, self._start_weights = weights, ""
+        self._policy, self._weights, self._start_weights = policy, weights, ""
 
     def restored(self, policy: Policy) -> None:
         def receipt() -> Restored:
             self._start_weights = self._weights()
             return Restored(
-                time=time.time(), train_step=policy.train_step, version=policy.version, weights=self._start_weights
+                time=time.time(),
+                policy=self._policy,
+                train_step=policy.train_step,
+                version=policy.version,
+                weights=self._start_weights,
             )
 
         self._write(receipt)
@@ -138,6 +147,7 @@ class TrainerReceipts:
         def receipt() -> Committing:
             start, self._start_weights = self._start_weights, self._weights()
             return Committing(
+                policy=self._policy,
                 time=time.time(),
                 train_step=batch.train_step,
                 batch_id=batch.batch_id,
@@ -155,7 +165,11 @@ class TrainerReceipts:
     def committed(self, batch: Batch, policy: Policy) -> None:
         self._write(
             lambda: Committed(
-                time=time.time(), train_step=batch.train_step, batch_id=batch.batch_id, version=policy.version
+                time=time.time(),
+                policy=self._policy,
+                train_step=batch.train_step,
+                batch_id=batch.batch_id,
+                version=policy.version,
             )
         )
 

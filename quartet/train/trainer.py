@@ -61,7 +61,10 @@ class Trainer:
         self.learner = Learner(self.model, recipe, reference)
         self._setback = Setback(recipe, ledger, self.learner, self._credits, presence)
         self._receipts = TrainerReceipts(
-            run_dir, lambda: weights_digest(dict(self.model.named_parameters())), enabled=recipe.runtime.receipts
+            run_dir,
+            ledger.policy,
+            lambda: weights_digest(dict(self.model.named_parameters())),
+            enabled=recipe.runtime.receipts,
         )
         self._lease_renewed = time.monotonic()
         self.wait = BatchWait(recipe, ledger, presence)

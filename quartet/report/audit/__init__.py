@@ -7,14 +7,15 @@ members are demonstrations, whose import leaves no receipt.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct, to_builtins
 
 from quartet.config import Recipe
-from quartet.errors import CheckpointError, ConfigError, LedgerError
+from quartet.errors import CheckpointError, LedgerError
 from quartet.ledger import Ledger
 from quartet.ledger.check import Finding
 from quartet.ledger.checkpoints import checkpoint_folder
@@ -35,7 +36,8 @@ class AuditReport(Struct, frozen=True, kw_only=True):
     """Counts and findings of an audit. Without `findings` every promise holds."""
 
     appended: int
-    """Countable training rollouts that were reported to their workers as stored."""
+    """Countable training rollouts that were reported to their workers as stored; with several policies, one for each
+    that is trained."""
     superseded: int
     """Late appends that were rejected, including those of evaluation."""
     trained: int
@@ -55,16 +57,41 @@ class AuditReport(Struct, frozen=True, kw_only=True):
         return to_builtins(self)
 
 
+class _PolicyAudit(NamedTuple):
+    """What was found about one policy of a run."""
+
+    testimony: Testimony
+    chain: list[Committing]
+    over_lag: int
+    findings: list[Finding]
+
+
 def audit(run_dir: Path, on_progress: OnProgress = nobody_watches) -> AuditReport:
-    """Audit a run with receipts (`runtime.receipts`) that is not live. Trains all its steps again."""
-    recipe, ledger = read_resolved(run_dir / "config.toml"), Ledger.open(run_dir)
-    if len(ledger.trained) > 1:
-        ledger.close()
-        raise ConfigError(
-            f"{run_dir} trained {len(ledger.trained)} policies, but an audit can retrace only one",
-            "verify the promises of several policies from the ledger: `quartet ledger check`",
-        )
-    testimony = Testimony(read_receipts(run_dir))
+    """Audit a run with receipts (`runtime.receipts`) that is not live. Trains all steps of every policy again."""
+    recipe, receipts = read_resolved(run_dir / "config.toml"), read_receipts(run_dir)
+    with closing(Ledger.open(run_dir)) as ledger:
+        audits = [
+            _audit_policy(recipe, one, Testimony(receipts, one.policy), run_dir, on_progress) for one in ledger.each()
+        ]
+        findings = [finding for one in audits for finding in one.findings] + ledger.check().findings
+    kinds = Counter(finding.kind for finding in findings)
+    return AuditReport(
+        appended=sum(len(one.testimony.appended()) for one in audits),
+        superseded=audits[0].testimony.superseded,
+        trained=sum(len(_fresh(one.chain)) for one in audits),
+        train_steps=sum(len(one.chain) for one in audits),
+        abandoned_steps=sum(len(one.testimony.computed) - len(one.chain) for one in audits),
+        lost=kinds["lost"],
+        trained_twice=kinds["trained_twice"],
+        over_lag=sum(one.over_lag for one in audits),
+        replay_identical=not kinds[REPLAY],
+        findings=findings,
+    )
+
+
+def _audit_policy(
+    recipe: Recipe, ledger: Ledger, testimony: Testimony, run_dir: Path, on_progress: OnProgress
+) -> _PolicyAudit:
     findings, over_lag = [], 0
     chain: list[Committing] = []
     try:
@@ -84,21 +111,9 @@ def audit(run_dir: Path, on_progress: OnProgress = nobody_watches) -> AuditRepor
     except (UnexplainedWeightsError, CheckpointError, LedgerError) as error:
         findings.append(Finding(kind=REPLAY, what=error.what))
     findings += [*_lost(testimony, chain, ledger), *_trained_twice(chain), *_invented(testimony, chain, ledger)]
-    findings += ledger.check().findings
-    ledger.close()
-    kinds = Counter(finding.kind for finding in findings)
-    return AuditReport(
-        appended=len(testimony.appended()),
-        superseded=testimony.superseded,
-        trained=len(_fresh(chain)),
-        train_steps=len(chain),
-        abandoned_steps=len(testimony.computed) - len(chain),
-        lost=kinds["lost"],
-        trained_twice=kinds["trained_twice"],
-        over_lag=over_lag,
-        replay_identical=not kinds[REPLAY],
-        findings=findings,
-    )
+    if len(ledger.trained) > 1:
+        findings = [Finding(kind=one.kind, what=f"policy {ledger.policy}: {one.what}") for one in findings]
+    return _PolicyAudit(testimony, chain, over_lag, findings)
 
 
 def _lost(testimony: Testimony, chain: Sequence[Committing], ledger: Ledger) -> Iterator[Finding]:

@@ -14,18 +14,19 @@ class UnexplainedWeightsError(QuartetError):
 
 
 class Testimony:
-    """Receipts of worker and trainer processes, grouped for the audit. `receipts` are oldest first."""
+    """Receipts of worker and trainer processes about one policy, grouped for the audit. `receipts` are oldest first."""
 
-    def __init__(self, receipts: Sequence[Receipt]) -> None:
+    def __init__(self, receipts: Sequence[Receipt], policy: str) -> None:
         outcomes = {(r.rollout_id, r.attempt): r.outcome for r in receipts if isinstance(r, Appended)}
-        training = [r for r in receipts if isinstance(r, Appending) and r.purpose == Purpose.TRAIN]
+        mine = [r for r in receipts if not isinstance(r, Appended) and r.policy == policy]
+        training = [r for r in mine if isinstance(r, Appending) and r.purpose == Purpose.TRAIN]
         self.appends = [(r, outcomes.get((r.rollout_id, r.attempt))) for r in training]
         """Every append of a training rollout with its outcome; None if the worker died before receiving it."""
         self.superseded = sum(outcome == "superseded" for outcome in outcomes.values())
         """Late appends that were rejected, including those of evaluation."""
-        self.computed = [r for r in receipts if isinstance(r, Committing)]
-        self.committed = {r.batch_id: r for r in receipts if isinstance(r, Committed)}
-        self.restored = [r for r in receipts if isinstance(r, Restored)]
+        self.computed = [r for r in mine if isinstance(r, Committing)]
+        self.committed = {r.batch_id: r for r in mine if isinstance(r, Committed)}
+        self.restored = [r for r in mine if isinstance(r, Restored)]
 
     def appended(self) -> set[int]:
         """Return the countable training rollouts that were reported to their workers as stored."""
