@@ -32,6 +32,9 @@ class ChatLine(Chat, frozen=True, kw_only=True):
     reward: float = 1.0
     """Of the whole trajectory; its first line counts."""
     success: bool = True
+    policy: str = ""
+    """The policy that said it, and what it was in the rollout; empty where a chat does not say."""
+    role: str = ""
     observation_hash: str = ""
     """How the page became this text; empty where nobody knows."""
 
@@ -44,8 +47,8 @@ class ChatWriter:
 
     def write(self, record: TrajectoryRecord) -> None:
         """A trajectory without turns leaves no line."""
-        task, success = record.trajectory.task, record.trajectory.success
-        turns = record.trajectory.turns
+        trajectory, task = record.trajectory, record.trajectory.task
+        turns = trajectory.turns
         if not turns:
             return
         for turn, messages in enumerate(self._loop.chats(turns)):
@@ -58,7 +61,9 @@ class ChatWriter:
                 params=task.params,
                 turn=turn,
                 reward=record.reward,
-                success=success,
+                success=trajectory.success,
+                policy=trajectory.policy,
+                role=trajectory.role,
                 observation_hash=record.fingerprint.observation_hash if record.fingerprint else "",
             )
             self._file.write(self._encoder.encode(line) + b"\n")

@@ -348,6 +348,7 @@ def test_chats_are_what_the_loop_showed(ledger, tmp_path):
         roles = {tuple(message["role"] for message in line["messages"]) for line in lines}
         assert roles == {("user", "assistant") * (len(expected[0]) // 2)}
         assert lines[0]["params"] == {"turns": 1} and lines[0]["success"] is True
+        assert {(line["policy"], line["role"]) for line in lines} == {("main", "agent")}
 
 
 @pytest.mark.parametrize("loop", ["append", "latest", "alternate"])

@@ -105,6 +105,18 @@ def test_what_is_wrong_rings_one_alarm(healthy, changed, kind):
     assert rung(structs.replace(healthy, **changed)) == [kind]
 
 
+def test_each_policy_with_a_refused_version_is_named_once_with_the_newest(healthy):
+    events = [
+        Event(time=9.0 - version, kind="policy_refused", fields={"policy": name, "version": version, "error": "gap"})
+        for version, name in ((3, "odd"), (2, "odd"), (1, "even"))
+    ]
+    alarms = [alarm for rule in RULES for alarm in rule(structs.replace(healthy, events=events))]
+    assert {(alarm.about, alarm.what) for alarm in alarms} == {
+        (name, f"the engine rejected version {version} of policy {name!r}: gap")
+        for name, version in (("even", 1), ("odd", 3))
+    }
+
+
 def test_the_gap_is_that_of_the_canary_and_its_advice_is_not_what_is_set_already(healthy, ledger, tmp_path):
     recorder = Recorder(tmp_path, "engine")
     recorder.metric("engine", loaded_version=1, canary_gap_nats=0.2)

@@ -119,3 +119,8 @@ async def test_each_part_of_a_rollout_whose_group_had_closed_has_its_page(client
 async def test_a_part_may_have_no_name(client, part, name):
     page = (await client.get(f"/runs/match/rollouts/3?part={part}")).text
     assert [other for other in ("even", "judge") if f"Play {other}." in page] == [name]
+
+
+async def test_the_groups_of_a_family_name_their_policy(client):
+    page = (await client.get("/runs/match/family?name=pennies")).text
+    assert "<th>policy</th>" in page and "<td>even</td>" in page

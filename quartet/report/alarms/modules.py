@@ -7,6 +7,7 @@ from quartet.report.alarms.facts import Alarm, Facts
 from quartet.report.show import times
 from quartet.report.status import SILENT_AFTER_SECONDS
 from quartet.telemetry.presence import TRAINABLE_GROUPS
+from quartet.types import MAIN
 from quartet.types.phase import TRAINING
 
 
@@ -37,13 +38,15 @@ def died(facts: Facts) -> Iterator[Alarm]:
 
 
 def refused(facts: Facts) -> Iterator[Alarm]:
-    """Report a policy that the engine rejected."""
-    refused = [event.fields for event in facts.events if event.kind == "policy_refused"]
-    if refused:
+    """Report each policy of which the engine rejected a version."""
+    refusals = [event.fields for event in reversed(facts.events) if event.kind == "policy_refused"]
+    newest = {fields.get("policy", MAIN): fields for fields in refusals}  # events of schema 5 name no policy
+    for policy, fields in newest.items():
         yield Alarm(
             kind="policy_refused",
-            what=f"the engine rejected policy {refused[0]['version']}: {refused[0]['error']}",
-            advice="rollouts continue with the previous policy; to rule out precision, set engine.dtype = 'float32'",
+            about=policy,
+            what=f"the engine rejected version {fields['version']} of policy {policy!r}: {fields['error']}",
+            advice="rollouts continue with the previous version; to rule out precision, set engine.dtype = 'float32'",
         )
 
 
