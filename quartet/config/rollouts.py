@@ -52,7 +52,8 @@ class Brancher(Choice):
 
     kind = "brancher"
     name: str = "none"
-    """Name of the brancher: `quartet parts brancher` lists them. All but `none` need a `deterministic` environment."""
+    """Name of the brancher: `quartet parts brancher` lists them. All but `none` need an environment with `snapshots`
+    or a `deterministic` one."""
     max_forks_per_group: Positive = 8
     """Maximum forks by the brancher per group, over all its rollouts."""
 

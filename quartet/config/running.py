@@ -59,8 +59,8 @@ class Disk(Section):
     keep_checkpoints: Positive = 2
     """Number of newest trainer checkpoints kept on disk."""
     max_blob_megabytes: Positive = 2000
-    """Disk budget of blobs. Above it, pictures of trained or dropped rollouts are deleted first, except those of the
-    success pool; then the run stops with the reason."""
+    """Disk budget of blobs, including what forked rollouts begin with. Above it, pictures of trained or dropped
+    rollouts are deleted first, except those of the success pool; then the run stops with the reason."""
     max_token_values_megabytes: Annotated[int, Field(ge=0)] = 100
     """Disk budget of token values for the viewer and the audit: advantage, return, log-prob and entropy of each trained
     token, 4 to 12 bytes per token. The oldest train steps are deleted first; 0 keeps none."""

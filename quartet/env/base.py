@@ -3,10 +3,11 @@
 from abc import abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from quartet import config
 from quartet.env.session_pool import SessionPool
+from quartet.errors import EnvError
 from quartet.part import Part
 from quartet.types import Observation, StepResult, Task
 
@@ -32,6 +33,39 @@ class Env(Protocol):
         ...
 
 
+@runtime_checkable
+class RestorableEnv(Env, Protocol):
+    """Session whose state can be stored within an episode, so that forked rollouts can begin from it.
+
+    Its environment sets `Environment.snapshots`.
+    """
+
+    async def snapshot(self) -> bytes:
+        """Return the state of the episode: all that `restore` needs, in any session and on any host.
+
+        The limit is `quartet.env.protocol.MAX_SNAPSHOT_BYTES`. Store a larger state elsewhere and return its name.
+        """
+        ...
+
+    async def restore(self, task: Task, snapshot: bytes) -> Observation:
+        """Start an episode of `task` in a stored state, instead of `reset`. Return the observation in that state; the
+        `error` of the parent's last action is added from its record.
+
+        Any exception but `EnvError` means that the state cannot be restored: the rollout ends as `diverged`.
+        """
+        ...
+
+
+def restorable(env: Env) -> RestorableEnv:
+    """Return the session, typed as one with snapshots. Raise `EnvError` if it has none."""
+    if isinstance(env, RestorableEnv):
+        return env
+    raise EnvError(
+        f"{type(env).__name__} defines no snapshot() and restore()",
+        "define both, or set `snapshots = False` in the class of the environment",
+    )
+
+
 class EnvPool(Protocol):
     """Source of a rollout's sessions: in process, or an environment host over WebSocket."""
 
@@ -55,8 +89,10 @@ class Environment(Part):
     grammar: ClassVar[str] = ""
     """Form of an action, for the alarm about responses without a valid one."""
     deterministic: ClassVar[bool] = False
-    """True if the same actions in the same task always give the same observations: a forked rollout begins by replaying
-    the actions of its parent."""
+    """True if the same actions in the same task always give the same observations: a forked rollout can then begin by
+    replaying the actions of its parent."""
+    snapshots: ClassVar[bool] = False
+    """True if its sessions are `RestorableEnv`s: a child of a running rollout then begins from a stored state."""
     needs_browser: ClassVar[bool] = False
     """True if a run needs Chromium and fonts."""
     first_settings: ClassVar[Mapping[str, Mapping[str, object]]] = MappingProxyType({})

@@ -24,7 +24,17 @@ from msgspec import Struct
 
 from quartet.access.token import bearer
 from quartet.env.base import Env
-from quartet.env.protocol import ErrorCode, ErrorData, Message, ObservationData, ResetData, StateData, StepData, encode
+from quartet.env.protocol import (
+    ErrorCode,
+    ErrorData,
+    Message,
+    ObservationData,
+    ResetData,
+    SnapshotData,
+    StateData,
+    StepData,
+    encode,
+)
 from quartet.errors import EnvError, EnvFaultError, RewardError
 from quartet.telemetry.trace import current_trace
 from quartet.types import Observation, StepResult, Task
@@ -107,26 +117,20 @@ class RemoteEnv:
 
     async def reset(self, task: Task) -> Observation:
         """Start an episode, on a new connection if the old one was lost."""
-        data = ResetData(
-            env=task.env,
-            family=task.family,
-            seed=task.seed,
-            params=task.params,
-            episode_id=task.key,
-            trace=current_trace(),
-        )
-        await self.connect()
-        try:
-            answer = await self._request("reset", data)
-        except ConnectionLostError:
-            await self.connect()
-            answer = await self._request("reset", data)
-        return answer.observation
+        return await self._begin(task)
+
+    async def restore(self, task: Task, snapshot: bytes) -> Observation:
+        """Start an episode in a state that a session of any host has stored; otherwise like `reset`."""
+        return await self._begin(task, snapshot)
 
     async def step(self, action: str) -> StepResult:
         """Apply one action. Raise `EnvError` also if the connection was lost: the episode cannot be continued."""
-        answer = await self._request("step", StepData(action=action))
+        answer = await self._request("step", ObservationData, StepData(action=action))
         return answer.step_result()
+
+    async def snapshot(self) -> bytes:
+        """Return the state of the running episode. Raise the same errors as `step`."""
+        return (await self._request("snapshot", SnapshotData)).snapshot
 
     async def close(self) -> None:
         """Close the connection; the host then releases the session."""
@@ -134,7 +138,25 @@ class RemoteEnv:
         if socket is not None:
             await socket.close()
 
-    async def _request(self, kind: str, data: Struct) -> ObservationData:
+    async def _begin(self, task: Task, snapshot: bytes | None = None) -> Observation:
+        data = ResetData(
+            env=task.env,
+            family=task.family,
+            seed=task.seed,
+            params=task.params,
+            episode_id=task.key,
+            trace=current_trace(),
+            snapshot=snapshot,
+        )
+        await self.connect()
+        try:
+            answer = await self._request("reset", ObservationData, data)
+        except ConnectionLostError:
+            await self.connect()
+            answer = await self._request("reset", ObservationData, data)
+        return answer.observation
+
+    async def _request(self, kind: str, answer_type: type[T], data: Struct | None = None) -> T:
         if self._socket is None or self._socket.closed:
             raise ConnectionLostError(f"{kind}: not connected to the environment host")
         answered = False
@@ -149,7 +171,7 @@ class RemoteEnv:
         finally:
             if not answered:
                 await self.close()
-        return _read(reply, ObservationData)
+        return _read(reply, answer_type)
 
 
 class RemoteEnvPool:

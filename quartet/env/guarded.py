@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from quartet.env.base import Env, EnvPool
+from quartet.env.base import Env, EnvPool, restorable
+from quartet.env.protocol import MAX_SNAPSHOT_BYTES
 from quartet.env.reward import with_sound_reward
 from quartet.env.session_thread import SessionThread
 from quartet.errors import EnvFaultError, QuartetError
@@ -19,7 +20,7 @@ LOG = logging.getLogger(__name__)
 LONGEST_VALUE = 80
 """Maximum characters of a wrong answer in an error."""
 
-T = TypeVar("T", Observation, StepResult)
+T = TypeVar("T", Observation, StepResult, bytes)
 
 
 class GuardedPool:
@@ -55,32 +56,48 @@ class GuardedEnv:
 
     async def reset(self, task: Task) -> Observation:
         self._task = task
-        return self._sound("reset", await self._ask("reset", task, Observation))
+        return self._sound("reset", await self._ask("reset", Observation, task))
 
     async def step(self, action: str) -> StepResult:
         """Apply one action. Raise `RewardError` for a reward that is not finite, before other checks of the answer."""
-        result = with_sound_reward(await self._ask("step", action, StepResult), self._task)
+        result = with_sound_reward(await self._ask("step", StepResult, action), self._task)
         return self._sound("step", result)
+
+    async def snapshot(self) -> bytes:
+        """Return the state of the episode. Raise `EnvFaultError` if it is too large."""
+        restorable(self.inner)
+        state = await self._ask("snapshot", bytes)
+        if len(state) > MAX_SNAPSHOT_BYTES:
+            raise EnvFaultError(
+                f"{self._name('snapshot')} returned {len(state)} bytes, and a state may have {MAX_SNAPSHOT_BYTES}: "
+                "keep it elsewhere and return its name"
+            )
+        return state
+
+    async def restore(self, task: Task, snapshot: bytes) -> Observation:
+        self._task = task
+        restorable(self.inner)
+        return self._sound("restore", await self._ask("restore", Observation, task, snapshot))
 
     async def close(self) -> None:
         self.end_thread()
         await self.inner.close()
 
-    async def _ask(self, method: str, argument: Any, kind: type[T]) -> T:
+    async def _ask(self, method: str, kind: type[T], *arguments: Any) -> T:
         name = self._name(method)
         with _faults(name):
-            answer = await self._call(getattr(self.inner, method), argument)
+            answer = await self._call(getattr(self.inner, method), *arguments)
         if not isinstance(answer, kind):
             shown = repr(answer)[:LONGEST_VALUE]
             raise EnvFaultError(f"{name} returned {shown} of type {type(answer).__name__}, not {kind.__name__}")
         return answer
 
-    async def _call(self, function: Callable[[Any], Any], argument: Any) -> Any:
+    async def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a coroutine function here, and a plain function, which may block, in the session's own thread."""
         if inspect.iscoroutinefunction(function):
-            return await function(argument)
+            return await function(*arguments)
         self._thread = self._thread or SessionThread()
-        answer = await self._thread.call(function, argument)
+        answer = await self._thread.call(function, *arguments)
         return await answer if inspect.isawaitable(answer) else answer
 
     def end_thread(self) -> None:

@@ -18,7 +18,7 @@ from quartet.config import Recipe
 from quartet.env import make_pool
 from quartet.env.base import EnvPool
 from quartet.env.guarded import GuardedPool
-from quartet.env.protocol import ErrorCode, ErrorData, encode
+from quartet.env.protocol import MAX_REQUEST_BYTES, ErrorCode, ErrorData, encode
 from quartet.env.session import HostedSession
 from quartet.ledger import Ledger
 from quartet.telemetry.lanes import Lanes
@@ -75,7 +75,7 @@ class EnvHost:
         return web.json_response({"sessions": self.sessions, "capacity": self._capacity, "env": self._name})
 
     async def _serve(self, request: web.Request) -> web.WebSocketResponse:
-        socket = web.WebSocketResponse(timeout=GOODBYE_SECONDS, max_msg_size=1 << 20)
+        socket = web.WebSocketResponse(timeout=GOODBYE_SECONDS, max_msg_size=MAX_REQUEST_BYTES)
         await socket.prepare(request)
         if self.sessions >= self._capacity:
             full = ErrorData(message=f"all {self._capacity} sessions are taken", code=ErrorCode.CAPACITY_REACHED)

@@ -2,7 +2,8 @@
 
 A connection to `/ws` is one session. The client sends `reset`, `step`, `state` or `close`. Every message but `close`
 gets exactly one answer: `observation`, `state` or `error`. At most one request is in flight, so requests have no ids.
-An error does not end the session.
+An error does not end the session. Quartet adds the message `snapshot`, answered by `snapshot`, fields of
+`reset`, and the key `quartet` of `metadata`.
 """
 
 import math
@@ -13,6 +14,11 @@ import msgspec
 from msgspec import Struct, field
 
 from quartet.types import Observation, StepResult, TakenAction, Task
+
+MAX_SNAPSHOT_BYTES = 16 << 20
+"""Maximum size of a stored state; in JSON it is a third larger."""
+MAX_REQUEST_BYTES = 24 << 20
+"""Maximum size of a client's message: a reset to a stored state."""
 
 
 class ErrorCode(StrEnum):
@@ -47,6 +53,8 @@ class ResetData(Struct, kw_only=True):
     episode_id: str = ""
     trace: str = ""
     """Trace of the spans that the host records for the episode; empty to record none."""
+    snapshot: bytes | None = None
+    """Stored state in which the episode starts, from the answer to `snapshot`; null to start at its beginning."""
 
     def task(self) -> Task:
         return Task(env=self.env, family=self.family, seed=self.seed, params=self.params)
@@ -56,12 +64,20 @@ class StepData(Struct):
     action: str
 
 
-class Metadata(Struct, kw_only=True):
+class StepFacts(Struct, kw_only=True):
+    """Result of a step beyond the fields of OpenEnv."""
+
     terminated: bool = False
     truncated: bool = False
     info: dict[str, Any] = field(default_factory=dict)
     actions: list[TakenAction] = []
     rewards: dict[str, float] = {}
+
+
+class Metadata(Struct, kw_only=True):
+    """OpenEnv leaves the keys of `metadata` to each server: only the key of Quartet is read."""
+
+    quartet: StepFacts = field(default_factory=StepFacts)
 
 
 class ObservationData(Struct, kw_only=True):
@@ -74,31 +90,39 @@ class ObservationData(Struct, kw_only=True):
 
     @classmethod
     def of_step(cls, result: StepResult) -> "ObservationData":
+        facts = StepFacts(
+            terminated=result.terminated,
+            truncated=result.truncated,
+            info=result.info,
+            actions=result.actions,
+            rewards=result.rewards,
+        )
         return cls(
             observation=result.observation,
             reward=result.reward,
             done=result.terminated or result.truncated,
-            metadata=Metadata(
-                terminated=result.terminated,
-                truncated=result.truncated,
-                info=result.info,
-                actions=result.actions,
-                rewards=result.rewards,
-            ),
+            metadata=Metadata(quartet=facts),
         )
 
     def step_result(self) -> StepResult:
-        """Return the answer as a step. A plain OpenEnv server sends no metadata: `done` then means terminated. A null
-        reward becomes NaN: JSON writes NaN as null, and it must not count as 0."""
+        """Return the answer as a step. Without `metadata.quartet` (a plain OpenEnv server) `done` means terminated.
+        A null reward becomes NaN: JSON writes NaN as null, and it must not count as 0."""
+        facts = self.metadata.quartet
         return StepResult(
             observation=self.observation,
             reward=math.nan if self.reward is None else self.reward,
-            terminated=self.metadata.terminated or (self.done and not self.metadata.truncated),
-            truncated=self.metadata.truncated,
-            info=self.metadata.info,
-            actions=self.metadata.actions,
-            rewards=self.metadata.rewards,
+            terminated=facts.terminated or (self.done and not facts.truncated),
+            truncated=facts.truncated,
+            info=facts.info,
+            actions=facts.actions,
+            rewards=facts.rewards,
         )
+
+
+class SnapshotData(Struct):
+    """Answer to `snapshot`: the state of the running episode, as base64."""
+
+    snapshot: bytes
 
 
 class StateData(Struct, kw_only=True):

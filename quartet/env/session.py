@@ -8,12 +8,22 @@ from typing import TypeVar
 
 import msgspec
 
-from quartet.env.base import Env, EnvPool
-from quartet.env.protocol import ErrorCode, ErrorData, Message, ObservationData, ResetData, StateData, StepData, encode
+from quartet.env.base import Env, EnvPool, restorable
+from quartet.env.protocol import (
+    ErrorCode,
+    ErrorData,
+    Message,
+    ObservationData,
+    ResetData,
+    SnapshotData,
+    StateData,
+    StepData,
+    encode,
+)
 from quartet.errors import ConfigError, EnvError, EnvFaultError, QuartetError, RewardError
 from quartet.fault import place_of
 from quartet.telemetry.record import Recorder
-from quartet.types import Observation, Task
+from quartet.types import Observation
 
 T = TypeVar("T")
 
@@ -64,36 +74,45 @@ class HostedSession:
                 return encode("observation", await self._reset(msgspec.json.decode(message.data, type=ResetData)))
             case "step":
                 return encode("observation", await self._step(msgspec.json.decode(message.data, type=StepData)))
+            case "snapshot":
+                return encode("snapshot", await self._snapshot())
             case "state":
                 return encode("state", self._state)
             case unknown:
-                known = "reset, step, state or close"
+                known = "reset, step, snapshot, state or close"
                 raise RefusedError(ErrorCode.UNKNOWN_TYPE, f"unknown message type {unknown!r}, expected {known}")
 
     async def _reset(self, data: ResetData) -> ObservationData:
         self._in_episode, self._trace = False, data.trace
-        observation = await self._call("reset", self._start(data.task()), task=data.episode_id)
+        observation = await self._call("reset", self._start(data), task=data.episode_id)
         self._in_episode = True
         self._state = StateData(episode_id=data.episode_id, step_count=0)
         return ObservationData(observation=observation)
 
-    async def _start(self, task: Task) -> Observation:
-        """Reset. An environment that died between two episodes is replaced: nothing is lost yet."""
+    async def _start(self, data: ResetData) -> Observation:
+        """Begin an episode. An environment that died between two is replaced: nothing is lost yet."""
         if self._env is not None:
             try:
-                return await self._env.reset(task)
+                return await _begin(self._env, data)
             except EnvError:
                 await self.close()
         self._env = await self._pool.acquire()
-        return await self._env.reset(task)
+        return await _begin(self._env, data)
 
     async def _step(self, data: StepData) -> ObservationData:
-        if self._env is None or not self._in_episode:
-            raise RefusedError(ErrorCode.SESSION_ERROR, "no episode is running: send reset first")
-        result = await self._call("step", self._env.step(data.action), task=self._state.episode_id)
+        result = await self._call("step", self._running().step(data.action), task=self._state.episode_id)
         self._state.step_count += 1
         self._in_episode = not (result.terminated or result.truncated)
         return ObservationData.of_step(result)
+
+    async def _snapshot(self) -> SnapshotData:
+        stored = restorable(self._running()).snapshot()
+        return SnapshotData(await self._call("snapshot", stored, task=self._state.episode_id))
+
+    def _running(self) -> Env:
+        if self._env is None or not self._in_episode:
+            raise RefusedError(ErrorCode.SESSION_ERROR, "no episode is running: send reset first")
+        return self._env
 
     async def _call(self, activity: str, call: Awaitable[T], *, task: str) -> T:
         """Await the environment within the time limit; a failure costs the session its environment."""
@@ -127,3 +146,10 @@ class HostedSession:
         if self._recorder is None:
             return nullcontext()
         return self._recorder.span(activity, lane=self._lane, trace=self._trace, task=task)
+
+
+async def _begin(env: Env, data: ResetData) -> Observation:
+    """Begin an episode, in a stored state where the client sends one."""
+    if data.snapshot is None:
+        return await env.reset(data.task())
+    return await restorable(env).restore(data.task(), data.snapshot)

@@ -11,7 +11,7 @@ from typing import Any
 
 from quartet.fault import place_of
 
-Call = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[Any], Any], Any]
+Call = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[..., Any], tuple[Any, ...]]
 
 
 class SessionThread:
@@ -22,12 +22,12 @@ class SessionThread:
         self._thread = threading.Thread(target=self._work, name="session", daemon=True)
         self._thread.start()
 
-    async def call(self, function: Callable[[Any], Any], argument: Any) -> Any:
+    async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return the function's result. If cancelled, raise `CancelledError` with the function's current source
         location."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._calls.put((loop, future, function, argument))
+        self._calls.put((loop, future, function, arguments))
         try:
             return await future
         except asyncio.CancelledError:
@@ -39,10 +39,10 @@ class SessionThread:
 
     def _work(self) -> None:
         while call := self._calls.get():
-            loop, future, function, argument = call
+            loop, future, function, arguments = call
             result, error = None, None
             try:
-                result = function(argument)
+                result = function(*arguments)
             except StopIteration as raised:  # futures reject it; coroutines convert it in the same way
                 error = RuntimeError(f"{function.__name__} raised StopIteration").with_traceback(raised.__traceback__)
             except BaseException as raised:  # noqa: BLE001  (raised again in the caller)

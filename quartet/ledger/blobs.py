@@ -94,10 +94,18 @@ class BlobStore:
         self.put_missing(blob)
         return blob
 
-    def write_shared(self, connection: Connection, blob: Blob) -> None:
-        """Write a blob of `pack_shared`: like `write`, but an existing blob is not rewritten."""
-        if blob.in_database:
-            _INSERT_ONCE(connection, digest=bytes.fromhex(blob.digest), data=blob.data)
+    def write_shared(self, connection: Connection, shared: Iterable[Blob], deletions: int) -> None:
+        """Write blobs of `pack_shared`: like `write`, but an existing blob is not rewritten.
+
+        `deletions` is the result of `deletions` before they were packed. A file that was deleted since is written
+        again. It cannot be deleted before the commit: no write transaction runs during one that deletes.
+        """
+        deleted = self.deletions_in(connection) != deletions
+        for blob in shared:
+            if blob.in_database:
+                _INSERT_ONCE(connection, digest=bytes.fromhex(blob.digest), data=blob.data)
+            elif deleted:
+                self.put_missing(blob)
 
     def put_missing(self, blob: Blob) -> None:
         """Write the file of a large blob if it is missing."""

@@ -34,7 +34,10 @@ class DiskSpace(Pictures):
         names = sa.union(
             sa.select(trajectories.c.blob),
             sa.select(pictures.c.digest),
-            sa.select(rollouts.c.partial).where(rollouts.c.state != RolloutState.FINISHED),
+            *(
+                sa.select(blob).where(rollouts.c.state != RolloutState.FINISHED)
+                for blob in (rollouts.c.partial, rollouts.c.beginning)
+            ),
         )
         with self._database.read() as connection:
             used = {bytes.fromhex(name) for name in connection.execute(names).scalars()}

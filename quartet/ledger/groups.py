@@ -31,6 +31,8 @@ _HAS_ENOUGH = sa.and_(
     sa.select(sa.func.count(trajectories.c.rollout_id.distinct())).where(_OWN).scalar_subquery() >= groups.c.enough,
 )
 _UNFINISHED = sa.exists().where(rollouts.c.group_id == groups.c.id, rollouts.c.state != RolloutState.FINISHED)
+ROUND_HAS_ENDED = sa.or_(~_UNFINISHED, _HAS_ENOUGH)
+"""All members of a group are finished, or enough of them countable."""
 _STEPS = sa.select(sa.func.coalesce(sa.func.max(batches.c.train_step), 0))
 _OUTCOME = {
     "countable": sa.select(sa.func.count()).where(_OWN).scalar_subquery(),
@@ -98,15 +100,12 @@ class Groups(Cancelling, Pool, Policies):
         lease is `deadline_seconds` ago."""
         begun_before = self.now() - deadline_seconds
         overdue = sa.and_(groups.c.purpose == Purpose.TRAIN, groups.c.leased_at <= begun_before)
-        return self._group_ids(
-            list(Purpose), GroupState.OPEN, sa.or_(~_UNFINISHED, _HAS_ENOUGH, overdue), _HAS_ROLLOUTS
-        )
+        return self._group_ids(list(Purpose), GroupState.OPEN, sa.or_(ROUND_HAS_ENDED, overdue), _HAS_ROLLOUTS)
 
     def ended_rounds(self) -> list[int]:
         """Open training groups whose members are all finished, or enough of them countable: the allocator may add a
         round to them, or they are closed."""
-        ended = sa.or_(~_UNFINISHED, _HAS_ENOUGH)
-        return self._group_ids([Purpose.TRAIN], GroupState.OPEN, ended, _HAS_ROLLOUTS)
+        return self._group_ids([Purpose.TRAIN], GroupState.OPEN, ROUND_HAS_ENDED, _HAS_ROLLOUTS)
 
     def close_group(self, group_id: int) -> None:
         """Close an open group and those beside it: members that are not finished are cancelled with their forks; what

@@ -109,6 +109,7 @@ class Leases(Cancelling):
 MINE = sa.and_(rollouts.c.id == sa.bindparam("rollout_id"), rollouts.c.attempt == sa.bindparam("lease_attempt"))
 HELD = sa.update(rollouts).where(MINE, rollouts.c.state == sa.literal_column(f"'{RolloutState.LEASED}'"))
 """Update that only matches while attempt `lease_attempt` of `rollout_id` holds the lease."""
+IS_HELD = sa.select(rollouts.c.id).where(MINE, rollouts.c.state == RolloutState.LEASED)
 _RENEW = Prepared(HELD.values(deadline=sa.bindparam("until")))
 _QUEUED = HELD.values(
     state=sa.literal_column(f"'{RolloutState.QUEUED}'"), worker=sa.literal_column("''"), deadline=sa.null()
@@ -151,6 +152,7 @@ def _lease(row: Any, run_seed: int) -> RolloutLease:
         recycled=row.recycled,
         failures=row.failures,
         partial=row.partial,
+        beginning=row.beginning,
         parent=None if row.parent_id is None else Fork(rollout_id=row.parent_id, call_index=row.parent_call),
     )
 

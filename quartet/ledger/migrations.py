@@ -76,6 +76,9 @@ MIGRATIONS: dict[int, tuple[str | dict[str, str], ...]] = {
         "ALTER TABLE rollouts ADD COLUMN parent_id INTEGER",
         "ALTER TABLE rollouts ADD COLUMN parent_call INTEGER",
         "CREATE INDEX rollouts_by_parent ON rollouts (parent_id) WHERE parent_id IS NOT NULL",
+        "ALTER TABLE rollouts ADD COLUMN beginning TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE rollouts ADD COLUMN beginning_bytes INTEGER NOT NULL DEFAULT 0",
+        "CREATE INDEX rollouts_by_beginning ON rollouts (beginning) WHERE beginning <> ''",
         # Several policies: the key of a policy is its name and its version.
         "DROP INDEX policies_on_disk",
         "DROP INDEX policies_by_success",

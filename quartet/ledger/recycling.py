@@ -7,15 +7,17 @@ for the next lease.
 from collections.abc import Iterable
 
 import sqlalchemy as sa
+from msgspec.structs import replace
 from sqlalchemy import Connection
 
+from quartet.ledger.beginnings import Beginnings
 from quartet.ledger.blobs import DamagedBlobError
 from quartet.ledger.database.prepared import Prepared
-from quartet.ledger.leases import HELD, attempt_of, lease_lost
+from quartet.ledger.leases import HELD, IS_HELD, attempt_of, lease_lost
 from quartet.ledger.rollouts import Rollouts
 from quartet.ledger.rows import AppendOutcome
 from quartet.ledger.schema import TrajectoryKind, rollouts, trajectories
-from quartet.types import Call, RolloutLease, RolloutState, Status, Trajectory
+from quartet.types import Beginning, RolloutLease, RolloutState, Status, Trajectory
 
 MAX_EMPTY_RECYCLES = 32
 """Maximum number of recalls of a rollout that never sampled a token; then it is evicted."""
@@ -43,7 +45,7 @@ _OUTCOMES = {
 }
 
 
-class Recycling(Rollouts):
+class Recycling(Rollouts, Beginnings):
     def held(self, leases: Iterable[RolloutLease]) -> set[tuple[int, int]]:
         """Return (rollout id, attempt) of the leases that are still held. Work on the others can stop."""
         asked = {(lease.rollout_id, lease.attempt) for lease in leases}
@@ -76,22 +78,30 @@ class Recycling(Rollouts):
         self.doorbells.ring("worker", "manager", "engine")
         return _OUTCOMES[kind]
 
-    def load_partial(self, lease: RolloutLease) -> list[Call]:
-        """Return the calls to continue from, possibly none: those of recalled attempts, or those that a child shares
-        with its parent.
+    def load_beginning(self, lease: RolloutLease) -> Beginning:
+        """Return what the attempt begins from: the calls of a recalled attempt, else those that a child shares with its
+        parent, and the state of the parent's environment if it was stored.
 
-        If the record is damaged, an event is recorded and the rollout starts over. A child cannot start over, so
-        `DamagedBlobError` is raised.
+        If the record of the recalled attempt is damaged, an event is recorded, and its forks are cancelled because this
+        attempt samples other calls. Raises `DamagedBlobError` if what a child shares is lost.
         """
-        if not lease.partial:
-            return []
+        shared = self._load_shared(lease)
         try:
-            return self._store.load(lease.partial).calls
+            return replace(shared, calls=self._store.load(lease.partial).calls) if lease.partial else shared
         except DamagedBlobError as error:
             self.event("partial_damaged", rollout_id=lease.rollout_id, error=error.what)
-            if lease.parent is not None:
-                raise
-            return []
+            self.drop_forks(lease)
+            return shared
+
+    def drop_forks(self, lease: RolloutLease) -> None:
+        """Cancel what was forked from a running rollout, because its attempt took another way than those before it.
+
+        A lease that is already lost is fine: its forks went with it.
+        """
+        with self._database.write() as connection:
+            if connection.execute(IS_HELD, attempt_of(lease)).first():
+                self._cancel_forks(connection, [lease.rollout_id])
+        self.doorbells.ring("worker", "manager")
 
     def _may_go_on(self, connection: Connection, lease: RolloutLease, partial: Trajectory, max_recycles: int) -> bool:
         if not partial.num_response_tokens:

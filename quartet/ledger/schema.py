@@ -161,6 +161,8 @@ rollouts = Table(
     Column("failures", Integer, nullable=False, default=0),  # number of infrastructure errors and expired leases
     Column("parent_id", Integer),  # rollout of the same group that it was forked from
     Column("parent_call", Integer),  # index of the last call that it shares with its parent
+    Column("beginning", Text, nullable=False, server_default=""),  # blob of what a child begins with, until it ends
+    Column("beginning_bytes", Integer, nullable=False, server_default="0"),  # size of that blob
     Column("partial", Text, nullable=False, default=""),  # blob of the calls that its next attempt continues from
     Column("worker", Text, nullable=False, default=""),
     Column("deadline", Float),  # of the lease, by `Ledger.now`
@@ -173,7 +175,15 @@ rollouts = Table(
         sqlite_where=text("parent_id IS NOT NULL"),
         postgresql_where=text("parent_id IS NOT NULL"),
     ),
+    Index(
+        "rollouts_by_beginning",
+        "beginning",
+        sqlite_where=text("beginning <> ''"),
+        postgresql_where=text("beginning <> ''"),
+    ),
 )
+HAS_BEGINNING = rollouts.c.beginning != literal_column("''")
+"""Written out: SQLite uses the index of beginnings only when the query's words imply its condition."""
 
 trajectories = Table(
     "trajectories",

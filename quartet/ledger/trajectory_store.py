@@ -58,16 +58,8 @@ class TrajectoryStore:
         self.blobs.write(connection, packed.record)
 
     def write_pictures(self, connection: Connection, trajectory_id: int, packed: PackedTrajectory) -> None:
-        """Store pictures and the trajectory's references to them, as part of the transaction of its row.
-
-        A file that was deleted after packing, because the last other reference was dropped, is written again. It cannot
-        be deleted before the commit: no write transaction runs during one that deletes.
-        """
-        deleted = self.blobs.deletions_in(connection) != packed.deletions
-        for blob in packed.pictures:
-            self.blobs.write_shared(connection, blob)
-            if deleted:
-                self.blobs.put_missing(blob)
+        """Store pictures and the trajectory's references to them, as part of the transaction of its row."""
+        self.blobs.write_shared(connection, packed.pictures, packed.deletions)
         rows = [
             {"trajectory_id": trajectory_id, "digest": blob.digest, "bytes": len(blob.data)} for blob in packed.pictures
         ]

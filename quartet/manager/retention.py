@@ -85,13 +85,15 @@ class Retention:
 
     def _sweep_blobs(self) -> str | None:
         budget = self._disk.max_blob_megabytes * 10**6
+        self._ledger.drop_beginnings()
+        beginnings = self._ledger.beginning_bytes()
         new, self._counted_to = self._ledger.blob_bytes(after=self._counted_to)
         self._blob_bytes += new
-        while self._blob_bytes > budget:
+        while (total := self._blob_bytes + beginnings) > budget:
             dropped, freed = self._ledger.drop_pictures(_ROLLOUTS_PER_STEP, self._checkpoint_step())
             if not dropped:
                 return (
-                    f"{STOPPED_BY_DISK}blobs take {self._blob_bytes / 1e6:.0f} MB, more than disk.max_blob_megabytes = "
+                    f"{STOPPED_BY_DISK}blobs take {total / 1e6:.0f} MB, more than disk.max_blob_megabytes = "
                     f"{self._disk.max_blob_megabytes}, and no pictures are left to delete: raise the limit and resume"
                 )
             self._blob_bytes -= freed

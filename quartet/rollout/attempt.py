@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from quartet.env.base import Env
 from quartet.errors import EngineError, EnvFaultError, QuartetError
 from quartet.fault import fault_of
 from quartet.ledger import Ledger
 from quartet.ledger.blobs import DamagedBlobError
 from quartet.rollout.client import ModelClient
 from quartet.rollout.watch import Watch
-from quartet.types import Purpose, RolloutLease, Status, Trajectory
+from quartet.types import EpisodeState, Purpose, RolloutLease, Status, Trajectory
 
 PATIENCE_SECONDS = 1.0
 
@@ -25,8 +26,12 @@ class Attempt:
     models: Mapping[str, ModelClient]
     """By policy, the first trained one first."""
     watch: Watch
+    parent_state: EpisodeState | None = None
+    """State of the parent's environment that a child begins in; None where the rollout begins with a reset."""
     damage: DamagedBlobError | None = None
-    """Set when the record that a child begins with is lost."""
+    """Set when what a child begins with is lost."""
+    session: Env | None = None
+    """What the agent loop acts in, once it runs."""
     started: float = field(default_factory=time.monotonic)
 
     @property

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from quartet.errors import DivergedError, EngineError, RecalledError
 from quartet.policy.renderer import Renderer
 from quartet.types import MAIN, Call, FinishReason, Sampling, TokenColumns
 
-OnCall = Callable[[Call, Sequence[Call]], None]
+OnCall = Callable[[Call, Sequence[Call]], Awaitable[None]]
 
 
 def nothing(*_: object) -> None:
@@ -43,7 +43,7 @@ class ModelClient:
         policy: str = MAIN,
         for_training: bool = True,
         partial: Sequence[Call] = (),
-        on_call: OnCall = nothing,
+        on_call: OnCall | None = None,
         on_diverged: Callable[[], None] = nothing,
     ) -> None:
         """`sampling` has the rollout's seed; every call gets its own from it, and its own `max_tokens`.
@@ -55,8 +55,8 @@ class ModelClient:
         as long as the prompts are the same, token for token; its last call may be cut and is then gone on with. Calls
         that are `borrowed` are those of a parent: then another prompt is a `DivergedError`.
 
-        `on_call` is given each call that was sampled here to its end, and the calls before it; `on_diverged` is called
-        when an attempt leaves the way of the one before it.
+        `on_call` is given each call that was sampled here to its end, and the calls before it, before the loop goes on;
+        `on_diverged` is called when an attempt leaves the way of the one before it.
         """
         self.renderer = renderer
         self.calls: list[Call] = []
@@ -114,7 +114,8 @@ class ModelClient:
             if self._in_flight:  # whoever catches the error must find what the other calls had, too
                 await asyncio.wait(self._in_flight.values())
             raise RecalledError(f"the rollout was recalled after {len(call.response_ids)} tokens of a response")
-        self._on_call(call, [earlier for earlier in self.calls if earlier is not call])
+        if self._on_call is not None:
+            await self._on_call(call, [earlier for earlier in self.calls if earlier is not call])
         return call
 
     async def _sample(self, request: GenerateRequest, key: str, known: Call | None) -> Call:

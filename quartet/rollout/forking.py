@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 
 from quartet.config import Recipe
+from quartet.env import make_environment
+from quartet.env.base import Env
 from quartet.ledger import Ledger
 from quartet.registry import build
 from quartet.rollout.brancher.base import Brancher
-from quartet.types import Call, RolloutLease
+from quartet.rollout.recorded_env import RecordedEnv
+from quartet.types import Call, EpisodeState, RolloutLease
 
 
 class Forking:
@@ -15,9 +18,18 @@ class Forking:
     def __init__(self, recipe: Recipe, ledger: Ledger) -> None:
         self._brancher: Brancher = build(recipe.rollout.brancher)
         self._most_forks, self._ledger = recipe.rollout.brancher.max_forks_per_group, ledger
+        self.may_fork = self._brancher.may_fork
+        self._stores_states = self.may_fork and make_environment(recipe.env).snapshots
 
-    def fork_before(self, lease: RolloutLease, call: Call, so_far: Sequence[Call]) -> None:
-        """Queue the children that leave a rollout just before `call`. Raises `LeaseLostError`."""
+    def session(self, env: Env, parent: EpisodeState | None) -> Env:
+        """Return a session as an agent loop gets it: begun in the `parent`'s state, and ready to store its own."""
+        return RecordedEnv(env, parent) if parent or self._stores_states else env
+
+    async def fork_before(self, lease: RolloutLease, session: Env, call: Call, so_far: Sequence[Call]) -> None:
+        """Queue the children that leave a rollout just before `call`. Raises `LeaseLostError`, and what the session
+        raises that stores its state."""
         count = self._brancher.forks(call, so_far) if so_far else 0
-        if count > 0:
-            self._ledger.fork(lease, [*so_far, call], len(so_far) - 1, count, self._most_forks)
+        if count <= 0 or self._ledger.forked_rollouts(lease.group_id) >= self._most_forks:
+            return
+        state = await session.state() if isinstance(session, RecordedEnv) else None
+        self._ledger.fork(lease, [*so_far, call], len(so_far) - 1, count, self._most_forks, state)

@@ -34,7 +34,7 @@ from quartet.rollout.loop.base import AgentLoop, Limits
 from quartet.rollout.watch import Watch, WatchedEngine, WatchedEnv
 from quartet.telemetry.record import Recorder
 from quartet.telemetry.trace import traced
-from quartet.types import Call, Purpose, RolloutLease, Sampling, Status, Trajectory
+from quartet.types import Beginning, Call, Purpose, RolloutLease, Sampling, Status, Trajectory
 
 
 class RolloutRunner:
@@ -59,15 +59,14 @@ class RolloutRunner:
 
     def begin(self, lease: RolloutLease, lane: str) -> Attempt:
         """Take up a leased rollout, at what an earlier attempt left of it. `lane` is its row in a timeline."""
-        watch, damage = self._watch(lease, lane), None
+        watch, beginning, damage = self._watch(lease, lane), Beginning(), None
         try:
-            known = self._ledger.load_partial(lease)
-            if lease.partial and not known:  # damaged: the attempt takes another way than its children's parent did
-                self._ledger.drop_forks(lease)
+            beginning = self._ledger.load_beginning(lease)
         except DamagedBlobError as error:
-            known, damage = [], error
-        models = {name: self._client(name, lease, watch, known) for name in self._models}
-        attempt = self._attempts[lease.rollout_id, lease.attempt] = Attempt(lease, models, watch, damage)
+            damage = error
+        models = {name: self._client(name, lease, watch, beginning.calls) for name in self._models}
+        attempt = Attempt(lease, models, watch, beginning.state, damage)
+        self._attempts[lease.rollout_id, lease.attempt] = attempt
         return attempt
 
     def _client(self, policy: str, lease: RolloutLease, watch: Watch, known: Sequence[Call]) -> ModelClient:
@@ -75,6 +74,7 @@ class RolloutRunner:
         engine, renderer = self._models[policy]
         conversation, sampling = f"{self.name}/{lease.rollout_id}.{lease.attempt}", _sampling(self._recipe, lease)
         first = policy == self._ledger.trained[0]
+        forks = first and lease.purpose is Purpose.TRAIN and self._forking.may_fork
         if not first:  # two players must not draw the same numbers
             sampling = replace(sampling, seed=call_seed(sampling.seed, policy))
             conversation = f"{conversation}/{policy}"
@@ -87,7 +87,7 @@ class RolloutRunner:
             policy=policy,
             for_training=lease.purpose is Purpose.TRAIN and policy in self._ledger.trained,
             partial=[call for call in known if call.policy == policy],
-            on_call=partial(self._after_call, lease) if first else nothing,
+            on_call=partial(self._fork_before, lease) if forks else None,
             on_diverged=partial(self._ledger.drop_forks, lease) if first else nothing,
         )
 
@@ -151,16 +151,18 @@ class RolloutRunner:
             max_tokens=self._recipe.rollout.max_tokens,
             timeout_seconds=self._recipe.rollout.episode_timeout_seconds,
         )
-        trajectories = await self._loop.run(lease.task, WatchedEnv(session, attempt.watch), attempt.models, limits)
+        attempt.session = self._forking.session(WatchedEnv(session, attempt.watch), attempt.parent_state)
+        trajectories = await self._loop.run(lease.task, attempt.session, attempt.models, limits)
         _check_parts(trajectories, attempt.models)
         unasked = any(model.has_unasked_calls_of_its_parent for model in attempt.models.values())
         if unasked and all(trajectory.status.countable for trajectory in trajectories):
             raise DivergedError("the episode ended before the call at which the child leaves its parent")
         return [replace(trajectory, parent=lease.parent) for trajectory in trajectories]
 
-    def _after_call(self, lease: RolloutLease, call: Call, so_far: Sequence[Call]) -> None:
-        if lease.purpose is Purpose.TRAIN:
-            self._forking.fork_before(lease, call, so_far)
+    async def _fork_before(self, lease: RolloutLease, call: Call, so_far: Sequence[Call]) -> None:
+        session = self._attempts[lease.rollout_id, lease.attempt].session
+        assert session is not None, "a loop samples with a session"
+        await self._forking.fork_before(lease, session, call, so_far)
 
     def _watch(self, lease: RolloutLease, lane: str) -> Watch:
         """Renews the lease at progress, but not more often than useful."""

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 from quartet.engine.base import Engine, GenerateRequest, GenerateResult
-from quartet.env.base import Env
+from quartet.env.base import Env, restorable
 from quartet.env.reward import with_sound_reward
 from quartet.telemetry.record import Recorder
 from quartet.types import Observation, StepResult, Task
@@ -97,6 +97,16 @@ class WatchedEnv:
         """Raises `RewardError` when the reward is no finite number."""
         with self._watch.doing("step"):
             return with_sound_reward(await self._env.step(action), self._task)
+
+    async def snapshot(self) -> bytes:
+        """Store the state of the episode."""
+        with self._watch.doing("snapshot"):
+            return await restorable(self._env).snapshot()
+
+    async def restore(self, task: Task, snapshot: bytes) -> Observation:
+        self._task = task
+        with self._watch.doing("reset"):
+            return await restorable(self._env).restore(task, snapshot)
 
     async def close(self) -> None:
         await self._env.close()

@@ -76,22 +76,25 @@ def _check_players(recipe: Recipe) -> None:
 
 def _check_forks(recipe: Recipe) -> None:
     """Refuse forks if a child cannot reach its fork point in the parent's episode."""
-    brancher, allocator = recipe.rollout.brancher, recipe.control.allocator
-    forking = [f"rollout.brancher {brancher.name!r}"] if brancher.name != "none" else []
-    allocators: Any = find(allocator.kind, allocator.name)
-    forking += [f"control.allocator {allocator.name!r}"] if allocators.forks else []
-    if forking and not make_environment(recipe.env).deterministic:
-        raise ConfigError(
-            f"{forking[0]} forks rollouts, and the environment {recipe.env.name!r} is not declared deterministic: a "
-            "child repeats the actions of its parent and must get the same observations",
-            "use a deterministic environment (`deterministic = True` in its class), or no forks",
-        )
-    if forking and len(recipe.policies) > 1:
-        raise ConfigError(
-            f"{forking[0]} forks rollouts, and the run has several policies: a child repeats the calls of one policy, "
-            "so the others would sample different moves",
-            "use one policy, or no forks",
-        )
+    environment, brancher, allocator = make_environment(recipe.env), recipe.rollout.brancher, recipe.control.allocator
+    # An allocator forks finished rollouts: their environments are gone, and have no state to store.
+    can_begin = {brancher.kind: environment.snapshots or environment.deterministic}
+    can_begin[allocator.kind] = environment.deterministic
+    for choice in (brancher, allocator):
+        part: Any = find(choice.kind, choice.name)
+        if part.may_fork and not can_begin[choice.kind]:
+            raise ConfigError(
+                f"the {choice.kind} {choice.name!r} forks rollouts, and the environment {recipe.env.name!r} is not "
+                "declared deterministic: a child repeats the actions of its parent and must get the same observations",
+                "use a deterministic environment (`deterministic = True` in its class), or no forks; a brancher may "
+                "also fork in an environment with snapshots (`snapshots = True`)",
+            )
+        if part.may_fork and len(recipe.policies) > 1:
+            raise ConfigError(
+                f"the {choice.kind} {choice.name!r} forks rollouts, and the run has several policies: a child repeats "
+                "the calls of one policy, so the others would sample different moves",
+                "use one policy, or no forks",
+            )
 
 
 def _backend(recipe: Recipe) -> "Backend":

@@ -30,6 +30,7 @@ ACTIVITIES: dict[str, Activity] = {
         Activity("reset", "the environment gets a task ready", "#5fc9a8"),
         Activity("generate", "a request to the engine, from sending it to its answer", "#0072b2"),
         Activity("step", "an action in the environment", "#009e73"),
+        Activity("snapshot", "the environment stores its state for forked rollouts", "#2f7f6a"),
         Activity("append", "the trajectory goes into the ledger", "#8c7a00"),
         Activity("serve", "the engine has requests in work", "#004c7a"),
         Activity("answer", "one of these requests, from its arrival to its answer", "#5aa9d6"),

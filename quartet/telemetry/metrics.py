@@ -89,6 +89,7 @@ declare(
     ("reset_seconds", "seconds", "waiting for the environment's reset"),
     ("generate_seconds", "seconds", "waiting for the engine"),
     ("step_seconds", "seconds", "waiting for the environment's steps"),
+    ("snapshot_seconds", "seconds", "waiting for the states that the environment stores for forked rollouts"),
 )
 declare(
     "engine",

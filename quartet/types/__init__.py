@@ -17,7 +17,7 @@ from quartet.types.action import Action, Keyboard, Outcome, Pointer, TakenAction
 from quartet.types.ancestry import Ancestry
 from quartet.types.batch import Batch, Group, GroupMember, MemberUse, Policy, ReplayRule
 from quartet.types.call import MAIN, Call, FinishReason, Media, Sampling
-from quartet.types.fork import Fork
+from quartet.types.fork import Beginning, EpisodeState, Fork, Move
 from quartet.types.message import Function, Message, Tool
 from quartet.types.plan import Purpose, RolloutLease, RolloutPlan, Root, Round
 from quartet.types.states import BatchState, GroupState, OnLate, RolloutState, ScheduleName
@@ -31,7 +31,9 @@ __all__ = [
     "Ancestry",
     "Batch",
     "BatchState",
+    "Beginning",
     "Call",
+    "EpisodeState",
     "FinishReason",
     "Fork",
     "Function",
@@ -42,6 +44,7 @@ __all__ = [
     "Media",
     "MemberUse",
     "Message",
+    "Move",
     "Observation",
     "OnLate",
     "Outcome",

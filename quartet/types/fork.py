@@ -1,6 +1,9 @@
-"""The place in a parent rollout at which a child rollout begins."""
+"""Fork points: the place in a parent rollout at which a child rollout begins, and what both share."""
 
 from msgspec import Struct
+
+from quartet.types.call import Call
+from quartet.types.task import Observation, StepResult
 
 
 class Fork(Struct, frozen=True, kw_only=True):
@@ -12,3 +15,31 @@ class Fork(Struct, frozen=True, kw_only=True):
     """`Trajectory.part` of the parent's trajectory that holds the call."""
     call_index: int
     """Index in that trajectory's `calls` of the last call that parent and child share."""
+
+
+class Move(Struct, frozen=True):
+    """An action and its result."""
+
+    action: str
+    result: StepResult
+
+
+class EpisodeState(Struct, frozen=True, kw_only=True):
+    """State of an environment within an episode, and the answers up to it."""
+
+    snapshot: bytes
+    """Result of the session's `snapshot`."""
+    first: Observation
+    """Result of the reset."""
+    moves: list[Move]
+    """All actions so far, oldest first."""
+
+
+class Beginning(Struct, frozen=True, kw_only=True):
+    """What an attempt begins from."""
+
+    calls: list[Call] = []
+    """Calls that are not sampled again. For a child: those that it shares with its parent, wholly borrowed, and the
+    parent's next prompt, if any, without a response. For a rollout that was recalled: those of that attempt."""
+    state: EpisodeState | None = None
+    """State of the parent's environment at the fork point; None if the actions are repeated after a reset."""

@@ -64,7 +64,8 @@ class RolloutLease(Struct, frozen=True, kw_only=True):
     failures: int = 0
     """Number of earlier attempts that failed. Recalled and released attempts are not failures."""
     partial: str = ""
-    """Blob of the calls to continue from: those of earlier attempts, or those that a child shares with its parent.
-    Empty if there are none."""
+    """Blob of the calls of a recalled attempt to continue from. Empty if there are none."""
+    beginning: str = ""
+    """Blob of what a child shares with its parent (`Beginning`). Empty if the rollout begins with a reset."""
     parent: Fork | None = None
     """Fork point in the parent rollout; None if the rollout begins with a reset."""

@@ -100,17 +100,17 @@ async def test_a_session_speaks_openenv_word_for_word():
         running = {"terminated": False, "truncated": False, "info": {}, "actions": [], "rewards": {}}
         assert await ask(ws, {"type": "reset", "data": reset}) == {
             "type": "observation",
-            "data": {"observation": shown, "reward": None, "done": False, "metadata": running},
+            "data": {"observation": shown, "reward": None, "done": False, "metadata": {"quartet": running}},
         }
         assert await ask(ws, {"type": "step", "data": {"action": "click left [1]"}}) == {
             "type": "observation",
-            "data": {"observation": shown, "reward": 0.0, "done": False, "metadata": running},
+            "data": {"observation": shown, "reward": 0.0, "done": False, "metadata": {"quartet": running}},
         }
         assert await ask(ws, {"type": "state"}) == {"type": "state", "data": {"episode_id": "e1", "step_count": 1}}
         ended = running | {"terminated": True, "info": {"success": True}}
         assert await ask(ws, {"type": "step", "data": {"action": "click left [1]"}}) == {
             "type": "observation",
-            "data": {"observation": shown, "reward": 1.0, "done": True, "metadata": ended},
+            "data": {"observation": shown, "reward": 1.0, "done": True, "metadata": {"quartet": ended}},
         }
         assert (await ask(ws, {"type": "step", "data": {"action": "done"}}))["data"]["code"] == "SESSION_ERROR"
         await ws.send_json({"type": "close"})

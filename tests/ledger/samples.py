@@ -1,5 +1,6 @@
 """Plans, trajectories and a clock for the tests of the data manager."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,7 +20,9 @@ from quartet.telemetry.presence import Presence
 from quartet.telemetry.record import Recorder
 from quartet.types import (
     Call,
+    EpisodeState,
     FinishReason,
+    Move,
     Observation,
     Picture,
     Purpose,
@@ -27,6 +30,7 @@ from quartet.types import (
     RolloutPlan,
     Sampling,
     Status,
+    StepResult,
     Task,
     TokenColumns,
     Trajectory,
@@ -107,6 +111,13 @@ def conversation(count: int = 2) -> list[Call]:
             )
         )
     return said
+
+
+def episode_state(num_bytes: int = 100) -> EpisodeState:
+    """Random bytes, so that compression does not shrink them."""
+    first = Observation(goal="Pull.", text="page 1", pictures=[Picture(data=b"png")])
+    result = StepResult(observation=replace(first, text="page 2"), reward=0.5, terminated=False, info={"depth": 1})
+    return EpisodeState(snapshot=os.urandom(num_bytes), first=first, moves=[Move("click left [1]", result)])
 
 
 def finish_with_calls(ledger: Ledger, lease: RolloutLease, **fields) -> AppendOutcome:

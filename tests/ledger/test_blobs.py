@@ -178,7 +178,7 @@ def test_trajectory_with_and_without_its_pictures(ledger, store):
     (picture,) = packed.pictures
     with ledger._database.write() as connection:
         trajectories.write(connection, packed)
-        store.write_shared(connection, picture)
+        store.write_shared(connection, packed.pictures, packed.deletions)
     whole = trajectories.load(packed.record.digest, [picture.digest])
     (shown,) = whole.turns[0].observation.pictures
     assert (shown.content_hash, shown.data) == (hashlib.sha256(b"\x89PNG").hexdigest(), b"\x89PNG")

@@ -38,7 +38,7 @@ def test_children_share_the_calls_of_their_parent_up_to_the_fork(ledger):
     assert len({lease.sampling_seed for lease in (parent, *leases)}) == 3
     for lease in leases:
         assert lease.parent == Fork(rollout_id=parent.rollout_id, call_index=0)
-        shared, following = ledger.load_partial(lease)
+        shared, following = ledger.load_beginning(lease).calls
         assert (shared.response_ids, shared.borrowed, shared.own_response.token_ids) == ([0, 3], 5, [])
         assert (following.prompt_ids, following.response_ids) == (conversation(3)[1].prompt_ids, [])
         assert following.finish_reason is FinishReason.ABORT and following.borrowed == len(following.prompt_ids)
@@ -182,7 +182,9 @@ def test_rounds_follow_each_other_until_there_is_nothing_to_add(ledger):
     assert ledger.end_round(group_id, more)
     root, child = ledger.claim_rollouts("w", 9, 60)
     assert (root.parent, child.parent) == (None, Fork(rollout_id=2, call_index=1))
-    assert [call.borrowed for call in ledger.load_partial(child)] == [5, 9], "the parent made no call after that"
+    assert [call.borrowed for call in ledger.load_beginning(child).calls] == [5, 9], (
+        "the parent made no call after that"
+    )
     assert ledger.ended_rounds() == []
     finish_with_calls(ledger, root)
     finish_with_calls(ledger, child)
@@ -233,14 +235,14 @@ def test_a_child_that_lost_what_it_shares_does_not_begin_at_the_start(ledger):
     (child,) = ledger.claim_rollouts("w", 1, 60)
     tamper(ledger, "DELETE FROM blobs")
     with pytest.raises(DamagedBlobError):
-        ledger.load_partial(child)
+        ledger.load_beginning(child)
 
 
 def test_garbage_collection_keeps_what_children_begin_with(ledger):
     parent, _ = running_parent(ledger)
     ledger.fork(parent, conversation(), 0, 1, MOST)
     ledger.collect_garbage()
-    assert len(ledger.load_partial(*ledger.claim_rollouts("w", 1, 60))) == 2
+    assert len(ledger.load_beginning(*ledger.claim_rollouts("w", 1, 60)).calls) == 2
 
 
 def test_a_counted_child_without_its_parents_record_is_a_finding(ledger):
@@ -313,3 +315,34 @@ def test_a_resumed_group_that_had_children_counts_its_deadline_from_its_next_lea
     ledger.end_leases()
     clock.now += 1000
     assert ledger.closable(999.0) == []
+
+
+def test_a_group_that_changes_while_more_is_asked_is_asked_about_again(ledger):
+    group_id = ledger.admit(replace(plan(rollouts=3), enough=2))
+    *ended, third = ledger.claim_rollouts("w", 3, 60)
+    for lease in ended:
+        finish_with_calls(ledger, lease)
+    asked: list[int] = []
+
+    def more(group):
+        asked.append(len(group.members))
+        if len(asked) == 1:
+            finish_with_calls(ledger, third, reward=1.0)
+        return []
+
+    assert not ledger.end_round(group_id, more)
+    assert asked == [2, 3] and ledger.closed_groups() == [group_id]
+
+
+def test_a_group_that_grows_while_more_is_asked_is_left_open(ledger):
+    group_id = ledger.admit(replace(plan(rollouts=3), enough=2))
+    *ended, third = ledger.claim_rollouts("w", 3, 60)
+    for lease in ended:
+        finish_with_calls(ledger, lease)
+
+    def more(group):
+        ledger.fork(third, conversation(), 0, 1, MOST)
+        return []
+
+    assert not ledger.end_round(group_id, more)
+    assert ledger.closed_groups() == [] and ledger.queue_sizes().rollouts["queued"] == 1

@@ -1,5 +1,5 @@
-"""A process is killed before and after every state change of forks; whoever goes on leaves no child without a parent,
-none forked twice, and no group open."""
+"""A process is killed before and after every state change of forks; the next one leaves no child without a parent, none
+forked twice, no group open, and no state of an environment behind."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from msgspec.structs import replace
-from samples import FakeClock, conversation, finish_with_calls, plan, trajectory
+from samples import FakeClock, conversation, episode_state, finish_with_calls, plan, trajectory
 
 from quartet import crash_points
 from quartet.ledger import Ledger
@@ -18,6 +18,8 @@ from quartet.ledger.schema import rollouts
 from quartet.types import Fork, RolloutLease, Root, Status
 
 MOST_FORKS = 3
+LARGE = 70_000
+"""Bytes of a state that is kept in a file."""
 
 
 def attempts_that_end(
@@ -56,12 +58,13 @@ def life(ledger: Ledger, clock: FakeClock) -> Iterator[str]:
     group_id = ledger.admit(plan(rollouts=2))
     yield "claim_rollouts"
     parent, _ = claim(2)
+    yield "blob"
     yield "fork"
-    ledger.fork(parent, conversation(3), 0, 2, MOST_FORKS)
+    ledger.fork(parent, conversation(3), 0, 2, MOST_FORKS, episode_state(LARGE))
     yield "claim_rollouts"
     first, second = claim(2)
     yield "fork"
-    ledger.fork(first, conversation(3), 1, 1, MOST_FORKS)
+    ledger.fork(first, conversation(3), 1, 1, MOST_FORKS, episode_state())
     yield "append"
     finish_with_calls(ledger, second, reward=1.0)
     yield "recycle"
@@ -70,6 +73,8 @@ def life(ledger: Ledger, clock: FakeClock) -> Iterator[str]:
     (again,) = claim(1)
     yield "drop_forks"
     ledger.drop_forks(again)
+    yield "drop_beginnings"
+    assert ledger.drop_beginnings() >= 2
     again, *others = yield from attempts_that_end(ledger, clock, again)
     for lease in (again, *others):
         yield "append"
@@ -98,6 +103,8 @@ def everything_has_ended_well(ledger: Ledger) -> None:
     kept = [row for row in rows if row.parent_id is not None and row.status != Status.CANCELLED]
     assert all(status[row.parent_id] == Status.COMPLETED for row in kept), "no child without a parent"
     assert max(Counter(row.group_id for row in kept).values(), default=0) <= MOST_FORKS
+    ledger.drop_beginnings()
+    assert ledger.beginning_bytes() == 0, "no state outlives the children that need it"
 
 
 def die_at(step: int, moment: str, run_dir: Path, clock: FakeClock, points: Path) -> None:
@@ -139,3 +146,5 @@ def test_a_kill_at_every_state_change_of_forks(ledger, clock, tmp_path):
             clock.now += 1000
             go_on(ledger.run_dir, clock)
     assert ledger.check().findings == []
+    ledger.collect_garbage()  # states whose fork was not committed
+    assert set(ledger.store.blobs.files.digests()) == set()

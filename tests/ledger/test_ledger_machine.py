@@ -73,7 +73,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert lease.rollout_id not in self.holder and lease.rollout_id not in self.appended
             assert lease.attempt > self.attempts.get(lease.rollout_id, 0)
             assert lease.recycled == self.recycled[lease.rollout_id] <= MAX_RECYCLES
-            sampled = [len(call.response_ids) for call in self.ledger.load_partial(lease)]
+            sampled = [len(call.response_ids) for call in self.ledger.load_beginning(lease).calls]
             assert sum(sampled) == self.partials.get(lease.rollout_id, 0), "what was sampled is kept"
             self.holder[lease.rollout_id] = self.attempts[lease.rollout_id] = lease.attempt
             self.leases.append(lease)

@@ -112,7 +112,7 @@ def test_pictures_are_still_shown(upgraded):
 
 def test_a_recalled_rollout_goes_on(upgraded):
     (lease,) = upgraded.claim_rollouts("w", 1, 60)
-    assert [call.key for call in upgraded.load_partial(lease)] == ["0", "1"]
+    assert [call.key for call in upgraded.load_beginning(lease).calls] == ["0", "1"]
     finish(upgraded, lease, reward=1.0)
     assert damage(upgraded) == []
 

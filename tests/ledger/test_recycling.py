@@ -22,15 +22,15 @@ def claim(ledger):
 def test_the_next_attempt_gets_what_the_last_one_had(ledger):
     ledger.admit(plan(rollouts=2))
     first = claim(ledger)
-    assert ledger.load_partial(first) == []
+    assert ledger.load_beginning(first).calls == []
     assert recycle(ledger, first, versions=(0, 0, 1)) is AppendOutcome.RECYCLED
     again = claim(ledger)
     assert (again.rollout_id, again.attempt, again.recycled) == (first.rollout_id, 2, 1), "before new ones"
     assert again.sampling_seed == first.sampling_seed
-    (call,) = ledger.load_partial(again)
+    (call,) = ledger.load_beginning(again).calls
     assert call.response.versions == [0, 0, 1]
     assert recycle(ledger, again, versions=(0, 0, 1, 1)) is AppendOutcome.RECYCLED
-    assert ledger.load_partial(claim(ledger))[0].response.versions == [0, 0, 1, 1]
+    assert ledger.load_beginning(claim(ledger)).calls[0].response.versions == [0, 0, 1, 1]
 
 
 def test_a_partial_is_never_a_member(ledger):
@@ -83,7 +83,7 @@ def test_a_recalled_attempt_is_no_failure(ledger, clock):
     assert ledger.expire_leases(max_attempts=3) == 1
     last = claim(ledger)
     assert (last.attempt, last.recycled) == (5, 2)
-    assert ledger.load_partial(last), "failures do not lose what there was"
+    assert ledger.load_beginning(last).calls, "failures do not lose what there was"
     assert finish(ledger, last, status=Status.ERROR_ENV) is AppendOutcome.APPENDED
 
 
@@ -98,7 +98,7 @@ def test_a_lease_that_was_lost_recycles_nothing(ledger, clock):
         recycle(ledger, asleep)
     assert ledger.totals().attempts == {"superseded": 1}
     assert recycle(ledger, awake, versions=(3,)) is AppendOutcome.RECYCLED
-    assert ledger.load_partial(claim(ledger))[0].response.versions == [3]
+    assert ledger.load_beginning(claim(ledger)).calls[0].response.versions == [3]
 
 
 def test_a_group_that_closed_meanwhile_keeps_it_as_late(ledger):
@@ -114,7 +114,7 @@ def test_a_damaged_partial_is_forgotten_with_an_event(ledger):
     first = claim(ledger)
     recycle(ledger, first)
     spoil(ledger, first.rollout_id)
-    assert ledger.load_partial(claim(ledger)) == []
+    assert ledger.load_beginning(claim(ledger)).calls == []
     assert ledger.events(1)[0].kind == "partial_damaged"
 
 
@@ -122,13 +122,14 @@ def test_garbage_collection_keeps_what_a_rollout_goes_on_from(ledger):
     ledger.admit(plan(rollouts=1))
     recycle(ledger, claim(ledger))
     assert ledger.collect_garbage() == 0
-    assert ledger.load_partial(claim(ledger))
+    assert ledger.load_beginning(claim(ledger)).calls
 
 
 def as_version_3(ledger) -> None:
     """What the older Quartet wrote: without the columns of recycling, of quorums and of all that came later."""
     with ledger._database.write() as connection:
         connection.exec_driver_sql("DROP INDEX rollouts_by_parent")
+        connection.exec_driver_sql("DROP INDEX rollouts_by_beginning")
         for index in ("groups_beside", "batches_by_state", "pool_by_task", "one_final_trajectory_per_part"):
             connection.exec_driver_sql(f"DROP INDEX {index}")
         for index, columns in (
@@ -158,6 +159,8 @@ def as_version_3(ledger) -> None:
             ("rollouts", "failures"),
             ("rollouts", "recycled"),
             ("rollouts", "partial"),
+            ("rollouts", "beginning"),
+            ("rollouts", "beginning_bytes"),
             ("groups", "versions"),
             ("trajectories", "versions"),
             ("trajectories", "error"),

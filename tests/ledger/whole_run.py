@@ -91,7 +91,7 @@ class Run:
         rests = self.rule.rests(self.ledger)
         self.recall(rests=rests)
         for lease in self.ledger.claim_rollouts("w", self.draw.randint(1, 4), 30.0, training=not rests):
-            known = [version for call in self.ledger.load_partial(lease) for version in call.response.versions]
+            known = [version for call in self.ledger.load_beginning(lease).calls for version in call.response.versions]
             assert known == self.partials.get(lease.rollout_id, []), "what was sampled is kept"
             self.running.append(Work(lease, known))
         for work in list(self.running):

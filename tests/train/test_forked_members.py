@@ -8,7 +8,7 @@ import torch
 from msgspec.structs import replace
 from tiny_batches import VOCAB, make_batch, make_call, make_model, make_trajectory, pack
 
-from quartet.ledger.forks import beginning_of
+from quartet.ledger.forks import shared_calls
 from quartet.train.assign import assign
 from quartet.train.credit.base import Credit
 from quartet.train.forward import score
@@ -35,7 +35,7 @@ def ids(draw: np.random.Generator, count: int) -> list[int]:
 
 def child_of(draw: np.random.Generator, place: Fork, parent: Trajectory, reward: float) -> Trajectory:
     """Borrows the parent's calls and the next prompt, as a worker does."""
-    *shared, following = beginning_of(parent.task, parent.calls, place).calls
+    *shared, following = shared_calls(parent.calls, place.call_index)
     first = make_call(following.prompt_ids, ids(draw, 5))
     calls = conversation(draw, 5, [*shared, replace(first, borrowed=following.borrowed)])
     return replace(make_trajectory(calls, reward), parent=place)
@@ -104,7 +104,7 @@ def test_where_every_turn_is_a_branch_of_its_own_borrowed_turns_are_none() -> No
     draw = np.random.default_rng(0)
     calls = [make_call([turn, *ids(draw, 5)], ids(draw, 3)) for turn in range(3)]
     parent = make_trajectory(calls, 1.0)
-    *shared, following = beginning_of(parent.task, calls, Fork(rollout_id=0, call_index=0)).calls
+    *shared, following = shared_calls(calls, 0)
     own = replace(make_call(following.prompt_ids, ids(draw, 3)), borrowed=following.borrowed)
     packed = pack(make_batch([[parent, make_trajectory([*shared, own], 0.0)]]))
     assert [branch.trajectory_index for branch in packed.branches] == [0, 0, 0, 1]

@@ -15,6 +15,7 @@ from functools import cache
 from itertools import accumulate, permutations
 from typing import Literal
 
+import msgspec
 from msgspec import Struct
 
 from quartet import config
@@ -90,7 +91,7 @@ class Locks(Environment):
         """Named suite of task families: `locks` or `locks-2`."""
 
     knobs: Knobs
-    deterministic = True
+    deterministic = snapshots = True
     grammar = "`click LABEL [1]`"
     first_settings = {
         "env": {"suite": "locks", "screenshots": False},
@@ -180,6 +181,14 @@ class LocksEnv:
                 return self._result(self._task, f"no element [{number}]")
             case _:
                 return self._result(self._task, "only click works here")
+
+    async def snapshot(self) -> bytes:
+        return msgspec.msgpack.encode((self._opened, self._jammed))
+
+    async def restore(self, task: Task, snapshot: bytes) -> Observation:
+        await self.reset(task)
+        self._opened, self._jammed = msgspec.msgpack.decode(snapshot, type=tuple[int, bool])
+        return self._observe(task)
 
     async def close(self) -> None:
         self._task = None

@@ -58,7 +58,7 @@ class TaskSampler(ControlPart):
 class RolloutAllocator(ControlPart):
     """Choice of the number of rollouts of a group, in rounds. Most allocators define only `plan`."""
 
-    forks: ClassVar[bool] = False
+    may_fork: ClassVar[bool] = False
     """True if `more` may return forks; a run then needs a deterministic environment."""
 
     @abstractmethod

@@ -69,7 +69,8 @@ _CURES = {
     "error_env": "see logs/env.jsonl; fewer env.sessions or a longer env.step_timeout_seconds help a slow machine",
     "error_engine": "see logs/engine.jsonl; an engine died, timed out or sent an invalid answer",
     "error_reward": "see logs/worker.jsonl: the environment's reward failed",
-    "diverged": "replayed actions gave other observations: the environment is not deterministic, so do not use forks",
+    "diverged": "the environment showed forked rollouts something else than their parents: check `deterministic` and "
+    "`snapshots` in its class, or use no forks",
     "error_agent": "an error in the agent loop: see its traceback on the rollout's page of the dashboard",
 }
 

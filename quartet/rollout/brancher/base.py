@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 from quartet.part import Part
 from quartet.types import Call
@@ -9,6 +10,9 @@ from quartet.types import Call
 
 class Brancher(Part):
     """Where children leave a running rollout, and how many. Asked in the worker; it keeps no state."""
+
+    may_fork: ClassVar[bool] = True
+    """Whether there can be children at all: a run then needs an environment in which they can begin."""
 
     @abstractmethod
     def forks(self, call: Call, so_far: Sequence[Call]) -> int:

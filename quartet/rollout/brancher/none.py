@@ -9,5 +9,7 @@ from quartet.types import Call
 class NoForks(Brancher):
     """Every rollout begins with a reset, unless the allocator forks finished ones."""
 
+    may_fork = False
+
     def forks(self, call: Call, so_far: Sequence[Call]) -> int:
         return 0

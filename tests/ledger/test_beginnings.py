@@ -1,0 +1,97 @@
+"""What children begin with: stored with the fork, counted in the disk budget, deleted when none needs it any more."""
+
+import pytest
+from msgspec.structs import replace
+from samples import conversation, episode_state, finish, finish_with_calls, plan, recipe, tamper, trajectory
+
+from quartet.ledger.blobs import DamagedBlobError
+from quartet.manager.retention import Retention
+from quartet.types import Fork, Status
+
+MOST = 8
+
+
+def parent_of(ledger):
+    ledger.admit(plan(rollouts=1))
+    (parent,) = ledger.claim_rollouts("w", 1, 60)
+    return parent
+
+
+def files(ledger) -> set[str]:
+    return set(ledger.store.blobs.files.digests())
+
+
+@pytest.mark.parametrize("num_bytes", [100, 200_000], ids=["in_the_database", "in_a_file"])
+def test_a_state_is_kept_until_the_last_child_of_its_place_has_ended(ledger, num_bytes):
+    parent, state = parent_of(ledger), episode_state(num_bytes)
+    ledger.fork(parent, conversation(), 0, 2, MOST, state)
+    first, second = ledger.claim_rollouts("w", 2, 60)
+    assert first.beginning == second.beginning and not first.partial
+    size = ledger.beginning_bytes()
+    assert num_bytes < size < 2 * num_bytes + 1000, "children of one place share it"
+    finish_with_calls(ledger, first)
+    assert ledger.drop_beginnings() == 0
+    assert ledger.load_beginning(second).state == state
+    finish_with_calls(ledger, second, status=Status.ERROR_ENV)
+    (again,) = ledger.claim_rollouts("w", 1, 60)
+    assert ledger.load_beginning(again).state == state, "a retry begins there too"
+    finish_with_calls(ledger, again)
+    assert ledger.beginning_bytes() == size
+    assert (ledger.drop_beginnings(), ledger.beginning_bytes(), ledger.drop_beginnings()) == (1, 0, 0)
+    with pytest.raises(DamagedBlobError):
+        ledger.load_beginning(again)
+    assert files(ledger) == set() and ledger.collect_garbage() == 0
+
+
+def test_a_recalled_child_goes_on_with_its_calls_and_from_its_state(ledger):
+    parent, state = parent_of(ledger), episode_state()
+    ledger.fork(parent, conversation(), 0, 1, MOST, state)
+    (child,) = ledger.claim_rollouts("w", 1, 60)
+    ledger.recycle(child, replace(trajectory(child.task, status=Status.CANCELLED), calls=conversation(3)), 9)
+    (again,) = ledger.claim_rollouts("w", 1, 60)
+    beginning = ledger.load_beginning(again)
+    assert (len(beginning.calls), beginning.state) == (3, state)
+
+
+def test_a_child_that_lost_the_calls_of_its_last_attempt_begins_again_at_its_fork(ledger):
+    parent, state = parent_of(ledger), episode_state()
+    ledger.fork(parent, conversation(), 0, 1, MOST, state)
+    (child,) = ledger.claim_rollouts("w", 1, 60)
+    (grandchild,) = ledger.fork(child, conversation(3), 1, 1, MOST)
+    ledger.recycle(child, replace(trajectory(child.task, status=Status.CANCELLED), calls=conversation(3)), 9)
+    again, _ = ledger.claim_rollouts("w", 2, 60)
+    tamper(ledger, "DELETE FROM blobs WHERE id = (SELECT max(id) FROM blobs)")
+    beginning = ledger.load_beginning(again)
+    assert ([call.key for call in beginning.calls], beginning.state) == (["0", "1"], state)
+    assert ledger.events(9)[0].fields["forks"] == [grandchild], "another way is taken"
+
+
+def test_states_of_cancelled_children_are_released_and_those_of_queued_ones_are_no_garbage(ledger):
+    parent = parent_of(ledger)
+    ledger.fork(parent, conversation(3), 0, 1, MOST, episode_state(200_000))
+    assert ledger.collect_garbage() == ledger.drop_beginnings() == 0
+    ledger.give_back(parent)
+    assert len(files(ledger)) == 1 and ledger.drop_beginnings() == 1 and files(ledger) == set()
+
+
+def test_a_state_that_is_deleted_while_it_is_stored_again_is_written_again(ledger):
+    parent, state = parent_of(ledger), episode_state(200_000)
+    ledger.fork(parent, conversation(), 0, 1, MOST, state)
+    (child,) = ledger.claim_rollouts("w", 1, 60)
+    beginning = ledger.load_beginning(child)
+    packed = ledger._pack_child(Fork(rollout_id=parent.rollout_id, call_index=0), beginning)
+    finish_with_calls(ledger, child)
+    assert ledger.drop_beginnings() == 1
+    with ledger._database.write() as connection:
+        ledger._grow(connection, parent.group_id, [packed])
+    assert ledger.load_beginning(*ledger.claim_rollouts("w", 1, 60)) == beginning
+
+
+def test_the_disk_budget_counts_what_children_begin_with(ledger):
+    sweeper = Retention(recipe(disk={"max_blob_megabytes": 1}).disk, ledger, ledger.run_dir)
+    parent = parent_of(ledger)
+    ledger.fork(parent, conversation(), 0, 1, MOST, episode_state(1_100_000))
+    reason = sweeper.sweep()
+    assert reason is not None and "blobs take 1 MB, more than disk.max_blob_megabytes = 1" in reason
+    finish(ledger, *ledger.claim_rollouts("w", 1, 60))
+    assert sweeper.sweep() is None and files(ledger) == set()
