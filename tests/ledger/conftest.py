@@ -1,7 +1,7 @@
 import pytest
-from samples import FakeClock
 
 from quartet.ledger import Ledger
+from tests.ledger.samples import FakeClock
 from tests.postgresql import needs_postgresql, server_url
 
 

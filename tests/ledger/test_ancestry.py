@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from samples import plan, trainable_group
 
 from quartet.types import Ancestry
+from tests.ledger.samples import plan, trainable_group
 
 
 @given(roll_backs=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 5)), max_size=5), data=st.data())

@@ -1,11 +1,11 @@
 """Batches: exactly once, bounded staleness, damage, and a proof that finds a violation when there is one."""
 
 import pytest
-from samples import finish, plan, spoil, tamper, trainable_group, unguard
 from sqlalchemy.exc import IntegrityError
 
 from quartet.errors import LeaseLostError
 from quartet.types import Status
+from tests.ledger.samples import finish, plan, spoil, tamper, trainable_group, unguard
 
 
 def claim(ledger, groups=1, *, trainer="t", max_lag=2, on_late="mask", lease_seconds=10):

@@ -2,11 +2,20 @@
 
 import pytest
 from msgspec.structs import replace
-from samples import conversation, episode_state, finish, finish_with_calls, plan, recipe, tamper, trajectory
 
 from quartet.ledger.blobs import DamagedBlobError
 from quartet.manager.retention import Retention
 from quartet.types import Fork, Status
+from tests.ledger.samples import (
+    conversation,
+    episode_state,
+    finish,
+    finish_with_calls,
+    plan,
+    recipe,
+    tamper,
+    trajectory,
+)
 
 MOST = 8
 

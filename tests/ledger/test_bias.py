@@ -4,11 +4,11 @@ import random
 
 import pytest
 from msgspec.structs import replace
-from samples import finish, manager_of, plan, recipe
 
 from quartet.ledger import Ledger
 from quartet.ledger.bias import Gate
 from quartet.types import Status, Task
+from tests.ledger.samples import finish, manager_of, plan, recipe
 
 WHOLE = recipe(filters=[], admission={"group_deadline_seconds": 100.0})
 

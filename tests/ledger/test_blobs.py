@@ -11,7 +11,6 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from samples import bomb, finish, plan, trajectory
 
 from quartet.errors import SetupError
 from quartet.ledger.blob_files import BlobFiles, LocalBlobFiles, ObjectBlobFiles
@@ -19,6 +18,7 @@ from quartet.ledger.blobs import LARGEST_BLOB_BYTES, LARGEST_IN_DATABASE_BYTES, 
 from quartet.ledger.schema import blobs
 from quartet.ledger.trajectory_store import TrajectoryStore
 from quartet.types import Picture, Task
+from tests.ledger.samples import bomb, finish, plan, trajectory
 
 TASK = Task(env="bandit", family="left", seed=3, params={"turns": 2})
 LARGE = os.urandom(2 * LARGEST_IN_DATABASE_BYTES)

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from samples import finish, plan, spoil, trainable_group, trajectory
 
 from quartet.ledger.doorbell import Doorbells
 from quartet.types import Status
+from tests.ledger.samples import finish, plan, spoil, trainable_group, trajectory
 
 FOR_EVER_SECONDS = 10_000.0
 LISTENER = """

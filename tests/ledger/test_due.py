@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from samples import finish, manager_of, plan, recipe, trainable_group
 
 from quartet.ledger.due import due_groups
+from tests.ledger.samples import finish, manager_of, plan, recipe, trainable_group
 
 
 def late(line: list[int], *, groups_per_batch: int, max_lag: int) -> int:

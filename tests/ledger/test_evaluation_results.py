@@ -1,13 +1,13 @@
 """What counts in an evaluation: a time-out is a failure, an infrastructure failure is uncounted and told."""
 
 import pytest
-from samples import finish, manager_of, recipe
 
 from quartet.errors import ConfigError
 from quartet.ledger import Ledger
 from quartet.ledger.results import FamilyResult, described, success_rate, too_many_uncounted, total, uncounted_warning
 from quartet.manager.evaluation import admit_evaluation
 from quartet.types import RolloutLease, Status
+from tests.ledger.samples import finish, manager_of, recipe
 
 
 def evaluate(ledger: Ledger, statuses: list[Status], *, seeds: range, tag: str = "after 1/greedy") -> None:

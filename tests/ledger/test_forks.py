@@ -4,7 +4,6 @@ for ever."""
 import pytest
 import sqlalchemy as sa
 from msgspec.structs import replace
-from samples import conversation, finish, finish_with_calls, plan, spoil, tamper, trajectory
 from sqlalchemy import event
 
 from quartet.errors import LeaseLostError, LedgerError
@@ -13,6 +12,7 @@ from quartet.ledger.export import Selection
 from quartet.ledger.rows import AppendOutcome
 from quartet.ledger.schema import rollouts
 from quartet.types import FinishReason, Fork, Root, Status
+from tests.ledger.samples import conversation, finish, finish_with_calls, plan, spoil, tamper, trajectory
 
 MOST = 8
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from msgspec.structs import replace
-from samples import FakeClock, conversation, episode_state, finish_with_calls, plan, trajectory
 
 from quartet import crash_points
 from quartet.ledger import Ledger
 from quartet.ledger.schema import rollouts
 from quartet.types import Fork, RolloutLease, Root, Status
+from tests.ledger.samples import FakeClock, conversation, episode_state, finish_with_calls, plan, trajectory
 
 MOST_FORKS = 3
 LARGE = 70_000

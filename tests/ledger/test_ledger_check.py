@@ -8,7 +8,6 @@ import sys
 
 import pytest
 from click.testing import CliRunner
-from samples import bomb, on_sqlite, recipe, spoil, tamper, trainable_group, unguard
 from test_ledger_file import as_version_1
 
 from quartet.cli import cli
@@ -17,6 +16,7 @@ from quartet.ledger import Ledger
 from quartet.ledger.checkpoints import checkpoint_folder
 from quartet.recipe.file import to_toml
 from quartet.runtime.run import _forget_stop
+from tests.ledger.samples import bomb, on_sqlite, recipe, spoil, tamper, trainable_group, unguard
 
 
 def run(*arguments: str) -> tuple[int, str]:

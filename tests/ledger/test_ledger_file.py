@@ -7,12 +7,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from samples import on_sqlite, plan, trainable_group
 
 from quartet.errors import LedgerError, SetupError
 from quartet.ledger import Ledger
 from quartet.ledger.blob_files import LocalBlobFiles
 from quartet.ledger.database.sqlite import SqliteDatabase
+from tests.ledger.samples import on_sqlite, plan, trainable_group
 
 VERSION_1 = Path(__file__).parent / "fixtures" / "ledger_v1.sql"
 

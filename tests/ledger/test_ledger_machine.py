@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
-from samples import FakeClock, finish, plan, trajectory
 
 from quartet.errors import LeaseLostError
 from quartet.ledger import Ledger
 from quartet.ledger.database import drop_database
 from quartet.ledger.rows import AppendOutcome
 from quartet.types import Batch, ReplayRule, RolloutLease, Status
+from tests.ledger.samples import FakeClock, finish, plan, trajectory
 from tests.postgresql import needs_postgresql, server_url
 
 LEASE_SECONDS, DEADLINE_SECONDS, MAX_ATTEMPTS, MAX_LAG, MAX_REPLAYS, MAX_RECYCLES, MAX_FORKS = 10.0, 40.0, 3, 1, 2, 2, 3

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from samples import finish, recipe
 
 from quartet.errors import LedgerError
 from quartet.ledger import Ledger
@@ -21,6 +20,7 @@ from quartet.web.app import build_app
 from quartet.web.queries.rollout import read_rollout
 from quartet.web.rollout_view import view_rollout
 from quartet.web.viewed_run import ViewedRun
+from tests.ledger.samples import finish, recipe
 from tests.web.conftest import ask
 
 FIXTURES = Path(__file__).parent / "fixtures"

@@ -7,13 +7,13 @@ from contextlib import closing
 
 import pytest
 from click.testing import CliRunner
-from samples import finish, on_sqlite, plan, trainable_group
 
 from quartet.cli import cli
 from quartet.errors import SetupError
 from quartet.ledger.database import sqlite
 from quartet.ledger.database.file_system import refuse_network_file_system
 from quartet.run.run_dir import RunLock
+from tests.ledger.samples import finish, on_sqlite, plan, trainable_group
 
 MOUNTS = """/dev/vda / ext4 rw 0 0
 server:/export /shared nfs4 rw 0 0

@@ -9,7 +9,6 @@ import sys
 import pytest
 import sqlalchemy as sa
 from msgspec.structs import replace
-from samples import finish, plan, recipe, trainable_group, trajectory
 
 from quartet.crash_points import VARIABLE
 from quartet.exchange.export import export
@@ -20,6 +19,7 @@ from quartet.ledger.export import Selection
 from quartet.ledger.pictures import pictures_of
 from quartet.ledger.schema import pictures, trajectories
 from quartet.types import Observation, Picture, Trajectory
+from tests.ledger.samples import finish, plan, recipe, trainable_group, trajectory
 
 SMALL = b"\x89PNG small"
 LARGE = os.urandom(2 * LARGEST_IN_DATABASE_BYTES)

@@ -4,7 +4,6 @@ from contextlib import closing
 
 import pytest
 from msgspec.structs import replace
-from samples import FakeClock, manager_of, plan, recipe, trajectory
 
 from quartet.errors import LeaseLostError
 from quartet.ledger import Ledger
@@ -13,6 +12,7 @@ from quartet.manager.filter.base import Filter
 from quartet.manager.judge import Judge
 from quartet.types import GroupState, Policy, Purpose, RolloutLease, Status, Trajectory
 from quartet.types.call import Call
+from tests.ledger.samples import FakeClock, manager_of, plan, recipe, trajectory
 
 NAMES = ("even", "odd")
 

@@ -9,7 +9,6 @@ from contextlib import closing
 import pytest
 import sqlalchemy as sa
 from pydantic import ValidationError
-from samples import finish, plan, recipe, trainable_group
 
 from benchmarks.postgresql_server import frozen_server
 from quartet.config import Recipe
@@ -18,6 +17,7 @@ from quartet.ledger import Ledger
 from quartet.ledger.database import drop_database, find_database, has_database, postgresql
 from quartet.ledger.database.patience import PATIENCE
 from quartet.ledger.database.prepared import Prepared
+from tests.ledger.samples import finish, plan, recipe, trainable_group
 from tests.postgresql import Proxy, needs_postgresql, server_url
 
 pytestmark = needs_postgresql

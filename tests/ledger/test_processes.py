@@ -6,15 +6,14 @@ import sys
 import time
 from pathlib import Path
 
-from samples import plan
-
 from quartet.ledger import Ledger
+from tests.ledger.samples import plan
 
 WORKER = """
 import sys
 from pathlib import Path
 from quartet.ledger import Ledger
-from samples import finish
+from tests.ledger.samples import finish
 
 ledger = Ledger.open(Path(sys.argv[1]))
 while leases := ledger.claim_rollouts(sys.argv[2], 3, 1000.0):

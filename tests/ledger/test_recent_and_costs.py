@@ -1,10 +1,10 @@
 """What happened lately and what it cost, on both databases; and lately does not read the whole run."""
 
-from samples import finish, on_sqlite, plan, trainable_group
 from sqlalchemy import event
 
 from quartet.ledger import Ledger
 from quartet.types import GroupState, Purpose, Status
+from tests.ledger.samples import finish, on_sqlite, plan, trainable_group
 
 
 def claim(ledger: Ledger):

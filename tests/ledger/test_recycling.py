@@ -1,13 +1,13 @@
 """Recycling: a rollout goes on from what it has, a bounded number of times, and the lease fences as always."""
 
 import pytest
-from samples import finish, plan, spoil, trajectory
 
 from quartet.errors import LeaseLostError
 from quartet.ledger import Ledger
 from quartet.ledger.recycling import MAX_EMPTY_RECYCLES
 from quartet.ledger.rows import AppendOutcome
 from quartet.types import Status, Task
+from tests.ledger.samples import finish, plan, spoil, trajectory
 
 
 def recycle(ledger, lease, *, versions=(0, 0), max_recycles=2):

@@ -4,12 +4,12 @@ import time
 from contextlib import closing
 
 import pytest
-from samples import finish, plan, trainable_group
 
 from quartet.errors import LeaseLostError, LedgerError
 from quartet.ledger import Ledger
 from quartet.ledger.rows import AppendOutcome
 from quartet.types import Purpose, Status
+from tests.ledger.samples import finish, plan, trainable_group
 
 
 def test_evaluation_is_claimed_first_then_the_oldest(ledger):

@@ -1,9 +1,8 @@
 """Rounds on a real manager: an allocator adds to a group until it wants no more, also after a crash in between."""
 
-from samples import finish, manager_of, recipe
-
 from quartet.manager.control.base import RolloutAllocator
 from quartet.types import Fork, Root
+from tests.ledger.samples import finish, manager_of, recipe
 
 
 class UntilSolved(RolloutAllocator):

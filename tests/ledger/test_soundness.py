@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
-from samples import finish, plan, recipe, trajectory
 
 from quartet.cli import cli
 from quartet.errors import ConfigError
@@ -20,6 +19,7 @@ from quartet.ledger.soundness import find_flaw
 from quartet.recipe.file import to_toml
 from quartet.types import Keyboard, Pointer, Status, TakenAction, Task
 from quartet.types.frame import Element, Point
+from tests.ledger.samples import finish, plan, recipe, trajectory
 
 TASK = Task(env="bandit", family="fixed", seed=1)
 RECIPE = recipe(replay={"name": "success_pool"}, evaluation={"before_and_after": False})

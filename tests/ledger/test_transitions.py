@@ -4,12 +4,12 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from samples import trainable_group
 from sqlalchemy.exc import DatabaseError
 
 from quartet.ledger import Ledger
 from quartet.ledger.transitions import TRANSITIONS, diagram, guard
 from quartet.types import BatchState, GroupState, RolloutState
+from tests.ledger.samples import trainable_group
 
 STATES = {"rollouts": RolloutState, "groups": GroupState, "batches": BatchState}
 PAGE = Path(__file__).parents[2] / "docs" / "state-machines.md"

@@ -6,8 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from samples import FakeClock, finish, manager_of, trajectory
-
 from quartet.config import Recipe
 from quartet.errors import LeaseLostError
 from quartet.ledger import AppendOutcome, Ledger
@@ -15,6 +13,7 @@ from quartet.manager.manager import DataManager
 from quartet.manager.schedule import make_schedule
 from quartet.registry import build
 from quartet.types import Purpose, RolloutLease, RolloutState, Status
+from tests.ledger.samples import FakeClock, finish, manager_of, trajectory
 
 
 @dataclass

@@ -4,7 +4,6 @@ import os
 
 import pytest
 import sqlalchemy as sa
-from samples import finish, plan, recipe, trainable_group, trajectory
 
 from quartet.ledger.checkpoints import checkpoint_folder
 from quartet.ledger.pictures import pictures_of
@@ -12,6 +11,7 @@ from quartet.ledger.schema import trajectories
 from quartet.manager.retention import Retention
 from quartet.train.checkpoint import prune_checkpoints
 from quartet.types import ReplayRule, Status
+from tests.ledger.samples import finish, plan, recipe, trainable_group, trajectory
 
 
 def retention(ledger, **disk) -> Retention:

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from samples import finish, on_sqlite, plan, recipe
 from test_control import NOTHING, context
 
 from quartet.config import Allocator, Horizon, Sampler
@@ -20,6 +19,7 @@ from quartet.manager.control.sampler.vade import VadeSampler, gain
 from quartet.manager.tightest_horizon import TightestHorizon
 from quartet.registry import build
 from quartet.types import MAIN, Status, Task
+from tests.ledger.samples import finish, on_sqlite, plan, recipe
 
 TASK = Task(env="bandit", family="easy", seed=0)
 

@@ -14,7 +14,6 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from samples import plan, recipe, spoil, trainable_group, trajectory
 
 from quartet.errors import ConfigError, LedgerError
 from quartet.exchange.chat import ChatLine
@@ -49,6 +48,7 @@ from quartet.types import (
     Turn,
 )
 from quartet.types.frame import Element, Point, Resized, Screen, Unit
+from tests.ledger.samples import plan, recipe, spoil, trainable_group, trajectory
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 numbers = st.floats(allow_nan=False, allow_infinity=False)

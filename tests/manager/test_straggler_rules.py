@@ -5,11 +5,11 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from samples import finish, manager_of, recipe, trajectory
 
 from quartet.ledger.rows import AppendOutcome
 from quartet.registry import build, names
 from quartet.types import GroupState, Status
+from tests.ledger.samples import finish, manager_of, recipe, trajectory
 
 
 @given(

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from samples import finish, manager_of, plan, recipe, trainable_group
-from whole_run import Run
 
 from quartet.ledger import AppendOutcome
 from quartet.ledger.database import drop_database
 from quartet.ledger.schema import TrajectoryKind, rollouts, trajectories
 from quartet.manager.schedule import SCHEDULES
 from quartet.registry import build
+from tests.ledger.samples import finish, manager_of, plan, recipe, trainable_group
+from tests.ledger.whole_run import Run
 from tests.postgresql import needs_postgresql, server_url
 
 MODES = [

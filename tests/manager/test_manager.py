@@ -4,7 +4,6 @@ import asyncio
 from contextlib import closing
 
 import pytest
-from samples import finish, manager_of, recipe
 from sqlalchemy import event
 
 from quartet.exchange.fingerprint import run_fingerprint
@@ -14,6 +13,7 @@ from quartet.manager.manager import run_manager
 from quartet.manager.stop import higher_limit, resume_command
 from quartet.telemetry.records import read_records
 from quartet.types import Purpose
+from tests.ledger.samples import finish, manager_of, recipe
 
 
 def settle(manager) -> None:

@@ -1,11 +1,11 @@
 """The success pool: who joins, by which rule, how often, and what the ledger and the trainer make of it."""
 
 from msgspec.structs import replace
-from samples import finish, manager_of, plan, recipe, spoil, trajectory
 
 from quartet.ledger import Ledger
 from quartet.manager.replay.success_pool import SuccessPool
 from quartet.types import Group, GroupMember, GroupState, ReplayRule, Task
+from tests.ledger.samples import finish, manager_of, plan, recipe, spoil, trajectory
 
 FAILED = trajectory(Task(env="bandit", family="left", seed=1, params={"turns": 1}))
 FAILED_MEMBER = GroupMember(rollout_id=99, trajectory=FAILED)

@@ -5,7 +5,6 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import finish, manager_of, plan, recipe, trajectory
 
 from quartet.config import Allocator, Horizon, Sampler
 from quartet.errors import ConfigError
@@ -16,6 +15,7 @@ from quartet.manager.filter.mixed_outcome import MixedOutcome
 from quartet.part import NoSettings
 from quartet.registry import build, names
 from quartet.types import Group, GroupMember, Root, Task
+from tests.ledger.samples import finish, manager_of, plan, recipe, trajectory
 
 WINDOW = 32
 """Newest rollouts that a family's statistics count."""

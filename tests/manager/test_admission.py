@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import finish, manager_of, recipe, trainable_group
-from whole_run import Run
 
 from quartet.ledger.database import drop_database
 from quartet.manager.admission import capacity
 from quartet.manager.schedule import Load, sessions_for_all_rollouts, two_rollouts_per_session
+from tests.ledger.samples import finish, manager_of, recipe, trainable_group
+from tests.ledger.whole_run import Run
 from tests.postgresql import needs_postgresql, server_url
 
 counts = st.integers(0, 60)

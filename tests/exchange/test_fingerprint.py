@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 
 import pytest
-from samples import recipe
 
 import quartet.env
 from quartet.env import make_environment
@@ -18,6 +17,7 @@ from quartet.policy.prompt import TURN_FORMAT, turn_text
 from quartet.policy.tokenizer import train_tokenizer
 from quartet.policy.tokenizer_files import load_tokenizer
 from quartet.types import Observation
+from tests.ledger.samples import recipe
 
 TEXTS = ["Pull the left arm.\nbutton left [1]", "click left [1]", "Pull the right arm."] * 2
 

@@ -2,12 +2,12 @@
 
 import pytest
 from msgspec.structs import replace
-from samples import finish, manager_of, plan, recipe, trajectory
 
 from quartet.actions.taken import taken_action
 from quartet.config import Filter
 from quartet.registry import build
 from quartet.types import Group, GroupMember, GroupState, Observation, Status, Task, Trajectory, Turn
+from tests.ledger.samples import finish, manager_of, plan, recipe, trajectory
 
 SEEN = Observation(goal="", text="")
 NO_ACTION = Turn(observation=SEEN, call_index=0, response="?", actions=[taken_action("?", "not an action")])

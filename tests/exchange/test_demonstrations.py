@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 from msgspec.structs import replace
-from samples import finish, manager_of, plan, recipe, trajectory
 
 from quartet.env import undemonstrated_families
 from quartet.errors import ConfigError
@@ -21,6 +20,7 @@ from quartet.train.assign import assign
 from quartet.train.credit.grpo import Grpo
 from quartet.train.packing import RECOMPUTED, pack_batch
 from quartet.types import Purpose, ReplayRule, Task
+from tests.ledger.samples import finish, manager_of, plan, recipe, trajectory
 
 TASK = Task(env="bandit", family="fixed", seed=1)
 PAGE = "Pull an arm.\nbutton left [1]\nbutton right [2]"
