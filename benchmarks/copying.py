@@ -35,7 +35,7 @@ def main(policies: tuple[Path, ...], exercises: int, as_json: bool) -> None:
 
 def measure(path: Path, exercises: int) -> dict[str, float]:
     """Kind of exercise -> share of answers in which every token is the one ranked first."""
-    model, tokenizer = load_policy(path)
+    model, tokenizer, _ = load_policy(path)
     drawn = CopyingExercises(tokenizer, SEED)
     drawn.level = len(LEVELS) - 1
     return {

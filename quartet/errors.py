@@ -59,6 +59,22 @@ class RefusedRequestError(EngineError):
     """A request to an engine is invalid; a retry will not help."""
 
 
+class PictureTooLargeError(EnvError):
+    """An observation shows a picture with more pixels than are read, or a side too narrow to be cut into patches."""
+
+
+class PlaceholderMismatchError(RefusedRequestError):
+    """The placeholders of a sequence are not those of its pictures: the model would read other pictures, or none."""
+
+
+class GridMismatchError(RefusedRequestError):
+    """A picture is cut into other patches than its placeholders stand for."""
+
+
+class PictureMissingError(RefusedRequestError):
+    """A prompt refers to a picture that is not there."""
+
+
 class RecalledError(QuartetError):
     """A rollout was cancelled, or paused by the straggler rule. Its sampled tokens are kept."""
 

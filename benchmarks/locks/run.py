@@ -89,7 +89,7 @@ class House:
 
     def __init__(self, recipe: Recipe, run_dir: Path, ledger: Ledger) -> None:
         self._recipe, self._ledger, self._recorder = recipe, ledger, Recorder(run_dir, "benchmark")
-        model, self._tokenizer = load_policy(recipe.model.path)
+        model, self._tokenizer, _ = load_policy(recipe.model.path)
         self._engine = TorchEngine(model, 0, recipe.engine, self._tokenizer)
         self._pool = make_pool(recipe.env)
         self._manager = DataManager(recipe, ledger, self._recorder, Presence(ledger, "manager"))

@@ -70,7 +70,7 @@ def make_start(folder: Path) -> Path:
 @torch.inference_mode()
 def practice_success(policy: Path, practised: dict[str, int]) -> float:
     """Mean probability of the right button over practice signs, each on a page that was never imitated."""
-    model, tokenizer = load_policy(policy)
+    model, tokenizer, _ = load_policy(policy)
     draw, renderer = random.Random("practice"), Renderer(tokenizer)
     chats = [convert(_chat(sign, press, draw), Chat) for sign, press in practised.items()]
     pad_id = tokenizer.pad_token_id

@@ -79,7 +79,7 @@ def check_canary(folder: str | Path, model: PreTrainedModel) -> float:
     vocabulary.
     """
     with raising_checkpoint_errors(f"the policy in {folder} cannot score its canary"):
-        canary = read_canary(folder, model.config.vocab_size)
+        canary = read_canary(folder, model.config.get_text_config().vocab_size)
         return canary.gap([_score(model, ids) for ids in canary.sequences])
 
 

@@ -17,13 +17,15 @@ from typing import Any, NamedTuple
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from quartet.errors import CheckpointError
 from quartet.files.disk import usable_output
 from quartet.files.whole_folder import nothing, whole_folder
 from quartet.policy.files import check_policy, raising_checkpoint_errors
+from quartet.policy.kind.base import PictureProcessor
+from quartet.policy.kind.find import kind_of, load_pictures
 from quartet.policy.library_progress import reporting
 from quartet.policy.tokenizer_files import load_tokenizer
 
@@ -36,22 +38,24 @@ patched, and tied weights untied, for as long as the process lives."""
 
 
 class LoadedPolicy(NamedTuple):
-    """A causal language model (float32, sdpa attention, eval mode) and its tokenizer."""
+    """A language model (float32, sdpa attention, eval mode), its tokenizer, and what it makes of pictures."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
+    pictures: PictureProcessor | None = None
+    """None for a model that reads text alone."""
 
 
 def load_policy(
     path: str | Path, *, trust_remote_code: bool = False, on_progress: Callable[[], None] = nothing
 ) -> LoadedPolicy:
-    """Load any causal language model in Hugging Face format, from disk only.
+    """Load any language model in Hugging Face format, from disk only.
 
     Raises `CheckpointError` when something is missing, damaged or does not fit the model, never another error for it.
     """
     folder = Path(path)
     model = load_model(folder, trust_remote_code=trust_remote_code, on_progress=on_progress)
-    return LoadedPolicy(model, load_tokenizer(folder, trust_remote_code=trust_remote_code))
+    return LoadedPolicy(model, load_tokenizer(folder, trust_remote_code=trust_remote_code), load_pictures(folder))
 
 
 def load_model(
@@ -65,8 +69,8 @@ def load_model(
     check_policy(folder, on_progress=on_progress)
     transformers_logging.disable_progress_bar()
     with raising_checkpoint_errors(f"cannot load the model in {folder}"), _LOADING, reporting(on_progress):
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            str(folder),
+        loaded: Any = kind_of(folder).load(
+            folder,
             dtype=torch.float32,
             attn_implementation="sdpa",
             use_safetensors=True,
@@ -103,7 +107,13 @@ def _refuse_foreign(folder: Path) -> None:
         raise CheckpointError(f"{folder} exists and is no policy", "choose another folder; nothing was overwritten")
 
 
-def save_policy(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> None:
+def save_policy(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: str | Path,
+    *,
+    pictures: PictureProcessor | None = None,
+) -> None:
     """Write a policy so that `folder` is complete as soon as it exists; an earlier policy there is replaced.
 
     Raises `CheckpointError` when `folder` holds something that is no policy.
@@ -111,7 +121,7 @@ def save_policy(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, fold
     folder = Path(folder)
     _refuse_foreign(folder)
     with whole_folder(folder, point="policy") as fresh:
-        write_policy(model, tokenizer, fresh)
+        write_policy(model, tokenizer, fresh, pictures=pictures)
 
 
 def write_policy(
@@ -119,12 +129,16 @@ def write_policy(
     tokenizer: PreTrainedTokenizerBase,
     folder: Path,
     on_progress: Callable[[], None] = nothing,
+    *,
+    pictures: PictureProcessor | None = None,
 ) -> None:
-    """Write weights and tokenizer into `folder`; `on_progress` is called after each file of weights."""
+    """Write weights, tokenizer and image processor; `on_progress` is called after each file of weights."""
     transformers_logging.disable_progress_bar()
     with raising_os_errors(folder), reporting(on_progress):
         model.save_pretrained(str(folder), max_shard_size=SHARD_SIZE)
         tokenizer.save_pretrained(str(folder))
+        if pictures is not None:
+            pictures.save(folder)
     for file in weight_files(folder):  # written for the owner only, unlike the rest
         file.chmod((folder / "config.json").stat().st_mode)
 

@@ -16,6 +16,8 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from quartet.train.microbatch import Microbatch
 
 NAME = "quartet_branches"
+FULL_ATTENTION = frozenset({"qwen3_vl_text"})
+"""Decoders whose configuration names no types of layers: every layer of theirs is full attention."""
 
 
 def attend(
@@ -49,7 +51,10 @@ AttentionInterface.register(NAME, attend)
 def attends_everywhere(model: PreTrainedModel) -> bool:
     """Return whether branches may be packed: every layer is full attention that can be replaced. A sliding window or a
     recurrence would cross branches."""
-    layer_types = getattr(model.config, "layer_types", None)
+    config = _decoder_config(model)
+    if config.model_type in FULL_ATTENTION:
+        return True
+    layer_types = getattr(config, "layer_types", None)
     everywhere = layer_types is not None and all(kind == "full_attention" for kind in layer_types)
     return everywhere and bool(getattr(model, "_supports_attention_backend", False))
 
@@ -60,7 +65,7 @@ def attending_by_branch(model: PreTrainedModel, microbatch: Microbatch) -> Itera
     if microbatch.columns_SM is None:
         yield {}
         return
-    config: Any = model.config
+    config = _decoder_config(model)
     before, config._attn_implementation = config._attn_implementation, NAME
     try:
         # transformers uses a mask of four dimensions as it is and makes none of its own.
@@ -68,3 +73,8 @@ def attending_by_branch(model: PreTrainedModel, microbatch: Microbatch) -> Itera
         yield {"attention_mask": no_mask, "columns_SM": microbatch.columns_SM, "owners_L": microbatch.owners_L}
     finally:
         config._attn_implementation = before
+
+
+def _decoder_config(model: PreTrainedModel) -> Any:
+    """What the decoder's layers read; a vision tower in front of it has its own, and keeps its attention."""
+    return model.get_decoder().config

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from quartet.errors import ConfigError
 from quartet.train.branch_attention import attending_by_branch
 from quartet.train.microbatch import Microbatch
+from quartet.train.sight import Sight
 
 
 class Scores(NamedTuple):
@@ -21,8 +22,10 @@ class Scores(NamedTuple):
     """Of the full distribution at temperature 1, in nats."""
 
 
-def score(model: PreTrainedModel, microbatch: Microbatch, *, entropy_gradient: bool = False) -> Scores:
-    """One forward pass over the microbatch's T trained tokens.
+def score(
+    model: PreTrainedModel, microbatch: Microbatch, sight: Sight | None = None, *, entropy_gradient: bool = False
+) -> Scores:
+    """One forward pass over the microbatch's T trained tokens; a model that reads pictures needs its sight.
 
     Padding is on the right, so causal attention alone keeps it from real tokens.
     """
@@ -31,10 +34,13 @@ def score(model: PreTrainedModel, microbatch: Microbatch, *, entropy_gradient: b
             input_ids=microbatch.ids_BL,
             position_ids=microbatch.position_ids_BL,
             use_cache=False,
+            **(sight.inputs(microbatch) if sight else {}),
             **mask_and_branches,
         ).last_hidden_state
     hidden_TD = hidden_BLD.flatten(0, 1).index_select(0, microbatch.sources_T)
     logits_TV = _head(model)(hidden_TD).float()
+    if sight is not None:
+        logits_TV = sight.without_placeholders(logits_TV)
     scaled_TV = (logits_TV / microbatch.temperatures_T.unsqueeze(1)).log_softmax(dim=-1)
     logprobs_T = scaled_TV.gather(1, microbatch.targets_T.unsqueeze(1)).squeeze(1)
     with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):

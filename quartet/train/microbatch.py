@@ -5,7 +5,7 @@ begin with lies there once. Only attention puts the branches together again (`br
 of separate rows, for a fraction of the tokens. Other models get one padded row per branch.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch
 
 from quartet.train.packing import Branch
 from quartet.train.rows import Row
-from quartet.types import MemberUse
+from quartet.types import Media, MemberUse
 
 USE_NUMBERS = {use: number for number, use in enumerate(MemberUse)}
 """What stands for a member's use in tensors."""
@@ -40,7 +40,7 @@ class Microbatch:
     branches: tuple[Branch, ...]
     """In the order of their tokens."""
     position_ids_BL: torch.Tensor | None = None
-    """Place of each token in its branch; None in the padded form: there it is the column."""
+    """Position of each token in its branch, `[3, B, L]` for a model with three; None where it is the column."""
     columns_SM: torch.Tensor | None = None
     """Column of each token of each branch, 0 behind its end; None in the padded form."""
     owners_L: torch.Tensor | None = None
@@ -48,6 +48,8 @@ class Microbatch:
     old_logprobs_T: torch.Tensor | None = None
     """Under the weights at the start of the train step; None when these are still the weights being trained."""
     reference_logprobs_T: torch.Tensor | None = None
+    media: tuple[Media, ...] = ()
+    """Pictures of the rows, in the order of their placeholders; one that branches share is there once."""
 
     def to(self, device: torch.device) -> "Microbatch":
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -55,26 +57,35 @@ class Microbatch:
         return replace(self, **{name: tensor.to(device) for name, tensor in tensors.items()})
 
 
-def collate(rows: Sequence[Row], *, packed: bool) -> Microbatch:
-    """Rows as tensors, and their trained tokens one after the other. Unless `packed`, each row is one branch."""
+Positions = Callable[[Branch], np.ndarray]
+"""From a branch to the positions of its tokens, `[L]` or `[3, L]`."""
+
+
+def collate(rows: Sequence[Row], *, packed: bool, positions: Positions | None = None) -> Microbatch:
+    """Rows as tensors, and their trained tokens one after the other. Unless `packed`, each row is one branch.
+
+    `positions` is given for a model whose positions are not places in the branch."""
     branches = [branch for row in rows for branch in row.branches]
     weights = [weight for row in rows for weight in row.weights]
-    columns = list(_packed_columns(rows)) if packed else [np.arange(branch.num_tokens) for branch in branches]
-    shape = (1, sum(row.num_tokens for row in rows)) if packed else (len(rows), max(map(len, columns)))
-    ids_BL = np.zeros(shape, dtype=np.int64)
+    longest = max(branch.num_tokens for branch in branches)
+    shape = (1, sum(row.num_tokens for row in rows)) if packed else (len(rows), longest)
+    if packed:
+        places = list(_packed_columns(rows))
+    else:
+        places = [line * longest + np.arange(branch.num_tokens) for line, branch in enumerate(branches)]
+    ids_X = np.zeros(shape[0] * shape[1], dtype=np.int64)
     sources, tokens, lengths = [], [], []
-    for index, (branch, columns_M, weight) in enumerate(zip(branches, columns, weights, strict=True)):
-        line = 0 if packed else index
-        ids_BL[line, columns_M] = branch.ids_L
+    for branch, places_M, weight in zip(branches, places, weights, strict=True):
+        ids_X[places_M] = branch.ids_L
         trained = np.flatnonzero(branch.trained_L)
-        sources.append(line * shape[1] + columns_M[trained - 1])
+        sources.append(places_M[trained - 1])
         tokens.append(_token_values(branch, trained, weight))
         lengths.append(len(trained))
     targets, temperatures, logprobs, advantages, returns, token_weights, uses = (
         torch.from_numpy(np.concatenate(part)) for part in zip(*tokens, strict=True)
     )
     return Microbatch(
-        ids_BL=torch.from_numpy(ids_BL),
+        ids_BL=torch.from_numpy(ids_X).view(shape),
         sources_T=torch.from_numpy(np.concatenate(sources)),
         targets_T=targets,
         temperatures_T=temperatures,
@@ -84,8 +95,10 @@ def collate(rows: Sequence[Row], *, packed: bool) -> Microbatch:
         branches_T=torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)),
         returns_T=returns,
         uses_T=uses,
-        branches=tuple(branch for row in rows for branch in row.branches),
-        **(_placing(columns, shape[1]) if packed else {}),
+        branches=tuple(branches),
+        position_ids_BL=_position_ids(branches, places, shape, positions) if packed or positions else None,
+        media=_media(branches, places),
+        **(_placing(places, shape[1]) if packed else {}),
     )
 
 
@@ -106,14 +119,34 @@ def _placing(columns: Sequence[np.ndarray], length: int) -> dict[str, torch.Tens
     """Where the tokens of the packed branches lie, and back."""
     longest = max(map(len, columns))
     columns_SM = np.zeros((len(columns), longest), dtype=np.int64)
-    position_ids_1L, owners_L = np.zeros((1, length), dtype=np.int64), np.zeros(length, dtype=np.int64)
+    owners_L = np.zeros(length, dtype=np.int64)
     for index, columns_M in enumerate(columns):
         places_M = np.arange(len(columns_M))
         columns_SM[index, places_M] = columns_M
-        position_ids_1L[0, columns_M] = places_M
         owners_L[columns_M] = index * longest + places_M
-    values = {"position_ids_BL": position_ids_1L, "columns_SM": columns_SM, "owners_L": owners_L}
-    return {name: torch.from_numpy(value) for name, value in values.items()}
+    return {"columns_SM": torch.from_numpy(columns_SM), "owners_L": torch.from_numpy(owners_L)}
+
+
+def _position_ids(
+    branches: Sequence[Branch], places: Sequence[np.ndarray], shape: tuple[int, int], positions: Positions | None
+) -> torch.Tensor:
+    """`[B, L]`, or `[3, B, L]`; 0 at padding."""
+    found = [positions(branch) if positions else np.arange(branch.num_tokens) for branch in branches]
+    axes = found[0].shape[:-1]
+    position_ids_X = np.zeros((*axes, shape[0] * shape[1]), dtype=np.int64)
+    for places_M, positions_M in zip(places, found, strict=True):
+        position_ids_X[..., places_M] = positions_M
+    return torch.from_numpy(position_ids_X).view(*axes, *shape)
+
+
+def _media(branches: Sequence[Branch], places: Sequence[np.ndarray]) -> tuple[Media, ...]:
+    """The branches' pictures by the place of their first placeholder, where a shared one has but one."""
+    found = {
+        int(places_M[one.offset]): one
+        for branch, places_M in zip(branches, places, strict=True)
+        for one in branch.media
+    }
+    return tuple(found[place] for place in sorted(found))
 
 
 def _token_values(branch: Branch, trained: np.ndarray, weight: float) -> tuple[np.ndarray, ...]:

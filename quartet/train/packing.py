@@ -7,11 +7,13 @@ A loop that keeps the whole conversation gives one branch per trajectory, one th
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
 from quartet.errors import QuartetError
-from quartet.types import Batch, Call, GroupMember, MemberUse, ReplayRule, Trajectory
+from quartet.train.picture_number import picture_number
+from quartet.types import Batch, Call, GroupMember, Media, MemberUse, ReplayRule, Trajectory
 
 NO_VERSION = np.iinfo(np.int64).max
 """Stands where no policy sampled the token (prompts)."""
@@ -45,6 +47,17 @@ class Branch:
     advantages_L: np.ndarray
     """float32; 0 until `quartet.train.assign` has assigned credit. So are `returns_L`."""
     returns_L: np.ndarray
+    media: tuple[Media, ...] = ()
+    """Pictures that some of its tokens stand for."""
+
+    @cached_property
+    def content(self) -> np.ndarray:
+        """`[L]`: what the model reads. Sequences that begin with the same numbers have the same hidden states there:
+        token ids, and at placeholders the number of their picture."""
+        content_L = self.ids_L.copy() if self.media else self.ids_L
+        for one in self.media:
+            content_L[one.offset : one.offset + one.num_placeholders] = picture_number(one)
+        return content_L
 
     @property
     def num_tokens(self) -> int:
@@ -153,20 +166,22 @@ class _Draft:
 
     prompt_tokens: int
     ids: list[int]
+    media: list[Media] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     temperatures: list[float] = field(default_factory=list)
     turns: list[int] = field(default_factory=list)
 
     def extended_by(self, call: Call) -> bool:
-        return call.trained_prompt_ids[: len(self.ids)] == self.ids
+        same_tokens = call.trained_prompt_ids[: len(self.ids)] == self.ids
+        return same_tokens and call.media[: len(self.media)] == self.media
 
     def append(self, number: int, call: Call) -> None:
         """Add the new part of the call's prompt, then its response."""
         prompt_ids, own = call.trained_prompt_ids, call.own_response
         unsampled, count = len(prompt_ids) - len(self.logprobs), len(call.response_ids)
         context = unsampled + count - len(own)
-        self.ids = prompt_ids + call.response_ids
+        self.ids, self.media = prompt_ids + call.response_ids, call.media
         self.logprobs += [0.0] * context + (own.logprobs or [RECOMPUTED] * len(own))
         self.versions += [NO_VERSION] * context + (own.versions or [ANY_VERSION] * len(own))
         self.temperatures += [1.0] * unsampled + [call.sampling.temperature] * count
@@ -186,6 +201,7 @@ class _Draft:
             turns_L=np.array(self.turns),
             advantages_L=np.zeros(len(self.ids), dtype=np.float32),
             returns_L=np.zeros(len(self.ids), dtype=np.float32),
+            media=tuple(self.media),
         )
 
 

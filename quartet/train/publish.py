@@ -8,6 +8,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from quartet.files.whole_folder import nothing, whole_folder
 from quartet.policy.canary import fixed_sequence, write_canary
+from quartet.policy.kind.base import PictureProcessor
 from quartet.policy.load import write_policy
 from quartet.train.packing import Branch
 
@@ -21,16 +22,17 @@ def publish_policy(
     folder: Path,
     branches: Sequence[Branch],
     *,
+    pictures: PictureProcessor | None = None,
     durable: bool = False,
     on_progress: Callable[[], None] = nothing,
 ) -> None:
-    """Write weights, tokenizer and canary to `folder`, replacing what a crashed attempt left there.
+    """Write weights, tokenizer, image processor and canary to `folder`, replacing what a crashed attempt left there.
 
     `durable`: the folder survives power loss on return. `on_progress` is called after each file and chunk.
     """
-    fixed = fixed_sequence(model.config.vocab_size, CANARY_TOKENS)
+    fixed = fixed_sequence(model.config.get_text_config().vocab_size, CANARY_TOKENS)
     with whole_folder(folder, point="policy", durable=durable, on_progress=on_progress) as fresh:
-        write_policy(model, tokenizer, fresh, on_progress)
+        write_policy(model, tokenizer, fresh, on_progress, pictures=pictures)
         write_canary(fresh, model, [fixed, *first_tokens(branches, CANARY_TOKENS)])
         on_progress()
 

@@ -1,7 +1,8 @@
 """Rows of branches, and microbatches of at most `max_tokens_per_microbatch` tokens.
 
 Branches with the same first prompt, such as the rollouts of a group, form a prefix tree. A shared prefix counts once:
-the prompt and, if a rollout was forked from another one, their common turns.
+the prompt and, if a rollout was forked from another one, their common turns. Pictures are compared, not their
+placeholders.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -61,7 +62,7 @@ def share_prompts(
     rows: list[Row] = []
     open_rows: dict[bytes, Row] = {}
     for branch, weight in sorted(zip(branches, weights, strict=True), key=lambda pair: -pair[0].num_tokens):
-        prompt = branch.ids_L[: branch.prompt_tokens].tobytes()
+        prompt = branch.content[: branch.prompt_tokens].tobytes()
         row = open_rows.get(prompt)
         shared = _longest_shared(row.branches if row else (), branch)
         if not share or row is None or not _takes(row, branch, shared, max_tokens_per_microbatch):
@@ -78,7 +79,7 @@ def _longest_shared(branches: Sequence[Branch], branch: Branch) -> Shared:
     """Return the longest prefix that `branch` shares with one of `branches`, none of them shorter."""
     found = Shared(0, 0)
     for place, other in enumerate(branches):
-        differing = np.flatnonzero(other.ids_L[: branch.num_tokens] != branch.ids_L)
+        differing = np.flatnonzero(other.content[: branch.num_tokens] != branch.content)
         num_tokens = int(differing[0]) if len(differing) else branch.num_tokens
         if num_tokens > found.num_tokens:
             found = Shared(place, num_tokens)

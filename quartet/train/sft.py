@@ -82,7 +82,7 @@ def run_sft(recipe: Recipe, *, on_step: Callable[[SftStep], None] | None = None)
         )
     make_place(Path(sft.output))
     torch.set_num_threads(sft.threads)
-    model, tokenizer = load_policy(recipe.model.path, trust_remote_code=recipe.model.trust_remote_code)
+    model, tokenizer, pictures = load_policy(recipe.model.path, trust_remote_code=recipe.model.trust_remote_code)
     pad_id = tokenizer.pad_token_id if isinstance(tokenizer.pad_token_id, int) else 0
     examples = read_chats(sft.data, tokenizer) if sft.data else []
     exercises = CopyingExercises(tokenizer, recipe.seed)
@@ -97,7 +97,7 @@ def run_sft(recipe: Recipe, *, on_step: Callable[[SftStep], None] | None = None)
             exercises.observe(step.accuracy)
         if on_step:
             on_step(step)
-    save_policy(model.eval(), tokenizer, sft.output)
+    save_policy(model.eval(), tokenizer, sft.output, pictures=pictures)
     return summarise(recipe, steps, num_examples=len(examples))
 
 

@@ -26,6 +26,7 @@ from quartet.train.microbatch import Microbatch, collate
 from quartet.train.objective import Objective, used
 from quartet.train.packing import RECOMPUTED, Branch
 from quartet.train.rows import Row, in_chunks, share_prompts
+from quartet.train.sight import Sight
 
 FINAL_LEARNING_RATE_SHARE = 0.1
 Plan = list[list[Microbatch]]
@@ -39,9 +40,16 @@ class NonFiniteError(QuartetError):
 
 
 class Learner:
-    """Trains one model. `reference` is the policy of the pass `reference`, None where nothing needs it."""
+    """Trains one model. `reference` is the policy of the pass `reference`, None where nothing needs it. `sight` shows
+    the pictures of a batch to a model that reads some."""
 
-    def __init__(self, model: PreTrainedModel, recipe: Recipe, reference: PreTrainedModel | None = None) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        recipe: Recipe,
+        reference: PreTrainedModel | None = None,
+        sight: Sight | None = None,
+    ) -> None:
         self._objective = Objective(recipe.loss)
         if "reference" in self._objective.needs and reference is None:
             raise ConfigError("a loss term needs a reference policy", "pass the policy the run started from")
@@ -52,7 +60,7 @@ class Learner:
         self.model, self.recipe, self.reference = model.eval(), recipe, reference  # eval: dropout would be noise in r
         self.optimizer_step = 0
         self.optimizer = _make_optimizer(model, recipe)
-        self._packed = attends_everywhere(model)
+        self._packed, self._sight = attends_everywhere(model), sight
 
     def reset(self) -> None:
         """Forget the optimizer's moments, as before the first step."""
@@ -127,7 +135,7 @@ class Learner:
         """Per branch one value of each of its trained tokens."""
         found: dict[int, np.ndarray] = {}
         for rows in self._chunks(branches):
-            values_T = column(score(model, self._collated(rows))).cpu().numpy()
+            values_T = column(score(model, self._collated(rows), self._sight)).cpu().numpy()
             in_order = [branch for row in rows for branch in row.branches]
             ends = np.cumsum([branch.num_trained_tokens for branch in in_order])
             found |= dict(zip(map(id, in_order), np.split(values_T, ends[:-1]), strict=True))
@@ -145,7 +153,8 @@ class Learner:
             yield self._collated(rows)
 
     def _collated(self, rows: Sequence[Row]) -> Microbatch:
-        return collate(rows, packed=self._packed).to(self.model.device)
+        positions = self._sight.positions if self._sight else None
+        return collate(rows, packed=self._packed, positions=positions).to(self.model.device)
 
     @torch.no_grad()
     def _scored(self, plan: Plan, model: PreTrainedModel, name: str, progress: Callable[[], None]) -> Plan:
@@ -154,7 +163,8 @@ class Learner:
         for minibatch in plan:
             scored.append([])
             for microbatch in minibatch:
-                scored[-1].append(replace(microbatch, **{name: score(model, microbatch).logprobs_T}))
+                logprobs_T = score(model, microbatch, self._sight).logprobs_T
+                scored[-1].append(replace(microbatch, **{name: logprobs_T}))
                 progress()
         return scored
 
@@ -189,7 +199,8 @@ class Learner:
 
     def _backward(self, microbatch: Microbatch, witness: Witness | None = None) -> dict[str, float]:
         """Add one microbatch's gradient; its loss and metrics are parts of the minibatch's sums."""
-        logprobs_T, entropies_T = score(self.model, microbatch, entropy_gradient="entropies" in self._objective.needs)
+        entropy_gradient = "entropies" in self._objective.needs
+        logprobs_T, entropies_T = score(self.model, microbatch, self._sight, entropy_gradient=entropy_gradient)
         old_logprobs_T = microbatch.old_logprobs_T if microbatch.old_logprobs_T is not None else logprobs_T.detach()
         if witness is not None:
             witness(microbatch, old_logprobs_T, entropies_T)

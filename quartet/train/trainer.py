@@ -31,6 +31,7 @@ from quartet.train.packing import PackedBatch
 from quartet.train.publish import policy_folder, prune_attempts, publish_policy
 from quartet.train.recover import roll_back_to_whole
 from quartet.train.setback import FailedStepError, Setback, arithmetic_of
+from quartet.train.sight import sight_of
 from quartet.train.step import Learner
 from quartet.train.token_record import TokenRecord
 from quartet.train.train_batch import needs_reference, train_batch
@@ -48,7 +49,7 @@ class Trainer:
         self._durable = recipe.ledger.durability == "full"
         self._credits = credits_of(recipe)
         remote_code = recipe.model.trust_remote_code
-        point, (self.model, self.tokenizer) = roll_back_to_whole(
+        point, (self.model, self.tokenizer, self._pictures) = roll_back_to_whole(
             ledger,
             recipe,
             lambda folder: load_policy(folder, trust_remote_code=remote_code, on_progress=presence.beat),
@@ -58,7 +59,7 @@ class Trainer:
         if needs_reference(recipe, self._credits):
             initial = Path(recipe.policy_sources[ledger.policy].source)
             reference = load_model(initial, trust_remote_code=remote_code, on_progress=presence.beat)
-        self.learner = Learner(self.model, recipe, reference)
+        self.learner = Learner(self.model, recipe, reference, sight_of(self._pictures, ledger))
         self._setback = Setback(recipe, ledger, self.learner, self._credits, presence)
         self._receipts = TrainerReceipts(
             run_dir,
@@ -212,7 +213,15 @@ class Trainer:
         """Write the policy with its canary, then the checkpoint if one is due. Both are final on disk on return."""
         version = self.ledger.next_version()
         path = policy_folder(policies_root(self.run_dir.resolve(), self.ledger.policy), version, batch.batch_id)
-        publish_policy(self.model, self.tokenizer, path, packed.branches, durable=self._durable, on_progress=progress)
+        publish_policy(
+            self.model,
+            self.tokenizer,
+            path,
+            packed.branches,
+            pictures=self._pictures,
+            durable=self._durable,
+            on_progress=progress,
+        )
         if batch.train_step % self.recipe.train.train_steps_per_checkpoint == 0:
             self._save_checkpoint(batch.train_step, batch.batch_id, progress)
         return path

@@ -1,7 +1,8 @@
 """The vocabulary of Quartet as typed records. Read this package first, in this order.
 
 1. `task`: a **task** is attempted in an environment, which returns observations.
-2. `call`: every model response comes from one **call**, recorded with its exact tokens (`tokens`).
+2. `call`: every model response comes from one **call** of a `prompt`, recorded with its exact tokens (`tokens`). Some of
+   them are placeholders of a `picture`.
 3. `trajectory`: one attempt is a **rollout**, a sequence of **turns** (observation, response, `action`s at places in a
    `frame`). Its record is its **trajectory**.
 4. `plan`: the rollouts of one task that are compared with each other form a **group**. Control plans it; a worker holds
@@ -16,12 +17,14 @@ Comments state shapes.
 from quartet.types.action import Action, Keyboard, Outcome, Pointer, TakenAction, Text, ToolCall
 from quartet.types.ancestry import Ancestry
 from quartet.types.batch import Batch, Group, GroupMember, MemberUse, Policy, ReplayRule
-from quartet.types.call import MAIN, Call, FinishReason, Media, Sampling
+from quartet.types.call import MAIN, Call, FinishReason, Sampling
 from quartet.types.fork import Beginning, EpisodeState, Fork, Move
 from quartet.types.message import Function, Message, Tool
+from quartet.types.picture import Media, Picture
 from quartet.types.plan import Purpose, RolloutLease, RolloutPlan, Root, Round
+from quartet.types.prompt import Prompt
 from quartet.types.states import BatchState, GroupState, OnLate, RolloutState, ScheduleName
-from quartet.types.task import Observation, Picture, StepResult, Task
+from quartet.types.task import Observation, StepResult, Task
 from quartet.types.tokens import TokenColumns
 from quartet.types.trajectory import Status, Trajectory, Turn
 
@@ -51,6 +54,7 @@ __all__ = [
     "Picture",
     "Pointer",
     "Policy",
+    "Prompt",
     "Purpose",
     "ReplayRule",
     "RolloutLease",

@@ -4,6 +4,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from quartet.types.picture import Media
+from quartet.types.prompt import Prompt
 from quartet.types.tokens import TokenColumns
 
 MAIN = "main"
@@ -40,22 +42,6 @@ class FinishReason(StrEnum):
     ABORT = "abort"
 
 
-class Media(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A picture in a prompt: which it is, and the placeholder ids that stand for it."""
-
-    content_hash: str
-    """SHA-256 of the encoded picture in hex: its blob."""
-    offset: int
-    """Of its first placeholder in `prompt_ids`."""
-    num_placeholders: int
-    grid: tuple[int, int, int]
-    """Patches along time, height and width, as the image processor counts them."""
-    resized: tuple[int, int]
-    """Width and height in pixels that the model saw."""
-    processor: str
-    """Fingerprint of the image processor and its settings."""
-
-
 class Call(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One generation by the model, recorded once and never tokenized again."""
 
@@ -79,6 +65,11 @@ class Call(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def __post_init__(self) -> None:
         if mismatch := self.response.mismatch:
             raise ValueError(f"the columns of a call's response differ in length: {mismatch}")
+
+    @property
+    def prompt(self) -> Prompt:
+        """What was read, without the pictures themselves."""
+        return Prompt(self.prompt_ids, self.media)
 
     @property
     def trained_prompt_ids(self) -> list[int]:

@@ -7,6 +7,7 @@ from msgspec import Struct, field
 
 from quartet.types.action import TakenAction
 from quartet.types.message import Message, Tool
+from quartet.types.picture import Picture
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -25,15 +26,6 @@ class Task(Struct, frozen=True, kw_only=True):
         sorted by name."""
         params = f"/{msgspec.json.encode(self.params, order='sorted').decode()}" if self.params else ""
         return f"{self.env}/{self.family}/{self.seed}{params}"
-
-
-class Picture(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An encoded picture (PNG, JPEG or WebP), or a reference to a stored one."""
-
-    content_hash: str = ""
-    """SHA-256 in hex of the encoded picture, which is the name of its blob. Empty until it is stored."""
-    data: bytes = b""
-    """Empty in a record: pictures are read separately, when they are needed."""
 
 
 class Observation(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -143,7 +143,7 @@ def untrained(tmp_path_factory) -> Path:
 
 def test_a_measure_is_the_product_of_the_presses_probabilities(untrained):
     """Scored one by one with the plain model, over the same held-out tasks."""
-    model, tokenizer = load_policy(untrained)
+    model, tokenizer, _ = load_policy(untrained)
     first_seed = Evaluation().first_seed
     chances = []
     for seed in range(first_seed, first_seed + TASKS_PER_FAMILY):

@@ -17,6 +17,7 @@ from quartet.config import Recipe
 from quartet.errors import LedgerError
 from quartet.ledger import Ledger
 from quartet.policy.digest import weights_digest
+from quartet.policy.kind.find import load_pictures
 from quartet.policy.load import load_model
 from quartet.telemetry.receipts import Committing, TrainedMember, trajectory_digest
 from quartet.telemetry.token_values import CallValues, assigned, read_token_values
@@ -25,6 +26,7 @@ from quartet.train.checkpoint import load_checkpoint
 from quartet.train.credit.base import Credit
 from quartet.train.credit_batch import CreditBatch
 from quartet.train.packing import Branch, countable_members, pack_batch
+from quartet.train.sight import sight_of
 from quartet.train.step import Learner
 from quartet.train.train_batch import credited, needs_reference, train_batch
 from quartet.types import Batch, Call, Group, GroupMember, Trajectory
@@ -39,7 +41,7 @@ class Retrace:
         model = load_model(initial, trust_remote_code=recipe.model.trust_remote_code)
         self._credits = credits_of(recipe)
         reference = copy.deepcopy(model) if needs_reference(recipe, self._credits) else None
-        self._learner = Learner(model, recipe, reference)
+        self._learner = Learner(model, recipe, reference, sight_of(load_pictures(initial), ledger))
         self.over_lag = 0
         """Number of trained tokens so far that were older than `admission.max_lag` allows."""
 

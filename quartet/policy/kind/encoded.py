@@ -1,0 +1,37 @@
+"""Encoded pictures: their size from the header, and their pixels."""
+
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+from quartet.errors import EnvError, PictureTooLargeError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+MAX_PICTURE_PIXELS = 2**26
+"""Twice an 8K screen. Larger pictures are refused by their header: a few kilobytes may hold any number of pixels."""
+
+
+def opened(picture: bytes) -> "Image.Image":
+    """Read the header of a picture. Raises `PictureTooLargeError`, and `EnvError` for what is no picture."""
+    from PIL import Image
+
+    try:
+        image = Image.open(BytesIO(picture))
+    except Image.DecompressionBombError as error:
+        raise PictureTooLargeError(f"an observation's picture is refused: {error}") from error
+    except (OSError, SyntaxError, ValueError) as error:
+        raise EnvError(f"an observation's picture cannot be read: {error}", "send PNG, JPEG or WebP") from error
+    width, height = image.size
+    if width * height > MAX_PICTURE_PIXELS:
+        raise PictureTooLargeError(f"a picture has {width} x {height} pixels, at most {MAX_PICTURE_PIXELS} are read")
+    return image
+
+
+def decoded(picture: bytes) -> "Image.Image":
+    """Return the pixels of a picture, in RGB. Raises as `opened` does."""
+    image = opened(picture)
+    try:
+        return image.convert("RGB")
+    except (OSError, SyntaxError, ValueError) as error:
+        raise EnvError(f"an observation's picture cannot be decoded: {error}", "send whole pictures") from error

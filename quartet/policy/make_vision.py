@@ -1,0 +1,100 @@
+"""A new small policy that reads pictures: Qwen3-VL from `transformers`, with random weights."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedTokenizerFast, Qwen3VLConfig, Qwen3VLForConditionalGeneration
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+from quartet.policy.kind.qwen_vl import PictureTokens, QwenPictures
+from quartet.policy.load import LoadedPolicy, save_policy
+from quartet.policy.tokenizer import ASSISTANT, END, PAD, USER, train_tokenizer
+
+PICTURE_TOKENS = ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>", "<|video_pad|>")
+
+
+def make_vision_policy(
+    texts: Iterable[str],
+    folder: str | Path,
+    *,
+    vocab_size: int = 1024,
+    hidden_size: int = 64,
+    num_layers: int = 2,
+    num_heads: int = 2,
+    patch_size: int = 8,
+    max_pixels: int = 2**16,
+    seed: int = 0,
+) -> LoadedPolicy:
+    """Write an untrained policy to `folder`; returns it too. One placeholder stands for 2 x 2 patches.
+
+    The tokenizer learns its words from `texts`; four tokens for pictures are added to it. The same texts and seed give
+    the same files.
+    """
+    tokenizer = vision_tokenizer(texts, vocab_size)
+    tokens = picture_tokens(tokenizer)
+    vocabulary = tokenizer.get_vocab()
+    head_size = hidden_size // num_heads
+    config = Qwen3VLConfig(
+        text_config={
+            "vocab_size": len(tokenizer),
+            "hidden_size": hidden_size,
+            "intermediate_size": 3 * hidden_size,
+            "num_hidden_layers": num_layers,
+            "num_attention_heads": num_heads,
+            "num_key_value_heads": num_heads,
+            "head_dim": head_size,
+            "max_position_embeddings": 2048,
+            # Frequencies for time, height and width: one entry of every head's half for each.
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 10_000.0,
+                "mrope_section": [head_size // 2 - 2 * (head_size // 6), head_size // 6, head_size // 6],
+                "mrope_interleaved": True,
+            },
+            "pad_token_id": vocabulary[PAD],
+            "eos_token_id": vocabulary[END],
+        },
+        vision_config={
+            "depth": 2,
+            "hidden_size": hidden_size,
+            "intermediate_size": 2 * hidden_size,
+            "num_heads": num_heads,
+            "patch_size": patch_size,
+            "spatial_merge_size": 2,
+            "temporal_patch_size": 2,
+            "out_hidden_size": hidden_size,
+            "num_position_embeddings": 256,
+            "deepstack_visual_indexes": [0],
+        },
+        tie_word_embeddings=True,
+        **{name: getattr(tokens, name) for name in PictureTokens.__struct_fields__},
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Qwen3VLForConditionalGeneration(config).float().eval()
+    processor = make_processor(patch_size, max_pixels)
+    pictures = QwenPictures(processor, tokens)
+    save_policy(model, tokenizer, folder, pictures=pictures)
+    return LoadedPolicy(model, tokenizer, pictures)
+
+
+def vision_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
+    """Return a tokenizer that knows the words of `texts`, and the tokens that stand for pictures."""
+    tokenizer = train_tokenizer(texts, vocab_size)
+    tokenizer.add_special_tokens({"additional_special_tokens": [USER, ASSISTANT, *PICTURE_TOKENS]})
+    return tokenizer
+
+
+def picture_tokens(tokenizer: PreTrainedTokenizerFast) -> PictureTokens:
+    """Return the ids of the tokens that stand for pictures."""
+    start, image, end, video = (tokenizer.get_vocab()[name] for name in PICTURE_TOKENS)
+    return PictureTokens(
+        vision_start_token_id=start, image_token_id=image, vision_end_token_id=end, video_token_id=video
+    )
+
+
+def make_processor(patch_size: int, max_pixels: int) -> Qwen2VLImageProcessorPil:
+    """Return transformers' image processor; pictures are enlarged to one placeholder at least."""
+    size = {"shortest_edge": (2 * patch_size) ** 2, "longest_edge": max_pixels}
+    return Qwen2VLImageProcessorPil(patch_size=patch_size, merge_size=2, temporal_patch_size=2, size=size)
