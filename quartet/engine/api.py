@@ -186,5 +186,7 @@ def to_generate_request(body: CompletionRequest) -> GenerateRequest:
         stop_token_ids=body.stop_token_ids,
         stop_strings=body.stop,
         begun_tokens=body.begun_tokens,
+        media=body.media,
+        pictures=body.pictures,
         conversation=body.conversation,
     )

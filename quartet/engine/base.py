@@ -5,7 +5,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from quartet.types import FinishReason, Sampling, TokenColumns
+from quartet.types import FinishReason, Media, Sampling, TokenColumns
 
 
 class GenerateRequest(Struct, frozen=True, kw_only=True):
@@ -20,6 +20,10 @@ class GenerateRequest(Struct, frozen=True, kw_only=True):
     begun_tokens: int = 0
     """This many tokens at the end of `prompt_ids` are the response's beginning, sampled earlier. `sampling` limits the
     rest; a stop string may begin in them."""
+    media: list[Media] = []
+    """Pictures that placeholders of the prompt stand for, in their order."""
+    pictures: dict[str, bytes] = {}
+    """These pictures, encoded, by content hash."""
     conversation: str = ""
     """Requests of one conversation share it, so that an engine may keep their cache."""
 

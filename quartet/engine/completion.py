@@ -28,6 +28,8 @@ def to_completion_request(
         stop_token_ids=request.stop_token_ids,
         stop=request.stop_strings,
         begun_tokens=request.begun_tokens,
+        media=request.media,
+        pictures=request.pictures,
         conversation=request.conversation,
         part_seconds=part_seconds,
         sign_seconds=sign_seconds,

@@ -5,11 +5,17 @@ from collections.abc import Set
 from msgspec.structs import replace
 
 from quartet.engine.base import GenerateRequest
-from quartet.errors import PromptTooLongError, RefusedRequestError
+from quartet.errors import PictureMissingError, PromptTooLongError, RefusedRequestError
 
 
 def fitted(
-    request: GenerateRequest, in_flight: Set[str], *, vocab_size: int, max_context_tokens: int, has_tokenizer: bool
+    request: GenerateRequest,
+    in_flight: Set[str],
+    *,
+    vocab_size: int,
+    max_context_tokens: int,
+    has_tokenizer: bool,
+    reads_pictures: bool = False,
 ) -> GenerateRequest:
     """The request with its `max_tokens`, and so its `min_tokens`, limited by the room that its prompt leaves.
 
@@ -29,6 +35,13 @@ def fitted(
             )
     if request.begun_tokens >= len(prompt):
         raise RefusedRequestError(f"{name} has {request.begun_tokens} begun_tokens", "they are part of its prompt")
+    if request.media and not reads_pictures:
+        raise RefusedRequestError(
+            f"{name} has {len(request.media)} pictures, and this engine reads text alone",
+            "set engine.name = 'transformers', which shows pictures to the policy",
+        )
+    if missing := {one.content_hash for one in request.media} - request.pictures.keys():
+        raise PictureMissingError(f"{name} comes without the picture {min(missing)}", "send all that `media` names")
     if sampling.min_tokens > sampling.max_tokens:
         raise RefusedRequestError(f"{name} has min_tokens = {sampling.min_tokens} above max_tokens", "lower it")
     if "" in request.stop_strings or (request.stop_strings and not has_tokenizer):

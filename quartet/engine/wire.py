@@ -8,7 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from quartet.types import MAIN, FinishReason
+from quartet.types import MAIN, FinishReason, Media
 
 MODEL_NAME = MAIN
 
@@ -33,6 +33,10 @@ class CompletionRequest(Struct, frozen=True, kw_only=True):
     """Stop strings."""
     begun_tokens: Annotated[int, Meta(ge=0)] = 0
     """Ours: so many of the prompt's last tokens are the response's beginning."""
+    media: list[Media] = []
+    """Ours: the pictures that placeholders of the prompt stand for. The placeholders are expanded already."""
+    pictures: dict[str, bytes] = {}
+    """Ours: these pictures, encoded, by content hash."""
     part_seconds: Annotated[float, Meta(ge=0)] = 0.0
     """Ours: while it samples, what is new comes as a line of its own this often; 0: all comes at once."""
     sign_seconds: Annotated[float, Meta(ge=0)] = 0.0

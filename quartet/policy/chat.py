@@ -6,7 +6,7 @@ from itertools import pairwise
 import msgspec
 
 from quartet.policy.renderer import Renderer
-from quartet.types import Message, Tool
+from quartet.types import Message, Prompt, Tool
 
 FORM = '{"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}'
 ANSWER = "assistant"
@@ -35,7 +35,7 @@ def exchanges(chat: Chat, renderer: Renderer) -> Iterator[Exchange]:
     Raise `ValueError` unless the chat ends with an answer and every answer follows another message.
     """
     read: list[Message] = []
-    prompt: list[int] = []
+    prompt: Prompt | None = None
     response: list[int] = []
     _check_roles([message.role for message in chat.messages])
     for message in chat.messages:
@@ -44,7 +44,7 @@ def exchanges(chat: Chat, renderer: Renderer) -> Iterator[Exchange]:
             continue
         prompt = renderer.extend_chat(prompt, response, read) if prompt else renderer.start_chat(read, chat.tools or ())
         response = renderer.response(message.content)
-        yield Exchange(read=read, said=message.content, prompt_ids=prompt, response_ids=response)
+        yield Exchange(read=read, said=message.content, prompt_ids=prompt.ids, response_ids=response)
         read = []
 
 

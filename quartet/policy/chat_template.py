@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from quartet.errors import ConfigError, EnvError
-from quartet.types import Message, Tool
+from quartet.types import Message, Prompt, Tool
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -43,9 +43,11 @@ class ChatTemplate:
         assert isinstance(rendered, str)
         return rendered
 
-    def ids(self, before: Sequence[Message], messages: Sequence[Message], tools: Sequence[Tool] = ()) -> list[int]:
+    def prompt(
+        self, before: Sequence[Message], messages: Sequence[Message], tools: Sequence[Tool], shown: Prompt
+    ) -> Prompt:
         """Return the ids that the template adds for `messages` after the conversation `before`, which ends with a
-        response.
+        response. `shown` is inserted before the text of the last message.
 
         Raise `ConfigError` if the template changes the earlier text or does not render each message once. Raise
         `EnvError` if the name or definition of a tool contains a special token.
@@ -60,9 +62,11 @@ class ChatTemplate:
         if sorted(pieces[1::2], key=int) != [str(place) for place in range(len(messages))]:
             roles = ", ".join(message.role for message in messages)
             raise ConfigError(f"the chat template does not show each message of the roles {roles} once", ADVICE)
-        found: list[int] = []
+        contents = [Prompt(self.tokens(message.content)) for message in messages]
+        contents[-1] = shown + contents[-1]
+        found = Prompt([])
         for place, piece in enumerate(pieces):
-            found += self.tokens(messages[int(piece)].content) if place % 2 else self.tokens(piece, special=True)
+            found += contents[int(piece)] if place % 2 else Prompt(self.tokens(piece, special=True))
         return found
 
     def tokens(self, text: str, *, special: bool = False) -> list[int]:

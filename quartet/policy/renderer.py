@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 from quartet.errors import ConfigError
 from quartet.policy.chat_template import ADVICE, ChatTemplate
-from quartet.types import Message, Tool
+from quartet.types import Message, Picture, Prompt, Tool
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from quartet.policy.kind.base import PictureProcessor
 
 USER, ASSISTANT = "Press the first button.", "click first"
 EXCHANGE = [Message("user", USER), Message("assistant", ASSISTANT)]
@@ -28,9 +30,12 @@ class Renderer:
     stop_token_ids: list[int]
     """Tokens that end a response: the template's end-of-turn token first, then the tokenizer's own."""
 
-    def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
-        """Split the template. Raise `ConfigError` if it is missing or not append-only."""
-        self._tokenizer, self._chat = tokenizer, ChatTemplate(tokenizer)
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase", pictures: "PictureProcessor | None" = None) -> None:
+        """Split the template. `pictures` writes the placeholders of a policy that reads pictures.
+
+        Raise `ConfigError` if the template is missing or not append-only.
+        """
+        self._tokenizer, self._chat, self._pictures = tokenizer, ChatTemplate(tokenizer), pictures
         if not tokenizer.chat_template:
             raise ConfigError("the policy's tokenizer has no chat template", "add chat_template to its configuration")
         opening = self._chat.text(EXCHANGE[:1])
@@ -47,30 +52,43 @@ class Renderer:
 
     def start(self, user_text: str) -> list[int]:
         """Return the prompt of a conversation's first response."""
-        return [*self._head_ids, *self._chat.tokens(user_text), *self._generation_ids]
+        return self.start_chat([Message("user", user_text)]).ids
 
-    def start_chat(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> list[int]:
-        """Return the prompt of the first response to messages of any roles. Raise the errors of `ChatTemplate.ids`."""
+    def start_chat(
+        self, messages: Sequence[Message], tools: Sequence[Tool] = (), pictures: Sequence[Picture] = ()
+    ) -> Prompt:
+        """Return the prompt of the first response to messages of any roles.
+
+        Pictures stand before the text of the last message; a policy that reads only text is shown none. Raise the
+        errors of `ChatTemplate.prompt` and `PictureProcessor.prompt`.
+        """
+        shown = self._shown(pictures)
         if _is_text(messages) and not tools:
-            return self.start(messages[0].content)
-        return self._chat.ids([], messages, tools)
-
-    def extend_chat(self, previous_ids: list[int], response_ids: list[int], messages: Sequence[Message]) -> list[int]:
-        """Extend the prompt like `extend`, with messages of any roles. Raise the errors of `ChatTemplate.ids`."""
-        if _is_text(messages):
-            return self.extend(previous_ids, response_ids, messages[0].content)
-        added = self._chat.ids(EXCHANGE, messages)
-        ended = response_ids[-1:] == self._separator_ids[:1] == added[:1]
-        return [*previous_ids, *response_ids, *(added[1:] if ended else added)]
+            return Prompt(self._head_ids) + shown + self._asked(messages[0].content)
+        return self._chat.prompt([], messages, tools, shown)
 
     def extend(self, previous_ids: list[int], response_ids: list[int], user_text: str) -> list[int]:
-        """Return the prompt of the next response: the conversation so far, unchanged, then the new message.
+        """Return the prompt of the next response: the conversation so far, unchanged, then the new message."""
+        return self.extend_chat(Prompt(previous_ids), response_ids, [Message("user", user_text)]).ids
+
+    def extend_chat(
+        self,
+        previous: Prompt,
+        response_ids: list[int],
+        messages: Sequence[Message],
+        pictures: Sequence[Picture] = (),
+    ) -> Prompt:
+        """Extend the prompt like `extend`, with messages of any roles and pictures as in `start_chat`.
 
         A response that was cut off lacks its end token, which is then added to the prompt and so not trained.
         """
-        ended = response_ids[-1:] == self._separator_ids[:1]
-        separator_ids = self._separator_ids[1:] if ended else self._separator_ids
-        return [*previous_ids, *response_ids, *separator_ids, *self._chat.tokens(user_text), *self._generation_ids]
+        shown = self._shown(pictures)
+        if _is_text(messages):
+            added = Prompt(self._separator_ids) + shown + self._asked(messages[0].content)
+        else:
+            added = self._chat.prompt(EXCHANGE, messages, (), shown)
+        ended = response_ids[-1:] == self._separator_ids[:1] == added.ids[:1]
+        return previous + Prompt(response_ids[:-1] if ended else response_ids) + added
 
     def response(self, text: str) -> list[int]:
         """Return the ids that a policy samples if it writes `text` and ends its turn."""
@@ -81,6 +99,14 @@ class Renderer:
         text = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         assert isinstance(text, str)
         return text
+
+    def _asked(self, text: str) -> Prompt:
+        """Return a user's text, and what stands between it and the response."""
+        return Prompt([*self._chat.tokens(text), *self._generation_ids])
+
+    def _shown(self, pictures: Sequence[Picture]) -> Prompt:
+        parts = [self._pictures.prompt(picture.data) for picture in pictures] if self._pictures else []
+        return sum(parts, Prompt([]))
 
     def _find_stop_tokens(self) -> list[int]:
         """Return the stop tokens. The separator's first token must end a turn, or generation would never stop."""

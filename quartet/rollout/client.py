@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from quartet.engine.base import Engine, GenerateRequest, GenerateResult
 from quartet.engine.partial import rest_of
 from quartet.engine.result_check import find_problem
-from quartet.errors import DivergedError, EngineError, RecalledError
+from quartet.errors import DivergedError, EngineError, PictureMissingError, RecalledError
 from quartet.policy.renderer import Renderer
-from quartet.types import MAIN, Call, FinishReason, Sampling, TokenColumns
+from quartet.types import MAIN, Call, FinishReason, Prompt, Sampling, TokenColumns
 
 OnCall = Callable[[Call, Sequence[Call]], Awaitable[None]]
 
@@ -68,6 +68,7 @@ class ModelClient:
         self._partial = {call.key: call for call in partial}
         self._on_call, self._on_diverged = on_call, on_diverged
         self._keys: set[str] = set()
+        self._pictures: dict[str, bytes] = {}  # by content hash, all that prompts have shown
         self._in_flight: dict[str, asyncio.Future[None]] = {}  # by request id
 
     @property
@@ -84,25 +85,28 @@ class ModelClient:
         """Return the place of a call in `calls`, which are in the order of their ends."""
         return next(index for index, known in enumerate(self.calls) if known.key == call.key)
 
-    async def generate(self, prompt_ids: list[int], max_tokens: int, *, key: str | None = None) -> Call:
-        """Sample one response and record the call. Several may be at work at once.
+    async def generate(self, prompt: Prompt | list[int], max_tokens: int, *, key: str | None = None) -> Call:
+        """Sample one response to a prompt, or to token ids alone, and record the call. Several may be at work at once.
 
         `key` names the call within the rollout, the same in every attempt; without one it is the number of calls asked
         for before. Raises `ValueError` for a key that was used already, `PromptTooLongError` for a prompt that does not
-        fit, `RecalledError` after `recall`, `EngineError` when the engine fails, gave the request up, or answered
-        something that cannot be a sample.
+        fit, `PictureMissingError` for one with a picture that was never shown here, `RecalledError` after `recall`,
+        `EngineError` when the engine fails, gave the request up, or answered something that cannot be a sample.
         """
         if self.recalled:
             raise RecalledError("the rollout was recalled between two turns")
         key = self._new_key(key)
-        known = self._known(key, prompt_ids)
+        prompt = prompt if isinstance(prompt, Prompt) else Prompt(prompt)
+        known = self._known(key, prompt)
         if known is not None and known.finish_reason is not FinishReason.ABORT:
             self._record(known)
             return known
         sampling = replace(self._sampling, max_tokens=max_tokens, seed=call_seed(self._sampling.seed, key))
         request = GenerateRequest(
             request_id=f"{self._conversation}/{key}",
-            prompt_ids=prompt_ids,
+            prompt_ids=prompt.ids,
+            media=prompt.media,
+            pictures=self._pictures_of(prompt),
             sampling=sampling,
             stop_token_ids=self.renderer.stop_token_ids,
             stop_strings=self._stop_strings,
@@ -126,6 +130,7 @@ class ModelClient:
             key=key,
             policy=self.policy,
             prompt_ids=request.prompt_ids,
+            media=request.media,
             response=result.tokens,
             borrowed=known.borrowed if known else 0,
             sampling=request.sampling,
@@ -158,10 +163,21 @@ class ModelClient:
         self._keys.add(key)
         return key
 
-    def _known(self, key: str, prompt_ids: list[int]) -> Call | None:
+    def _pictures_of(self, prompt: Prompt) -> dict[str, bytes]:
+        """Return all pictures of a prompt, also those that earlier turns of the conversation have shown."""
+        self._pictures |= prompt.pictures
+        wanted = {one.content_hash for one in prompt.media}
+        if missing := wanted - self._pictures.keys():
+            raise PictureMissingError(
+                f"a prompt refers to the picture {min(missing)}, which the rollout has not shown",
+                "build prompts with `renderer.start_chat` and `extend_chat`, from the calls of the same rollout",
+            )
+        return {content_hash: self._pictures[content_hash] for content_hash in wanted}
+
+    def _known(self, key: str, prompt: Prompt) -> Call | None:
         """Return a call of the partial, or None. When the prompt is another one, the rest of it is of no use."""
         known = self._partial.get(key)
-        if known is not None and known.prompt_ids != prompt_ids:
+        if known is not None and (known.prompt_ids, known.media) != (prompt.ids, prompt.media):
             if known.borrowed:
                 raise DivergedError(f"call {key!r} has another prompt than that of the parent, after the same actions")
             self.diverged, self._partial = True, {}

@@ -12,7 +12,10 @@ from quartet.env.base import Env
 from quartet.errors import PromptTooLongError
 from quartet.rollout.client import ModelClient
 from quartet.rollout.loop.base import Limits
-from quartet.types import Call, Observation, Outcome, Status, StepResult, Task, Trajectory, Turn
+from quartet.types import Call, Observation, Outcome, Prompt, Status, StepResult, Task, Trajectory, Turn
+
+BuildPrompt = Callable[["Episode", Observation], Prompt | list[int]]
+"""What a loop shows of an observation; token ids alone are a prompt without pictures."""
 
 
 class Episode:
@@ -30,12 +33,12 @@ class Episode:
         """What was done so far, oldest first."""
         return actions_of(self.turns)
 
-    async def play(self, build_prompt: Callable[["Episode", Observation], list[int]]) -> Trajectory:
+    async def play(self, build_prompt: BuildPrompt) -> Trajectory:
         """Observe, generate, act, until the task ends or a limit is met. Raises what environment and engine raise,
         except for a prompt that does not fit: that is `truncated_tokens`."""
         return self.trajectory(*await ended(self._take_turns(build_prompt), self._limits))
 
-    async def _take_turns(self, build_prompt: Callable[["Episode", Observation], list[int]]) -> Status:
+    async def _take_turns(self, build_prompt: BuildPrompt) -> Status:
         observation = self._seen = await self._env.reset(self.task)
         for _ in range(self._limits.max_turns):
             result = await self.take_turn(observation, build_prompt(self, observation))
@@ -46,9 +49,9 @@ class Episode:
             observation = result.observation
         return Status.TRUNCATED_TURNS
 
-    async def take_turn(self, observation: Observation, prompt_ids: list[int]) -> StepResult:
+    async def take_turn(self, observation: Observation, prompt: Prompt | list[int]) -> StepResult:
         """Generate a response to the observation, act, and record the turn."""
-        call = await self.model.generate(prompt_ids, self._limits.max_tokens)
+        call = await self.model.generate(prompt, self._limits.max_tokens)
         return await self._act(observation, call)
 
     async def _act(self, observation: Observation, call: Call) -> StepResult:

@@ -186,12 +186,13 @@ def _make_renderer(recipe: Recipe, ledger: Ledger) -> Renderer:
     """Return the renderer of the newest policy whose files are whole, as the engine serves it. Raises
     `UnusablePolicyError`."""
     from quartet.policy.files import from_newest_whole, raising_checkpoint_errors
+    from quartet.policy.kind.find import load_pictures
     from quartet.policy.tokenizer_files import load_tokenizer
 
     def load(folder: Path) -> Renderer:
         tokenizer = load_tokenizer(folder, trust_remote_code=recipe.model.trust_remote_code)
         with raising_checkpoint_errors(f"cannot use the tokenizer in {folder}"):
-            return Renderer(tokenizer)
+            return Renderer(tokenizer, load_pictures(folder))
 
     return from_newest_whole([ledger.run_dir / policy.path for policy in ledger.loadable_policies()], load)
 

@@ -1,8 +1,8 @@
 """The vocabulary of Quartet as typed records. Read this package first, in this order.
 
 1. `task`: a **task** is attempted in an environment, which returns observations.
-2. `call`: every model response comes from one **call** of a `prompt`, recorded with its exact tokens (`tokens`). Some of
-   them are placeholders of a `picture`.
+2. `call`: every model response comes from one **call** of a `prompt`, recorded with its exact tokens (`tokens`). Some
+   of them are placeholders of a `picture`.
 3. `trajectory`: one attempt is a **rollout**, a sequence of **turns** (observation, response, `action`s at places in a
    `frame`). Its record is its **trajectory**.
 4. `plan`: the rollouts of one task that are compared with each other form a **group**. Control plans it; a worker holds

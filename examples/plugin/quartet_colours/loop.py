@@ -7,7 +7,7 @@ from quartet.policy.prompt import turn_messages
 from quartet.rollout.client import ModelClient
 from quartet.rollout.episode import Episode
 from quartet.rollout.loop.base import AgentLoop, Limits, first
-from quartet.types import Message, Observation, Task, Trajectory, Turn
+from quartet.types import Message, Observation, Prompt, Task, Trajectory, Turn
 
 
 class NewestPage(AgentLoop):
@@ -20,5 +20,5 @@ class NewestPage(AgentLoop):
         return [[*turn_messages(turn.observation, []), Message("assistant", turn.response)] for turn in turns]
 
 
-def _prompt(episode: Episode, observation: Observation) -> list[int]:
+def _prompt(episode: Episode, observation: Observation) -> Prompt:
     return episode.model.renderer.start_chat(turn_messages(observation, []), observation.tools)

@@ -56,8 +56,9 @@ class AlternateLoop(AgentLoop):
         async def play() -> Status:
             observation = await env.reset(task)
             for _, seat in zip(range(limits.max_turns * len(seats)), cycle(seats), strict=False):
-                prompt_ids = seat.model.renderer.start_chat(turn_messages(observation, []), observation.tools)
-                result = await seat.take_turn(observation, prompt_ids)
+                messages = turn_messages(observation, [])
+                prompt = seat.model.renderer.start_chat(messages, observation.tools, observation.pictures)
+                result = await seat.take_turn(observation, prompt)
                 if result.terminated or result.truncated:
                     rewards[:] = _rewards(result, task, len(seats))
                     return Status.COMPLETED if result.terminated else Status.TRUNCATED_TURNS

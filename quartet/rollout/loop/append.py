@@ -7,7 +7,7 @@ from quartet.policy.prompt import turn_messages
 from quartet.rollout.client import ModelClient
 from quartet.rollout.episode import Episode
 from quartet.rollout.loop.base import AgentLoop, Limits, first
-from quartet.types import Message, Observation, Task, Trajectory, Turn
+from quartet.types import Message, Observation, Prompt, Task, Trajectory, Turn
 
 
 class AppendLoop(AgentLoop):
@@ -29,9 +29,9 @@ class AppendLoop(AgentLoop):
         ]
 
 
-def _prompt(episode: Episode, observation: Observation) -> list[int]:
+def _prompt(episode: Episode, observation: Observation) -> Prompt:
     renderer, calls = episode.model.renderer, episode.model.calls
     messages = turn_messages(observation, [])
     if not calls:
-        return renderer.start_chat(messages, observation.tools)
-    return renderer.extend_chat(calls[-1].prompt_ids, calls[-1].response_ids, messages)
+        return renderer.start_chat(messages, observation.tools, observation.pictures)
+    return renderer.extend_chat(calls[-1].prompt, calls[-1].response_ids, messages, observation.pictures)

@@ -10,7 +10,7 @@ from quartet.policy.prompt import turn_messages
 from quartet.rollout.client import ModelClient
 from quartet.rollout.episode import Episode, actions_of
 from quartet.rollout.loop.base import AgentLoop, Limits, first
-from quartet.types import Message, Observation, Task, Trajectory, Turn
+from quartet.types import Message, Observation, Prompt, Task, Trajectory, Turn
 
 
 class LatestLoop(AgentLoop):
@@ -29,5 +29,6 @@ class LatestLoop(AgentLoop):
         ]
 
 
-def _prompt(episode: Episode, observation: Observation) -> list[int]:
-    return episode.model.renderer.start_chat(turn_messages(observation, episode.actions), observation.tools)
+def _prompt(episode: Episode, observation: Observation) -> Prompt:
+    messages = turn_messages(observation, episode.actions)
+    return episode.model.renderer.start_chat(messages, observation.tools, observation.pictures)

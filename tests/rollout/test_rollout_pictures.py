@@ -1,0 +1,176 @@
+"""Pictures of observations in the prompts of a rollout, and in the record of its calls."""
+
+import hashlib
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+from PIL import Image
+from scripted_engine import ScriptedEngine, make_tokenizer
+
+from quartet.config import Loop
+from quartet.engine.api import to_generate_request
+from quartet.engine.completion import to_completion_request
+from quartet.engine.wire import CompletionRequest
+from quartet.errors import PictureMissingError, PictureTooLargeError
+from quartet.ledger import Ledger
+from quartet.policy.load import LoadedPolicy
+from quartet.policy.make_vision import make_vision_policy
+from quartet.policy.renderer import Renderer
+from quartet.registry import build
+from quartet.rollout.client import ModelClient
+from quartet.rollout.loop.base import Limits
+from quartet.types import Call, Message, Observation, Picture, Prompt, Sampling, StepResult, Task, Trajectory
+
+TASK = Task(env="squares", family="colour", seed=0)
+COLOURS = ("red", "blue", "red")
+
+
+def square(colour: str, width: int = 40, height: int = 24) -> bytes:
+    file = BytesIO()
+    Image.new("RGB", (width, height), colour).save(file, "PNG")
+    return file.getvalue()
+
+
+class Squares:
+    """Shows a coloured square in each turn; the text never says which."""
+
+    def __init__(self, **size: int) -> None:
+        self.size, self.turn = size, 0
+
+    def _observation(self) -> Observation:
+        picture = Picture(data=square(COLOURS[self.turn], **self.size))
+        return Observation(goal="Which colour?", text="", pictures=[picture])
+
+    async def reset(self, task: Task) -> Observation:
+        return self._observation()
+
+    async def step(self, action: str) -> StepResult:
+        right, self.turn = action == COLOURS[self.turn], self.turn + 1
+        over = self.turn == len(COLOURS)
+        shown = Observation(goal="", text="") if over else self._observation()
+        return StepResult(observation=shown, reward=right / len(COLOURS), terminated=over)
+
+    async def close(self) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> LoadedPolicy:
+    texts = ["Which colour?", *COLOURS] * 2
+    return make_vision_policy(texts, tmp_path_factory.mktemp("seeing") / "policy", hidden_size=32)
+
+
+def model_of(policy: LoadedPolicy, partial: list[Call] | None = None) -> tuple[ModelClient, ScriptedEngine]:
+    tokenizer: Any = policy.tokenizer
+    engine = ScriptedEngine(tokenizer, lambda request, index: "blue")
+    renderer = Renderer(tokenizer, policy.pictures)
+    model = ModelClient(engine, renderer, sampling=Sampling(), conversation="w/1.1", partial=partial or [])
+    return model, engine
+
+
+async def play(loop: str, model: ModelClient, env: Squares | None = None) -> Trajectory:
+    limits = Limits(max_turns=5, max_tokens=8, timeout_seconds=30.0)
+    (trajectory,) = await build(Loop(name=loop)).run(TASK, env or Squares(), {"main": model}, limits)
+    return trajectory
+
+
+@pytest.mark.parametrize(("loop", "shown"), [("append", [1, 2, 3]), ("latest", [1, 1, 1])])
+async def test_calls_name_the_pictures_that_their_prompts_show(policy: LoadedPolicy, loop: str, shown: list[int]):
+    model, engine = model_of(policy)
+    trajectory = await play(loop, model)
+    assert trajectory.reward == pytest.approx(1 / 3)
+    assert [len(call.media) for call in trajectory.calls] == shown
+    image = policy.model.config.image_token_id
+    for call, request in zip(trajectory.calls, engine.requests, strict=True):
+        assert (call.prompt_ids, call.media) == (request.prompt_ids, request.media)
+        places = [place for one in call.media for place in range(one.offset, one.offset + one.num_placeholders)]
+        assert [place for place, token in enumerate(call.prompt_ids) if token == image] == places
+        assert request.pictures.keys() == {one.content_hash for one in call.media}
+        assert all(hashlib.sha256(data).hexdigest() == name for name, data in request.pictures.items())
+    last = [hashlib.sha256(square(colour)).hexdigest() for colour in COLOURS[-shown[-1] :]]
+    assert [one.content_hash for one in trajectory.calls[-1].media] == last
+
+
+async def test_stored_pictures_are_found_by_what_calls_name(policy: LoadedPolicy, tmp_path: Path) -> None:
+    model, _ = model_of(policy)
+    trajectory = await play("append", model)
+    ledger = Ledger.create(tmp_path)
+    packed = ledger.store.pack(trajectory)
+    names = {one.content_hash for call in trajectory.calls for one in call.media}
+    assert {blob.digest for blob in packed.pictures} == names
+    ledger.close()
+
+
+def test_prompts_are_those_of_the_chat_template_with_one_placeholder_expanded(policy: LoadedPolicy) -> None:
+    tokenizer: Any = policy.tokenizer
+    assert policy.pictures is not None
+    renderer = Renderer(tokenizer, policy.pictures)
+    picture = Picture(data=square("red"))
+    placeholders = policy.pictures.prompt(picture.data).media[0].num_placeholders
+    asked, said = [Message("user", "Which colour?")], tokenizer("blue<|end|>")["input_ids"]
+    first = renderer.start_chat(asked, pictures=[picture])
+    grown = renderer.extend_chat(first, said, asked, [picture])
+    turn = f"<|vision_start|>{'<|image_pad|>' * placeholders}<|vision_end|>Which colour?"
+    chat = [
+        {"role": "user", "content": turn},
+        {"role": "assistant", "content": "blue"},
+        {"role": "user", "content": turn},
+    ]
+    for prompt, messages in ((first, chat[:1]), (grown, chat)):
+        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        assert prompt.ids == tokenizer(text)["input_ids"]
+    with_role = [Message("system", "Be short."), *asked]
+    (shown,) = renderer.start_chat(with_role, pictures=[picture]).media
+    assert shown.offset > first.media[0].offset
+
+
+def test_text_cannot_forge_a_placeholder(policy: LoadedPolicy) -> None:
+    renderer: Any = Renderer(policy.tokenizer, policy.pictures)
+    assert policy.model.config.image_token_id not in renderer.start("<|vision_start|><|image_pad|><|vision_end|>")
+
+
+async def test_a_text_policy_is_shown_no_picture() -> None:
+    tokenizer = make_tokenizer()
+    engine = ScriptedEngine(tokenizer, lambda request, index: "blue")
+    model = ModelClient(engine, Renderer(tokenizer), sampling=Sampling(), conversation="w/1.1")
+    trajectory = await play("append", model)
+    assert not any(call.media for call in trajectory.calls)
+    assert all(turn.observation.pictures for turn in trajectory.turns)
+
+
+async def test_what_was_sampled_for_another_picture_is_not_gone_on_with(policy: LoadedPolicy) -> None:
+    model, _ = model_of(policy)
+    calls = (await play("latest", model)).calls
+    again, engine = model_of(policy, calls)
+    assert (await play("latest", again)).calls == calls
+    assert not engine.requests
+    other = replace(calls[1], media=[replace(calls[1].media[0], content_hash="0" * 64)])
+    diverging, engine = model_of(policy, [calls[0], other, calls[2]])
+    await play("latest", diverging)
+    assert diverging.diverged
+    assert len(engine.requests) == 2
+
+
+async def test_a_prompt_needs_its_pictures(policy: LoadedPolicy) -> None:
+    model, _ = model_of(policy)
+    assert policy.pictures is not None
+    prompt = policy.pictures.prompt(square("red"))
+    with pytest.raises(PictureMissingError, match=prompt.media[0].content_hash):
+        await model.generate(Prompt(prompt.ids, prompt.media), 4)
+
+
+async def test_a_picture_that_cannot_be_shown_is_the_environments_failure(policy: LoadedPolicy) -> None:
+    model, _ = model_of(policy)
+    with pytest.raises(PictureTooLargeError):
+        await play("append", model, Squares(width=300, height=1))
+
+
+async def test_pictures_travel_to_an_engine_over_http(policy: LoadedPolicy) -> None:
+    model, engine = model_of(policy)
+    await play("append", model)
+    for request in engine.requests:
+        body = msgspec.json.encode(to_completion_request(request, 0.0, 0.0))
+        assert to_generate_request(msgspec.json.decode(body, type=CompletionRequest)) == request
