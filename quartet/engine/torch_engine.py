@@ -34,7 +34,7 @@ from quartet.engine.scheduler import Scheduler
 from quartet.engine.step_watch import StepWatch
 from quartet.engine.stop_strings import StopStrings
 from quartet.engine.verified_load import prove_weights, replace_weights, verify
-from quartet.errors import CheckpointError, EngineError
+from quartet.errors import CheckpointError, ConfigError, EngineError
 from quartet.policy.files import raising_checkpoint_errors
 from quartet.policy.load import load_policy
 from quartet.registry import own_settings
@@ -44,6 +44,11 @@ from quartet.types import Policy
 def open_torch(recipe: config.Recipe, policy: Policy) -> "TorchEngine":
     """The embedded engine with `policy`. Raises `CheckpointError` when it is damaged or fails its canary."""
     loaded = load_policy(policy.path, trust_remote_code=recipe.model.trust_remote_code)
+    if loaded.pictures is not None:
+        raise ConfigError(
+            f"the policy in {policy.path} reads pictures, and the engine 'torch' reads text alone",
+            "set engine.name = 'transformers'",
+        )
     model: Any = loaded.model
     with raising_checkpoint_errors(f"cannot serve the policy in {policy.path}"):
         model.to(getattr(torch, recipe.engine.dtype))

@@ -1,0 +1,37 @@
+"""The model's own forward pass, one request after the other: what serves a policy that reads pictures."""
+
+from pathlib import Path
+from typing import Any
+
+from quartet.config import Recipe
+from quartet.config.section import PositiveFloat, Section
+from quartet.engine.backend.base import Backend
+from quartet.engine.base import ServedEngine
+from quartet.engine.loading import loaded
+from quartet.errors import ConfigError
+from quartet.types import Policy
+
+
+class Transformers(Backend):
+    """Embedded: any model of `transformers`, also one that reads pictures; one request after the other."""
+
+    class Knobs(Section):
+        load_timeout_seconds: PositiveFloat = 900.0
+        """Reading and proving a policy may take this long; then the process ends and is started again."""
+
+    knobs: Knobs
+    embedded = True
+    reports_entropies = True
+
+    async def start(self, recipe: Recipe, policy: Policy, run_dir: Path, module: str) -> ServedEngine:
+        from quartet.engine.transformers_engine import open_transformers
+
+        return await loaded(lambda: open_transformers(recipe, policy), timeout_seconds=self.knobs.load_timeout_seconds)
+
+    @classmethod
+    def check(cls, knobs: Any, recipe: Recipe) -> None:
+        super().check(knobs, recipe)
+        if recipe.runtime.kind == "synchronous":
+            raise ConfigError(
+                "runtime.kind = 'synchronous' runs the engine 'torch' only", "set runtime.kind = 'processes'"
+            )

@@ -1,0 +1,199 @@
+"""An engine that samples with the model's own forward pass: no batch, no prefix cache, one request after the other.
+
+One thread samples, and exchanges weights between two responses, so all tokens of a response are of one version. A
+prompt's pictures go through the model with its first pass; the tokens after it find them in the cache.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from quartet import config
+from quartet.engine.base import Counters, GenerateRequest, GenerateResult, PolicyLoad
+from quartet.engine.loading import loaded
+from quartet.engine.partial import NOTHING
+from quartet.engine.request_check import fitted
+from quartet.engine.running import Running
+from quartet.engine.sampling import sample
+from quartet.engine.stop_strings import StopStrings
+from quartet.engine.verified_load import refusing, verify
+from quartet.errors import EngineError
+from quartet.policy.files import raising_checkpoint_errors
+from quartet.policy.load import LoadedPolicy, load_policy, read_weights, with_weights
+from quartet.policy.never_sampled import without_tokens
+from quartet.registry import own_settings
+from quartet.types import FinishReason, Policy
+
+T = TypeVar("T")
+
+
+def open_transformers(recipe: config.Recipe, policy: Policy) -> "TransformersEngine":
+    """Return the engine with `policy`. Raises `CheckpointError` when it is damaged or fails its canary."""
+    found = load_policy(policy.path, trust_remote_code=recipe.model.trust_remote_code)
+    model: Any = found.model
+    with raising_checkpoint_errors(f"cannot serve the policy in {policy.path}"):
+        model.to(getattr(torch, recipe.engine.dtype))
+        verify(model, Path(policy.path))
+        return TransformersEngine(found, policy.version, recipe.engine)
+
+
+class TransformersEngine:
+    """Implements `ServedEngine`."""
+
+    def __init__(self, policy: LoadedPolicy, version: int, config: config.Engine) -> None:
+        text = policy.model.config.get_text_config()
+        self.max_context_tokens = min(config.max_context_tokens, text.max_position_embeddings)
+        self.vocab_size = text.vocab_size
+        self._model: Any = policy.model
+        self._tokenizer, self._pictures, self._version = policy.tokenizer, policy.pictures, version
+        self._load_timeout_seconds = own_settings(config).load_timeout_seconds
+        self._counters = Counters()
+        self._in_flight: dict[str, Running] = {}
+        self._aborted: set[str] = set()
+        self._closed = False
+        self._thread = ThreadPoolExecutor(1, "engine", torch.set_num_threads, (config.threads,))
+
+    @property
+    def counters(self) -> Counters:
+        """Totals since the start."""
+        return self._counters
+
+    @property
+    def active_requests(self) -> int:
+        """Requests waiting or running."""
+        return len(self._in_flight)
+
+    async def generate(self, request: GenerateRequest) -> GenerateResult:
+        """Sample a response.
+
+        Raises `PromptTooLongError`, `RefusedRequestError` and what derives from it for pictures, or `EngineError`.
+        """
+        request = fitted(
+            request,
+            self._in_flight.keys(),
+            vocab_size=self.vocab_size,
+            max_context_tokens=self.max_context_tokens,
+            has_tokenizer=True,
+            reads_pictures=self._pictures is not None,
+        )
+        entry = Running(request=request, finish=lambda _: None)
+        if request.stop_strings:
+            entry.stop_strings = StopStrings(request.stop_strings, self._tokenizer, request.begun_ids)
+        self._in_flight[request.request_id] = entry
+        try:
+            return await self._in_thread(lambda: self._sample(entry))
+        except asyncio.CancelledError:
+            self._aborted.add(request.request_id)  # what waits or runs in the thread ends at its next token
+            raise
+        finally:
+            del self._in_flight[request.request_id]
+
+    def so_far(self, request_id: str) -> GenerateResult:
+        """Return what a request in flight has sampled by now; the thread goes on meanwhile."""
+        entry = self._in_flight.get(request_id)
+        return entry.so_far() if entry else NOTHING
+
+    async def abort(self, request_id: str) -> None:
+        """End a request early; unknown ids are ignored."""
+        if request_id in self._in_flight:
+            self._aborted.add(request_id)
+
+    async def version(self) -> int:
+        """Return the version of the next response. Raises `EngineError` when the engine is closed."""
+        if self._closed:
+            raise EngineError("the engine has stopped: it was closed", "start it again")
+        return self._version
+
+    async def load_policy(self, path: str | Path, version: int) -> PolicyLoad:
+        """Serve the weights in folder `path` as `version`, from the next response on.
+
+        Raises `CheckpointError` when they are damaged, do not fit the model or fail the canary; the engine goes on
+        with the weights it had.
+        """
+        folder, started = Path(path), time.perf_counter()
+        model, gap = await loaded(lambda: self._proved(folder), timeout_seconds=self._load_timeout_seconds)
+        prove_seconds, swap_started = time.perf_counter() - started, time.perf_counter()
+
+        def serve() -> None:
+            self._model, self._version = model, version
+
+        await self._in_thread(serve)
+        swap_ms = 1e3 * (time.perf_counter() - swap_started)
+        return PolicyLoad(version=version, prove_seconds=prove_seconds, swap_ms=swap_ms, canary_gap=gap)
+
+    async def close(self) -> None:
+        """End the thread; requests in flight end with the tokens they have."""
+        self._closed = True
+        self._aborted |= self._in_flight.keys()
+        await asyncio.to_thread(self._thread.shutdown)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        await self.version()
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    @torch.no_grad()
+    def _proved(self, folder: Path) -> tuple[Any, float | None]:
+        """Return a copy of the model with the weights in `folder`, and its gap to their canary."""
+        with refusing(folder), raising_checkpoint_errors("it cannot be computed"):
+            model = with_weights(self._model, read_weights(folder))
+            return model, verify(model, folder)
+
+    @torch.inference_mode()
+    def _sample(self, entry: Running) -> GenerateResult:
+        request, cache = entry.request, None
+        self._counters.requests += 1
+        self._counters.prompt_tokens += len(request.prompt_ids)
+        entry.oldest_version = self._version
+        positions, inputs = self._positions(request), self._inputs(request)
+        while request.request_id not in self._aborted:
+            ids = entry.known_ids()[entry.held :]
+            held, entry.held = entry.held, entry.held + len(ids)
+            output = self._model(
+                input_ids=torch.tensor([ids], device=self._model.device),
+                position_ids=positions[..., held : entry.held],
+                past_key_values=cache,
+                use_cache=True,
+                **inputs,
+            )
+            cache, inputs = output.past_key_values, {}
+            self._counters.steps += 1
+            if reason := self._take(entry, output.logits[:, -1]):
+                return entry.result(reason)
+        self._aborted.discard(request.request_id)
+        return entry.so_far()
+
+    def _take(self, entry: Running, logits_1V: torch.Tensor) -> FinishReason | None:
+        """Sample one token. Raises `EngineError` for logits that are not finite."""
+        if self._pictures is not None:
+            logits_1V = without_tokens(logits_1V.float(), self._pictures.never_sampled)
+        sampling = entry.request.sampling
+        short = len(entry.sampled) < sampling.min_tokens
+        drawn = sample(logits_1V, [sampling], [entry.length], {0: entry.request.stop_token_ids} if short else {})
+        if not drawn.finite[0]:
+            raise EngineError(
+                f"the model's logits are NaN or infinite at position {entry.length}, policy version {self._version}",
+                "the weights are damaged or training diverged: look at train/gradient_norm, go back a policy",
+            )
+        self._counters.generated_tokens += 1
+        return entry.take(drawn.token_ids[0], drawn.logprobs[0], drawn.entropies[0], self._version)
+
+    def _positions(self, request: GenerateRequest) -> torch.Tensor:
+        """Return the positions of prompt and response, `[1, L]` or `[3, 1, L]`."""
+        rest = request.sampling.max_tokens
+        if self._pictures is None:
+            return torch.arange(len(request.prompt_ids) + rest, device=self._model.device).unsqueeze(0)
+        ids_L = np.array([*request.prompt_ids, *[-1] * rest])
+        positions_3L = self._pictures.positions(ids_L, request.media)
+        return torch.from_numpy(positions_3L).to(self._model.device).unsqueeze(1)
+
+    def _inputs(self, request: GenerateRequest) -> dict[str, torch.Tensor]:
+        if self._pictures is None:
+            return {}
+        shown = self._pictures.inputs([(one, request.pictures[one.content_hash]) for one in request.media])
+        return {name: value.to(self._model.device) for name, value in shown.items()}

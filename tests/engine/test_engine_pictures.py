@@ -1,0 +1,233 @@
+"""The engine that reads pictures agrees with the trainer, and never samples what stands for one."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from engine_kinds import engine_recipe
+from msgspec.structs import replace
+from PIL import Image
+
+from quartet.engine.base import GenerateRequest, GenerateResult
+from quartet.engine.torch_engine import TorchEngine, open_torch
+from quartet.engine.transformers_engine import TransformersEngine, open_transformers
+from quartet.errors import (
+    CheckpointError,
+    ConfigError,
+    EngineError,
+    GridMismatchError,
+    PictureMissingError,
+    PlaceholderMismatchError,
+    RefusedRequestError,
+)
+from quartet.policy.canary import fixed_sequence, write_canary
+from quartet.policy.load import LoadedPolicy, load_policy, save_policy
+from quartet.policy.make_vision import make_vision_policy
+from quartet.train.forward import score
+from quartet.train.microbatch import collate
+from quartet.train.packing import pack_batch
+from quartet.train.rows import share_prompts
+from quartet.train.sight import Sight
+from quartet.types import (
+    Batch,
+    Call,
+    FinishReason,
+    Group,
+    GroupMember,
+    Policy,
+    Prompt,
+    Sampling,
+    Status,
+    Task,
+    Trajectory,
+)
+
+MAX_GAP_NATS = 1e-4
+
+
+def square(colour: str, width: int = 40, height: int = 24) -> bytes:
+    file = BytesIO()
+    Image.new("RGB", (width, height), colour).save(file, "PNG")
+    return file.getvalue()
+
+
+RED, BLUE = square("red"), square("blue", 60, 60)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A policy that sees, in which what stands for a picture is the likeliest token, as far as the weights say."""
+    made = make_vision_policy(["red blue"], tmp_path / "made", hidden_size=32)
+    model: Any = made.model
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3.0)
+        model.get_input_embeddings().weight[model.config.image_token_id] *= 20
+    save_policy(model, made.tokenizer, tmp_path / "policy", pictures=made.pictures)
+    return tmp_path / "policy"
+
+
+@pytest.fixture
+async def engine(folder: Path) -> AsyncIterator[TransformersEngine]:
+    opened = open_transformers(engine_recipe("transformers"), Policy(version=4, path=str(folder), train_step=4))
+    yield opened
+    await opened.close()
+
+
+def prompt_of(policy: LoadedPolicy, *parts: bytes | list[int]) -> Prompt:
+    assert policy.pictures is not None
+    whole = Prompt([])
+    for part in parts:
+        whole += policy.pictures.prompt(part) if isinstance(part, bytes) else Prompt(part)
+    return whole
+
+
+def request_of(prompt: Prompt, name: str = "one", **sampling: Any) -> GenerateRequest:
+    return GenerateRequest(
+        request_id=name,
+        prompt_ids=prompt.ids,
+        media=prompt.media,
+        pictures=prompt.pictures,
+        sampling=Sampling(**{"max_tokens": 12, "seed": 3} | sampling),
+        stop_token_ids=[1],
+    )
+
+
+@torch.no_grad()
+def trained(policy: LoadedPolicy, request: GenerateRequest, result: GenerateResult) -> tuple[torch.Tensor, ...]:
+    """Log-probs and entropies of a response as the trainer computes them."""
+    assert policy.pictures is not None
+    call = Call(
+        prompt_ids=request.prompt_ids,
+        media=request.media,
+        response=result.tokens,
+        sampling=request.sampling,
+        finish_reason=result.finish_reason,
+    )
+    task = Task(env="squares", family="colour", seed=0)
+    one = Trajectory(task=task, status=Status.COMPLETED, calls=[call], turns=[], rewards={"task": 1.0}, success=True)
+    members = [GroupMember(rollout_id=1, trajectory=one)]
+    groups = [Group(group_id=1, task=task, members=members)]
+    batch = Batch(batch_id=1, attempt=1, train_step=1, start_version=4, groups=groups)
+    sight = Sight(policy.pictures, lambda digests: {digest: request.pictures[digest] for digest in digests})
+    rows = share_prompts(pack_batch(batch, 0).branches, [1.0], share=True, max_tokens_per_microbatch=500)
+    return tuple(score(policy.model, collate(rows, packed=True, positions=sight.positions), sight))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+async def test_log_probs_and_entropies_are_those_of_the_trainer(
+    engine: TransformersEngine, folder: Path, temperature: float
+) -> None:
+    policy = load_policy(folder)
+    prompts = [
+        prompt_of(policy, [40, 41], RED, [42]),
+        prompt_of(policy, [40], RED, [41, 42], BLUE, [43]),
+        prompt_of(policy, [40, 41, 42]),
+    ]
+    requests = [
+        request_of(prompt, str(number), seed=number, temperature=temperature) for number, prompt in enumerate(prompts)
+    ]
+    results = await asyncio.gather(*(engine.generate(request) for request in requests))
+    for request, result in zip(requests, results, strict=True):
+        logprobs_T, entropies_T = trained(policy, request, result)
+        torch.testing.assert_close(torch.tensor(result.logprobs), logprobs_T, atol=MAX_GAP_NATS, rtol=0)
+        torch.testing.assert_close(torch.tensor(result.entropies), entropies_T, atol=MAX_GAP_NATS, rtol=0)
+        assert set(result.versions) == {4}
+
+
+async def test_what_stands_for_a_picture_is_never_sampled(engine: TransformersEngine, folder: Path) -> None:
+    policy = load_policy(folder)
+    prompt = prompt_of(policy, [40], RED, [41])
+    image = policy.model.config.image_token_id
+    with torch.no_grad():
+        likeliest = policy.model(input_ids=torch.arange(40, 80)[None]).logits[0].argmax(-1).tolist()
+    assert image in likeliest
+    for seed in range(4):
+        result = await engine.generate(request_of(prompt, seed=seed, max_tokens=30))
+        assert not set(result.token_ids) & {image, policy.model.config.video_token_id}
+        logprobs_T, _ = trained(policy, request_of(prompt), result)
+        torch.testing.assert_close(torch.tensor(result.logprobs), logprobs_T, atol=MAX_GAP_NATS, rtol=0)
+
+
+async def test_blank_or_exchanged_pictures_change_the_log_probs(engine: TransformersEngine, folder: Path) -> None:
+    policy = load_policy(folder)
+    seen = await engine.generate(request_of(prompt_of(policy, [40], RED, [41]), max_tokens=1, temperature=0))
+    for other in (square("white"), square("blue")):
+        request = request_of(prompt_of(policy, [40], other, [41]), max_tokens=1, temperature=0)
+        blind = await engine.generate(request)
+        assert abs(blind.entropies[0] - seen.entropies[0]) > 1e-3
+
+
+async def test_requests_whose_pictures_do_not_fit_are_refused_by_name(engine: TransformersEngine, folder: Path) -> None:
+    policy = load_policy(folder)
+    good = request_of(prompt_of(policy, [40], RED, [41]))
+    (shown,) = good.media
+    wrong: list[tuple[type[Exception], GenerateRequest]] = [
+        (PictureMissingError, replace(good, pictures={})),
+        (PlaceholderMismatchError, replace(good, media=[])),
+        (PlaceholderMismatchError, replace(good, prompt_ids=[*good.prompt_ids, good.prompt_ids[2]])),
+        (GridMismatchError, replace(good, media=[replace(shown, processor="another")])),
+        (GridMismatchError, replace(good, pictures={shown.content_hash: BLUE})),
+    ]
+    for error, request in wrong:
+        with pytest.raises(error):
+            await engine.generate(request)
+    assert (await engine.generate(good)).token_ids
+
+
+async def test_engines_for_text_refuse_pictures(folder: Path) -> None:
+    policy = load_policy(folder)
+    recipe = engine_recipe("torch")
+    with pytest.raises(ConfigError, match="transformers"):
+        open_torch(recipe, Policy(version=0, path=str(folder), train_step=0))
+    from engine_models import make_model
+
+    blind = TorchEngine(make_model("qwen3_tied"), 0, recipe.engine)
+    shown = prompt_of(policy, RED)
+    ids = replace(request_of(shown), prompt_ids=[0] * len(shown.ids))
+    with pytest.raises(RefusedRequestError, match="reads text alone"):
+        await blind.generate(ids)
+    await blind.close()
+
+
+async def test_new_weights_serve_from_the_next_response_on(
+    engine: TransformersEngine, folder: Path, tmp_path: Path
+) -> None:
+    policy = load_policy(folder)
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter += 0.02
+    next_folder = tmp_path / "next"
+    save_policy(policy.model, policy.tokenizer, next_folder, pictures=policy.pictures)
+    write_canary(next_folder, policy.model, [fixed_sequence(engine.vocab_size, 32)])
+    request = request_of(prompt_of(policy, [40], RED, [41]))
+    before, load = await asyncio.gather(engine.generate(request), engine.load_policy(next_folder, 5))
+    assert load.canary_gap is not None and load.canary_gap < MAX_GAP_NATS
+    after = await engine.generate(request)
+    assert (set(before.versions), set(after.versions), await engine.version()) == ({4}, {5}, 5)
+    logprobs_T, _ = trained(policy, request, after)
+    torch.testing.assert_close(torch.tensor(after.logprobs), logprobs_T, atol=MAX_GAP_NATS, rtol=0)
+    write_canary(next_folder, load_policy(folder).model, [fixed_sequence(engine.vocab_size, 32)])
+    with pytest.raises(CheckpointError, match="canary"):
+        await engine.load_policy(next_folder, 6)
+    assert await engine.version() == 5
+
+
+async def test_requests_can_be_ended_and_go_on(engine: TransformersEngine, folder: Path) -> None:
+    prompt = prompt_of(load_policy(folder), [40], RED, [41])
+    whole = await engine.generate(request_of(prompt, max_tokens=40))
+    running = asyncio.create_task(engine.generate(request_of(prompt, max_tokens=900)))
+    while not engine.so_far("one"):  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    await engine.abort("one")
+    cut = await running
+    assert cut.finish_reason is FinishReason.ABORT
+    assert cut.token_ids[:40] == whole.token_ids[: len(cut.token_ids)]
+    assert (await engine.generate(request_of(prompt, max_tokens=40))).token_ids == whole.token_ids
+    await engine.close()
+    with pytest.raises(EngineError, match="closed"):
+        await engine.version()
