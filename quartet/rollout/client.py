@@ -97,6 +97,7 @@ class ModelClient:
             raise RecalledError("the rollout was recalled between two turns")
         key = self._new_key(key)
         prompt = prompt if isinstance(prompt, Prompt) else Prompt(prompt)
+        self._pictures |= prompt.pictures  # of known calls too: later prompts go on from them
         known = self._known(key, prompt)
         if known is not None and known.finish_reason is not FinishReason.ABORT:
             self._record(known)
@@ -165,7 +166,6 @@ class ModelClient:
 
     def _pictures_of(self, prompt: Prompt) -> dict[str, bytes]:
         """Return all pictures of a prompt, also those that earlier turns of the conversation have shown."""
-        self._pictures |= prompt.pictures
         wanted = {one.content_hash for one in prompt.media}
         if missing := wanted - self._pictures.keys():
             raise PictureMissingError(

@@ -154,6 +154,15 @@ async def test_what_was_sampled_for_another_picture_is_not_gone_on_with(policy: 
     assert len(engine.requests) == 2
 
 
+async def test_a_conversation_that_was_recalled_goes_on_with_all_its_pictures(policy: LoadedPolicy) -> None:
+    model, _ = model_of(policy)
+    calls = (await play("append", model)).calls
+    again, engine = model_of(policy, calls[:2])
+    assert (await play("append", again)).calls == calls
+    (request,) = engine.requests
+    assert len(request.media) == 3 and len(request.pictures) == 2
+
+
 async def test_a_prompt_needs_its_pictures(policy: LoadedPolicy) -> None:
     model, _ = model_of(policy)
     assert policy.pictures is not None
