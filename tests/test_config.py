@@ -219,7 +219,7 @@ def undocumented(model: type[BaseModel], prefix: str = "") -> list[str]:
     return found
 
 
-def test_every_knob_is_documented():
+def test_every_setting_is_documented():
     assert undocumented(Recipe) == []
 
 

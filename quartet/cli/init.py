@@ -23,7 +23,7 @@ LONGEST_CONTEXT_TOKENS = 4096
     type=click.Path(path_type=Path),
     help="Folder of a model in Hugging Face format, or a name: miniwob-start.",
 )
-@click.option("--every-knob", is_flag=True, help="Add all other settings, commented out.")
+@click.option("--every-setting", is_flag=True, help="Add all other settings, commented out.")
 @click.option("--force", is_flag=True, help="Replace an existing recipe.")
 @SET
 @JSON
@@ -31,7 +31,7 @@ def command(
     folder: Path,
     env: str | None,
     model: Path | None,
-    every_knob: bool,
+    every_setting: bool,
     force: bool,
     overrides: tuple[str, ...],
     as_json: bool,
@@ -50,7 +50,7 @@ def command(
     env_name: str = env or _ask("--env", "Environment", type=click.Choice(names("env")), quiet=as_json)
     known, folder_type = _known_model(env_name), click.Path(path_type=Path)
     model_path: Path = model or _ask("--model", "Model folder", default=known, type=folder_type, quiet=as_json)
-    text = commented_recipe(_chosen(folder, env_name, model_path, overrides), every_knob=every_knob)
+    text = commented_recipe(_chosen(folder, env_name, model_path, overrides), every_setting=every_setting)
     with usable_output(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with usable_output(file), whole_file(file) as fresh:

@@ -28,7 +28,7 @@ from quartet.telemetry.record import Recorder
 LOG = logging.getLogger(__name__)
 REPORT_SECONDS = 0.5
 GOODBYE_SECONDS = 1.0
-"""How long a client may take to answer that the connection is closed."""
+"""Timeout of a client's answer to the closing of its connection."""
 
 
 class EnvHost:

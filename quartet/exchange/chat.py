@@ -36,7 +36,7 @@ class ChatLine(Chat, frozen=True, kw_only=True):
     """The policy that said it, and what it was in the rollout; empty where a chat does not say."""
     role: str = ""
     observation_hash: str = ""
-    """How the page became this text; empty where nobody knows."""
+    """Hash of the observation format; empty if unknown."""
 
 
 class ChatWriter:

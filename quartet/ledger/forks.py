@@ -1,4 +1,4 @@
-"""How an open group grows: children of its rollouts, and further rounds that control adds; and what it no longer wants.
+"""Growth of open groups: children of their rollouts, further rounds that control adds, and their cancellation.
 
 A child names its parent and the last call that it shares with it. What it shares is stored as the `Beginning` that its
 attempts go on from, so a child never waits for its parent. Children belong to the attempt that forked them: when that

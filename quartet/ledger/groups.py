@@ -66,7 +66,7 @@ class Groups(Cancelling, Pool, Policies):
         return admitted
 
     def has_older_unfinished(self) -> bool:
-        """Whether a training group that began under an older policy than the one served now is still open or closed."""
+        """Return whether a training group begun under an older policy than the served one is still open or closed."""
         unfinished = (groups.c.purpose == Purpose.TRAIN, groups.c.state.in_((GroupState.OPEN, GroupState.CLOSED)))
         with self._database.read() as connection:
             older = [
@@ -87,7 +87,7 @@ class Groups(Cancelling, Pool, Policies):
         return max((sizes.get(policy, 0) for policy in training or self.trained), default=0)
 
     def groups_admitted(self) -> int:
-        """How many groups were ever admitted: the counter that task samplers draw from."""
+        """Return the number of groups ever admitted, the counter that task samplers draw from."""
         demonstrated = sa.select(sa.func.count()).where(groups.c.purpose == Purpose.DEMONSTRATION)
         beside = sa.select(sa.func.count()).where(groups.c.rollouts_of.is_not(None))
         others = demonstrated.scalar_subquery() + beside.scalar_subquery()

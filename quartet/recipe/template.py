@@ -25,45 +25,45 @@ ESSENTIAL = (
 """Settings shown for a first run, besides those without a default."""
 
 
-def commented_recipe(chosen: dict[str, Any], *, every_knob: bool = False) -> str:
+def commented_recipe(chosen: dict[str, Any], *, every_setting: bool = False) -> str:
     """Return TOML with the `chosen` values (nested like a recipe), and the defaults of the essential settings.
 
-    With `every_knob` all other settings follow, commented out.
+    With `every_setting` all other settings follow, commented out.
     """
     lines = [
         "# Written by `quartet init`: the settings of a first run; check them with `quartet train FILE --dry-run`.",
         "# A relative path begins at the folder of this file.",
         "",
     ]
-    lines += _section(Recipe, chosen, "", every_knob)
+    lines += _section(Recipe, chosen, "", every_setting)
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _section(model: Any, chosen: dict[str, Any], prefix: str, every_knob: bool) -> Iterator[str]:
+def _section(model: Any, chosen: dict[str, Any], prefix: str, every_setting: bool) -> Iterator[str]:
     """Yield plain settings first, then sub-sections: TOML needs this order."""
     fields: dict[str, FieldInfo] = model.model_fields
     for name, info in fields.items():
         if not _is_table(info):
-            yield from _knob(f"{prefix}{name}", name, info, chosen, every_knob)
+            yield from _knob(f"{prefix}{name}", name, info, chosen, every_setting)
     if issubclass(model, Choice):
         part = find(model.kind, chosen.get("name", fields["name"].default))
         for name, info in part.Knobs.model_fields.items():
-            yield from _knob(f"{prefix}{name}", name, info, chosen, every_knob)
+            yield from _knob(f"{prefix}{name}", name, info, chosen, every_setting)
     for name, info in fields.items():
         if not _is_table(info):
             continue
-        lines = list(_section(info.annotation, chosen.get(name, {}), f"{prefix}{name}.", every_knob))
+        lines = list(_section(info.annotation, chosen.get(name, {}), f"{prefix}{name}.", every_setting))
         if lines:
             yield from _comment((info.annotation.__doc__ or "").strip())
             yield from (f"[{prefix}{name}]", *lines)
 
 
-def _knob(dotted: str, name: str, info: FieldInfo, chosen: dict[str, Any], every_knob: bool) -> Iterator[str]:
+def _knob(dotted: str, name: str, info: FieldInfo, chosen: dict[str, Any], every_setting: bool) -> Iterator[str]:
     if name in chosen:
         line = f"{name} = {toml_value(chosen[name])}"
     elif dotted in ESSENTIAL:
         line = f"{name} = {toml_value(_plain(info.default))}"
-    elif every_knob:
+    elif every_setting:
         line = f"# {name} =" if info.default is None else f"# {name} = {toml_value(_plain(info.default))}"
     else:
         return

@@ -10,7 +10,7 @@ Made from `quartet/telemetry/metrics.py`, the parts and `quartet/telemetry/activ
 declared. `quartet parts` shows which part records what.
 
 A record is one line in `metrics/ROLE/PROCESS/MINUTE.jsonl` of the run: when (`time`, Unix seconds), its `area`, and
-values: metrics of one area that belong together. What has the unit `label` stands in the records only; everything
+values: metrics of one area that belong together. A value with the unit `label` is in the records only; everything
 else is a number, and also a series: `quartet.telemetry.series.read_series`. A unit of `1` is a plain number or a share.
 
 ## Metrics
@@ -20,7 +20,7 @@ _SPANS = """
 
 A span is one line in `spans/ROLE/PROCESS/MINUTE.jsonl`: `start` (Unix seconds), `seconds`, `name`, and where they apply
 `lane` (a row of its own, `session 3`), `trace` (`rollout 12.1`, `train_step 7`, `policy 3`, `group 5`), `reason` (of a
-wait) and `fields`. What lasts longer than 30 s stands in pieces, each written while it goes on; all but the last say
+wait) and `fields`. An activity longer than 30 s is written in pieces while it lasts; all but the last say
 `continues`.
 """
 

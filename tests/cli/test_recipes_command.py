@@ -87,7 +87,7 @@ def test_an_installed_package_finds_its_recipes(tmp_path):
 
 
 @pytest.mark.parametrize("env", names("env"))
-@pytest.mark.parametrize("flags", [(), ("--every-knob",)])
+@pytest.mark.parametrize("flags", [(), ("--every-setting",)])
 def test_a_written_recipe_is_trained_without_a_change(tmp_path, env, flags):
     file = tmp_path / "my-run" / "recipe.toml"
     invoke("init", file.parent, "--env", env, "--model", POLICY, *flags, "--set", "train.max_seconds=60")
@@ -101,7 +101,7 @@ def test_a_written_recipe_is_trained_without_a_change(tmp_path, env, flags):
 
 
 def test_its_comments_are_the_docstrings_of_the_knobs(tmp_path):
-    invoke("init", tmp_path, "--env", "bandit", "--model", POLICY, "--every-knob")
+    invoke("init", tmp_path, "--env", "bandit", "--model", POLICY, "--every-setting")
     text = " ".join(line.lstrip("# ") for line in (tmp_path / "recipe.toml").read_text().splitlines())
     described = 0
     for info in Recipe.model_fields.values():

@@ -36,7 +36,7 @@ def test_nothing_is_fetched_from_another_host(site: Path) -> None:
         assert not (found := EXTERNAL.search(file.read_text())), f"{file.relative_to(site)} fetches {found[0]}"
 
 
-def test_every_knob_is_explained(site: Path) -> None:
+def test_every_setting_is_explained(site: Path) -> None:
     page = (site / "reference" / "knobs.html").read_text()
     for section, info in Recipe.model_fields.items():
         knobs = getattr(info.annotation, "model_fields", {})

@@ -7,7 +7,7 @@ from quartet.cli import cli
 HEAD = """\
 # Commands
 
-What each is for stands in [Command line](../command-line.md). This page is made from the commands themselves;
+[Command line](../command-line.md) says what each is for. This page is made from the commands themselves;
 `quartet COMMAND --help` shows the same.
 """
 

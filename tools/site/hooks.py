@@ -1,4 +1,4 @@
-"""What MkDocs does not do by itself: pages from outside of `docs/`, generated pages, links, drawings."""
+"""Hooks for what MkDocs does not do by itself: pages from outside of `docs/`, generated pages, links, drawings."""
 
 import re
 from fnmatch import fnmatch

@@ -10,20 +10,20 @@ from quartet.config.section import named_tables
 from quartet.recipe.part_description import PartDescription, describe_parts
 
 HEAD = """\
-# Knobs
+# Settings
 
 A recipe is a TOML file with one section per part of a run. These are all its settings, made from
 [`quartet/config/`](../../quartet/config) and from the parts that a recipe can choose. A setting without a default
 must be set. On the command line it is set by `--set section.setting=value`; a misspelt one is refused with the nearest
 name. A part's settings stand beside its name: `sampler = {{name = "vade", exponent = 2}}`, or `[control.sampler]`.
 
-What may change when a run is resumed: {resumable}. A whole section stands for all of its knobs.
+What may change when a run is resumed: {resumable}. A whole section stands for all of its settings.
 """
 BOUNDS = {annotated_types.Ge: "≥", annotated_types.Gt: ">", annotated_types.Le: "≤", annotated_types.Lt: "<"}
 
 
 def knobs_page() -> str:
-    """The page in Markdown: a heading per section, a table row with an anchor per knob."""
+    """Return the page in Markdown: a heading per section, a table row with an anchor per setting."""
     resumable = ", ".join(f"[`{name}`](#{name})" for name in RESUMABLE_KNOBS)
     seen: set[str] = set()
     return "\n".join([HEAD.format(resumable=resumable), *_section(Recipe, "", seen)])
@@ -35,7 +35,7 @@ def _section(model: Any, name: str, seen: set[str]) -> list[str]:
     prefix = f"{name}." if name else ""
     knobs = {key: info for key, info in model.model_fields.items() if _section_of(info) is None}
     if knobs:
-        lines += ["| knob | default | meaning |", "|---|---|---|"]
+        lines += ["| setting | default | meaning |", "|---|---|---|"]
         lines += [_row(f"{prefix}{key}", key, info) for key, info in knobs.items()]
     lines.append("")
     if issubclass(model, Choice):

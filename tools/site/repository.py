@@ -1,4 +1,4 @@
-"""Where the files of the repository stand in the site, and the links between them.
+"""Places of the repository's files in the site, and the links between them.
 
 A page is written for readers of the repository: its links are relative to the file that they stand in. Here they become
 links between pages; a link to source code becomes a link to a page that shows it.
@@ -59,7 +59,7 @@ def relink(markdown: str, page: str, place: str) -> str:
 
 
 def prose(markdown: str) -> Iterator[str]:
-    """The lines of a page that stand in no block of code."""
+    """Yield the lines of a page that are not in a block of code."""
     return (line for line, is_prose in _lines(markdown) if is_prose)
 
 
