@@ -1,7 +1,7 @@
-"""Whether a forward pass computes what the model itself computes.
+"""Comparison of a `Forward` with the model's own forward pass.
 
-The model's own pass scores the canary, a `Forward` samples the tokens: only while both agree does the canary speak for
-what is served.
+The model's own pass scores the canary, while a `Forward` samples the tokens. The canary therefore proves the served
+weights only as long as both passes agree.
 """
 
 from typing import NamedTuple
@@ -13,26 +13,26 @@ from quartet.engine.forward import Forward, Span
 
 PROBE_TOKENS = 32
 START_PROBE_TOKENS = 512
-"""At an engine's start one row of the probe is this long, and the other one short: log-probs of neither may depend on
-the other."""
+"""Length of one probe row at an engine's start; the other row is short. Log-probs of neither may depend on the
+other."""
 SHORT_PROBE_TOKENS = 16
 MAX_GAP_NATS = {torch.float32: 1e-3, torch.bfloat16: 0.25, torch.float16: 0.05}
-"""More than rounding makes, by the type of the weights."""
+"""Largest gap that rounding explains, by the type of the weights."""
 
 
 class OwnPass(NamedTuple):
-    """What a model's own pass says about the probes that a `Forward` is compared on."""
+    """Logits of a model's own pass on the probes, the reference for a `Forward`."""
 
     model_name: str
     probes: list[list[int]]
-    """Token ids of two rows that run together, or of one where there is but one row."""
+    """Token ids of two rows that run together, or of one if only one row exists."""
     logits: list[torch.Tensor]
-    """`[2, vocab]` for each probe, after its last token but one and after its last."""
+    """Logits `[2, vocab]` per probe, after its second to last token and after its last."""
 
 
 @torch.inference_mode()
 def own_pass(model: PreTrainedModel, forward: Forward, num_tokens: int = PROBE_TOKENS) -> OwnPass:
-    """Of `model`, on probes of up to `num_tokens` that fit into the rows of `forward`; runs the model alone."""
+    """Run `model` alone on probes of up to `num_tokens` that fit into the rows of `forward`."""
     length = min(num_tokens, forward.rows.max_context_tokens)
     longer = [(7 * index + 3) % forward.vocab_size for index in range(length)]
     shorter = [(11 * index + 5) % forward.vocab_size for index in range(max(2, min(length // 2, SHORT_PROBE_TOKENS)))]
@@ -43,9 +43,9 @@ def own_pass(model: PreTrainedModel, forward: Forward, num_tokens: int = PROBE_T
 
 
 def disagreement(forward: Forward, own: OwnPass) -> str:
-    """What to say when the two passes differ by more than rounding, or are not finite; empty when they agree."""
+    """Return an error message if both passes differ by more than rounding or are not finite, else an empty string."""
     gap, limit = gap_nats(forward, own), MAX_GAP_NATS[own.logits[0].dtype]
-    if gap <= limit:  # NaN does not agree
+    if gap <= limit:  # False for NaN
         return ""
     passes = f"{type(forward).__name__} and the own pass of {own.model_name}"
     return f"{passes} are {gap:.3g} nats apart, at most {limit} allowed"
@@ -53,10 +53,11 @@ def disagreement(forward: Forward, own: OwnPass) -> str:
 
 @torch.inference_mode()
 def gap_nats(forward: Forward, own: OwnPass) -> float:
-    """How far apart both passes are about a sampled token: sum p |log p - log q| over the vocabulary, in nats.
+    """Return the gap of both passes about a sampled token: sum p |log p - log q| over the vocabulary, in nats.
 
-    Weighted with p, because rounding in the tail of a large vocabulary means nothing. The largest over rows that run
-    together, after their prompts and after one more token. In rows of its own: requests may be in flight.
+    Weighting with p ignores rounding in the tail of a large vocabulary. The result is the largest gap over rows that
+    run together, after their prompts and after one more token. The rows are separate ones, since requests may be in
+    flight.
     """
     with forward.rows.aside():
         after_prompt_NV = forward.extend([Span(0, ids[:-1]) for ids in own.probes])

@@ -1,7 +1,7 @@
-"""Answers of an engine's HTTP API: at once, in parts, or an error.
+"""HTTP responses of an engine: whole, streamed in parts, or an error.
 
-A part is a line. What was sent when an engine dies is not lost with it: whoever asked goes on from there. An empty line
-says that the engine is well and has nothing new. The last line of an answer that breaks off is an error.
+A part is one line. Lines sent before an engine dies are not lost: the client continues from them. An empty line is the
+keep-alive of a healthy engine. The last line of a response that breaks off is an error.
 """
 
 import time
@@ -25,8 +25,8 @@ from quartet.types import FinishReason
 
 
 class AnswerInParts:
-    """The answer to one request: `add` and `sign` any number of times, then `end` or `break_off`. One of which nothing
-    was sent before its end is a plain answer."""
+    """Response to one request: `add` and `sign` any number of times, then `end` or `break_off`. If nothing was sent
+    before the end, it is one plain JSON body."""
 
     def __init__(self, http_request: web.Request, request: GenerateRequest) -> None:
         self._http_request, self._request = http_request, request
@@ -39,23 +39,24 @@ class AnswerInParts:
 
     @property
     def silent_seconds(self) -> float:
-        """For so long nothing was sent."""
+        """Seconds since data was last sent."""
         return time.monotonic() - self._sent_at
 
     async def add(self, so_far: GenerateResult) -> None:
-        """Send what is new of it, but for the newest token: that may be the one which ends the response.
+        """Send new tokens except the newest, which may be the one that ends the response.
 
-        Raises `EngineError`, as `end` does, when the response began again without the tokens that were sent."""
+        Raises `EngineError`, as `end` does, if the response restarted without the tokens already sent.
+        """
         part = self._new(so_far, len(so_far) - 1)
         if part.token_ids:
             await self._send(part)
 
     async def sign(self) -> None:
-        """Say that there will be more."""
+        """Send a keep-alive."""
         await self._write(b"")
 
     async def end(self, result: GenerateResult) -> web.StreamResponse:
-        """Send the rest."""
+        """Send the remaining tokens and finish."""
         rest = self._new(result, len(result))
         if not self.begun:
             return json_response(to_completion_response(self._request, rest))
@@ -64,7 +65,7 @@ class AnswerInParts:
         return self._response
 
     async def break_off(self, error: ErrorBody) -> web.StreamResponse:
-        """Nothing more comes, and why."""
+        """End the response with `error`."""
         await self._write(msgspec.json.encode(ErrorResponse(error)))
         await self._response.write_eof()
         return self._response
@@ -72,7 +73,7 @@ class AnswerInParts:
     def _new(self, result: GenerateResult, end: int) -> GenerateResult:
         count = len(self._sent)
         if (result.token_ids[:count], result.versions[:count]) != (self._sent.token_ids, self._sent.versions):
-            raise EngineError("the response began again, because the policy that it began with was rolled back")
+            raise EngineError("the response restarted: the policy that sampled its first tokens was rolled back")
         return result[count:end]
 
     async def _send(self, part: GenerateResult) -> None:

@@ -1,10 +1,10 @@
-"""The HTTP routes of any engine, in the shape of vLLM's API (see `wire.py` for the records).
+"""HTTP routes of an engine, in the shape of vLLM's API (records in `wire.py`).
 
-`POST /v1/completions`, `POST /abort_requests`, `GET /health`, `GET /v1/models`. A client that hangs up aborts its
-request. A bad request gets a 400 whose JSON says what is wrong; a prompt that does not fit has its own error type. A
-request that fails gets a 500, and a 503 when the engine has ended: then the client asks again, or somebody else. A
-server that ends answers what it has: finish reason `abort`, and the client asks somebody else for the rest. A client
-that asks for signs of life (`sign_seconds`) gets an empty line whenever there is nothing else and the engine is well.
+`POST /v1/completions`, `POST /abort_requests`, `GET /health`, `GET /v1/models`. A client that disconnects aborts its
+request. A bad request gets a 400 with the reason in JSON; a prompt that does not fit has its own error type. A failed
+request gets a 500, or a 503 if the engine has ended; the client then retries, here or at another engine. A stopping
+server returns the tokens so far with finish reason `abort`, and the client continues at another engine. With
+`sign_seconds`, a healthy engine sends an empty line as keep-alive whenever it has nothing else to send.
 """
 
 import asyncio
@@ -44,8 +44,10 @@ T = TypeVar("T", CompletionRequest, AbortRequest)
 
 
 def make_app(engine: ServedEngine, recorder: Recorder | None = None, *, model: str = MODEL_NAME) -> web.Application:
-    """The routes, bound to one engine; `model` is the policy's name in requests. With a recorder its busy times are
-    spans, and so are the requests that name a trace."""
+    """Return the routes of one engine; `model` is the policy's name in requests.
+
+    With a recorder, busy times become spans, and so do requests that name a trace.
+    """
     handlers = Handlers(engine, recorder, model)
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[handlers.errors_as_json])
     app.on_shutdown.append(handlers.hand_over)
@@ -57,12 +59,12 @@ def make_app(engine: ServedEngine, recorder: Recorder | None = None, *, model: s
 
 
 class Handlers:
-    """One method per route, one for what fails, and one for the end."""
+    """Handlers: one method per route, one for errors, one for shutdown."""
 
     def __init__(self, engine: ServedEngine, recorder: Recorder | None, model: str) -> None:
         self._model = model
         self._engine, self._recorder, self._lanes = engine, recorder, Lanes("request")
-        self._in_flight = Counter[str]()  # the engine refuses an id that is in flight; until then there are two of it
+        self._in_flight = Counter[str]()  # counts a duplicate id too, until the engine refuses it
         self._served = Together(recorder, "serve", "requests").join if recorder else nullcontext
 
     async def completions(self, http_request: web.Request) -> web.StreamResponse:
@@ -88,20 +90,20 @@ class Handlers:
                 if body.part_seconds:
                     await answer.add(self._engine.so_far(request.request_id))
                 if body.sign_seconds and answer.silent_seconds >= body.sign_seconds:
-                    await self._engine.version()  # raises when nothing will come any more
+                    await self._engine.version()  # raises if the engine has ended
                     await answer.sign()
             return await answer.end(sampling.result())
         except EngineError as error:
             if not answer.begun:
                 raise
-            LOG.warning("the answer to request %r breaks off: %s", request.request_id, error)
+            LOG.warning("request %r: response failed after its first part: %s", request.request_id, error)
             return await answer.break_off(await self._failure(error))
         finally:
             sampling.cancel()
 
     @contextmanager
     def _answering(self, trace: str) -> Iterator[None]:
-        """A span of whoever asks, when the asker records its own."""
+        """Record a span in the client's trace, if the client records its own."""
         if self._recorder is None or not trace:
             yield
             return
@@ -114,15 +116,18 @@ class Handlers:
         return json_response({})
 
     async def hand_over(self, _: web.Application) -> None:
-        """Drain the engine, when nothing new can come: end its requests, each with the tokens it has. What an engine
-        does not give up in time is broken off."""
+        """Drain the engine at shutdown: end its requests, each with the tokens it has.
+
+        Requests that do not end in time are cut off.
+        """
         try:
             await asyncio.wait_for(self._end_requests(), HAND_OVER_SECONDS)
         except (TimeoutError, EngineError) as error:
-            LOG.warning("%d requests are not handed over: %s", self._in_flight.total(), error or "they did not end")
+            cause = str(error) or f"timeout after {HAND_OVER_SECONDS:g} s"
+            LOG.warning("drain failed, %d requests in flight: %s", self._in_flight.total(), cause)
 
     async def _end_requests(self) -> None:
-        """Asks again and again: a request may not have reached the engine yet."""
+        """Abort repeatedly: a request may not have reached the engine yet."""
         while self._in_flight:
             for request_id in list(self._in_flight):
                 await self._engine.abort(request_id)
@@ -141,10 +146,10 @@ class Handlers:
     async def errors_as_json(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Every refusal and failure becomes an `ErrorResponse`."""
+        """Return every refusal and failure as an `ErrorResponse`."""
         try:
             return await handler(request)
-        # Malformed JSON, a value of the wrong type, bytes that are no UTF-8, brackets nested too deeply.
+        # Malformed JSON, a value of the wrong type, invalid UTF-8, brackets nested too deeply.
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             return error_response(ErrorBody(f"{request.path}: {error}", "bad_request", 400))
         except PromptTooLongError as error:
@@ -155,8 +160,10 @@ class Handlers:
             return error_response(await self._failure(error))
 
     async def _failure(self, error: EngineError) -> ErrorBody:
-        """Whether no other request can succeed either: the process ends at its next look, until then the server
-        answers."""
+        """Return the error's body, with status 503 if the engine has ended and no request can succeed.
+
+        Such a process ends at its next tick; until then the server still responds.
+        """
         if isinstance(error, WrongAnswerError):
             return ErrorBody(str(error), "wrong_answer", 500)
         try:
@@ -167,7 +174,7 @@ class Handlers:
 
 
 def decode(body: bytes, record: type[T]) -> T:
-    """Raises `msgspec.ValidationError` that names the field."""
+    """Decode a body. Raises `msgspec.ValidationError` that names the field."""
     return msgspec.json.decode(body, type=record)
 
 

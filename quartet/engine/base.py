@@ -1,4 +1,4 @@
-"""The engine protocol: tokens in, tokens out."""
+"""Engine protocol: token ids in, token ids out."""
 
 from pathlib import Path
 from typing import Protocol
@@ -16,32 +16,32 @@ class GenerateRequest(Struct, frozen=True, kw_only=True):
     sampling: Sampling
     stop_token_ids: list[int]
     stop_strings: list[str] = []
-    """The response also ends with the token that completes one of these in its text; special tokens count as text."""
+    """Texts that end the response at the token that completes one of them; special tokens count as text."""
     begun_tokens: int = 0
-    """This many tokens at the end of `prompt_ids` are the response's beginning, sampled earlier. `sampling` limits the
-    rest; a stop string may begin in them."""
+    """Number of tokens at the end of `prompt_ids` that are the response's beginning, sampled earlier. `sampling` limits
+    the rest; a stop string may begin in them."""
     media: list[Media] = []
-    """Pictures that placeholders of the prompt stand for, in their order."""
+    """Pictures for the placeholders in the prompt, in their order."""
     pictures: dict[str, bytes] = {}
-    """These pictures, encoded, by content hash."""
+    """Encoded pictures by content hash."""
     conversation: str = ""
-    """Requests of one conversation share it, so that an engine may keep their cache."""
+    """Key shared by the requests of one conversation, so that an engine may keep their cache."""
 
     @property
     def begun_ids(self) -> list[int]:
-        """The tokens of the response that stand in the prompt."""
+        """Tokens of the response that are part of the prompt."""
         return self.prompt_ids[len(self.prompt_ids) - self.begun_tokens :]
 
 
 class GenerateResult(TokenColumns, frozen=True, kw_only=True):
-    """What was sampled. A stop token is part of `token_ids`, and so is the whole token that completed a stop string.
+    """Result of a generation. `token_ids` includes a stop token, or the whole token that completed a stop string.
 
-    A server that tells no log-probs serves evaluation only: `logprobs` and `versions` are both empty then.
+    `logprobs` and `versions` are both empty if a server reports no log-probs; it then serves evaluation only.
     """
 
     finish_reason: FinishReason
     stop_string: str = ""
-    """The stop string that ended the response; "" when a stop token or something else did."""
+    """Stop string that ended the response; "" if a stop token or something else did."""
 
     @classmethod
     def of(cls, tokens: TokenColumns, finish_reason: FinishReason, stop_string: str = "") -> "GenerateResult":
@@ -49,21 +49,22 @@ class GenerateResult(TokenColumns, frozen=True, kw_only=True):
 
     @property
     def tokens(self) -> TokenColumns:
-        """The columns alone."""
+        """Token columns without the finish reason."""
         return TokenColumns(**self.columns())
 
 
 class Engine(Protocol):
-    """Raises `EngineError` on infrastructure failure, `PromptTooLongError` when the prompt does not fit."""
+    """Inference engine. Raises `EngineError` on infrastructure failure, `PromptTooLongError` if the prompt does not
+    fit."""
 
     async def generate(self, request: GenerateRequest) -> GenerateResult: ...
 
     async def abort(self, request_id: str) -> None:
-        """End a request early; its `generate` returns what it has, with `FinishReason.ABORT`."""
+        """End a request early; its `generate` returns the tokens so far, with `FinishReason.ABORT`."""
         ...
 
     async def version(self) -> int:
-        """The policy version served now. Also the health check."""
+        """Return the policy version served now. Also the health check."""
         ...
 
     async def close(self) -> None: ...
@@ -75,34 +76,34 @@ class Counters(Struct):
     requests: int = 0
     prompt_tokens: int = 0
     reused_tokens: int = 0
-    """Prompt tokens that were not computed, because their prefix was known."""
+    """Prompt tokens that were not computed, because their prefix was cached."""
     recomputed_tokens: int = 0
-    """Tokens of requests in flight that were computed again: the weights changed, or they had given up their row."""
+    """Tokens of requests in flight computed again, after new weights or a preemption."""
     recompute_ms: float = 0.0
-    """Decode time that was lost to them: of each pass, their share of its tokens. 0 where a server does not tell."""
+    """Decode time spent on recomputed tokens: their share of each pass. 0 if a server does not report it."""
     put_back: int = 0
-    """Times that a request gave up its row, because the rows had outgrown their memory."""
+    """Preemptions: requests that gave up their row because the rows exceeded their memory."""
     generated_tokens: int = 0
     steps: int = 0
 
 
 class PolicyLoad(Struct, frozen=True, kw_only=True):
-    """How a new policy was picked up."""
+    """Timings and canary gap of a policy load."""
 
     version: int
     prove_seconds: float
-    """Reading the weights and proving them, while the engine went on decoding."""
+    """Time to read and prove the weights, while the engine kept decoding."""
     swap_ms: float
-    """Exchanging them, while nobody decoded."""
+    """Time to exchange the weights, while decoding was paused."""
     canary_gap: float | None
     """Largest log-prob difference to the trainer in nats; None without a canary."""
 
 
 class ServedEngine(Engine, Protocol):
-    """What the engine's process needs besides: it serves the engine and keeps its policy up to date."""
+    """Engine as its process sees it: the process serves it and keeps its policy up to date."""
 
     max_context_tokens: int
-    """Prompt and response together."""
+    """Limit of prompt and response together."""
     vocab_size: int
 
     @property
@@ -110,17 +111,17 @@ class ServedEngine(Engine, Protocol):
 
     @property
     def active_requests(self) -> int:
-        """Requests waiting or running."""
+        """Number of requests waiting or running."""
         ...
 
     def so_far(self, request_id: str) -> GenerateResult:
-        """What a request in flight has sampled by now, with `FinishReason.ABORT`; no token where it cannot tell."""
+        """Return what a request in flight has sampled so far, with `FinishReason.ABORT`; no tokens if unknown."""
         ...
 
     async def load_policy(self, path: str | Path, version: int) -> PolicyLoad:
         """Serve the weights in folder `path` as `version`, with requests in flight.
 
-        Raises `CheckpointError` when they are damaged, do not fit the model or fail the canary; the engine then goes on
-        with the weights it had, and no token of the refused ones is ever answered.
+        Raises `CheckpointError` if they are damaged, do not fit the model or fail the canary. The engine then keeps its
+        current weights, and no token of the refused ones is ever returned.
         """
         ...

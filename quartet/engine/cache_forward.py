@@ -1,6 +1,6 @@
-"""Forward passes of any causal language model of `transformers`, through its `Cache` interface, over `Rows`.
+"""Forward pass of any causal language model of `transformers`, through its `Cache` interface, over `Rows`.
 
-Rows that grow by one token and rows that grow by more go in two passes, so that the padding stays small.
+Rows with one new token and rows with more run in two passes, which keeps the padding small.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from quartet.errors import ConfigError
 
 
 class CacheForward:
-    """Implements `Forward`. N rows in a pass, T new tokens of the longest span, L tokens of the longest row."""
+    """`Forward` through `Cache`. N rows in a pass, T new tokens of the longest span, L tokens of the longest row."""
 
     def __init__(self, model: PreTrainedModel, max_slots: int, max_context_tokens: int) -> None:
         self.model = model
@@ -26,7 +26,7 @@ class CacheForward:
         self._cache = RowCache(self.rows)
 
     def weights_changed(self) -> None:
-        """The model itself computes."""
+        """Do nothing: the model itself computes."""
 
     def extend(self, spans: list[Span]) -> torch.Tensor:
         self.rows.reserve(len(spans), max(span.start + len(span.token_ids) for span in spans))
@@ -47,7 +47,7 @@ class CacheForward:
         ids_NT = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True).to(device)
         starts_N1, lengths_N1 = torch.tensor([[s.start, len(s.token_ids)] for s in spans], device=device).split(1, 1)
         offsets_T = self._keys_L[: ids_NT.shape[1]]
-        # Padding takes its row's last position: it is never stored, and its logits are never read.
+        # Padding repeats its row's last position: it is never stored, and its logits are never read.
         positions_NT = starts_N1 + torch.minimum(offsets_T, lengths_N1 - 1)
         length = int(positions_NT.max()) + 1
         hidden_NTL = self._keys_L[:length] > positions_NT.unsqueeze(-1)
@@ -64,15 +64,15 @@ class CacheForward:
         ).logits
         if logits_N1V.shape[:2] != (len(spans), 1):
             raise ConfigError(
-                f"{type(self.model).__name__} returned logits of shape {list(logits_N1V.shape)} where one per row was "
-                "asked for: it does not know `logits_to_keep` with one position per row",
+                f"{type(self.model).__name__} returned logits of shape {list(logits_N1V.shape)} instead of one per "
+                "row: it does not support `logits_to_keep` with one position per row",
                 "use a newer transformers, or a model class of transformers itself",
             )
         return logits_N1V[:, 0]
 
 
 class RowView:
-    """Which rows and positions the next forward pass writes and reads; shared by all layers."""
+    """Rows and positions that the next forward pass writes and reads; shared by all layers."""
 
     def set(self, rows: list[int], positions_NT: torch.Tensor, real_NT: torch.Tensor, length: int) -> None:
         device = positions_NT.device
@@ -85,7 +85,7 @@ class RowView:
 
 
 class RowLayer(CacheLayerMixin):
-    """One layer of `Rows`."""
+    """Cache layer over one layer of `Rows`."""
 
     is_compileable = False
     is_sliding = False
@@ -100,7 +100,7 @@ class RowLayer(CacheLayerMixin):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Store the new states `[N, kv_heads, T, head_dim]` and return those to attend to."""
+        """Store the new states `[N, kv_heads, T, head_dim]`. Return the states to attend to."""
         view = self._view
         read = []
         for buffers, states in ((self._rows.keys, key_states), (self._rows.values, value_states)):
@@ -110,7 +110,7 @@ class RowLayer(CacheLayerMixin):
         return read[0], read[1]
 
     def get_seq_length(self) -> int:
-        """0: positions and mask are passed with every call."""
+        """Return 0: positions and mask are passed with every call."""
         return 0
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
@@ -121,7 +121,7 @@ class RowLayer(CacheLayerMixin):
 
 
 class RowCache(Cache):
-    """One `RowLayer` per layer of the model."""
+    """Cache with one `RowLayer` per layer of the model."""
 
     def __init__(self, rows: Rows) -> None:
         self.view = RowView()

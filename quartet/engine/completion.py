@@ -1,4 +1,4 @@
-"""A completion over HTTP as the client sees it: what it sends, the lines that come, the result that it believes."""
+"""Completion over HTTP, client side: the request, the received lines, the validated result."""
 
 from collections.abc import AsyncIterator
 
@@ -37,7 +37,8 @@ def to_completion_request(
 
 
 async def lines_of(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Each line of any length as it comes, the last one with or without its end; empty ones are signs of life."""
+    """Yield each line as it arrives, of any length, the last one with or without its newline; skip empty lines
+    (keep-alives)."""
     begun = b""
     async for chunk in response.content.iter_any():
         *lines, begun = (begun + chunk).split(b"\n")
@@ -48,16 +49,16 @@ async def lines_of(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 
 
 def checked_result(parts: list[AnswerLine], request: GenerateRequest, vocab_size: float) -> GenerateResult:
-    """Raises `EngineError` unless lengths and ranges are what training relies on."""
+    """Join the parts of a response. Raises `EngineError` unless lengths and ranges are valid for training."""
     result = NOTHING
     try:
         for part in parts:
             result = result + _result(part.choices[0])
     except (ValueError, IndexError) as error:
-        raise EngineError(f"the engine's answer to {request.request_id!r} is wrong: {error}") from error
-    problem = find_problem(request, result, vocab_size) if parts else "is empty"
+        raise EngineError(f"the engine sent an invalid response to {request.request_id!r}: {error}") from error
+    problem = find_problem(request, result, vocab_size) if parts else "sent no tokens"
     if problem:
-        raise EngineError(f"the engine's answer to {request.request_id!r} is wrong: it {problem}")
+        raise EngineError(f"the engine sent an invalid response to {request.request_id!r}: it {problem}")
     return result
 
 

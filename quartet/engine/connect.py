@@ -1,5 +1,7 @@
-"""The run's engines as one for each policy: found through the ledger, behind a router, also when there is only one to
-go back to."""
+"""Client of the run's engines for one policy: engines found through the ledger, behind a router.
+
+The router also serves a single engine, to which it returns after a restart.
+"""
 
 from functools import partial
 
@@ -11,14 +13,14 @@ from quartet.engine.router import Router
 from quartet.ledger import Ledger
 
 PATIENCE_SECONDS = 1.0
-"""How long an engine may be out of reach before the router looks for another one, or for the same one come back."""
+"""Time for which an engine may be unreachable before the router tries another one, or waits for it to return."""
 LEASE_SHARE = 0.8
-"""Of `rollout.lease_seconds`: a lease is renewed when a fifth of it is over, so this much is left when a response is
-asked for. An engine that is silent or stays away for so long is noticed before the lease would be lost."""
+"""Share of `rollout.lease_seconds` after which a silent or absent engine is an error. A lease is renewed when a fifth
+of it is over, so at least this much is left at a request. The error therefore comes before the lease is lost."""
 
 
 def connect(recipe: Recipe, ledger: Ledger) -> Router:
-    """A client of what all engines of the run serve of the ledger's policy; close it."""
+    """Return a client of all engines that serve the ledger's policy; the caller closes it."""
     seconds = LEASE_SHARE * recipe.rollout.lease_seconds
     token = run_token(ledger.run_dir)
     engines = {

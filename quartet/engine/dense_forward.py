@@ -1,8 +1,8 @@
-"""The forward pass of Llama, Qwen2 and Qwen3 by hand: no padding, fused projections, half as many operations.
+"""Hand-written forward pass of Llama, Qwen2 and Qwen3: no padding, fused projections, half as many operations.
 
-All new tokens of all rows go through the matrices as one list `[T, hidden]`; only attention looks at rows. The fused
-matrices are the model's own memory: its parameters become views of them. Where products read packed copies, these are
-made again when the weights have changed.
+All new tokens of all rows pass through the matrices as one list `[T, hidden]`; only attention distinguishes rows. The
+fused matrices are the model's own memory: its parameters become views of them. Packed copies of weights, where used,
+are renewed when the weights change.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ ARCHITECTURES = {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 
 
 def is_dense(model: PreTrainedModel) -> bool:
-    """Whether `DenseForward` can run this model."""
+    """Return whether `DenseForward` supports this model."""
     config: Any = model.config
     rope = getattr(config, "rope_parameters", None) or {}
     return (
@@ -40,7 +40,7 @@ def is_dense(model: PreTrainedModel) -> bool:
 
 
 class Layer(NamedTuple):
-    """One decoder layer; H heads, K heads of keys and values, d head_dim, D hidden size, M size of the MLP."""
+    """One decoder layer; H query heads, K key-value heads, d head_dim, D hidden size, M size of the MLP."""
 
     norm_in: torch.Tensor  # [D]
     qkv: PackedLinear  # [(H + 2K) d, D]
@@ -52,7 +52,7 @@ class Layer(NamedTuple):
 
 
 class DenseForward:
-    """Implements `Forward`. T new tokens in a pass, in S spans."""
+    """`Forward` for dense models. T new tokens in a pass, in S spans."""
 
     def __init__(self, model: PreTrainedModel, max_slots: int, max_context_tokens: int) -> None:
         config, decoder = model.config, getattr(model, model.base_model_prefix)
@@ -124,7 +124,7 @@ def _fuse(layer: Any) -> Layer:
 
 @torch.no_grad()
 def _joined(parameters: list[nn.Parameter]) -> torch.Tensor:
-    """One tensor of all rows; the parameters become views of it."""
+    """Return one tensor of all rows; the parameters become views of it."""
     joined = torch.cat([parameter.detach() for parameter in parameters])
     parts = joined.split([len(parameter) for parameter in parameters])
     for parameter, part in zip(parameters, parts, strict=True):

@@ -1,8 +1,8 @@
-"""The forward pass as the scheduler sees it: some rows grow by some tokens, and each says what comes next.
+"""Forward pass as the scheduler sees it: each row grows by some tokens and returns its next logits.
 
-Two implementations: `DenseForward` runs the architectures it knows by hand, `CacheForward` any causal language model of
-`transformers` through its cache interface. Which one follows from the model alone. Neither serves before it has agreed
-with the model's own pass.
+`DenseForward` runs the architectures it knows by hand, `CacheForward` any causal language model of `transformers`
+through its cache interface. The model alone decides which one is used. Neither serves before it agrees with the model's
+own pass.
 """
 
 import logging
@@ -18,14 +18,14 @@ from quartet.policy.rope import refuse_length_dependent_rope
 
 log = logging.getLogger(__name__)
 PLAIN_LAYERS = {DynamicLayer, DynamicSlidingWindowLayer}
-"""Cache layers that hold keys and values and nothing else; what derives from them may hold more."""
+"""Cache layers that hold keys and values only; their subclasses may hold more."""
 
 
 class Span(NamedTuple):
     """New tokens of one row. The spans of a pass belong to the rows 0, 1, 2, ... in this order."""
 
     start: int
-    """Tokens the row already holds."""
+    """Number of tokens that the row already holds."""
     token_ids: list[int]
     """At least one."""
 
@@ -37,16 +37,16 @@ class Forward(Protocol):
     rows: Rows
 
     def extend(self, spans: list[Span]) -> torch.Tensor:
-        """Append `spans[i]` to row i; logits `[num_spans, vocab]` after the last token of each."""
+        """Append `spans[i]` to row i. Return logits `[num_spans, vocab]` after the last token of each."""
         ...
 
     def weights_changed(self) -> None:
-        """The model has other weights now: make again what was made of them."""
+        """Renew everything derived from the model's weights after they have changed."""
         ...
 
 
 def make_forward(model: PreTrainedModel, max_slots: int, max_context_tokens: int) -> Forward:
-    """The fastest forward pass for `model`. Raises `ConfigError` or `SetupError` for one that neither can run."""
+    """Return the fastest forward pass for `model`. Raises `ConfigError` or `SetupError` if neither can run it."""
     refuse_unsupported(model.config.get_text_config(), max_context_tokens)
     model.eval()
     return _by_hand(model, max_slots, max_context_tokens) or _through_cache(model, max_slots, max_context_tokens)
@@ -60,7 +60,7 @@ def _by_hand(model: PreTrainedModel, max_slots: int, max_context_tokens: int) ->
         return None
     forward = DenseForward(model, max_slots, max_context_tokens)
     if what := disagreement(forward, own_pass(model, forward, START_PROBE_TOKENS)):
-        log.warning("%s; the slower pass through the cache of transformers serves instead", what)
+        log.warning("falling back to the slower forward pass through transformers' cache: %s", what)
         return None
     return forward
 
@@ -74,7 +74,7 @@ def _through_cache(model: PreTrainedModel, max_slots: int, max_context_tokens: i
         what = disagreement(forward, own_pass(model, forward, START_PROBE_TOKENS))
     except QuartetError:
         raise
-    except Exception as error:  # whatever code a model brings along
+    except Exception as error:  # a model's own code may raise anything
         raise SetupError(
             f"the torch engine cannot run {model.config.model_type}: its code fails with our masks and positions "
             f"({type(error).__name__}: {error})",
@@ -90,9 +90,9 @@ def _through_cache(model: PreTrainedModel, max_slots: int, max_context_tokens: i
 
 @torch.inference_mode()
 def make_rows(model: PreTrainedModel, max_slots: int, max_context_tokens: int) -> Rows:
-    """Rows in the shapes that the model itself uses.
+    """Return rows in the shapes that the model itself uses.
 
-    Raises `SetupError` when it keeps something else than keys and values, `ConfigError` when its layers differ.
+    Raises `SetupError` if it keeps something else than keys and values, `ConfigError` if its layers differ.
     """
     ids_11 = torch.zeros(1, 1, dtype=torch.long, device=model.device)
     cache = getattr(model(input_ids=ids_11, use_cache=True), "past_key_values", None)
@@ -116,8 +116,10 @@ def make_rows(model: PreTrainedModel, max_slots: int, max_context_tokens: int) -
 
 
 def refuse_unsupported(config: PretrainedConfig, max_context_tokens: int) -> None:
-    """Raise `ConfigError` for a model whose layers keep something other than all keys and values, or whose
-    log-probs depend on what else is computed."""
+    """Raise `ConfigError` for a model whose layers keep something other than all keys and values.
+
+    Also refuses models whose log-probs depend on the other sequences of a call.
+    """
     refuse_length_dependent_rope(config, max_context_tokens)
     layer_types = set(getattr(config, "layer_types", None) or ["sliding_attention"])
     if unknown := layer_types - {"full_attention", "sliding_attention"}:

@@ -1,4 +1,4 @@
-"""Client of an engine's HTTP API; finds an engine that was restarted elsewhere, and believes no answer unchecked."""
+"""Client of an engine's HTTP API: reconnects to restarted engines and validates every response."""
 
 import asyncio
 import math
@@ -29,24 +29,25 @@ from quartet.telemetry.trace import HEADER, current_trace
 FIRST_BACKOFF_SECONDS = 0.05
 MAX_BACKOFF_SECONDS = 1.0
 PART_SECONDS = 0.25
-"""So often an engine tells what it has sampled; what it samples between two times dies with it."""
+"""Interval at which an engine streams sampled tokens; tokens of an unfinished interval are lost if it dies."""
 SIGNS_PER_SILENCE = 4
-"""An engine that is well says so this many times before its silence is an error."""
+"""Keep-alives that a healthy engine sends within the silence timeout."""
 SMALL_SECONDS = 5.0
-"""An answer to anything but a generation, a health check for instance, takes no longer: a frozen process holds nobody
-up for as long as a generation may be silent."""
+"""Timeout of every call except generations, for instance health checks. A frozen process must not block them as long as
+a generation may be silent."""
 
 T = TypeVar("T")
 
 
 class HttpEngine:
-    """Implements `Engine`. `url` is asked again after every failure, so a restarted engine is found again.
+    """`Engine` over HTTP. `url` is called again after every failure, so that a restarted engine is found.
 
-    While an engine samples it tells what it has. When it dies then, `generate` returns that, with `FinishReason.ABORT`.
+    An engine streams tokens while it samples. If it dies, `generate` returns the received tokens with
+    `FinishReason.ABORT`.
 
-    An engine that cannot be reached is tried again until `deadline_seconds` after the first failure, then the call
-    raises `EngineUnreachableError`. An answer may take any time, as long as its engine tells that it is well; one that
-    is silent for `silence_seconds` is an `EngineError`. Repeating a request is safe: its seed makes it draw the same.
+    An unreachable engine is retried until `deadline_seconds` after the first failure; then the call raises
+    `EngineUnreachableError`. A generation has no total timeout while data or keep-alives arrive; after
+    `silence_seconds` without any it raises `EngineError`. Retrying a request is safe: its seed reproduces its draws.
     """
 
     def __init__(
@@ -59,8 +60,8 @@ class HttpEngine:
         part_seconds: float = PART_SECONDS,
         model: str = MODEL_NAME,
     ) -> None:
-        """`token` is the run's. An engine tells what it has every `part_seconds`; 0: only at the end. `model` is the
-        policy that requests name."""
+        """Create a client; it connects on the first call. `token` is the run's, `model` the policy named in requests.
+        The engine streams tokens every `part_seconds`; 0: only at the end."""
         self._headers = bearer(token) | {"Content-Type": "application/json"}
         self._find_url, self._model = url, model
         self._deadline_seconds, self._part_seconds = deadline_seconds, part_seconds
@@ -87,14 +88,14 @@ class HttpEngine:
             await self._session.close()
 
     async def _call(self, exchange: Callable[[str], Awaitable[T]]) -> T:
-        """One exchange; where no engine answers, it is tried again with growing pauses until the deadline."""
+        """Run one exchange; if no engine answers, retry with exponential backoff until the deadline."""
         deadline, backoff = None, FIRST_BACKOFF_SECONDS
         while True:
             url = ""
             try:
                 url = await self._connect()
                 return await exchange(url)
-            except aiohttp.SocketTimeoutError as error:  # it took the request; a ClientError, too
+            except aiohttp.SocketTimeoutError as error:  # a ClientError too, but the engine has the request
                 raise EngineError(f"{url} was silent for {self._silence_seconds:g} s") from error
             except (aiohttp.ClientError, EngineUnreachableError) as error:
                 where = url or "an engine"
@@ -104,7 +105,7 @@ class HttpEngine:
                 if time.monotonic() + backoff > deadline:
                     raise EngineUnreachableError(
                         f"cannot reach {where} for {self._deadline_seconds:g} s: {error}",
-                        "see `quartet status`; the engine's log says why it stopped",
+                        "check `quartet status` and the engine's log",
                     ) from error
             except TimeoutError as error:
                 raise EngineError(f"{url} did not answer within {self._small_seconds:g} s") from error
@@ -112,7 +113,7 @@ class HttpEngine:
             backoff = min(2 * backoff, MAX_BACKOFF_SECONDS)
 
     async def _connect(self) -> str:
-        """The engine's URL; looks it up unless it is known, and then learns its vocabulary."""
+        """Return the engine's URL; if unknown, look it up and read the model card."""
         if self._url:
             return self._url
         url = self._find_url()
@@ -123,8 +124,10 @@ class HttpEngine:
         return url
 
     async def _sample(self, url: str, body: bytes) -> list[AnswerLine]:
-        """The parts of an answer; of one that breaks off, those that came, if any did. Raises what the engine says
-        of the request, and of an answer that turned out wrong."""
+        """Return the received lines of a response, also of one that breaks off after its first line.
+
+        Raises the error line's error if it is the only line or reports a wrong answer.
+        """
         lines: list[AnswerLine] = []
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=self._silence_seconds)
         try:
@@ -146,9 +149,9 @@ class HttpEngine:
     async def _open(
         self, method: str, url: str, body: bytes | None, timeout: aiohttp.ClientTimeout
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """An answer that is no refusal."""
+        """Yield a response with status 200; raise any other as an error."""
         if self._session is None:
-            # As many requests at once as there are rollouts; health and aborts must not queue behind them.
+            # No limit: every rollout may have a request, and health checks and aborts must not queue behind them.
             connector = aiohttp.TCPConnector(limit=0)
             self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
         headers = {HEADER: trace} if (trace := current_trace()) else None
@@ -163,12 +166,12 @@ def _decode(where: str, content: bytes, answer: type[T]) -> T:
         return msgspec.json.decode(content, type=answer)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise EngineError(
-            f"{where} gave an answer that is none: {error}", "is another server listening there?"
+            f"{where} sent an invalid response: {error}", "check that no other server listens there"
         ) from error
 
 
 def _refusal(where: str, error: ErrorBody) -> EngineError:
-    """The server's own words, as the error type they stand for."""
+    """Return a server's error as the matching exception type."""
     if error.type == "prompt_too_long":
         return PromptTooLongError(error.message)
     kind = EngineUnreachableError if error.type == "engine_ended" else EngineError

@@ -1,4 +1,4 @@
-"""The engine's own code for CPUs, compiled for this processor and the heads of one model when an engine starts."""
+"""CPU kernels of the engine, compiled at its start for this processor and one model's heads."""
 
 import ctypes
 import functools
@@ -13,14 +13,17 @@ log = logging.getLogger(__name__)
 SOURCES = [Path(__file__).with_name(name) for name in ("row_kernel.cpp", "token_kernel.cpp")]
 FLAGS = ["-std=c++17", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC"]
 LANES = 16
-"""Numbers that are computed at once."""
+"""Floats per SIMD vector."""
 READ_BYTES = 64
-"""What the code reads at once; a head has a multiple of it."""
+"""Bytes per read; a head is a multiple of it."""
 
 
 def kernel_library(buffer: torch.Tensor, heads: int) -> ctypes.CDLL | None:
-    """For `heads` query heads and a buffer of `Rows`; None where there is none: elsewhere than on a CPU, for heads that
-    are no multiple of 64 bytes, and, with a warning, where it cannot be compiled or loaded."""
+    """Return the kernels for `heads` query heads and a buffer of `Rows`.
+
+    Returns None for devices other than CPUs, types other than float32 and bfloat16, and heads that are no multiple of
+    64 bytes. Also returns None, with a warning, if the kernels cannot be compiled or loaded.
+    """
     kv_heads, head_dim = buffer.shape[2], buffer.shape[4]
     known = buffer.dtype in (torch.float32, torch.bfloat16) and head_dim * buffer.element_size() % READ_BYTES == 0
     if buffer.device.type != "cpu" or not known:
@@ -34,12 +37,15 @@ def _compiled(head_dim: int, group: int, element_bytes: int) -> ctypes.CDLL | No
         return _library(head_dim, group, element_bytes)
     except (OSError, subprocess.CalledProcessError) as error:
         reason = error.stderr[:500] if isinstance(error, subprocess.CalledProcessError) else error
-        log.warning("no compiled kernels, so the engine takes up to twice as long (they need g++): %s", reason)
+        log.warning("CPU kernels unavailable (they need g++), the engine takes up to twice as long: %s", reason)
         return None
 
 
 def _library(head_dim: int, group: int, element_bytes: int) -> ctypes.CDLL:
-    """Raises `OSError` without a compiler or where it may write nothing that can be run, and `CalledProcessError`."""
+    """Compile and load the kernels.
+
+    Raises `OSError` without a compiler or if no executable file can be written, and `CalledProcessError`.
+    """
     shape = {
         "LANES": LANES,
         "HEAD_DIM": head_dim,

@@ -1,4 +1,4 @@
-// What both kernels compute with: sixteen floats at once. LANES comes from the compiler's command line.
+// SIMD types of both kernels, LANES (sixteen) floats per vector. LANES is defined on the compiler's command line.
 
 #pragma once
 
@@ -15,7 +15,7 @@ typedef uint16_t Element;
 typedef float Element;
 #endif
 
-// A bfloat16 is the upper half of a float32: what is left of it, to nearest, ties to even.
+// Round so that the upper half is the nearest bfloat16, ties to even; callers cut off the lower half.
 static inline Bits rounded(Floats x) { return (Bits)x + 0x7fff + (((Bits)x >> 16) & 1); }
 
 static inline float sum(Floats x) {
@@ -27,7 +27,7 @@ static inline float sum(Floats x) {
 // e^x for x <= 0, relative error below 1e-6: 2^n e^r with r between -ln 2 / 2 and ln 2 / 2, by the Taylor series of e^r.
 static inline Floats exp_of(Floats x) {
     x = x < -87.0f ? Floats{} - 87.0f : x;
-    Ints n = __builtin_convertvector(x * 1.44269504f - 0.5f, Ints);  // towards 0, so to nearest
+    Ints n = __builtin_convertvector(x * 1.44269504f - 0.5f, Ints);  // truncates towards 0, so x < 0 rounds to nearest
     Floats whole = __builtin_convertvector(n, Floats);
     Floats r = x - whole * 0.693359375f + whole * 2.12194440e-4f;  // both constants together are ln 2
     Floats series = Floats{} + 1.0f;

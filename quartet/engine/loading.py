@@ -1,4 +1,4 @@
-"""Reading a policy beside the event loop, with a deadline: a file system that is away may take for ever."""
+"""Policy loading in a thread, with a timeout: an unreachable file system may block forever."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,10 +12,9 @@ T = TypeVar("T")
 
 
 async def loaded(load: Callable[[], T], *, timeout_seconds: float) -> T:
-    """The result of `load`, which runs in a thread of its own. Raises what it raises, and `EngineError` when it takes
-    too long.
+    """Return the result of `load`, run in a thread of its own. Raises its exception, and `EngineError` on timeout.
 
-    The thread is a daemon: whoever stops waiting, for a deadline or a SIGTERM, leaves it behind and the process ends.
+    The thread is a daemon: after a timeout or SIGTERM it is abandoned, and the process can end.
     """
     done: Future[T] = Future()
     done.set_running_or_notify_cancel()
@@ -23,7 +22,7 @@ async def loaded(load: Callable[[], T], *, timeout_seconds: float) -> T:
     def run() -> None:
         try:
             done.set_result(load())
-        except BaseException as error:  # noqa: BLE001  (whoever waits raises it)
+        except BaseException as error:  # noqa: BLE001  (raised in the waiting coroutine)
             done.set_exception(error)
 
     Thread(target=run, name="engine-loading", daemon=True).start()
@@ -36,5 +35,5 @@ async def loaded(load: Callable[[], T], *, timeout_seconds: float) -> T:
             raise
         raise EngineError(
             f"loading a policy takes longer than engine.load_timeout_seconds = {timeout_seconds:g}",
-            "is the disk or file system of the run's folder away? Raise the knob where it does take that long",
+            "check the file system of the run's folder; raise the setting if loading does take that long",
         ) from error

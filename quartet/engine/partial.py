@@ -1,7 +1,8 @@
-"""Responses in parts. A recall, new weights or an engine's end cuts one off; it goes on from the tokens it has.
+"""Partial responses: a response cut off by a recall, new weights or an engine's end continues from its tokens.
 
-The torch engine's draws depend on seed and position, so at the same version its response in parts is the same as one in
-one piece. A server's depend on the seed and the number of draws so far: there the rest has a seed of its own.
+The torch engine's draws depend on seed and position, so at the same version a continued response equals an
+uninterrupted one. A server's draws depend on the seed and the number of draws so far: there the rest has a seed of its
+own.
 """
 
 from msgspec.structs import replace
@@ -10,11 +11,11 @@ from quartet.engine.base import GenerateRequest, GenerateResult
 from quartet.types import FinishReason, TokenColumns
 
 NOTHING = GenerateResult(finish_reason=FinishReason.ABORT)
-"""What a request begins with."""
+"""Empty result with which a request begins."""
 
 
 def rest_of(request: GenerateRequest, sampled: TokenColumns) -> GenerateRequest:
-    """What of a request is still to be sampled."""
+    """Return the request for the tokens still to be sampled."""
     done = len(sampled)
     limits = request.sampling
     return replace(
@@ -26,5 +27,5 @@ def rest_of(request: GenerateRequest, sampled: TokenColumns) -> GenerateRequest:
 
 
 def server_seed(request: GenerateRequest) -> int:
-    """The seed that a server is asked with, in [0, 2^63): a rest must not draw the beginning's random numbers again."""
+    """Return the seed for a server, in [0, 2^63). A continuation must not reuse the beginning's random numbers."""
     return (request.sampling.seed + request.begun_tokens) % 2**63

@@ -1,8 +1,8 @@
-"""Keys and values of token prefixes that were computed before: conversations between turns, prompts of a group.
+"""Prefix cache: keys and values of token prefixes computed before, for a conversation's turns and a group's prompts.
 
-A radix tree over token ids, never over text: an edge holds some tokens and their `Segment`, and two sequences share the
-edges of their common prefix. It belongs to one policy version; new weights empty it. What was used longest ago goes
-first when memory runs out.
+A radix tree over token ids, never over text: an edge holds tokens and their `Segment`, and sequences share the edges of
+their common prefix. The cache belongs to one policy version; new weights empty it. Eviction is least recently used
+first.
 """
 
 from collections.abc import Iterator
@@ -13,25 +13,25 @@ from itertools import count
 from quartet.engine.rows import Rows, Segment
 
 MIN_TOKENS = 16
-"""A shorter common prefix costs more to keep than to compute."""
+"""Shorter common prefixes cost more to store than to compute."""
 SPARED_SHARE = 0.9
-"""Eviction goes on down to this share of the memory, so that it is rare."""
+"""Eviction continues down to this share of the memory, so that it is rare."""
 
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One edge and what follows it. The root has no tokens."""
+    """One edge and its child edges. The root has no tokens."""
 
     token_ids: list[int]
     segment: Segment | None
     parent: "Node | None"
     used: int = 0
     children: "dict[int, Node]" = field(default_factory=dict)
-    """By their first token."""
+    """Child edges by their first token."""
 
 
 class PrefixCache:
-    """Copies prefixes out of rows and into rows."""
+    """Prefix cache over `Rows`: copies prefixes out of rows and into rows."""
 
     def __init__(self, rows: Rows, max_bytes: int) -> None:
         self._rows, self.max_bytes = rows, max_bytes
@@ -39,17 +39,17 @@ class PrefixCache:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything: the weights changed."""
+        """Empty the cache after a change of weights."""
         self._root = Node([], None, None)
         self.num_bytes = 0
 
     def num_known(self, token_ids: list[int]) -> int:
-        """Length of the longest known prefix of `token_ids`; 0 for one that is too short to be of use."""
+        """Return the length of the longest cached prefix of `token_ids`, or 0 if it is shorter than `MIN_TOKENS`."""
         length = sum(shared for _, shared in self._path(token_ids))
         return length if length >= MIN_TOKENS else 0
 
     def copy_into(self, row: int, token_ids: list[int]) -> int:
-        """Fill the row with the longest known prefix of `token_ids`; the number of its tokens, which may be 0."""
+        """Fill the row with the longest cached prefix of `token_ids`. Return its length, which may be 0."""
         path = self._path(token_ids)
         length = sum(shared for _, shared in path)
         if length < MIN_TOKENS:
@@ -64,7 +64,7 @@ class PrefixCache:
         return length
 
     def keep(self, row: int, token_ids: list[int]) -> None:
-        """Remember the row, which holds `token_ids`; what is known already is not copied again."""
+        """Cache the row, which holds `token_ids`; tokens already cached are not copied again."""
         if len(token_ids) < MIN_TOKENS or not self.max_bytes:
             return
         path = self._path(token_ids)
@@ -86,7 +86,8 @@ class PrefixCache:
             self._evict()
 
     def _path(self, token_ids: list[int]) -> list[tuple[Node, int]]:
-        """Edges along `token_ids` and how many tokens of each are shared; only the last may be shared in part."""
+        """Return the edges along `token_ids` with their number of shared tokens; only the last may be shared in
+        part."""
         node, start, path = self._root, 0, []
         while start < len(token_ids) and (child := node.children.get(token_ids[start])):
             shared = num_shared(child.token_ids, token_ids, start)
@@ -97,7 +98,7 @@ class PrefixCache:
         return path
 
     def _split(self, node: Node, length: int) -> Node:
-        """Cut an edge after `length` tokens; its first part."""
+        """Cut an edge after `length` tokens. Return its first part."""
         assert node.parent is not None and node.segment is not None
         upper = Node(node.token_ids[:length], node.segment.part(0, length), node.parent, node.used)
         node.parent.children[upper.token_ids[0]] = upper
@@ -107,7 +108,7 @@ class PrefixCache:
         return upper
 
     def _evict(self) -> None:
-        """Drop ends of the tree, the longest unused first; an edge was used no longer ago than what follows it."""
+        """Evict leaves, least recently used first; an edge is at least as recently used as its children."""
         ends = [(node.used, id(node), node) for node in self._nodes(self._root) if not node.children]
         heapify(ends)
         while self.num_bytes > SPARED_SHARE * self.max_bytes:
@@ -128,7 +129,7 @@ class PrefixCache:
 
 
 def num_shared(edge: list[int], token_ids: list[int], start: int) -> int:
-    """Length of the common prefix of `edge` and `token_ids[start:]`."""
+    """Return the length of the common prefix of `edge` and `token_ids[start:]`."""
     other = token_ids[start : start + len(edge)]
     if other == edge:
         return len(edge)

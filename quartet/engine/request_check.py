@@ -1,4 +1,4 @@
-"""What the engine refuses before a request takes a place in it."""
+"""Checks of a request before the engine accepts it."""
 
 from collections.abc import Set
 
@@ -17,10 +17,10 @@ def fitted(
     has_tokenizer: bool,
     reads_pictures: bool = False,
 ) -> GenerateRequest:
-    """The request with its `max_tokens`, and so its `min_tokens`, limited by the room that its prompt leaves.
+    """Return the request with `max_tokens` and `min_tokens` limited to the room that its prompt leaves.
 
-    `in_flight` are the ids of the requests that the engine has. Raises `RefusedRequestError`, or `PromptTooLongError`
-    when there is no room.
+    `in_flight` are the ids of the engine's requests. Raises `RefusedRequestError`, or `PromptTooLongError` if there is
+    no room.
     """
     prompt, sampling = request.prompt_ids, request.sampling
     room = max_context_tokens - len(prompt)
@@ -31,13 +31,13 @@ def fitted(
         if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
             raise RefusedRequestError(
                 f"{name} has {kind} from {min(ids)} to {max(ids)}, the vocabulary ends at {vocab_size}",
-                "the prompt was made with another tokenizer than the policy's",
+                "tokenize with the policy's tokenizer",
             )
     if request.begun_tokens >= len(prompt):
-        raise RefusedRequestError(f"{name} has {request.begun_tokens} begun_tokens", "they are part of its prompt")
+        raise RefusedRequestError(f"{name} has {request.begun_tokens} begun_tokens", "send fewer than its prompt has")
     if request.media and not reads_pictures:
         raise RefusedRequestError(
-            f"{name} has {len(request.media)} pictures, and this engine reads text alone",
+            f"{name} has {len(request.media)} pictures, but this engine reads text only",
             "set engine.name = 'transformers', which shows pictures to the policy",
         )
     if missing := {one.content_hash for one in request.media} - request.pictures.keys():
@@ -50,11 +50,11 @@ def fitted(
             "give the engine the policy's tokenizer",
         )
     if request.request_id in in_flight:
-        raise RefusedRequestError(f"{name} is already in flight", "request ids are unique per engine")
+        raise RefusedRequestError(f"{name} is already in flight", "use an id that is unique per engine")
     if room < 1:
         raise PromptTooLongError(
             f"{name} has {len(prompt)} prompt tokens, which leaves no room in {max_context_tokens} tokens",
-            "raise engine.max_context_tokens (the model's own limit bounds it), or show the policy less",
+            "raise engine.max_context_tokens (the model's own limit bounds it), or shorten the observations",
         )
     if sampling.max_tokens <= room:
         return request

@@ -1,4 +1,4 @@
-"""No answer is believed unchecked: what cannot be a sample must not become training data."""
+"""Validation of results: an invalid sample must not become training data."""
 
 import math
 
@@ -8,9 +8,9 @@ from quartet.types import FinishReason
 
 
 def find_problem(request: GenerateRequest, result: GenerateResult, vocab_size: float = math.inf) -> str:
-    """What is wrong with a result, as the end of a sentence that begins with the engine; "" when it can be a sample.
+    """Return the problem of a result as a verb phrase whose subject is the engine; "" if the result is valid.
 
-    Log-probs and versions may both be missing: whoever trains refuses that (`quartet.rollout.client`).
+    Log-probs and versions may both be missing: training refuses that later (`quartet.rollout.client`).
     """
     ids, count, sampling = result.token_ids, len(result.token_ids), request.sampling
     fewest = 0 if result.finish_reason is FinishReason.ABORT else 1
@@ -21,9 +21,9 @@ def find_problem(request: GenerateRequest, result: GenerateResult, vocab_size: f
     if mismatch := result.mismatch:
         return f"sent columns of different lengths: {mismatch}"
     if not all(math.isfinite(logprob) and logprob <= MAX_ROUNDING_NATS for logprob in result.logprobs):
-        return "sent log-probs that are none (above 0, infinite or NaN)"
+        return "sent invalid log-probs (above 0, infinite or NaN)"
     if not all(math.isfinite(entropy) and entropy >= -MAX_ROUNDING_NATS for entropy in result.entropies):
-        return "sent entropies that are none (below 0, infinite or NaN)"
+        return "sent invalid entropies (below 0, infinite or NaN)"
     if result.versions and (result.versions[0] < 0 or result.versions != sorted(result.versions)):
         return f"sent policy versions that go backwards: {result.versions}"
     if result.finish_reason is FinishReason.STOP:

@@ -1,8 +1,8 @@
-"""Several engines behind one: each request goes where it is done soonest, and elsewhere when that engine dies.
+"""Router over several engines: sends each request to the least loaded engine, and to another one if that dies.
 
-The engines serve the same policy, each at its own pace. One that is told to end is **drained**: it answers its requests
-with the tokens they have (`api.Handlers.hand_over`), and they go on elsewhere from there. A torch engine's draws depend
-on seed and position, so at the same version nothing else is drawn.
+The engines serve the same policy, each updated on its own. A stopping engine is **drained**: it returns the tokens
+sampled so far (`api.Handlers.hand_over`), and the requests continue elsewhere. A torch engine's draws depend on seed
+and position only, so at the same version the response stays the same.
 """
 
 import asyncio
@@ -19,21 +19,21 @@ from quartet.errors import EngineError, EngineUnreachableError, PromptTooLongErr
 from quartet.types import FinishReason
 
 LOOK_SECONDS = 0.1
-"""Pause between looks for an engine when there is none."""
+"""Poll interval while no engine is up."""
 MAX_HOMES = 4096
-"""Conversations of which it is known where they were last."""
+"""Conversations whose last engine is remembered."""
 
 
 @dataclass(eq=False)
 class Replica:
-    """One of the engines."""
+    """One engine behind the router."""
 
     name: str
     engine: Engine
     requests: dict[str, int] = field(default_factory=dict)
-    """Request id -> tokens it may still take, prompt included where it must be computed."""
+    """Request id -> remaining work in tokens: `max_tokens`, plus the prompt if it must be computed."""
     probe: asyncio.Task[None] | None = None
-    """Waits until a replica that did not answer does so again."""
+    """Health-check task of an unreachable replica; it ends when the replica answers."""
 
     @property
     def is_up(self) -> bool:
@@ -53,18 +53,20 @@ class Replica:
 
 
 class Router:
-    """Implements `Engine` over several that serve the same policy.
+    """`Engine` over several engines that serve the same policy.
 
-    A request goes to the engine with the least work, where its prompt counts as work for all but the one that had its
-    conversation last, since that one has most of it in its cache.
+    A request goes to the engine with the least work. Its prompt counts as work except on the conversation's last
+    engine, which has most of it in its prefix cache.
     """
 
     def __init__(
         self, engines: Mapping[str, Engine], *, deadline_seconds: float = 30.0, probe_seconds: float = 1.0
     ) -> None:
-        """`engines` should raise soon when they cannot be reached: then another one is asked. One that was found dead
-        or is about to end gets no request before it has answered a health check; there is one every `probe_seconds`.
-        When there is no engine for `deadline_seconds`, `generate` raises."""
+        """Route requests over `engines`, which should raise soon when unreachable, so that another one is tried.
+
+        A dead or stopping engine gets no request until it answers a health check, sent every `probe_seconds`.
+        `generate` raises after `deadline_seconds` without an engine.
+        """
         self._replicas = {name: Replica(name, engine) for name, engine in engines.items()}
         self._deadline_seconds, self._probe_seconds = deadline_seconds, probe_seconds
         self._homes: OrderedDict[str, str] = OrderedDict()
@@ -72,8 +74,10 @@ class Router:
         self._aborted: set[str] = set()
 
     async def generate(self, request: GenerateRequest) -> GenerateResult:
-        """Sample a response, on as many engines as it takes. Raises what the engine says about the request itself, and
-        `EngineError` when there is no engine for too long."""
+        """Sample a response, on several engines if necessary.
+
+        Raises an engine's error about the request itself, and `EngineError` if no engine is up until the deadline.
+        """
         self._in_flight.add(request.request_id)
         try:
             return await self._generate(request)
@@ -85,9 +89,9 @@ class Router:
         sampled, deadline = NOTHING, math.inf
         while (replica := await self._find(request, deadline)) is not None:
             behind = bool(sampled.versions) and await self._is_behind(replica, sampled.versions[-1])
-            if request.request_id in self._aborted:  # meanwhile
+            if request.request_id in self._aborted:  # during the awaits above
                 break
-            sampled = NOTHING if behind else sampled  # its tokens would be older
+            sampled = NOTHING if behind else sampled  # versions must not decrease along a response
             rest = rest_of(request, sampled)
             try:
                 with replica.carrying(request.request_id, self._cost(replica, rest)):
@@ -96,25 +100,25 @@ class Router:
                 raise
             except EngineError as error:
                 if not isinstance(error, EngineUnreachableError) and await self._version_of(replica) is not None:
-                    raise  # the request's own fault
+                    raise  # the engine is healthy, so the request is at fault
                 result = NOTHING
             sampled = sampled + result
             if result.finish_reason is not FinishReason.ABORT or request.request_id in self._aborted:
                 self._remember(request.conversation, replica)
                 break
-            self._leave_alone(replica)  # nobody asked for that: the engine is gone, or about to end
+            self._leave_alone(replica)  # an unrequested abort: the engine is gone or stopping
             deadline = math.inf if result.token_ids else min(deadline, time.monotonic() + self._deadline_seconds)
         return sampled
 
     async def abort(self, request_id: str) -> None:
-        """End a request early, wherever it is."""
+        """End a request early on whichever engine runs it."""
         self._aborted |= {request_id} & self._in_flight
         for replica in self._replicas.values():
             if request_id in replica.requests:
                 await replica.engine.abort(request_id)
 
     async def version(self) -> int:
-        """The oldest version that any engine serves. Raises `EngineError` when none answers."""
+        """Return the oldest version that any engine serves. Raises `EngineError` if none answers."""
         answers = await asyncio.gather(*(self._version_of(replica) for replica in self._replicas.values()))
         versions = [version for version in answers if version is not None]
         if not versions:
@@ -128,8 +132,10 @@ class Router:
             await replica.engine.close()
 
     async def _find(self, request: GenerateRequest, deadline: float) -> Replica | None:
-        """The engine that would be done soonest; waits for one to come back when there is none. None once the request
-        is aborted. Raises `EngineError` after the deadline."""
+        """Return the engine with the least work; wait while none is up. Return None once the request is aborted.
+
+        Raises `EngineError` after the deadline.
+        """
         while request.request_id not in self._aborted:
             now = time.monotonic()
             if now > deadline:
@@ -152,12 +158,12 @@ class Router:
                 self._homes.popitem(last=False)
 
     async def _is_behind(self, replica: Replica, version: int) -> bool:
-        """Whether it serves an older policy. An engine that cannot say so finds out when it is asked to generate."""
+        """Return whether the replica serves a version older than `version`; False if it does not answer."""
         serves = await self._version_of(replica)
         return serves is not None and serves < version
 
     async def _version_of(self, replica: Replica) -> int | None:
-        """Its health; one that does not answer is left alone until it does."""
+        """Return the served version, or None if the replica does not answer; it then gets no requests until it does."""
         try:
             return await replica.engine.version()
         except EngineError:
@@ -165,7 +171,7 @@ class Router:
             return None
 
     def _leave_alone(self, replica: Replica) -> None:
-        """No request has to find out that it is still dead, however little work it has."""
+        """Send no requests to a replica until it answers a health check, however little work it has."""
         if replica.is_up:
             replica.probe = asyncio.create_task(self._wait_for(replica))
 
@@ -178,4 +184,4 @@ class Router:
 
 
 def _nobody() -> EngineError:
-    return EngineError("none of the engines answers", "see `quartet status`; their logs say why they stopped")
+    return EngineError("none of the engines answers", "check `quartet status` and the engines' logs")

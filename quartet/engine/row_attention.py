@@ -1,7 +1,7 @@
 """Attention of new tokens, given as one list, to the rows they belong to.
 
-Neighbouring rows that are alike go together: rows that grow by one token, and rows that grow alike from the same start.
-On a CPU a kernel of our own attends, where it can be compiled; what else is here is for all other places.
+Neighbouring rows of the same kind run together: rows with one new token, and rows with equally many new tokens from the
+same start. On a CPU a compiled kernel attends if available; the other functions here are the fallback.
 """
 
 from itertools import groupby
@@ -19,16 +19,16 @@ class Run(NamedTuple):
 
     rows: slice
     tokens: slice
-    """Their part of the list of new tokens."""
+    """Their slice of the list of new tokens."""
     num_new: int
     length: int
     mask: torch.Tensor | None = None
-    """Added to the scores, broadcasts over `[N, kv_heads, queries, L]`; None: everything is visible, or causal, or our
-    own kernel attends."""
+    """Mask added to the scores; it broadcasts over `[N, kv_heads, queries, L]`. None if everything is visible,
+    attention is causal, or the compiled kernel attends."""
     causal: bool = False
     by_matrices: bool = False
-    """Plain matrix products: in bfloat16 on a CPU they take half the time of PyTorch's kernel (256 tokens: 0.35
-    and 0.76 ms), in float32 they take as long and need more memory."""
+    """Use plain matrix products: in bfloat16 on a CPU they take half the time of PyTorch's kernel (256 tokens: 0.35 and
+    0.76 ms). In float32 they take as long and need more memory."""
 
 
 class Pass(NamedTuple):
@@ -40,11 +40,11 @@ class Pass(NamedTuple):
     last_S: torch.Tensor
     runs: list[Run]
     kernel: RowKernel | None
-    """Attends to all of them, where there is one."""
+    """Kernel for all runs, if available."""
 
 
 def plan_pass(spans: list[Span], like: torch.Tensor, kernel: RowKernel | None) -> Pass:
-    """`like`: a buffer of `Rows`, for device and type."""
+    """Plan one forward pass. `like` is a buffer of `Rows`, for device and type."""
     ids, positions, rows, last = [], [], [], []
     for row, (start, token_ids) in enumerate(spans):
         ids += token_ids
@@ -57,7 +57,8 @@ def plan_pass(spans: list[Span], like: torch.Tensor, kernel: RowKernel | None) -
 
 
 def attend(q_THd: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, plan: Pass) -> torch.Tensor:
-    """`[T, H d]` from queries `[T, H, d]` and a layer's `[rows, K, max_context, d]`, the new tokens included."""
+    """Return attention `[T, H d]` of queries `[T, H, d]` over a layer's `[rows, K, max_context, d]`, new tokens
+    included."""
     parts = [_attend_run(q_THd[run.tokens], keys, values, run, plan) for run in plan.runs]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
@@ -80,7 +81,7 @@ def _attend_run(q_THd: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, r
 def _of_singles(
     q_NHd: torch.Tensor, k_NKLd: torch.Tensor, v_NKLd: torch.Tensor, mask: torch.Tensor | None
 ) -> torch.Tensor:
-    """One new token per row. The query heads that share a head of keys stand below each other: no key is copied."""
+    """Attend with one new token per row. Query heads that share a key head are stacked, so that no key is copied."""
     num_rows, kv_heads, _, head_dim = k_NKLd.shape
     q_NKGd = q_NHd.reshape(num_rows, kv_heads, -1, head_dim) * head_dim**-0.5
     # In bfloat16, keys x queries takes a third of the time of queries x keys.
@@ -100,9 +101,9 @@ def _by_kernel(q_NHtd: torch.Tensor, k_NKLd: torch.Tensor, v_NKLd: torch.Tensor,
 def _by_matrices(q_NHtd: torch.Tensor, k_NKLd: torch.Tensor, v_NKLd: torch.Tensor, run: Run) -> torch.Tensor:
     (num_rows, heads, num_new, head_dim), kv_heads, mask_tL = q_NHtd.shape, k_NKLd.shape[1], run.mask
     assert mask_tL is not None
-    # The query heads that share a head of keys stand one below the other.
+    # Query heads that share a key head are stacked.
     q_NKsd = (q_NHtd * head_dim**-0.5).reshape(num_rows, kv_heads, -1, head_dim)
-    # oneDNN copies keys with gaps between the rows all the same, and transposed it does so more slowly.
+    # oneDNN copies keys that are not contiguous anyway, and more slowly when transposed.
     scores_NKsL = torch.matmul(q_NKsd, k_NKLd.contiguous().transpose(-1, -2))
     scores_NHtL = scores_NKsL.view(num_rows, heads, num_new, -1).add_(mask_tL)
     return torch.matmul(scores_NHtL.softmax(dim=-1).view(scores_NKsL.shape), v_NKLd).view(q_NHtd.shape)
@@ -120,7 +121,7 @@ def _runs(spans: list[Span], like: torch.Tensor, *, has_kernel: bool) -> list[Ru
         if has_kernel:
             runs.append(Run(rows, tokens, num_new, max(starts) + num_new))
         elif num_new == 1:
-            # In bfloat16 rows without gaps between them.
+            # In bfloat16 the whole capacity, so that the rows are contiguous.
             length = like.shape[3] if by_matrices else max(starts) + 1
             runs.append(Run(rows, tokens, 1, length, _mask_of_singles(starts, length, like)))
         else:

@@ -1,21 +1,21 @@
-// Attention of new tokens to the keys and values of their row: of one per row, each row read up to its own length
-// (`attend_rows`, as fast as memory gives keys and values), and of many (`attend_chunks`, as fast as can be multiplied).
+// Attention of new tokens to the keys and values of their row. `attend_rows` takes one new token per row and reads each
+// row up to its own length (bound by memory bandwidth); `attend_chunks` takes many (bound by arithmetic).
 //
-// Compiled for one shape of heads: HEAD_DIM numbers per head, GROUP query heads per head of keys, ELEMENT_BYTES per
-// number (2: bfloat16, 4: float32). Everything is computed in float32. The softmax is taken in one pass over the row
-// (Milakov and Gimelshein 2018): sums so far are scaled down whenever a larger score turns up.
+// Compiled for one shape of heads: HEAD_DIM numbers per head, GROUP query heads per key head, ELEMENT_BYTES per number
+// (2: bfloat16, 4: float32). All arithmetic is float32. The softmax takes one pass over the row (online softmax, Milakov
+// and Gimelshein 2018): running sums are scaled down whenever a larger score appears.
 
 #include "lanes.h"
 
 constexpr int VECTORS = HEAD_DIM / LANES, BLOCK = 512, BYTES_AHEAD = 4096, LINE_BYTES = 64;
 
-// One head of one token, in float32 and in an order of its own, which is the same for queries, keys and values.
+// One head of one token in float32. Its numbers are permuted, alike for queries, keys and values.
 struct Head {
     Floats part[VECTORS];
 };
 
 #if ELEMENT_BYTES == 2
-// A bfloat16 is the upper half of a float32. Of 32 neighbours, first those at even places, then those at odd ones.
+// A bfloat16 is the upper half of a float32. Of 32 neighbours, the even positions come first, then the odd ones.
 static inline Head load(const Element *from) {
     Head head;
     for (int i = 0; i < VECTORS; i += 2) {
@@ -43,13 +43,13 @@ static inline Head load(const Element *from) {
 static inline void store(Element *to, const Head &head) { std::memcpy(to, &head, sizeof head); }
 #endif
 
-// Ask for what is read some tokens later: the processor alone does not ask early enough.
+// Prefetch data of later tokens: the hardware prefetcher alone is too late.
 static inline void ask_ahead(const Element *from) {
     for (int offset = 0; offset < HEAD_DIM * ELEMENT_BYTES; offset += LINE_BYTES)
         __builtin_prefetch((const char *)from + BYTES_AHEAD + offset);
 }
 
-// Number t of the result is the sum of `rows[t]`.
+// Lane t of the result is the sum of `rows[t]`.
 static inline Floats sums(Floats rows[LANES]) {
     const Ints lower = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23};
     for (int half = LANES / 2; half; half /= 2)
@@ -66,7 +66,7 @@ static inline float largest(Floats x) {
     return result;
 }
 
-// The queries that share one head of keys, and what they have seen so far.
+// Queries that share one key head, and their running sums.
 struct Group {
     Head query[GROUP], summed[GROUP] = {};
     float highest[GROUP], total[GROUP] = {};
@@ -102,7 +102,7 @@ struct Group {
     }
 
 private:
-    // Scores of tokens `first` to `first + LANES - 1`; those from `count` on are hidden.
+    // Scores of tokens `first` to `first + LANES - 1`; those from `count` on are masked.
     void score(const Element *keys, int64_t first, int64_t count) {
         Floats products[GROUP][LANES];
         for (int t = 0; t < LANES; t++) {
@@ -120,7 +120,7 @@ private:
         }
     }
 
-    // Scores of `count` tokens become weights relative to the highest score so far.
+    // Convert scores of `count` tokens to weights relative to the highest score so far.
     void weigh(int g, int64_t count) {
         Floats *scores = (Floats *)weights[g], top = Floats{} + highest[g], added = {};
         for (int64_t i = 0; i * LANES < count; i++) top = scores[i] > top ? scores[i] : top;
@@ -133,8 +133,8 @@ private:
     }
 };
 
-// Queries are `query_stride` numbers apart from row to row, rows `[kv_heads, capacity, HEAD_DIM]` lie without gaps,
-// `out` is `[rows, heads, HEAD_DIM]`. Row i sees its tokens 0 .. positions[i].
+// `query_stride` is the distance in numbers between the queries of two rows. Rows `[kv_heads, capacity, HEAD_DIM]` are
+// contiguous, `out` is `[rows, heads, HEAD_DIM]`. Row i sees its tokens 0 .. positions[i].
 extern "C" void attend_rows(const Element *q, int64_t query_stride, const Element *keys, const Element *values,
                             const int64_t *positions, int64_t rows, int64_t kv_heads, int64_t capacity, Element *out,
                             int64_t threads) {
@@ -150,7 +150,7 @@ extern "C" void attend_rows(const Element *q, int64_t query_stride, const Elemen
     }
 }
 
-// Sixteen lanes hold sixteen neighbouring new tokens, TILE are computed at once.
+// Lanes hold neighbouring new tokens, TILE of which are computed at once.
 constexpr int WIDE = 2, TILE = WIDE * LANES, KEYS = 64, SCORED = 8, SUMMED = 8;
 
 static inline float to_float(Element x) {
@@ -168,7 +168,7 @@ static inline Element to_element(float x) {
     return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;  // to nearest, ties to even
 }
 
-// One head of up to TILE new tokens, transposed, and what they have seen so far.
+// One head of up to TILE new tokens, transposed, and their running sums.
 struct Tile {
     Floats query[HEAD_DIM][WIDE], summed[HEAD_DIM][WIDE] = {}, highest[WIDE], total[WIDE] = {}, weights[KEYS][WIDE];
     alignas(64) float keys[KEYS * HEAD_DIM], values[KEYS * HEAD_DIM];
@@ -183,7 +183,7 @@ struct Tile {
         for (Floats &part : highest) part = Floats{} - __builtin_inff();
     }
 
-    // Tokens `start` to `start + seen - 1` of the row, of which these are the keys and values.
+    // Process tokens `start` to `start + seen - 1` of the row, given their keys and values.
     void see(const Element *new_keys, const Element *new_values, int64_t start, int seen) {
         for (int i = 0; i < seen * HEAD_DIM; i++) {
             keys[i] = to_float(new_keys[i]);
@@ -213,7 +213,7 @@ private:
         std::memcpy(weights[first_key], scores, sizeof scores);  // KEYS is a multiple of SCORED
     }
 
-    // A token sees those before it and itself.
+    // Causal mask: a token sees itself and earlier ones.
     void hide(int64_t start, int seen) {
         float *scores = (float *)weights;
         for (int t = 0; t < seen; t++)
@@ -243,7 +243,7 @@ private:
     }
 };
 
-// As `attend_rows`, of `fresh` new tokens per row from position `start` on: queries and `out` have `rows * fresh` tokens.
+// As `attend_rows`, for `fresh` new tokens per row from position `start` on; `q` and `out` have `rows * fresh` tokens.
 extern "C" void attend_chunks(const Element *q, int64_t query_stride, const Element *keys, const Element *values,
                               int64_t start, int64_t fresh, int64_t rows, int64_t kv_heads, int64_t capacity,
                               Element *out, int64_t threads) {

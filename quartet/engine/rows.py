@@ -1,7 +1,7 @@
-"""Keys and values of the running requests: one row each, rows 0 .. n-1 without gaps.
+"""Rows: KV cache of the running requests, one row each, rows 0 .. n-1 without gaps.
 
-A forward pass reads one contiguous view of the rows it runs and copies nothing. When a request leaves, the last row
-moves into its place.
+A forward pass reads one contiguous view of its rows and copies nothing. When a request leaves, the last row moves into
+its place.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 
 STEP_ROWS, STEP_TOKENS = 4, 256
-"""Room grows by this much at a time: all rows are copied then."""
+"""Growth steps of the buffers; each growth copies all rows."""
 
 
 class Segment(NamedTuple):
@@ -25,19 +25,21 @@ class Segment(NamedTuple):
         return self.keys.nbytes + self.values.nbytes
 
     def part(self, start: int, end: int) -> "Segment":
-        """A copy of tokens `start .. end - 1`, so that the rest can be freed."""
+        """Return a copy of tokens `start .. end - 1`, so that the rest can be freed."""
         return Segment(self.keys[:, :, start:end].clone(), self.values[:, :, start:end].clone())
 
 
 class Rows:
-    """Two buffers `[layers, rows, kv_heads, capacity, head_dim]`. A head's tokens lie together: attention reads them
-    a third faster in bfloat16 than tokens whose heads lie together.
+    """Two buffers `[layers, rows, kv_heads, capacity, head_dim]`, for keys and values.
 
-    All rows have the same room, which follows the longest of them in steps, and so does their number.
+    A head's tokens are contiguous: attention reads them a third faster in bfloat16 than tokens whose heads are
+    contiguous. All rows have the same capacity. It follows the longest row in steps; the number of rows changes in
+    steps too.
     """
 
     def __init__(self, like: list[tuple[torch.Tensor, torch.Tensor]], rows: int, max_context_tokens: int) -> None:
-        """`like`: the keys and values `[1, kv_heads, tokens, head_dim]` of each layer, for shape, type and device."""
+        """Create empty buffers with shape, type and device of `like`: keys and values `[1, kv_heads, tokens, head_dim]`
+        per layer."""
         self.max_rows, self.max_context_tokens = rows, max_context_tokens
         keys, values = like[0]
         # Zeros, not empty: masked positions are multiplied by 0, and 0 x NaN would spread.
@@ -46,7 +48,7 @@ class Rows:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Inside the block these are other rows, which are empty; after it, those of the running requests again."""
+        """Replace the rows by empty ones inside the block, and restore those of the running requests after it."""
         keys, values = self.keys, self.values
         self.keys, self.values = _resized(keys[:, :1], 1, 0), _resized(values[:, :1], 1, 0)
         try:
@@ -55,19 +57,21 @@ class Rows:
             self.keys, self.values = keys, values
 
     def reserve(self, rows: int, length: int) -> None:
-        """Make room for `length` tokens in each of the first `rows` rows, and take none away."""
+        """Grow to `length` tokens in each of the first `rows` rows; never shrink."""
         if rows > self.keys.shape[1] or length > self.keys.shape[3]:
             self._resize(max(rows, self.keys.shape[1]), max(length, self.keys.shape[3]))
 
     def fit(self, rows: int, length: int) -> None:
-        """The first `rows` rows are in use, and the longest will hold `length` tokens: make room for that, and give
-        memory back when there is more to do anyway or less than half of a row's room is needed."""
+        """Make room for `rows` rows of up to `length` tokens.
+
+        Frees memory if a resize is due anyway or less than half of a row's capacity is needed.
+        """
         lacks = rows > self.keys.shape[1] or length > self.keys.shape[3]
         if lacks or self._capacity(2 * length) < self.keys.shape[3]:
             self._resize(rows, length)
 
     def num_bytes(self, rows: int, length: int) -> int:
-        """What `fit` takes; while it resizes, that and what there was."""
+        """Return the bytes that `fit` allocates; during a resize the old buffers are in memory too."""
         tokens = self._num_rows(rows) * self._capacity(length)
         return tokens * sum(
             buffer.shape[0] * buffer.shape[2] * buffer.shape[4] * buffer.element_size()
@@ -75,21 +79,21 @@ class Rows:
         )
 
     def move(self, source: int, target: int, length: int) -> None:
-        """Copy the first `length` tokens of row `source` over row `target`."""
+        """Copy the first `length` tokens of row `source` to row `target`."""
         for buffer in (self.keys, self.values):
             buffer[:, target, :, :length] = buffer[:, source, :, :length]
 
     def clear(self, row: int) -> None:
-        """Forget a row whose values are not finite, so that they cannot leak into the next request there."""
+        """Zero a row whose values are not finite, so that they cannot leak into the next request there."""
         for buffer in (self.keys, self.values):
             buffer[:, row].zero_()
 
     def read(self, row: int, start: int, end: int) -> Segment:
-        """A copy of tokens `start .. end - 1`."""
+        """Return a copy of tokens `start .. end - 1`."""
         return Segment(self.keys[:, row, :, start:end].clone(), self.values[:, row, :, start:end].clone())
 
     def write(self, row: int, start: int, segment: Segment) -> None:
-        """Put a segment into a row, from token `start` on."""
+        """Write a segment into a row, from token `start` on."""
         end = start + segment.keys.shape[2]
         self.reserve(row + 1, end)
         self.keys[:, row, :, start:end] = segment.keys
@@ -97,7 +101,7 @@ class Rows:
 
     def _resize(self, rows: int, length: int) -> None:
         rows, capacity = self._num_rows(rows), self._capacity(length)
-        # One after the other: the old keys are free before the new values are made.
+        # One after the other, so that the old keys are freed before the new values are allocated.
         self.keys = _resized(self.keys, rows, capacity)
         self.values = _resized(self.values, rows, capacity)
 

@@ -1,4 +1,4 @@
-"""One request in the engine: what its row holds, what it needs next, what was sampled, and when it ends."""
+"""One request in the engine: its row, its next tokens, its sampled tokens, and its end."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,50 +14,50 @@ from quartet.types import FinishReason, TokenColumns
 
 @dataclass(slots=True, eq=False)
 class Running:
-    """A request that waits or runs."""
+    """Waiting or running request."""
 
     request: GenerateRequest
-    """Fits the context."""
+    """Request as limited to the context."""
     finish: Callable[[GenerateResult | EngineError], None]
-    """Called once, in the step thread."""
+    """Callback for the result, called once, in the step thread."""
     stop_strings: StopStrings | None = None
     sampled: TokenColumns = field(default_factory=TokenColumns)
     stop_string: str = ""
-    """The one that ended it."""
+    """Stop string that ended the response."""
 
     started: bool = False
-    """Whether it has had a row; it may wait for another one."""
+    """True once the request has had a row; after a preemption it may wait for another one."""
     held: int = 0
-    """Tokens whose keys and values its row holds."""
+    """Number of tokens whose keys and values are in the row."""
     recompute_until: int = 0
-    """Those before here were computed before, by older weights or in a row that was given up."""
+    """Tokens before this position were computed before, by older weights or in a row that was given up."""
     first_version: int = 0
-    """Of the weights that computed them, from this version on."""
+    """Version of the weights that computed the row; -1 (`scheduler.MIXED`) if several did."""
     oldest_version: int = 0
-    """The oldest of these weights, also where they are mixed."""
+    """Oldest version of the weights that computed the row."""
 
     @property
     def length(self) -> int:
-        """Prompt and response tokens so far = position of the next token."""
+        """Number of prompt and response tokens so far = position of the next token."""
         return len(self.request.prompt_ids) + len(self.sampled.token_ids)
 
     @property
     def decodes(self) -> bool:
-        """Whether all but the token sampled last is computed; otherwise it is in prefill."""
+        """True if only the last sampled token is left to compute; otherwise the request is in prefill."""
         return bool(self.sampled.token_ids) and self.held == self.length - 1
 
     def next_span(self, budget: int) -> Span:
-        """The token sampled last, or a chunk of at most `budget` tokens of what is yet to be computed."""
+        """Return the last sampled token, or a chunk of at most `max(budget, 1)` tokens still to compute."""
         if self.decodes:
             return Span(self.held, self.sampled.token_ids[-1:])
         return Span(self.held, self.known_ids()[self.held : self.held + max(budget, 1)])
 
     def known_ids(self) -> list[int]:
-        """Prompt and response so far."""
+        """Return the ids of prompt and response so far."""
         return [*self.request.prompt_ids, *self.sampled.token_ids] if self.sampled else self.request.prompt_ids
 
     def take(self, token_id: int, logprob: float, entropy: float, version: int) -> FinishReason | None:
-        """Add a sampled token; why the response ends with it, or None when it goes on."""
+        """Append a sampled token. Return the finish reason if the response ends with it, else None."""
         oldest = min(self.oldest_version, version)
         self.sampled.append(token_id, logprob=logprob, entropy=entropy, version=version, cache_version=oldest)
         if token_id in self.request.stop_token_ids:
@@ -69,15 +69,15 @@ class Running:
         return FinishReason.LENGTH if len(self.sampled.token_ids) == self.request.sampling.max_tokens else None
 
     def so_far(self) -> GenerateResult:
-        """Return what is sampled by now, for any thread."""
+        """Return the tokens sampled so far; callable from any thread."""
         return _result(self.sampled[: len(self.sampled.cache_versions)], FinishReason.ABORT)
 
     def give_up_row(self) -> None:
-        """What the row holds is lost."""
+        """Mark the row's contents as lost."""
         self.recompute_until, self.held = max(self.recompute_until, self.held), 0
 
     def begin_again(self) -> None:
-        """Forget what was sampled."""
+        """Discard the sampled tokens."""
         self.sampled = TokenColumns()
         self.held = min(self.held, len(self.request.prompt_ids))
         self.recompute_until = min(self.recompute_until, len(self.request.prompt_ids))
@@ -87,6 +87,6 @@ class Running:
 
 
 def _result(sampled: TokenColumns, reason: FinishReason, stop_string: str = "") -> GenerateResult:
-    """Return what was sampled as an answer, whose `cache_versions` are left out where they are the tokens' own."""
+    """Return the sampled tokens as a result, without `cache_versions` if they equal the tokens' versions."""
     result = GenerateResult.of(sampled, reason, stop_string)
     return replace(result, cache_versions=[]) if result.cache_versions == result.versions else result

@@ -1,9 +1,10 @@
-"""Continuous batching: which requests run in the next step. Knows no threads.
+"""Continuous batching: selects the requests of each step. Uses no threads.
 
-Every step is one forward pass: a token for each request that decodes, and chunks of prompts, so that a long prompt
-stalls nobody. A request joins and leaves at any step. Request i owns row i. What a row holds is kept when its prompt is
-complete and when it leaves; a newcomer starts from the longest prefix that is known, and waits a step for one that is
-just being computed. When the rows outgrow their memory, the request with the least in its row goes back to wait.
+Every step is one forward pass: a token for each decoding request, plus chunks of prompts (chunked prefill), so that a
+long prompt delays no other request. Requests join and leave at any step. Request i owns row i. A row is stored in the
+prefix cache when its prompt is complete and when the request leaves. A new request starts from the longest cached
+prefix, and waits while a longer one is in prefill. When the rows exceed their memory, the request with the fewest
+tokens in its row is preempted.
 """
 
 import time
@@ -20,20 +21,20 @@ from quartet.errors import ConfigError, EngineError
 from quartet.types import FinishReason
 
 MAX_PREFILL_TOKENS = 512
-"""Prompt tokens of one step: bounds how long running requests wait for newcomers."""
+"""Prompt tokens per step: bounds the delay that new requests cause for running ones."""
 MIXED = -1
-"""`first_version` of a row that weights of several versions computed; no policy has it."""
+"""`first_version` of a row computed by weights of several versions; no policy has this version."""
 
 
 class Scheduler:
-    """Owns the waiting and the running requests."""
+    """Waiting and running requests of one engine, and their rows."""
 
     def __init__(
         self, forward: Forward, max_slots: int, version: int, max_prefix_bytes: int, max_row_bytes: int
     ) -> None:
-        """Raises `ConfigError` when `max_row_bytes` are too few for one request that fills the context."""
+        """Raise `ConfigError` if `max_row_bytes` cannot hold one request that fills the context."""
         self.version = version
-        """Stamps every token sampled from now on."""
+        """Version recorded with every token sampled from now on."""
         self.counters = Counters()
         self.waiting: deque[Running] = deque()
         self.running: list[Running] = []
@@ -52,11 +53,11 @@ class Scheduler:
         return bool(self.waiting or self.running)
 
     def serve(self, version: int, *, recompute: bool) -> None:
-        """The weights are those of `version` now. Prefixes of other weights are forgotten.
+        """Stamp new tokens with `version`, whose weights are now loaded, and drop prefixes of other weights.
 
-        With `recompute` the rows of running requests are computed again, in chunks beside whoever decodes; otherwise
-        they keep what other weights computed, and their tokens say so. After a roll-back, when `version` is lower, they
-        begin again: versions only grow along a response, and what they have is of a policy that is no more.
+        With `recompute`, the rows of running requests are recomputed in chunks beside decoding requests. Otherwise they
+        keep what other weights computed, and their tokens record that. After a rollback (`version` is lower) requests
+        restart: versions only grow along a response, and their tokens belong to a discarded policy.
         """
         rolled_back = version < self.version
         self.version = version
@@ -75,7 +76,7 @@ class Scheduler:
         self.waiting.append(entry)
 
     def abort(self, request_id: str) -> None:
-        """End a request with what it has; unknown ids are ignored: it may have just finished."""
+        """End a request with the tokens it has; ignore unknown ids, which may have just finished."""
         for entry in [*self.waiting, *self.running]:
             if entry.request.request_id == request_id:
                 self._leave(entry)
@@ -89,7 +90,7 @@ class Scheduler:
         self.running.clear()
 
     def step(self) -> None:
-        """One forward pass, and a token for every request whose prompt is complete."""
+        """Run one forward pass and sample a token for every request whose prompt is complete."""
         started = time.perf_counter()
         self._admit()
         self._make_room()
@@ -121,7 +122,7 @@ class Scheduler:
             self.counters.recompute_ms += share * 1e3 * (time.perf_counter() - started)
 
     def _admit(self) -> None:
-        """Give rows to the oldest waiting requests, as long as this step has room for their prompts."""
+        """Assign rows to the oldest waiting requests while this step has room for their prompts."""
         prefilling = [entry for entry in self.running if not entry.decodes]
         budget = MAX_PREFILL_TOKENS - sum(entry.length - entry.held for entry in prefilling)
         for entry in list(self.waiting):
@@ -137,11 +138,11 @@ class Scheduler:
             budget -= entry.length - entry.held
 
     def _start(self, entry: Running) -> None:
-        """Move a waiting request into the next row, with what is known of its tokens."""
+        """Move a waiting request into the next row, filled with the cached prefix of its tokens."""
         self.waiting.remove(entry)
         self.running.append(entry)
         self._forward.rows.fit(len(self.running), _longest(self.running))
-        # The last token is always computed: its logits are what is wanted.
+        # The last token is always computed, because its logits are needed.
         entry.held = self._prefixes.copy_into(len(self.running) - 1, entry.known_ids()[:-1])
         entry.first_version = entry.oldest_version = self.version
         if not entry.started:
@@ -150,7 +151,7 @@ class Scheduler:
             self.counters.reused_tokens += entry.held
 
     def _make_room(self) -> None:
-        """Let those with the least in their rows wait again until the rows of the others fit; one alone always does."""
+        """Preempt the requests with the fewest tokens in their rows until the others fit; a single row always fits."""
         while not self._rows_fit(self.running):
             entry = min(self.running, key=lambda running: running.held)
             self._keep(entry)
@@ -161,16 +162,16 @@ class Scheduler:
         self._forward.rows.fit(len(self.running), _longest(self.running))
 
     def _rows_fit(self, entries: list[Running]) -> bool:
-        """Whether there is memory for these rows, grown by the token that comes next."""
+        """Return whether these rows fit into memory, each grown by its next token."""
         return self._forward.rows.num_bytes(len(entries), _longest(entries)) <= self._max_row_bytes
 
     def _more_is_computed_now(self, prompt_ids: list[int], prefilling: list[Running]) -> bool:
-        """Whether a prompt has more in common with one in prefill than is known of it."""
+        """Return whether a prompt shares at least `MIN_TOKENS` more tokens with one in prefill than are cached."""
         end = self._prefixes.num_known(prompt_ids) + MIN_TOKENS
         return len(prompt_ids) > end and any(other.request.prompt_ids[:end] == prompt_ids[:end] for other in prefilling)
 
     def _extend(self, entries: list[Running], logits_NV: torch.Tensor) -> None:
-        """Sample one token for each entry and let the finished ones leave."""
+        """Sample one token for each entry and remove finished entries."""
         if not entries:
             return
         samplings, positions = [entry.request.sampling for entry in entries], [entry.length for entry in entries]
@@ -187,12 +188,12 @@ class Scheduler:
                 entry.finish(entry.result(reason))
 
     def _keep(self, entry: Running) -> None:
-        """Remember a row, unless weights of different versions computed it."""
+        """Cache a row, unless weights of other versions computed it."""
         if entry.first_version == self.version:
             self._prefixes.keep(self.running.index(entry), entry.known_ids()[: entry.held])
 
     def _fail_not_finite(self, entries: list[Running]) -> None:
-        # All rows are cleared before the first one moves: a copy of NaN would outlive its request.
+        # Clear all rows before moving any: a copied NaN would outlive its request.
         for entry in entries:
             self._forward.rows.clear(self.running.index(entry))
         for entry in entries:
@@ -201,12 +202,12 @@ class Scheduler:
             entry.finish(
                 EngineError(
                     f"the model's logits are NaN or infinite at position {entry.length} ({what})",
-                    "the weights are damaged or training diverged: look at train/gradient_norm, go back a policy",
+                    "the weights are damaged or training diverged: check train/gradient_norm, use an earlier policy",
                 )
             )
 
     def _leave(self, entry: Running) -> None:
-        """Take an entry out; what its row holds is kept for the conversation's next turn."""
+        """Remove an entry; its row is cached for the conversation's next turn."""
         if entry in self.waiting:
             self.waiting.remove(entry)
             self.counters.requests += entry.started
@@ -219,7 +220,7 @@ class Scheduler:
         self._free_row(entry)
 
     def _free_row(self, entry: Running) -> None:
-        """The last row moves into its place so that rows stay without gaps."""
+        """Free an entry's row. The last row moves into its place, so that rows stay contiguous."""
         row, last = self.running.index(entry), self.running.pop()
         if last is not entry:
             self.running[row] = last
@@ -231,6 +232,6 @@ def _longest(entries: list[Running]) -> int:
 
 
 def _forbidden(entries: list[Running]) -> dict[int, list[int]]:
-    """By index, the stop tokens of those whose response is too short to end."""
+    """Stop tokens to mask, per row, until `min_tokens`."""
     short = [row for row, e in enumerate(entries) if len(e.sampled.token_ids) < e.request.sampling.min_tokens]
     return {row: entries[row].request.stop_token_ids for row in short}

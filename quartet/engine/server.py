@@ -1,4 +1,4 @@
-"""The engine process: serves the latest committed version of each policy and picks each newer one up on its own."""
+"""Engine process: serves the latest committed version of each policy and loads newer ones on its own."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -23,8 +23,10 @@ from quartet.telemetry.record import Recorder
 
 
 async def run_engine(recipe: Recipe, run_dir: Path, stop: asyncio.Event, module: str = "engine") -> None:
-    """Serve until `stop` is set, as one of `Recipe.engine_modules`. Raises `EngineError` when the engine ends: start a
-    new process then."""
+    """Serve until `stop` is set, as one of `Recipe.engine_modules`.
+
+    Raises `EngineError` if the engine ends; the caller then starts a new process.
+    """
     with closing(Ledger.open(run_dir)) as ledger, Recorder(run_dir, module) as recorder:
         async with AsyncExitStack() as engines:
             started: dict[str, Started] = {}
@@ -38,7 +40,8 @@ async def run_engine(recipe: Recipe, run_dir: Path, stop: asyncio.Event, module:
 
 
 async def _start(recipe: Recipe, ledger: Ledger, stop: asyncio.Event, module: str) -> Started | None:
-    """The engine with the ledger's policy; None when `stop` is set before it is up, which takes a server minutes."""
+    """Start the engine with the ledger's policy; return None if `stop` is set first, since a server's start takes
+    minutes."""
     start = start_with_newest(recipe, ledger, module)
     starting = asyncio.create_task(beating(Presence(ledger, module), start))
     stopping = asyncio.create_task(stop.wait())
@@ -72,7 +75,8 @@ async def _follow(
 
 
 async def _keep_up(services: list[EngineService], ledger: Ledger, stop: asyncio.Event) -> None:
-    """One module tells of all its policies: of one that has requests, as long as there is any."""
+    """Tick all services until `stop`. The one with the most requests reports last, so that the module's presence shows
+    it."""
     with ledger.doorbells.hang("engine") as bell:
         while not stop.is_set():
             for service in sorted(services, key=lambda service: service.active_requests):
@@ -95,9 +99,9 @@ async def serve(
     model: str = MODEL_NAME,
     others: Mapping[str, ServedEngine] = MappingProxyType({}),
 ) -> AsyncIterator[str]:
-    """Serve inside the block; gives the base URL. Port 0 takes a free one. Raises `SetupError` when it is taken.
+    """Serve inside the block and yield the base URL. Port 0 takes a free one. Raises `SetupError` if the port is taken.
 
-    `model` is the name of the engine's policy; `others` are engines of further policies, below the base URL.
+    `model` names the engine's policy; `others` are engines of further policies, served below the base URL.
     """
     app = make_app(engine, recorder, model=model)
     for name, other in others.items():

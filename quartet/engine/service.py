@@ -1,4 +1,4 @@
-"""What an engine's process does beside its requests: follow the ledger's policy, report itself, write metrics."""
+"""Background work of an engine process: follow the ledger's policy, report presence, write metrics."""
 
 import asyncio
 import fcntl
@@ -20,13 +20,13 @@ from quartet.types import Policy
 
 METRICS_SECONDS = 5.0
 LOADING_FILE = "loading.lock"
-"""In the run's folder; an engine holds it while it loads a policy."""
+"""Lock file in the run's folder, held by an engine while it loads a policy."""
 
 T = TypeVar("T")
 
 
 class EngineService:
-    """One engine's service. `tick` is one look at everything."""
+    """Policy updates, presence and metrics of one engine; `tick` is one poll."""
 
     def __init__(
         self,
@@ -37,9 +37,10 @@ class EngineService:
         may_load: Callable[[], bool],
         refused_version: int = -1,
     ) -> None:
-        """`may_load` is asked before a new policy is loaded; while it says no, the engine serves the one it has.
+        """Follow the ledger's policy. `may_load` is called before a load; while it returns False, the current policy
+        stays.
 
-        `refused_version` is the newest policy when the engine refused it at its start.
+        `refused_version` is the newest policy's version if the engine refused it at its start, else -1.
         """
         self._engine, self._ledger, self._recorder, self._presence = engine, ledger, recorder, presence
         self._may_load = may_load
@@ -50,11 +51,12 @@ class EngineService:
 
     @property
     def active_requests(self) -> int:
-        """Requests waiting or running."""
+        """Number of requests waiting or running."""
         return self._engine.active_requests
 
     async def tick(self) -> None:
-        """Raises `EngineError` when the engine has ended."""
+        """Load a new policy, report the state, and write metrics when due. Raises `EngineError` if the engine has
+        ended."""
         policy = self._ledger.latest_policy()
         if await self._follows(policy) and policy.version != self._settled_version:
             self._settled_version = policy.version
@@ -71,8 +73,8 @@ class EngineService:
             await self._write_metrics()
 
     async def _follows(self, policy: Policy) -> bool:
-        """Whether it has the policy now, or has refused it; it loads one that it may load."""
-        # Unequal, not only newer: after a roll-back the latest committed policy is an older one.
+        """Return whether the engine has loaded or refused the policy; load it first if allowed."""
+        # Not only newer versions: after a rollback the latest committed policy is an older one.
         if policy.version in (await self._engine.version(), self._refused_version):
             return True
         if not self._may_load():
@@ -83,7 +85,8 @@ class EngineService:
         return mine
 
     async def _load(self, policy: Policy) -> None:
-        """A policy that fails its checks is refused once, loudly; the engine goes on with the one it has."""
+        """Load a policy. One that fails its checks is refused once, with an event; the engine keeps its current
+        policy."""
         self._presence.working("loading a policy")
         started = time.time()
         try:
@@ -101,7 +104,7 @@ class EngineService:
         self._record(load, started)
 
     def _record(self, load: PolicyLoad, started: float) -> None:
-        """Metrics and spans of a policy that was picked up just now, having begun at `started` (Unix seconds)."""
+        """Record metrics and spans of a policy load that began at `started` (Unix seconds) and ends now."""
         now, trace = time.time(), f"policy {load.version}"
         self._recorder.metric(
             "engine",
@@ -134,9 +137,9 @@ class EngineService:
 
 @contextmanager
 def turn_to_load(run_dir: Path) -> Iterator[bool]:
-    """Whether no other engine of the run is loading: they take a policy one after another, so that most of them decode.
+    """Yield whether this engine may load a policy now. Engines of a run load one at a time, so that the others decode.
 
-    The turn ends with the block, and with the process.
+    The lock ends with the block or the process.
     """
     with (run_dir / LOADING_FILE).open("w") as file:
         try:
@@ -148,8 +151,10 @@ def turn_to_load(run_dir: Path) -> Iterator[bool]:
 
 
 async def beating(presence: Presence, work: Coroutine[Any, Any, T]) -> T:
-    """Wait for `work` while telling the supervisor that the module lives: a server starts, and a large policy loads,
-    for minutes. Cancelled, it ends the work."""
+    """Await `work` while sending heartbeats: a server start or the load of a large policy takes minutes.
+
+    Cancellation cancels `work`.
+    """
     task = asyncio.create_task(work)
     try:
         while not task.done():

@@ -1,4 +1,4 @@
-"""The engine that a recipe asks for, with a policy loaded and proved."""
+"""Start of the engine that a recipe names, with a policy loaded and proved."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -15,13 +15,13 @@ from quartet.types import Policy
 class Started(NamedTuple):
     engine: ServedEngine
     refused_version: int
-    """Of the newest policy, when an older one is served in its place; else -1."""
+    """Version of the newest policy if an older one is served in its place, else -1."""
 
 
 async def start_with_newest(recipe: Recipe, ledger: Ledger, module: str) -> Started:
-    """The engine with the newest policy that passes its checks; events `policy_refused` name the newer ones.
+    """Start the engine with the newest policy that passes its checks; event `policy_refused` names each newer one.
 
-    Raises what `start_engine` raises, and `UnusablePolicyError` with the words about the newest when no policy passes.
+    Raises the errors of `start_engine`, and `UnusablePolicyError` with the newest policy's error if none passes.
     """
     refusals: dict[int, CheckpointError] = {}
     for policy in ledger.loadable_policies():
@@ -39,10 +39,10 @@ async def start_with_newest(recipe: Recipe, ledger: Ledger, module: str) -> Star
 
 
 async def start_engine(recipe: Recipe, policy: Policy, run_dir: Path, module: str) -> ServedEngine:
-    """The engine of `module`, one of `Recipe.engine_modules`.
+    """Start the engine of `module`, one of `Recipe.engine_modules`.
 
-    Raises `CheckpointError` for a policy that fails its canary, `SetupError` for a server that cannot be used,
-    `EngineError` when loading takes too long.
+    Raises `CheckpointError` for a policy that fails its canary, `SetupError` for an unusable server, and `EngineError`
+    if loading times out.
     """
     backend: Backend = build(recipe.engine)
     return await backend.start(recipe, policy, run_dir, module)

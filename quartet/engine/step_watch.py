@@ -1,4 +1,4 @@
-"""Whether the step thread still comes back: a process whose other threads answer must not pass for one that works."""
+"""Watchdog of the step thread: a process that responds while its steps hang must not count as healthy."""
 
 import asyncio
 import time
@@ -13,37 +13,37 @@ T = TypeVar("T")
 
 
 class StepWatch:
-    """The step thread says when it begins something and when it sleeps; everybody else may ask."""
+    """Watchdog that the step thread writes and any other thread reads."""
 
     def __init__(self, timeout_seconds: float) -> None:
         self._timeout_seconds = timeout_seconds
         self._busy_since: float | None = None
 
     def begins(self) -> None:
-        """A step, or a command between two steps."""
+        """Record the start of a step, or of a command between two steps."""
         self._busy_since = time.monotonic()
 
     def sleeps(self) -> None:
-        """Until the next command; that takes as long as it takes."""
+        """Record that the thread waits for the next command; this wait has no timeout."""
         self._busy_since = None
 
     @property
     def seconds_left(self) -> float:
-        """Until what the thread does now is a hang; at most `timeout_seconds`."""
+        """Seconds until the current work counts as hung; at most `timeout_seconds`."""
         since = self._busy_since
         return self._timeout_seconds if since is None else self._timeout_seconds - (time.monotonic() - since)
 
     def raise_if_hung(self) -> None:
-        """Raises `EngineError` when the thread does the same thing for too long."""
+        """Raise `EngineError` if the current work exceeds the timeout."""
         if self.seconds_left < 0:
             raise EngineError(
                 f"the engine's step thread hangs: one step takes longer than engine.step_timeout_seconds = "
                 f"{self._timeout_seconds:g}",
-                "start it again; raise the knob where a step does take that long",
+                "restart the engine; raise the setting if steps do take that long",
             )
 
     async def result_of(self, future: "Future[T]") -> T:
-        """What the thread answers. Raises what it answers with, and `EngineError` when it hangs."""
+        """Return the thread's result. Raises its exception, and `EngineError` if the thread hangs."""
         waiting = asyncio.wrap_future(future)
         while not waiting.done():
             self.raise_if_hung()

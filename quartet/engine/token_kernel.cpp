@@ -1,15 +1,14 @@
-// What a decoder layer does with each token by itself, between two products with weights: norms, rotary embedding,
-// keys and values into their row, the gate of the MLP. Each is one pass over its numbers; PyTorch takes a dozen.
+// Per-token operations of a decoder layer, between two matrix products: norms, rotary embedding, writing keys and
+// values to their row, the gate of the MLP. Each is one pass over its numbers; PyTorch takes a dozen.
 //
-// Compiled for one shape of heads, as row_kernel.cpp is. Everything is computed in float32. Hidden sizes are multiples
-// of LANES.
+// Compiled for one shape of heads, like row_kernel.cpp. All arithmetic is float32. Hidden sizes are multiples of LANES.
 
 #include <cmath>
 
 #include "lanes.h"
 
 constexpr int HALF = HEAD_DIM / 2;
-constexpr int TOKENS_ALONE = 32;  // so few are done before other threads have begun
+constexpr int TOKENS_ALONE = 32;  // so few are done before other threads have started
 
 #if ELEMENT_BYTES == 2
 typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
@@ -69,7 +68,7 @@ extern "C" void gated(const Element *gate_up, int64_t tokens, int64_t size, Elem
     }
 }
 
-// One head: norm, where there are weights of one, then rotary embedding in the half-split form:
+// One head: RMSNorm if `weight` is given, then rotary embedding in the half-split form:
 // (a, b) -> (a cos - b sin, b cos + a sin).
 static inline void turn(const Element *x, const Element *weight, double epsilon, const Element *cos, const Element *sin,
                         Element *out) {
@@ -85,8 +84,8 @@ static inline void turn(const Element *x, const Element *weight, double epsilon,
     }
 }
 
-// Tokens `[queries, keys, values]` of all heads: queries to `q`, keys and values to row and position of their token, in
-// rows `[kv_heads, capacity, HEAD_DIM]`. `cos` and `sin` have HALF numbers per token.
+// Split tokens `[queries, keys, values]` of all heads: queries go to `q`, keys and values to their token's row and
+// position in rows `[kv_heads, capacity, HEAD_DIM]`. `cos` and `sin` have HALF numbers per token.
 extern "C" void place(const Element *projected, const Element *q_norm, const Element *k_norm, double epsilon,
                       const Element *cos, const Element *sin, const int64_t *rows, const int64_t *positions,
                       int64_t tokens, int64_t kv_heads, int64_t capacity, Element *q, Element *keys, Element *values,

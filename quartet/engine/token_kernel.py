@@ -1,4 +1,4 @@
-"""The operations of `token_ops.py`, each in one pass over its numbers: compiled (`kernel_library.py`)."""
+"""Compiled operations of `token_ops.py`, each in one pass over its numbers (`kernel_library.py`)."""
 
 import ctypes
 from typing import Any
@@ -11,7 +11,7 @@ from quartet.engine.token_ops import HeadNorms, Places
 
 
 class TokenKernel:
-    """Implements `TokenOps` on a CPU, for tensors without gaps."""
+    """`TokenOps` on a CPU, for contiguous tensors."""
 
     def __init__(self, library: ctypes.CDLL, heads: int, head_dim: int, eps: float) -> None:
         pointer, number, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
@@ -70,8 +70,7 @@ class TokenKernel:
 
 
 def can_compute(model: PreTrainedModel, head_dim: int) -> bool:
-    """Whether half a head and every hidden size are multiples of what is computed at once, and all weights of one
-    type."""
+    """Return whether half a head and every hidden size are multiples of `LANES`, and all weights have one type."""
     config: Any = model.config
     sizes = (head_dim // 2, config.hidden_size, config.intermediate_size)
     types = {parameter.dtype for parameter in model.parameters()}

@@ -1,4 +1,4 @@
-"""What a decoder layer does with each token by itself, between two products with weights, by operations of PyTorch."""
+"""Per-token operations of a decoder layer, between two matrix products, in PyTorch."""
 
 from typing import NamedTuple, Protocol
 
@@ -7,14 +7,14 @@ import torch.nn.functional as F
 
 
 class HeadNorms(NamedTuple):
-    """RMSNorm of every head of queries and keys, d numbers each, as Qwen3 has it."""
+    """RMSNorm weights of query heads and key heads, d numbers each, as in Qwen3."""
 
     q_d: torch.Tensor
     k_d: torch.Tensor
 
 
 class Places(NamedTuple):
-    """Where the T new tokens of a pass go, and how their heads are turned: half of a head has h numbers."""
+    """Target rows and positions of the T new tokens of a pass, and their rotary factors: h = d / 2 numbers each."""
 
     rows_T: torch.Tensor
     positions_T: torch.Tensor
@@ -23,10 +23,11 @@ class Places(NamedTuple):
 
 
 class TokenOps(Protocol):
-    """T tokens of D hidden numbers, M of the MLP; H query heads, K heads of keys and values, d numbers each."""
+    """Per-token operations. T tokens of D hidden numbers, M of the MLP; H query heads, K key-value heads, d numbers
+    each."""
 
     def normed(self, x_TD: torch.Tensor, weight_D: torch.Tensor) -> torch.Tensor:
-        """RMSNorm (Zhang and Sennrich 2019)."""
+        """Return RMSNorm (Zhang and Sennrich 2019) of `x_TD`."""
         ...
 
     def placed(
@@ -37,17 +38,20 @@ class TokenOps(Protocol):
         values: torch.Tensor,
         places: Places,
     ) -> torch.Tensor:
-        """Queries `[T, H, d]` of `[T, (H + 2 K) d]`; keys and values go into their rows, `[rows, K, capacity, d]`.
-        Rotary embedding (Su et al. 2021) in the half-split form: (a, b) -> (a cos - b sin, b cos + a sin)."""
+        """Return queries `[T, H, d]` of `[T, (H + 2 K) d]`; write keys and values to their rows, `[rows, K, capacity,
+        d]`.
+
+        Rotary embedding (Su et al. 2021) in the half-split form: (a, b) -> (a cos - b sin, b cos + a sin).
+        """
         ...
 
     def gated(self, gate_up_TE: torch.Tensor) -> torch.Tensor:
-        """`[T, M]`: silu(gate) up, of `[T, 2 M]`."""
+        """Return `[T, M]`: silu(gate) up, of `[T, 2 M]`."""
         ...
 
 
 class TorchTokenOps:
-    """Implements `TokenOps` anywhere."""
+    """`TokenOps` in PyTorch, for any device."""
 
     def __init__(self, eps: float) -> None:
         self._eps = eps

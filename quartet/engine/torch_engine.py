@@ -1,10 +1,10 @@
-"""The embedded engine: one PyTorch model, one thread for its steps, continuous batching.
+"""Embedded engine: one PyTorch model, one step thread, continuous batching.
 
-The asyncio side puts commands (a request, an abort, new weights) into a queue and awaits their futures; the step
-thread carries them out between two decode steps. So new weights arrive with requests in flight: tokens before carry
-the old version, tokens after the new one. What requests in flight computed under the old weights is computed again, so
-that each token is of its version alone, or kept (`engine.old_cache`), as many RL systems do; the trainer's importance
-weights then account for it, and nothing is computed twice.
+The asyncio side puts commands (request, abort, new weights) into a queue and awaits their futures; the step thread
+executes them between two decode steps. New weights therefore arrive with requests in flight: earlier tokens carry the
+old version, later tokens the new one. The KV cache of requests in flight is recomputed, so that each token depends on
+its own version only, or kept (`engine.old_cache`). Many RL systems keep it: the trainer's importance weights account
+for the mix, and nothing is computed twice.
 """
 
 import asyncio
@@ -42,7 +42,8 @@ from quartet.types import Policy
 
 
 def open_torch(recipe: config.Recipe, policy: Policy) -> "TorchEngine":
-    """The embedded engine with `policy`. Raises `CheckpointError` when it is damaged or fails its canary."""
+    """Return the embedded engine with `policy` loaded. Raises `CheckpointError` if it is damaged or fails its
+    canary."""
     loaded = load_policy(policy.path, trust_remote_code=recipe.model.trust_remote_code)
     if loaded.pictures is not None:
         raise ConfigError(
@@ -57,7 +58,7 @@ def open_torch(recipe: config.Recipe, policy: Policy) -> "TorchEngine":
 
 
 class TorchEngine:
-    """Implements `ServedEngine` for any causal language model with full attention."""
+    """`ServedEngine` for any causal language model with full attention."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class TorchEngine:
         config: config.Engine,
         tokenizer: PreTrainedTokenizerBase | None = None,
     ) -> None:
-        """The tokenizer is for stop strings; without one they are refused."""
+        """Start the step thread. `tokenizer` decodes text for stop strings; without one they are refused."""
         own: Torch.Knobs = own_settings(config)
         positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self.max_context_tokens = min(config.max_context_tokens, positions or config.max_context_tokens)
@@ -84,7 +85,7 @@ class TorchEngine:
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._closing = self._ended = False
         self._cause: BaseException | None = None
-        # A daemon: an engine that nobody closed must not keep the process alive.
+        # Daemon thread: an engine that was not closed must not keep the process alive.
         self._thread = Thread(target=self._run_steps, args=[config.threads], name="engine-steps", daemon=True)
         self._thread.start()
 
@@ -95,16 +96,16 @@ class TorchEngine:
 
     @property
     def active_requests(self) -> int:
-        """Requests waiting or running."""
+        """Number of requests waiting or running."""
         return len(self._in_flight)
 
     async def generate(self, request: GenerateRequest) -> GenerateResult:
         """Sample a response.
 
-        Raises `PromptTooLongError`, `RefusedRequestError`, or `EngineError` when the engine failed or has stopped.
+        Raises `PromptTooLongError`, `RefusedRequestError`, or `EngineError` if the engine failed or has stopped.
         """
         done: Future[GenerateResult] = Future()
-        # From here on a cancelled waiter cannot cancel the future under the step thread's feet.
+        # A cancelled waiter must not cancel the future while the step thread uses it.
         done.set_running_or_notify_cancel()
         entry = self._running(request, done)
         self._in_flight[request.request_id] = entry
@@ -118,7 +119,7 @@ class TorchEngine:
             del self._in_flight[request.request_id]
 
     def so_far(self, request_id: str) -> GenerateResult:
-        """What a request in flight has sampled by now; the step thread goes on meanwhile."""
+        """Return what a request in flight has sampled so far; the step thread keeps running."""
         entry = self._in_flight.get(request_id)
         return entry.so_far() if entry else NOTHING
 
@@ -127,17 +128,17 @@ class TorchEngine:
         self._send(lambda: self._scheduler.abort(request_id))
 
     async def version(self) -> int:
-        """Version of the next sampled token. Raises `EngineError` when the step thread has ended, or hangs."""
+        """Return the version of the next sampled token. Raises `EngineError` if the step thread has ended or hangs."""
         self._raise_if_ended()
         self._watch.raise_if_hung()
         return self._scheduler.version
 
     async def load_policy(self, path: str | Path, version: int) -> PolicyLoad:
-        """Serve the weights in folder `path` as `version`, from the next decode step on.
+        """Serve the weights in folder `path` as `version` from the next decode step on.
 
-        Raises `CheckpointError` when they are damaged, do not fit the model or fail the canary; the engine goes on
-        with the weights it had. Raises `EngineError` when reading them takes too long or a step hangs. Any other error
-        between two steps ends the engine: nobody knows which weights are in the model.
+        Raises `CheckpointError` if they are damaged, do not fit the model or fail the canary; the engine keeps its
+        current weights. Raises `EngineError` if reading them times out or a step hangs. Any other error between two
+        steps ends the engine, because the model's weights are then unknown.
         """
         started = time.perf_counter()
         proved = await loaded(
@@ -166,7 +167,7 @@ class TorchEngine:
         return await self._watch.result_of(done)
 
     async def close(self) -> None:
-        """End the step thread; requests in flight fail with `EngineError`. A thread that hangs is left behind."""
+        """End the step thread; requests in flight fail with `EngineError`. A hung thread is abandoned."""
         self._commands.put(self._begin_close)
         await asyncio.to_thread(self._thread.join, max(self._watch.seconds_left, 0.0))
 
@@ -185,7 +186,7 @@ class TorchEngine:
 
     def _send(self, command: Callable[[], None]) -> None:
         self._commands.put(command)
-        # Checked after the put: a command put before the end is settled by `_end`.
+        # Checked after the put: `_end` settles commands that were queued before the end.
         self._raise_if_ended()
 
     def _raise_if_ended(self) -> None:
@@ -194,7 +195,7 @@ class TorchEngine:
 
     @torch.inference_mode()
     def _run_steps(self, threads: int) -> None:
-        """The step thread. An exception here ends the engine and every request with it, and goes to stderr."""
+        """Run the step thread. An exception here ends the engine with all its requests, and goes to stderr."""
         torch.set_num_threads(threads)
         try:
             while not self._closing:
@@ -206,7 +207,7 @@ class TorchEngine:
             self._end()
 
     def _carry_out(self, *, wait: bool) -> None:
-        """Carry out what was asked for; sleep until something is when `wait`."""
+        """Execute queued commands; with `wait`, sleep until one arrives."""
         if wait:
             self._watch.sleeps()
         try:
@@ -228,12 +229,12 @@ class TorchEngine:
             try:
                 self._commands.get_nowait()()
             except Exception:
-                logging.getLogger(__name__).exception("a command that waited when the engine stopped failed too")
+                logging.getLogger(__name__).exception("queued command failed because the engine stopped")
         self._scheduler.fail_all(self._stopped())
 
     def _stopped(self) -> EngineError:
-        """What to tell requests that come or stay after the end."""
-        error = EngineError(f"the engine has stopped: {self._cause or 'it was closed'}", "start it again")
+        """Return the error for requests that arrive or remain after the end."""
+        error = EngineError(f"the engine has stopped: {self._cause or 'it was closed'}", "restart the engine")
         error.__cause__ = self._cause
         return error
 

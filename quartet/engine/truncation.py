@@ -1,6 +1,6 @@
-"""What a request takes from its distribution before a token is drawn: forbidden tokens, temperature, top-k, top-p.
+"""Changes to a distribution before sampling: forbidden tokens, temperature, top-k, top-p.
 
-In this order, as in vLLM and `transformers`. N rows, V tokens; a weight is a probability times some constant.
+Applied in this order, as in vLLM and `transformers`. N rows, V tokens; a weight is a probability times a constant.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from quartet.types import Sampling
 
 
 def without(logits_NV: torch.Tensor, forbidden: Mapping[int, list[int]]) -> torch.Tensor:
-    """A copy in which the given tokens of the given rows have the logit -inf."""
+    """Return a copy in which the given tokens of the given rows have logit -inf."""
     rows = [row for row, token_ids in forbidden.items() for _ in token_ids]
     tokens = [token_id for token_ids in forbidden.values() for token_id in token_ids]
     rows_F, tokens_F = torch.tensor([rows, tokens], dtype=torch.long, device=logits_NV.device)
@@ -19,7 +19,7 @@ def without(logits_NV: torch.Tensor, forbidden: Mapping[int, list[int]]) -> torc
 
 
 def shape(shifted_NV: torch.Tensor, samplings: list[Sampling]) -> torch.Tensor:
-    """Weights of rows that are sampled, none greedily, from logits whose maximum is 0."""
+    """Return the weights of sampled (not greedy) rows, from logits whose maximum is 0."""
     temperatures_N1 = shifted_NV.new_tensor([[sampling.temperature] for sampling in samplings])
     weights_NV = (shifted_NV / temperatures_N1).exp_()
     if any(sampling.top_k for sampling in samplings):
@@ -31,7 +31,7 @@ def shape(shifted_NV: torch.Tensor, samplings: list[Sampling]) -> torch.Tensor:
 
 
 def keep_top_k(weights_NV: torch.Tensor, top_k_N: torch.Tensor) -> torch.Tensor:
-    """Keep the `top_k` most likely tokens and those as likely as the last of them, all where it is 0; others get 0."""
+    """Keep the `top_k` most likely tokens and ties with the last of them, or all if it is 0; others get 0."""
     size = weights_NV.shape[-1]
     largest_NK = weights_NV.topk(min(int(top_k_N.max()), size), dim=-1).values
     last_N1 = (top_k_N.clamp(min=1, max=size) - 1).unsqueeze(-1)
@@ -42,7 +42,7 @@ def keep_top_k(weights_NV: torch.Tensor, top_k_N: torch.Tensor) -> torch.Tensor:
 def keep_top_p(weights_NV: torch.Tensor, top_p_N: torch.Tensor) -> torch.Tensor:
     """Keep the smallest set of most likely tokens whose mass reaches `top_p`; the weights of others become 0.
 
-    A token is kept when the mass of the more likely ones is below `top_p` (Holtzman et al. 2020, nucleus sampling), so
+    A token is kept if the mass of the more likely ones is below `top_p` (Holtzman et al. 2020, nucleus sampling), so
     the most likely token always stays.
     """
     sorted_NV, order_NV = weights_NV.sort(dim=-1, descending=True)

@@ -1,5 +1,7 @@
-"""New weights are proved before they serve: a copy scores the canary, then they are swapped in place and the engine's
-pass is probed, or they go back."""
+"""Verified loading of weights: a copy scores the canary, then the weights are swapped in place.
+
+The engine's own pass is probed after the swap; if the probe fails, the old weights are restored.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,15 +20,16 @@ from quartet.policy.files import raising_checkpoint_errors
 from quartet.policy.load import read_weights, swap_weights, with_weights
 
 MAX_CANARY_GAP_NATS = 1e-3
-"""Engine and trainer score the same tokens with the same float32 weights."""
+"""Limit if engine and trainer score the same tokens with the same float32 weights."""
 MAX_CANARY_GAP_NATS_REDUCED = 0.25
-"""For an engine in bfloat16 or float16 beside a float32 trainer: catches wrong weights, not rounding."""
+"""Limit for an engine in bfloat16 or float16 and a float32 trainer: catches wrong weights, not rounding."""
 
 
 def verify(model: PreTrainedModel, folder: Path) -> float | None:
-    """Largest difference in nats to the log-probs the trainer wrote beside the weights; None when it wrote none.
+    """Return the largest difference in nats to the log-probs that the trainer stored with the weights; None without
+    any.
 
-    Raises `CheckpointError` when the difference is too large, which also means that the wrong weights are loaded.
+    Raises `CheckpointError` if the difference is too large, for instance because other weights are loaded.
     """
     if not has_canary(folder):
         return None
@@ -36,7 +39,7 @@ def verify(model: PreTrainedModel, folder: Path) -> float | None:
 
 
 def refuse_gap(gap: float, folder: Path, *, reduced: bool) -> None:
-    """Raise `CheckpointError` for a gap in nats that says that other weights are loaded than those in `folder`.
+    """Raise `CheckpointError` for a gap in nats which shows that the loaded weights are not those in `folder`.
 
     `reduced`: the engine computes in a shorter type than the trainer.
     """
@@ -49,20 +52,20 @@ def refuse_gap(gap: float, folder: Path, *, reduced: bool) -> None:
 
 
 class ProvedWeights(NamedTuple):
-    """Weights that their trainer's canary speaks for, and what the engine's own pass must agree with."""
+    """Weights that passed their trainer's canary, and the reference for the engine's own pass."""
 
     folder: Path
     tensors: dict[str, torch.Tensor]
     canary_gap: float | None
-    """In nats; None without a canary."""
+    """Gap in nats; None without a canary."""
     own: OwnPass
 
 
 @torch.no_grad()
 def prove_weights(model: PreTrainedModel, forward: Forward, folder: Path) -> ProvedWeights:
-    """Read the policy in `folder` and prove it in a copy of `model`, which goes on serving meanwhile.
+    """Read the policy in `folder` and prove it in a copy of `model`, which keeps serving meanwhile.
 
-    Raises `CheckpointError` when the weights are damaged, do not fit or fail their canary.
+    Raises `CheckpointError` if the weights are damaged, do not fit or fail their canary.
     """
     with refusing(folder), raising_checkpoint_errors("it cannot be computed"):
         tensors = read_weights(folder)
@@ -72,10 +75,10 @@ def prove_weights(model: PreTrainedModel, forward: Forward, folder: Path) -> Pro
 
 @torch.no_grad()
 def replace_weights(model: PreTrainedModel, forward: Forward, proved: ProvedWeights) -> None:
-    """Put the weights into `model`, in place: all that has to happen between two steps.
+    """Swap the weights into `model` in place: the only work between two steps.
 
-    Raises `CheckpointError` and leaves the model as it was when they hold something that `forward`, which samples from
-    the model, does not compute.
+    Raises `CheckpointError` and restores the old weights if `forward`, which samples from the model, disagrees with the
+    model's own pass.
     """
     previous = {name: parameter.clone() for name, parameter in model.named_parameters()}
     crash_point("weights.before")
@@ -84,7 +87,7 @@ def replace_weights(model: PreTrainedModel, forward: Forward, proved: ProvedWeig
     if what := disagreement(forward, proved.own):
         _swap(model, forward, previous)
         with refusing(proved.folder):
-            raise CheckpointError(what, "the weights hold NaN, or something that the engine's pass does not know")
+            raise CheckpointError(what, "the weights hold NaN, or something that the engine's pass does not support")
 
 
 def _swap(model: PreTrainedModel, forward: Forward, tensors: dict[str, torch.Tensor]) -> None:
@@ -94,7 +97,7 @@ def _swap(model: PreTrainedModel, forward: Forward, tensors: dict[str, torch.Ten
 
 @contextmanager
 def refusing(folder: Path) -> Iterator[None]:
-    """Says in every `CheckpointError` which policy it refuses."""
+    """Add the refused policy's folder to every `CheckpointError`."""
     try:
         yield
     except CheckpointError as error:

@@ -1,6 +1,6 @@
-"""The engine's HTTP API as records: vLLM's `/v1/completions`, token ids in, token ids out. Server and client share it.
+"""HTTP records of the engine API: vLLM's `/v1/completions`, token ids in and out. Server and client share them.
 
-Only fields that Quartet uses are named; others that a vLLM client sends are ignored.
+Only fields that Quartet uses are declared; others that a vLLM client sends are ignored.
 """
 
 from itertools import groupby
@@ -30,19 +30,19 @@ class CompletionRequest(Struct, frozen=True, kw_only=True):
     seed: int = 0
     stop_token_ids: list[TokenId] = []
     stop: list[Annotated[str, Meta(min_length=1)]] = []
-    """Stop strings."""
+    """Stop strings; see `GenerateRequest.stop_strings`."""
     begun_tokens: Annotated[int, Meta(ge=0)] = 0
-    """Ours: so many of the prompt's last tokens are the response's beginning."""
+    """Quartet's own field: number of the prompt's last tokens that are the response's beginning."""
     media: list[Media] = []
-    """Ours: the pictures that placeholders of the prompt stand for. The placeholders are expanded already."""
+    """Quartet's own field: pictures for the placeholders in the prompt, which are already expanded."""
     pictures: dict[str, bytes] = {}
-    """Ours: these pictures, encoded, by content hash."""
+    """Quartet's own field: encoded pictures by content hash."""
     part_seconds: Annotated[float, Meta(ge=0)] = 0.0
-    """Ours: while it samples, what is new comes as a line of its own this often; 0: all comes at once."""
+    """Quartet's own field: interval at which new tokens are sent as a line; 0: all at the end."""
     sign_seconds: Annotated[float, Meta(ge=0)] = 0.0
-    """Ours: when nothing came for this long and the engine is well, an empty line says so; 0: none does."""
+    """Quartet's own field: silence after which a healthy engine sends an empty line (keep-alive); 0: never."""
     logprobs: int = 0
-    """0: the sampled token's alone, always given."""
+    """0: log-prob of the sampled token only, always returned."""
     return_token_ids: bool = True
     conversation: str = ""
 
@@ -66,13 +66,13 @@ class Choice(Struct, frozen=True, kw_only=True):
     token_ids: list[int]
     logprobs: Logprobs
     entropies: list[float] = []
-    """Ours: one per token, of the whole softmax at temperature 1, in nats; a server may send none."""
+    """Quartet's own field: one per token, of the full softmax at temperature 1, in nats; a server may send none."""
     finish_reason: FinishReason
     stop_reason: int | str | None = None
-    """The stop token or stop string that ended the response."""
+    """Stop token or stop string that ended the response."""
     weight_versions: list[VersionSpan]
     cache_versions: list[VersionSpan] = []
-    """Of the oldest weights whose keys and values a token was sampled from; empty where they are its own."""
+    """Oldest version of the keys and values that a token was sampled from; empty if equal to `weight_versions`."""
 
 
 class Usage(Struct, frozen=True, kw_only=True):
@@ -82,9 +82,12 @@ class Usage(Struct, frozen=True, kw_only=True):
 
 
 class CompletionResponse(Struct, frozen=True, kw_only=True):
-    """Answer of `POST /v1/completions`, or a line of it: then it has what was sampled since the line before, and its
-    finish reason is `abort` but in the last line. So an answer that breaks off is an abort. Where the engine could say
-    why, the last line is an `ErrorResponse`."""
+    """Response of `POST /v1/completions`, or one line of it.
+
+    A line holds the tokens since the line before; its finish reason is `abort`, except in the last line. A response
+    that breaks off therefore counts as aborted. If the engine can report the cause, the last line is an
+    `ErrorResponse`.
+    """
 
     id: str
     object: str = "text_completion"
@@ -100,7 +103,7 @@ class AbortRequest(Struct, frozen=True):
 
 
 class Health(Struct, frozen=True):
-    """Answer of `GET /health`."""
+    """Response of `GET /health`."""
 
     version: int
     active_requests: int
@@ -115,7 +118,7 @@ class ModelCard(Struct, frozen=True, kw_only=True):
 
 
 class ModelList(Struct, frozen=True):
-    """Answer of `GET /v1/models`."""
+    """Response of `GET /v1/models`."""
 
     data: Annotated[list[ModelCard], Meta(min_length=1)]
     object: str = "list"
@@ -133,14 +136,14 @@ class ErrorResponse(Struct, frozen=True):
 
 
 class AnswerLine(Struct, frozen=True, kw_only=True):
-    """What the client reads of a line: a `CompletionResponse` or an `ErrorResponse`."""
+    """One line as the client reads it: a `CompletionResponse` or an `ErrorResponse`."""
 
     choices: list[Choice] = []
     error: ErrorBody | None = None
 
 
 def to_spans(versions: list[int]) -> list[VersionSpan]:
-    """Run-length form of a version per token.
+    """Return the run-length encoding of a version per token.
 
     >>> to_spans([3, 3, 4])
     [VersionSpan(version=3, start=0, end=2), VersionSpan(version=4, start=2, end=3)]
@@ -153,7 +156,8 @@ def to_spans(versions: list[int]) -> list[VersionSpan]:
 
 
 def from_spans(spans: list[VersionSpan]) -> list[int]:
-    """One version per token. Raises `ValueError` unless the spans cover the tokens in order, without gap or overlap."""
+    """Return one version per token. Raises `ValueError` unless the spans cover the tokens in order, without gap or
+    overlap."""
     versions: list[int] = []
     for span in spans:
         if span.start != len(versions) or span.end <= span.start:

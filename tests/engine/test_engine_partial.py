@@ -82,7 +82,7 @@ def test_what_vllm_has_sampled_so_far_is_the_beginning_of_what_it_ends_with(
 @pytest.mark.parametrize(
     ("end", "problem"),
     [
-        ({}, "no end"),
+        ({}, "no finish reason"),
         ({"finish_reason": FinishReason.LENGTH}, "no weight versions"),
         ({"finish_reason": FinishReason.LENGTH, "weight_versions": [Span("0", 1, 2)]}, "gap"),
         ({"logprobs": None}, "0 log-probs for 2 tokens"),

@@ -201,7 +201,7 @@ async def test_a_response_that_ends_while_weights_are_proved_is_whole(tmp_path: 
     [
         ({"weight_versions": [{"version": "0", "start": 1, "end": 2}]}, "gap"),
         ({"weight_versions": None}, "no weight versions"),
-        ({"finish_reason": None}, "no end"),
+        ({"finish_reason": None}, "no finish reason"),
         ({"logprobs": {"content": []}}, "0 log-probs for 1 tokens"),
     ],
 )

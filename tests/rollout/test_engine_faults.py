@@ -66,12 +66,12 @@ async def no_choice(choice: Body) -> None:
 
 SPOILED = [
     (too_few_logprobs, "columns of different lengths"),
-    (logprobs_that_are_nan, "gave an answer that is none"),
+    (logprobs_that_are_nan, "sent an invalid response"),
     (ids_out_of_the_vocabulary, "vocabulary"),
     (more_tokens_than_asked_for, "asked for 1 to"),
     (versions_that_go_backwards, "go backwards"),
     (no_answer, "was silent for"),
-    (no_choice, "gave an answer that is none"),
+    (no_choice, "sent an invalid response"),
 ]
 
 

@@ -1,1 +1,1 @@
-"""Engines by name: one file each."""
+"""Engine backends: one part per file."""

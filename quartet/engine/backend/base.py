@@ -1,4 +1,4 @@
-"""The interface of engines as parts: how the engine process gets one that serves a policy."""
+"""Interface of engine backends: start an engine that serves a policy."""
 
 import os
 from abc import abstractmethod
@@ -16,20 +16,21 @@ class Backend(Part):
     """An inference engine that a recipe can name."""
 
     embedded: ClassVar[bool] = False
-    """Whether it computes in this process: `runtime.kind = "synchronous"` and `rollout.stop_strings` need that."""
+    """True if the engine computes in this process; `runtime.kind = "synchronous"` and `rollout.stop_strings` need
+    that."""
     reports_entropies: ClassVar[bool] = False
-    """Whether it tells the entropy of the distribution that each token was drawn from."""
+    """True if the engine reports the entropy of the distribution that each token was drawn from."""
 
     @abstractmethod
     async def start(self, recipe: Recipe, policy: Policy, run_dir: Path, module: str) -> ServedEngine:
         """Return the engine of `module`, one of `Recipe.engine_modules`, with `policy` loaded and proved.
 
-        Raises `CheckpointError` for a policy that fails its canary, `SetupError` for a server that cannot be used,
-        `EngineError` when loading takes too long.
+        Raises `CheckpointError` for a policy that fails its canary, `SetupError` for an unusable server, and
+        `EngineError` if loading times out.
         """
 
     def check_use(self, *, trains: bool) -> None:
-        """Raise `ConfigError` when the engine cannot be used from here, or cannot be trained with."""
+        """Raise `ConfigError` if the engine cannot be used from here, or not for training while `trains` is set."""
 
     @classmethod
     def check(cls, knobs: Any, recipe: Recipe) -> None:
@@ -42,7 +43,7 @@ class Backend(Part):
             )
         if recipe.rollout.stop_strings:
             raise ConfigError(
-                "rollout.stop_strings needs engine.name = 'torch': servers end a text, and not its tokens",
+                "rollout.stop_strings needs engine.name = 'torch': servers apply them to text, not to token ids",
                 "leave rollout.stop_strings out",
             )
         if recipe.runtime.kind == "synchronous":
@@ -53,13 +54,13 @@ class Backend(Part):
 
 
 def check_key(variable: str) -> None:
-    """Raise `ConfigError` when the environment variable that holds a server's key is not set."""
+    """Raise `ConfigError` if the environment variable that holds a server's key is not set."""
     if variable and variable not in os.environ:
         raise ConfigError(f"engine.api_key_variable: {variable} is not set", f"export {variable}=…")
 
 
 def refuse_replicas_of_one_server(url: str, recipe: Recipe) -> None:
-    """Raise `ConfigError` for several engines behind one URL."""
+    """Raise `ConfigError` if several engines would share one URL."""
     if url and recipe.engine.replicas > 1:
         raise ConfigError(
             "engine.replicas above 1 needs engines that Quartet starts: a URL names one server only",

@@ -16,14 +16,14 @@ class OpenAI(Backend):
 
     class Knobs(Section):
         url: ServerUrl = ""
-        """Where the server listens, without `/v1`."""
+        """Base URL of the server, without `/v1`."""
         model: str = ""
-        """The server's name for the policy; empty is the first one that it lists."""
+        """The server's name for the policy; empty selects the first model that it lists."""
         api_key_variable: str = ""
-        """Environment variable that holds the server's key; the key itself would be written into the run."""
+        """Environment variable that holds the server's key; a key in the recipe would be stored in the run."""
         reload: Literal["none", "update_weights_from_disk"] = "none"
-        """How the server takes new weights: `update_weights_from_disk` is SGLang's route. A server that takes none
-        serves evaluation only."""
+        """Route for new weights; `update_weights_from_disk` is SGLang's. A server without one serves evaluation
+        only."""
 
     knobs: Knobs
 

@@ -1,4 +1,4 @@
-"""The embedded engine. The model and torch are imported when it starts."""
+"""Embedded engine. The model and torch are imported at its start."""
 
 from pathlib import Path
 
@@ -11,18 +11,18 @@ from quartet.types import Policy
 
 
 class Torch(Backend):
-    """Embedded: any causal language model of `transformers` with full attention."""
+    """Embedded engine for any causal language model of `transformers` with full attention."""
 
     class Knobs(Section):
         kv_cache_megabytes: Positive = 4096
-        """Most memory for keys and values of the requests that are decoded. A token takes 2 x layers x kv_heads x
-        head_dim numbers; each request has room for as many tokens as the longest, in steps of 256. Where not all fit,
-        some wait. While the room grows, the old one is there too."""
+        """Memory limit for keys and values of running requests. A token takes 2 x layers x kv_heads x head_dim numbers.
+        Each request has room for as many tokens as the longest, in steps of 256; requests that do not fit wait. During
+        a resize the old buffers are in memory too."""
         step_timeout_seconds: PositiveFloat = 60.0
-        """A step, or an exchange of weights, that takes longer is a hang: the process ends and is started again. Keep
-        it below `rollout.episode_timeout_seconds`, so that rollouts outlast that."""
+        """A step or weight swap that takes longer counts as hung: the process ends and is restarted. Keep it below
+        `rollout.episode_timeout_seconds`, so that rollouts survive the restart."""
         load_timeout_seconds: PositiveFloat = 900.0
-        """Reading and proving a policy may take this long; then the process ends and is started again."""
+        """Timeout for reading and proving a policy; after it the process ends and is restarted."""
 
     knobs: Knobs
     embedded = True

@@ -1,4 +1,4 @@
-"""vLLM, as a server that Quartet starts or that is up already."""
+"""vLLM, as a server that Quartet starts or that is already running."""
 
 from pathlib import Path
 from typing import Any
@@ -15,17 +15,16 @@ class Vllm(Backend):
 
     class Knobs(Section):
         url: ServerUrl = ""
-        """A server that is up already, started as docs/engines.md says; empty starts one on this machine and watches
-        it."""
+        """URL of a running server, started as in docs/engines.md; empty starts and supervises one on this machine."""
         api_key_variable: str = ""
-        """Environment variable that holds the key of the server at `url`; the key itself would be written into the
+        """Environment variable that holds the key of the server at `url`; a key in the recipe would be stored in the
         run."""
         python: str = ""
-        """Python interpreter of an environment that has vLLM; empty is the one that runs Quartet."""
+        """Python interpreter of an environment with vLLM; empty selects the one that runs Quartet."""
         arguments: list[str] = []
-        """More arguments for the server that is started, for example `["--tensor-parallel-size", "2"]`."""
+        """Additional arguments for the started server, for example `["--tensor-parallel-size", "2"]`."""
         start_timeout_seconds: PositiveFloat = 900.0
-        """A server that does not answer by then is ended, and the run with it."""
+        """Timeout for the server's start; after it the server and the run end."""
 
     knobs: Knobs
     source = "https://github.com/vllm-project/vllm"

@@ -1,1 +1,1 @@
-"""The engine `openai`: any server with OpenAI's completion API, by URL."""
+"""Engine `openai`: any server with OpenAI's completion API, by URL."""

@@ -1,8 +1,8 @@
-"""The engine over any server with OpenAI's completion API, by URL.
+"""Engine over any server with OpenAI's completion API, by URL.
 
-Training needs token ids, log-probs and a way to exchange weights; a server that lacks one serves evaluation only. Such
-a server cannot pause, so new weights interrupt: every stream is broken off, the weights are exchanged, and each request
-goes on with its prompt and the tokens it has, as AReaL does. So a token's version is that of its stream.
+Training needs token ids, log-probs and a route for new weights; a server without one of them serves evaluation only.
+These servers cannot pause, so new weights interrupt. Every stream is closed, the weights are exchanged, and each
+request continues from its prompt and tokens, as in AReaL. A token's version is therefore that of its stream.
 """
 
 import asyncio
@@ -29,8 +29,11 @@ PROBE = GenerateRequest(request_id="probe", prompt_ids=[0], sampling=Sampling(ma
 
 
 async def open_openai(recipe: Recipe, policy: Policy, *, trains: bool) -> "OpenAIEngine":
-    """Go to the server at `engine.url`. Raises `SetupError` that says what training lacks there, and
-    `CheckpointError` when it serves other weights than the policy's."""
+    """Connect to the server at `engine.url`.
+
+    Raises `SetupError` that names what training lacks there, and `CheckpointError` if it serves other weights than the
+    policy's.
+    """
     knobs, trust = own_settings(recipe.engine), recipe.model.trust_remote_code
     limits = model_limits(Path(policy.path), recipe.engine, trust_remote_code=trust)
     server = InferenceServer(knobs.url, api_key=api_key("engine.api_key_variable", knobs.api_key_variable))
@@ -42,7 +45,7 @@ async def open_openai(recipe: Recipe, policy: Policy, *, trains: bool) -> "OpenA
         lacks = await engine.find_missing()
         if trains and lacks:
             raise SetupError(
-                f"the server at {knobs.url} cannot train: it {lacks}",
+                f"the server at {knobs.url} cannot be used for training: it {lacks}",
                 "`quartet eval` can use it; training needs a server that has all this",
             )
         if trains:
@@ -60,7 +63,7 @@ async def open_openai(recipe: Recipe, policy: Policy, *, trains: bool) -> "OpenA
 
 
 class OpenAIEngine(RemoteEngine):
-    """Implements `ServedEngine` over one server."""
+    """`ServedEngine` over one server."""
 
     def __init__(self, server: InferenceServer, limits: Limits, recipe: Recipe, folder: Path) -> None:
         super().__init__(server, limits, recipe.engine)
@@ -68,13 +71,13 @@ class OpenAIEngine(RemoteEngine):
         self._tokenizer_folder, self._trust_remote_code = folder, recipe.model.trust_remote_code
         self._tokenizer: Any = None
         self._plain = False
-        """The server refuses fields that OpenAI's documentation lacks."""
+        """True if the server refuses fields outside OpenAI's documentation."""
         self._tells_ids = self._tells_logprobs = self._tells_prompt = True
         self._streams: dict[str, asyncio.Task[None]] = {}
         self._partials: dict[str, Partial] = {}
 
     async def find_missing(self) -> str:
-        """Ask the server for two tokens, and say what it lacks for training; empty when it has all."""
+        """Request two tokens. Return what the server lacks for training, or an empty string."""
         partial = Partial()
         try:
             await read_into(partial, self._server, PROBE, 0, plain=False)
@@ -92,29 +95,32 @@ class OpenAIEngine(RemoteEngine):
                 self._tells_ids
             ),
             "does not return the log-probs of sampled tokens": self._tells_logprobs,
-            "does not echo the log-probs of a prompt, by which its weights are proved": self._tells_prompt,
+            "does not echo the log-probs of a prompt, which prove its weights": self._tells_prompt,
             "takes no new weights: engine.reload = 'none'": self._reload != "none",
         }
         return "; it ".join(what for what, has in lacks.items() if not has)
 
     async def adopt(self, path: str | Path, version: int) -> None:
-        """Serve what the server has as `version`. Raises `CheckpointError` when it can be proved to be something else
-        than the policy in `path`; what cannot be proved is logged."""
+        """Serve the server's current weights as `version`.
+
+        Raises `CheckpointError` if the canary proves that they are not the policy in `path`; logs a warning without a
+        proof.
+        """
         folder = Path(path)
         canary = self._examine(folder)
         if self._tells_prompt and canary is not None:
             await self._prove(folder, canary)
         else:
-            LOG.warning("nobody can tell whether %s serves the policy in %s", self._server.url, folder)
+            LOG.warning("cannot verify that %s serves %s: no canary, or no prompt log-probs", self._server.url, folder)
         self._version = version
 
     async def version(self) -> int:
-        """Raises `EngineError` when the server is gone."""
+        """Return the served version. Raises `EngineError` if the server does not respond."""
         await self._server.card(self._server.model)
         return self._version
 
     def so_far(self, request_id: str) -> GenerateResult:
-        """What a request in flight has sampled by now; no token of a server that tells no log-probs."""
+        """Return what a request in flight has sampled so far; no tokens if the server reports no log-probs."""
         partial = self._partials.get(request_id)
         return partial.so_far() if partial and self._tells_logprobs else NOTHING
 
@@ -137,9 +143,9 @@ class OpenAIEngine(RemoteEngine):
         return self._result(partial, request)
 
     async def _stream(self, partial: Partial, request: GenerateRequest) -> None:
-        """Read on until the response ends, or until new weights or an abort break it off."""
-        async with self._loading:  # nobody samples while weights are exchanged
-            if partial.aborted:  # meanwhile
+        """Read until the response ends, or until new weights or an abort interrupt it."""
+        async with self._loading:  # no sampling while weights are exchanged
+            if partial.aborted:  # while waiting for the lock
                 return
             reading = read_into(partial, self._server, request, self._version, plain=self._plain)
             self._counters.recomputed_tokens += _length(request, partial) if partial.sampled else 0
@@ -149,7 +155,7 @@ class OpenAIEngine(RemoteEngine):
             if not stream.cancelled():
                 stream.result()
                 if not partial.has_ended(request):
-                    raise EngineError(f"{self._server.url} ended its answer without a finish_reason")
+                    raise EngineError(f"{self._server.url} ended its stream without a finish_reason")
         finally:
             stream.cancel()
             del self._streams[request.request_id]
@@ -166,16 +172,16 @@ class OpenAIEngine(RemoteEngine):
             await self._server.call("POST", f"/{self._reload}", body, dict[str, Any])
         except ServerRefusedError as error:
             await self._go_back_or_fail(error)
-            raise CheckpointError(f"the server refuses the policy in {folder}: {error.what}") from error
+            raise CheckpointError(f"the server refused the policy in {folder}: {error.what}") from error
         return 1e3 * (time.perf_counter() - started)
 
     async def _go_back_or_fail(self, error: ServerRefusedError) -> None:
-        """After a refusal the server must still have the weights before, or nobody knows what it has."""
+        """Raise `EngineError` if the server lost its former weights when it refused new ones."""
         if self._folder is not None:
             try:
                 await self._prove(self._folder, self._examine(self._folder))
             except CheckpointError:
-                raise EngineError(f"the server refused new weights and lost its old ones: {error.what}") from error
+                raise EngineError(f"the server refused new weights and lost its former ones: {error.what}") from error
 
     def _result(self, partial: Partial, request: GenerateRequest) -> GenerateResult:
         result = partial.result(request)
@@ -185,7 +191,7 @@ class OpenAIEngine(RemoteEngine):
         return replace(result, token_ids=token_ids[: request.sampling.max_tokens], logprobs=[], versions=[])
 
     def _tokenize(self, partial: Partial, request: GenerateRequest, reason: FinishReason) -> list[int]:
-        """For evaluation only: the ids of a text whose own ids the server does not tell."""
+        """Tokenize the text of a server that reports no token ids; for evaluation only."""
         if self._tokenizer is None:
             self._tokenizer = load_tokenizer(self._tokenizer_folder, trust_remote_code=self._trust_remote_code)
         ids = self._tokenizer(partial.text, add_special_tokens=False, split_special_tokens=True)["input_ids"]

@@ -1,4 +1,4 @@
-"""One streamed completion: what was sent, and what has come so far. A stream that is broken off leaves exact tokens."""
+"""One streamed completion: its request and its tokens so far. An interrupted stream keeps exact tokens."""
 
 import msgspec
 from msgspec import Struct
@@ -29,13 +29,13 @@ class StreamChunk(Struct, frozen=True):
 
 
 class Partial:
-    """A response as it grows, over several streams when it is interrupted."""
+    """Response in progress, over several streams if it is interrupted."""
 
     def __init__(self) -> None:
         self.sampled = TokenColumns()
         self.text = ""
         self.finish_reason = ""
-        """The server's word; empty until the response has ended."""
+        """Finish reason from the server; empty until the response has ended."""
         self.aborted = False
 
     def add(self, choice: StreamChoice, version: int) -> None:
@@ -52,7 +52,7 @@ class Partial:
         return GenerateResult.of(self.sampled, FinishReason.ABORT)
 
     def has_ended(self, request: GenerateRequest) -> bool:
-        """Also without the server's word, which a broken stream may not have told."""
+        """Return whether the response is complete, also if an interrupted stream did not report its finish reason."""
         return bool(self.finish_reason) or len(self.sampled) >= request.sampling.max_tokens or self._stops(request)
 
     def reason(self, request: GenerateRequest) -> FinishReason:
@@ -67,13 +67,14 @@ class Partial:
 async def read_into(
     partial: Partial, server: InferenceServer, request: GenerateRequest, version: int, *, plain: bool
 ) -> None:
-    """Sample what the response still lacks. Cancelling it hangs up; `partial` keeps what came before."""
+    """Sample the rest of the response. Cancellation closes the connection; `partial` keeps the tokens received
+    before."""
     body = completion_body(server.model, rest_of(request, partial.result(request)), plain=plain)
     async for data in server.events(ROUTE, body):
         try:
             chunk = msgspec.json.decode(data, type=StreamChunk)
         except msgspec.DecodeError as error:
-            raise EngineError(f"{server.url}{ROUTE} streamed something else: {error}") from error
+            raise EngineError(f"{server.url}{ROUTE} streamed an invalid event: {error}") from error
         if chunk.error:
             raise EngineError(f"{server.url}{ROUTE} failed: {chunk.error}")
         if chunk.choices:
@@ -81,9 +82,9 @@ async def read_into(
 
 
 def completion_body(model: str, request: GenerateRequest, *, plain: bool) -> dict[str, object]:
-    """`plain`: only what OpenAI's own documentation has."""
+    """Return the request body; `plain` restricts it to fields in OpenAI's documentation."""
     sampling = request.sampling
-    # A greedy token's log-prob is that of the whole distribution.
+    # A greedy token's log-prob is that of the full distribution.
     whole = sampling.temperature == 0
     body: dict[str, object] = {
         "model": model,
@@ -103,6 +104,6 @@ def completion_body(model: str, request: GenerateRequest, *, plain: bool) -> dic
         "ignore_eos": True,
         "min_tokens": sampling.min_tokens,
         "top_k": -1 if whole or not sampling.top_k else sampling.top_k,
-        "min_p": 0.0,  # this and the next, whatever the model's folder asks for
+        "min_p": 0.0,  # this and the next override defaults in the model's folder
         "repetition_penalty": 1.0,
     }

@@ -1,1 +1,1 @@
-"""Engines whose model lives on a server that somebody else wrote, reached over HTTP."""
+"""Engines that use a third-party inference server over HTTP."""

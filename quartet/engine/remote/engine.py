@@ -1,4 +1,4 @@
-"""What every engine on a server has in common: limits, counting, and new weights that are proved before they serve."""
+"""Common part of engines on a server: limits, counters, and new weights that are proved before they serve."""
 
 import asyncio
 import time
@@ -25,20 +25,20 @@ from quartet.types import Sampling
 PROBE_TOKENS = 8
 SAME_NATS = 1e-4
 CERTAIN_NATS = 0.1
-"""A token this near to certain has the same log-prob at every temperature."""
+"""A token whose log-prob is within this of 0 has nearly the same log-prob at every temperature."""
 
 
 class Limits(NamedTuple):
-    """What fits the model."""
+    """Context and vocabulary limits of a model."""
 
     max_context_tokens: int
     vocab_size: int
 
 
 def model_limits(folder: Path, config: config.Engine, *, trust_remote_code: bool = False) -> Limits:
-    """Return the limits of the policy in `folder`, as its configuration and the recipe tell them.
+    """Return the limits of the policy in `folder`, from its configuration and the recipe.
 
-    Raises `CheckpointError` when the policy is damaged.
+    Raises `CheckpointError` if the policy is damaged.
     """
     check_policy(folder)
     with raising_checkpoint_errors(f"cannot read the configuration of {folder}"):
@@ -50,21 +50,24 @@ def model_limits(folder: Path, config: config.Engine, *, trust_remote_code: bool
 
 
 async def first_card(server: InferenceServer, knob: str, *, model: str = "", waits: bool) -> Card:
-    """What a server by URL says about the model. Raises `SetupError` when it does not answer as it should, and
-    `EngineError` where a run `waits` for a server that it has had before."""
+    """Return the model card of a server by URL.
+
+    Raises `SetupError` if the server does not respond correctly, or `EngineError` if the run `waits` for a server that
+    it has used before.
+    """
     try:
         return await server.card(model)
     except EngineError as error:
         if waits:
             raise
-        raise SetupError(f"{knob}: {error.what}", "start the server first, and look at its log") from error
+        raise SetupError(f"{knob}: {error.what}", "start the server first, and check its log") from error
 
 
 class RemoteEngine(ABC):
-    """Implements `ServedEngine` but for `_sample`, `_exchange`, `so_far` and `abort`.
+    """`ServedEngine` except for `_sample`, `_exchange`, `so_far` and `abort`.
 
-    A policy is loaded under `_loading` from its first byte to its proof. Who samples meanwhile may have got tokens of
-    weights that fail; a subclass answers none whose version is not in `_proved`.
+    A policy load holds `_loading` from its first byte to its proof. Tokens sampled meanwhile may come from weights that
+    fail; a subclass must return none whose version is not in `_proved`.
     """
 
     def __init__(self, server: InferenceServer, limits: Limits, config: config.Engine) -> None:
@@ -87,8 +90,8 @@ class RemoteEngine(ABC):
         return len(self._in_flight)
 
     async def generate(self, request: GenerateRequest) -> GenerateResult:
-        """Sample a response. Raises `PromptTooLongError`, `RefusedRequestError`, or `EngineError` for what the server
-        did wrong."""
+        """Sample a response. Raises `PromptTooLongError`, `RefusedRequestError`, or `EngineError` for a fault of the
+        server."""
         fits = fitted(
             request,
             self._in_flight,
@@ -102,7 +105,7 @@ class RemoteEngine(ABC):
         finally:
             self._in_flight.discard(request.request_id)
         if problem := find_problem(request, result, self.vocab_size):
-            raise WrongAnswerError(f"the server's answer to {request.request_id!r} is wrong: it {problem}")
+            raise WrongAnswerError(f"the server sent an invalid response to {request.request_id!r}: it {problem}")
         self._counters.requests += 1
         self._counters.prompt_tokens += len(request.prompt_ids)
         self._counters.generated_tokens += len(result.token_ids)
@@ -110,12 +113,12 @@ class RemoteEngine(ABC):
 
     @abstractmethod
     def so_far(self, request_id: str) -> GenerateResult:
-        """What a request in flight has sampled by now, as far as its versions are known and proved."""
+        """Return what a request in flight has sampled so far, as far as its versions are known and proved."""
 
     async def version(self) -> int:
-        """Raises `EngineError` when the server is gone."""
+        """Return the served version. Raises `EngineError` if the server does not respond."""
         if not await self._server.is_up():
-            raise EngineError(f"the server at {self._server.url} does not answer /health", "look into its log")
+            raise EngineError(f"the server at {self._server.url} does not answer /health", "check its log")
         return self._version
 
     async def close(self) -> None:
@@ -124,8 +127,8 @@ class RemoteEngine(ABC):
     async def load_policy(self, path: str | Path, version: int) -> PolicyLoad:
         """Serve the weights in folder `path` as `version`; the server must be able to read that folder.
 
-        Raises `CheckpointError` for weights that are damaged, do not fit or fail the canary: the server has the former
-        ones again. Raises `EngineError` when nobody can say what the server has.
+        Raises `CheckpointError` for weights that are damaged, do not fit or fail the canary; the server then has its
+        former weights again. Raises `EngineError` if the server's weights are unknown.
         """
         folder, started = Path(path), time.perf_counter()
         async with self._loading:
@@ -144,8 +147,10 @@ class RemoteEngine(ABC):
         return PolicyLoad(version=version, prove_seconds=prove_seconds, swap_ms=swap_ms, canary_gap=gap)
 
     async def require_scaled_logprobs(self, temperature: float) -> None:
-        """Raise `SetupError` when the server tells log-probs of the unscaled distribution: training would weigh every
-        token wrongly, without a sign of it."""
+        """Raise `SetupError` if the server reports log-probs of the unscaled distribution.
+
+        Training would silently weigh every token wrongly.
+        """
         if temperature in (0.0, 1.0):
             return
         prompt_ids = fixed_sequence(self.vocab_size, PROBE_TOKENS)
@@ -156,38 +161,39 @@ class RemoteEngine(ABC):
         pairs = [(told, raw) for told, raw in zip(result.logprobs, unscaled, strict=True) if raw < -CERTAIN_NATS]
         if pairs and all(abs(told - raw) < SAME_NATS for told, raw in pairs):
             raise SetupError(
-                f"the server at {self._server.url} tells log-probs at temperature 1, not those it samples from at "
+                f"the server at {self._server.url} reports log-probs at temperature 1, not of the distribution at "
                 f"rollout.temperature = {temperature}",
                 "start vLLM with --logprobs-mode processed_logprobs, or set rollout.temperature = 1",
             )
 
     @abstractmethod
     async def _sample(self, request: GenerateRequest) -> GenerateResult:
-        """What the server samples for `request`."""
+        """Return the server's response to `request`."""
 
     @abstractmethod
     async def _exchange(self, folder: Path, version: int, *, keep_cache: bool) -> float:
-        """Put the weights of `folder` into the server. Nobody who asks later gets what the weights before computed;
-        requests in flight go on with it if `keep_cache`, where the server can.
+        """Load the weights of `folder` into the server.
 
-        Returns the milliseconds in which nobody decoded. Raises `EngineError` when it is not known which weights the
-        server has now."""
+        Later requests get no KV cache of the weights before. Requests in flight keep theirs with `keep_cache`, if the
+        server supports that. Returns the milliseconds for which decoding was paused. Raises `EngineError` if the
+        server's weights are unknown afterwards.
+        """
 
     def _examine(self, folder: Path) -> Canary | None:
-        """What can be found wrong before the server is told. Raises `CheckpointError`."""
+        """Check a policy before the server loads it, and return its canary, if any. Raises `CheckpointError`."""
         check_policy(folder)
         shapes = weight_shapes(folder)
         expected = self._shapes or shapes
         if wrong := sorted(name for name in shapes.keys() | expected.keys() if shapes.get(name) != expected.get(name)):
             raise CheckpointError(
-                f"the policy in {folder} does not fit the one before: {', '.join(wrong[:5])} missing or of other shape",
+                f"the policy in {folder} does not fit the last one: {', '.join(wrong[:5])} missing or of other shape",
                 "it was written only in part, or by another model's trainer",
             )
         self._shapes = expected
         return read_canary(folder, self.vocab_size) if has_canary(folder) else None
 
     async def _prove(self, folder: Path, canary: Canary | None) -> float | None:
-        """The canary gap in nats, None without a canary. Raises `CheckpointError` when it is too large."""
+        """Return the canary gap in nats, or None without a canary. Raises `CheckpointError` if it is too large."""
         if canary is None:
             return None
         longest = self.max_context_tokens - 1  # a server samples at least one token after them
@@ -200,13 +206,11 @@ class RemoteEngine(ABC):
         return gap
 
     async def _go_back(self) -> None:
-        """Back to the policy that was served before; none before the first one."""
+        """Restore the policy that was served before, if any."""
         if self._folder is None:
             return
         try:
-            await self._exchange(self._folder, self._version, keep_cache=False)  # refused weights may have filled it
+            await self._exchange(self._folder, self._version, keep_cache=False)  # drop the refused weights' cache
             await self._prove(self._folder, self._examine(self._folder))
         except CheckpointError as error:
-            raise EngineError(
-                f"the server serves weights that nobody proved: {error.what}", "start it again"
-            ) from error
+            raise EngineError(f"the server serves unproved weights: {error.what}", "restart the server") from error

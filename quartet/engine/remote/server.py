@@ -1,4 +1,4 @@
-"""HTTP calls to an inference server that somebody else wrote, and what all of them are asked."""
+"""HTTP calls that all third-party inference servers have in common."""
 
 import os
 from collections.abc import AsyncIterator
@@ -13,13 +13,13 @@ from quartet.errors import EngineError, SetupError
 
 MAX_ERROR_CHARACTERS = 500
 KEEP_ALIVE_SECONDS = 1.0
-"""An idle connection is not used for longer: the server closes it after five, perhaps just when a request is sent."""
+"""Lifetime of an idle connection. The server closes it after five seconds, possibly while a request is being sent."""
 
 T = TypeVar("T")
 
 
 class ServerRefusedError(EngineError):
-    """The server answered, with an error status."""
+    """Error status in the server's response."""
 
     def __init__(self, what: str, status: int) -> None:
         super().__init__(what)
@@ -34,7 +34,7 @@ class Card(Struct, frozen=True):
 
 
 class Cards(Struct, frozen=True):
-    """Answer of `GET /v1/models`."""
+    """Response of `GET /v1/models`."""
 
     data: list[Card]
 
@@ -48,22 +48,22 @@ class EchoChoice(Struct, frozen=True):
 
 
 class Echo(Struct, frozen=True):
-    """Answer of `POST /v1/completions` with `echo`: log-probs of the prompt, then of what was sampled."""
+    """Response of `POST /v1/completions` with `echo`: log-probs of the prompt, then of the sampled tokens."""
 
     choices: list[EchoChoice]
 
 
 class InferenceServer:
-    """One server. Every failure is an `EngineError` that names the route; nothing is tried again."""
+    """One server. Every failure is an `EngineError` that names the route; nothing is retried."""
 
     def __init__(self, url: str, *, api_key: str = "", timeout_seconds: float = 600.0) -> None:
-        """Call it inside a running event loop."""
+        """Open the HTTP session; requires a running event loop."""
         self.url, self.model = url.rstrip("/"), ""
         self._session = aiohttp.ClientSession(
             headers=bearer(api_key),
-            # Of silence: a response may take as long as it goes on.
+            # Read timeout between chunks; there is no total limit.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=timeout_seconds),
-            # As many requests at once as the engine is asked for.
+            # No limit: as many concurrent requests as the engine receives.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS),
         )
 
@@ -71,7 +71,7 @@ class InferenceServer:
         await self._session.close()
 
     async def is_up(self) -> bool:
-        """Whether `GET /health` is answered with 200."""
+        """Return whether `GET /health` returns 200."""
         try:
             async with self._session.get(f"{self.url}/health") as response:
                 return response.status == 200
@@ -79,7 +79,7 @@ class InferenceServer:
             return False
 
     async def card(self, model: str = "") -> Card:
-        """What the server says about `model`, or about the first one it lists; requests then name it."""
+        """Return the server's card of `model`, or of the first model it lists; requests then name it."""
         cards = (await self.call("GET", "/v1/models", None, Cards)).data
         found = next((card for card in cards if model in ("", card.id)), None)
         if found is None:
@@ -88,7 +88,7 @@ class InferenceServer:
         return found
 
     async def score(self, token_ids: list[int]) -> list[float]:
-        """Log-probs `[num_tokens - 1]` of every token after the first, at temperature 1."""
+        """Return the log-probs `[num_tokens - 1]` of every token after the first, at temperature 1."""
         body = {
             "model": self.model,
             "prompt": token_ids,
@@ -105,7 +105,7 @@ class InferenceServer:
         return scores
 
     async def call(self, method: str, path: str, body: object, answer: type[T]) -> T:
-        """One call. Raises `ServerRefusedError` for an error status, `EngineError` for everything else."""
+        """Make one call. Raises `ServerRefusedError` for an error status, `EngineError` for any other failure."""
         where = f"{self.url}{path}"
         try:
             async with self._session.request(method, where, **_json(body)) as response:
@@ -116,10 +116,13 @@ class InferenceServer:
         try:
             return msgspec.json.decode(content, type=answer)
         except msgspec.DecodeError as error:
-            raise EngineError(f"{where} gave an answer that is none: {error}") from error
+            raise EngineError(f"{where} sent an invalid response: {error}") from error
 
     async def events(self, path: str, body: object) -> AsyncIterator[bytes]:
-        """The data of each server-sent event until `[DONE]`. Leaving early hangs up, which ends the request there."""
+        """Yield the data of each server-sent event until `[DONE]`.
+
+        Leaving early closes the connection, which aborts the request on the server.
+        """
         where = f"{self.url}{path}"
         try:
             async with self._session.post(where, **_json(body)) as response:
@@ -128,18 +131,18 @@ class InferenceServer:
                 async for data in _data(where, response):
                     yield data
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise EngineError(f"{where} broke off: {type(error).__name__} {error}") from error
+            raise EngineError(f"{where}: the stream broke off: {type(error).__name__} {error}") from error
 
 
 async def _data(where: str, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Of each event, until `[DONE]`."""
+    """Yield the data of each event until `[DONE]`."""
     async for line in response.content:
         data = line.removeprefix(b"data:").strip()
         if data == b"[DONE]":
             return
         if data and data != line.strip():
             yield data
-    raise EngineError(f"{where} ended its answer without [DONE]")
+    raise EngineError(f"{where} ended its stream without [DONE]")
 
 
 def _json(body: object) -> dict[str, Any]:
@@ -155,9 +158,9 @@ def _refuse_status(where: str, status: int, content: bytes) -> None:
 
 
 def api_key(setting: str, variable: str) -> str:
-    """Return the key in an environment variable that `setting` of the recipe names; empty when it names none.
+    """Return the key from the environment variable that `setting` of the recipe names; empty if it names none.
 
-    Raises `SetupError` when the variable is not set.
+    Raises `SetupError` if the variable is not set.
     """
     if variable and variable not in os.environ:
         raise SetupError(f"{setting}: {variable} is not set", f"export {variable}=…")

@@ -1,1 +1,1 @@
-"""The engine `vllm`: a vLLM server, started and watched here or given by URL."""
+"""Engine `vllm`: a vLLM server, started and supervised here or given by URL."""

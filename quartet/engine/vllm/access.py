@@ -1,5 +1,7 @@
-"""Access to a vLLM server that Quartet starts. vLLM imports this file by `--middleware`, perhaps in an environment that
-has no other part of Quartet's dependencies."""
+"""Access control of a vLLM server that Quartet starts.
+
+vLLM imports this file by `--middleware`, possibly in an environment without Quartet's other dependencies.
+"""
 
 import os
 from collections.abc import Awaitable, Callable
@@ -8,14 +10,14 @@ from typing import Any
 from quartet.access.rules import Refusal, refuse_client
 
 KEY_VARIABLE = "VLLM_API_KEY"
-"""vLLM itself asks for this key at `/v1` only; weights are exchanged at other routes."""
+"""Environment variable with the key. vLLM itself checks it at `/v1` only; weights are exchanged at other routes."""
 
 Scope = dict[str, Any]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class RequireKey:
-    """ASGI middleware: refuses requests without the key, or of web pages, at every route."""
+    """ASGI middleware that refuses, at every route, requests without the key or from web pages."""
 
     def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
         self._app, self._key = app, os.environ[KEY_VARIABLE]
@@ -25,8 +27,8 @@ class RequireKey:
             await self._app(scope, receive, send)
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        method = scope.get("method", "GET")  # a WebSocket begins with one
-        # vLLM's commands are POST requests without a body, so without a type of content.
+        method = scope.get("method", "GET")  # a WebSocket starts with a GET
+        # vLLM's commands are POST requests without a body, so without a content type.
         has_body = ("content-length" in headers and headers["content-length"] != "0") or "transfer-encoding" in headers
         if refusal := refuse_client(method if has_body else "GET", headers, self._key):
             await _refuse(scope, send, refusal)

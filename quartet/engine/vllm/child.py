@@ -1,4 +1,4 @@
-"""Becomes a vLLM server that ends with the process that started it: `python -m ...child PARENT_PID ARGUMENTS`."""
+"""Run a vLLM server that ends with its parent process: `python -m ...child PARENT_PID ARGUMENTS`."""
 
 import os
 import sys
@@ -6,8 +6,9 @@ import sys
 from quartet.die_with import die_with
 
 SERVER = "vllm.entrypoints.openai.api_server"
-"""The `vllm` command does not run from every wheel: that for CPUs has another distribution's name."""
+"""Module of the server. The `vllm` command does not run from every wheel: the CPU wheel has another distribution
+name."""
 
 if __name__ == "__main__":
-    die_with(int(sys.argv[1]))  # outlives exec
+    die_with(int(sys.argv[1]))  # survives exec
     os.execv(sys.executable, [sys.executable, "-m", SERVER, *sys.argv[2:]])

@@ -1,9 +1,9 @@
-"""The engine over vLLM's HTTP API, token ids in and out.
+"""Engine over vLLM's HTTP API, token ids in and out.
 
-New weights go in between two steps: requests are paused and kept, the worker reads the policy's files in place, the
-version's name changes, the prefix cache is emptied, requests go on. vLLM then computes what they had again, or keeps it
-(`engine.old_cache`), and says of every token under which name it was sampled. Before anybody gets such a token, the
-canary is scored over the same API.
+New weights are loaded between two steps, while requests are paused. The worker reads the policy's files in place, the
+version's name and the cache salt change, and requests resume. Their KV cache was emptied and is recomputed, or it is
+kept (`engine.old_cache`); new requests find no prefix of older weights. vLLM reports the version that sampled each
+token. Before any such token is returned, the canary is scored over the same API.
 """
 
 import time
@@ -30,10 +30,10 @@ PROBE = GenerateRequest(request_id="probe", prompt_ids=[0], sampling=Sampling(ma
 
 
 async def open_vllm(recipe: Recipe, policy: Policy, log: Path) -> "VllmEngine":
-    """Start a server that writes to `log`, or go to the one at `engine.url`, and load the policy.
+    """Start a server that logs to `log`, or connect to the one at `engine.url`, and load the policy.
 
-    Raises `SetupError` for a server that does not start or lacks what training needs, `CheckpointError` for a policy
-    that it cannot serve faithfully.
+    Raises `SetupError` if the server does not start or lacks what training needs, `CheckpointError` for a policy that
+    it cannot serve faithfully.
     """
     limits = model_limits(Path(policy.path), recipe.engine, trust_remote_code=recipe.model.trust_remote_code)
     settings: Vllm.Knobs = own_settings(recipe.engine)
@@ -65,20 +65,20 @@ async def open_vllm(recipe: Recipe, policy: Policy, log: Path) -> "VllmEngine":
 
 
 class VllmEngine(RemoteEngine):
-    """Implements `ServedEngine` over one server."""
+    """`ServedEngine` over one vLLM server."""
 
     def __init__(self, server: InferenceServer, process: VllmProcess | None, limits: Limits, recipe: Recipe) -> None:
         super().__init__(server, limits, recipe.engine)
         self._process = process
         self._keeps = recipe.engine.old_cache == "keep"
         self._server_version = -1
-        """The version whose weights the server has, proved or not."""
+        """Version of the weights in the server, proved or not."""
         self._cache_salt = uuid.uuid4().hex
         self._responses: dict[str, Response] = {}
-        """Of requests in flight."""
+        """Responses of requests in flight, by request id."""
 
     async def version(self) -> int:
-        """Raises `EngineError` when the server's process has ended or does not answer."""
+        """Return the served version. Raises `EngineError` if the server's process has ended or does not respond."""
         if self._process is not None:
             self._process.check()
         return await super().version()
@@ -94,7 +94,7 @@ class VllmEngine(RemoteEngine):
             await self._process.close()
 
     async def require_routes(self) -> None:
-        """Raise `SetupError` that says how the server must be started when it lacks a route."""
+        """Raise `SetupError` with the required start options if the server lacks a route."""
         try:
             await self._server.call("GET", "/weight_info", None, dict[str, Any])
             await self._command("/collective_rpc", {"method": "quartet_is_here"})
@@ -103,15 +103,15 @@ class VllmEngine(RemoteEngine):
             raise _cannot_train(str(error)) from error
 
     async def require_versions(self) -> None:
-        """Raise `SetupError` when the server, which has a policy now, does not tell all that training needs."""
+        """Raise `SetupError` if the server, which has a policy now, does not report all that training needs."""
         try:
             await self.generate(PROBE)
         except WrongAnswerError as error:
             raise _cannot_train(error.what) from error
 
     def so_far(self, request_id: str) -> GenerateResult:
-        """What a request in flight has sampled by now of the version that it was asked at; nothing before that version
-        is proved."""
+        """Return the tokens sampled so far under the version at the request's start; none before that version is
+        proved."""
         response = self._responses.get(request_id)
         return response.so_far() if response and response.asked_at_version in self._proved else NOTHING
 
@@ -120,12 +120,12 @@ class VllmEngine(RemoteEngine):
         try:
             return await self._proved_result(request, response)
         except (ValueError, msgspec.DecodeError) as error:
-            raise WrongAnswerError(f"the server's answer to {request.request_id!r} is wrong: {error}") from error
+            raise WrongAnswerError(f"the server sent an invalid response to {request.request_id!r}: {error}") from error
         finally:
             del self._responses[request.request_id]
 
     async def _proved_result(self, request: GenerateRequest, response: Response) -> GenerateResult:
-        """Waits for the proof of the weights, where it is under way."""
+        """Return the result once its weights are proved; wait for a proof in progress."""
         await self._read(response, generate_body(request, self._cache_salt))
         result = response.result()
         if not self._proved.issuperset(result.versions):
@@ -133,7 +133,7 @@ class VllmEngine(RemoteEngine):
                 pass
         if not self._proved.issuperset(result.versions):
             what = f"request {request.request_id!r} was sampled by weights that were refused"
-            raise WrongAnswerError(what, "ask again")
+            raise WrongAnswerError(what, "retry the request")
         if self._keeps:
             oldest = [min(response.asked_at_version, version) for version in result.versions]
             return msgspec.structs.replace(result, cache_versions=oldest if oldest != result.versions else [])
@@ -150,14 +150,14 @@ class VllmEngine(RemoteEngine):
 
     async def _exchange(self, folder: Path, version: int, *, keep_cache: bool) -> float:
         started = time.perf_counter()
-        # Emptying the cache also takes from paused requests what they had computed.
+        # Emptying the cache also discards the KV cache of paused requests.
         clear = "false" if keep_cache else "true"
         await self._command(f"/pause?mode=keep&clear_cache={clear}")
         await self._command("/collective_rpc", {"method": "quartet_load_policy", "args": [str(folder.resolve())]})
         await self._command("/update_weight_version", {"new_version": str(version)})
         for response in self._responses.values():
             response.weights_change()
-        # New for every exchange: a prefix serves only those who asked for it under the same weights, proved or not.
+        # New for every exchange: a prefix serves only requests under the same weights, proved or not.
         self._server_version, self._cache_salt = version, uuid.uuid4().hex
         await self._command("/resume")
         return 1e3 * (time.perf_counter() - started)
@@ -169,11 +169,12 @@ class VllmEngine(RemoteEngine):
 def _cannot_train(what: str) -> SetupError:
     variables = " ".join(f"{name}={value}" for name, value in REQUIRED_ENVIRONMENT.items())
     return SetupError(
-        f"this vLLM server cannot train: {what}", f"start it with {variables} and {' '.join(REQUIRED_ARGUMENTS)}"
+        f"this vLLM server cannot be used for training: {what}",
+        f"start it with {variables} and {' '.join(REQUIRED_ARGUMENTS)}",
     )
 
 
 def _recomputed(request: GenerateRequest, result: GenerateResult) -> int:
-    """Tokens that were computed once more: all before each change of weights."""
+    """Return the number of tokens computed again: all tokens before each change of weights."""
     changes = [i for i in range(1, len(result.versions)) if result.versions[i] != result.versions[i - 1]]
     return sum(len(request.prompt_ids) + position for position in changes)

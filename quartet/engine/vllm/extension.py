@@ -1,5 +1,7 @@
-"""What Quartet adds to vLLM's worker, which imports this file by `--worker-extension-cls`. It needs torch and no other
-part of Quartet."""
+"""Quartet's extension of vLLM's worker, which imports this file by `--worker-extension-cls`.
+
+It needs torch and safetensors, and no other part of Quartet.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,13 +12,13 @@ from safetensors import safe_open
 
 
 class QuartetExtension:
-    """Mixed into vLLM's worker class; its methods are called through `/collective_rpc`."""
+    """Mixin of vLLM's worker class; its methods are called through `/collective_rpc`."""
 
     model_runner: Any
     reload_weights: Callable[..., None]
 
     def quartet_is_here(self) -> bool:
-        """A server that somebody else started may lack the extension; then this call fails."""
+        """Return True. The call fails on a server that was started without the extension."""
         return True
 
     def quartet_load_policy(self, folder: str) -> None:
@@ -33,8 +35,11 @@ def _tensors(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _pack_again(model: torch.nn.Module) -> None:
-    """On a CPU vLLM multiplies by a packed copy of each matrix, and a reload renews the copies of modules that have
-    weights of their own in the file. A tied output matrix has none: it would go on with the old weights."""
+    """Renew vLLM's packed copies of the weights.
+
+    On a CPU vLLM multiplies by a packed copy of each matrix. A reload renews the copies of modules with weights of
+    their own in the file. A tied output matrix has none and would keep the old weights.
+    """
     for module in model.modules():
         weight = getattr(module, "weight", None)
         if hasattr(module, "cpu_linear") and weight is not None and weight.numel() > 0:

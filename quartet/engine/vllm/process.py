@@ -1,4 +1,4 @@
-"""A vLLM server as a child process: its command line, its start, its end."""
+"""vLLM server as a child process: command line, start, end."""
 
 import asyncio
 import os
@@ -28,25 +28,25 @@ EXTENSION = f"{QuartetExtension.__module__}.{QuartetExtension.__name__}"
 MIDDLEWARE = f"{RequireKey.__module__}.{RequireKey.__name__}"
 REQUIRED_ARGUMENTS = (
     "--enable-scale-out",  # the route with token ids and versions
-    *("--logprobs-mode", "processed_logprobs"),  # of the distribution sampled from
-    *("--generation-config", "vllm"),  # no top-k that the model's folder asks for
+    *("--logprobs-mode", "processed_logprobs"),  # log-probs of the distribution sampled from
+    *("--generation-config", "vllm"),  # ignores sampling defaults of the model's folder, such as top-k
     *("--worker-extension-cls", EXTENSION),
 )
 REQUIRED_ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1"}
-"""Opens the routes that pause requests and exchange weights."""
+"""Variable that enables the routes for pausing requests and exchanging weights."""
 
 
 class VllmProcess:
-    """One server. It lives in a process group of its own and ends with this process, however that ends."""
+    """One server process. It has its own process group and ends with this process, however that ends."""
 
     def __init__(self, recipe: Recipe, folder: Path, max_context_tokens: int, log: Path) -> None:
-        """Start a server with the policy in `folder`. It answers when `wait_until_up` returns."""
+        """Start a server with the policy in `folder`. It responds once `wait_until_up` returns."""
         self._log = log
         self.api_key = secrets.token_urlsafe(32)
         self._timeout_seconds = own_settings(recipe.engine).start_timeout_seconds
         port = _free_port()
         self.url = f"http://{HOST}:{port}"
-        # The package alone, and not all that is installed beside it: vLLM's environment may be another one.
+        # Only this package, without its installed neighbours: vLLM's environment may be another one.
         self._path = tempfile.TemporaryDirectory(prefix="quartet-vllm-")
         (Path(self._path.name) / "quartet").symlink_to(Path(quartet.__file__).parent)
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,10 @@ class VllmProcess:
             self._process = _start(_command(recipe, folder, max_context_tokens, port), output, environment)
 
     async def wait_until_up(self, server: InferenceServer) -> None:
-        """Raises `SetupError` when the process ends or the time is over: starting it again would not help."""
+        """Wait until the server responds.
+
+        Raises `SetupError` if the process ends or the wait times out: a restart would not help.
+        """
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 while not await server.is_up():
@@ -67,14 +70,14 @@ class VllmProcess:
             raise SetupError(f"{reason}; see {self._log}", _advice(reason)) from error
 
     def check(self) -> None:
-        """Raise `EngineError` with the server's last words when it has ended."""
+        """Raise `EngineError` with the last line of the server's log if it has ended."""
         code = self._process.poll()
         if code is not None:
             lines = self._log.read_text(errors="replace").strip().splitlines()
-            raise EngineError(f"vLLM ended with code {code}: {lines[-1] if lines else 'it said nothing'}")
+            raise EngineError(f"vLLM ended with code {code}: {lines[-1] if lines else 'its log is empty'}")
 
     async def close(self) -> None:
-        """End the server and everything that it started."""
+        """End the server and all processes that it started."""
         self._process.terminate()
         with suppress(subprocess.TimeoutExpired):
             await asyncio.to_thread(self._process.wait, STOP_SECONDS)
@@ -85,7 +88,7 @@ class VllmProcess:
 
 
 def _start(command: list[str], output: IO[bytes], environment: dict[str, str]) -> "subprocess.Popen[bytes]":
-    """Raises `SetupError` when there is no such interpreter."""
+    """Start the process. Raises `SetupError` if the interpreter cannot be executed."""
     try:
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, process_group=0
@@ -112,17 +115,17 @@ def _command(recipe: Recipe, folder: Path, max_context_tokens: int, port: int) -
 
 
 def implementation(folder: Path) -> list[str]:
-    """Which of vLLM's model codes holds all weights of a policy, as arguments.
+    """Return the arguments that select a vLLM model implementation with all weights of a policy.
 
-    Its own Qwen has no bias of the output projection, drops it from the file without a word and fails the canary. What
-    it makes of the code of `transformers` has one.
+    In vLLM's own Qwen the output projection has no bias: that weight is silently dropped, and the canary fails. The
+    implementation derived from `transformers` has one.
     """
     biased = any(name.endswith("self_attn.o_proj.bias") for name in weight_shapes(folder))
     return ["--model-impl", "transformers"] if biased else []
 
 
 def _environment(recipe: Recipe, path: str) -> dict[str, str]:
-    """What the user set for vLLM goes before what stands here."""
+    """Return the child's environment; variables that the user set for vLLM override the defaults."""
     threads = str(recipe.engine.threads)
     defaults = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_NO_USAGE_STATS": "1"}
     paths = os.pathsep.join(filter(None, [path, os.environ.get("PYTHONPATH")]))
@@ -139,4 +142,4 @@ def _free_port() -> int:
 def _advice(reason: str) -> str:
     if "No module named 'vllm'" in reason or "No module named vllm" in reason:
         return "pip install 'quartet-rl[vllm]', or name an interpreter that has it in engine.python"
-    return "the log says what vLLM lacks; engine.arguments are passed on to it"
+    return "read the log; engine.arguments are passed to vLLM"

@@ -1,4 +1,4 @@
-"""A response as vLLM streams it. Only its last event says which weights sampled which token."""
+"""Response streamed by vLLM. Only its last event reports which weights sampled which token."""
 
 from msgspec.structs import replace
 
@@ -9,7 +9,7 @@ from quartet.types import FinishReason, TokenColumns
 
 
 class Response:
-    """One response, from the version that the server had when it was asked."""
+    """One response; `asked_at_version` is the server's version when the request was sent."""
 
     def __init__(self, asked_at_version: int) -> None:
         self.asked_at_version = asked_at_version
@@ -19,7 +19,7 @@ class Response:
         self._num_before_change: int | None = None
 
     def add(self, choice: StreamChoice) -> None:
-        """Raises `ValueError` unless every token has its log-prob."""
+        """Append a chunk. Raises `ValueError` unless every token has its log-prob."""
         token_ids = choice.token_ids or []
         logprobs = [entry.logprob for entry in (choice.logprobs and choice.logprobs.content) or []]
         if len(logprobs) != len(token_ids):
@@ -29,19 +29,22 @@ class Response:
         self._finish_reason = choice.finish_reason or self._finish_reason
 
     def weights_change(self) -> None:
-        """Before the server resumes: what came by now is of the version asked at; of what comes then the end tells."""
+        """Mark the tokens so far as sampled at `asked_at_version`. Call it before the server resumes.
+
+        Versions of later tokens are known only at the end.
+        """
         if self._num_before_change is None:
             self._num_before_change = len(self._sampled)
 
     def so_far(self) -> GenerateResult:
-        """The tokens whose version is known before the end. A server that dies takes the others with it."""
+        """Return the tokens whose version is known before the end; the others are lost if the server dies."""
         known = self._sampled[: self._num_before_change]
         return GenerateResult.of(replace(known, versions=[self.asked_at_version] * len(known)), FinishReason.ABORT)
 
     def result(self) -> GenerateResult:
-        """The whole response. Raises `ValueError` when it lacks what training needs."""
+        """Return the whole response. Raises `ValueError` if it lacks what training needs."""
         if self._finish_reason is None:
-            raise ValueError("it has no end")
+            raise ValueError("it has no finish reason")
         if self._sampled and not self._spans:
             raise ValueError("it has no weight versions")
         versions = from_spans([VersionSpan(int(span.version), span.start, span.end) for span in self._spans])

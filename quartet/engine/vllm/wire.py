@@ -1,4 +1,4 @@
-"""vLLM's token route as records; only fields that Quartet uses are named."""
+"""Records of vLLM's token route; only fields that Quartet uses are declared."""
 
 from msgspec import Struct
 
@@ -8,10 +8,11 @@ from quartet.types import FinishReason
 
 ROUTE = "/inference/v1/generate"
 TOKENS_PER_EVENT = 16
-"""An event for each token would cost a server more than the token. What came since the last event dies with it."""
+"""Tokens per event: an event per token would cost a server more than the token. Tokens since the last event are lost if
+the server dies."""
 
 REQUEST_ID_PREFIX = "generate-tokens-"
-"""What the server puts before a request's id; it knows no other name for it."""
+"""Prefix that the server adds to a request's id; it accepts no other name for the request."""
 
 
 class Span(Struct, frozen=True):
@@ -29,14 +30,14 @@ class TokenLogprobs(Struct, frozen=True):
 
 
 class StreamChoice(Struct, frozen=True):
-    """What is new since the event before."""
+    """New data since the previous event."""
 
     token_ids: list[int] | None = None
     logprobs: TokenLogprobs | None = None
     finish_reason: FinishReason | None = None
-    """In the last event only."""
+    """Set in the last event only."""
     weight_versions: list[Span] | None = None
-    """Of the whole response, in the last event only."""
+    """Versions of the whole response, in the last event only."""
 
 
 class StreamEvent(Struct, frozen=True):
@@ -45,9 +46,9 @@ class StreamEvent(Struct, frozen=True):
 
 
 def generate_body(request: GenerateRequest, cache_salt: str) -> dict[str, object]:
-    """Requests with another salt share no prefix."""
+    """Return the request body. Requests with different salts share no prefix."""
     sampling = request.sampling
-    # A greedy token's log-prob is that of the whole distribution.
+    # A greedy token's log-prob is that of the full distribution.
     whole = sampling.temperature == 0
     return {
         "request_id": request.request_id,
@@ -61,7 +62,7 @@ def generate_body(request: GenerateRequest, cache_salt: str) -> dict[str, object
             "top_p": 1.0 if whole else sampling.top_p,
             "min_tokens": sampling.min_tokens,
             "seed": server_seed(request),
-            "logprobs": 0,  # the sampled token's alone
+            "logprobs": 0,  # of the sampled token only
             "stop_token_ids": request.stop_token_ids,
             "ignore_eos": True,
             "detokenize": False,
