@@ -1,4 +1,4 @@
-"""The end of an attempt: what it came to goes into the ledger, with a receipt and a metric."""
+"""End of an attempt: its result goes into the ledger, with a receipt and a metric."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from quartet.types import Purpose, RolloutLease, Status, Trajectory
 
 
 class Appender:
-    """Hands attempts to the ledger."""
+    """Writer of attempts to the ledger."""
 
     def __init__(self, recipe: Recipe, ledger: Ledger, recorder: Recorder) -> None:
         self._ledger, self._recorder = ledger, recorder
@@ -25,10 +25,10 @@ class Appender:
         self._receipts = WorkerReceipts(ledger.run_dir, enabled=recipe.runtime.receipts)
 
     async def append(self, attempt: Attempt, trajectories: Sequence[Trajectory]) -> AppendOutcome:
-        """Hand in all parts of a rollout, finished or recalled. Raises `LeaseLostError` when the rollout is another
-        worker's by now."""
+        """Store all parts of a finished or recalled rollout. Raises `LeaseLostError` if another worker holds the
+        rollout."""
         lease = attempt.lease
-        parts = [self._ledger.examined(part) for part in trajectories]  # records say what the ledger will
+        parts = [self._ledger.examined(part) for part in trajectories]  # metrics match what the ledger stores
         trajectory = next((part for part in parts if part.policy == lease.policy), parts[0])
         with attempt.watch.span("append"):
             if trajectory.status is Status.CANCELLED:
@@ -56,7 +56,7 @@ class Appender:
 
     async def _finish(self, lease: RolloutLease, parts: Sequence[Trajectory]) -> AppendOutcome:
         packed: list[PackedTrajectory] = []
-        if any(part.has_pictures for part in parts):  # other rollouts go on while they are encoded
+        if any(part.has_pictures for part in parts):  # encoding must not block other rollouts
             packed = [await asyncio.to_thread(self._ledger.store.pack, part) for part in parts]
         for part in parts:
             self._receipts.appending(lease, part)
@@ -70,7 +70,7 @@ class Appender:
 
 
 def _score(lease: RolloutLease, trajectory: Trajectory) -> dict[str, float]:
-    """Return reward and success for the metrics: of what says something about the policy, evaluations apart."""
+    """Return reward and success for the metrics, evaluations under their own names, or nothing if not countable."""
     if not trajectory.status.countable:
         return {}
     score = {"reward": trajectory.reward, "success": float(trajectory.success)}

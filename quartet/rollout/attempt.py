@@ -1,4 +1,4 @@
-"""One attempt at a rollout while it is at work: its lease, its model, and where its time goes."""
+"""One running attempt at a rollout: its lease, its models, and its times."""
 
 import asyncio
 import time
@@ -20,32 +20,31 @@ PATIENCE_SECONDS = 1.0
 
 @dataclass(eq=False)
 class Attempt:
-    """What the worker knows of a rollout that it runs."""
+    """State of a running rollout in the worker."""
 
     lease: RolloutLease
     models: Mapping[str, ModelClient]
-    """By policy, the first trained one first."""
+    """Models by policy name, the first trained policy first."""
     watch: Watch
     parent_state: EpisodeState | None = None
-    """State of the parent's environment that a child begins in; None where the rollout begins with a reset."""
+    """State of the parent's environment in which a fork begins; None if the rollout begins with a reset."""
     damage: DamagedBlobError | None = None
-    """Set when what a child begins with is lost."""
+    """Set if the record or state with which a forked rollout begins is lost."""
     session: Env | None = None
-    """What the agent loop acts in, once it runs."""
+    """Session of the agent loop while it runs."""
     started: float = field(default_factory=time.monotonic)
 
     @property
     def recalled(self) -> bool:
-        """Whether it was told to stop."""
+        """True once the attempt was recalled."""
         return any(model.recalled for model in self.models.values())
 
     async def recall(self) -> None:
-        """Stop at the next token, whatever policy samples it. Raises `EngineError` when an engine cannot be reached."""
+        """Stop at the next token of any policy. Raises `EngineError` if an engine cannot be reached."""
         await asyncio.gather(*(model.recall() for model in self.models.values()))
 
     def unfinished(self, status: Status, error: Exception) -> Trajectory:
-        """The record of an attempt that did not come to its end; it keeps what was sampled, by any policy, and has no
-        reward."""
+        """Return the record of an attempt that ended early: the tokens sampled by any policy, and no reward."""
         recalled = status is Status.CANCELLED
         error_text, trace = ("", "") if recalled else _described(error)
         return Trajectory(
@@ -64,7 +63,7 @@ class Attempt:
 
 
 def _described(error: Exception) -> tuple[str, str]:
-    """One line, and the traceback where somebody's code raised it."""
+    """Return a one-line description, and the traceback of an error that Quartet did not raise itself."""
     if isinstance(error, EnvFaultError):
         return error.what, error.traceback
     if isinstance(error, QuartetError):
@@ -74,8 +73,10 @@ def _described(error: Exception) -> tuple[str, str]:
 
 
 async def recall_unwanted(attempts: Iterable[Attempt], ledger: Ledger, *, rests: bool) -> None:
-    """Recall those whose lease has ended, because their group closed or somebody else has it, and, when training
-    `rests`, all that are not of an evaluation."""
+    """Recall attempts whose lease has ended because their group closed or another worker has it.
+
+    If training is paused (`rests`), recall all training attempts too.
+    """
     attempts = list(attempts)
     held = ledger.held(attempt.lease for attempt in attempts)
     unwanted = [
@@ -84,12 +85,12 @@ async def recall_unwanted(attempts: Iterable[Attempt], ledger: Ledger, *, rests:
         if (attempt.lease.rollout_id, attempt.lease.attempt) not in held
         or (rests and attempt.lease.purpose is Purpose.TRAIN)
     ]
-    # An engine that does not answer is asked again at the next look; the others must not wait for it.
+    # An unreachable engine is retried at the next poll; the other attempts must not wait for it.
     with suppress(TimeoutError):
         async with asyncio.timeout(PATIENCE_SECONDS):
             await asyncio.gather(*(_recall(attempt) for attempt in unwanted))
 
 
 async def _recall(attempt: Attempt) -> None:
-    with suppress(EngineError):  # the attempt's own generation meets it too, and says so
+    with suppress(EngineError):  # the attempt's own generation fails with it too and reports it
         await attempt.recall()

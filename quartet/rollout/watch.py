@@ -1,8 +1,8 @@
-"""Watches one rollout from outside its loop: where its time goes, and that it moves.
+"""Monitor of one rollout, outside its loop: measures the time per activity and detects progress.
 
-The loop gets its environment and engine wrapped. Each answer of either is progress and renews the rollout's lease: a
-rollout that hangs loses it, however alive the process is. Waiting for an engine's answer is progress, too, since a call
-to an engine that is not at work ends by itself: silence is an `EngineError` (`engine/http.py`).
+The loop receives a wrapped environment and engine. Each response of either is progress and renews the rollout's lease:
+a hung rollout loses it, even if its process is alive. Waiting for an engine is progress too, since a call to a dead
+engine ends by itself: silence is an `EngineError` (`engine/http.py`).
 """
 
 import asyncio
@@ -33,24 +33,26 @@ class Watch:
         lane: str = "",
         trace: str = "",
     ) -> None:
-        """`on_progress` is called after every answer, and every `look_seconds` while an engine is at work at one; what
-        it raises ends the call. `spans` is None where this rollout's spans are not recorded."""
+        """Call `on_progress` after every response, and every `look_seconds` while an engine computes one.
+
+        Its exception ends the call. `spans` is None if this rollout's spans are not recorded.
+        """
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self._at_work: Counter[str] = Counter()
-        """How often each activity is under way now: several generations of a rollout may be."""
+        """Number of concurrent runs per activity: a rollout may have several generations at once."""
         self._since: dict[str, float] = {}
         self._on_progress, self._spans, self._lane = on_progress, spans, lane
         self._look_seconds = look_seconds
         self.trace = trace if spans else ""
-        """Of which its spans are; empty when they are not recorded."""
+        """Trace of the rollout's spans; empty if they are not recorded."""
 
     def stuck_in(self, activity: str, seconds: float) -> bool:
-        """Has it been doing that for this long?"""
+        """Return whether the activity has lasted at least this long."""
         return activity in self._since and time.monotonic() - self._since[activity] >= seconds
 
     @contextmanager
     def doing(self, activity: str) -> Iterator[None]:
-        """Time the block, and blocks that overlap once; progress is told only when it succeeds."""
+        """Time the block, counting overlapping blocks once; report progress only if it succeeds."""
         if not self._at_work[activity]:
             self._since[activity] = time.monotonic()
         self._at_work[activity] += 1
@@ -64,7 +66,7 @@ class Watch:
         self._on_progress()
 
     async def at_work(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for `work` while telling progress; cancelled, it ends the work."""
+        """Await `work` while reporting progress; cancellation cancels `work`."""
         task = asyncio.create_task(work)
         try:
             while not (await asyncio.wait({task}, timeout=self._look_seconds))[0]:
@@ -76,14 +78,14 @@ class Watch:
         return task.result()
 
     def span(self, activity: str, **fields: Any) -> AbstractContextManager[None]:
-        """A span of this rollout."""
+        """Return a span of this rollout."""
         if self._spans is None:
             return nullcontext()
         return self._spans.span(activity, lane=self._lane, trace=self.trace, **fields)
 
 
 class WatchedEnv:
-    """An environment session, watched."""
+    """Environment session timed by a `Watch`."""
 
     def __init__(self, env: Env, watch: Watch) -> None:
         self._env, self._watch = env, watch
@@ -94,7 +96,7 @@ class WatchedEnv:
             return await self._env.reset(task)
 
     async def step(self, action: str) -> StepResult:
-        """Raises `RewardError` when the reward is no finite number."""
+        """Apply an action. Raises `RewardError` if the reward is not a finite number."""
         with self._watch.doing("step"):
             return with_sound_reward(await self._env.step(action), self._task)
 
@@ -113,7 +115,7 @@ class WatchedEnv:
 
 
 class WatchedEngine:
-    """An engine, watched."""
+    """Engine timed by a `Watch`."""
 
     def __init__(self, engine: Engine, watch: Watch) -> None:
         self._engine, self._watch = engine, watch
@@ -129,4 +131,4 @@ class WatchedEngine:
         return await self._engine.version()
 
     async def close(self) -> None:
-        """The engine belongs to the worker, not to one rollout."""
+        """Do nothing: the engine belongs to the worker, not to one rollout."""

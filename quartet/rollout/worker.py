@@ -1,8 +1,8 @@
-"""The rollout worker: as many rollouts at once as there are environment sessions, each one its own coroutine.
+"""Rollout worker: runs one rollout per environment session concurrently, each in its own coroutine.
 
-A slot takes a session, claims a queued rollout, has it carried out (`runner.py`), and starts again. Nothing waits for a
-batch or for the other rollouts of a task. A rollout that is not wanted now, or not any more, is recalled and handed
-back with what it has.
+A slot acquires a session, claims a queued rollout, runs it (`runner.py`), and repeats. Nothing waits for a batch or for
+the other rollouts of a task. A rollout that is paused or no longer needed is recalled and requeued with its sampled
+tokens.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ from quartet.types.phase import TRAINING, wait_in
 LOG = logging.getLogger(__name__)
 REPORT_SECONDS = 0.5
 ENGINE_PATIENCE_SECONDS = 1.0
-"""When every rollout has waited for the engine this long, the worker says that it does."""
+"""The worker reports a wait for the engine once every rollout has waited for it this long."""
 
 
 class RolloutWorker:
-    """Runs queued rollouts until told to stop."""
+    """Worker that runs queued rollouts until it is stopped."""
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class RolloutWorker:
         self._slots_with_session = 0
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work in all slots until `stop`; rollouts then in flight go back to the queue.
+        """Work in all slots until `stop` is set; then requeue the rollouts in flight.
 
-        Raises, in an exception group, what `RolloutRunner.carry_out` raises.
+        Raises the errors of `RolloutRunner.carry_out` in an exception group.
         """
         with self._ledger.doorbells.hang("worker") as bell:
             await self._run(stop, bell)
@@ -75,7 +75,7 @@ class RolloutWorker:
                 task.cancel()
 
     async def run_queued(self, after_each: Callable[[], None] = lambda: None) -> int:
-        """Run what is queued, one rollout after the other, and return how many: the synchronous runtime's worker."""
+        """Run all queued rollouts one after another and return their number; used by the synchronous runtime."""
         finished = 0
         while (lease := self._claim()) is not None:
             await self.run_rollout(lease, await self._pool.acquire())
@@ -84,25 +84,26 @@ class RolloutWorker:
         return finished
 
     async def run_rollout(self, lease: RolloutLease, session: Env, lane: str = "session 0") -> AppendOutcome | None:
-        """Carry out one claimed rollout in a session of the pool; see `RolloutRunner.carry_out`."""
+        """Run one claimed rollout in a session of the pool; see `RolloutRunner.carry_out`."""
         attempt = self._runner.begin(lease, lane)
         self._explain()
         return await self._runner.carry_out(attempt, session)
 
     async def _work(self, lane: str) -> None:
-        """One slot: a session first, then a rollout for it, so that no lease runs out while an environment starts."""
+        """Run one slot. It acquires a session before a rollout, so that no lease expires while an environment
+        starts."""
         while True:
             try:
                 with self._recorder.span(WAIT, lane=lane, reason="an environment session"):
                     session = await self._pool.acquire()
             except EnvError as error:
-                LOG.warning("no environment session: %s", error)
+                LOG.warning("cannot acquire an environment session: %s", error)
                 await asyncio.sleep(REPORT_SECONDS)
                 continue
             await self.run_rollout(await self._lease_for(session, lane), session, lane)
 
     async def _lease_for(self, session: Env, lane: str) -> RolloutLease:
-        """Wait for a queued rollout; the session goes back when the worker ends meanwhile."""
+        """Wait for a queued rollout; release the session if the worker ends meanwhile."""
         self._slots_with_session += 1
         try:
             with self._recorder.span(WAIT, lane=lane, reason="a queued rollout"):
@@ -114,7 +115,7 @@ class RolloutWorker:
             self._slots_with_session -= 1
 
     async def _next_lease(self) -> RolloutLease:
-        """One slot looks at every ring, the others queue up behind it."""
+        """Claim the next rollout. One slot polls at every notification, and the others queue behind it."""
         async with self._claiming:
             self._rung.clear()
             while (lease := self._claim()) is None:
@@ -130,7 +131,7 @@ class RolloutWorker:
         return leases[0] if leases else None
 
     async def _listen(self, bell: Doorbell) -> None:
-        """At every ring, and once in a while without: somebody may claim again, and some rollouts may have to stop."""
+        """Handle each notification or its timeout: wake a waiting slot, and recall unwanted rollouts."""
         while True:
             self._rung.set()
             if self._runner.attempts:
@@ -144,7 +145,7 @@ class RolloutWorker:
             await asyncio.sleep(REPORT_SECONDS)
 
     def _explain(self) -> None:
-        """Tell what the worker does; it waits only when no slot can go on."""
+        """Report the worker's state; it is waiting only if no slot can continue."""
         watches = [attempt.watch for attempt in self._runner.attempts]
         if watches and all(watch.stuck_in("generate", ENGINE_PATIENCE_SECONDS) for watch in watches):
             self._presence.waits("the engine", "it answers a generation")
@@ -161,7 +162,7 @@ class RolloutWorker:
 
 
 async def run_worker(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None:
-    """The rollout module as a process: work until `stop`. Finds engine and environment host through the ledger."""
+    """Run the rollout module as a process until `stop` is set; find engine and environment host through the ledger."""
     from quartet.engine.connect import connect
 
     with closing(Ledger.open(run_dir)) as ledger, Recorder(run_dir, "worker") as recorder:
@@ -183,8 +184,10 @@ async def run_worker(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None
 
 
 def _make_renderer(recipe: Recipe, ledger: Ledger) -> Renderer:
-    """Return the renderer of the newest policy whose files are whole, as the engine serves it. Raises
-    `UnusablePolicyError`."""
+    """Return the renderer of the newest policy whose files are complete, as the engine serves it.
+
+    Raises `UnusablePolicyError`.
+    """
     from quartet.policy.files import from_newest_whole, raising_checkpoint_errors
     from quartet.policy.kind.find import load_pictures
     from quartet.policy.tokenizer_files import load_tokenizer
@@ -198,7 +201,7 @@ def _make_renderer(recipe: Recipe, ledger: Ledger) -> Renderer:
 
 
 def _running(leases: list[RolloutLease]) -> str:
-    """What is at work, and what for."""
+    """Return the number and purpose of the running rollouts, in words."""
     held_out = sum(lease.purpose is Purpose.EVAL for lease in leases)
     if held_out == len(leases):
         return f"running {held_out} episodes of an evaluation"

@@ -331,5 +331,5 @@ async def test_a_game_that_the_environment_cuts_off_is_over():
 
 @pytest.mark.parametrize("info", [{}, {"rewards": 1.0}, {"rewards": [1.0]}], ids=["none", "one_number", "too_few"])
 async def test_a_game_without_a_reward_for_each_player_says_what_to_do(info):
-    with pytest.raises(RewardError, match=r"(?s)a reward for each of its 2 players.*let the environment tell them"):
+    with pytest.raises(RewardError, match=r"(?s)a reward for each of its 2 players.*let the environment return them"):
         await play_game(terminated=True, info=info)

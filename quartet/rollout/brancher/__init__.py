@@ -1,1 +1,1 @@
-"""Branchers: one part per file. A brancher decides where children leave a running rollout."""
+"""Branchers: one part per file. A brancher decides where children fork from a running rollout."""

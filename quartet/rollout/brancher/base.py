@@ -1,4 +1,4 @@
-"""The interface of branchers."""
+"""Interface of branchers."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -9,16 +9,16 @@ from quartet.types import Call
 
 
 class Brancher(Part):
-    """Where children leave a running rollout, and how many. Asked in the worker; it keeps no state."""
+    """Rule for forks of a running rollout: where, and how many. The worker calls it; it keeps no state."""
 
     may_fork: ClassVar[bool] = True
     """Whether there can be children at all: a run then needs an environment in which they can begin."""
 
     @abstractmethod
     def forks(self, call: Call, so_far: Sequence[Call]) -> int:
-        """Return how many children begin just before `call`: they share the calls `so_far` and what came of them, and
-        each answers the prompt of `call` anew.
+        """Return how many children fork just before `call`.
 
-        Asked after every call that is sampled for training, but for the first one of a rollout: what begins there
-        shares no call. Children are asked about, too.
+        They share the calls `so_far` and their outcomes, and each samples its own response to the prompt of `call`.
+        Called after every call that is sampled for training, except a rollout's first, where a fork would share no
+        call. Calls of children are included.
         """

@@ -1,4 +1,4 @@
-"""Children where the policy is unsure."""
+"""Forks where the policy is uncertain."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,21 +12,21 @@ from quartet.types import Call
 
 
 class EntropyBrancher(Brancher):
-    """Children before each call in whose response a token was drawn from a distribution of high entropy.
+    """Forks before each call in whose response a token was drawn from a distribution of high entropy.
 
-    ARPO branches where the entropy of the next tokens has risen since the start of a rollout, at random; here it is a
-    threshold, so that a retry and an audit decide alike. Without forks such a choice is sampled once per rollout, and
-    a group seldom compares two answers to it after the same beginning.
+    ARPO branches, at random, where the entropy of the next tokens has risen since the start of a rollout. Here a
+    threshold decides, so that a retry and an audit agree. Without forks such a choice is sampled once per rollout, and
+    a group seldom compares two responses after the same prefix.
     """
 
     class Knobs(Section):
         min_entropy_nats: PositiveFloat = 0.5
-        """A call has children when the entropy of one of its tokens is at least this."""
+        """A call is forked if the entropy at one of its tokens is at least this."""
         children: Positive = 1
-        """So many at each such call."""
+        """Number of children per such call."""
 
     knobs: Knobs
-    source = "after ARPO, arXiv 2507.19849, with a threshold in the place of its probability"
+    source = "after ARPO, arXiv 2507.19849, with a threshold instead of its probability"
 
     @classmethod
     def check(cls, knobs: Any, recipe: Recipe) -> None:

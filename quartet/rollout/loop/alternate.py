@@ -1,4 +1,4 @@
-"""The loop `alternate`: several policies act in turn in one environment, each in a conversation of its own."""
+"""The loop `alternate`: several policies act in turn in one environment, each in its own conversation."""
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
@@ -19,19 +19,19 @@ from quartet.rollout.loop.base import AgentLoop, Limits
 from quartet.types import Message, Status, StepResult, Task, Trajectory, Turn
 
 REWARDS = "rewards"
-"""The key of `StepResult.info` at the end of a game: the reward of each player, in the order of their turns."""
+"""Key of `StepResult.info` at the end of a game: the reward of each player, in turn order."""
 
 
 class AlternateLoop(AgentLoop):
     """Players act in turn: the trained policies in the order of the recipe, then the frozen ones.
 
-    Each sees the newest observation alone, and nothing of what the others said. With the step that ends the game the
-    environment tells the rewards of all players, in `info["rewards"]`.
+    Each sees only the newest observation, and nothing that the others wrote. The step that ends the game returns the
+    rewards of all players, in `info["rewards"]`.
     """
 
     class Knobs(Section):
         players: Annotated[int, Field(ge=2)] = 2
-        """Policies that play: all that the recipe trains, and as many of its frozen ones as remain."""
+        """Number of policies that play: all that the recipe trains, filled up with frozen ones."""
 
     knobs: Knobs
 
@@ -39,12 +39,12 @@ class AlternateLoop(AgentLoop):
     def check(cls, knobs: Any, recipe: Recipe) -> None:
         if knobs.players > (count := len(recipe.policy_sources)):
             raise ConfigError(
-                f"the loop 'alternate' has {knobs.players} players, and the recipe {count} policies",
+                f"the loop 'alternate' has {knobs.players} players, but the recipe has only {count} policies",
                 "name each player in a table [policies.NAME]",
             )
         if knobs.players < (count := len(recipe.trained_policies)):
             raise ConfigError(
-                f"the loop 'alternate' has {knobs.players} players, and the recipe trains {count} policies: those that "
+                f"the loop 'alternate' has {knobs.players} players, but the recipe trains {count} policies: those that "
                 "do not play would never be trained",
                 f"set rollout.loop.players={count}, or trained = false in a table [policies.NAME]",
             )
@@ -62,7 +62,7 @@ class AlternateLoop(AgentLoop):
                 if result.terminated or result.truncated:
                     rewards[:] = _rewards(result, task, len(seats))
                     return Status.COMPLETED if result.terminated else Status.TRUNCATED_TURNS
-                observation = replace(result.observation, error="")  # of the player before
+                observation = replace(result.observation, error="")  # the error is the previous player's
             return Status.TRUNCATED_TURNS
 
         status, seconds = await ended(play(), limits)
@@ -70,7 +70,7 @@ class AlternateLoop(AgentLoop):
             replace(
                 seat.trajectory(status, seconds),
                 rewards={"game": reward},
-                final_observation=None,  # it is the next player's
+                final_observation=None,  # belongs to the next player
                 success=reward >= 1.0,
                 role=f"player {number}",
                 part=seat.model.policy,
@@ -79,17 +79,17 @@ class AlternateLoop(AgentLoop):
         ]
 
     def chats(self, turns: Sequence[Turn]) -> list[list[Message]]:
-        """A conversation per turn."""
+        """Return one conversation per turn."""
         return [[*turn_messages(turn.observation, []), Message("assistant", turn.response)] for turn in turns]
 
 
 def _rewards(result: StepResult, task: Task, num_players: int) -> list[float]:
-    """Return the reward of each player. Raises `RewardError` unless the environment tells so many."""
+    """Return the reward of each player. Raises `RewardError` unless the environment returned one for each."""
     told = result.info.get(REWARDS)
     if not isinstance(told, list | tuple) or len(told) != num_players:
         raise RewardError(
-            f"{task.env}/{task.family}, seed {task.seed}, ended with info[{REWARDS!r}] = {told!r:.50}, and the loop "
+            f"{task.env}/{task.family}, seed {task.seed}, ended with info[{REWARDS!r}] = {told!r:.50}, but the loop "
             f"'alternate' needs a reward for each of its {num_players} players",
-            "let the environment tell them with its last step, in the order of the players' turns",
+            "let the environment return them with its last step, in the order of the players' turns",
         )
     return [number(reward) for reward in told]

@@ -1,4 +1,4 @@
-"""The loop `append`: the whole conversation grows, so a rollout is one branch: one training sequence."""
+"""The loop `append`: one growing conversation, so a rollout is one branch, that is one training sequence."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +11,7 @@ from quartet.types import Message, Observation, Prompt, Task, Trajectory, Turn
 
 
 class AppendLoop(AgentLoop):
-    """Every observation is a new message; the model sees all its earlier turns."""
+    """Every observation is a new message, and the model sees all its earlier turns."""
 
     one_player = True
 
@@ -19,7 +19,7 @@ class AppendLoop(AgentLoop):
         return [await Episode(task, env, first(models), limits).play(_prompt)]
 
     def chats(self, turns: Sequence[Turn]) -> list[list[Message]]:
-        """One conversation."""
+        """Return one conversation."""
         return [
             [
                 message

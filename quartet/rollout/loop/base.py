@@ -1,4 +1,4 @@
-"""The interface of agent loops: how observations become prompts and responses become actions."""
+"""Interface of agent loops: turn observations into prompts and responses into actions."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,9 @@ from quartet.types import Message, Task, Trajectory, Turn
 class Limits(Struct, frozen=True, kw_only=True):
     max_turns: int
     max_tokens: int
-    """Per response."""
+    """Limit per response."""
     timeout_seconds: float
-    """Per episode."""
+    """Limit per episode."""
 
 
 def first(models: Mapping[str, ModelClient]) -> ModelClient:
@@ -26,22 +26,23 @@ def first(models: Mapping[str, ModelClient]) -> ModelClient:
 
 
 class AgentLoop(Part):
-    """Runs one rollout as one coroutine: observe -> generate -> act.
+    """Loop of one rollout as one coroutine: observe -> generate -> act.
 
-    Returns a trajectory with status `completed` or `truncated_*`, or one for each part that a policy played.
-    Infrastructure failures are raised (`EnvError`, `RewardError`, `EngineError`); the worker records them as statuses.
+    It returns a trajectory with status `completed` or `truncated_*`, or one for each part that a policy played. It
+    raises infrastructure failures (`EnvError`, `RewardError`, `EngineError`), which the worker records as statuses.
     """
 
     one_player: ClassVar[bool] = False
-    """Whether the first trained policy plays alone: a run that trains several is then refused."""
+    """True if the first trained policy plays alone; a run that trains several is then refused."""
 
     @abstractmethod
     async def run(self, task: Task, env: Env, models: Mapping[str, ModelClient], limits: Limits) -> list[Trajectory]:
-        """Run the rollout to its end, with the run's policies by name; a loop with one agent takes `first(models)`.
+        """Run the rollout to its end. `models` are the run's policies by name; a loop with one agent takes
+        `first(models)`.
 
-        A trajectory names the policy that sampled its calls; of several each has its own `part`.
+        Each trajectory names the policy that sampled its calls; if there are several, each has its own `part`.
         """
 
     @abstractmethod
     def chats(self, turns: Sequence[Turn]) -> list[list[Message]]:
-        """Return what the policy read and said in these turns, one list of messages per conversation."""
+        """Return the messages that the policy read and wrote in these turns, one list per conversation."""

@@ -1,6 +1,6 @@
-"""The loop `latest`: each prompt shows the newest observation and the earlier actions, as DART does.
+"""The loop `latest`: each prompt shows the newest observation and the earlier actions, as in DART.
 
-Prompts stay short however long the episode is, and every turn is a branch of its own.
+Prompts stay short in long episodes, and every turn is a branch of its own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from quartet.types import Message, Observation, Prompt, Task, Trajectory, Turn
 
 
 class LatestLoop(AgentLoop):
-    """Every turn is a fresh conversation of one message."""
+    """Every turn is a new conversation of one message."""
 
     one_player = True
 
@@ -22,7 +22,7 @@ class LatestLoop(AgentLoop):
         return [await Episode(task, env, first(models), limits).play(_prompt)]
 
     def chats(self, turns: Sequence[Turn]) -> list[list[Message]]:
-        """A conversation per turn."""
+        """Return one conversation per turn."""
         return [
             [*turn_messages(turn.observation, actions_of(turns[:index])), Message("assistant", turn.response)]
             for index, turn in enumerate(turns)
