@@ -1,1 +1,1 @@
-"""Access to the HTTP servers of a run: the run's token, the rules for requests, the listener on this machine."""
+"""Access to the HTTP servers of a run: its token, rules for requests, and a server on this machine."""

@@ -1,4 +1,4 @@
-"""An aiohttp application on a port of this machine, for the programs of one run."""
+"""HTTP server on a port of this machine, for the programs of one run."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def _shorten(record: logging.LogRecord) -> bool:
-    """aiohttp logs a traceback of its parser for each malformed request, and of its writer for each lost client."""
+    """Log malformed requests and lost clients as one-line warnings: aiohttp logs a traceback for each."""
     error = record.exc_info[1] if record.exc_info else None
     if isinstance(error, _CLIENTS_FAULTS):
         record.levelno, record.levelname, record.exc_info = logging.WARNING, "WARNING", None
@@ -30,19 +30,19 @@ _LOG.addFilter(_shorten)
 
 
 class LocalServer:
-    """Answers requests that `refuse_client` lets pass; closes connections that bring none."""
+    """Server for requests that pass `refuse_client`; it closes connections that send none in time."""
 
     def __init__(self, app: web.Application, *, token: str, name: str, port_setting: str) -> None:
-        """`name` and `port_setting` are for the error of a port in use."""
+        """Guard `app` with `token`. `name` and `port_setting` appear in the error for a port in use."""
         app.middlewares.insert(0, self._guard)
         self._token, self._name, self._port_setting = token, name, port_setting
-        # A handler is cancelled when its client closes the connection, also while it waits.
+        # Cancels a handler when its client disconnects, also while it waits.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0, logger=_LOG)
         self._listener: asyncio.Server | None = None
         self._pending = Pending[web.RequestHandler](web.RequestHandler.force_close)
 
     async def start(self, port: int = 0) -> str:
-        """Listen; port 0 takes a free one. Return the URL. Raises `SetupError` when the port cannot be had."""
+        """Listen, on a free port if `port` is 0, and return the URL. Raises `SetupError` if the port is unavailable."""
         await self._runner.setup()
         try:
             self._listener = await asyncio.get_running_loop().create_server(
@@ -81,7 +81,7 @@ class LocalServer:
 
 
 def _refused(refusal: Refusal) -> web.Response:
-    """Answer in the shape of an OpenAI server's errors, and close the connection: its body is not read."""
+    """Return an error in the shape of an OpenAI server's, and close the connection: its body is not read."""
     error = {"message": refusal.message, "type": "refused", "code": refusal.status}
     response = web.json_response({"error": error}, status=refusal.status)
     response.force_close()

@@ -1,6 +1,6 @@
-"""Connections that have not brought a whole request yet: few, and not for long.
+"""Limits for connections that have not sent a complete request: few, and for a short time.
 
-Neither aiohttp nor uvicorn limits the number of connections or the time of a request's headers.
+Neither aiohttp nor uvicorn limits the number of connections or the time to receive a request's headers.
 """
 
 import asyncio
@@ -10,21 +10,21 @@ from typing import Generic, TypeVar
 C = TypeVar("C")
 ACCEPT_BACKLOG = 128
 MAX_PENDING_CONNECTIONS = 256
-"""Must exceed `ACCEPT_BACKLOG`, so that a connection that is closed for a newer one has begun, and be well below 1,024,
+"""Must exceed `ACCEPT_BACKLOG`, so that a connection closed for a newer one has been started. Must be well below 1,024,
 the usual limit of open files."""
 REQUEST_TIMEOUT_SECONDS = 10.0
-"""A connection is closed unless its request has arrived by then."""
+"""Timeout for the arrival of a request; then its connection is closed."""
 
 
 class Pending(Generic[C]):
-    """The pending connections of one server; `close` ends one."""
+    """Pending connections of one server; `close` ends one."""
 
     def __init__(self, close: Callable[[C], None]) -> None:
         self._end = close
         self._timers: dict[C, asyncio.TimerHandle] = {}
 
     def add(self, connection: C) -> None:
-        """Begin to wait for a request. Make room by closing the connection that has been pending longest."""
+        """Start the timeout of a connection. If there are too many, close the one that has been pending longest."""
         self.admit(connection)
         if len(self._timers) >= MAX_PENDING_CONNECTIONS:
             self.close(next(iter(self._timers)))
@@ -32,16 +32,16 @@ class Pending(Generic[C]):
         self._timers[connection] = timer
 
     def admit(self, connection: C) -> None:
-        """Stop waiting: its request has arrived, or it is gone."""
+        """Stop the timeout: the request has arrived, or the connection is gone."""
         if timer := self._timers.pop(connection, None):
             timer.cancel()
 
     def close(self, connection: C) -> None:
-        """End a connection."""
+        """Close a connection."""
         self.admit(connection)
         self._end(connection)
 
     def close_all(self) -> None:
-        """End all that are pending."""
+        """Close all pending connections."""
         for connection in list(self._timers):
             self.close(connection)

@@ -1,6 +1,6 @@
 """Rules for requests to Quartet's HTTP servers.
 
-Uses the standard library only: the rules are also imported into vLLM's server process.
+Standard library only: vLLM's server process imports this file too.
 """
 
 import hmac
@@ -13,7 +13,7 @@ BODY_METHODS = ("POST", "PUT", "PATCH")
 
 
 class Refusal(NamedTuple):
-    """Answer to a request that may not pass."""
+    """Response to a refused request."""
 
     status: int
     message: str
@@ -35,17 +35,17 @@ def host_name(header: str) -> str:
 
 
 def is_token(given: str, token: str) -> bool:
-    """Compare in a time that does not depend on where the two differ."""
+    """Compare in a time that does not depend on the position of the first difference."""
     return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), token.encode())
 
 
 def refuse_foreign_host(headers: Mapping[str, str]) -> Refusal | None:
-    """Refuse a name that is not of this machine.
+    """Refuse a Host header that does not name this machine.
 
-    A web page whose own name was pointed at 127.0.0.1 (DNS rebinding) sends that name.
+    A web page whose domain was pointed at 127.0.0.1 (DNS rebinding) sends that domain.
     """
     host = host_name(headers.get("host", ""))
-    return None if is_loopback(host) else Refusal(403, f"this server is not {host!r}: ask for 127.0.0.1 or localhost")
+    return None if is_loopback(host) else Refusal(403, f"this server is not {host!r}: use 127.0.0.1 or localhost")
 
 
 def refuse_foreign_origin(headers: Mapping[str, str]) -> Refusal | None:
@@ -57,11 +57,11 @@ def refuse_foreign_origin(headers: Mapping[str, str]) -> Refusal | None:
         own = urlsplit(origin).netloc.lower() == headers.get("host", "").lower() != ""
     except ValueError:  # an address in broken brackets
         own = False
-    return None if own else Refusal(403, f"requests from pages of {origin!r} are not answered")
+    return None if own else Refusal(403, f"requests from pages of {origin!r} are refused")
 
 
 def refuse_client(method: str, headers: Mapping[str, str], token: str) -> Refusal | None:
-    """Refuse all requests to a run's server but those of this run's own programs on this machine.
+    """Refuse all requests to a run's server except those of the run's own programs on this machine.
 
     `headers` is case-insensitive.
     """

@@ -1,4 +1,4 @@
-"""The token of a run: a secret in its folder, by which the run's servers know the run's programs."""
+"""Token of a run: a secret in its folder that authenticates the run's programs to its servers."""
 
 import fcntl
 import os
@@ -6,11 +6,11 @@ import secrets
 from pathlib import Path
 
 FILE = "token"
-"""In the run's folder, readable by its owner only."""
+"""File in the run's folder, readable by its owner only."""
 
 
 def run_token(run_dir: Path) -> str:
-    """Return the run's token; the first program that asks makes it."""
+    """Return the run's token; create it on the first call."""
     descriptor = os.open(run_dir / FILE, os.O_RDWR | os.O_CREAT, 0o600)
     with os.fdopen(descriptor, "r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed
@@ -22,10 +22,10 @@ def run_token(run_dir: Path) -> str:
 
 
 def forget_token(run_dir: Path) -> None:
-    """Delete the token of a run whose programs have ended: its folder may be copied or shared."""
+    """Delete the token of a run that has ended: its folder may be copied or shared."""
     (run_dir / FILE).unlink(missing_ok=True)
 
 
 def bearer(token: str) -> dict[str, str]:
-    """Return the headers of a request with this token; none for a server that needs no token."""
+    """Return the headers of a request with this token; none if it is empty."""
     return {"Authorization": f"Bearer {token}"} if token else {}
