@@ -1,4 +1,4 @@
-"""Tables and panels to the terminal."""
+"""Console for tables and panels."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ from quartet.terminal.printable import printable
 
 
 class PrintableConsole(Console):
-    """Makes every text printable before it is laid out; `[...]` in a text is no markup."""
+    """Console that makes every text printable before layout and does not interpret `[...]` as markup."""
 
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False)

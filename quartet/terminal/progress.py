@@ -1,4 +1,4 @@
-"""Progress of work that takes longer than people like to wait without a word."""
+"""Progress display of long work."""
 
 import time
 from types import TracebackType
@@ -12,8 +12,11 @@ LINE_SECONDS = 10.0
 
 
 class Watched:
-    """Context manager, and an `OnProgress`: a bar on stderr in a terminal, a line every ten seconds where there is
-    none, nothing when quiet. The bar is gone at the end."""
+    """Context manager and `OnProgress` callback.
+
+    Shows a bar on stderr in a terminal, a line every ten seconds elsewhere, and nothing if quiet. The bar is removed at
+    the end.
+    """
 
     def __init__(self, what: str, *, quiet: bool = False) -> None:
         self._what, self._quiet = what, quiet
