@@ -1,1 +1,1 @@
-"""Metrics, spans, presence, logs and receipts of a run: what modules write, and readers of the files."""
+"""Telemetry: metrics, spans, presence, logs and receipts of a run, their writers and readers of the files."""

@@ -1,4 +1,4 @@
-"""Rows of a timeline for what runs side by side: whoever begins takes the first free one."""
+"""Timeline rows for concurrent activities: each takes the first free row."""
 
 import heapq
 from collections.abc import Iterator
@@ -6,14 +6,14 @@ from contextlib import contextmanager
 
 
 class Lanes:
-    """`session 0`, `session 1`, ...: as many as were ever taken at once."""
+    """Rows `session 0`, `session 1`, ...: as many as were ever in use at once."""
 
     def __init__(self, thing: str) -> None:
         self._thing, self._free, self._count = thing, list[int](), 0
 
     @contextmanager
     def take(self) -> Iterator[str]:
-        """A lane that nobody else has inside the block."""
+        """Yield a lane that is exclusive to the block."""
         if self._free:
             number = heapq.heappop(self._free)
         else:

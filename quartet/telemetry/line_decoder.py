@@ -1,4 +1,4 @@
-"""Decodes the lines of recorded files. A disk that was full, a copy or a killed machine may leave damaged ones."""
+"""Decoder for the lines of recorded files. A full disk, a copy or a killed machine may leave damaged lines."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
@@ -11,13 +11,14 @@ T = TypeVar("T")
 
 
 class LineDecoder(Generic[T]):
-    """Leaves damaged lines out, counts them, and warns of the first."""
+    """Decoder that skips and counts damaged lines, and warns of the first."""
 
     def __init__(self, what: str, kind: type[T], *, is_whole: Callable[[T], bool] = lambda _: True) -> None:
-        """`what` names a line in the warning; `is_whole` tells what no reader can use from what decodes."""
+        """Decode lines as `kind`. `what` names them in the warning; `is_whole` rejects decoded values that no reader
+        can use."""
         self._what, self._decode, self._is_whole = what, msgspec.json.Decoder(kind).decode, is_whole
         self.damaged = 0
-        """Lines left out by this process."""
+        """Lines skipped by this process."""
 
     def __call__(self, lines: Iterable[bytes]) -> Iterator[T]:
         for line in lines:
@@ -34,11 +35,11 @@ class LineDecoder(Generic[T]):
     def _leave_out(self, why: str) -> None:
         self.damaged += 1
         if self.damaged == 1:
-            LOG.warning("a damaged line of %s is left out, and so are others like it: %s", self._what, why)
+            LOG.warning("skipped a damaged line of %s, further ones are skipped silently: %s", self._what, why)
 
 
 def is_record(record: dict[str, Any]) -> bool:
-    """Whether a line is a metric record: it says when and of which area."""
+    """Return whether a line is a metric record, with time and area."""
     return type(record.get("time")) in (int, float) and type(record.get("area")) is str
 
 

@@ -11,7 +11,7 @@ from quartet.terminal.printable import printable
 
 
 class JsonFormatter(logging.Formatter):
-    """Time, level, module and message; a traceback as one string."""
+    """Formatter for time, level, logger and message; a traceback is one string."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {
@@ -26,7 +26,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class LogFile(logging.FileHandler):
-    """A log on a disk that may be full: what cannot be written is lost, and printed nowhere instead."""
+    """Log handler for a disk that may be full: records that cannot be written are lost, and not printed either."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  (the base class's name)
         # The same disk holds the ledger, whose error ends the run and says what to do.
@@ -35,7 +35,7 @@ class LogFile(logging.FileHandler):
 
 
 def log_to_file(run_dir: Path, module: str) -> None:
-    """Send this process's log records (info and above) to the run's log file of `module`."""
+    """Write this process's log records (info and above) to the run's log file of `module`."""
     folder = run_dir / "logs"
     folder.mkdir(parents=True, exist_ok=True)
     handler = LogFile(folder / f"{module}.jsonl")

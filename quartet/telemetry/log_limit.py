@@ -1,4 +1,4 @@
-"""A limit to repeated warnings, so that no failure that repeats fills the disk with its log."""
+"""Limit of repeated warnings, so that a repeating failure does not fill the disk with its log."""
 
 import logging
 import time
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 PERIOD_SECONDS = 60.0
 MAX_DIFFERENT = 10
-"""Of the warnings that one line of code logs in a period."""
+"""Limit of different warnings per line of code and period."""
 
 
 @dataclass
@@ -20,10 +20,9 @@ class _Place:
 
 
 class RepeatLimit(logging.Filter):
-    """Passes each warning or error once a minute; the next one says how many were left out.
+    """Filter that passes each warning or error once a minute; the next one reports how many were left out.
 
-    A warning with other words passes too, up to `MAX_DIFFERENT` from one line of code: words may hold an address or a
-    count.
+    Warnings with different text, such as an address or a count, pass too, up to `MAX_DIFFERENT` per line of code.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -1,4 +1,4 @@
-"""`docs/metrics.md`, made from the declarations: `python -m quartet.telemetry.metrics_page > docs/metrics.md`."""
+"""Generator of `docs/metrics.md`: `python -m quartet.telemetry.metrics_page > docs/metrics.md`."""
 
 from quartet.telemetry.activities import ACTIVITIES
 from quartet.telemetry.metrics import METRICS, Metric, of_parts
@@ -26,7 +26,7 @@ wait) and `fields`. An activity longer than 30 s is written in pieces while it l
 
 
 def metrics_page() -> str:
-    """The whole file."""
+    """Return the whole page."""
     known = sorted([*METRICS.values(), *of_parts(shipped=True).values()], key=_area)
     metrics = [f"| `{m.name}` | {m.unit} | {m.meaning} | {m.module} |" for m in known]
     spans = [f"| `{a.name}` | {a.meaning} | {a.colour} |" for a in ACTIVITIES.values()]
@@ -46,7 +46,7 @@ def metrics_page() -> str:
 
 
 def _area(metric: Metric) -> int:
-    """Return the place of its area in the order of declaration."""
+    """Return the position of the metric's area in the order of declaration."""
     areas = list(dict.fromkeys(name.partition("/")[0] for name in METRICS))
     area = metric.name.partition("/")[0]
     return areas.index(area) if area in areas else len(areas)

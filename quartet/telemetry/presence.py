@@ -1,4 +1,4 @@
-"""What a module is doing right now, what it waits for, since when, and what would end the wait."""
+"""Presence of a module: its current activity or wait, since when, and what would end the wait."""
 
 import time
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from quartet.types.phase import STARTING
 
 METRIC_SECONDS = 5.0
 TRAINABLE_GROUPS = "trainable groups"
-"""What a trainer waits for that has nothing to train, after their number; with other waits it is not starving."""
+"""Text after the number of groups in the wait of a trainer without data; in other waits it is not starved."""
 
 
 class ReportSink(Protocol):
-    """The ledger's side of a presence: one row per module."""
+    """Ledger side of a presence: one row per module."""
 
     def report(
         self,
@@ -32,9 +32,9 @@ class ReportSink(Protocol):
 
 
 class Presence:
-    """Heartbeat and explanation of one module; every call to `beat` is cheap (written at most once a second).
+    """Heartbeat and state of one module. Every call to `beat` is cheap: it writes at most once a second.
 
-    With a recorder, waits are spans of the module, and their share of the time is a metric.
+    With a recorder, waits become spans of the module, and their share of the time a metric.
     """
 
     def __init__(
@@ -56,20 +56,20 @@ class Presence:
         self._next_write = 0.0
         self._measured_at, self._measured_waiting_seconds = self._since_monotonic, 0.0
         self.waiting_seconds = 0.0
-        """Wall seconds spent waiting since the module started."""
+        """Wall seconds of waiting since the module started."""
         self.beat(force=True)
 
     def working(self, state: str) -> None:
-        """The module does `state` from now on."""
+        """Set the module's state to `state`."""
         self._change(state, "", "")
 
     def waits(self, waiting_for: str, ends_when: str) -> None:
-        """The module waits from now on, until `working` or another wait."""
+        """Set the module's state to waiting, until `working` or another wait."""
         self._change("waiting", waiting_for, ends_when)
 
     @contextmanager
     def waiting(self, waiting_for: str, ends_when: str, *, then: str = "working") -> Iterator[None]:
-        """Wait inside the block, then go back to `then`."""
+        """Wait inside the block, then set the state to `then`."""
         self.waits(waiting_for, ends_when)
         try:
             yield
@@ -77,7 +77,7 @@ class Presence:
             self.working(then)
 
     def beat(self, *, force: bool = False) -> None:
-        """Tell the ledger that the module lives; call it from every loop."""
+        """Send a heartbeat to the ledger; call it from every loop."""
         now = time.monotonic()
         if not force and now < self._next_write:
             return
@@ -105,7 +105,7 @@ class Presence:
         self.beat()
 
     def _record_wait(self, waiting_for: str) -> None:
-        """End the span of the wait before, begin that of the next, if there is one."""
+        """End the span of the previous wait, and begin that of the next, if any."""
         if self._wait:
             self._wait.end()
         self._wait = self._recorder.begin(WAIT, reason=waiting_for) if self._recorder and waiting_for else None

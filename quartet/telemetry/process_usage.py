@@ -1,15 +1,15 @@
-"""Processor time and memory of this process, its children left out."""
+"""Processor time and memory of this process, without its children."""
 
 import os
 import time
 from pathlib import Path
 
 _STATM = Path("/proc/self/statm")
-"""Memory in pages: the second number is what lies in RAM. Linux only; elsewhere the memory is not recorded."""
+"""Memory in pages: the second number is the resident size. Linux only; elsewhere the memory is not recorded."""
 
 
 class ProcessUsage:
-    """Measures between two calls."""
+    """Processor use between two calls, and current memory."""
 
     def __init__(self) -> None:
         self._wall, self._processor = time.monotonic(), time.process_time()

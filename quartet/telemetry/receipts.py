@@ -1,8 +1,7 @@
-"""Receipts: what worker and trainer themselves say they appended and trained, in files that the ledger never reads.
+"""Receipts: records by worker and trainer of what they appended and trained, in files that the ledger never reads.
 
 `receipts/worker-PID.jsonl` and `receipts/trainer-PID.jsonl`, one JSON object per line. Each step is written before and
-after its transaction, so a process that was killed in between leaves the first line alone. Off unless
-`runtime.receipts` is set.
+after its transaction, so a process killed in between leaves the first line only. Off unless `runtime.receipts` is set.
 """
 
 import hashlib
@@ -20,7 +19,7 @@ FOLDER = "receipts"
 
 
 class Appending(msgspec.Struct, frozen=True, kw_only=True, tag="appending"):
-    """A worker is about to append this trajectory."""
+    """Receipt before a worker appends a trajectory."""
 
     time: float
     rollout_id: int
@@ -32,7 +31,7 @@ class Appending(msgspec.Struct, frozen=True, kw_only=True, tag="appending"):
 
 
 class Appended(msgspec.Struct, frozen=True, kw_only=True, tag="appended"):
-    """The ledger answered: an `AppendOutcome`, or `superseded`."""
+    """Receipt of the ledger's result: an `AppendOutcome`, or `superseded`."""
 
     time: float
     rollout_id: int
@@ -41,7 +40,7 @@ class Appended(msgspec.Struct, frozen=True, kw_only=True, tag="appended"):
 
 
 class Restored(msgspec.Struct, frozen=True, kw_only=True, tag="restored"):
-    """A trainer goes on from these weights."""
+    """Receipt of the weights from which a trainer continues."""
 
     time: float
     policy: str = MAIN
@@ -64,7 +63,7 @@ class TrainedGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Committing(msgspec.Struct, frozen=True, kw_only=True, tag="committing"):
-    """A trainer is about to commit the batch that led from `start_weights` to `weights`; both are digests."""
+    """Receipt before a trainer commits the batch that led from `start_weights` to `weights`; both are digests."""
 
     time: float
     policy: str = MAIN
@@ -77,7 +76,7 @@ class Committing(msgspec.Struct, frozen=True, kw_only=True, tag="committing"):
 
 
 class Committed(msgspec.Struct, frozen=True, kw_only=True, tag="committed"):
-    """The ledger took the batch and made its weights this version."""
+    """Receipt of a committed batch, whose weights became this version."""
 
     time: float
     policy: str = MAIN
@@ -90,7 +89,8 @@ Receipt = Appending | Appended | Restored | Committing | Committed
 
 
 def trajectory_digest(trajectory: Trajectory) -> str:
-    """SHA-256 in hex of what is trained on: ids, log-probs, versions and temperature of every call, and the reward."""
+    """Return the SHA-256 in hex of the trained data: ids, log-probs, versions and temperature of every call, and
+    reward."""
     calls = [
         (c.prompt_ids, c.response_ids, c.response.logprobs, c.response.versions, c.sampling.temperature)
         for c in trajectory.calls
@@ -99,7 +99,7 @@ def trajectory_digest(trajectory: Trajectory) -> str:
 
 
 class WorkerReceipts:
-    """What a rollout worker appends."""
+    """Receipts of a rollout worker's appends."""
 
     def __init__(self, run_dir: Path, *, enabled: bool) -> None:
         self._write = _writer(run_dir, "worker") if enabled else _nowhere
@@ -124,7 +124,7 @@ class WorkerReceipts:
 
 
 class TrainerReceipts:
-    """What the trainer of a policy commits. `weights` gives the digest of the weights at the time of the call."""
+    """Receipts of one policy's trainer. `weights` returns the digest of the current weights."""
 
     def __init__(self, run_dir: Path, policy: str, weights: Callable[[], str], *, enabled: bool) -> None:
         self._write = _writer(run_dir, "trainer") if enabled else _nowhere
@@ -175,7 +175,7 @@ class TrainerReceipts:
 
 
 def read_receipts(run_dir: Path) -> list[Receipt]:
-    """All receipts of a run, oldest first. A line torn by the death of its process is left out."""
+    """Return all receipts of a run, oldest first. A line torn by the death of its process is left out."""
     receipts: list[Receipt] = []
     decoder = msgspec.json.Decoder(Receipt)
     for file in (run_dir / FOLDER).glob("*.jsonl"):
@@ -190,7 +190,7 @@ def _trained(member: GroupMember) -> TrainedMember:
 
 
 def _writer(run_dir: Path, role: str) -> Callable[[Callable[[], Receipt]], None]:
-    """Appends to this process's file, each receipt with a single write."""
+    """Return a function that appends to this process's file, each receipt with a single write."""
     folder = run_dir / FOLDER
     folder.mkdir(exist_ok=True)
     descriptor = os.open(folder / f"{role}-{os.getpid()}.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -205,4 +205,4 @@ def _append(descriptor: int, receipt: Receipt) -> None:
 
 
 def _nowhere(receipt: Callable[[], Receipt]) -> None:
-    """Nothing is hashed, nothing is kept."""
+    """Write nothing, without hashing anything."""

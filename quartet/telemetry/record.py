@@ -1,7 +1,7 @@
-"""Writes a module's metrics and spans: one JSON object per line, into files that no other process writes.
+"""Recorder of a module's metrics and spans: one JSON object per line, in files that no other process writes.
 
-Lines are buffered and written once a second and at the end: a killed process loses its last second, its neighbours
-nothing. Files and slots: `quartet.telemetry.slices`, `quartet.telemetry.rollup`.
+Lines are buffered and written once a second and at the end, so a killed process loses its last second only. Files and
+slots: `quartet.telemetry.slices`, `quartet.telemetry.rollup`.
 """
 
 import atexit
@@ -30,10 +30,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Recorder:
-    """Metrics and spans of one module instance. Safe to share between threads; close it at the end, or use `with`.
+    """Metrics and spans of one module instance. Thread-safe; close it at the end, or use `with`.
 
-    A failed write, a full disk for instance, is raised by the next call. At the end of a `with` block that another
-    error leaves, it becomes a note of that error.
+    A failed write, on a full disk for instance, is raised by the next call. If a `with` block ends with another error,
+    the failure becomes a note of that error.
     """
 
     def __init__(self, run_dir: Path, role: str, *, clock: Callable[[], float] = time.time) -> None:
@@ -69,8 +69,8 @@ class Recorder:
     def metric(self, area: str, /, **values: Any) -> None:
         """Write one record: the metrics `area/NAME` that belong together.
 
-        A number that is not finite stands in the record as null and in no rollup. A metric that is not declared is
-        recorded all the same, with one warning: a missing declaration must not end a run.
+        A number that is not finite is null in the record and absent from rollups. An undeclared metric is recorded with
+        one warning: a missing declaration must not end a run.
         """
         names = self._names.get(area) or self._names.setdefault(area, _Names(area))
         numbers = [(name, float(value)) for thing, value in values.items() if (name := names[thing]) and finite(value)]
@@ -83,7 +83,7 @@ class Recorder:
         self._busy.set()
 
     def begin(self, name: str, *, lane: str = "", trace: str = "", reason: str = "", **fields: Any) -> "OpenSpan":
-        """Begin a span of an activity declared in `quartet.telemetry.activities`; call `end` on what comes back."""
+        """Begin a span of an activity declared in `quartet.telemetry.activities`; call `end` on the result."""
         activity(name)
         head = {"name": name, "lane": lane, "trace": trace, "reason": reason, "fields": fields}
         with self._lock:
@@ -94,7 +94,7 @@ class Recorder:
 
     @contextmanager
     def span(self, name: str, *, lane: str = "", trace: str = "", reason: str = "", **fields: Any) -> Iterator[None]:
-        """Record how long the block took."""
+        """Record the duration of the block as a span."""
         span = self.begin(name, lane=lane, trace=trace, reason=reason, **fields)
         try:
             yield
@@ -102,19 +102,19 @@ class Recorder:
             span.end()
 
     def finished(self, span: Span) -> None:
-        """A span that somebody else timed."""
+        """Write a span that the caller has timed."""
         activity(span.name)
         with self._lock:
             self._spans.add(self._tick(), _encode(span))
         self._busy.set()
 
     def flush(self) -> None:
-        """Write what is buffered, and the slots that are full."""
+        """Write the buffered lines and the full slots."""
         with self._lock:
             self._catch_up(self._tick())
 
     def close(self) -> None:
-        """End all spans, write everything, stop; then raise what failed. A second call does nothing."""
+        """End all spans, write everything, stop, and raise any failure. A second call does nothing."""
         if self._closed.is_set():
             return
         self._closed.set()
@@ -124,20 +124,20 @@ class Recorder:
         with (
             self._lock,
             ExitStack() as steps,
-        ):  # from the last to the first; one that fails keeps no other from its turn
+        ):  # run in reverse order, all of them even if one fails
             steps.callback(self._raise_failure)
             steps.callback(self._flush)
             steps.callback(self._write_rollups, math.inf)
             steps.callback(self._end_spans)
 
     def _tick(self) -> float:
-        """Unix seconds that never go back, so that a slot that was written stays as it is."""
+        """Return Unix seconds that never decrease, so that a written slot stays unchanged."""
         self._raise_failure()
         self._now = max(self._now, self._clock())
         return self._now
 
     def _raise_failure(self) -> None:
-        """Raise, once, what the flusher's thread could not write."""
+        """Raise, once, a failed write of the flusher's thread."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -159,19 +159,19 @@ class Recorder:
         span.start = now
 
     def _write_rollups(self, now: float) -> None:
-        """Full slots, after the records that they sum up."""
+        """Write full slots, after the records that they sum up."""
         self._metrics.flush()
         for seconds, slot in self._ladder.take(now):
             self._rollups[seconds].add(slot.begin, _encode(slot))
 
     def _flush(self) -> None:
-        """Every file, whichever of them fails."""
+        """Flush every file, even if another one fails."""
         with ExitStack() as files:
             for file in (self._metrics, self._spans, *self._rollups.values()):
                 files.callback(file.flush)
 
     def _flush_regularly(self) -> None:
-        """The flusher's thread: sleeps while nothing is open or buffered."""
+        """Run the flusher's thread; it sleeps while nothing is open or buffered."""
         while not self._closed.is_set():
             self._busy.wait()
             self._closed.wait(FLUSH_SECONDS)
@@ -194,7 +194,7 @@ class Recorder:
 
 
 class OpenSpan:
-    """A span that has begun. Written in pieces when it lasts, so that whoever looks sees it before it ends."""
+    """Span in progress. A long one is written in pieces, so that readers see it before it ends."""
 
     __slots__ = ("_recorder", "head", "start")
 
@@ -202,12 +202,12 @@ class OpenSpan:
         self._recorder, self.head, self.start = recorder, head, start
 
     def end(self) -> None:
-        """It ends now; a second call does nothing."""
+        """End the span now; a second call does nothing."""
         self._recorder._end(self)
 
 
 class _Names(dict[str, str | None]):
-    """What the values of one area are called as series, None for labels; each is looked up once."""
+    """Series names of one area's values, None for labels; each is looked up once."""
 
     def __init__(self, area: str) -> None:
         super().__init__()

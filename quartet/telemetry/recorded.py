@@ -1,4 +1,4 @@
-"""Which metrics a run recorded, read from the sums of its writers: a long run costs little more than a short one."""
+"""Names of the metrics that a run recorded, read from its rollups: a long run costs little more than a short one."""
 
 import math
 from collections import defaultdict

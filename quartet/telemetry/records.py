@@ -1,4 +1,4 @@
-"""Metric records as they were written, a window at a time."""
+"""Reader of metric records, one window at a time."""
 
 import math
 from collections.abc import Iterator
@@ -10,11 +10,12 @@ from quartet.telemetry.slices import METRICS, writers
 
 
 def read_records(run_dir: Path, area: str, *, start: float = 0.0, end: float = math.inf) -> Iterator[dict[str, Any]]:
-    """The records of one area (`rollout`, `train`, `data`, ...) of [start, end) in Unix seconds, each writer's by time:
-    `time`, `role`, `area`, and the values by their names without the area.
+    """Yield the records of one area (`rollout`, `train`, `data`, ...) in [start, end) Unix seconds, each writer's by
+    time.
 
-    Reads slice by slice and keeps none; without a window that is the whole run: for charts take `read_series`. Raises
-    `RecordsError` for a run that an older Quartet recorded.
+    A record has `time`, `role`, `area`, and the values by their names without the area. Reads slice by slice and keeps
+    none. Without a window that is the whole run: use `read_series` for charts. Raises `RecordsError` for a run that an
+    older Quartet recorded.
     """
     mark = f'"area":"{area}"'.encode()
     for writer in writers(run_dir, METRICS):

@@ -1,8 +1,8 @@
-"""Metrics summed up over time slots, so that a chart of a long run reads few lines.
+"""Rollups: metrics summed up over time slots, so that a chart of a long run reads few lines.
 
-A writer adds every number to the slot of ten seconds it falls into; a full slot is written as one line and added to the
-slot of a minute around it, and so on. A line follows the records it sums up, so whatever a killed process had not
-written yet is in the finer slots, and at last in the records themselves.
+A writer adds every number to its slot of ten seconds. A full slot is written as one line and added to the enclosing
+slot of a minute, and so on. A line follows the records it sums up, so whatever a killed process had not written is in
+finer slots or in the records.
 """
 
 import math
@@ -15,13 +15,13 @@ from quartet.telemetry.line_decoder import LineDecoder
 from quartet.telemetry.slices import slot_of
 
 ROLLUP_SECONDS = (10, 60, 600, 3600)
-"""Widths of the slots that are written, each a multiple of the one before."""
+"""Widths of the written slots, each a multiple of the one before."""
 SLOTS_PER_FILE = 360
 Key = TypeVar("Key")
 
 
 class Rollup(msgspec.Struct, array_like=True, gc=False):
-    """Numbers of one metric in one slot."""
+    """Summary of one metric's numbers in one slot."""
 
     count: int
     sum: float
@@ -30,7 +30,7 @@ class Rollup(msgspec.Struct, array_like=True, gc=False):
     last: float
 
     def plus(self, later: "Rollup") -> "Rollup":
-        """Both together, as a new one; `later` has the last word."""
+        """Return both merged; `last` is that of `later`."""
         return Rollup(
             self.count + later.count,
             self.sum + later.sum,
@@ -41,7 +41,7 @@ class Rollup(msgspec.Struct, array_like=True, gc=False):
 
 
 class Slot(msgspec.Struct):
-    """One line of a rollup file: `begin` in Unix seconds, and what was recorded in the slot, by metric name."""
+    """One line of a rollup file: `begin` in Unix seconds, and the slot's rollups by metric name."""
 
     begin: int
     series: dict[str, Rollup]
@@ -51,15 +51,15 @@ decode_slots = LineDecoder("the sums of metrics", Slot)
 
 
 class Ladder:
-    """Sums up what one writer records. Every slot is taken out once, when it has ended, finer ones first."""
+    """Rollups of one writer at all widths. Every slot is taken out once, when it has ended, finer ones first."""
 
     def __init__(self) -> None:
         self._open: list[Slot | None] = [None] * len(ROLLUP_SECONDS)
         self.due_at = math.inf
-        """Unix seconds at which the next slot ends: call `take` before anything later is added."""
+        """Unix seconds at which the next slot ends; call `take` before adding anything later."""
 
     def add(self, moment: float, values: Iterable[tuple[str, float]]) -> None:
-        """Add one record's numbers at `moment` (Unix seconds), which is before `due_at` and after all earlier ones."""
+        """Add one record's numbers at `moment` (Unix seconds), before `due_at` and not before earlier records."""
         slot = self._open[0]
         if slot is None:
             slot = self._open[0] = Slot(slot_of(moment, ROLLUP_SECONDS[0]), {})
@@ -79,7 +79,7 @@ class Ladder:
                 known.max = value
 
     def take(self, now: float) -> list[tuple[int, Slot]]:
-        """Take out what ended by `now`, as pairs of width in seconds and slot. Infinity takes all."""
+        """Take out the slots that ended by `now`, as pairs of width in seconds and slot. Infinity takes all."""
         taken: list[tuple[int, Slot]] = []
         for level, seconds in enumerate(ROLLUP_SECONDS):
             slot = self._open[level]
@@ -94,7 +94,8 @@ class Ladder:
         return taken
 
     def _carry(self, slot: Slot, level: int) -> None:
-        """Add a full slot to the coarser one around it. An open one is that one: an earlier one has been taken out."""
+        """Add a full slot to the enclosing coarser one. An open slot of that width is the enclosing one, since earlier
+        ones are taken out first."""
         around = self._open[level]
         if around is None:
             around = self._open[level] = Slot(slot_of(slot.begin, ROLLUP_SECONDS[level]), {})
@@ -102,11 +103,11 @@ class Ladder:
 
 
 def merge(into: dict[Key, Rollup], series: Mapping[Key, Rollup]) -> None:
-    """Add later rollups to earlier ones, by name."""
+    """Merge later rollups into earlier ones, by name."""
     for key, rollup in series.items():
         into[key] = into[key].plus(rollup) if key in into else rollup
 
 
 def finite(value: Any) -> TypeGuard[float]:
-    """Is it a number that can be summed up?"""
+    """Return whether the value is a number that can be summed up."""
     return isinstance(value, (int, float)) and math.isfinite(value)

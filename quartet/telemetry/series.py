@@ -3,8 +3,8 @@
     page = read_series(run_dir, ["rollout/reward", "train/gradient_norm"], axis="train_step", max_points=500)
     page = read_series(run_dir, names, axis="train_step", max_points=500, cursor=page.cursor)   # what is new
 
-A point is a time slot with the count, sum, smallest, largest and last value of the records in it. Short windows come
-in slots of one second, long ones in coarser slots, which the writers have already summed up.
+A point is a time slot with the count, sum, smallest, largest and last value of its records. Short windows have slots of
+one second, long ones coarser slots, which the writers have already summed up.
 """
 
 import re
@@ -24,27 +24,27 @@ from quartet.telemetry.slices import METRICS, run_extent, slot_of, writers
 from quartet.telemetry.slots import Slots, choose_slot_seconds, merged, read_slots
 
 Axis = Literal["time", "train_step", "version"]
-"""What `Point.x` counts: Unix seconds, or the train step or policy version that was the newest at that time."""
+"""Unit of `Point.x`: Unix seconds, or the newest train step or policy version at that time."""
 _AXIS_METRIC = {"train_step": "train/step", "version": "train/version"}
 _COARSE_POINTS = 200
 _CURSOR = re.compile("([1-9][0-9]{0,14})@([0-9]{1,15})")
 _SETTLED_SECONDS = 3.0
-"""Records reach their file within this time: younger slots may still grow."""
+"""Delay within which records reach their file; younger slots may still grow."""
 
 
 class Point(Struct, frozen=True, kw_only=True):
-    """The records of one slot."""
+    """Summary of the records in one slot."""
 
     x: float
-    """On the axis that was asked for."""
+    """Position on the requested axis."""
     time: float
-    """Unix seconds: the slot's beginning."""
+    """Begin of the slot in Unix seconds."""
     count: int
     sum: float
     min: float
     max: float
     last: float
-    """Of several roles taken together: that of the process started last."""
+    """Last value; over several roles, that of the process started last."""
 
     @property
     def mean(self) -> float:
@@ -57,21 +57,21 @@ class Series(Struct, frozen=True, kw_only=True):
     name: str
     """`area/thing_unit`, declared in `quartet.telemetry.metrics.METRICS`."""
     role: str
-    """Who recorded it; empty where all roles are taken together."""
+    """Role that recorded it; empty if all roles are merged."""
     points: list[Point]
 
 
 class SeriesPage(Struct, frozen=True, kw_only=True):
-    """An answer of `read_series`. A metric without records has no series."""
+    """Result of `read_series`. A metric without records has no series."""
 
     series: list[Series]
     slot_seconds: int
-    """The width of every point."""
+    """Width of every point."""
     cursor: str
-    """Ask with it again for what came since. A plain string, good for a URL."""
+    """Position for the next call, which returns newer data. A plain string, safe in a URL."""
     replaces: bool
-    """True: these are all points. False: only those that changed or came since the cursor; a point takes the place of
-    the one with the same `time`."""
+    """True: these are all points. False: only points changed or added since the cursor; a point replaces the one with
+    the same `time`."""
 
 
 def read_series(
@@ -85,11 +85,12 @@ def read_series(
     max_points: int = 1000,
     by_role: bool = False,
 ) -> SeriesPage:
-    """Series of `names` between `start` and `end` (Unix seconds; the run's own by default), at most `max_points` each.
+    """Return series of `names` between `start` and `end`, at most `max_points` points each.
 
-    With the `cursor` of an earlier page, asked with the same arguments, only what came since. Slots begin at whole
-    multiples of their width, so the first and last may reach over the window. Raises `ConfigError` for a name that is
-    not declared or a cursor that is none, `RecordsError` for a run that an older Quartet recorded.
+    Both are Unix seconds, by default those of the run. With the `cursor` of an earlier page with the same arguments,
+    only newer data is returned. Slots begin at whole multiples of their width, so the first and last may exceed the
+    window. Raises `ConfigError` for an undeclared name or an invalid cursor, `RecordsError` for a run that an older
+    Quartet recorded.
     """
     for name in names:
         declared(name)
@@ -129,7 +130,7 @@ def read_series(
 
 
 def _clock(axis: Axis, role: str) -> str:
-    """Return the role whose train steps or versions place the points of `role`: a trainer's own, else all together."""
+    """Return the role whose train steps or versions place the points of `role`: a trainer's own, else all merged."""
     return role if axis != "time" and role.partition("-")[0] == declared(_AXIS_METRIC[axis]).module else ""
 
 
@@ -139,7 +140,7 @@ def _axis_slots(found: Mapping[tuple[str, str], Slots], metric: str, clock: str)
 
 
 class _Places:
-    """Where slots stand on an axis."""
+    """Positions of slots on an axis."""
 
     def __init__(
         self,
@@ -150,7 +151,8 @@ class _Places:
         run_start: float,
         begin: float,
     ) -> None:
-        """`found` holds the axis's own metric from `begin` on (Unix seconds); what came before is read here."""
+        """Take the axis's own metric from `found`, which begins at `begin` (Unix seconds), and read its last value
+        before that."""
         self._is_time, self._slots, self._values = axis == "time", list[int](), list[float]()
         if self._is_time:
             return
@@ -164,13 +166,13 @@ class _Places:
         return Point(x=slot if self._is_time else self._value_at(slot), time=slot, **asdict(rollup))
 
     def _value_at(self, slot: int) -> float:
-        """The newest value that was known within the slot."""
+        """Return the newest value known within the slot."""
         known = bisect_right(self._slots, slot)
         return self._values[known - 1] if known else self._before
 
 
 def _last_value(run_dir: Path, metric: str, clock: str, start: float, end: float) -> float:
-    """The last value of a metric in [start, end), 0 when there is none: before the first train step."""
+    """Return the last value of a metric in [start, end), or 0 if there is none: before the first train step."""
     if start >= end:
         return 0.0
     everyone = writers(run_dir, METRICS)
@@ -180,10 +182,10 @@ def _last_value(run_dir: Path, metric: str, clock: str, start: float, end: float
 
 
 def _parse_cursor(cursor: str) -> tuple[int, int] | None:
-    """Width and begin of the first slot that may have changed. Raises `ConfigError`."""
+    """Return width and begin of the first slot that may have changed. Raises `ConfigError`."""
     if not cursor:
         return None
     parts = _CURSOR.fullmatch(cursor)
     if parts is None:
-        raise ConfigError(f"{cursor!r} is no cursor of a series", "take the one of an earlier page, or none")
+        raise ConfigError(f"{cursor!r} is no cursor of a series", "use the cursor of an earlier page, or none")
     return int(parts[1]), int(parts[2])

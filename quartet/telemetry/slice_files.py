@@ -1,4 +1,4 @@
-"""Appends to the slices of one folder: the writing side of `quartet.telemetry.slices`."""
+"""Writing side of `quartet.telemetry.slices`: appends to the slices of one folder."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from quartet.telemetry.slices import slice_name, slot_of
 
 
 class SliceFiles:
-    """Appends lines to the slice of their time; made with the first line. Times never go back."""
+    """Slices of one folder; a line goes to the slice of its time, created with its first line. Times never decrease."""
 
     def __init__(self, folder: Path, seconds: int) -> None:
         self._folder, self._seconds = folder, seconds
@@ -20,7 +20,7 @@ class SliceFiles:
         self._lines.append(line)
 
     def flush(self) -> None:
-        """Write what was added. Raises `OSError`, with the file named and as it was before; the lines are lost."""
+        """Write the added lines. Raises `OSError` that names the file, which is left as before; the lines are lost."""
         if not self._lines:
             return
         data, self._lines = b"\n".join(self._lines) + b"\n", []
@@ -32,6 +32,6 @@ class SliceFiles:
                 while data:
                     data = data[file.write(data) :]
             except OSError as error:
-                file.truncate(size)  # half a line would spoil the next one
+                file.truncate(size)  # half a line would damage the next one
                 error.filename = str(path)  # a full disk does not say where
                 raise

@@ -1,12 +1,12 @@
-"""Where records lie: one folder per writer, one file per writer and minute.
+"""Layout of record files: one folder per writer, one file per writer and minute.
 
     RUN/metrics/ROLE/WRITER/1795249980.jsonl     metric records, one per line
     RUN/spans/ROLE/WRITER/1795249980.jsonl       spans
     RUN/rollups/ROLE/WRITER/600/1795176000.jsonl metrics summed up over slots of 600 s
 
 A role is a module instance (`worker`, `engine`, `engine-2`), a writer one process of it, named after its start and
-process id. Making its folder makes it the only one that ever writes there. A file's name is the Unix second its slice
-begins.
+process id. The process that creates a writer's folder is the only one that writes there. A file's name is the Unix
+second at which its slice begins.
 """
 
 import math
@@ -27,11 +27,11 @@ SLICE_SECONDS = 60
 _SLICE_NAME = re.compile(r"[0-9]{10}\.jsonl")
 _WRITER_NAME = re.compile(r"[0-9]{1,15}(-.*)?")
 _FEW_SLICES = 64
-"""So many file names are tried; for more the folder is listed."""
+"""Up to this many file names are tried; beyond that the folder is listed."""
 
 
 class Writer(NamedTuple):
-    """One process's folder of one kind of records."""
+    """Folder of one process for one kind of records."""
 
     role: str
     name: str
@@ -39,25 +39,25 @@ class Writer(NamedTuple):
 
     @property
     def started_at(self) -> float:
-        """Unix seconds; nothing in the folder is older."""
+        """Start in Unix seconds; nothing in the folder is older."""
         return int(self.name.partition("-")[0]) / 1000
 
     def slices(self, start: float, end: float) -> list[Path]:
-        """The files with records of [start, end) in Unix seconds, by time."""
+        """Return the files with records of [start, end) in Unix seconds, by time."""
         return slice_files(self.folder, max(start, self.started_at), end, seconds=SLICE_SECONDS)
 
     def lines(self, start: float, end: float) -> Iterator[bytes]:
-        """What stands in these files, some of it just outside [start, end)."""
+        """Yield the lines of these files, including some just outside [start, end)."""
         for path in self.slices(start, end):
             yield from lines_of(path)
 
     def rollups(self, seconds: int) -> Path:
-        """The folder of what this process summed up over slots of `seconds`."""
+        """Return the folder of this process's rollups over slots of `seconds`."""
         return self.folder.parents[2] / ROLLUPS / self.role / self.name / str(seconds)
 
 
 def slice_files(folder: Path, start: float, end: float, *, seconds: int) -> list[Path]:
-    """The files of a folder that overlap [start, end), by time."""
+    """Return the files of a folder that overlap [start, end), by time."""
     first = slot_of(start, seconds)
     if end - first <= _FEW_SLICES * seconds:
         begins = range(first, first + _FEW_SLICES * seconds, seconds)
@@ -68,7 +68,7 @@ def slice_files(folder: Path, start: float, end: float, *, seconds: int) -> list
 
 
 def slice_names(folder: Path) -> list[str]:
-    """All slices of a folder, by time."""
+    """Return all slices of a folder, by time."""
     try:
         return sorted(name for name in os.listdir(folder) if _SLICE_NAME.fullmatch(name))  # noqa: PTH208  (thousands)
     except (FileNotFoundError, NotADirectoryError):
@@ -80,12 +80,12 @@ def slice_name(begin: int) -> str:
 
 
 def slot_of(moment: float, seconds: int) -> int:
-    """Unix second at which the slot around `moment` begins."""
+    """Return the Unix second at which the slot around `moment` begins."""
     return int(moment // seconds) * seconds
 
 
 class _Moment(msgspec.Struct):
-    """When a line was written: the time of a record, or the end of a span."""
+    """Time of a line: that of a record, or the end of a span."""
 
     time: float = 0.0
     start: float = 0.0
@@ -100,7 +100,7 @@ _decode_moments = LineDecoder("the records", _Moment, is_whole=lambda moment: 0 
 
 
 def writers(run_dir: Path, kind: str, roles: tuple[str, ...] | None = None) -> list[Writer]:
-    """Who wrote records of a kind (`METRICS`, `SPANS`), by role and start.
+    """Return the writers of a kind of records (`METRICS`, `SPANS`), by role and start.
 
     Raises `RecordsError` for a run that only an older Quartet recorded.
     """
@@ -118,7 +118,7 @@ def writers(run_dir: Path, kind: str, roles: tuple[str, ...] | None = None) -> l
 
 
 def new_writer(run_dir: Path, role: str, started_at: float) -> Writer:
-    """A name that no other process has, and its folder of metrics. `started_at`: Unix seconds."""
+    """Create a writer with a unique name and its folder of metrics. `started_at` is in Unix seconds."""
     root = run_dir / METRICS / role
     root.mkdir(parents=True, exist_ok=True)
     milliseconds = int(started_at * 1000)
@@ -133,13 +133,13 @@ def new_writer(run_dir: Path, role: str, started_at: float) -> Writer:
 
 
 def lines_of(path: Path, offset: int = 0) -> Iterator[bytes]:
-    """The complete lines of a file from a byte on; a torn last one (its writer was killed, or writes it just now) is
-    left out."""
+    """Yield the complete lines of a file from byte `offset` on, without a torn last one (interrupted or still being
+    written)."""
     yield from complete_lines(path, offset)[0]
 
 
 def complete_lines(path: Path, offset: int = 0) -> tuple[list[bytes], int]:
-    """The complete lines from a byte on, and the byte at which the next one begins."""
+    """Return the complete lines from byte `offset` on, and the byte at which the next one begins."""
     try:
         with path.open("rb") as file:
             file.seek(offset)
@@ -150,8 +150,10 @@ def complete_lines(path: Path, offset: int = 0) -> tuple[list[bytes], int]:
 
 
 def run_extent(run_dir: Path) -> tuple[float, float] | None:
-    """Unix seconds since when there are records of the run, spans included, and just after the last; None before the
-    first. Reads one slice per process."""
+    """Return the times of the run's first record and just after its last, spans included, in Unix seconds.
+
+    Returns None before the first record. Reads one slice per process.
+    """
     starts, ends = [], []
     for writer in (writer for kind in (METRICS, SPANS) for writer in writers(run_dir, kind)):
         names = slice_names(writer.folder)
@@ -166,5 +168,5 @@ def _refuse_old(run_dir: Path) -> None:
     if (run_dir / "metrics.jsonl").exists():
         raise RecordsError(
             f"{run_dir} keeps its records in metrics.jsonl and spans.jsonl, as an older Quartet wrote them",
-            "its summary.json and ledger are read as ever; for charts go on with --resume: it records anew",
+            "its summary.json and ledger stay readable; for charts continue the run with --resume, which records anew",
         )

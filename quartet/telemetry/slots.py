@@ -1,4 +1,4 @@
-"""Reads slots of metrics: the coarsest that were written, and finer ones where a writer has not got so far yet."""
+"""Reader of metric slots: the coarsest rollups that exist, and finer ones where a writer has not completed them."""
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -9,16 +9,17 @@ from quartet.telemetry.rollup import ROLLUP_SECONDS, SLOTS_PER_FILE, Rollup, dec
 from quartet.telemetry.slices import Writer, lines_of, slice_files, slot_of
 
 SLOT_SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600)
-"""Widths that points can have; then twice the last, and so on."""
+"""Widths of points; beyond the last, each width is twice the one before."""
 MAX_RECORD_BYTES = 6_000_000
-"""Slots finer than the finest rollup are summed up from the records themselves, as long as these are no more."""
+"""Limit of bytes up to which slots finer than the finest rollup are computed from the records themselves."""
 
 Slots = dict[int, Rollup]
-"""Begin in Unix seconds -> what was recorded in the slot."""
+"""Begin in Unix seconds -> rollup of the slot."""
 
 
 def choose_slot_seconds(writers: Collection[Writer], start: float, end: float, max_points: int) -> int:
-    """The finest width that gives at most `max_points` slots between two Unix seconds and reads little."""
+    """Return the finest width with at most `max_points` slots between two Unix seconds that also bounds the bytes
+    read."""
     widths = (*SLOT_SECONDS, *(SLOT_SECONDS[-1] * 2**k for k in range(1, 30)))
     seconds = next(width for width in widths if (end - start) / width + 1 <= max_points or width == widths[-1])
     finest = ROLLUP_SECONDS[0]
@@ -30,7 +31,7 @@ def choose_slot_seconds(writers: Collection[Writer], start: float, end: float, m
 def read_slots(
     writers: Collection[Writer], names: Collection[str], start: float, end: float, seconds: int
 ) -> dict[tuple[str, str], Slots]:
-    """Metric name and role -> slots of `seconds` that overlap [start, end) in Unix seconds."""
+    """Return, by metric name and role, the slots of `seconds` that overlap [start, end) in Unix seconds."""
     first, last = slot_of(start, seconds), math.ceil(end / seconds) * seconds
     level = max((i for i, width in enumerate(ROLLUP_SECONDS) if seconds % width == 0), default=-1)
     found: dict[tuple[str, str], Slots] = {}
@@ -42,7 +43,7 @@ def read_slots(
 
 
 def merged(found: Mapping[tuple[str, str], Slots]) -> dict[tuple[str, str], Slots]:
-    """All roles together, under the empty name."""
+    """Return the slots merged over all roles, under the empty role."""
     together: dict[tuple[str, str], Slots] = {}
     for (name, _), slots in found.items():
         merge(together.setdefault((name, ""), {}), slots)
@@ -52,7 +53,7 @@ def merged(found: Mapping[tuple[str, str], Slots]) -> dict[tuple[str, str], Slot
 def _named(
     written: Iterable[tuple[float, Mapping[str, Rollup]]], names: Collection[str]
 ) -> Iterator[tuple[float, str, Rollup]]:
-    """Moment, name and rollup of the metrics with these names."""
+    """Yield moment, name and rollup of the metrics with these names."""
     for moment, series in written:
         yield from ((moment, name, rollup) for name, rollup in series.items() if name in names)
 
@@ -60,8 +61,11 @@ def _named(
 def _written(
     writer: Writer, names: Collection[str], start: float, end: float, level: int
 ) -> Iterator[tuple[float, Mapping[str, Rollup]]]:
-    """What one writer recorded in [start, end), each number once: its slots of a level, and after the last of these its
-    finer ones. A line follows the finer ones it sums up, so what is read later misses nothing."""
+    """Yield what one writer recorded in [start, end), each number once.
+
+    Reads the slots of a level, then finer ones after the last of these. A line follows the finer lines that it sums up,
+    so this order misses nothing.
+    """
     if level < 0:
         yield from _recorded(writer, names, start, end)
         return
@@ -78,14 +82,14 @@ def _written(
 def _recorded(
     writer: Writer, names: Collection[str], start: float, end: float
 ) -> Iterator[tuple[float, Mapping[str, Rollup]]]:
-    """The same from the records themselves."""
+    """Yield the same from the records themselves."""
     things: dict[str, list[str]] = {}  # by area
     for name in names:
         area, _, thing = name.partition("/")
         if described(name).unit != LABEL:
             things.setdefault(area, []).append(thing)
     marks = [f'"area":"{area}"'.encode() for area in things]
-    # Most lines are of no interest, and not worth decoding.
+    # Skips decoding of other areas' lines, which are most of them.
     marked = (line for line in writer.lines(start, end) if any(mark in line for mark in marks))
     for record in records(marked):
         area = record["area"]

@@ -1,4 +1,4 @@
-"""What modules did, and when: spans, read a window at a time."""
+"""Spans: activities of modules over time, read one window at a time."""
 
 import heapq
 import math
@@ -13,33 +13,33 @@ from quartet.telemetry.line_decoder import LineDecoder
 from quartet.telemetry.slices import SPANS, Writer, writers
 
 PIECE_SECONDS = 30.0
-"""A span that lasts longer stands in pieces, written while it goes on: a window needs the files of itself and of so
-much after it."""
+"""Longest piece of a span; longer spans are written in pieces while they last. A window needs its own files and those
+of this much time after it."""
 _LATE_SECONDS = 5.0
-"""A piece is written so much later at most."""
+"""Largest delay of writing a piece."""
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing a module did, or waited for. Spans of one lane do not overlap, except that one may enclose others."""
+    """One activity or wait of a module. Spans of one lane do not overlap, but one may enclose others."""
 
     start: float
     """Unix seconds."""
     seconds: float
     name: str
-    """What it did, one of `quartet.telemetry.activities.ACTIVITIES`; a `wait` has a `reason`."""
+    """Activity, one of `quartet.telemetry.activities.ACTIVITIES`; a `wait` has a `reason`."""
     role: str = ""
-    """Which module instance: `worker`, `engine`, `engine-2`, `trainer`."""
+    """Module instance: `worker`, `engine`, `engine-2`, `trainer`."""
     lane: str = ""
-    """Which of the role's rows: a session (`session 3`), or empty for the module itself."""
+    """Row of the role: a session (`session 3`), or empty for the module itself."""
     trace: str = ""
-    """Spans with the same trace belong together: `rollout 12.1` (rollout 12, attempt 1), `train_step 7`. Its first word
-    is the activity of the span that encloses the others."""
+    """Id shared by related spans: `rollout 12.1` (rollout 12, attempt 1), `train_step 7`. Its first word is the
+    activity of the span that encloses the others."""
     reason: str = ""
-    """Of a wait: what for."""
+    """Reason of a wait."""
     continues: bool = False
-    """It goes on in another piece, which begins where this one ends."""
+    """True if another piece follows, which begins where this one ends."""
     fields: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Anything else, by name: `family`, `train_step`."""
+    """Further values by name: `family`, `train_step`."""
 
     @property
     def end(self) -> float:
@@ -48,17 +48,18 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SpanPage(msgspec.Struct, frozen=True, kw_only=True):
-    """The spans that overlap a window, by start."""
+    """Spans that overlap a window, by start."""
 
     spans: list[Span]
     truncated: bool
-    """There are more than `max_spans`: these are the longest of each row."""
+    """True if there are more than `max_spans`; the page then has the longest of each row."""
 
 
 def read_spans(
     run_dir: Path, start: float, end: float, *, roles: tuple[str, ...] | None = None, max_spans: int = 20_000
 ) -> SpanPage:
-    """The spans that overlap [start, end) (Unix seconds), of all roles or of some. Reads that window's files only.
+    """Return the spans that overlap [start, end) (Unix seconds), of all roles or of some. Reads only that window's
+    files.
 
     Raises `RecordsError` for a run that an older Quartet recorded.
     """
@@ -70,7 +71,7 @@ def read_spans(
 
 
 def longest_of_each_row(spans: Iterable[Span], max_spans: int) -> list[Span]:
-    """As many of each row as fit, so that none crowds another out."""
+    """Return `max_spans` spans, the longest of each row first, so that no row displaces another."""
     rows: dict[tuple[str, str], list[Span]] = defaultdict(list)
     for span in sorted(spans, key=lambda span: -span.seconds):
         rows[span.role, span.lane].append(span)
@@ -79,7 +80,7 @@ def longest_of_each_row(spans: Iterable[Span], max_spans: int) -> list[Span]:
 
 
 def _overlapping(writer: Writer, start: float, end: float) -> Iterator[Span]:
-    """One writer's spans."""
+    """Yield one writer's spans."""
     for span in decode_spans(writer.lines(start, end + PIECE_SECONDS + _LATE_SECONDS)):
         if span.start < end and span.end >= start:
             yield msgspec.structs.replace(span, role=writer.role)

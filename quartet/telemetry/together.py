@@ -1,4 +1,4 @@
-"""A module that serves many at once: one span while anybody is served, a wait while nobody is."""
+"""Spans of a module that serves many clients at once: one span while any is served, a wait while none is."""
 
 import time
 from collections.abc import Iterator
@@ -11,7 +11,8 @@ from quartet.telemetry.record import Recorder
 
 
 class Together:
-    """Counts who is inside: while anybody is, the activity goes on; else the module waits for `waits_for`."""
+    """Counter of concurrent clients: while there are any, `activity` continues; otherwise the module waits for
+    `waits_for`."""
 
     def __init__(self, recorder: Recorder, activity: str, waits_for: str) -> None:
         self._recorder, self._activity, self._waits_for = recorder, activity, waits_for
@@ -23,7 +24,7 @@ class Together:
 
     @contextmanager
     def join(self) -> Iterator[None]:
-        """Be inside for the block."""
+        """Count as a client inside the block."""
         if self._inside == 0:
             self._waited_seconds += time.monotonic() - self._since
             self._span.end()
@@ -40,7 +41,7 @@ class Together:
             self._measure()
 
     def _measure(self) -> None:
-        """Record the share of waiting since the last time, when that is some seconds ago."""
+        """Record the share of waiting since the last time, at most once every few seconds."""
         seconds = time.monotonic() - self._measured_at
         if seconds >= METRIC_SECONDS:
             self._recorder.metric(

@@ -1,8 +1,7 @@
-"""Which trace the work at hand belongs to, wherever it is done: what worker, engine and environment host do for one
-rollout are spans of one trace.
+"""Current trace: worker, engine and environment host record their work for one rollout as spans of one trace.
 
-The worker names it around a rollout; whoever calls another module on behalf of that rollout hands it on, to the engine
-in a header, to the environment host with the reset.
+The worker names the trace around a rollout. Calls to other modules pass it on: to the engine in a header, to the
+environment host with the reset.
 """
 
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ _CURRENT = ContextVar("trace", default="")
 
 @contextmanager
 def traced(trace: str) -> Iterator[None]:
-    """What is called inside the block, by this coroutine and by those it starts, belongs to `trace`."""
+    """Assign calls inside the block, by this coroutine and those it starts, to `trace`."""
     token = _CURRENT.set(trace)
     try:
         yield
@@ -24,5 +23,5 @@ def traced(trace: str) -> Iterator[None]:
 
 
 def current_trace() -> str:
-    """Empty for work of no trace, and of one whose spans are not recorded."""
+    """Return the current trace; empty for work without one, or with one whose spans are not recorded."""
     return _CURRENT.get()
