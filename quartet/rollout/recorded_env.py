@@ -1,4 +1,4 @@
-"""A session that stores its state where children leave, and in which a child begins from such a state."""
+"""Environment session that stores its state at forks, or begins in such a state."""
 
 from collections import deque
 
@@ -10,10 +10,11 @@ from quartet.types import EpisodeState, Move, Observation, StepResult, Task
 
 
 class RecordedEnv:
-    """Records its answers beside the state, so that no agent loop knows of forks.
+    """Session that records its responses beside the state, so that agent loops need no code for forks.
 
     The loop of a child begins with a reset, as every loop does, and repeats its parent's actions. It receives the
-    recorded answers; with the last of them the session is restored, and shows itself what the parent was shown.
+    recorded responses. With the last of them the session is restored, and returns the observation of the restored
+    environment.
     """
 
     def __init__(self, env: Env, parent: EpisodeState | None = None) -> None:
@@ -27,7 +28,7 @@ class RecordedEnv:
         return self._first
 
     async def step(self, action: str) -> StepResult:
-        """Raises `DivergedError` when a child does something else than its parent did, or the state cannot be
+        """Apply an action. Raises `DivergedError` if a child deviates from its parent or the state cannot be
         restored."""
         if self._ahead:
             known = self._ahead.popleft()
@@ -40,14 +41,15 @@ class RecordedEnv:
         return result
 
     async def state(self) -> EpisodeState:
-        """Store the state of the episode. Raises what the environment raises."""
+        """Return the stored state of the episode. Raises the environment's errors."""
         return EpisodeState(snapshot=await self._env.snapshot(), first=self._first, moves=list(self._moves))
 
     async def close(self) -> None:
         await self._env.close()
 
     async def _recorded(self, known: Observation) -> Observation:
-        """Return what the parent was shown: before its last answer from the record, then from the restored session."""
+        """Return the parent's observation: the recorded one, or the restored session's after the last recorded
+        response."""
         if self._ahead or self._parent is None:
             return known
         state, self._parent = self._parent, None

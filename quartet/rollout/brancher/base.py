@@ -12,7 +12,7 @@ class Brancher(Part):
     """Rule for forks of a running rollout: where, and how many. The worker calls it; it keeps no state."""
 
     may_fork: ClassVar[bool] = True
-    """Whether there can be children at all: a run then needs an environment in which they can begin."""
+    """False if there are never forks; otherwise a run needs an environment in which they can begin."""
 
     @abstractmethod
     def forks(self, call: Call, so_far: Sequence[Call]) -> int:
