@@ -189,7 +189,7 @@ async def test_engines_for_text_refuse_pictures(folder: Path) -> None:
     blind = TorchEngine(make_model("qwen3_tied"), 0, recipe.engine)
     shown = prompt_of(policy, RED)
     ids = replace(request_of(shown), prompt_ids=[0] * len(shown.ids))
-    with pytest.raises(RefusedRequestError, match="reads text alone"):
+    with pytest.raises(RefusedRequestError, match="reads text only"):
         await blind.generate(ids)
     await blind.close()
 
