@@ -1,6 +1,7 @@
 """`quartet train`: run a recipe, or with `--dry-run` print its arithmetic."""
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from quartet.terminal.say import say
 
 if TYPE_CHECKING:
     from quartet.report.summary import Summary
+    from quartet.runtime.dashboard import View
 
 
 @click.command(name="train")
@@ -24,6 +26,11 @@ if TYPE_CHECKING:
 @click.option("--resume", is_flag=True, help="Continue a run that stopped.")
 @click.option("--fresh", is_flag=True, help="Delete the existing run and start again.")
 @click.option("--dry-run", is_flag=True, help="Validate everything and print the batch arithmetic; start nothing.")
+@click.option(
+    "--view/--no-view",
+    default=None,
+    help="Serve the dashboard while it trains and open it; without either, a terminal shows its address.",
+)
 @JSON
 def command(
     recipe: Path,
@@ -32,6 +39,7 @@ def command(
     resume: bool,
     fresh: bool,
     dry_run: bool,
+    view: bool | None,
     as_json: bool,
 ) -> None:
     """Train the policy of RECIPE: a TOML file, or the name of a shipped recipe."""
@@ -48,7 +56,8 @@ def command(
     if summary is None:
         from quartet.runtime.run import run_recipe
 
-        summary = run_recipe(resolved, run_dir, resume=resume, fresh=fresh, quiet=as_json)
+        served = _view(view, as_json)
+        summary = run_recipe(resolved, run_dir, resume=resume, fresh=fresh, quiet=as_json, view=served)
     if as_json:
         say(json.dumps(summary))
         return
@@ -60,6 +69,13 @@ def command(
     console.print(summary_table(summary))
     console.print(f"summary  {run_dir / 'summary.json'}\npicture  {draw_run(run_dir, summary)}")
     console.print(f"next     quartet view {run_dir}", soft_wrap=True)
+
+
+def _view(asked: bool | None, quiet: bool) -> "View":
+    """Return how the dashboard is shown: a script that did not ask for it gets none."""
+    if asked:
+        return "browser"
+    return "address" if asked is None and not quiet and sys.stderr.isatty() else "none"
 
 
 def _finished(recipe: Recipe, run_dir: Path) -> "Summary | None":

@@ -33,12 +33,12 @@ class HeldOut(Evaluations):
         with self._database.read() as connection:
             return connection.execute(query.order_by(policies.c.version.desc()).limit(1)).scalar()
 
-    def held_out_results(self) -> list[HeldOutResult]:
-        """Return the first and the newest greedy evaluations before and after training, oldest first."""
+    def held_out_results(self, how: str = "greedy") -> list[HeldOutResult]:
+        """Return the first and the newest evaluations before and after training, `greedy` or `sampled`, by time."""
         query = (
             sa.select(evaluations.c.tag, evaluations.c.version, evaluations.c.created_at, policies.c.train_step)
             .join(policies, sa.and_(policies.c.name == self.policy, policies.c.version == evaluations.c.version))
-            .where(evaluations.c.tag.endswith("/greedy"))
+            .where(evaluations.c.tag.endswith(f"/{how}"))
             .order_by(evaluations.c.created_at.desc())
         )
         with self._database.read() as connection:

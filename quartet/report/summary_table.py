@@ -4,7 +4,8 @@ from typing import Any
 
 from rich.table import Table
 
-from quartet.report.show import decimal
+from quartet.report.labels import HELD_OUT_SAMPLED
+from quartet.report.show import decimal, interval
 
 CAPTION_COLUMNS = 48
 """Minimum width of the table, at least that of the longest line of its caption, which is wrapped to the table's
@@ -14,15 +15,15 @@ width."""
 def summary_table(summary: dict[str, Any]) -> Table:
     """Return success per task before, after and of the control, then the totals."""
     control = summary.get("success_control") is not None
-    table = Table(title=f"{summary['name']}: success on held-out seeds", title_style="bold", header_style="dim")
+    table = Table(title=_headline(summary), title_style="bold", header_style="dim")
     table.min_width, table.caption_justify = CAPTION_COLUMNS, "left"
-    table.add_column("task")
+    table.add_column("task, greedy")
     for heading in ("before", "after", *(["control"] if control else [])):
         table.add_column(heading, justify="right")
     for family, rates in summary["per_task"].items():
         table.add_row(family, *(_percent(rates[key]) for key in ("before", "after", *(["control"] if control else []))))
     table.add_section()
-    for name, suffix in (("all, greedy", ""), ("all, sampled", "_sampled"), ("without demonstrations", None)):
+    for name, suffix in (("all, sampled", "_sampled"), ("all, greedy", ""), ("without demonstrations", None)):
         keys = (
             ("success_undemonstrated_before", "success_undemonstrated_after", "success_control_undemonstrated")
             if suffix is None
@@ -37,6 +38,18 @@ def summary_table(summary: dict[str, Any]) -> Table:
         f"lost {summary['lost']}, trained twice {summary['trained_twice']}"
     )
     return table
+
+
+def _headline(summary: dict[str, Any]) -> str:
+    """Return what training changed at the training temperature, each rate with its 95 % interval."""
+    rates = (_sampled(summary, when) for when in ("before", "after"))
+    return f"{summary['name']}: {HELD_OUT_SAMPLED}\n{' → '.join(rates)}"
+
+
+def _sampled(summary: dict[str, Any], when: str) -> str:
+    rate = summary.get(f"success_{when}_sampled")
+    episodes = summary.get("evaluations", {}).get(f"{when}_sampled", {}).get("episodes")
+    return _percent(rate) + (f" ({interval(rate, episodes)})" if rate is not None and episodes else "")
 
 
 def _uncounted(summary: dict[str, Any]) -> list[str]:

@@ -29,6 +29,7 @@ from quartet.policy.files import check_policy
 from quartet.report.alarms.rollouts import remedy
 from quartet.report.summary import Summary, after_tag, evaluation_summary, save_summary, write_summary
 from quartet.run.run_dir import RunLock, prepare
+from quartet.runtime.dashboard import View, dashboard
 from quartet.runtime.finished import mark_finished
 from quartet.runtime.plan import check_recipe, check_training
 from quartet.runtime.session import Session
@@ -38,7 +39,9 @@ from quartet.train.starvation import STARVED
 LOG = logging.getLogger(__name__)
 
 
-def run_recipe(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quiet: bool) -> Summary:
+def run_recipe(
+    recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quiet: bool, view: View = "none"
+) -> Summary:
     """Run a recipe: evaluate, train, evaluate, train the control, and write the summary.
 
     After writing the summary, raises `StarvedError` if nothing was trainable, `SetupError` if a full disk ended the
@@ -54,7 +57,7 @@ def run_recipe(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quie
         _forget_stop(run_dir)
         _require_recovery_point(recipe, run_dir)
     with _summary_of_failure(recipe, run_dir, started):
-        _train(recipe, run_dir, quiet=quiet)
+        _train(recipe, run_dir, quiet=quiet, view=view)
     summary = _summarise(recipe, run_dir, started, control=None)
     if summary["stop_reason"].startswith(STARVED):
         raise StarvedError(summary["stop_reason"], _food(summary["dropped_groups"]))
@@ -135,18 +138,18 @@ def _require_recovery_point(recipe: Recipe, run_dir: Path) -> None:
                 one.points_to_go_on_from(recipe.train.train_steps_per_checkpoint)
 
 
-def _train(recipe: Recipe, run_dir: Path, *, quiet: bool) -> None:
+def _train(recipe: Recipe, run_dir: Path, *, quiet: bool, view: View) -> None:
     """Run all phases except the summary and the control."""
     if recipe.runtime.kind == "synchronous":
         from quartet.runtime.synchronous import train_synchronously  # imports all modules and torch
 
         train_synchronously(recipe, run_dir)
     else:
-        _train_in_processes(recipe, run_dir, quiet=quiet)
+        _train_in_processes(recipe, run_dir, quiet=quiet, view=view)
 
 
-def _train_in_processes(recipe: Recipe, run_dir: Path, *, quiet: bool) -> None:
-    with Session(recipe, run_dir, quiet=quiet) as session:
+def _train_in_processes(recipe: Recipe, run_dir: Path, *, quiet: bool, view: View) -> None:
+    with Session(recipe, run_dir, quiet=quiet) as session, dashboard(run_dir, view, session.display.note):
         if recipe.evaluation.before_and_after:
             session.evaluate("before")
         session.train()

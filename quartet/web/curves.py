@@ -38,7 +38,7 @@ def curves_of(
     roles = {writer.role for writer in writers(run.run_dir, METRICS)}
     curves = [curve for chart in charts for curve in _of_chart(chart, page, roles)]
     return {
-        "curves": [*curves, _before_and_after(run, axis), *_drops(run, axis)],
+        "curves": [*curves, *_before_and_after(run, axis), *_drops(run, axis)],
         "bounds": [
             {"chart": chart.key, "label": chart.bound.label, "value": chart.bound.of(run.recipe)}
             for chart in charts
@@ -98,17 +98,23 @@ def _interval(rate: float, episodes: float) -> list[float]:
     return [_digits(low), _digits(high), int(episodes)]
 
 
-def _before_and_after(run: ViewedRun, axis: Axis) -> dict[str, Any]:
-    """Return the greedy evaluations around the training, which the ledger keeps."""
-    points = [
+def _before_and_after(run: ViewedRun, axis: Axis) -> list[dict[str, Any]]:
+    """Return the evaluations around the training, which the ledger keeps."""
+    return [
+        _of_ledger(SUCCESS, f"held-out, {how}", _held_out_points(run, how, axis), measured=True)
+        for how in ("greedy", "sampled")
+    ]
+
+
+def _held_out_points(run: ViewedRun, how: str, axis: Axis) -> list[list[float]]:
+    return [
         [
             {"time": result.time, "train_step": result.train_step, "version": result.version}[axis],
             *(result.time, 1, result.success, result.success),
             *_interval(result.success, result.together.episodes),
         ]
-        for result in run.ledger.held_out_results()
+        for result in run.ledger.held_out_results(how)
     ]
-    return _of_ledger(SUCCESS, "held-out, reported seeds", points, measured=True)
 
 
 def _drops(run: ViewedRun, axis: Axis) -> list[dict[str, Any]]:

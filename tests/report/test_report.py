@@ -24,6 +24,13 @@ def shown(**changes: object) -> str:
     return console.export_text()
 
 
+def test_the_headline_is_sampled_success_with_its_interval():
+    rates = {"success_before_sampled": 0.0, "success_after_sampled": 0.5}
+    counts = {"before_sampled": {"episodes": 10, "asked": 10, "uncounted": {}}}
+    assert "held-out success, sampled" in shown(**rates) and "0 % → 50 %" in shown(**rates)
+    assert "0 % (0 to 28 %) → 50 %" in shown(**rates, evaluations=counts)
+
+
 def test_numbers_are_rounded_and_what_is_not_there_has_no_row():
     assert "12.8 per second" in shown() and "without demonstrations" not in shown()
     assert "– per second" in shown(rollouts_per_second=None)

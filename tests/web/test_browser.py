@@ -88,7 +88,7 @@ async def test_curves_are_drawn_zoomed_and_hidden_by_keyboard(recorded_run, brow
             await expect(whole).to_be_enabled()
             await page.keyboard.press("Escape")
             await expect(whole).to_be_disabled()
-            held_out = page.get_by_role("button", name="held-out, reported seeds")
+            held_out = page.get_by_role("button", name="held-out, greedy")
             await held_out.press("Enter")
             await expect(held_out).to_have_attribute("aria-pressed", "false")
             await page.get_by_role("button", name="time").press("Enter")

@@ -111,7 +111,7 @@ async def test_held_out_points_carry_their_interval_and_number_of_episodes(tmp_p
     async with ask(build_app([tmp_path / "run"])) as client:
         curves = (await client.get("/runs/run/curves.json")).json()["curves"]
     success = answer_of("success", curves)
-    (reported,) = success["held-out, reported seeds"]
+    (reported,) = success["held-out, greedy"]
     (selection,) = success["held-out, selection seeds"]
     assert reported[3] == 1.0 and reported[5:] == pytest.approx([*wilson(1.0, 1), 1], abs=1e-5)
     assert selection[3] == 0.5 and selection[5:] == pytest.approx([*wilson(0.5, 48), 48], abs=1e-5)

@@ -12,12 +12,13 @@ from playwright.async_api import Page, expect
 from quartet.run.run_dir import RunLock
 from quartet.telemetry.record import Recorder as SpanRecorder
 from quartet.telemetry.spans import Span
+from quartet.types import RolloutPlan, Task
 from tests.web.browsing import opened, served
 from tests.web.recorded import record, trajectory
 
 FIRST_LANE = 57
 """Pixels from the top of the canvas: the axis, the module's name, half a lane."""
-NOW = 1_800_000_000.0
+NOW, NOON = 1_800_000_000.0, 1_699_999_200.0
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 
 
@@ -154,3 +155,39 @@ async def test_families_sort_by_what_is_pressed(address, browser):
         await expect(names.first).to_have_text("left")  # it has most
         await head.press("Enter")
         await expect(names.last).to_have_text("left")
+
+
+async def test_tasks_follow_a_run_and_stay_sorted(tmp_path, browser):
+    ledger = record(tmp_path / "run")
+    with served(tmp_path / "run") as server:
+        async with opened(browser, f"{server}/runs/run/tasks") as page:
+            await page.get_by_role("button", name=re.compile("^groups")).press("Enter")
+            await expect(page.locator("tbody th").first).to_have_text("left")
+            for seed in range(10):
+                task = Task(env="bandit", family="right", seed=seed)
+                ledger.admit(RolloutPlan(task=task, num_rollouts=1, max_turns=5))
+            await expect(page.locator("tbody th").first).to_have_text("right")
+            await expect(page.locator("tbody tr").first).to_contain_text("11")
+    ledger.close()
+
+
+async def test_filters_are_folded_on_a_phone_unless_one_is_set(address, browser):
+    phone = {"viewport": {"width": 390, "height": 740}}
+    for query, width, unfolded in (("", phone, False), ("?family=left", phone, True), ("", {}, True)):
+        async with opened(browser, f"{address}/rollouts{query}", **width) as page:
+            await expect(page.get_by_label("search in text")).to_be_visible(visible=unfolded)
+
+
+async def test_a_busy_session_is_told_in_shares_of_the_time(tmp_path, browser):
+    record(tmp_path / "run").close()
+    now = [NOON]
+    with SpanRecorder(tmp_path / "run", "worker", clock=lambda: now[0]) as recorder:
+        for number in range(8000):
+            now[0] = NOON + number / 40
+            recorder.finished(Span(start=now[0], seconds=1 / 40, name="generate", lane="session 0"))
+    with served(tmp_path / "run") as server:
+        async with opened(browser, f"{server}/runs/run/timeline#{NOON},200") as page:
+            await expect(page.locator("[data-note]")).to_contain_text("the height is the share")
+            board = await page.locator("canvas").bounding_box()
+            await page.locator("canvas").hover(position={"x": board["width"] / 2, "y": FIRST_LANE})
+            await expect(page.locator("[data-hint]")).to_contain_text("generate 100 %")

@@ -4,6 +4,8 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+import webbrowser
 
 import httpx
 import pytest
@@ -11,6 +13,7 @@ from click.testing import CliRunner
 
 from quartet.cli.view import command
 from quartet.errors import ConfigError, SetupError
+from quartet.runtime.dashboard import dashboard
 
 
 def view(*arguments: str) -> subprocess.Popen[str]:
@@ -48,3 +51,32 @@ def test_a_taken_port_is_named(run_dir):
 def test_an_empty_token_is_refused(run_dir):
     with pytest.raises(ConfigError, match="allow access without one"):
         CliRunner().invoke(command, [str(run_dir), "--token", ""], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("view", ["address", "browser"])
+def test_a_run_in_training_serves_its_dashboard_until_it_ends(run_dir, monkeypatch, view):
+    notes, opened = list[str](), list[str]()
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    with dashboard(run_dir, view, notes.append):
+        while not notes:
+            time.sleep(0.05)
+        address = notes[0].removeprefix("dashboard  ")
+        assert httpx.get(address, follow_redirects=True).status_code == 200
+        while view == "browser" and not opened:
+            time.sleep(0.05)
+    assert opened == ([address] if view == "browser" else [])
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(address)
+
+
+def test_a_dashboard_that_does_not_start_stops_nothing(tmp_path):
+    notes = list[str]()
+    with dashboard(tmp_path / "gone", "address", notes.append):
+        while not notes:
+            time.sleep(0.05)
+    assert "did not start" in notes[0]
+
+
+def test_a_run_that_did_not_ask_for_a_dashboard_has_none(tmp_path):
+    with dashboard(tmp_path / "gone", "none", lambda text: pytest.fail(text)):
+        pass

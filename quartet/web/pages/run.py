@@ -8,8 +8,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from quartet.errors import ConfigError, RecordsError
+from quartet.ledger.held_out import HeldOutResult
 from quartet.ledger.results import FamilyResult
 from quartet.recipe.file import changed_knobs, flatten
+from quartet.report import labels
 from quartet.run.run_dir import CONFIG
 from quartet.telemetry.metrics import Metric, described
 from quartet.telemetry.recorded import recorded_metrics
@@ -22,6 +24,7 @@ from quartet.web.viewed_run import ViewedRun, viewed_run
 
 AXES: dict[Axis, str] = {"train_step": "train step", "version": "policy version", "time": "time"}
 MOST_PINS = 40
+BEFORE, AFTER = "before", "after"
 
 
 def routes() -> list[Route]:
@@ -93,15 +96,19 @@ def _recorded(runs: list[ViewedRun], names: set[str]) -> list[Metric]:
 def _held_out(run: ViewedRun) -> list[tuple[str, float, FamilyResult | None]]:
     """Label, success rate and counts of the evaluations before and after training; until there is one after it, of the
     newest during it, whose seeds are others."""
-    found = run.ledger.held_out_results()
-    before = next((result for result in found if result.version == 0), None)
-    after = found[-1] if found and found[-1].version > 0 else None
-    newest = run.ledger.newest_success() if after is None else None
-    results = {"before": before, "after": after}
-    return [
-        *((label, result.success, result.together) for label, result in results.items() if result),
-        *([("selection seeds", newest, None)] if newest is not None else []),
+    shown = [
+        (f"{name}, {when}", result.success, result.together)
+        for how, name in (("greedy", labels.HELD_OUT), ("sampled", labels.HELD_OUT_SAMPLED))
+        for when, result in _before_and_after(run.ledger.held_out_results(how)).items()
     ]
+    newest = None if any(label.endswith(AFTER) for label, *_ in shown) else run.ledger.newest_success()
+    return [*shown, *([(f"{labels.HELD_OUT}, selection seeds", newest, None)] if newest is not None else [])]
+
+
+def _before_and_after(found: list[HeldOutResult]) -> dict[str, HeldOutResult]:
+    before = [result for result in found if result.version == 0][:1]
+    after = [result for result in found[-1:] if result.version > 0]
+    return {when: results[0] for when, results in ((BEFORE, before), (AFTER, after)) if results}
 
 
 def _compared(request: Request, run: ViewedRun) -> set[str]:

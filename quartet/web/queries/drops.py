@@ -34,15 +34,17 @@ def drop_shares(connection: Connection, policy: str) -> list[DropShares]:
     edges = sorted({newest_group * n // POINTS for n in range(1, POINTS + 1)})
     windows = {rows[0].id: rows for edge in edges if (rows := _window(connection, policy, edge))}
     versions = _versions(connection, policy, {rows[0].judged_at_step for rows in windows.values()})
-    return [
-        DropShares(
-            time=rows[0].closed_at,
-            train_step=rows[0].judged_at_step,
-            version=versions.get(rows[0].judged_at_step, rows[0].judged_at_step),
-            shares={reason: count / len(rows) for reason, count in _reasons(rows).items()},
-        )
-        for _, rows in sorted(windows.items())
-    ]
+    return [_shares(rows, versions) for _, rows in sorted(windows.items())]
+
+
+def _shares(rows: list[Any], versions: dict[int, int]) -> DropShares:
+    train_step = int(rows[0].judged_at_step)
+    return DropShares(
+        time=rows[0].closed_at,
+        train_step=train_step,
+        version=versions.get(train_step, train_step),
+        shares={reason: count / len(rows) for reason, count in _reasons(rows).items()},
+    )
 
 
 def _window(connection: Connection, policy: str, edge: int) -> list[Any]:
@@ -63,5 +65,5 @@ def _versions(connection: Connection, policy: str, train_steps: set[int]) -> dic
     query = sa.select(policies.c.train_step, sa.func.max(policies.c.version)).where(
         policies.c.name == policy, ~policies.c.rolled_back, policies.c.train_step.in_(train_steps)
     )
-    rows = connection.execute(query.group_by(policies.c.train_step)).tuples()
-    return {step: version for step, version in rows if version is not None}
+    rows = connection.execute(query.group_by(policies.c.train_step))
+    return {step: version or 0 for step, version in rows}

@@ -1,0 +1,55 @@
+"""The dashboard of a run while it trains, served by a process of its own."""
+
+import os
+import subprocess
+import sys
+import threading
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+View = Literal["none", "address", "browser"]
+"""No dashboard; one whose address is printed; one that is also opened in a browser."""
+END_SECONDS = 5.0
+_SERVE = (
+    "import sys; from quartet.die_with import die_with; die_with(int(sys.argv.pop(1))); "
+    "from quartet.cli import main; main()"
+)
+
+
+@contextmanager
+def dashboard(run_dir: Path, view: View, note: Callable[[str], None]) -> Iterator[None]:
+    """Serve the run on a free port of this machine for the block; `note` receives the address."""
+    if view == "none":
+        yield
+        return
+    command = [sys.executable, "-c", _SERVE, str(os.getpid()), "view", str(run_dir), "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    threading.Thread(target=_announce, args=(process, view, note), name="dashboard", daemon=True).start()
+    try:
+        yield
+    finally:
+        _end(process)
+
+
+def _announce(process: "subprocess.Popen[str]", view: View, note: Callable[[str], None]) -> None:
+    """Pass on the address as soon as the server listens. A server that fails does not stop the training."""
+    assert process.stdout is not None
+    address = process.stdout.readline().strip()
+    if not address:
+        note("the dashboard did not start; `quartet view` says why")
+        return
+    note(f"dashboard  {address}")
+    if view == "browser":
+        webbrowser.open(address)
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    process.terminate()
+    try:
+        process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
