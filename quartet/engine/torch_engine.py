@@ -47,7 +47,7 @@ def open_torch(recipe: config.Recipe, policy: Policy) -> "TorchEngine":
     loaded = load_policy(policy.path, trust_remote_code=recipe.model.trust_remote_code)
     if loaded.pictures is not None:
         raise ConfigError(
-            f"the policy in {policy.path} reads pictures, and the engine 'torch' reads text alone",
+            f"the policy in {policy.path} reads pictures, but the engine 'torch' reads text only",
             "set engine.name = 'transformers'",
         )
     model: Any = loaded.model

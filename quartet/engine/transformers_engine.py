@@ -1,7 +1,7 @@
-"""An engine that samples with the model's own forward pass: no batch, no prefix cache, one request after the other.
+"""Engine that samples with the model's own forward pass: no batch, no prefix cache, one request after another.
 
-One thread samples, and exchanges weights between two responses, so all tokens of a response are of one version. A
-prompt's pictures go through the model with its first pass; the tokens after it find them in the cache.
+One thread samples, and exchanges weights between two responses, so all tokens of a response have one version. A
+prompt's pictures go through the model with its first pass; later tokens find them in the KV cache.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 def open_transformers(recipe: config.Recipe, policy: Policy) -> "TransformersEngine":
-    """Return the engine with `policy`. Raises `CheckpointError` when it is damaged or fails its canary."""
+    """Return the engine with `policy` loaded. Raises `CheckpointError` if it is damaged or fails its canary."""
     found = load_policy(policy.path, trust_remote_code=recipe.model.trust_remote_code)
     model: Any = found.model
     with raising_checkpoint_errors(f"cannot serve the policy in {policy.path}"):
@@ -44,7 +44,7 @@ def open_transformers(recipe: config.Recipe, policy: Policy) -> "TransformersEng
 
 
 class TransformersEngine:
-    """Implements `ServedEngine`."""
+    """`ServedEngine` for any model of `transformers`."""
 
     def __init__(self, policy: LoadedPolicy, version: int, config: config.Engine) -> None:
         text = policy.model.config.get_text_config()
@@ -66,13 +66,13 @@ class TransformersEngine:
 
     @property
     def active_requests(self) -> int:
-        """Requests waiting or running."""
+        """Number of requests waiting or running."""
         return len(self._in_flight)
 
     async def generate(self, request: GenerateRequest) -> GenerateResult:
         """Sample a response.
 
-        Raises `PromptTooLongError`, `RefusedRequestError` and what derives from it for pictures, or `EngineError`.
+        Raises `PromptTooLongError`, `RefusedRequestError` and its subclasses for pictures, or `EngineError`.
         """
         request = fitted(
             request,
@@ -89,13 +89,13 @@ class TransformersEngine:
         try:
             return await self._in_thread(lambda: self._sample(entry))
         except asyncio.CancelledError:
-            self._aborted.add(request.request_id)  # what waits or runs in the thread ends at its next token
+            self._aborted.add(request.request_id)  # a waiting or running request ends at its next token
             raise
         finally:
             del self._in_flight[request.request_id]
 
     def so_far(self, request_id: str) -> GenerateResult:
-        """Return what a request in flight has sampled by now; the thread goes on meanwhile."""
+        """Return what a request in flight has sampled so far; the thread keeps running."""
         entry = self._in_flight.get(request_id)
         return entry.so_far() if entry else NOTHING
 
@@ -105,16 +105,16 @@ class TransformersEngine:
             self._aborted.add(request_id)
 
     async def version(self) -> int:
-        """Return the version of the next response. Raises `EngineError` when the engine is closed."""
+        """Return the version of the next response. Raises `EngineError` if the engine is closed."""
         if self._closed:
-            raise EngineError("the engine has stopped: it was closed", "start it again")
+            raise EngineError("the engine has stopped: it was closed", "restart the engine")
         return self._version
 
     async def load_policy(self, path: str | Path, version: int) -> PolicyLoad:
-        """Serve the weights in folder `path` as `version`, from the next response on.
+        """Serve the weights in folder `path` as `version` from the next response on.
 
-        Raises `CheckpointError` when they are damaged, do not fit the model or fail the canary; the engine goes on
-        with the weights it had.
+        Raises `CheckpointError` if they are damaged, do not fit the model or fail the canary; the engine keeps its
+        current weights.
         """
         folder, started = Path(path), time.perf_counter()
         model, gap = await loaded(lambda: self._proved(folder), timeout_seconds=self._load_timeout_seconds)
@@ -178,7 +178,7 @@ class TransformersEngine:
         if not drawn.finite[0]:
             raise EngineError(
                 f"the model's logits are NaN or infinite at position {entry.length}, policy version {self._version}",
-                "the weights are damaged or training diverged: look at train/gradient_norm, go back a policy",
+                "the weights are damaged or training diverged: check train/gradient_norm, use an earlier policy",
             )
         self._counters.generated_tokens += 1
         return entry.take(drawn.token_ids[0], drawn.logprobs[0], drawn.entropies[0], self._version)

@@ -1,4 +1,4 @@
-"""The model's own forward pass, one request after the other: what serves a policy that reads pictures."""
+"""Engine over the model's own forward pass, one request after another, for policies that read pictures."""
 
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,11 @@ from quartet.types import Policy
 
 
 class Transformers(Backend):
-    """Embedded: any model of `transformers`, also one that reads pictures; one request after the other."""
+    """Embedded engine for any model of `transformers`, also one that reads pictures; one request after another."""
 
     class Knobs(Section):
         load_timeout_seconds: PositiveFloat = 900.0
-        """Reading and proving a policy may take this long; then the process ends and is started again."""
+        """Timeout for reading and proving a policy; after it the process ends and is restarted."""
 
     knobs: Knobs
     embedded = True
