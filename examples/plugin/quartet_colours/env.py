@@ -1,4 +1,4 @@
-"""Pages of coloured buttons. The goal names a thing of the right colour, and one response ends the episode."""
+"""Pages of buttons in shades of colours. The goal names the right one, and one response ends the episode."""
 
 import random
 
@@ -9,12 +9,12 @@ from quartet.types import Observation, StepResult, Task
 
 class Page:
     def __init__(self, buttons: int) -> None:
-        self._things = dict([("red [1]", "fire"), ("green [2]", "grass"), ("blue [3]", "the sky")][:buttons])
+        shades = [f"{shade} {colour}" for colour in ("red", "green", "blue") for shade in ("dark", "light")]
+        self._labels = {shade: f"{shade} [{number}]" for number, shade in enumerate(shades[:buttons], 1)}
 
     async def reset(self, task: Task) -> Observation:
-        self._right, thing = random.Random(task.key).choice(list(self._things.items()))
-        text = "\n".join(f"button {label}" for label in self._things)
-        self._page = Observation(goal=f"Click the colour of {thing}.", text=text)
+        shade, self._right = random.Random(task.key).choice(list(self._labels.items()))
+        self._page = Observation(goal=f"Click {shade}.", text="\n".join(f"button {it}" for it in self._labels.values()))
         return self._page
 
     async def step(self, action: str) -> StepResult:
@@ -25,11 +25,11 @@ class Page:
 
 
 class Colours(Environment):
-    """Coloured buttons, one of which has the colour of the thing that the goal names."""
+    """Buttons in shades of colours, one of which the goal names."""
 
     class Knobs(Section):
-        buttons: Positive = 3
-        """Buttons of a page, at most three."""
+        buttons: Positive = 6
+        """Buttons of a page, at most six."""
 
     knobs: Knobs
 
