@@ -14,11 +14,14 @@ from transformers import PreTrainedModel
 from quartet.crash_points import crash_point
 from quartet.errors import CheckpointError
 from quartet.policy.files import raising_checkpoint_errors
+from quartet.policy.fixed_picture import fixed_picture_logprobs
 from quartet.policy.load import raising_os_errors
 
 CANARY_FILE = "canary.tensors"
 """File name. The format is safetensors, but vLLM and others read every `*.safetensors` file as weights."""
 MAX_TOKENS = 512
+PICTURE_TOKENS = 32
+"""Tokens of the first sequence that are scored once more, behind a fixed picture, by a model that reads pictures."""
 
 
 def fixed_sequence(vocab_size: int, length: int = 256) -> list[int]:
@@ -44,6 +47,8 @@ def write_canary(folder: str | Path, model: PreTrainedModel, sequences: list[lis
     token_ids = torch.tensor([token for ids in sequences for token in ids])
     logprobs = torch.cat([_score(model, ids) for ids in sequences])
     tensors = {"lengths": lengths, "token_ids": token_ids, "logprobs": logprobs}
+    if (behind_picture := fixed_picture_logprobs(model, sequences[0][:PICTURE_TOKENS])) is not None:
+        tensors["behind_picture"] = behind_picture
     file = Path(folder) / CANARY_FILE
     crash_point("canary.before")
     with raising_os_errors(file):
@@ -57,6 +62,8 @@ class Canary(NamedTuple):
     sequences: list[list[int]]
     logprobs: list[torch.Tensor]
     """Log-probs of every token after the first of its sequence, `[num_tokens - 1]`, float32, in nats."""
+    behind_picture: torch.Tensor | None = None
+    """Log-probs of the first sequence's beginning behind the fixed picture; None for a model that reads only text."""
 
     def gap(self, scores: list[torch.Tensor]) -> float:
         """Return the largest |log-prob difference| in nats to `scores`; NaN if one of them is NaN.
@@ -80,7 +87,11 @@ def check_canary(folder: str | Path, model: PreTrainedModel) -> float:
     """
     with raising_checkpoint_errors(f"the policy in {folder} cannot score its canary"):
         canary = read_canary(folder, model.config.get_text_config().vocab_size)
-        return canary.gap([_score(model, ids) for ids in canary.sequences])
+        gap = canary.gap([_score(model, ids) for ids in canary.sequences])
+        behind_picture = fixed_picture_logprobs(model, canary.sequences[0][:PICTURE_TOKENS])
+        if canary.behind_picture is None or behind_picture is None:
+            return gap
+        return float((canary.behind_picture - behind_picture).abs().max().clamp(min=gap))
 
 
 def read_canary(folder: str | Path, vocab_size: int) -> Canary:
@@ -97,7 +108,7 @@ def read_canary(folder: str | Path, vocab_size: int) -> Canary:
     if int(token_ids.max()) >= vocab_size:
         raise CheckpointError(f"{file} belongs to a model with a larger vocabulary", "publish the policy again")
     sequences = [part.tolist() for part in token_ids.split(lengths.tolist())]
-    return Canary(sequences, list(stored.split((lengths - 1).tolist())))
+    return Canary(sequences, list(stored.split((lengths - 1).tolist())), tensors.get("behind_picture"))
 
 
 def _is_whole(lengths: torch.Tensor, token_ids: torch.Tensor, logprobs: torch.Tensor) -> bool:

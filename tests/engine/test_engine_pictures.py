@@ -217,6 +217,20 @@ async def test_new_weights_serve_from_the_next_response_on(
     assert await engine.version() == 5
 
 
+async def test_the_canary_proves_the_vision_tower(engine: TransformersEngine, folder: Path, tmp_path: Path) -> None:
+    """Its sequences of text alone would not notice."""
+    policy, next_folder = load_policy(folder), tmp_path / "next"
+    save_policy(policy.model, policy.tokenizer, next_folder, pictures=policy.pictures)
+    model: Any = load_policy(folder).model
+    with torch.no_grad():
+        model.model.visual.merger.linear_fc2.weight += 0.05
+    write_canary(next_folder, model, [fixed_sequence(engine.vocab_size, 32)])
+    with pytest.raises(CheckpointError, match="canary"):
+        await engine.load_policy(next_folder, 5)
+    write_canary(next_folder, policy.model, [fixed_sequence(engine.vocab_size, 32)])
+    assert (await engine.load_policy(next_folder, 5)).canary_gap == pytest.approx(0, abs=1e-4)
+
+
 async def test_requests_can_be_ended_and_go_on(engine: TransformersEngine, folder: Path) -> None:
     prompt = prompt_of(load_policy(folder), [40], RED, [41])
     whole = await engine.generate(request_of(prompt, max_tokens=40))

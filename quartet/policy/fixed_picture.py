@@ -1,0 +1,33 @@
+"""A fixed picture for the canary: log-probs behind it prove the weights of the vision tower, too."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from quartet.policy.kind.qwen_vl import MODEL_TYPES
+
+
+@torch.inference_mode()
+def fixed_picture_logprobs(model: Any, token_ids: Sequence[int]) -> torch.Tensor | None:
+    """Return the log-probs `[num_tokens]`, float32, of tokens behind the picture; None for a text model.
+
+    The picture stands for two by two placeholders. Its patches are numbers, so no image processor is needed.
+    """
+    if model.config.model_type not in MODEL_TYPES:
+        return None
+    vision, image = model.config.vision_config, model.config.image_token_id
+    side = 2 * vision.spatial_merge_size
+    patch = (3, vision.temporal_patch_size, vision.patch_size, vision.patch_size)
+    pixels_X = torch.arange(side * side * math.prod(patch)).remainder(19).float() / 9 - 1
+    ids = torch.tensor([*[image] * 4, *(token for token in token_ids if token != image)], device=model.device)
+    logits_LV = model(
+        input_ids=ids[None],
+        position_ids=torch.arange(len(ids), device=model.device).expand(3, 1, -1),
+        pixel_values=pixels_X.view(side * side, -1).to(model.device),
+        image_grid_thw=torch.tensor([[1, side, side]], device=model.device),
+        use_cache=False,
+    ).logits[0]
+    behind = logits_LV[3:-1].float().log_softmax(-1)
+    return behind.gather(-1, ids[4:, None])[:, 0].cpu()
