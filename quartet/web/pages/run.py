@@ -98,7 +98,7 @@ def _held_out(run: ViewedRun) -> list[tuple[str, float, FamilyResult | None]]:
     newest during it, whose seeds are others."""
     shown = [
         (f"{name}, {when}", result.success, result.together)
-        for how, name in (("greedy", labels.HELD_OUT), ("sampled", labels.HELD_OUT_SAMPLED))
+        for how, name in (("sampled", labels.HELD_OUT_SAMPLED), ("greedy", labels.HELD_OUT))
         for when, result in _before_and_after(run.ledger.held_out_results(how)).items()
     ]
     newest = None if any(label.endswith(AFTER) for label, *_ in shown) else run.ledger.newest_success()
