@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from quartet.cli.parameters import JSON, RUN
+from quartet.errors import ConfigError
 from quartet.run.notes import Notes, read_notes, write_notes
 from quartet.terminal.say import say
 
@@ -19,6 +20,10 @@ from quartet.terminal.say import say
 @JSON
 def command(run: Path, text: str | None, added: tuple[str, ...], removed: tuple[str, ...], as_json: bool) -> None:
     """Write TEXT as the note of RUN, in its notes.json; without TEXT and tags, print the present ones."""
+    from quartet.run.run_files import is_run
+
+    if not is_run(run):
+        raise ConfigError(f"{run} is not a run", "give the folder of a run by `quartet train`")
     before = read_notes(run)
     kept = [tag for tag in (*before.tags, *added) if tag not in removed]
     notes = Notes(note=before.note if text is None else text, tags=tuple(dict.fromkeys(kept)))

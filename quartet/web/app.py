@@ -24,9 +24,9 @@ STATIC = Path(__file__).parent / "static"
 def build_app(run_dirs: Sequence[Path], *, token: str | None = None) -> Guard:
     """Serve these runs, read only; with a token to anybody who has it, without one to this machine.
 
-    Raises `LedgerError` when a folder holds no run that this Quartet can read.
+    Raises `LedgerError` when no folder holds a run that this Quartet can read; the list of runs names the others.
     """
-    runs = open_runs(run_dirs)
+    runs, problems = open_runs(run_dirs)
     pages = [route for name in MODULES for route in importlib.import_module(f"quartet.web.pages.{name}").routes()]
 
     @asynccontextmanager
@@ -44,7 +44,7 @@ def build_app(run_dirs: Sequence[Path], *, token: str | None = None) -> Guard:
         exception_handlers={HTTPException: _explain_http, QuartetError: _explain_error, Exception: _explain_bug},
         lifespan=lifespan,
     )
-    app.state.runs = runs
+    app.state.runs, app.state.problems = runs, problems
     return Guard(app, token)
 
 

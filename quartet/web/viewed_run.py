@@ -56,15 +56,22 @@ class ViewedRun:
         self.ledger.close()
 
 
-def open_runs(run_dirs: Sequence[Path]) -> dict[str, ViewedRun]:
-    """The runs by name, which is the folder's; a second folder of the same name becomes `NAME-2`."""
+def open_runs(run_dirs: Sequence[Path]) -> tuple[dict[str, ViewedRun], dict[str, str]]:
+    """Return the runs by name, and the errors of those that cannot be opened. A name is the folder's; a second folder
+    of the same name becomes `NAME-2`. Raises the last error when no run can be opened."""
     runs: dict[str, ViewedRun] = {}
+    problems: dict[str, str] = {}
     for run_dir in run_dirs:
         folder = run_dir.resolve().name
         names = (folder, *(f"{folder}-{n}" for n in range(2, len(run_dirs) + 2)))
-        name = next(name for name in names if name not in runs)
-        runs[name] = ViewedRun(run_dir, name)
-    return runs
+        name = next(name for name in names if name not in runs and name not in problems)
+        try:
+            runs[name] = ViewedRun(run_dir, name)
+        except LedgerError as error:
+            problems[name] = str(error)
+            if len(problems) == len(run_dirs):
+                raise
+    return runs, problems
 
 
 def viewed_run(request: Request) -> ViewedRun:

@@ -7,8 +7,9 @@ from click.testing import CliRunner
 
 from quartet.cli import cli
 from quartet.cli.parameters import RunsOf
-from quartet.errors import ConfigError
-from quartet.run.notes import Notes, read_notes
+from quartet.errors import ConfigError, LedgerError
+from quartet.ledger import Ledger
+from quartet.run.notes import Notes, read_notes, write_notes
 from quartet.run.run_files import NAMES
 from quartet.web.app import build_app
 from tests.web.conftest import SCRIPT, ask, make_run
@@ -37,10 +38,27 @@ def test_notes_and_tags_are_written_and_read_back(runs):
     assert "notes.json" in NAMES, "a file of the run, which --fresh deletes"
 
 
-def test_a_file_that_is_no_note_is_named(runs):
-    (runs / "a" / "notes.json").write_text("[1]")
+@pytest.mark.parametrize(
+    "content", [b"[1]", b'{"note": "\xff"}', b'{"note": ' + b"[" * 20_000, b'{"note": "", "of": "another program"}']
+)
+def test_a_file_that_is_no_note_is_named(runs, content):
+    (runs / "a" / "notes.json").write_bytes(content)
     with pytest.raises(ConfigError, match=r"notes\.json holds no notes"):
         read_notes(runs / "a")
+
+
+def test_notes_have_a_largest_size(runs):
+    with pytest.raises(ConfigError, match="may have 65536 bytes"):
+        write_notes(runs / "a", Notes(note="x" * 65_536))
+    (runs / "a" / "notes.json").write_text(json.dumps({"note": "x" * 65_536}))
+    with pytest.raises(ConfigError, match="may have 65536 bytes"):
+        read_notes(runs / "a")
+
+
+def test_a_folder_that_is_no_run_gets_no_note(tmp_path):
+    result = CliRunner().invoke(cli, ["note", str(tmp_path), "mine"])
+    assert isinstance(result.exception, ConfigError) or result.exit_code
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_of_runs_stands_for_its_runs(runs):
@@ -60,6 +78,22 @@ async def test_the_list_shows_every_run_with_its_note(runs):
     assert SCRIPT not in page.text and "&lt;script&gt;" in page.text and ">sweep</span>" in page.text
     assert "holds no notes" in page.text, "a broken note does not hide the list"
     assert read_notes(runs / "b") == Notes(note=SCRIPT, tags=("sweep",))
+
+
+async def test_a_run_that_cannot_be_read_does_not_hide_the_others(runs):
+    older = Ledger.open(runs / "a")
+    older.set_value("schema_version", 1)
+    older.close()
+    make_run(runs / "broken").close()
+    (runs / "broken" / "config.toml").write_text("[")
+    async with ask(build_app([runs / "a", runs / "b", runs / "broken"])) as client:
+        page = await client.get("/")
+    assert page.status_code == 200 and "/runs/b/run" in page.text
+    assert "schema version 1" in page.text and "config.toml" in page.text
+    async with ask(build_app([runs / "a", runs / "b"])) as client:
+        assert "schema version 1" in (await client.get("/")).text, "not passed over for the one that can be read"
+    with pytest.raises(LedgerError, match="schema version 1"):
+        build_app([runs / "a"])
 
 
 async def test_a_single_run_needs_no_list(runs):

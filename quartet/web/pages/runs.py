@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from quartet.errors import ConfigError
+from quartet.errors import ConfigError, QuartetError
 from quartet.ledger.held_out import HeldOutResult
 from quartet.run.notes import Notes, read_notes
 from quartet.web.render import render
@@ -33,11 +33,17 @@ def routes() -> list[Route]:
 
 
 def show_runs(request: Request) -> Response:
-    """A single run needs no list."""
+    """A single run needs no list. A run that cannot be read must not hide the others."""
     runs: dict[str, ViewedRun] = request.app.state.runs
-    if len(runs) == 1:
+    rows, problems = list[RunRow](), dict[str, str](request.app.state.problems)
+    if len(runs) == 1 and not problems:
         return RedirectResponse(request.url_for("run", run=next(iter(runs))).path)
-    return render(request, "runs.html", rows=[_row(run) for run in runs.values()])
+    for name, run in runs.items():
+        try:
+            rows.append(_row(run))
+        except QuartetError as error:
+            problems[name] = str(error)
+    return render(request, "runs.html", rows=rows, problems=problems)
 
 
 def _row(run: ViewedRun) -> RunRow:
