@@ -9,7 +9,8 @@ import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from quartet.engine.forward import Span, make_rows
+from quartet.engine.forward import Span
+from quartet.engine.model_rows import make_rows
 from quartet.engine.rows import Rows
 from quartet.errors import ConfigError
 

@@ -14,8 +14,9 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from quartet.engine.agreement import MAX_GAP_NATS
-from quartet.engine.forward import Span, make_rows
+from quartet.engine.forward import Span
 from quartet.engine.kernel_library import kernel_library
+from quartet.engine.model_rows import make_rows
 from quartet.engine.packed_linear import PackedLinear
 from quartet.engine.row_attention import Pass, attend, plan_pass
 from quartet.engine.row_kernel import RowKernel

@@ -24,7 +24,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from quartet import config
 from quartet.engine.backend.torch import Torch
 from quartet.engine.base import Counters, GenerateRequest, GenerateResult, PolicyLoad
-from quartet.engine.forward import make_forward
+from quartet.engine.choose_forward import make_forward
 from quartet.engine.loading import loaded
 from quartet.engine.memory_allocator import keep_freed_memory
 from quartet.engine.partial import NOTHING

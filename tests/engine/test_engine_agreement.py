@@ -22,8 +22,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from quartet.engine.agreement import START_PROBE_TOKENS, disagreement, gap_nats, own_pass
 from quartet.engine.cache_forward import CacheForward
+from quartet.engine.choose_forward import make_forward
 from quartet.engine.dense_forward import DenseForward
-from quartet.engine.forward import make_forward
 from quartet.engine.torch_engine import TorchEngine
 from quartet.errors import CheckpointError, ConfigError
 from quartet.policy.canary import fixed_sequence, write_canary

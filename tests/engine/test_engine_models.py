@@ -20,7 +20,8 @@ from transformers import (
     RwkvForCausalLM,
 )
 
-from quartet.engine.forward import make_forward, refuse_unsupported
+from quartet.engine.choose_forward import make_forward
+from quartet.engine.model_rows import refuse_unsupported
 from quartet.errors import ConfigError, SetupError
 
 

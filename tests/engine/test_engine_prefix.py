@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from quartet.engine import dense_forward
 from quartet.engine.base import GenerateRequest, GenerateResult
 from quartet.engine.cache_forward import CacheForward
+from quartet.engine.choose_forward import make_forward
 from quartet.engine.dense_forward import DenseForward
-from quartet.engine.forward import Span, make_forward
+from quartet.engine.forward import Span
 from quartet.engine.prefix_cache import MIN_TOKENS, PrefixCache
 from quartet.engine.rows import Rows
 from quartet.engine.scheduler import MAX_PREFILL_TOKENS

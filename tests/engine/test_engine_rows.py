@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from quartet.engine.base import GenerateRequest, GenerateResult
 from quartet.engine.cache_forward import CacheForward
+from quartet.engine.choose_forward import make_forward
 from quartet.engine.dense_forward import DenseForward
-from quartet.engine.forward import Forward, make_forward
+from quartet.engine.forward import Forward
 from quartet.engine.rows import STEP_TOKENS, Rows, Segment
 from quartet.engine.running import Running
 from quartet.engine.scheduler import Scheduler
