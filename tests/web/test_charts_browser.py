@@ -36,6 +36,9 @@ async def test_a_metric_is_found_pinned_and_remembered_and_a_link_shows_the_same
             link = page.url
             await page.goto(f"{address}/runs/first/run")
             await page.wait_for_url("**/run?pin=train%2Fgradient_norm")
+            await page.evaluate("localStorage.setItem('quartet-pins first', '[\"gone/metric\"]')")
+            await page.goto(f"{address}/runs/first/run")
+            await expect(page.locator("[data-chart=entropy] canvas")).to_be_visible()
         async with opened(browser, link) as page:
             await expect(page.get_by_role("button", name="time")).to_have_attribute("aria-pressed", "true")
             await expect(page.locator("[data-chart='train/gradient_norm'] canvas")).to_be_visible()

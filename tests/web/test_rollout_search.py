@@ -54,6 +54,15 @@ def test_a_page_reads_a_bounded_number_of_records_and_the_next_one_goes_on(run, 
     assert [row.rollout_id for row in rest.rows] == [2, 1]
 
 
+def test_a_page_reads_a_bounded_number_of_bytes(run, monkeypatch):
+    monkeypatch.setattr(text_search, "MOST_READ_BYTES", 1)
+    with run.ledger.read() as connection:
+        first = search_rollouts(connection, run.ledger.store, Selection(), "red")
+        assert (first.read, first.page.rows, first.page.examined_all) == (1, [], False)
+        second = search_rollouts(connection, run.ledger.store, Selection(), "red", first.page.older_than)
+    assert (first.page.older_than, second.page.older_than) == (6, 5), "the next page goes on"
+
+
 def test_full_pages_hold_every_match_once(run):
     listed, older_than = [], None
     with run.ledger.read() as connection:

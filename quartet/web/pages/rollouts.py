@@ -16,7 +16,7 @@ from quartet.web.numbers import Natural
 from quartet.web.queries.rollouts import MOST_EXAMINED, count_rollouts, list_rollouts, unfinished_rollouts
 from quartet.web.queries.selection import Selection
 from quartet.web.queries.tasks import why_dropped
-from quartet.web.queries.text_search import MOST_READ, Found, search_rollouts
+from quartet.web.queries.text_search import Found, search_rollouts
 from quartet.web.render import render
 from quartet.web.viewed_run import ViewedRun, viewed_run
 
@@ -63,7 +63,7 @@ def show_rollouts(request: Request) -> Response:
         purposes=list(Purpose),
         statuses=list(Status),
         kinds=list(TrajectoryKind),
-        most_examined=MOST_READ if wanted.text else MOST_EXAMINED,
+        most_examined=found.read if wanted.text else MOST_EXAMINED,
         why=_why,
     )
 

@@ -25,7 +25,7 @@ _COLUMNS = (
         for name in ("id", "rollout_id", "group_id", "attempt", "kind", "purpose", "family", "status", "excluded")
     ),
     *(trajectories.c[name] for name in ("success", "reward", "turns", "response_tokens", "wall_seconds", "created_at")),
-    *(trajectories.c[name] for name in ("oldest_version", "newest_version", "policy", "part", "blob")),
+    *(trajectories.c[name] for name in ("oldest_version", "newest_version", "policy", "part", "blob", "blob_bytes")),
     groups.c.state.label("group_state"),
     groups.c.max_turns.label("group_max_turns"),
     *(groups.c[name] for name in ("task_seed", "reason", "countable", "successes")),

@@ -13,8 +13,8 @@ from quartet.types import Trajectory
 from quartet.web.queries.rollouts import RolloutPage, list_rollouts
 from quartet.web.queries.selection import Selection
 
-MOST_READ = 1000
-"""So many records are read for one page; the next page goes on from there."""
+MOST_READ, MOST_READ_BYTES = 1000, 32_000_000
+"""Records that are read for one page, and their compressed bytes, about; the next page goes on from there."""
 CONTEXT_CHARACTERS = 60
 
 
@@ -30,6 +30,8 @@ class Found(Struct, frozen=True, kw_only=True):
     page: RolloutPage
     passages: dict[int, Passage]
     """By the id of the trajectory: the first place."""
+    read: int = 0
+    """Number of records that were read."""
 
 
 def search_rollouts(
@@ -42,25 +44,22 @@ def search_rollouts(
 ) -> Found:
     """Return the wanted rollouts whose goal, page texts, responses, actions or errors hold `text`, newest first; upper
     and lower case are the same."""
-    rows, passages, read = [], dict[int, Passage](), 0
+    rows, passages, read, read_bytes = [], dict[int, Passage](), 0, 0
     while True:
         page = list_rollouts(connection, wanted, older_than)
         for row in page.rows:
-            read += 1
+            read, read_bytes = read + 1, read_bytes + row.blob_bytes
             if passage := _first_passage(store, row, text):
                 rows.append(row)
                 passages[row.id] = passage
-            if len(rows) == rows_per_page or read == MOST_READ:
-                full = len(rows) == rows_per_page
-                return Found(
-                    page=RolloutPage(rows=rows, older_than=row.id, examined_all=full),
-                    passages=passages,
-                )
+            full = len(rows) == rows_per_page
+            if full or read == MOST_READ or read_bytes >= MOST_READ_BYTES:
+                page = RolloutPage(rows=rows, older_than=row.id, examined_all=full)
+                return Found(page=page, passages=passages, read=read)
         older_than = page.older_than
         if older_than is None or not page.examined_all:
-            return Found(
-                page=RolloutPage(rows=rows, older_than=older_than, examined_all=page.examined_all), passages=passages
-            )
+            page = RolloutPage(rows=rows, older_than=older_than, examined_all=page.examined_all)
+            return Found(page=page, passages=passages, read=read)
 
 
 def _first_passage(store: TrajectoryStore, row: Any, text: str) -> Passage | None:

@@ -3,9 +3,13 @@
 const board = document.querySelector("[data-charts]");
 const KEY = `quartet-pins ${board.querySelector("[data-run]").dataset.run}`;
 const form = document.querySelector("#view");
+const listed = new Set([...document.querySelectorAll("input[name=pin]")].map((box) => box.value));
 
-/** A page that is opened without any choice takes the last one for this run: then this one is left. */
-const kept = location.search ? [] : JSON.parse(localStorage.getItem(KEY) ?? "[]");
+/** A page that is opened without any choice takes the last one for this run: then this one is left. A metric that is not
+ * listed any more, such as that of a part which is not installed, is forgotten: its address would be an error. */
+const kept = location.search
+  ? []
+  : JSON.parse(localStorage.getItem(KEY) ?? "[]").filter((pin) => listed.has(pin));
 export const leaving = kept.length > 0;
 if (leaving) location.replace(`?${new URLSearchParams(kept.map((pin) => ["pin", pin]))}`);
 else localStorage.setItem(KEY, JSON.stringify(new URLSearchParams(location.search).getAll("pin")));
