@@ -12,8 +12,10 @@ from quartet.ledger import Ledger
 from quartet.ledger.schema import batches, trajectories, uses
 from quartet.policy.digest import weights_digest
 from quartet.policy.load import read_weights
+from quartet.report.audit import audit
 from quartet.report.status import StatusReader
 from quartet.shipped import shipped_policies
+from quartet.telemetry.receipts import FOLDER
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -43,14 +45,22 @@ def used_by(ledger: Ledger) -> dict[str, set[str]]:
     return {trainer: {policy for other, policy in rows if other == trainer} for trainer, _ in rows}
 
 
+def without_steps_of(run_dir: Path, policy: str) -> None:
+    """Delete the receipts of a policy's train steps."""
+    for file in (run_dir / FOLDER).glob("trainer-*.jsonl"):
+        lines = file.read_text().splitlines(keepends=True)
+        gone = {"type": "committing", "policy": policy}.items()
+        file.write_text("".join(line for line in lines if not gone <= json.loads(line).items()))
+
+
 def test_two_policies_train_in_one_run(tmp_path):
-    summary = train(tmp_path / "run", "train.max_train_steps=4")
+    summary = train(tmp_path / "run", "train.max_train_steps=4", "runtime.receipts=true")
     assert (summary["lost"], summary["trained_twice"]) == (0, 0)
     for name in ("even", "odd"):
         one = summary["policies"][name]
         assert (one["trained"], one["train_steps"], one["version"], one["over_lag"]) == (True, 4, 4, 0)
         assert max(map(int, one["lag_histogram"])) <= 2
-    again = train(tmp_path / "run", "train.max_train_steps=5", resume=True)
+    again = train(tmp_path / "run", "train.max_train_steps=5", "runtime.receipts=true", resume=True)
     assert [one["train_steps"] for one in again["policies"].values()] == [5, 5]
     ledger = Ledger.open(tmp_path / "run")
     assert used_by(ledger) == {"even": {"even"}, "odd": {"odd"}}
@@ -60,6 +70,12 @@ def test_two_policies_train_in_one_run(tmp_path):
     shown = StatusReader(tmp_path / "run", ledger).read()
     assert [(one.name, one.train_step) for one in shown.policies] == [("even", 5), ("odd", 5)]
     ledger.close()
+    report = audit(tmp_path / "run")
+    assert (report.findings, report.train_steps, report.replay_identical) == ([], 10, True)
+    assert report.appended >= report.trained > 0
+    without_steps_of(tmp_path / "run", "odd")
+    found = audit(tmp_path / "run").findings
+    assert found and all(one.what.startswith("policy odd: ") for one in found)
 
 
 def test_the_tokens_of_a_frozen_opponent_stay_out_of_the_loss(tmp_path):
