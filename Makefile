@@ -13,7 +13,7 @@ demo: setup browser   ## train on miniwob-24 and end with a summary and a pictur
 	$(BIN)/quartet train recipes/miniwob/recipe.toml --run-dir $(RUN) --fresh
 
 test: setup browser postgresql   ## lint, types, tests of all behaviour: a real browser, PostgreSQL, killed processes
-	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/python tools/words.py
 	$(BIN)/pyright
 	$(BIN)/pytest -q $(PARALLEL) --durations=40 -m "not campaign"
 
@@ -26,7 +26,7 @@ test-vllm: .venv-vllm/installed   ## the engines' conformance suite on a real vL
 	.venv-vllm/bin/pytest -q -m vllm tests/engine
 
 check: setup          ## lint, types, fast tests: under two minutes
-	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/python tools/words.py
 	$(BIN)/pyright
 	$(BIN)/pytest -q $(PARALLEL) -m "not slow and not campaign and not browser and not postgresql"
 

@@ -73,9 +73,9 @@ class ChatWriter:
 
 
 def read_chat_trajectories(path: Path, env: str, renderer: Renderer) -> Iterator[tuple[int, str, Trajectory]]:
-    """Number of the first line, observation hash and trajectory of each demonstration; `env` is that of the run.
+    """Yield number of the first line, observation hash and trajectory of each demonstration; `env` is that of the run.
 
-    Its token ids are those that a rollout would have recorded, had the policy said the same. Nobody sampled them, so
+    Its token ids are those that a rollout would have recorded, had the policy said the same. They were not sampled, so
     they have neither log-probs nor versions. Raises `ConfigError` that names the line.
     """
     open_lines: list[tuple[int, ChatLine]] = []

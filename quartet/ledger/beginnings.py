@@ -1,4 +1,4 @@
-"""What children begin with: a blob that the children of one place share, deleted when all of them have ended."""
+"""Beginnings of forked rollouts: one blob for all children of a place, deleted when they have ended."""
 
 from typing import NamedTuple
 

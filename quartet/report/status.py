@@ -31,7 +31,7 @@ class ModuleStatus(Struct, frozen=True, kw_only=True):
     since_seconds: float
     silent_seconds: float
     expected: bool = True
-    """False: a former start had it, or it is a sink that was given up. Nobody misses it."""
+    """False: an earlier start had it, or it is a sink that was given up. The run does not need it."""
 
 
 class RunStatus(Struct, frozen=True, kw_only=True):
@@ -68,7 +68,7 @@ class RunStatus(Struct, frozen=True, kw_only=True):
     """Of the phase; None at rest, and where the recipe is not known."""
 
     def absence(self, module: ModuleStatus) -> str:
-        """Why it is not there and nobody misses it; empty for one that is, or that should be."""
+        """Reason why an absent module is not needed; empty for one that is present or needed."""
         if module.state == NOT_STARTED:
             return NOT_STARTED
         if module.silent_seconds <= SILENT_AFTER_SECONDS:

@@ -81,7 +81,7 @@ def build_summary(recipe: Recipe, ledger: Ledger, *, wall_seconds: float, contro
 
 
 def _policy(ledger: Ledger, standing: PolicyStanding, recipe: Recipe) -> dict[str, Any]:
-    """What one policy of the run came to; `over_lag` counts the train steps with tokens older than allowed."""
+    """Return the results of one policy; `over_lag` counts the train steps with tokens older than allowed."""
     return {
         "trained": standing.trained,
         "train_steps": standing.train_step,
@@ -115,7 +115,7 @@ def save_summary(run_dir: Path, summary: Summary) -> None:
 
 
 def read_summary(run_dir: Path) -> Summary | None:
-    """What `save_summary` wrote; None before that."""
+    """Return the summary that `save_summary` wrote; None before that."""
     path = run_dir / "summary.json"
     return json.loads(path.read_text()) if path.exists() else None
 

@@ -78,7 +78,7 @@ class ModelClient:
 
     @property
     def has_unasked_calls_of_its_parent(self) -> bool:
-        """Whether a child has not yet come to where it leaves its parent."""
+        """Return whether a child still repeats the calls of its parent."""
         return any(call.borrowed for call in self._partial.values())
 
     def index_of(self, call: Call) -> int:

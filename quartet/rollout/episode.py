@@ -15,7 +15,7 @@ from quartet.rollout.loop.base import Limits
 from quartet.types import Call, Observation, Outcome, Prompt, Status, StepResult, Task, Trajectory, Turn
 
 BuildPrompt = Callable[["Episode", Observation], Prompt | list[int]]
-"""What a loop shows of an observation; token ids alone are a prompt without pictures."""
+"""Prompt that a loop makes of an observation; token ids alone are a prompt without pictures."""
 
 
 class Episode:
@@ -30,7 +30,7 @@ class Episode:
 
     @property
     def actions(self) -> list[str]:
-        """What was done so far, oldest first."""
+        """Turns so far, oldest first."""
         return actions_of(self.turns)
 
     async def play(self, build_prompt: BuildPrompt) -> Trajectory:

@@ -138,7 +138,7 @@ class RolloutRunner:
             status, cause = Status.ERROR_ENGINE, error
         except QuartetError:
             raise
-        except Exception as error:  # noqa: BLE001  (the agent loop may be anybody's code)
+        except Exception as error:  # noqa: BLE001  (the agent loop may be foreign code)
             # Its traceback is in the record, and the run stops when the error repeats: `rollout.max_identical_errors`.
             status, cause = Status.ERROR_AGENT, error
         return [attempt.unfinished(status, cause)]

@@ -1,4 +1,4 @@
-"""What people write about a run: a note and tags, in a small file of the run, so that they go with a copy."""
+"""Note and tags of a run, written by people, in a small file of its folder: a copy of the run keeps them."""
 
 from pathlib import Path
 

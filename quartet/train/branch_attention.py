@@ -76,5 +76,5 @@ def attending_by_branch(model: PreTrainedModel, microbatch: Microbatch) -> Itera
 
 
 def _decoder_config(model: PreTrainedModel) -> Any:
-    """What the decoder's layers read; a vision tower in front of it has its own, and keeps its attention."""
+    """Return the configuration that the decoder's layers read; a vision tower has its own, and keeps its attention."""
     return model.get_decoder().config

@@ -16,7 +16,7 @@ from quartet.train.rows import Row
 from quartet.types import Media, MemberUse
 
 USE_NUMBERS = {use: number for number, use in enumerate(MemberUse)}
-"""What stands for a member's use in tensors."""
+"""Number of each use of a member, as tensors hold it."""
 
 
 @dataclass(frozen=True, eq=False)

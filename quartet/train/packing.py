@@ -25,14 +25,14 @@ ANY_VERSION = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """One training sequence of L tokens. Values at tokens nobody sampled are placeholders."""
+    """One training sequence of L tokens. Values at tokens that were not sampled are placeholders."""
 
     trajectory_index: int
     """Position of its trajectory in the batch: countable members in the order of the groups."""
     group_index: int
     """Position of its group in the batch."""
     use: MemberUse
-    """What its trajectory is there for."""
+    """Use of its trajectory in the batch."""
     prompt_tokens: int
     """Tokens before the first response token, which may be a borrowed one."""
     ids_L: np.ndarray
@@ -43,7 +43,7 @@ class Branch:
     demonstrations."""
     temperatures_L: np.ndarray
     turns_L: np.ndarray
-    """Number of the call, within its trajectory, that sampled the token; -1 at tokens nobody sampled."""
+    """Number of the call, within its trajectory, that sampled the token; -1 at tokens that were not sampled."""
     advantages_L: np.ndarray
     """float32; 0 until `quartet.train.assign` has assigned credit. So are `returns_L`."""
     returns_L: np.ndarray
@@ -70,7 +70,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class MemberTokens:
-    """What its age leaves of a member of its own group. A wholly masked one stays in the group's baseline."""
+    """Mask the tokens of a member that are too old. A wholly masked one stays in the group's baseline."""
 
     success: bool
     response_tokens: int

@@ -22,7 +22,7 @@ LoadPictures = Callable[[Iterable[str]], dict[str, bytes]]
 
 
 class Sight:
-    """What a model that reads pictures needs besides token ids."""
+    """Inputs of a model that reads pictures, besides token ids."""
 
     def __init__(self, processor: PictureProcessor, load: LoadPictures) -> None:
         self._processor, self._load = processor, load

@@ -13,7 +13,7 @@ MAIN = "main"
 
 
 class Sampling(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How tokens are drawn. Recorded with every call: importance weights need it."""
+    """Sampling settings. Recorded with every call, since importance weights need them."""
 
     temperature: float = 1.0
     """0 means greedy. Applied before top-k, and top-k before top-p."""
@@ -29,7 +29,7 @@ class Sampling(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def whole(self) -> bool:
-        """Whether every token could be drawn: only then are log-probs those that a trainer computes."""
+        """Return whether every token could be drawn. Only then do log-probs equal those that a trainer computes."""
         return self.temperature > 0 and self.top_p == 1 and self.top_k == 0 and self.min_tokens == 0
 
 
@@ -46,14 +46,14 @@ class Call(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One generation by the model, recorded once and never tokenized again."""
 
     key: str = ""
-    """Names the call within its trajectory, uniquely: its request, its seed and its partial go by it. Empty where
-    nobody asked for it: it was demonstrated."""
+    """Unique name of the call within its trajectory; its request, its seed and its partial go by it. Empty for a
+    demonstrated call."""
     policy: str = MAIN
     """The policy that sampled the response."""
     prompt_ids: list[int]  # [num_prompt_tokens]
     train_prompt_ids: list[int] = []
-    """What is trained in place of `prompt_ids` where they differ, for example without the guidance that the sampling
-    was given; empty where they are the same."""
+    """Prompt that is trained in place of `prompt_ids`, for example without the guidance that sampling was given; empty
+    where they are the same."""
     response: TokenColumns
     borrowed: int = 0
     """So many leading tokens of prompt and response belong to a parent: read as context, trained there and not here."""
@@ -68,7 +68,7 @@ class Call(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def prompt(self) -> Prompt:
-        """What was read, without the pictures themselves."""
+        """Pictures of the prompt, by reference."""
         return Prompt(self.prompt_ids, self.media)
 
     @property
@@ -78,7 +78,7 @@ class Call(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def own_response(self) -> TokenColumns:
-        """What of the response is not borrowed."""
+        """Return the part of the response that is not borrowed."""
         borrowed = self.borrowed - len(self.prompt_ids)
         return self.response[borrowed:] if borrowed > 0 else self.response
 

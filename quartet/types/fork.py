@@ -36,7 +36,7 @@ class EpisodeState(Struct, frozen=True, kw_only=True):
 
 
 class Beginning(Struct, frozen=True, kw_only=True):
-    """What an attempt begins from."""
+    """Beginning of an attempt at a forked rollout."""
 
     calls: list[Call] = []
     """Calls that are not sampled again. For a child: those that it shares with its parent, wholly borrowed, and the

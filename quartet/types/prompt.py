@@ -1,4 +1,4 @@
-"""What a call is given to read."""
+"""Prompt of a call: token ids, and pictures by reference."""
 
 from msgspec import Struct
 from msgspec.structs import replace

@@ -22,7 +22,7 @@ STATIC = Path(__file__).parent / "static"
 
 
 def build_app(run_dirs: Sequence[Path], *, token: str | None = None) -> Guard:
-    """Serve these runs, read only; with a token to anybody who has it, without one to this machine.
+    """Serve these runs, read only; with a token to every client that has it, without one to this machine.
 
     Raises `LedgerError` when no folder holds a run that this Quartet can read; the list of runs names the others.
     """

@@ -9,7 +9,7 @@ from quartet.config import Recipe
 from quartet.telemetry.metrics import declared
 
 Take = Literal["mean", "max", "rate"]
-"""What a point shows of its records: their mean, the largest, or how many per second."""
+"""Value of a point from its records: their mean, the largest, or how many per second."""
 
 
 class Curve(Struct, frozen=True):

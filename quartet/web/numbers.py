@@ -1,4 +1,4 @@
-"""Numbers in addresses, which anybody may have written: none of them reaches a page that cannot work with it."""
+"""Numbers in addresses, which any client may write: a page receives only those that it can work with."""
 
 import math
 from typing import Annotated
@@ -12,7 +12,7 @@ from starlette.requests import Request
 LARGEST = 2**63 - 1
 """The databases know no larger integer."""
 Natural = Annotated[int, Meta(ge=0, le=LARGEST)]
-"""What is counted or numbered."""
+"""Kinds of numbers in addresses."""
 
 
 class NaturalConvertor(Convertor[int]):

@@ -1,4 +1,4 @@
-"""What the page of a rollout shows, turn by turn, from the ledger's rows and the stored record."""
+"""Content of a rollout's page, turn by turn, from the ledger's rows and the stored record."""
 
 import re
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ KINDS = {
     TrajectoryKind.PARTIAL: "was recalled; the next attempt goes on from here",
     TrajectoryKind.EVICTED: "was recalled once too often and given up",
 }
-"""What a stored attempt is."""
+"""Meaning of each kind of stored attempt."""
 OUTCOMES = {
     Outcome.DONE: "",
     Outcome.PARSE_ERROR: "no valid action",
@@ -40,7 +40,7 @@ OUTCOMES = {
     Outcome.TIMEOUT: "out of time",
     Outcome.ENDED: "not begun: the episode was over",
 }
-"""What became of an action; nothing is said of one that was done."""
+"""Text of an action's outcome; empty for one that was done."""
 _POINTING = ("click", "type", "select", "drag")
 _REFERENCE = re.compile(r"\[(\d+)\]")
 
@@ -67,7 +67,7 @@ class CallView(Struct, frozen=True, kw_only=True):
 
 
 class SeenView(Struct, frozen=True, kw_only=True):
-    """What the environment showed: before a turn, or at the end."""
+    """Observation before a turn, or at the end."""
 
     number: int
     """Of the turn that it stands before, from 1; that of the end is one more than the last turn has."""
@@ -135,7 +135,7 @@ class RolloutView(Struct, frozen=True, kw_only=True):
     """Digests of those that are there: none was taken, or the disk budget took them."""
     turns: list[TurnView]
     end: SeenView | None
-    """What was shown at the end; None where nothing was recorded of it."""
+    """Final observation; None if none was recorded."""
     loose_calls: list[CallView]
     """Calls without a turn: an attempt that infrastructure ended keeps what was sampled."""
     training: Training
@@ -154,7 +154,7 @@ class RolloutView(Struct, frozen=True, kw_only=True):
 
     @property
     def _has_former_pictures(self) -> bool:
-        """Whether they are of a record from before schema 6, which does not refer to them."""
+        """True for pictures of a record from before schema 6, which does not refer to them."""
         return self.trajectory is not None and not self.trajectory.has_pictures
 
     @property
@@ -261,7 +261,7 @@ def _page(observation: Observation, named: set[str]) -> list[Line]:
 
 
 def _fate(facts: RolloutFacts) -> str:
-    """What became of it, in one sentence."""
+    """Return the end of the rollout in one sentence."""
     final, group = facts.final, facts.group
     if final is None:
         return {"queued": "waits for a worker", "leased": "is running now"}.get(facts.rollout.state, "left no record")

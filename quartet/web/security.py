@@ -1,4 +1,4 @@
-"""What stands between the pages and the network: who may ask, from where, for what, and what a page may do.
+"""Security of the dashboard: clients, origins, methods and paths that are served, and rights of a page.
 
 A page shows text that a model or a web page wrote. Should any of it ever be taken for markup, the content security
 policy still lets no script of it run and no address outside this server be reached.

@@ -1,4 +1,4 @@
-"""A curve small enough to stand in a table, as the path of an SVG element."""
+"""Curve for a table cell, as the path of an SVG element."""
 
 from collections.abc import Sequence
 

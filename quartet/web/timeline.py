@@ -48,7 +48,7 @@ def _shown(spans: list[Span], start: float, seconds: float, most: int) -> dict[s
 def shares_of(
     lanes: dict[tuple[str, str], list[Span]], role: str, start: float, seconds: float
 ) -> list[dict[str, Any]]:
-    """What a module's lanes did with the window: share of it by activity, waits by their reason, most first.
+    """Shares of the window by activity of a module's lanes, waits by their reason, most first.
 
     Spans that only enclose others are left out, so that nothing counts twice.
     """

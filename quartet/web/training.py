@@ -1,4 +1,4 @@
-"""What training made of one rollout's tokens, as the trainer stored it."""
+"""Values that the trainer stored for one rollout's tokens."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ class Training(Struct, frozen=True, kw_only=True):
     """Of one rollout in its own group."""
 
     values: dict[int, CallValues] | None = None
-    """What the trainer kept, by the index of the call; a call that is not there has no trained token. None when nothing
+    """Stored values by the index of the call; a call that is not there has no trained token. None when nothing
     was kept."""
     advantages: dict[int, np.ndarray] = field(default_factory=dict)
     """By the index of the call, [num_response_tokens]: what credit assigned; NaN at tokens that were not trained."""

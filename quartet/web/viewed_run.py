@@ -22,7 +22,7 @@ class ViewedRun:
 
     def __init__(self, run_dir: Path, name: str) -> None:
         self.run_dir, self.name = run_dir, name
-        """`name` stands in addresses; no other run of the server has it."""
+        """`name` is part of addresses; no other run of the server has it."""
         if not run_dir.is_dir():
             raise LedgerError(f"no run at {run_dir}", "check the name; `quartet train RECIPE` makes a new run")
         self.ledger = Ledger.view(run_dir)
@@ -34,7 +34,7 @@ class ViewedRun:
 
     @property
     def running(self) -> bool:
-        """Whether a supervisor works on it now, on this machine."""
+        """Return whether a supervisor works on it now, on this machine."""
         return supervisor_pid(self.run_dir) is not None
 
     @cached_property
@@ -43,12 +43,12 @@ class ViewedRun:
         return StatusReader(self.run_dir, self.ledger, self.recipe)
 
     def status(self) -> RunStatus:
-        """What every module does; at rest when nobody works on the run."""
+        """Return the state of every module; at rest when no supervisor works on the run."""
         status = self._reader.read()
         return status if self.running else status.at_rest()
 
     def summary(self) -> dict[str, Any] | None:
-        """What the last command wrote at its end; None before that."""
+        """Return the summary that the last command wrote at its end; None before that."""
         path = self.run_dir / "summary.json"
         return json.loads(path.read_text()) if path.is_file() else None
 

@@ -1,6 +1,6 @@
 """Places of the repository's files in the site, and the links between them.
 
-A page is written for readers of the repository: its links are relative to the file that they stand in. Here they become
+A page is written for readers of the repository: its links are relative to the file that they are in. Here they become
 links between pages; a link to source code becomes a link to a page that shows it.
 """
 

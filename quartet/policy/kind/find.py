@@ -11,7 +11,7 @@ from quartet.policy.kind.text import TextModel
 
 
 class _Config(msgspec.Struct):
-    """What config.json says about it."""
+    """Content of the policy's config.json."""
 
     model_type: str = ""
 

@@ -126,7 +126,7 @@ class QwenPictures(PictureProcessor):
         if not np.array_equal(found_L, stands_L):
             place = int(np.flatnonzero(found_L != stands_L)[0])
             raise PlaceholderMismatchError(
-                f"{int(found_L.sum())} placeholders of pictures stand in a sequence of {len(media)} pictures with "
+                f"{int(found_L.sum())} placeholders of pictures are in a sequence of {len(media)} pictures with "
                 f"{int(stands_L.sum())}; the first that differs is token {place}",
                 "a prompt holds placeholders only where a picture is: let the renderer write both",
             )

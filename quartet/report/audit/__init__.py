@@ -58,7 +58,7 @@ class AuditReport(Struct, frozen=True, kw_only=True):
 
 
 class _PolicyAudit(NamedTuple):
-    """What was found about one policy of a run."""
+    """Return the findings about one policy of a run."""
 
     testimony: Testimony
     chain: list[Committing]

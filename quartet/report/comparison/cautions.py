@@ -1,4 +1,4 @@
-"""What a reader of a comparison has to know: where its numbers do not mean what they seem to."""
+"""Cautions for readers of a comparison: numbers that do not mean what they seem to."""
 
 from collections import Counter
 from collections.abc import Sequence

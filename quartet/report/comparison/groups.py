@@ -45,11 +45,11 @@ class Row(NamedTuple):
     value: Value
     scale: float = 1.0
     at_start: Callable[[RunResult], bool] | None = None
-    """Whether a run had it before training."""
+    """True if a run had it before training."""
 
 
 def rows(target: float) -> list[Row]:
-    """What is compared: success, its cost, and what the target took."""
+    """Compared figures: success, its cost, and the cost of the target."""
     to = f"to {percent(target)}"
     return [
         Row("success_before", f"{HELD_OUT} before, %", lambda run: run.success_before, 100),
@@ -67,7 +67,7 @@ def rows(target: float) -> list[Row]:
 
 
 def target_note(target: float, *, named: bool) -> str:
-    """What the rows of the target mean, where it comes from (the user `named` it, or not), and by which clock."""
+    """Return the meaning of the target's rows, its origin (`named` by the user, or not), and its clock."""
     source = "as asked for" if named else "the highest multiple of 5 % that every run reached; --target names another"
     return (
         f"to {percent(target)}: until the first held-out evaluation (greedy) with that success, {source}. "

@@ -17,7 +17,7 @@ from quartet.run.run_dir import CONFIG
 
 _GREEDY = "/greedy"
 NOT_THE_METHOD = ("name", "seed", "runtime", "disk", "ledger", "sft")
-"""Knobs by which runs of one group may differ."""
+"""Settings in which runs of one group may differ."""
 _MOST_NAMES = 4
 
 
@@ -172,7 +172,7 @@ def held_out_by_step(ledger: Ledger) -> list[tuple[int, float]]:
 
 
 def _curve(ledger: Ledger) -> list[Reached]:
-    """What training had cost at every evaluation."""
+    """Return the cost of training at every evaluation."""
     began, points = ledger.training_began(), list[Reached]()
     steps = {policy.version: policy.train_step for policy in ledger.policies()}
     for evaluation, success in held_out_success(ledger):

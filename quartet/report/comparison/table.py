@@ -33,7 +33,7 @@ def comparison_table(groups: Sequence[Group], target: float) -> Table:
 
 
 def knobs_table(groups: Sequence[Group]) -> Table | None:
-    """What the methods differ in; None for a single one."""
+    """Return a table of the settings in which the methods differ; None for a single method."""
     differing = differing_knobs(groups)
     if not differing:
         return None

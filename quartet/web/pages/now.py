@@ -50,7 +50,7 @@ def _picture(run: ViewedRun, status: RunStatus, running: bool) -> dict[str, Any]
 
 
 def _health(process: ModuleStatus, status: RunStatus, running: bool) -> str:
-    """How a process is marked: good (works), wait, bad (says nothing though it should), off."""
+    """Return the mark of a process: good (works), wait, bad (says nothing though it should), off."""
     if not running or status.absence(process):
         return "off"
     if process.silent_seconds > SILENT_AFTER_SECONDS:

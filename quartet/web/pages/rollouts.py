@@ -28,7 +28,7 @@ class Wanted(Selection, frozen=True, kw_only=True):
     rollout: Natural | None = None
     """Go straight to this rollout."""
     text: str = ""
-    """What the record has to hold."""
+    """Text that the record has to hold."""
 
 
 def routes() -> list[Route]:

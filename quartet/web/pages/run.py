@@ -117,7 +117,7 @@ def _compared(request: Request, run: ViewedRun) -> set[str]:
 
 
 def _differences(runs: list[ViewedRun]) -> dict[str, list[Any]]:
-    """Knobs in which the runs differ -> the value in each."""
+    """Return the settings in which the runs differ -> the value in each."""
     if len(runs) < 2:
         return {}
     knobs = sorted({knob for other in runs[1:] for knob in changed_knobs(runs[0].recipe, other.recipe)})

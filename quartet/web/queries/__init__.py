@@ -1,1 +1,1 @@
-"""What the pages ask of a run's ledger: plain functions on a read-only connection. None reads the whole run."""
+"""Queries of the pages: plain functions on a read-only connection of a run's ledger. None reads the whole run."""

@@ -18,7 +18,7 @@ _JUDGED = (GroupState.TRAINABLE, GroupState.CLAIMED, GroupState.TRAINED, GroupSt
 
 
 class DropShares(Struct, frozen=True, kw_only=True):
-    """What was dropped of the newest `GROUPS_PER_POINT` judged groups at one place of the run."""
+    """Drops among the newest `GROUPS_PER_POINT` judged groups at one place of the run."""
 
     time: float
     """Unix seconds: when the newest of them was closed."""

@@ -52,7 +52,7 @@ class RolloutPage(Struct, frozen=True, kw_only=True):
 
 
 class Count(Struct, frozen=True, kw_only=True):
-    """How many rollouts there are, as far as was counted."""
+    """Number of rollouts, as far as they were counted."""
 
     rollouts: int
     complete: bool
@@ -76,7 +76,7 @@ def list_rollouts(
 
 
 def count_rollouts(connection: Connection, wanted: Selection) -> Count:
-    """How many are wanted, up to `MOST_COUNTED`, among the newest `MOST_EXAMINED`."""
+    """Count the wanted rollouts, up to `MOST_COUNTED`, among the newest `MOST_EXAMINED`."""
     floor, total = _floor(connection, wanted, None), 0
     for stream in wanted.streams():
         some = _matching(_IDS, [*stream, *wanted.others()], None, floor)

@@ -14,7 +14,7 @@ Condition = sa.ColumnElement[bool]
 
 
 class Selection(Struct, frozen=True, kw_only=True):
-    """What a list of rollouts shows. None or "" means any."""
+    """Filters of a list of rollouts. None or "" means any."""
 
     purpose: Purpose | None = None
     family: str = ""
@@ -50,7 +50,7 @@ class Selection(Struct, frozen=True, kw_only=True):
         ]
 
     def others(self) -> list[Condition]:
-        """What no index answers: each row has to be looked at."""
+        """Conditions without an index: each row has to be read."""
         conditions = [test(getattr(self, name)) for name, test in _TESTS.items() if getattr(self, name) is not None]
         if self.train_step is not None:
             conditions += [trajectories.c.purpose == self.purpose] if self.purpose else []

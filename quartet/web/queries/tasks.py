@@ -18,7 +18,7 @@ GROUPS_PER_POINT = 16
 """A point of a curve is the success over so many groups of the family, the newest ones at that time."""
 POINTS = 32
 NEWEST_GROUPS = 2000
-"""What became of groups, is asked of the newest so many of the run."""
+"""Newest groups of the run whose ends are counted."""
 MOST_POOLED = 1000
 
 
@@ -33,7 +33,7 @@ class Point(Struct, frozen=True, kw_only=True):
 
 
 class Fates(Struct, kw_only=True):
-    """What became of a family's groups, among the newest of the run."""
+    """Ends of a family's groups, among the newest of the run."""
 
     groups: int = 0
     rollouts: int = 0
@@ -70,7 +70,7 @@ class FamilyRow(Struct, frozen=True, kw_only=True):
 
     @property
     def gain(self) -> float:
-        """How much its success grew since its first groups."""
+        """Growth of its success since its first groups."""
         return self.curve[-1].success - self.curve[0].success if self.curve else 0.0
 
     @property
@@ -126,7 +126,7 @@ def family_curve(
 
 
 def group_fates(connection: Connection) -> dict[str, Fates]:
-    """What became of the newest `NEWEST_GROUPS` groups of the run, by family."""
+    """Return the ends of the newest `NEWEST_GROUPS` groups of the run, by family."""
     columns = [groups.c[name] for name in ("id", "family", "state", "reason", "countable", "successes", "max_turns")]
     joined = sa.select(replays.c.id).where(replays.c.group_id == groups.c.id).exists().label("replayed")
     newest = sa.select(groups.c.purpose, groups.c.num_rollouts, *columns, joined).order_by(groups.c.id.desc())
