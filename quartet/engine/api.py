@@ -21,6 +21,7 @@ from aiohttp import web
 from quartet.engine.answer import AnswerInParts, error_response, json_response
 from quartet.engine.base import GenerateRequest, ServedEngine
 from quartet.engine.wire import (
+    MAX_BODY_BYTES,
     MODEL_NAME,
     AbortRequest,
     CompletionRequest,
@@ -37,7 +38,6 @@ from quartet.telemetry.trace import HEADER
 from quartet.types import Sampling
 
 LOG = logging.getLogger(__name__)
-MAX_BODY_BYTES = 64 * 2**20
 HAND_OVER_SECONDS, HAND_OVER_PAUSE_SECONDS = 3.0, 0.01
 
 T = TypeVar("T", CompletionRequest, AbortRequest)

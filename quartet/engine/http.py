@@ -14,6 +14,7 @@ from quartet.access.token import bearer
 from quartet.engine.base import GenerateRequest, GenerateResult
 from quartet.engine.completion import checked_result, lines_of, to_completion_request
 from quartet.engine.wire import (
+    MAX_BODY_BYTES,
     MODEL_NAME,
     AbortRequest,
     AnswerLine,
@@ -73,6 +74,12 @@ class HttpEngine:
     async def generate(self, request: GenerateRequest) -> GenerateResult:
         sign_seconds = self._silence_seconds / SIGNS_PER_SILENCE
         body = msgspec.json.encode(to_completion_request(request, self._part_seconds, sign_seconds, self._model))
+        if len(body) > MAX_BODY_BYTES:
+            raise PromptTooLongError(
+                f"request {request.request_id!r} has {len(body)} bytes with its {len(request.pictures)} pictures, and "
+                f"engines read at most {MAX_BODY_BYTES}",
+                "show fewer or smaller pictures per prompt",
+            )
         parts = await self._call(lambda url: self._sample(f"{url}/v1/completions", body))
         return checked_result(parts, request, self._card.vocab_size if self._card else math.inf)
 

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +24,7 @@ from quartet.engine.running import Running
 from quartet.engine.sampling import sample
 from quartet.engine.stop_strings import StopStrings
 from quartet.engine.verified_load import refusing, verify
-from quartet.errors import EngineError
+from quartet.errors import EngineError, EnvError, RefusedRequestError
 from quartet.policy.files import raising_checkpoint_errors
 from quartet.policy.load import LoadedPolicy, load_policy, read_weights, with_weights
 from quartet.policy.never_sampled import without_tokens
@@ -31,6 +32,12 @@ from quartet.registry import own_settings
 from quartet.types import FinishReason, Policy
 
 T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False)
+class _Request(Running):
+    ended: bool = False
+    """Set by `abort` and by a caller that waits no more: sampling ends at the next token."""
 
 
 def open_transformers(recipe: config.Recipe, policy: Policy) -> "TransformersEngine":
@@ -54,8 +61,7 @@ class TransformersEngine:
         self._tokenizer, self._pictures, self._version = policy.tokenizer, policy.pictures, version
         self._load_timeout_seconds = own_settings(config).load_timeout_seconds
         self._counters = Counters()
-        self._in_flight: dict[str, Running] = {}
-        self._aborted: set[str] = set()
+        self._in_flight: dict[str, _Request] = {}
         self._closed = False
         self._thread = ThreadPoolExecutor(1, "engine", torch.set_num_threads, (config.threads,))
 
@@ -82,16 +88,14 @@ class TransformersEngine:
             has_tokenizer=True,
             reads_pictures=self._pictures is not None,
         )
-        entry = Running(request=request, finish=lambda _: None)
+        entry = _Request(request=request, finish=lambda _: None)
         if request.stop_strings:
             entry.stop_strings = StopStrings(request.stop_strings, self._tokenizer, request.begun_ids)
         self._in_flight[request.request_id] = entry
         try:
             return await self._in_thread(lambda: self._sample(entry))
-        except asyncio.CancelledError:
-            self._aborted.add(request.request_id)  # a waiting or running request ends at its next token
-            raise
         finally:
+            entry.ended = True
             del self._in_flight[request.request_id]
 
     def so_far(self, request_id: str) -> GenerateResult:
@@ -101,8 +105,8 @@ class TransformersEngine:
 
     async def abort(self, request_id: str) -> None:
         """End a request early; unknown ids are ignored."""
-        if request_id in self._in_flight:
-            self._aborted.add(request_id)
+        if entry := self._in_flight.get(request_id):
+            entry.ended = True
 
     async def version(self) -> int:
         """Return the version of the next response. Raises `EngineError` if the engine is closed."""
@@ -130,7 +134,8 @@ class TransformersEngine:
     async def close(self) -> None:
         """End the thread; requests in flight end with the tokens they have."""
         self._closed = True
-        self._aborted |= self._in_flight.keys()
+        for entry in self._in_flight.values():
+            entry.ended = True
         await asyncio.to_thread(self._thread.shutdown)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
@@ -145,13 +150,13 @@ class TransformersEngine:
             return model, verify(model, folder)
 
     @torch.inference_mode()
-    def _sample(self, entry: Running) -> GenerateResult:
+    def _sample(self, entry: _Request) -> GenerateResult:
         request, cache = entry.request, None
         self._counters.requests += 1
         self._counters.prompt_tokens += len(request.prompt_ids)
         entry.oldest_version = self._version
         positions, inputs = self._positions(request), self._inputs(request)
-        while request.request_id not in self._aborted:
+        while not entry.ended:
             ids = entry.known_ids()[entry.held :]
             held, entry.held = entry.held, entry.held + len(ids)
             output = self._model(
@@ -165,7 +170,6 @@ class TransformersEngine:
             self._counters.steps += 1
             if reason := self._take(entry, output.logits[:, -1]):
                 return entry.result(reason)
-        self._aborted.discard(request.request_id)
         return entry.so_far()
 
     def _take(self, entry: Running, logits_1V: torch.Tensor) -> FinishReason | None:
@@ -195,5 +199,8 @@ class TransformersEngine:
     def _inputs(self, request: GenerateRequest) -> dict[str, torch.Tensor]:
         if self._pictures is None:
             return {}
-        shown = self._pictures.inputs([(one, request.pictures[one.content_hash]) for one in request.media])
+        try:
+            shown = self._pictures.inputs([(one, request.pictures[one.content_hash]) for one in request.media])
+        except EnvError as error:
+            raise RefusedRequestError(f"request {request.request_id!r}: {error.what}", error.advice) from error
         return {name: value.to(self._model.device) for name, value in shown.items()}

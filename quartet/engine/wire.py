@@ -11,6 +11,8 @@ from msgspec import Meta, Struct
 from quartet.types import MAIN, FinishReason, Media
 
 MODEL_NAME = MAIN
+MAX_BODY_BYTES = 64 * 2**20
+"""Of a request, with its pictures in base64."""
 
 TokenId = Annotated[int, Meta(ge=0)]
 

@@ -3,6 +3,7 @@
 An invalid trajectory would fail the train step of every batch that it is in. Each rule is about one field.
 """
 
+import hashlib
 import math
 import re
 from collections import Counter
@@ -62,6 +63,8 @@ def _flaws(trajectory: Trajectory, vocabulary_size: float) -> Iterator[Flaw]:
         # The record of an attempt that failed holds the calls of all policies, whose tokenizers may differ.
         of_this_policy = trajectory.status.countable or call.policy == trajectory.policy
         yield from _call_flaws(f"calls[{index}]", call, vocabulary_size if of_this_policy else math.inf)
+    if trajectory.status.countable and any(call.media for call in trajectory.calls):
+        yield from _picture_flaws(trajectory)
     if (fork := trajectory.parent) and min(fork.rollout_id, fork.call_index) < 0:
         what = f"there is no call {fork.call_index} of a rollout {fork.rollout_id}"
         yield _flaw("parent", what, Status.ERROR_AGENT)
@@ -145,6 +148,18 @@ def _media_flaws(field: str, call: Call) -> Iterator[Flaw]:
             yield _flaw(f"{field}.media[{index}]", what, Status.ERROR_AGENT)
         if not _SHA256.fullmatch(picture.content_hash):
             yield _flaw(f"{field}.media[{index}].content_hash", "no SHA-256 in hex", Status.ERROR_AGENT)
+
+
+def _picture_flaws(trajectory: Trajectory) -> Iterator[Flaw]:
+    """Pictures of prompts that would not be stored: those of observations are, and no others."""
+    seen = [turn.observation for turn in trajectory.turns]
+    seen += [trajectory.final_observation] if trajectory.final_observation else []
+    stored = {hashlib.sha256(one.data).hexdigest() for shown in seen for one in shown.pictures if one.data}
+    for number, call in enumerate(trajectory.calls):
+        for index, picture in enumerate(call.media):
+            if picture.content_hash not in stored:
+                field = f"calls[{number}].media[{index}].content_hash"
+                yield _flaw(field, "no observation has this picture, so training could not read it", Status.ERROR_AGENT)
 
 
 def _flaw(field: str, what: str, status: Status) -> Flaw:

@@ -179,6 +179,30 @@ async def test_requests_whose_pictures_do_not_fit_are_refused_by_name(engine: Tr
     assert (await engine.generate(good)).token_ids
 
 
+async def test_a_picture_that_cannot_be_decoded_is_refused(engine: TransformersEngine, folder: Path) -> None:
+    cut = square("red", 400, 300)[:-60]  # its header is whole
+    with pytest.raises(RefusedRequestError, match="cannot be decoded"):
+        await engine.generate(request_of(prompt_of(load_policy(folder), [40], cut, [41])))
+
+
+async def test_a_request_that_was_cancelled_while_it_waited_can_be_sent_again(
+    engine: TransformersEngine, folder: Path
+) -> None:
+    prompt = prompt_of(load_policy(folder), [40], RED, [41])
+    first = asyncio.create_task(engine.generate(request_of(prompt, "first", max_tokens=900)))
+    while not engine.so_far("first"):  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    waits = asyncio.create_task(engine.generate(request_of(prompt, "waits")))
+    await asyncio.sleep(0)
+    waits.cancel()
+    await asyncio.wait([waits])
+    again = asyncio.create_task(engine.generate(request_of(prompt, "waits")))
+    await asyncio.sleep(0)
+    await engine.abort("first")
+    assert (await first).finish_reason is FinishReason.ABORT
+    assert (await again).finish_reason is not FinishReason.ABORT
+
+
 async def test_engines_for_text_refuse_pictures(folder: Path) -> None:
     policy = load_policy(folder)
     recipe = engine_recipe("torch")

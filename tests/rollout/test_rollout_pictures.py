@@ -13,17 +13,20 @@ from scripted_engine import ScriptedEngine, make_tokenizer
 
 from quartet.config import Loop
 from quartet.engine.api import to_generate_request
+from quartet.engine.base import GenerateRequest
 from quartet.engine.completion import to_completion_request
-from quartet.engine.wire import CompletionRequest
-from quartet.errors import PictureMissingError, PictureTooLargeError
+from quartet.engine.http import HttpEngine
+from quartet.engine.wire import MAX_BODY_BYTES, CompletionRequest
+from quartet.errors import PictureMissingError, PictureTooLargeError, PromptTooLongError
 from quartet.ledger import Ledger
+from quartet.ledger.soundness import find_flaw
 from quartet.policy.load import LoadedPolicy
 from quartet.policy.make_vision import make_vision_policy
 from quartet.policy.renderer import Renderer
 from quartet.registry import build
 from quartet.rollout.client import ModelClient
 from quartet.rollout.loop.base import Limits
-from quartet.types import Call, Message, Observation, Picture, Prompt, Sampling, StepResult, Task, Trajectory
+from quartet.types import Call, Message, Observation, Picture, Prompt, Sampling, Status, StepResult, Task, Trajectory
 
 TASK = Task(env="squares", family="colour", seed=0)
 COLOURS = ("red", "blue", "red")
@@ -104,6 +107,16 @@ async def test_stored_pictures_are_found_by_what_calls_name(policy: LoadedPolicy
     ledger.close()
 
 
+async def test_a_prompt_whose_pictures_are_not_stored_is_no_sample(policy: LoadedPolicy) -> None:
+    trajectory = await play("append", model_of(policy)[0])
+    assert find_flaw(trajectory) is None
+    unseen = replace(trajectory.turns[1], observation=Observation(goal="", text=""))
+    flaw = find_flaw(replace(trajectory, turns=[trajectory.turns[0], unseen, trajectory.turns[2]]))
+    assert flaw is not None and flaw.field == "calls[1].media[1].content_hash"
+    recalled = replace(trajectory, status=Status.CANCELLED, turns=[])
+    assert find_flaw(recalled) is None
+
+
 def test_prompts_are_those_of_the_chat_template_with_one_placeholder_expanded(policy: LoadedPolicy) -> None:
     tokenizer: Any = policy.tokenizer
     assert policy.pictures is not None
@@ -175,6 +188,18 @@ async def test_a_picture_that_cannot_be_shown_is_the_environments_failure(policy
     model, _ = model_of(policy)
     with pytest.raises(PictureTooLargeError):
         await play("append", model, Squares(width=300, height=1))
+
+
+async def test_more_pictures_than_a_request_may_hold_are_a_prompt_that_does_not_fit() -> None:
+    request = GenerateRequest(
+        request_id="r",
+        prompt_ids=[1],
+        sampling=Sampling(),
+        stop_token_ids=[],
+        pictures={"large": bytes(MAX_BODY_BYTES)},
+    )
+    with pytest.raises(PromptTooLongError, match="1 pictures"):
+        await HttpEngine(lambda: None).generate(request)
 
 
 async def test_pictures_travel_to_an_engine_over_http(policy: LoadedPolicy) -> None:

@@ -8,6 +8,8 @@ from quartet.errors import EnvError, PictureTooLargeError
 if TYPE_CHECKING:
     from PIL import Image
 
+FORMATS = ("PNG", "JPEG", "WEBP")
+"""Pillow reads more, some of them with other programs."""
 MAX_PICTURE_PIXELS = 2**26
 """Twice an 8K screen. Larger pictures are refused by their header: a few kilobytes may hold any number of pixels."""
 
@@ -17,7 +19,7 @@ def opened(picture: bytes) -> "Image.Image":
     from PIL import Image
 
     try:
-        image = Image.open(BytesIO(picture))
+        image = Image.open(BytesIO(picture), formats=FORMATS)
     except Image.DecompressionBombError as error:
         raise PictureTooLargeError(f"an observation's picture is refused: {error}") from error
     except (OSError, SyntaxError, ValueError) as error:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct, to_builtins
 
 from quartet.config import Recipe
-from quartet.errors import CheckpointError, LedgerError
+from quartet.errors import CheckpointError, LedgerError, PictureMissingError
 from quartet.ledger import Ledger
 from quartet.ledger.check import Finding
 from quartet.ledger.checkpoints import checkpoint_folder
@@ -108,7 +108,7 @@ def _audit_policy(
             *_other_optimizer(retrace, recipe, run_dir, chain, ledger.policy),
         ]
         over_lag = retrace.over_lag
-    except (UnexplainedWeightsError, CheckpointError, LedgerError) as error:
+    except (UnexplainedWeightsError, CheckpointError, LedgerError, PictureMissingError) as error:
         findings.append(Finding(kind=REPLAY, what=error.what))
     findings += [*_lost(testimony, chain, ledger), *_trained_twice(chain), *_invented(testimony, chain, ledger)]
     if len(ledger.trained) > 1:
