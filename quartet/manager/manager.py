@@ -10,6 +10,7 @@ from pathlib import Path
 
 from quartet.config import Recipe
 from quartet.env import suite_families
+from quartet.errors import ConfigError
 from quartet.exchange.demonstrations import settle
 from quartet.ledger import Ledger
 from quartet.manager.admission import Admission
@@ -26,7 +27,7 @@ from quartet.manager.tightest_horizon import TightestHorizon
 from quartet.registry import build
 from quartet.telemetry.presence import Presence
 from quartet.telemetry.record import Recorder
-from quartet.types import GroupState, RolloutPlan, Task
+from quartet.types import Fork, Group, GroupState, RolloutPlan, Round, Task
 from quartet.types.phase import TRAINING, wait_in
 
 SWEEP_SECONDS = 10.0
@@ -120,13 +121,24 @@ class DataManager:
         ended = self._ledger.ended_rounds() if closable and self._adds_rounds else []
         for group_id in closable:
             if group_id in ended:
-                self._ledger.end_round(group_id, self._allocator.more)
+                self._ledger.end_round(group_id, self._more)
             else:
                 self._ledger.close_group(group_id)
         closed = self._ledger.closed_groups()
         for group_id in closed:
             self._decide(group_id)
         return bool(closable or closed)
+
+    def _more(self, group: Group) -> Round:
+        """Ask the allocator for the next round. Raises `ConfigError` for a fork where it declared none, because the
+        run's environment and policies were then not checked for forks."""
+        more = self._allocator.more(group)
+        if not self._allocator.may_fork and any(isinstance(one, Fork) for one in more):
+            name = self._recipe.control.allocator.name
+            raise ConfigError(
+                f"the allocator {name!r} forks, but does not declare it", "set `may_fork = True` in its class"
+            )
+        return more
 
     def _decide(self, group_id: int) -> None:
         with self._recorder.span("judge", trace=f"group {group_id}"):

@@ -1,5 +1,8 @@
 """Rounds on a real manager: an allocator adds to a group until it wants no more, also after a crash in between."""
 
+import pytest
+
+from quartet.errors import ConfigError
 from quartet.manager.control.base import RolloutAllocator
 from quartet.types import Fork, Root
 from tests.ledger.samples import finish, manager_of, recipe
@@ -7,6 +10,8 @@ from tests.ledger.samples import finish, manager_of, recipe
 
 class UntilSolved(RolloutAllocator):
     """Two rollouts at first, then one more with the start of the first member, until one succeeds or there are five."""
+
+    may_fork = True
 
     def plan(self, task):
         return [Root()] * 2
@@ -16,6 +21,12 @@ class UntilSolved(RolloutAllocator):
         if solved or len(group.members) >= 5:
             return []
         return [Fork(rollout_id=group.members[0].rollout_id, call_index=0)]
+
+
+class Undeclared(UntilSolved):
+    """Forks without saying so."""
+
+    may_fork = False
 
 
 def settle(manager) -> None:
@@ -63,6 +74,14 @@ def test_the_allocator_bounds_its_rounds(ledger):
             assert play(ledger, *[0.0] * number) == number
         settle(manager)
     assert ledger.totals().dropped_by_reason == {"equal_rewards": 1}
+
+
+def test_forks_of_an_allocator_that_declares_none_are_refused(ledger):
+    with manager_of(recipe(control={"allocator": "test_rounds:Undeclared"}), ledger) as manager:
+        settle(manager)
+        play(ledger, 0.0, 0.0)
+        with pytest.raises(ConfigError, match="test_rounds:Undeclared' forks, but does not declare it"):
+            settle(manager)
 
 
 def test_a_group_out_of_time_gets_no_further_round(ledger, clock):
