@@ -24,7 +24,7 @@ def test_every_tutorial_is_run():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", PRINTED)
 def test_a_tutorial_prints_what_it_promises(name, tmp_path):
     environment = os.environ | {"OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
