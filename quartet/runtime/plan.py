@@ -25,6 +25,7 @@ def check_recipe(recipe: Recipe) -> None:
     for place, folder in _first_weights(recipe).items():
         check_model_folder(folder, place)
         _check_positions(recipe, folder, place)
+        _check_pictures(recipe, folder, place)
     _backend(recipe).check_use(trains=False)
     _check_demonstrations(recipe)
     if recipe.evaluation.control and not Path(recipe.sft.data).is_file():
@@ -135,6 +136,17 @@ def _check_positions(recipe: Recipe, folder: Path, place: str) -> None:
             f"engine.max_context_tokens = {recipe.engine.max_context_tokens} is more than the model's {positions} "
             f"positions (max_position_embeddings in {folder}/config.json, {place})",
             f"set engine.max_context_tokens={positions} or less, or use a model with more positions",
+        )
+
+
+def _check_pictures(recipe: Recipe, folder: Path, place: str) -> None:
+    """Refuse a model that reads pictures with an engine that cannot show any: it would be blind."""
+    from quartet.policy.kind.find import kind_of
+
+    if kind_of(folder).reads_pictures and not _backend(recipe).reads_pictures:
+        raise ConfigError(
+            f"the model in {folder} ({place}) reads pictures, and engine.name = {recipe.engine.name!r} shows it none",
+            "set engine.name='transformers'",
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from engine_kinds import engine_recipe
+from engine_models import greedy_ids, make_model, make_requests, publish, reference_logprobs
 from msgspec.structs import replace
 from PIL import Image
 
@@ -153,6 +154,19 @@ async def test_what_stands_for_a_picture_is_never_sampled(engine: TransformersEn
         torch.testing.assert_close(torch.tensor(result.logprobs), logprobs_T, atol=MAX_GAP_NATS, rtol=0)
 
 
+async def test_a_text_model_is_served_too(tmp_path: Path) -> None:
+    model = make_model("qwen3_tied")
+    policy = Policy(version=2, path=str(publish(model, tmp_path / "text")), train_step=2)
+    engine = open_transformers(engine_recipe("transformers"), policy)
+    for request in make_requests(4):
+        result = await engine.generate(request)
+        expected = reference_logprobs(model, request, result.token_ids)[range(len(result)), result.token_ids]
+        torch.testing.assert_close(torch.tensor(result.logprobs), expected, atol=MAX_GAP_NATS, rtol=0)
+        greedy = replace(request, sampling=replace(request.sampling, temperature=0))
+        assert (await engine.generate(greedy)).token_ids == greedy_ids(model, greedy)
+    await engine.close()
+
+
 async def test_blank_or_exchanged_pictures_change_the_log_probs(engine: TransformersEngine, folder: Path) -> None:
     policy = load_policy(folder)
     seen = await engine.generate(request_of(prompt_of(policy, [40], RED, [41]), max_tokens=1, temperature=0))
@@ -208,8 +222,6 @@ async def test_engines_for_text_refuse_pictures(folder: Path) -> None:
     recipe = engine_recipe("torch")
     with pytest.raises(ConfigError, match="transformers"):
         open_torch(recipe, Policy(version=0, path=str(folder), train_step=0))
-    from engine_models import make_model
-
     blind = TorchEngine(make_model("qwen3_tied"), 0, recipe.engine)
     shown = prompt_of(policy, RED)
     ids = replace(request_of(shown), prompt_ids=[0] * len(shown.ids))

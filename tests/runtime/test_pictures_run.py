@@ -9,12 +9,15 @@ import pytest
 import sqlalchemy as sa
 
 from benchmarks.bandit import bandit_recipe
+from quartet.config import Engine
+from quartet.errors import ConfigError
 from quartet.ledger import Ledger
 from quartet.ledger.pictures import pictures_of
 from quartet.ledger.schema import groups, rollouts, trajectories
 from quartet.policy.load import load_policy, read_weights
 from quartet.policy.make_vision import make_vision_policy
 from quartet.recipe.file import to_toml
+from quartet.runtime.plan import check_training
 from quartet.types import GroupState
 
 pytestmark = pytest.mark.slow
@@ -80,6 +83,9 @@ def test_a_policy_that_reads_pictures_is_trained(tmp_path: Path, monkeypatch: py
         evaluation={"before_and_after": False},
     )
     (tmp_path / "recipe.toml").write_text(to_toml(recipe))
+    check_training(recipe)
+    with pytest.raises(ConfigError, match="reads pictures"):
+        check_training(recipe.model_copy(update={"engine": Engine(max_context_tokens=1024)}))
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH", str(Path.cwd()))])])
     command = [sys.executable, "-m", "quartet", "train", "recipe.toml", "--run-dir", "run"]
     ended = run(

@@ -21,6 +21,9 @@ class Backend(Part):
     reports_entropies: ClassVar[bool] = False
     """True if the engine reports the entropy of the distribution that each token was drawn from."""
 
+    reads_pictures: ClassVar[bool] = False
+    """True if the engine shows the pictures of a prompt to the policy."""
+
     @abstractmethod
     async def start(self, recipe: Recipe, policy: Policy, run_dir: Path, module: str) -> ServedEngine:
         """Return the engine of `module`, one of `Recipe.engine_modules`, with `policy` loaded and proved.

@@ -22,6 +22,7 @@ class Transformers(Backend):
     knobs: Knobs
     embedded = True
     reports_entropies = True
+    reads_pictures = True
 
     async def start(self, recipe: Recipe, policy: Policy, run_dir: Path, module: str) -> ServedEngine:
         from quartet.engine.transformers_engine import open_transformers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # a rollout worker reads sizes of pictures, and loads no mode
 
 class ModelKind(ABC):
     """A family of architectures."""
+
+    reads_pictures: ClassVar[bool] = False
 
     @abstractmethod
     def load(self, folder: Path, **options: Any) -> Any:

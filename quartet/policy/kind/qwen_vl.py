@@ -27,6 +27,8 @@ MODEL_TYPES = frozenset({"qwen2_5_vl", "qwen3_vl"})
 class QwenVL(ModelKind):
     """A vision tower in front of a Qwen decoder."""
 
+    reads_pictures = True
+
     def load(self, folder: Path, **options: Any) -> Any:
         from transformers import AutoModelForImageTextToText
 
