@@ -15,12 +15,13 @@ demo: setup browser   ## train on miniwob-24 and end with a summary and a pictur
 test: setup browser postgresql   ## lint, types, tests of all behaviour: a real browser, PostgreSQL, killed processes
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/python tools/words.py
 	$(BIN)/pyright
-	$(BIN)/pytest -q $(PARALLEL) --durations=40 -m "not campaign"
+	$(BIN)/pytest -q $(PARALLEL) --durations=40 -m "not campaign and not release"
 
 campaigns: setup browser postgresql   ## crash campaigns, fuzzing, parity with Farama's pages
-	$(BIN)/pytest -q $(PARALLEL) --durations=40 -m campaign
+	$(BIN)/pytest -q $(PARALLEL) --durations=40 -m "campaign and not release"
 
-test-all: test campaigns docs-slow test-vllm   ## what a release runs
+test-all: test campaigns docs-slow test-vllm   ## what a release runs: all of the above, and tests that take minutes each
+	$(BIN)/pytest -q $(PARALLEL) -m release
 
 test-vllm: .venv-vllm/installed   ## the engines' conformance suite on a real vLLM server, on the CPU
 	.venv-vllm/bin/pytest -q -m vllm tests/engine
@@ -28,7 +29,7 @@ test-vllm: .venv-vllm/installed   ## the engines' conformance suite on a real vL
 check: setup          ## lint, types, fast tests: under two minutes
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/python tools/words.py
 	$(BIN)/pyright
-	$(BIN)/pytest -q $(PARALLEL) -m "not slow and not campaign and not browser and not postgresql"
+	$(BIN)/pytest -q $(PARALLEL) -m "not slow and not campaign and not release and not browser and not postgresql"
 
 docs: setup           ## the documentation site, in site/; warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build

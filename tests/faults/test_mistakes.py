@@ -42,6 +42,7 @@ def test_a_trainer_without_a_mistake_may_die_anywhere(fed: FedRun, point: str) -
     assert report.abandoned_steps == (point == "commit_batch.before")
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("point", ["policy.before", "checkpoint.before"])
 def test_a_commit_before_the_files_is_found(fed: FedRun, point: str) -> None:
     assert fed.train("tests.faults.commits_first", killed_at=point) == -9
@@ -51,6 +52,7 @@ def test_a_commit_before_the_files_is_found(fed: FedRun, point: str) -> None:
     assert report.replay_identical == (point == "checkpoint.before")
 
 
+@pytest.mark.release
 def test_forgotten_moments_are_found(fed: FedRun) -> None:
     assert fed.train(killed_at="commit_batch.after") == -9
     assert fed.train("tests.faults.forgets_moments") == 0

@@ -321,7 +321,7 @@ class TestLedgerOnPostgresql(PostgresqlMachine.TestCase):
     )
 
 
-@pytest.mark.campaign
+@pytest.mark.release
 class TestLedgerLong(LedgerMachine.TestCase):
     settings = settings(
         max_examples=25, stateful_step_count=80, deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -74,7 +74,7 @@ def test_grids_of_1000_sizes_are_those_of_the_library() -> None:
     assert_same_grids(1_000, 96, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_grids_of_10000_sizes_are_those_of_the_library() -> None:
     assert_same_grids(10_000, 199, 1)
 
