@@ -36,7 +36,10 @@ async def opened(browser: Browser, url: str, **options: Any) -> AsyncIterator[Pa
         "console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None
     )
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("requestfailed", lambda request: complaints.append(f"{request.url} failed"))
+    left = "net::ERR_ABORTED"  # the page was left while it asked
+    page.on(
+        "requestfailed", lambda one: complaints.append(f"{one.url}: {one.failure}") if one.failure != left else None
+    )
     await page.goto(url)
     await page.wait_for_load_state("networkidle")
     yield page
