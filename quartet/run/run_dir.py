@@ -9,6 +9,7 @@ from quartet.config import Recipe
 from quartet.crash_points import crash_point
 from quartet.errors import ConfigError, SetupError
 from quartet.files.disk import sync, usable_output, whole_file
+from quartet.files.ledger_files import has_database
 from quartet.recipe.file import read_resolved, refuse_changes, to_toml
 from quartet.run.run_files import LOCK, clear_run, is_run
 
@@ -24,8 +25,6 @@ def check_run_dir(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = 
     Without `resume` or `fresh` (start over) there must be no run. To resume, there must be one whose `config.toml` fits
     the recipe. The folder must not hold anything else.
     """
-    from quartet.ledger.database import has_database  # imports SQLAlchemy
-
     if resume and fresh:
         raise ConfigError("--resume and --fresh contradict each other", "give one of them")
     config_path = run_dir / CONFIG

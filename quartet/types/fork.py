@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from quartet.types.call import Call
-from quartet.types.task import Observation, StepResult
+from quartet.types.task import StepResult
 
 
 class Fork(Struct, frozen=True, kw_only=True):
@@ -18,9 +18,10 @@ class Fork(Struct, frozen=True, kw_only=True):
 
 
 class Move(Struct, frozen=True):
-    """An action and its result."""
+    """A reset or an action, and its result."""
 
-    action: str
+    action: str | None
+    """None for a reset."""
     result: StepResult
 
 
@@ -29,10 +30,8 @@ class EpisodeState(Struct, frozen=True, kw_only=True):
 
     snapshot: bytes
     """Result of the session's `snapshot`."""
-    first: Observation
-    """Result of the reset."""
     moves: list[Move]
-    """All actions so far, oldest first."""
+    """All resets and actions so far, oldest first."""
 
 
 class Beginning(Struct, frozen=True, kw_only=True):

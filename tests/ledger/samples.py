@@ -115,9 +115,10 @@ def conversation(count: int = 2) -> list[Call]:
 
 def episode_state(num_bytes: int = 100) -> EpisodeState:
     """Random bytes, so that compression does not shrink them."""
-    first = Observation(goal="Pull.", text="page 1", pictures=[Picture(data=b"png")])
-    result = StepResult(observation=replace(first, text="page 2"), reward=0.5, terminated=False, info={"depth": 1})
-    return EpisodeState(snapshot=os.urandom(num_bytes), first=first, moves=[Move("click left [1]", result)])
+    page = Observation(goal="Pull.", text="page 1", pictures=[Picture(data=b"png")])
+    first = StepResult(observation=page, reward=0.0, terminated=False)
+    second = StepResult(observation=replace(page, text="page 2"), reward=0.5, terminated=False, info={"depth": 1})
+    return EpisodeState(snapshot=os.urandom(num_bytes), moves=[Move(None, first), Move("click left [1]", second)])
 
 
 def finish_with_calls(ledger: Ledger, lease: RolloutLease, **fields) -> AppendOutcome:

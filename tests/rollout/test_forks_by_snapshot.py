@@ -1,5 +1,6 @@
 """Children that begin in the stored state of their parent's environment, which answers no two episodes alike."""
 
+import asyncio
 from collections import Counter
 from random import SystemRandom
 
@@ -12,12 +13,15 @@ from worker_bench import Bench
 from quartet.env.environment.bandit import Bandit, BanditEnv
 from quartet.env.guarded import GuardedPool
 from quartet.env.session_pool import SessionPool
-from quartet.errors import ConfigError, EnvError
+from quartet.errors import ConfigError, DivergedError, EnvError
 from quartet.ledger.export import Selection
 from quartet.manager.control.base import RolloutAllocator
 from quartet.rollout.episode import actions_of
+from quartet.rollout.recorded_env import RecordedEnv
 from quartet.runtime.plan import check_training
-from quartet.types import Fork, Observation, Picture, Status
+from quartet.types import Fork, Observation, Picture, Status, Task
+
+TASK = Task(env="bandit", family="fixed", seed=1, params={"turns": 4})
 
 
 class Dealer(BanditEnv):
@@ -92,6 +96,51 @@ async def test_children_of_children_begin_in_the_states_of_theirs(tmp_path):
     for one in found[1:]:
         parent, shared = found[one.parent.rollout_id - 1], one.parent.call_index + 2
         assert texts(one)[:shared] == texts(parent)[:shared]
+
+
+async def played_twice(session: RecordedEnv, last: str) -> list[str]:
+    """Try, reset, and try again: the pages that a loop with two episodes is shown."""
+    pages = [await session.reset(TASK)]
+    pages.append((await session.step("click left [1]")).observation)
+    pages.append(await session.reset(TASK))
+    pages.append((await session.step(last)).observation)
+    return [page.text for page in pages]
+
+
+async def test_a_loop_that_resets_again_has_children_too():
+    parent = RecordedEnv(Dealer(Counter()))
+    seen = await played_twice(parent, "click right [2]")
+    child = RecordedEnv(Dealer(Counter()), await parent.state())
+    assert await played_twice(child, "click right [2]") == seen
+    assert (await child.step("click left [1]")).observation.text not in seen
+    astray = RecordedEnv(Dealer(Counter()), await parent.state())
+    with pytest.raises(DivergedError, match=r"action is 'click left \[1\]', its parent's was 'click right \[2\]'"):
+        await played_twice(astray, "click left [1]")
+
+
+class Slow(Dealer):
+    """Notices a request that comes while another one is at work."""
+
+    busy = False
+
+    async def step(self, action):
+        assert not self.busy
+        self.busy = True
+        await asyncio.sleep(0.01)
+        self.busy = False
+        return await super().step(action)
+
+    async def snapshot(self):
+        assert not self.busy
+        return await super().snapshot()
+
+
+async def test_a_state_is_stored_between_two_steps_of_a_loop_with_parallel_calls():
+    session = RecordedEnv(Slow(Counter()))
+    await session.reset(TASK)
+    steps = [session.step("click left [1]") for _ in range(2)]
+    _, state, _ = await asyncio.gather(steps[0], session.state(), steps[1])
+    assert [move.action for move in state.moves] == [None, "click left [1]"]
 
 
 class Forgetful(Dealer):
