@@ -37,7 +37,7 @@ Key = tuple[str, str, int]
 )
 @click.option("--seeds", default="20-29", show_default=True, help="First and last seed.")
 @click.option("--budget-tokens", default=60_000, show_default=True, help="Generated tokens of one run.")
-@click.option("--set", "options", multiple=True, metavar="A.B=C", help="A knob of every run, to tune.")
+@click.option("--set", "options", multiple=True, metavar="A.B=C", help="A setting of every run, to tune.")
 @click.option("--jobs", default=os.cpu_count() or 1, show_default=True, help="Runs at a time, one thread each.")
 @click.option(
     "--runs",
@@ -124,7 +124,7 @@ def _finished(raw: RawResults[Result], budget_tokens: int, options: list[str]) -
             f"{raw.file} holds runs of another budget: name another file, or give their --budget-tokens"
         )
     if any(key["set"] != options for key, _ in runs):
-        raise click.UsageError(f"{raw.file} holds runs with other knobs: name another file, or give their --set")
+        raise click.UsageError(f"{raw.file} holds runs with other settings: name another file, or give their --set")
     return {(key["condition"], key["variant"], key["seed"]): result for key, result in runs}
 
 

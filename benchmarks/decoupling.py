@@ -49,7 +49,11 @@ PARTS = ("modes", "sessions", "april", "learning")
 @click.option("--learning-lags", default="4,2,1", show_default=True, help="Bounds in the part learning.")
 @click.option("--learning-seeds", default="40-51", show_default=True, help="First and last seed of its runs.")
 @click.option(
-    "--learning-set", "learning_options", multiple=True, metavar="KNOB=VALUE", help="Instead of the setting's; repeat."
+    "--learning-set",
+    "learning_options",
+    multiple=True,
+    metavar="SETTING=VALUE",
+    help="Instead of the setting's; repeat.",
 )
 @click.option(
     "--policies",

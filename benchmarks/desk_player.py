@@ -45,7 +45,7 @@ def imitate(
     folder: Path, chats: list[Messages], shape: dict[str, int], *, vocab_size: int, texts: list[str], **sft: Any
 ) -> Path:
     """Train a new policy of this shape on the chats; returns its folder, `folder/policy`. `texts` are further words of
-    the tokenizer, `sft` knobs of that section. What is there already is used again."""
+    the tokenizer, `sft` settings of that section. What is there already is used again."""
     from quartet.policy.make import make_policy
     from quartet.train.sft import run_sft
 

@@ -35,7 +35,7 @@ def main(recipe: str, seconds: float, overrides: tuple[str, ...], as_json: bool)
 
 def measure(recipe: str, seconds: float, overrides: tuple[str, ...], run_dir: Path) -> dict[str, Any]:
     """Run the recipe without evaluations and without control, and read its summary."""
-    knobs = [
+    settings = [
         f"train.max_seconds={seconds}",
         "evaluation.before_and_after=false",
         "evaluation.train_steps_per_evaluation=0",
@@ -46,7 +46,7 @@ def measure(recipe: str, seconds: float, overrides: tuple[str, ...], run_dir: Pa
     summary = train(
         recipe,
         run_dir,
-        knobs=knobs,
+        settings=settings,
         look=lambda ledger: processor_seconds.update(_processor_seconds(ledger)),
         look_seconds=LOOK_SECONDS,
     )

@@ -13,15 +13,20 @@ from quartet.ledger import Ledger
 
 
 def train(
-    recipe: Path | str, run_dir: Path, *, look: Callable[[Ledger], None], look_seconds: float, knobs: Sequence[str] = ()
+    recipe: Path | str,
+    run_dir: Path,
+    *,
+    look: Callable[[Ledger], None],
+    look_seconds: float,
+    settings: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Train `recipe` in `run_dir` and return the run's summary; every `look_seconds` somebody may look at its ledger.
 
     Raises `SystemExit` when the run fails.
     """
     command = [sys.executable, "-m", "quartet", "train", str(recipe), "--run-dir", str(run_dir), "--json"]
-    for knob in knobs:
-        command += ["--set", knob]
+    for setting in settings:
+        command += ["--set", setting]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     while process.poll() is None and not Ledger.exists(run_dir):
         time.sleep(look_seconds)

@@ -47,14 +47,14 @@ def centred_ranks(rewards_N: np.ndarray) -> np.ndarray:
 class Softened(LossTerm):
     """-A * tau * tanh((r - 1) / tau), with the ratio r = pi / pi_old: bounded like a clip, and smooth."""
 
-    class Knobs(Section):
+    class Settings(Section):
         temperature: PositiveFloat = 0.5
         """Ratio minus 1 at which the gradient has fallen to 42 %."""
 
-    knobs: Knobs
+    settings: Settings
 
     def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
-        ratio_T, tau = bounded_exp(tokens.logprobs_T - tokens.old_logprobs_T), self.knobs.temperature
+        ratio_T, tau = bounded_exp(tokens.logprobs_T - tokens.old_logprobs_T), self.settings.temperature
         gain_T = tokens.advantages_T * tau * torch.tanh((ratio_T - 1) / tau)
         return -weighted_sum(tokens, gain_T), {}
 

@@ -46,14 +46,14 @@ class SecondChance(RolloutAllocator):
 class WhereSurprised(Brancher):
     """One child where the policy sampled something unlikely: what would the likelier answer have led to?"""
 
-    class Knobs(Section):
+    class Settings(Section):
         below: Fraction = 0.3
         """A call forks when the probability of one of its tokens was below this."""
 
-    knobs: Knobs
+    settings: Settings
 
     def forks(self, call: Call, so_far: Sequence[Call]) -> int:
-        return int(min(call.own_response.logprobs, default=0.0) < log(self.knobs.below))
+        return int(min(call.own_response.logprobs, default=0.0) < log(self.settings.below))
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from quartet.config.section import Section
+from quartet.errors import ConfigError
 
 if TYPE_CHECKING:
     from quartet.config import Recipe
@@ -22,18 +23,24 @@ class Part(ABC):
     the validated settings as the first argument of the constructor; the kind's base class defines the others.
     """
 
-    Knobs: ClassVar[type[Section]] = NoSettings
+    Settings: ClassVar[type[Section]] = NoSettings
     """Type of the part's settings. A part with settings overrides it with a nested class."""
-    knobs: Any
-    """The validated settings. A part with settings narrows the type: `knobs: Knobs`."""
+    settings: Any
+    """The validated settings. A part with settings narrows the type: `settings: Settings`."""
     metrics: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Recorded metrics: `area/thing_unit` -> "unit: meaning", for example `"nats: mean surprise of trained tokens"`."""
     source: ClassVar[str] = ""
     """Publication of the method: paper and equation, or released code. Empty for Quartet's own methods."""
 
-    def __init__(self, knobs: Any) -> None:
-        self.knobs = knobs
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "Knobs" in vars(cls):
+            what = f"{cls.__module__}.{cls.__qualname__} declares `Knobs`: the settings of a part are now `Settings`"
+            raise ConfigError(what, "rename `Knobs` to `Settings` and `knobs` to `settings` in its file")
+
+    def __init__(self, settings: Any) -> None:
+        self.settings = settings
 
     @classmethod  # noqa: B027  (most parts have nothing to check)
-    def check(cls, knobs: Any, recipe: "Recipe") -> None:
+    def check(cls, settings: Any, recipe: "Recipe") -> None:
         """Raise `ConfigError` if these settings contradict the rest of the recipe."""

@@ -184,10 +184,10 @@ def build(choice: Choice, *arguments: Any) -> Any:
 
 
 def own_settings(choice: Choice) -> Any:
-    """Return the validated settings of the part that a recipe chooses, as its `Knobs`. Raises `ConfigError`."""
-    model = find(choice.kind, choice.name).Knobs
+    """Return the validated settings of the part that a recipe chooses, as its `Settings`. Raises `ConfigError`."""
+    model = find(choice.kind, choice.name).Settings
     try:
-        return model.model_validate(choice.knobs)
+        return model.model_validate(choice.settings)
     except ValidationError as error:
         raise ConfigError(
             f"wrong settings of the {choice.kind} {choice.name!r}: {error}", f"see `quartet parts {choice.kind}`"

@@ -55,7 +55,7 @@ def test_dry_run_prints_the_arithmetic_and_makes_nothing(recipe_path, tmp_path):
 
 
 @pytest.mark.parametrize("arguments", [("--lr", "1"), ("train.lr=1",)])
-def test_a_knob_without_set_gets_the_hint(recipe_path, arguments):
+def test_a_setting_without_set_gets_the_hint(recipe_path, arguments):
     told = quartet("train", recipe_path, *arguments)
     assert told.returncode == 2 and "--set train.learning_rate" in told.stderr and "'--help'" not in told.stderr
 
@@ -202,8 +202,8 @@ def test_demonstrations_are_looked_for_at_once(recipe_path, overrides, message):
 def test_a_wrong_demonstration_ends_the_run_before_it_begins(recipe_path, tmp_path):
     file = tmp_path / "demos.jsonl"
     file.write_text('{"messages": [], "family": "fixed"}\n')
-    knobs = ("--set", f"replay.demonstrations={file}", "--set", "replay.name=success_pool")
-    refused = quartet("train", recipe_path, "--run-dir", tmp_path / "run", *knobs)
+    settings = ("--set", f"replay.demonstrations={file}", "--set", "replay.name=success_pool")
+    refused = quartet("train", recipe_path, "--run-dir", tmp_path / "run", *settings)
     assert refused.returncode == 2
     assert f"{file}:1 is not a chat that names its task: " in refused.stderr and "Traceback" not in refused.stderr
     assert not (tmp_path / "run" / "logs" / "trainer.jsonl").exists()
@@ -269,8 +269,8 @@ def test_a_full_disk_is_explained_wherever_it_is_met(recipe_path, tmp_path):
 
 @pytest.mark.slow
 def test_a_run_that_a_full_disk_ended_says_so_with_its_exit_code(recipe_path, tmp_path):
-    knobs = ("--set", "disk.min_free_megabytes=1000000000", "--set", "evaluation.before_and_after=false")
-    done = quartet("train", recipe_path, "--run-dir", tmp_path / "run", *knobs)
+    settings = ("--set", "disk.min_free_megabytes=1000000000", "--set", "evaluation.before_and_after=false")
+    done = quartet("train", recipe_path, "--run-dir", tmp_path / "run", *settings)
     assert done.returncode == SetupError.exit_code
     assert "MB are free" in done.stderr
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["stop_reason"].startswith(STOPPED_BY_DISK)

@@ -15,7 +15,7 @@ from quartet.errors import ConfigError
 from quartet.recipe.familiar import FAMILIAR
 from quartet.recipe.file import (
     apply_override,
-    changed_knobs,
+    changed_settings,
     flatten,
     load_recipe,
     parse_recipe,
@@ -98,19 +98,19 @@ def test_training_seeds_must_not_reach_the_held_out_ones():
         ),
     ],
 )
-def test_knobs_that_would_starve_a_run_are_refused(sections, message):
+def test_settings_that_would_starve_a_run_are_refused(sections, message):
     with pytest.raises(ConfigError, match=message):
         parse_recipe(MINIMAL | sections, "test")
 
 
-@pytest.mark.parametrize("knob", ["top_p = 0.9", "top_k = 50", "min_tokens = 2"])
-def test_training_on_truncated_sampling_is_refused_when_the_recipe_is_read(knob, tmp_path):
-    path, name = tmp_path / "recipe.toml", knob.partition(" ")[0]
+@pytest.mark.parametrize("setting", ["top_p = 0.9", "top_k = 50", "min_tokens = 2"])
+def test_training_on_truncated_sampling_is_refused_when_the_recipe_is_read(setting, tmp_path):
+    path, name = tmp_path / "recipe.toml", setting.partition(" ")[0]
     path.write_text(to_toml(parse_recipe(MINIMAL, "test")))
-    setting = knob.replace(" ", "")
+    setting = setting.replace(" ", "")
     with pytest.raises(ConfigError, match=rf"--set rollout\.{setting}: .*samples from a part .*evaluation\.{name}"):
         load_recipe(path, [f"rollout.{setting}"])
-    assert f"{name} = {knob.rpartition(' ')[2]}" in to_toml(load_recipe(path, [f"evaluation.{setting}"]))
+    assert f"{name} = {setting.rpartition(' ')[2]}" in to_toml(load_recipe(path, [f"evaluation.{setting}"]))
 
 
 def test_recipes_of_runs_that_began_with_whole_sampling_are_read():
@@ -189,7 +189,7 @@ def test_resume_may_change_limits_but_not_what_is_learned():
     wider = {"max_tokens_per_microbatch": 8192}
     refuse_changes(old, old.model_copy(update={"train": old.train.model_copy(update=wider)}))
     other = old.model_copy(update={"seed": 1})
-    assert changed_knobs(old, other) == ["seed"]
+    assert changed_settings(old, other) == ["seed"]
     with pytest.raises(ConfigError, match="cannot change seed at resume"):
         refuse_changes(old, other)
 

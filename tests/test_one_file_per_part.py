@@ -17,15 +17,15 @@ from {module} import {name} as Base
 class BrandNew(Base):
     """A part that was added by this file alone."""
 
-    class Knobs(Base.Knobs):
+    class Settings(Base.Settings):
         volume: int = 3
         """A setting that no other part has."""
 
-    knobs: Knobs
+    settings: Settings
     metrics = {{"new/{kind}_nats": "nats: what only this part records"}}
 
     @classmethod
-    def check(cls, knobs, recipe):
+    def check(cls, settings, recipe):
         """Fit every recipe."""
 '''
 PROGRAM = """
@@ -50,7 +50,7 @@ def choose(model):
 
 recipe = parse_recipe(choose(Recipe) | {"name": "x", "model": {"path": "/m"}}, "test")
 listed = {part.kind: part.to_dict() for part in describe_all_parts() if part.name == "brand_new"}
-print(json.dumps({"chosen": {one.kind: one.knobs["volume"] for _, one in choices(recipe)}, "listed": listed}))
+print(json.dumps({"chosen": {one.kind: one.settings["volume"] for _, one in choices(recipe)}, "listed": listed}))
 """
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from quartet.config import Filter, Horizon
 from quartet.errors import ConfigError
-from quartet.recipe.file import changed_knobs, load_recipe, parse_recipe, read_resolved, refuse_changes, to_toml
+from quartet.recipe.file import changed_settings, load_recipe, parse_recipe, read_resolved, refuse_changes, to_toml
 from quartet.recipe.upgrade import upgraded
 
 MINIMAL = {"name": "x", "model": {"path": "/m"}, "env": {"name": "bandit"}}
@@ -24,7 +24,7 @@ def test_name_alone_and_table_choose_the_same_part():
     by_name = parse_recipe(MINIMAL | {"control": {"sampler": "vade"}}, "test")
     by_table = parse_recipe(MINIMAL | {"control": {"sampler": {"name": "vade", "exponent": 2.0}}}, "test")
     assert by_name == by_table
-    assert by_name.control.sampler.knobs == {"exponent": 2.0, "decay_sampled": 0.9, "decay_step": 0.995}
+    assert by_name.control.sampler.settings == {"exponent": 2.0, "decay_sampled": 0.9, "decay_step": 0.995}
 
 
 def test_settings_of_a_part_are_validated_once_per_load(file, monkeypatch):
@@ -34,14 +34,14 @@ def test_settings_of_a_part_are_validated_once_per_load(file, monkeypatch):
 
     seen = []
 
-    class Counted(VadeSampler.Knobs):
+    class Counted(VadeSampler.Settings):
         @field_validator("exponent")
         @classmethod
         def _count(cls, value: float) -> float:
             seen.append(value)
             return value
 
-    monkeypatch.setattr(VadeSampler, "Knobs", Counted)
+    monkeypatch.setattr(VadeSampler, "Settings", Counted)
     load_recipe(file, ["control.sampler={name='vade', exponent=1.0}"])
     assert seen == [1.0]
 
@@ -54,12 +54,12 @@ def test_resolved_recipe_holds_every_setting_of_its_parts_and_reads_back(file):
         '[control.sampler]\nname = "vade"\ndecay_sampled = 0.9\ndecay_step = 0.995\nexponent = 1.0' in file.read_text()
     )
     assert load_recipe(file) == recipe
-    assert changed_knobs(read_resolved(file), recipe) == []
+    assert changed_settings(read_resolved(file), recipe) == []
 
 
 def test_override_reaches_a_part_in_a_list(file):
     recipe = load_recipe(file, ["control.horizon=['suite', 'staged']", "control.horizon.staged.max_turns=[4]"])
-    assert recipe.control.horizon[1].knobs["max_turns"] == [4]
+    assert recipe.control.horizon[1].settings["max_turns"] == [4]
     recipe = load_recipe(file, ["control.horizon=staged", "control.horizon.staged.max_turns=[5]"])
     assert recipe.control.horizon == [Horizon.model_validate({"name": "staged", "train_steps": [0], "max_turns": [5]})]
     with pytest.raises(ConfigError, match="the list has no part 'staged'"):
@@ -112,9 +112,9 @@ def test_recipe_extends_another_and_replaces_parts_with_all_their_settings(file)
     )
     recipe = load_recipe(file)
     assert (recipe.name, recipe.model.path) == ("x", str(file.parent / "policy"))
-    assert (recipe.control.sampler.name, recipe.control.sampler.knobs) == ("uniform", {})
+    assert (recipe.control.sampler.name, recipe.control.sampler.settings) == ("uniform", {})
     assert recipe.control.horizon == [Horizon(name="suite")]
-    assert recipe.credit.knobs == {"epsilon": 0.1, "negative_weight": 0.5}
+    assert recipe.credit.settings == {"epsilon": 0.1, "negative_weight": 0.5}
     assert recipe.loss.aggregation == "branch_mean"
     assert "extends" not in recipe.model_dump()
     file.write_text('name = "x"\nextends = "miniwbo"\n')
@@ -124,7 +124,9 @@ def test_recipe_extends_another_and_replaces_parts_with_all_their_settings(file)
 
 def test_override_reaches_a_part_of_a_list_that_the_file_leaves_to_its_default(file):
     recipe = load_recipe(file, ["loss.terms.ppo_clip.clip_low=0.1"])
-    assert [(term.name, term.weight, term.knobs["clip_low"]) for term in recipe.loss.terms] == [("ppo_clip", 1.0, 0.1)]
+    assert [(term.name, term.weight, term.settings["clip_low"]) for term in recipe.loss.terms] == [
+        ("ppo_clip", 1.0, 0.1)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -153,9 +155,9 @@ def test_recipe_of_config_version_2_is_read_as_it_was_meant(file, old, terms):
     )
     recipe = load_recipe(file)
     assert recipe.config_version == 3
-    assert (recipe.credit.name, recipe.credit.knobs["negative_weight"]) == ("grpo", 0.5)
+    assert (recipe.credit.name, recipe.credit.settings["negative_weight"]) == ("grpo", 0.5)
     assert [(term.name, term.weight) for term in recipe.loss.terms] == terms
-    assert (recipe.loss.terms[0].knobs["clip_low"], recipe.loss.aggregation) == (0.05, "branch_mean")
+    assert (recipe.loss.terms[0].settings["clip_low"], recipe.loss.aggregation) == (0.05, "branch_mean")
 
 
 def test_recipe_of_config_version_1_is_read_as_it_was_meant(file):
@@ -177,10 +179,10 @@ def test_recipe_of_config_version_1_is_read_as_it_was_meant(file):
     file.write_text("\n".join(_toml(old)))
     recipe = load_recipe(file)
     assert recipe.config_version == parse_recipe(MINIMAL, "test").config_version
-    assert recipe.control.sampler.knobs["exponent"] == 1.0
-    assert recipe.control.allocator.knobs["min_rollouts"] == 3
+    assert recipe.control.sampler.settings["exponent"] == 1.0
+    assert recipe.control.allocator.settings["min_rollouts"] == 3
     assert [part.name for part in recipe.control.horizon] == ["suite", "longest_success"]
-    assert recipe.control.horizon[1].knobs["factor"] == 2.0
+    assert recipe.control.horizon[1].settings["factor"] == 2.0
     assert recipe.filters == [
         Filter.model_validate({"name": "broken", "max_error_share": 0.25}),
         Filter(name="mixed_outcome"),
@@ -205,7 +207,7 @@ def test_environment_of_config_version_2_is_read_as_it_was_meant(file, env, own)
     recipe = load_recipe(file)
     refuse_changes(read_resolved(file), recipe)  # the run can be resumed
     read = recipe.env
-    assert (read.name, read.knobs, read.sessions) == (env["name"], own, env.get("sessions", 8))
+    assert (read.name, read.settings, read.sessions) == (env["name"], own, env.get("sessions", 8))
 
 
 @pytest.mark.parametrize(
@@ -223,13 +225,13 @@ def test_engine_of_config_version_2_is_read_as_it_was_meant(file, engine, own):
     file.write_text("\n".join(_toml(MINIMAL | {"config_version": 2, "engine": engine | {"max_slots": 3}})))
     read = load_recipe(file).engine
     assert (read.name, read.max_slots) == (engine["kind"], 3)
-    assert own.items() <= read.knobs.items()
+    assert own.items() <= read.settings.items()
 
 
 def test_sinks_of_config_version_2_are_read_as_they_were_meant(file):
     observe = {"sinks": ["tensorboard", "prometheus"], "prometheus_port": 0}
     file.write_text("\n".join(_toml(MINIMAL | {"config_version": 2, "observe": observe})))
-    assert [(sink.name, sink.knobs) for sink in load_recipe(file).observe.sinks] == [
+    assert [(sink.name, sink.settings) for sink in load_recipe(file).observe.sinks] == [
         ("tensorboard", {}),
         ("prometheus", {"port": 0}),
     ]

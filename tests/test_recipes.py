@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from quartet.recipe.file import changed_knobs, load_recipe
+from quartet.recipe.file import changed_settings, load_recipe
 from quartet.runtime.plan import check_recipe
 
 RECIPES = Path(__file__).parents[1] / "recipes"
@@ -56,7 +56,7 @@ def test_every_recipe_names_parts_that_exist(name, monkeypatch):
 @pytest.mark.parametrize("name", DIFFERENCES)
 def test_the_three_darts_differ_in_named_options_only(name):
     dart, other = (load_recipe(RECIPES / folder / "recipe.toml") for folder in ("dart", name))
-    assert set(changed_knobs(dart, other)) == DIFFERENCES[name] | {"name"}
+    assert set(changed_settings(dart, other)) == DIFFERENCES[name] | {"name"}
 
 
 @pytest.mark.parametrize("name", NAMES)

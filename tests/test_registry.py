@@ -25,7 +25,7 @@ def test_every_file_of_a_kind_is_one_documented_part(kind):
         assert issubclass(part, Part) and part.__doc__
         assert all(re.fullmatch(r"[a-z]+/[a-z0-9_]+", metric) for metric in part.metrics)
         assert all(": " in meaning for meaning in part.metrics.values()), "unit: meaning"
-        assert all(info.description for info in part.Knobs.model_fields.values()), f"{kind} {name}"
+        assert all(info.description for info in part.Settings.model_fields.values()), f"{kind} {name}"
 
 
 def test_listing_names_imports_no_part():
@@ -43,12 +43,13 @@ from quartet.manager.control.base import TaskSampler
 
 class AlwaysFirst(TaskSampler):
     '''Always the first family.'''
-    class Knobs(Section):
+    class Settings(Section):
         offset: int = 0
         '''Added to the counter.'''
-    knobs: Knobs
+    settings: Settings
     def pick(self, n):
-        return [self.context.task(self.context.families[0], self.context.draw(self.knobs.offset + i)) for i in range(n)]
+        first = self.settings.offset
+        return [self.context.task(self.context.families[0], self.context.draw(first + i)) for i in range(n)]
 """
 
 
@@ -57,7 +58,7 @@ def test_new_file_in_a_kinds_folder_is_a_part_without_any_other_edit(tmp_path, m
     folder = importlib.import_module(KINDS["sampler"].folder)
     monkeypatch.setattr(folder, "__path__", [*folder.__path__, str(tmp_path)])
     assert "always_first" in names("sampler")
-    assert find("sampler", "always_first").Knobs.model_fields["offset"].default == 0
+    assert find("sampler", "always_first").Settings.model_fields["offset"].default == 0
     assert any(part.name == "always_first" for part in describe_all_parts())
 
 
@@ -122,3 +123,8 @@ def test_no_file_outside_a_part_names_it():
             module = f"{KINDS[kind].folder}.{name}"
             users = [path for path in package.rglob("*.py") if path.parent != folder and module in path.read_text()]
             assert users == [], f"{name} is imported by {users}"
+
+
+def test_a_part_with_the_former_name_of_its_settings_is_refused_with_the_new_one():
+    with pytest.raises(ConfigError, match="rename `Knobs` to `Settings`"):
+        type("Former", (Part,), {"Knobs": Part.Settings})

@@ -25,7 +25,7 @@ def compare_learning(
     max_lags: Sequence[int], seeds: Sequence[int], options: Sequence[str], results: Path, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """Every arm with every seed, as many at a time as there are cores. A run's result depends on its arm and seed only,
-    so it may have neighbours. `options` are knobs over those of the setting, KNOB=VALUE.
+    so it may have neighbours. `options` are settings over those of the setting, SETTING=VALUE.
     Raw results go to the file `results`."""
     compared = arms(max_lags)
     keys = [(name, seed) for seed in seeds for name in compared]

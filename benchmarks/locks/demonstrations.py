@@ -67,7 +67,7 @@ async def demonstrate(
     pool, models = make_pool(recipe.env), {ledger.policy: Model(Expert(tokenizer), Renderer(tokenizer))}
     worker = RolloutWorker(recipe, ledger, models, pool, recorder, presence)
     members: list[GroupMember] = []
-    for task in tasks(recipe.env.knobs["suite"]):
+    for task in tasks(recipe.env.settings["suite"]):
         steps = len(solution(task))
         group_id = ledger.admit(RolloutPlan(task=task, num_rollouts=1, max_turns=steps, purpose=Purpose.EVAL))
         await worker.run_queued()

@@ -16,7 +16,7 @@ Demonstrations = Literal["unseen", "pooled", "imitated", "pooled and imitated"]
 
 class Variant(Struct, frozen=True, kw_only=True):
     options: list[str]
-    """Recipe knobs that differ from plain GRPO, as `--set` takes them."""
+    """Recipe settings that differ from plain GRPO, as `--set` takes them."""
     demonstrations: Demonstrations = "unseen"
     """What becomes of the expert's successes on hard locks: nothing, they go into the pool, the start imitates them."""
 
@@ -87,11 +87,11 @@ _FORKS = [
 """Recipe `locks_forks`: four rollouts and up to four forks, for the baseline's eight."""
 
 METHOD_SECTIONS = ("control", "replay", "credit", "loss")
-METHOD_TRAIN_KNOBS = (
+METHOD_TRAIN_SETTINGS = (
     *("minibatches", "epochs", "weight_decay", "adam_beta1", "adam_beta2", "max_grad_norm"),
     *("min_turn_entropy_percentile", "spare_replayed_turns"),
 )
-SIZE_KNOBS = ("control.train_seeds_per_family",)
+SIZE_SETTINGS = ("control.train_seeds_per_family",)
 """Settings of these sections that go with the environment."""
 
 
@@ -100,8 +100,8 @@ def method_of(name: str) -> list[str]:
     budget, which are the benchmark's."""
     recipe = load_recipe(RECIPES / name / "recipe.toml").model_dump(mode="json", exclude_none=True)
     method = {f"{section}.{key}": value for section in METHOD_SECTIONS for key, value in recipe[section].items()}
-    method |= {f"train.{key}": recipe["train"][key] for key in METHOD_TRAIN_KNOBS} | {"filters": recipe["filters"]}
-    return [f"{key}={toml_value(value)}" for key, value in method.items() if key not in SIZE_KNOBS]
+    method |= {f"train.{key}": recipe["train"][key] for key in METHOD_TRAIN_SETTINGS} | {"filters": recipe["filters"]}
+    return [f"{key}={toml_value(value)}" for key, value in method.items() if key not in SIZE_SETTINGS]
 
 
 BASELINE = "grpo"

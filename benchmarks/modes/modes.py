@@ -1,4 +1,4 @@
-"""The modes that are compared, each a few knobs of the recipe; everything else is the same for all of them."""
+"""The modes that are compared, each a few settings of the recipe; everything else is the same for all of them."""
 
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,11 @@ ROLLOUTS_PER_GROUP = 8
 MAX_TURNS = 20
 
 Overrides = dict[str, dict[str, Any]]
-"""Section -> knob -> value."""
+"""Section -> setting -> value."""
 
 
 def modes(max_lag: int) -> dict[str, Overrides]:
-    """Mode -> its knobs."""
+    """Mode -> its settings."""
     return {
         COUPLED: {"admission": {"schedule": "batch_synchronous", "max_lag": 0}},
         "one_step_off": {"admission": {"schedule": "one_step_off", "max_lag": 1}},
@@ -45,13 +45,13 @@ def recipe(policy: Path, workload: Path, *overrides: Overrides, groups: int, ses
         "evaluation": {"before_and_after": False},
     }
     for override in overrides:
-        for section, knobs in override.items():
-            data[section] = data.get(section, {}) | knobs
+        for section, settings in override.items():
+            data[section] = data.get(section, {}) | settings
     return parse_recipe(data, "benchmarks.modes.modes")
 
 
 def single_turn(policy: Path) -> Overrides:
-    """Knobs of APRIL's load: one long response per rollout and nothing else."""
+    """Settings of APRIL's load: one long response per rollout and nothing else."""
     return {
         "rollout": {"max_turns": 1, "max_tokens": REASONING.max_tokens},
         "engine": {"max_context_tokens": 2 * REASONING.max_tokens},

@@ -27,7 +27,7 @@ def command(runs: tuple[Path, ...], target: float | None, as_json: bool) -> None
     from quartet.report.comparison.cautions import cautions, refuse_copies
     from quartet.report.comparison.groups import common_target, group_runs, target_note
     from quartet.report.comparison.results import read_result
-    from quartet.report.comparison.table import comparison_data, comparison_table, knobs_table
+    from quartet.report.comparison.table import comparison_data, comparison_table, settings_table
 
     results = [read_result(run) for run in runs]
     groups = group_runs(results)
@@ -42,6 +42,6 @@ def command(runs: tuple[Path, ...], target: float | None, as_json: bool) -> None
     for caution in cautions(groups):
         console.print(f"{caution}\n", style="bold yellow", soft_wrap=True)
     console.print(comparison_table(groups, target))
-    if (knobs := knobs_table(groups)) is not None:
-        console.print("", knobs)
+    if (settings := settings_table(groups)) is not None:
+        console.print("", settings)
     console.print(f"\n{target_note(target, named=named)}", style="dim", soft_wrap=True)

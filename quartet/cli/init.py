@@ -101,7 +101,7 @@ def _chosen(folder: Path, env: str, model: Path, overrides: tuple[str, ...]) -> 
     check_model_folder(shipped or model)
     longest = model_positions(shipped or model) or LONGEST_CONTEXT_TOKENS
     environment = cast(type[Environment], find("env", env))
-    chosen: dict[str, Any] = {section: dict(knobs) for section, knobs in environment.first_settings.items()}
+    chosen: dict[str, Any] = {section: dict(settings) for section, settings in environment.first_settings.items()}
     chosen["name"] = folder.resolve().name
     chosen["model"] = {"path": str(model) if shipped else model_value(model, folder)}
     chosen["env"] = {"name": env} | chosen.get("env", {})

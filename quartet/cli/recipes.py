@@ -69,12 +69,12 @@ def describe_(recipe: Path, as_json: bool) -> None:
     console.print(Text(f"\n{description.summary}\n"))
     if description.claim:
         console.print(Markdown(f"{description.claim}\n\n{description.result}", hyperlinks=False))
-    knobs = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
-    knobs.add_column("setting", no_wrap=True)
+    settings = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    settings.add_column("setting", no_wrap=True)
     for heading in ("here", "default"):
-        knobs.add_column(heading, overflow="fold")
-    for knob in description.knobs:
-        knobs.add_row(Text(knob.name), Text(knob.value, style="bold"), Text(knob.default or "required"))
-    console.print("", knobs, "")
+        settings.add_column(heading, overflow="fold")
+    for setting in description.settings:
+        settings.add_row(Text(setting.name), Text(setting.value, style="bold"), Text(setting.default or "required"))
+    console.print("", settings, "")
     console.print(Text(f"{description.file}\n{description.readme or 'no README.md in its folder'}", style="dim"))
     say(f"\nquartet train {recipe} --dry-run prints its arithmetic, without --dry-run it trains")

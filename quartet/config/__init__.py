@@ -8,7 +8,7 @@ from quartet.config.choice import Choice
 from quartet.config.control import Admission, Allocator, Control, Horizon, Sampler
 from quartet.config.curation import Filter, Replay
 from quartet.config.policies import PolicySource
-from quartet.config.recipe import RESUMABLE_KNOBS, Recipe
+from quartet.config.recipe import RESUMABLE_SETTINGS, Recipe
 from quartet.config.rollouts import Brancher, Engine, Env, Loop, Model, Rollout
 from quartet.config.running import Disk, Evaluation, Ledger, Observe, Runtime, Sink
 from quartet.config.section import PathMark, PolicyMark, Section
@@ -16,7 +16,7 @@ from quartet.config.stragglers import Straggler
 from quartet.config.training import Credit, Loss, LossTerm, Sft, Train
 
 __all__ = [
-    "RESUMABLE_KNOBS",
+    "RESUMABLE_SETTINGS",
     "Admission",
     "Allocator",
     "Brancher",

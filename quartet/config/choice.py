@@ -8,7 +8,7 @@ from quartet.config.section import Section
 
 
 class Choice(Section):
-    """Name of a part, with the settings common to its kind, and in `knobs` the part's own settings.
+    """Name of a part, with the settings common to its kind, and in `settings` the part's own settings.
 
     A recipe writes `sampler = "vade"`, `sampler = {name = "vade", exponent = 2}`, or a table `[control.sampler]`. The
     part checks its own settings (`quartet.recipe.parts`), so a recipe can be read without importing parts.
@@ -33,14 +33,14 @@ class Choice(Section):
         return shared | {name: value for name, value in sorted(values.items()) if name not in shared}
 
     @property
-    def knobs(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """The part's own settings, as given in the recipe."""
         return self.model_extra or {}
 
-    def with_knobs(self, knobs: dict[str, Any]) -> Self:
+    def with_settings(self, settings: dict[str, Any]) -> Self:
         """Return the same choice with these own settings instead."""
         shared = {name: getattr(self, name) for name in type(self).model_fields}
-        return type(self).model_validate(shared | knobs)
+        return type(self).model_validate(shared | settings)
 
 
 def _as_list(value: object) -> object:

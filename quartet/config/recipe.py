@@ -162,7 +162,7 @@ class Recipe(Section):
         return ["env", *self.engine_modules, "worker", "manager", *self.trainer_modules, *sinks]
 
 
-RESUMABLE_KNOBS = (
+RESUMABLE_SETTINGS = (
     "train.max_train_steps",
     "train.max_seconds",
     "train.learning_rate",

@@ -36,7 +36,7 @@ class Env(Choice):
     @property
     def variant(self) -> str:
         """Values of the environment's own settings, for tables and comparisons."""
-        return ", ".join(str(value) for _, value in sorted(self.knobs.items()) if value)
+        return ", ".join(str(value) for _, value in sorted(self.settings.items()) if value)
 
 
 class Loop(Choice):
@@ -91,19 +91,19 @@ class Rollout(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse_truncated_sampling(cls, knobs: Any) -> Any:
+    def _refuse_truncated_sampling(cls, settings: Any) -> Any:
         """Reject truncated sampling, and remove settings without effect: recipes of older runs have `top_p = 1`."""
-        if not isinstance(knobs, dict):
-            return knobs
+        if not isinstance(settings, dict):
+            return settings
         whole = {"top_p": 1, "top_k": 0, "min_tokens": 0}
-        for name in sorted(whole.keys() & knobs.keys()):
-            if knobs[name] != whole[name]:
+        for name in sorted(whole.keys() & settings.keys()):
+            if settings[name] != whole[name]:
                 raise ValueError(
-                    f"{name} = {knobs[name]} samples from a part of the distribution, but the trainer computes "
+                    f"{name} = {settings[name]} samples from a part of the distribution, but the trainer computes "
                     "log-probs of all of it, so every importance ratio would be wrong by the mass of that part: "
                     f"truncate in evaluation only, with evaluation.{name}"
                 )
-        return {name: value for name, value in knobs.items() if name not in whole}
+        return {name: value for name, value in settings.items() if name not in whole}
 
 
 class Engine(Choice):

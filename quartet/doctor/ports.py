@@ -15,13 +15,13 @@ class Ports(Doctor):
 
     def examine(self, place: Place) -> Iterator[Finding]:
         runtime = place.recipe.runtime if place.recipe else None
-        knobs = {"runtime.engine_port": runtime.engine_port, "runtime.env_port": runtime.env_port} if runtime else {}
-        for knob, port in (knobs or {"any": 0}).items():
-            what = f"{knob} = {port}" if port else f"a free port on {HOST}"
+        settings = {"runtime.engine_port": runtime.engine_port, "runtime.env_port": runtime.env_port} if runtime else {}
+        for setting, port in (settings or {"any": 0}).items():
+            what = f"{setting} = {port}" if port else f"a free port on {HOST}"
             try:
                 with socket.create_server((HOST, port)):
                     yield ok(what)
             except OSError as error:
                 yield lacks(
-                    f"{what}: {error.strerror}", f"set {knob} = 0 to take a free one" if port else "see `ip addr`"
+                    f"{what}: {error.strerror}", f"set {setting} = 0 to take a free one" if port else "see `ip addr`"
                 )

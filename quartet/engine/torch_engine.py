@@ -68,7 +68,7 @@ class TorchEngine:
         tokenizer: PreTrainedTokenizerBase | None = None,
     ) -> None:
         """Start the step thread. `tokenizer` decodes text for stop strings; without one they are refused."""
-        own: Torch.Knobs = own_settings(config)
+        own: Torch.Settings = own_settings(config)
         positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self.max_context_tokens = min(config.max_context_tokens, positions or config.max_context_tokens)
         keep_freed_memory()

@@ -14,7 +14,7 @@ from quartet.recipe.toml_text import toml_value
 from quartet.registry import find
 
 
-class ChangedKnob(Struct, frozen=True, kw_only=True):
+class ChangedSetting(Struct, frozen=True, kw_only=True):
     """Setting that differs from its default in a recipe. Values are written as in TOML."""
 
     name: str
@@ -36,7 +36,7 @@ class Description(Struct, frozen=True, kw_only=True):
     result: str
     """Result for the claim: the next paragraph that begins in bold, in Markdown; empty if there is none."""
     readme: str
-    knobs: list[ChangedKnob]
+    settings: list[ChangedSetting]
 
     def to_dict(self) -> dict[str, Any]:
         return to_builtins(self)
@@ -54,7 +54,7 @@ def describe(path: Path) -> Description:
         claim=told[0] if told else "",
         result=next((part for part in told[1:] if part.startswith("**")), ""),
         readme=str(readme) if readme.is_file() else "",
-        knobs=knobs_set(recipe),
+        settings=settings_set(recipe),
     )
 
 
@@ -69,19 +69,19 @@ def _paragraphs(markdown: str) -> list[str]:
     return [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", part) for part in paragraphs]
 
 
-def knobs_set(section: Section, prefix: str = "") -> list[ChangedKnob]:
+def settings_set(section: Section, prefix: str = "") -> list[ChangedSetting]:
     """Return all settings of a recipe that differ from their default or have none."""
-    changed: list[ChangedKnob] = []
+    changed: list[ChangedSetting] = []
     for name, info in type(section).model_fields.items():
         value, default = getattr(section, name), None if info.is_required() else info.default
         if isinstance(value, Choice):
             changed += _changed(f"{prefix}{name}", value.name, _name(default))
-            changed += [one for one in knobs_set(value, f"{prefix}{name}.") if not one.name.endswith(".name")]
+            changed += [one for one in settings_set(value, f"{prefix}{name}.") if not one.name.endswith(".name")]
             changed += _own_settings(value, f"{prefix}{name}.")
         elif isinstance(value, Section):
-            changed += knobs_set(value, f"{prefix}{name}.")
+            changed += settings_set(value, f"{prefix}{name}.")
         elif named_tables(info):
-            changed += [one for key, table in value.items() for one in knobs_set(table, f"{prefix}{name}.{key}.")]
+            changed += [one for key, table in value.items() for one in settings_set(table, f"{prefix}{name}.{key}.")]
         elif isinstance(value, list) and any(isinstance(part, Choice) for part in [*value, *(default or [])]):
             changed += _changed(f"{prefix}{name}", _names(value), _names(default))
             changed += [one for part in value for one in _own_settings(part, f"{prefix}{name}.{part.name}.")]
@@ -90,19 +90,19 @@ def knobs_set(section: Section, prefix: str = "") -> list[ChangedKnob]:
     return changed
 
 
-def _own_settings(choice: Choice, prefix: str) -> list[ChangedKnob]:
-    fields = find(choice.kind, choice.name).Knobs.model_fields
+def _own_settings(choice: Choice, prefix: str) -> list[ChangedSetting]:
+    fields = find(choice.kind, choice.name).Settings.model_fields
     return [
         one
-        for key, value in choice.knobs.items()
+        for key, value in choice.settings.items()
         for one in _changed(f"{prefix}{key}", value, fields[key].get_default(), required=fields[key].is_required())
     ]
 
 
-def _changed(name: str, value: Any, default: Any, *, required: bool = False) -> list[ChangedKnob]:
+def _changed(name: str, value: Any, default: Any, *, required: bool = False) -> list[ChangedSetting]:
     if value == default and not required:
         return []
-    return [ChangedKnob(name=name, value=toml_value(value), default=None if required else toml_value(default))]
+    return [ChangedSetting(name=name, value=toml_value(value), default=None if required else toml_value(default))]
 
 
 def _name(part: Choice | None) -> str | None:

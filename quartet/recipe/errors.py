@@ -98,11 +98,11 @@ def unknown_part_key(choice: Choice, dotted: str) -> Callable[[str], str]:
         place = f"{dotted}.{key}"
         if moved := MOVED.get(place):
             return _moved(place, moved)
-        others = [name for name in names(choice.kind) if key in find(choice.kind, name).Knobs.model_fields]
+        others = [name for name in names(choice.kind) if key in find(choice.kind, name).Settings.model_fields]
         if others:
             which = " or ".join(map(repr, others))
             return f"{place!r} is a setting of the {choice.kind} {which}, and {choice.name!r} is chosen"
-        known = [f"{dotted}.{name}" for name in [*type(choice).model_fields, *part.Knobs.model_fields]][1:]
+        known = [f"{dotted}.{name}" for name in [*type(choice).model_fields, *part.Settings.model_fields]][1:]
         hint = nearest(place, known) if known else f"The {choice.kind} {choice.name!r} has no settings of its own."
         return f"unknown key {place!r}. {hint}"
 
@@ -165,7 +165,7 @@ def _keys_of_parts(name: str) -> list[str]:
             places[kind].format(part=part) + f".{name}"
             for kind in KINDS.keys() & places.keys()
             for part in names(kind)
-            if name in find(kind, part).Knobs.model_fields
+            if name in find(kind, part).Settings.model_fields
         }
     )
 

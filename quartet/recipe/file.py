@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from quartet.config import RESUMABLE_KNOBS, Choice, PathMark, PolicyMark, Recipe
+from quartet.config import RESUMABLE_SETTINGS, Choice, PathMark, PolicyMark, Recipe
 from quartet.config.section import named_tables
 from quartet.errors import ConfigError, nearest, shortened
 from quartet.files.ledger_files import has_database
@@ -196,7 +196,7 @@ def _table(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
-def changed_knobs(old: Recipe, new: Recipe) -> list[str]:
+def changed_settings(old: Recipe, new: Recipe) -> list[str]:
     """Return the dotted names whose values differ."""
     before, after = flatten(old.model_dump()), flatten(new.model_dump())
     return sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
@@ -204,8 +204,8 @@ def changed_knobs(old: Recipe, new: Recipe) -> list[str]:
 
 def refuse_changes(old: Recipe, new: Recipe) -> None:
     """Raise `ConfigError` if a setting changed that is fixed at resume."""
-    allowed = tuple(RESUMABLE_KNOBS)
-    fixed = [k for k in changed_knobs(old, new) if not any(k == a or k.startswith(a + ".") for a in allowed)]
+    allowed = tuple(RESUMABLE_SETTINGS)
+    fixed = [k for k in changed_settings(old, new) if not any(k == a or k.startswith(a + ".") for a in allowed)]
     if fixed:
         raise ConfigError(
             f"cannot change {', '.join(fixed)} at resume", f"start a new run, or change only: {', '.join(allowed)}"

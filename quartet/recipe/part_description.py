@@ -45,7 +45,7 @@ def describe_all_parts() -> list[PartDescription]:
 
 
 def settings_of(model: type[Section]) -> list[Setting]:
-    """Return the settings of a part's `Knobs`."""
+    """Return the settings of a part's `Settings`."""
     return [
         Setting(
             name=name,
@@ -64,6 +64,6 @@ def _described(kind: str, name: str, part: type[Part]) -> PartDescription:
         summary=" ".join(documentation.split()),
         source=part.source,
         path=f"{part.__module__}:{part.__qualname__}",
-        settings=settings_of(part.Knobs),
+        settings=settings_of(part.Settings),
         metrics=dict(part.metrics),
     )

@@ -40,18 +40,18 @@ def with_parts(recipe: Recipe, folder: Path) -> tuple[Recipe, list[Problem]]:
             problems.append(_problem(dotted, error))
             continue
         try:
-            knobs = part.Knobs.model_validate(_placed(choice.knobs, part.Knobs, folder))
+            settings = part.Settings.model_validate(_placed(choice.settings, part.Settings, folder))
         except ValidationError as error:
-            problems += problems_of(error, part.Knobs, dotted, unknown=unknown_part_key(choice, dotted))
+            problems += problems_of(error, part.Settings, dotted, unknown=unknown_part_key(choice, dotted))
         else:
-            chosen.append((dotted, part, knobs))
-            complete[id(choice)] = choice.with_knobs(knobs.model_dump(mode="json"))
+            chosen.append((dotted, part, settings))
+            complete[id(choice)] = choice.with_settings(settings.model_dump(mode="json"))
     if problems:
         return recipe, problems
     recipe = _replaced(recipe, complete)
-    for dotted, part, knobs in chosen:
+    for dotted, part, settings in chosen:
         try:
-            part.check(knobs, recipe)
+            part.check(settings, recipe)
         except ConfigError as error:
             problems.append(_problem(dotted, error))
     return recipe, problems
@@ -62,10 +62,10 @@ def _problem(dotted: str, error: ConfigError) -> Problem:
     return Problem(dotted, f"{dotted}: {error.what}{advice}")
 
 
-def _placed(knobs: dict[str, Any], model: type[Section], folder: Path) -> dict[str, Any]:
+def _placed(settings: dict[str, Any], model: type[Section], folder: Path) -> dict[str, Any]:
     """Make relative paths in a part's own settings absolute: they begin at the recipe's folder."""
     paths = {name for name, info in model.model_fields.items() if any(isinstance(m, PathMark) for m in info.metadata)}
-    return {key: str(folder / value) if key in paths and value else value for key, value in knobs.items()}
+    return {key: str(folder / value) if key in paths and value else value for key, value in settings.items()}
 
 
 def _replaced(section: Any, complete: dict[int, Choice]) -> Any:

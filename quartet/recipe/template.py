@@ -44,11 +44,11 @@ def _section(model: Any, chosen: dict[str, Any], prefix: str, every_setting: boo
     fields: dict[str, FieldInfo] = model.model_fields
     for name, info in fields.items():
         if not _is_table(info):
-            yield from _knob(f"{prefix}{name}", name, info, chosen, every_setting)
+            yield from _setting(f"{prefix}{name}", name, info, chosen, every_setting)
     if issubclass(model, Choice):
         part = find(model.kind, chosen.get("name", fields["name"].default))
-        for name, info in part.Knobs.model_fields.items():
-            yield from _knob(f"{prefix}{name}", name, info, chosen, every_setting)
+        for name, info in part.Settings.model_fields.items():
+            yield from _setting(f"{prefix}{name}", name, info, chosen, every_setting)
     for name, info in fields.items():
         if not _is_table(info):
             continue
@@ -58,7 +58,7 @@ def _section(model: Any, chosen: dict[str, Any], prefix: str, every_setting: boo
             yield from (f"[{prefix}{name}]", *lines)
 
 
-def _knob(dotted: str, name: str, info: FieldInfo, chosen: dict[str, Any], every_setting: bool) -> Iterator[str]:
+def _setting(dotted: str, name: str, info: FieldInfo, chosen: dict[str, Any], every_setting: bool) -> Iterator[str]:
     if name in chosen:
         line = f"{name} = {toml_value(chosen[name])}"
     elif dotted in ESSENTIAL:
@@ -94,7 +94,7 @@ def _plain(value: Any) -> Any:
     """Return a value as a recipe writes it: a part without settings by its name."""
     if isinstance(value, list):
         return [_plain(item) for item in value]
-    return value.name if isinstance(value, Choice) and not value.knobs else value
+    return value.name if isinstance(value, Choice) and not value.settings else value
 
 
 def model_value(path: Path, folder: Path) -> str:

@@ -197,5 +197,5 @@ def _sampling(recipe: Recipe, lease: RolloutLease) -> Sampling:
     sampling = Sampling(temperature=lease.temperature, seed=lease.sampling_seed)
     if lease.purpose is not Purpose.EVAL:
         return sampling
-    knobs = recipe.evaluation
-    return replace(sampling, top_k=knobs.top_k, top_p=knobs.top_p, min_tokens=knobs.min_tokens)
+    settings = recipe.evaluation
+    return replace(sampling, top_k=settings.top_k, top_p=settings.top_p, min_tokens=settings.min_tokens)

@@ -77,9 +77,9 @@ def _starts(demonstration: dict[str, Any]) -> bool:
     return demonstration["seed"] < START_SEEDS.get(demonstration["family"], 0)
 
 
-def _run(policy: Path, output: Path, knobs: Mapping[str, object]) -> None:
+def _run(policy: Path, output: Path, settings: Mapping[str, object]) -> None:
     paths = {"model.path": json.dumps(str(policy)), "sft.output": json.dumps(str(output))}
-    overrides = [f"{key}={value}" for key, value in {**paths, **knobs}.items()]
+    overrides = [f"{key}={value}" for key, value in {**paths, **settings}.items()]
     recipe = load_recipe(HERE / "recipe.toml", overrides)
     with Watched(f"training {output.name}") as watched:
         summary = run_sft(recipe, on_step=step_watcher(watched, recipe.sft))

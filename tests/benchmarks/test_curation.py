@@ -22,7 +22,7 @@ from quartet.ledger import Ledger
 from quartet.policy.load import load_policy
 from quartet.policy.make import make_policy
 from quartet.policy.renderer import Renderer
-from quartet.recipe.file import changed_knobs, load_recipe
+from quartet.recipe.file import changed_settings, load_recipe
 from quartet.types import Task
 
 pytestmark = pytest.mark.slow
@@ -121,7 +121,9 @@ SIZES = {
 def test_a_variant_with_a_recipe_s_name_is_that_recipe(name):
     shipped = load_recipe(Path(__file__).parents[2] / "recipes" / name / "recipe.toml")
     made = recipe_of(VARIANTS[name].options, suite="locks", policy="policy", seed=0)
-    different = {knob for knob in changed_knobs(shipped, made) if knob.split(".")[0] not in OF_THE_BENCHMARK}
+    different = {
+        setting for setting in changed_settings(shipped, made) if setting.split(".")[0] not in OF_THE_BENCHMARK
+    }
     assert different == SIZES
     assert VARIANTS[name].demonstrations == "unseen", "the recipe has none"
 
@@ -203,10 +205,10 @@ def test_runs_of_another_budget_are_not_mixed_in(tmp_path):
 
 
 @pytest.mark.parametrize(("kept", "asked"), [([], ["loss.clip=0.3"]), (["loss.clip=0.3"], []), (["a=1"], ["a=2"])])
-def test_runs_with_other_knobs_are_not_mixed_in(tmp_path, kept, asked):
+def test_runs_with_other_settings_are_not_mixed_in(tmp_path, kept, asked):
     runs = tmp_path / "runs.jsonl"
     keep(runs, "grpo", 0, result(0.2), kept)
     arguments = ["--condition", "locks", "--seeds", "0", "--budget-tokens", "100", "--runs", str(runs)]
     outcome = CliRunner().invoke(main, [*arguments, *(part for option in asked for part in ("--set", option))])
     assert outcome.exit_code == 2
-    assert "other knobs" in outcome.output
+    assert "other settings" in outcome.output

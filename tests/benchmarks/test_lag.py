@@ -79,7 +79,7 @@ def test_naive_ppo_clips_around_the_policy_that_sampled():
         weights_T=torch.full((2,), 0.5),
         branches_T=torch.tensor([0, 0]),
     )
-    loss, metrics = NaivePpo(NaivePpo.Knobs()).loss(tokens)
+    loss, metrics = NaivePpo(NaivePpo.Settings()).loss(tokens)
     assert loss.item() == pytest.approx(-(1.28 + 0.5) / 2)
     assert metrics["importance_mean"] == pytest.approx(1.0)
 

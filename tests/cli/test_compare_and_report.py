@@ -50,7 +50,7 @@ def test_runs_are_grouped_by_what_they_train_and_paired_by_seed(small_runs):
     fast, slow = found["groups"]
     assert (fast["seeds"], slow["seeds"]) == ([1, 0], [0, 1])
     assert fast["label"] == "bandit (train.learning_rate = 0.005)"
-    assert found["knobs"] == {"train.learning_rate": [0.005, 0.001]}
+    assert found["settings"] == {"train.learning_rate": [0.005, 0.001]}
     results = {run: read_result(run) for run in small_runs}
     gains = [results[slow0].generated_tokens - results[fast0].generated_tokens]
     gains.append(results[slow1].generated_tokens - results[fast1].generated_tokens)

@@ -58,8 +58,8 @@ def test_a_server_that_does_not_answer_and_a_taken_port_are_named(recipe_path):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        knobs = [f"runtime.engine_port={port}", "ledger.url=postgresql://nobody@127.0.0.1:1/none"]
-        code, found = doctor("--recipe", recipe_path, *(f"--set={knob}" for knob in knobs))
+        settings = [f"runtime.engine_port={port}", "ledger.url=postgresql://nobody@127.0.0.1:1/none"]
+        code, found = doctor("--recipe", recipe_path, *(f"--set={setting}" for setting in settings))
     assert code == SetupError.exit_code
     assert f"runtime.engine_port = {port}" in found["checks"]["ports"][0]["what"]
     assert [one["grade"] for one in found["checks"]["ports"]] == ["lacks", "ok"]

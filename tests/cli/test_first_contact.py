@@ -71,22 +71,24 @@ def test_a_folder_stands_for_its_recipe(recipe):
 
 
 def test_a_context_beyond_the_models_positions_is_refused(recipe):
-    knobs = ["engine.max_context_tokens=4096", "train.max_tokens_per_microbatch=4096"]
-    error = failure("train", recipe, "--dry-run", *(f"--set={knob}" for knob in knobs))
+    settings = ["engine.max_context_tokens=4096", "train.max_tokens_per_microbatch=4096"]
+    error = failure("train", recipe, "--dry-run", *(f"--set={setting}" for setting in settings))
     assert isinstance(error, ConfigError)
     assert "model's 2048 positions" in error.what and "engine.max_context_tokens=2048" in error.advice
 
 
 @pytest.mark.parametrize(
-    ("knobs", "lacking"),
+    ("settings", "lacking"),
     [
         (["env.name=miniwob"], "/no/such/browser"),
         (["engine.name=vllm", "engine.python=/no/such/python"], "/no/such/python"),
     ],
 )
-def test_a_dry_run_says_what_the_machine_lacks(recipe, monkeypatch, knobs, lacking):
+def test_a_dry_run_says_what_the_machine_lacks(recipe, monkeypatch, settings, lacking):
     monkeypatch.setenv("QUARTET_CHROMIUM", "/no/such/browser")
-    outcome = CliRunner().invoke(cli, ["train", str(recipe), "--dry-run", *(f"--set={knob}" for knob in knobs)])
+    outcome = CliRunner().invoke(
+        cli, ["train", str(recipe), "--dry-run", *(f"--set={setting}" for setting in settings)]
+    )
     assert outcome.exit_code == 0 and "rollouts ahead of the trainer" in outcome.stdout
     assert "a check of this machine failed" in outcome.stderr and lacking in outcome.stderr and "->" in outcome.stderr
 

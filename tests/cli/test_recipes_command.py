@@ -100,21 +100,21 @@ def test_a_written_recipe_is_trained_without_a_change(tmp_path, env, flags):
     )
 
 
-def test_its_comments_are_the_docstrings_of_the_knobs(tmp_path):
+def test_its_comments_are_the_docstrings_of_the_settings(tmp_path):
     invoke("init", tmp_path, "--env", "bandit", "--model", POLICY, "--every-setting")
     text = " ".join(line.lstrip("# ") for line in (tmp_path / "recipe.toml").read_text().splitlines())
     described = 0
     for info in Recipe.model_fields.values():
-        for knob in getattr(info.annotation, "model_fields", {}).values():
+        for setting in getattr(info.annotation, "model_fields", {}).values():
             alone = set(getattr(info.annotation, "model_fields", {})) == {"name"}  # a part is written by its name
-            if knob.description and not hasattr(knob.annotation, "model_fields") and not alone:
-                assert " ".join(knob.description.split()) in text
+            if setting.description and not hasattr(setting.annotation, "model_fields") and not alone:
+                assert " ".join(setting.description.split()) in text
                 described += 1
     assert described > 80
     for dotted in ESSENTIAL:
-        section, _, knob = dotted.rpartition(".")
+        section, _, setting = dotted.rpartition(".")
         model = Recipe.model_fields[section].annotation if section else Recipe
-        assert knob in model.model_fields, f"{dotted} is no knob any more"  # type: ignore[union-attr]
+        assert setting in model.model_fields, f"{dotted} is no setting any more"  # type: ignore[union-attr]
 
 
 def test_init_asks_nobody_without_a_terminal_and_replaces_nothing(tmp_path):

@@ -15,8 +15,8 @@ from blocks import ROOT, blocks, pages
 from quartet.cli import cli
 
 sys.path.insert(0, str(ROOT / "tools" / "site"))
-from knobs_page import knobs_page
 from repository import prose
+from settings_page import settings_page
 
 LINK = re.compile(r"\]\((?![a-z]+:)([^)#\s]*)(?:#([^)\s]+))?\)")
 PROGRAMS = r"(?:quartet|make|python -m) "
@@ -87,8 +87,8 @@ def check_module(words: list[str], command: str, page: Path) -> None:
 
 
 def anchors(file: Path) -> set[str]:
-    """Of a page: its headings, as code hosts name them. Of the folder of knobs: the knobs."""
+    """Of a page: its headings, as code hosts name them. Of the folder of settings: the settings."""
     if file == ROOT / "quartet" / "config":
-        return {name for pair in re.findall(r'id="([^"]+)"|\{#(\S+)', knobs_page()) for name in pair if name}
+        return {name for pair in re.findall(r'id="([^"]+)"|\{#(\S+)', settings_page()) for name in pair if name}
     headings = (line.lstrip("# ") for line in prose(file.read_text()) if line.startswith("#"))
     return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}

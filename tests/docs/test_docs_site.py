@@ -37,10 +37,10 @@ def test_nothing_is_fetched_from_another_host(site: Path) -> None:
 
 
 def test_every_setting_is_explained(site: Path) -> None:
-    page = (site / "reference" / "knobs.html").read_text()
+    page = (site / "reference" / "settings.html").read_text()
     for section, info in Recipe.model_fields.items():
-        knobs = getattr(info.annotation, "model_fields", {})
-        for name in [f"{section}.{knob}" for knob in knobs] or [section]:
+        settings = getattr(info.annotation, "model_fields", {})
+        for name in [f"{section}.{setting}" for setting in settings] or [section]:
             assert f'id="{name}"' in page, name
 
 

@@ -182,8 +182,8 @@ async def test_a_wrong_address_or_model_is_told(engine_of: Builder, tmp_path: Pa
         with pytest.raises(SetupError, match="serves no model 'other', only policy"):
             await open_openai(engine_recipe("openai", url=url, model="other"), policy, trains=True)
     with pytest.raises(SetupError, match="NOT_SET_ANYWHERE"):
-        knobs = {"url": "http://127.0.0.1:9", "api_key_variable": "NOT_SET_ANYWHERE"}
-        await open_openai(engine_recipe("openai", **knobs), policy, trains=True)
+        settings = {"url": "http://127.0.0.1:9", "api_key_variable": "NOT_SET_ANYWHERE"}
+        await open_openai(engine_recipe("openai", **settings), policy, trains=True)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_an_address_that_would_do_nothing_is_refused(engine: dict[str, object], 
         parse_recipe(data, "test")
 
 
-def test_knobs_that_contradict_each_other_are_refused() -> None:
+def test_settings_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"engine\.url"):
         engine_recipe("openai")
     data = {"name": "engine", "model": {"path": "unused"}, "env": {"name": "bandit"}, "engine": {"name": "vllm"}}

@@ -101,7 +101,7 @@ def test_it_joins_a_group_that_failed_and_is_trained_in_full(run, tmp_path):
     judge(run)
     batch = run.claim_batch("t", 1, 1, "mask", 60)
     assert batch is not None and batch.groups[0].group_id == failed
-    packed = assign(batch, pack_batch(batch, max_lag=0), [Grpo(Grpo.Knobs())], {})
+    packed = assign(batch, pack_batch(batch, max_lag=0), [Grpo(Grpo.Settings())], {})
     *_, demonstrated = packed.branches
     response = demonstrated.ids_L[demonstrated.prompt_tokens :]
     assert (demonstrated.advantages_L[demonstrated.trained_L] > 0).all() and packed.masked_tokens == 0

@@ -93,14 +93,14 @@ def test_an_evaluation_that_lost_episodes_chooses_no_best_policy(ledger, broken,
 
 def test_reported_selection_and_training_seeds_are_disjoint():
     """At the largest numbers that the settings allow."""
-    knobs = {"first_seed": 200, "episodes_per_family": 500_000, "episodes_per_family_during": 500_000}
-    allowed = recipe(evaluation=knobs, control={"train_seeds_per_family": 200})
+    settings = {"first_seed": 200, "episodes_per_family": 500_000, "episodes_per_family_during": 500_000}
+    allowed = recipe(evaluation=settings, control={"train_seeds_per_family": 200})
     training = range(allowed.control.train_seeds_per_family)
     splits = (training, allowed.evaluation.reported_seeds, allowed.evaluation.selection_seeds)
     assert [(split[0], split[-1]) for split in splits] == [(0, 199), (200, 500_199), (500_200, 1_000_199)]
     for section in (
-        {"evaluation": knobs | {"episodes_per_family": 500_001}},
-        {"evaluation": knobs, "control": {"train_seeds_per_family": 201}},
+        {"evaluation": settings | {"episodes_per_family": 500_001}},
+        {"evaluation": settings, "control": {"train_seeds_per_family": 201}},
     ):
         with pytest.raises(ConfigError):
             recipe(**section)

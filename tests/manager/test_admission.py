@@ -79,9 +79,9 @@ def test_the_reference_model_never_deadlocks(lag, groups_per_batch, size, sessio
 @pytest.mark.parametrize("serving", [0, 1], ids=["refuses it", "takes it"])
 def test_a_commit_frees_its_slots_when_the_engine_serves_the_policy(ledger, serving):
     """Until then a new group's tokens are one version old already, with as many batches before it as ever."""
-    knobs = recipe(env={"sessions": 8}, admission={"max_lag": 1})
+    settings = recipe(env={"sessions": 8}, admission={"max_lag": 1})
     ledger.mark_settled(0, serving=0)
-    with manager_of(knobs, ledger) as manager:
+    with manager_of(settings, ledger) as manager:
         run_ticks(manager)
         assert ledger.groups_ahead() == 4
         for lease in ledger.claim_rollouts("w", 4, 60):
@@ -123,7 +123,7 @@ def run_ticks(manager) -> None:
         pass
 
 
-def knobs_of(on_late: str, number: int) -> dict:
+def settings_of(on_late: str, number: int) -> dict:
     """The same in every run, others for every mode."""
     draw = random.Random(f"{on_late} {number}")
     return {
@@ -139,7 +139,7 @@ def knobs_of(on_late: str, number: int) -> dict:
 @pytest.mark.parametrize("number", range(4))
 @pytest.mark.parametrize("on_late", ["mask", "wait", "drop"])
 def test_a_real_run_reaches_its_end(on_late, number):
-    it_reaches_its_end("", 8, on_late, **knobs_of(on_late, number))
+    it_reaches_its_end("", 8, on_late, **settings_of(on_late, number))
 
 
 @needs_postgresql
@@ -147,18 +147,18 @@ def test_a_real_run_reaches_its_end(on_late, number):
 @pytest.mark.parametrize("number", range(4, 6))
 @pytest.mark.parametrize("on_late", ["mask", "wait", "drop"])
 def test_a_real_run_on_postgresql_reaches_its_end(on_late, number):
-    it_reaches_its_end(server_url(), 4, on_late, **knobs_of(on_late, number))
+    it_reaches_its_end(server_url(), 4, on_late, **settings_of(on_late, number))
 
 
 def it_reaches_its_end(url, train_steps, on_late, max_lag, groups_per_batch, size, sessions, seed):
-    knobs = recipe(
+    settings = recipe(
         env={"sessions": sessions},
         control={"rollouts_per_group": size},
         admission={"max_lag": max_lag, "on_late": on_late},
         train={"groups_per_batch": groups_per_batch, "max_train_steps": train_steps},
     )
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(Path(folder), knobs, random.Random(seed), url)
+        run = Run(Path(folder), settings, random.Random(seed), url)
         run.go()
         totals = run.ledger.totals()
         assert run.ledger.train_step() == train_steps

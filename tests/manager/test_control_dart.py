@@ -28,9 +28,9 @@ def known(successes: int, rollouts: int = 32, **fields) -> dict[str, FamilyStats
     return {"easy": replace(NOTHING, rollouts=rollouts, successes=successes, **fields)}
 
 
-def planned(successes: int, rollouts: int = 32, **knobs) -> int:
+def planned(successes: int, rollouts: int = 32, **settings) -> int:
     parts = context(family_stats=known(successes, rollouts), rollouts_per_group=8)
-    return len(build(Allocator.model_validate({"name": "dynamic"} | knobs), parts).plan(TASK))
+    return len(build(Allocator.model_validate({"name": "dynamic"} | settings), parts).plan(TASK))
 
 
 @pytest.mark.parametrize(("successes", "rollouts"), [(0, 8), (19, 8), (20, 7), (24, 5), (28, 3), (29, 2), (32, 2)])
@@ -59,13 +59,13 @@ def test_dynamic_rollouts_stay_within_the_group(successes, most, least):
     assert least <= rollouts <= most
 
 
-def horizon(name: str, parts: ControlContext, **knobs) -> HorizonPart:
-    return build(Horizon.model_validate({"name": name} | knobs), parts)
+def horizon(name: str, parts: ControlContext, **settings) -> HorizonPart:
+    return build(Horizon.model_validate({"name": name} | settings), parts)
 
 
-def limit(stats: dict[str, FamilyStats], **knobs) -> int:
+def limit(stats: dict[str, FamilyStats], **settings) -> int:
     """Of a recipe whose upper bound is 10 turns."""
-    return horizon("longest_success", context(family_stats=stats), **knobs).max_turns(TASK)
+    return horizon("longest_success", context(family_stats=stats), **settings).max_turns(TASK)
 
 
 def test_length_follows_the_longest_success():
@@ -157,8 +157,8 @@ def test_least_solved_goes_on_within_a_pass():
     assert [task.family for task in sampler.pick(3)] == ["new", "easy", "even"]
 
 
-def vade(**knobs) -> VadeSampler:
-    return VadeSampler(VadeSampler.Knobs(**knobs), context())
+def vade(**settings) -> VadeSampler:
+    return VadeSampler(VadeSampler.Settings(**settings), context())
 
 
 def outcome(judged_at_step: int, successes: int, max_turns: int = 10) -> GroupOutcome:
@@ -189,7 +189,7 @@ def test_vade_prefers_what_is_sometimes_solved():
     stats = {"easy": always, "even": half, "hard": never}
     by_family = {family: replace(NOTHING, outcomes=newest) for family, newest in stats.items()}
     parts = replace(context(train_step=20), families=list(by_family), statistics=lambda: by_family)
-    seen = Counter(task.family for task in VadeSampler(VadeSampler.Knobs(), parts).pick(500))
+    seen = Counter(task.family for task in VadeSampler(VadeSampler.Settings(), parts).pick(500))
     assert seen["even"] > 490
 
 

@@ -22,9 +22,9 @@ def group(*members: Trajectory) -> Group:
     )
 
 
-def kept(name: str, members: list[Trajectory], **knobs) -> list[int] | str:
+def kept(name: str, members: list[Trajectory], **settings) -> list[int] | str:
     """Positions of the members that stay, or the reason of the drop."""
-    passed = build(Filter.model_validate({"name": name} | knobs)).apply(group(*members))
+    passed = build(Filter.model_validate({"name": name} | settings)).apply(group(*members))
     return passed if isinstance(passed, str) else [member.rollout_id for member in passed.members]
 
 

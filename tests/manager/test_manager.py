@@ -139,10 +139,10 @@ def test_the_training_clock_counts_from_when_all_modules_are_up_to_the_stop(ledg
 
 
 def test_periodic_evaluation_finds_the_best_policy(ledger):
-    knobs = {"train_steps_per_evaluation": 1, "episodes_per_family_during": 2, "first_seed": 500}
+    settings = {"train_steps_per_evaluation": 1, "episodes_per_family_during": 2, "first_seed": 500}
     success = {0: False, 1: True, 2: False}
     seeds = set()
-    with manager_of(recipe(evaluation=knobs), ledger) as manager:
+    with manager_of(recipe(evaluation=settings), ledger) as manager:
         while ledger.train_step() < 3:
             settle(manager)
             version = ledger.latest_policy().version
@@ -191,10 +191,10 @@ def test_training_ends_in_time_and_finishes_its_step(ledger, clock):
 
 
 def test_the_training_clock_survives_a_restart_and_does_not_count_the_pause(ledger, clock):
-    knobs = recipe(train={"max_seconds": 60})
+    settings = recipe(train={"max_seconds": 60})
     for _ in range(2):
         ledger.enter_phase("starting")
-        with manager_of(knobs, ledger) as manager:
+        with manager_of(settings, ledger) as manager:
             settle(manager)
             ledger.enter_phase("training")
             settle(manager)
@@ -206,16 +206,16 @@ def test_the_training_clock_survives_a_restart_and_does_not_count_the_pause(ledg
 
 
 def test_a_data_manager_that_dies_in_training_costs_training_time(ledger, clock):
-    knobs = recipe(train={"max_seconds": 60})
+    settings = recipe(train={"max_seconds": 60})
     for seconds in (20, 50):
-        with manager_of(knobs, ledger) as manager:
+        with manager_of(settings, ledger) as manager:
             settle(manager)
             assert ledger.value("training_seconds", 0.0) == seconds - 20
             clock.now += 20
             settle(manager)
             assert ledger.value("training_seconds") == seconds
         clock.now += 10
-    with manager_of(knobs, ledger) as manager:
+    with manager_of(settings, ledger) as manager:
         settle(manager)
     assert ledger.stop_reason() == "train.max_seconds = 60 reached"
 
@@ -270,8 +270,10 @@ def test_a_higher_limit_lets_the_run_go_on(reason, trained, option):
 
 
 def test_evaluation_counts_by_family(ledger):
-    knobs = recipe(evaluation={"first_seed": 1000})
-    admit_evaluation(ledger, knobs, ["named", "fixed"], seeds=range(1000, 1003), temperature=0.5, tag="before/sampled")
+    settings = recipe(evaluation={"first_seed": 1000})
+    admit_evaluation(
+        ledger, settings, ["named", "fixed"], seeds=range(1000, 1003), temperature=0.5, tag="before/sampled"
+    )
     assert ledger.evaluation_admitted("before/sampled") and not ledger.evaluation_admitted("before/greedy")
     assert ledger.evaluation_open("before/sampled") == 6
     work(ledger, success=lambda lease: lease.task.seed == 1000)

@@ -102,7 +102,7 @@ def test_a_released_batch_replays_again(ledger):
 
 
 def test_the_pool_keeps_the_newest_and_draws_by_the_group(ledger):
-    pool = SuccessPool(SuccessPool.Knobs(), recipe(replay={"name": "success_pool", "entries_per_task": 2}), ledger)
+    pool = SuccessPool(SuccessPool.Settings(), recipe(replay={"name": "success_pool", "entries_per_task": 2}), ledger)
     task = Task(env="bandit", family="left", seed=1, params={"turns": 1})
     for _ in range(3):
         group = ledger.load_group(rolled_out(ledger, 1.0))
@@ -121,7 +121,7 @@ def test_the_pool_keeps_the_newest_and_draws_by_the_group(ledger):
 
 def test_a_damaged_entry_is_marked_and_passed_over(ledger):
     whole = recipe(replay={"name": "success_pool", "choice": "newest"})
-    pool = SuccessPool(SuccessPool.Knobs(), whole, ledger)
+    pool = SuccessPool(SuccessPool.Settings(), whole, ledger)
     for _ in range(2):
         pool.observe(ledger.load_group(rolled_out(ledger, 1.0)))
     failed = ledger.load_group(rolled_out(ledger, 0.0, 0.0))
@@ -131,7 +131,7 @@ def test_a_damaged_entry_is_marked_and_passed_over(ledger):
 
 
 def test_a_group_without_members_gets_none(ledger):
-    pool = SuccessPool(SuccessPool.Knobs(), recipe(replay={"name": "success_pool"}), ledger)
+    pool = SuccessPool(SuccessPool.Settings(), recipe(replay={"name": "success_pool"}), ledger)
     group = ledger.load_group(rolled_out(ledger, 1.0))
     pool.observe(group)
     assert len(pool.compose(replace(group, members=[replace(group.members[0], trajectory=FAILED)])).members) == 2
@@ -183,7 +183,7 @@ def test_a_damaged_entry_takes_its_own_waiting_group_along(ledger):
     tick(ledger)
     failed = rolled_out(ledger, 0.0, 0.0)
     spoil(ledger, 1)
-    pool = SuccessPool(SuccessPool.Knobs(), recipe(replay={"name": "success_pool"}), ledger)
+    pool = SuccessPool(SuccessPool.Settings(), recipe(replay={"name": "success_pool"}), ledger)
     group = Group(
         group_id=failed, task=Task(env="bandit", family="left", seed=1, params={"turns": 1}), members=[FAILED_MEMBER]
     )

@@ -127,8 +127,8 @@ def test_late_work_has_no_pictures_to_keep_for_ever(ledger, clock):
 
 def sweep_records(ledger, clock, **disk) -> list[int]:
     """Rollouts that still have a record afterwards."""
-    knobs = recipe(disk={"min_free_megabytes": 1, **disk}).disk
-    assert Retention(knobs, ledger, ledger.run_dir, clock=clock).sweep() is None
+    settings = recipe(disk={"min_free_megabytes": 1, **disk}).disk
+    assert Retention(settings, ledger, ledger.run_dir, clock=clock).sweep() is None
     kept = sa.select(trajectories.c.rollout_id).where(trajectories.c.blob != "").order_by(trajectories.c.id)
     with ledger._database.read() as connection:
         return list(connection.execute(kept).scalars())

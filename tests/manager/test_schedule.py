@@ -30,7 +30,7 @@ MODES = [
 EXACT_LAG = {"batch_synchronous": 0, "one_step_off": 1}
 
 
-def knobs_of(mode: str, number: int) -> dict:
+def settings_of(mode: str, number: int) -> dict:
     """The same in every run, others for every mode."""
     draw = random.Random(f"{mode} {number}")
     return {
@@ -47,19 +47,19 @@ def knobs_of(mode: str, number: int) -> dict:
 @pytest.mark.parametrize("number", range(2))
 @pytest.mark.parametrize(("schedule", "rule"), MODES)
 def test_a_run_reaches_its_end(schedule, rule, number):
-    it_reaches_its_end("", 8, schedule, rule, **knobs_of(f"{schedule} {rule}", number))
+    it_reaches_its_end("", 8, schedule, rule, **settings_of(f"{schedule} {rule}", number))
 
 
 @needs_postgresql
 @pytest.mark.slow
 @pytest.mark.parametrize(("schedule", "rule"), MODES)
 def test_a_run_on_postgresql_reaches_its_end(schedule, rule):
-    it_reaches_its_end(server_url(), 4, schedule, rule, **knobs_of(f"{schedule} {rule}", 2))
+    it_reaches_its_end(server_url(), 4, schedule, rule, **settings_of(f"{schedule} {rule}", 2))
 
 
 def it_reaches_its_end(url, train_steps, schedule, rule, max_lag, groups_per_batch, size, sessions, max_recycles, seed):
     own = {"april": {"max_recycles": max_recycles}, "early_stop": {"min_share": 0.0}}.get(rule, {})
-    knobs = recipe(
+    settings = recipe(
         env={"sessions": sessions},
         control={"rollouts_per_group": size},
         admission={"max_lag": max_lag, "schedule": schedule},
@@ -67,7 +67,7 @@ def it_reaches_its_end(url, train_steps, schedule, rule, max_lag, groups_per_bat
         train={"groups_per_batch": groups_per_batch, "max_train_steps": train_steps},
     )
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(Path(folder), knobs, random.Random(seed), url)
+        run = Run(Path(folder), settings, random.Random(seed), url)
         run.straggler_pace = 0.1
         run.go()
         totals = run.ledger.totals()
@@ -147,8 +147,8 @@ def test_when_weights_change(ledger, schedule):
 
 
 def test_rests_from_a_full_batch_until_its_policy_is_served(ledger):
-    knobs = recipe(admission={"schedule": "batch_synchronous"}, straggler={"name": "april"})
-    rule, schedule = build(knobs.straggler, knobs), SCHEDULES["batch_synchronous"]
+    settings = recipe(admission={"schedule": "batch_synchronous"}, straggler={"name": "april"})
+    rule, schedule = build(settings.straggler, settings), SCHEDULES["batch_synchronous"]
     settled(ledger)
     trainable_group(ledger)
     assert not rule.rests(ledger)
@@ -168,8 +168,8 @@ def test_rests_from_a_full_batch_until_its_policy_is_served(ledger):
 
 def test_a_batch_that_is_gone_ends_the_rest(ledger):
     """Nobody stored that there was one."""
-    knobs = recipe(admission={"schedule": "batch_synchronous"}, straggler={"name": "april"})
-    rule = build(knobs.straggler, knobs)
+    settings = recipe(admission={"schedule": "batch_synchronous"}, straggler={"name": "april"})
+    rule = build(settings.straggler, settings)
     settled(ledger)
     for _ in range(2):
         trainable_group(ledger, versions=(0,))
@@ -193,11 +193,11 @@ def test_april_starts_more_groups_than_a_batch_has(ledger):
 @pytest.mark.parametrize("look", ["queue_sizes", "latest_is_settled"])
 def test_a_train_step_that_ends_between_two_looks_lets_nothing_start(ledger, monkeypatch, look):
     """What started then would be sampled from the policy before, with two batches in front of it."""
-    knobs = recipe(admission={"schedule": "one_step_off"})
+    settings = recipe(admission={"schedule": "one_step_off"})
     settled(ledger)
     for _ in range(2):
         trainable_group(ledger)
-    with manager_of(knobs, ledger) as manager:
+    with manager_of(settings, ledger) as manager:
         tick(manager)
         assert ledger.groups_ahead() == 4
         batch, asked = claim_batch(ledger), getattr(ledger, look)

@@ -18,8 +18,8 @@ from tests.ledger.samples import finish, manager_of, recipe, trajectory
 def test_a_quorum_can_be_met_and_trained(size, extra, share, rule):
     own = {"redundancy": {"extra_rollouts": extra}, "early_stop": {"min_share": share}}.get(rule, {})
     admission = {"schedule": "batch_synchronous", "max_lag": 1, "min_rollouts_per_group": min(size, 5)}
-    knobs = recipe(control={"rollouts_per_group": size}, admission=admission, straggler={"name": rule} | own)
-    quorum = build(knobs.straggler, knobs).quorum(size)
+    settings = recipe(control={"rollouts_per_group": size}, admission=admission, straggler={"name": rule} | own)
+    quorum = build(settings.straggler, settings).quorum(size)
     assert min(size, 5) <= quorum.enough <= quorum.queued
     assert quorum.queued == (size + extra if rule == "redundancy" else size)
     if rule == "early_stop" and size > 5:

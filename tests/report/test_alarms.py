@@ -182,7 +182,7 @@ def test_a_trainer_that_is_held_back_is_not_starving(healthy):
 
 
 @pytest.mark.parametrize(
-    ("reason", "knob", "other"),
+    ("reason", "setting", "other"),
     [
         ("equal_rewards", "control.sampler", "filter"),
         ("overlong", "filters.overlong.max_response_tokens", "too easy"),
@@ -192,10 +192,10 @@ def test_a_trainer_that_is_held_back_is_not_starving(healthy):
         ("a_filter_of_ones_own", "filters", "too easy"),
     ],
 )
-def test_what_to_try_depends_on_why_groups_are_dropped(healthy, reason, knob, other):
+def test_what_to_try_depends_on_why_groups_are_dropped(healthy, reason, setting, other):
     facts = structs.replace(healthy, verdicts={reason: 100})
     (alarm,) = [alarm for rule in RULES for alarm in rule(facts)]
-    assert reason in alarm.what and knob in alarm.advice and other not in alarm.advice
+    assert reason in alarm.what and setting in alarm.advice and other not in alarm.advice
 
 
 def test_the_trainer_is_not_missed_while_a_policy_is_evaluated(healthy):

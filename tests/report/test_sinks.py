@@ -94,9 +94,9 @@ def test_prometheus_without_follow_is_refused_and_nothing_counts_as_shown(run) -
 
 def test_a_taken_port_is_named(run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        knobs = PrometheusSink.Knobs(port=taken.getsockname()[1])
+        settings = PrometheusSink.Settings(port=taken.getsockname()[1])
         with pytest.raises(SetupError, match="set its port"):
-            PrometheusSink(knobs, run.recipe, run.folder)
+            PrometheusSink(settings, run.recipe, run.folder)
 
 
 PLUGIN = """
@@ -105,8 +105,8 @@ from quartet.registry import register
 
 @register("sink", "counter")
 class Counter(Sink):
-    def __init__(self, knobs, recipe, run_dir):
-        super().__init__(knobs, recipe, run_dir)
+    def __init__(self, settings, recipe, run_dir):
+        super().__init__(settings, recipe, run_dir)
         self._file = run_dir / "counted"
     def write(self, news):
         self._file.write_text(str(len(news.spans)))
@@ -246,7 +246,7 @@ class FromElsewhere(Sink):
 
     package = "no_such_package.client"
 
-    def __init__(self, knobs: object, recipe: object, run_dir: object) -> None:
+    def __init__(self, settings: object, recipe: object, run_dir: object) -> None:
         raise NotImplementedError
 
     def write(self, news: object) -> None: ...

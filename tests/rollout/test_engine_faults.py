@@ -93,9 +93,9 @@ def spoiling(spoil: Callable[[Body], Any]) -> Any:
     return middleware
 
 
-def make_engine(*, vocab_size: int = len(TOKENIZER), max_context_tokens: int = 512, **knobs: Any) -> TorchEngine:
+def make_engine(*, vocab_size: int = len(TOKENIZER), max_context_tokens: int = 512, **settings: Any) -> TorchEngine:
     model = make_model(vocab_size, hidden_size=32, num_layers=2, num_heads=2, seed=0)
-    return TorchEngine(model, 0, Engine(max_slots=4, max_context_tokens=max_context_tokens, **knobs))
+    return TorchEngine(model, 0, Engine(max_slots=4, max_context_tokens=max_context_tokens, **settings))
 
 
 @asynccontextmanager

@@ -20,7 +20,7 @@ def tiny_model() -> Qwen3ForCausalLM:
 
 @pytest.fixture
 def recipe() -> Callable[..., Recipe]:
-    """A recipe with some knobs set: `recipe(train={"epochs": 2})`."""
+    """A recipe with some settings set: `recipe(train={"epochs": 2})`."""
 
     def build(**sections: object) -> Recipe:
         base = {"name": "test", "model": {"path": "none"}, "env": {"name": "bandit"}}

@@ -56,8 +56,8 @@ def of_rewards(credit: Credit, *groups: list[float]) -> np.ndarray:
     return per_member(credit, *[[member(reward) for reward in rewards] for rewards in groups])
 
 
-def knobs(name: str, **settings: float) -> Credit:
-    return Credit.model_validate({"name": name, **settings})
+def credit_of(name: str, **values: float) -> Credit:
+    return Credit.model_validate({"name": name, **values})
 
 
 @pytest.mark.parametrize(
@@ -80,12 +80,12 @@ def test_every_credit_that_ships_is_tested_here() -> None:
 
 
 def test_epsilon_stands_beside_the_standard_deviation() -> None:
-    halves = of_rewards(knobs("grpo", epsilon=0.5), [1, 0, 0, 0])
+    halves = of_rewards(credit_of("grpo", epsilon=0.5), [1, 0, 0, 0])
     np.testing.assert_allclose(halves, [0.75, -0.25, -0.25, -0.25])  # std = 0.5 exactly
 
 
 def test_what_went_worse_may_weigh_less() -> None:
-    quarter = of_rewards(knobs("grpo", negative_weight=0.25), [1, 0, 0, 0])
+    quarter = of_rewards(credit_of("grpo", negative_weight=0.25), [1, 0, 0, 0])
     np.testing.assert_allclose(quarter, [1.5, -0.125, -0.125, -0.125], atol=1e-5)
 
 

@@ -36,9 +36,9 @@ def tokens(log_ratios: list[float], log_rhos: list[float], advantages: list[floa
     )
 
 
-def slope(name: str, batch: LossInput, **knobs: float) -> torch.Tensor:
+def slope(name: str, batch: LossInput, **settings: float) -> torch.Tensor:
     """Gradient of the whole loss with respect to every token's log-prob."""
-    section = LossTerm.model_validate({"name": name, "clip_low": CLIP_LOW, "clip_high": CLIP_HIGH, **knobs})
+    section = LossTerm.model_validate({"name": name, "clip_low": CLIP_LOW, "clip_high": CLIP_HIGH, **settings})
     loss, _ = build(section).loss(batch)
     (gradient_T,) = torch.autograd.grad(loss, batch.logprobs_T)
     return gradient_T

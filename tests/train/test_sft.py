@@ -58,8 +58,8 @@ def recipe(tmp_path: Path) -> Recipe:
     return parse_recipe(data, source="test")
 
 
-def tuned(recipe: Recipe, **knobs: object) -> Recipe:
-    return parse_recipe(recipe.model_dump() | {"sft": recipe.sft.model_dump() | knobs}, source="test")
+def tuned(recipe: Recipe, **settings: object) -> Recipe:
+    return parse_recipe(recipe.model_dump() | {"sft": recipe.sft.model_dump() | settings}, source="test")
 
 
 def test_responses_with_their_end_are_learned_and_nothing_else(recipe: Recipe, tmp_path: Path):
@@ -148,10 +148,10 @@ def test_without_demonstrations_it_only_copies(recipe: Recipe):
     assert (summary["examples"], summary["stopped_by"], steps[0].total_steps) == (0, "steps", 4)
 
 
-@pytest.mark.parametrize("knobs", [{"copy_steps": 4, "steps": 5}, {"copy_steps": 0, "steps": 0}])
-def test_forgotten_demonstrations_are_missed(recipe: Recipe, knobs: dict[str, int]):
+@pytest.mark.parametrize("settings", [{"copy_steps": 4, "steps": 5}, {"copy_steps": 0, "steps": 0}])
+def test_forgotten_demonstrations_are_missed(recipe: Recipe, settings: dict[str, int]):
     with pytest.raises(ConfigError, match=r"sft\.data is empty"):
-        run_sft(tuned(recipe, data="", **knobs))
+        run_sft(tuned(recipe, data="", **settings))
 
 
 def test_the_learning_rate_rises_once_and_falls_in_each_phase(recipe: Recipe):

@@ -8,17 +8,17 @@ from typing import Any
 import state_diagram
 from commands_page import commands_page
 from decisions_page import decisions_page
-from knobs_page import knobs_page
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from repository import ROOT, linked_sources, pages_outside, relink
+from settings_page import settings_page
 
 DRAWING = re.compile(r"^!\[(?P<title>[^]]*)\]\((?P<file>[^)]+\.svg)\)$", re.MULTILINE)
 GENERATED = {
     "decisions/index.md": decisions_page,
     "reference/commands.md": commands_page,
-    "reference/knobs.md": knobs_page,
+    "reference/settings.md": settings_page,
 }
 SOURCE_PAGE = """\
 ---

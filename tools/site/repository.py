@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"(\]\()(?![a-z]+:|#)([^)#\s]+)")
 """The target of a relative link, up to its anchor."""
 FENCE = re.compile(r" *(`{3,}|~{3,})")
-FOLDERS = {"quartet/config": "reference/knobs.md", "docs/decisions": "decisions/index.md"}
+FOLDERS = {"quartet/config": "reference/settings.md", "docs/decisions": "decisions/index.md"}
 """Pages that stand for a folder."""
 SHOWN = (".py", ".toml", ".js", ".sh")
 """Files that get a page of their own when something links to them."""

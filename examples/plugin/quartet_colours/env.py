@@ -27,14 +27,14 @@ class Page:
 class Colours(Environment):
     """Buttons in shades of colours, one of which the goal names."""
 
-    class Knobs(Section):
+    class Settings(Section):
         buttons: Positive = 6
         """Buttons of a page, at most six."""
 
-    knobs: Knobs
+    settings: Settings
 
     def families(self) -> list[str]:
         return ["colours"]
 
     def session(self) -> Page:
-        return Page(self.knobs.buttons)
+        return Page(self.settings.buttons)

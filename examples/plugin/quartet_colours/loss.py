@@ -12,16 +12,16 @@ from quartet.train.loss.ppo_clip import bounded_exp
 class Reinforce(LossTerm):
     """Per token: -min(w, cap) * A * log pi, with the constant importance weight w = pi_train_old / pi_rollout."""
 
-    class Knobs(Section):
+    class Settings(Section):
         importance_cap: PositiveFloat = 1.0
         """Largest importance weight."""
 
-    knobs: Knobs
+    settings: Settings
     metrics: ClassVar = {"train/pushed_up_fraction": "1: share of tokens with a positive advantage"}
 
     def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
         weights_T, advantages_T = tokens.weights_T, tokens.advantages_T
         rho_T = bounded_exp((tokens.old_logprobs_T - tokens.rollout_logprobs_T).detach())
-        importance_T = rho_T.clamp(max=self.knobs.importance_cap)
+        importance_T = rho_T.clamp(max=self.settings.importance_cap)
         loss = -(weights_T * importance_T * advantages_T * tokens.logprobs_T).sum()
         return loss, {"pushed_up_fraction": float((weights_T * (advantages_T > 0)).sum())}

@@ -36,7 +36,7 @@ class Backend(Part):
         """Raise `ConfigError` if the engine cannot be used from here, or not for training while `trains` is set."""
 
     @classmethod
-    def check(cls, knobs: Any, recipe: Recipe) -> None:
+    def check(cls, settings: Any, recipe: Recipe) -> None:
         if cls.embedded:
             return
         if len(recipe.policy_sources) > 1:

@@ -14,7 +14,7 @@ from quartet.types import Policy
 class OpenAI(Backend):
     """Any server with OpenAI's completion API and token ids, by URL."""
 
-    class Knobs(Section):
+    class Settings(Section):
         url: ServerUrl = ""
         """Base URL of the server, without `/v1`."""
         model: str = ""
@@ -25,7 +25,7 @@ class OpenAI(Backend):
         """Route for new weights; `update_weights_from_disk` is SGLang's. A server without one serves evaluation
         only."""
 
-    knobs: Knobs
+    settings: Settings
 
     async def start(self, recipe: Recipe, policy: Policy, run_dir: Path, module: str) -> ServedEngine:
         from quartet.engine.openai.engine import open_openai
@@ -34,16 +34,16 @@ class OpenAI(Backend):
         return await open_openai(recipe, policy, trains=not is_evaluation(run_dir))
 
     def check_use(self, *, trains: bool) -> None:
-        check_key(self.knobs.api_key_variable)
-        if trains and self.knobs.reload == "none":
+        check_key(self.settings.api_key_variable)
+        if trains and self.settings.reload == "none":
             raise ConfigError(
                 "training needs a server that takes new weights: engine.reload is 'none'",
                 "set engine.reload=update_weights_from_disk where the server has that route (SGLang)",
             )
 
     @classmethod
-    def check(cls, knobs: Any, recipe: Recipe) -> None:
-        super().check(knobs, recipe)
-        refuse_replicas_of_one_server(knobs.url, recipe)
-        if not knobs.url:
+    def check(cls, settings: Any, recipe: Recipe) -> None:
+        super().check(settings, recipe)
+        refuse_replicas_of_one_server(settings.url, recipe)
+        if not settings.url:
             raise ConfigError("engine.name = 'openai' needs engine.url", 'write engine.url = "http://HOST:PORT"')

@@ -13,7 +13,7 @@ from quartet.types import Policy
 class Torch(Backend):
     """Embedded engine for any causal language model of `transformers` with full attention."""
 
-    class Knobs(Section):
+    class Settings(Section):
         kv_cache_megabytes: Positive = 4096
         """Memory limit for keys and values of running requests. A token takes 2 x layers x kv_heads x head_dim numbers.
         Each request has room for as many tokens as the longest, in steps of 256; requests that do not fit wait. During
@@ -24,11 +24,11 @@ class Torch(Backend):
         load_timeout_seconds: PositiveFloat = 900.0
         """Timeout for reading and proving a policy; after it the process ends and is restarted."""
 
-    knobs: Knobs
+    settings: Settings
     embedded = True
     reports_entropies = True
 
     async def start(self, recipe: Recipe, policy: Policy, run_dir: Path, module: str) -> ServedEngine:
         from quartet.engine.torch_engine import open_torch
 
-        return await loaded(lambda: open_torch(recipe, policy), timeout_seconds=self.knobs.load_timeout_seconds)
+        return await loaded(lambda: open_torch(recipe, policy), timeout_seconds=self.settings.load_timeout_seconds)

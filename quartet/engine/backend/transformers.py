@@ -15,11 +15,11 @@ from quartet.types import Policy
 class Transformers(Backend):
     """Embedded engine for any model of `transformers`, also one that reads pictures; one request after another."""
 
-    class Knobs(Section):
+    class Settings(Section):
         load_timeout_seconds: PositiveFloat = 900.0
         """Timeout for reading and proving a policy; after it the process ends and is restarted."""
 
-    knobs: Knobs
+    settings: Settings
     embedded = True
     reports_entropies = True
     reads_pictures = True
@@ -27,11 +27,13 @@ class Transformers(Backend):
     async def start(self, recipe: Recipe, policy: Policy, run_dir: Path, module: str) -> ServedEngine:
         from quartet.engine.transformers_engine import open_transformers
 
-        return await loaded(lambda: open_transformers(recipe, policy), timeout_seconds=self.knobs.load_timeout_seconds)
+        return await loaded(
+            lambda: open_transformers(recipe, policy), timeout_seconds=self.settings.load_timeout_seconds
+        )
 
     @classmethod
-    def check(cls, knobs: Any, recipe: Recipe) -> None:
-        super().check(knobs, recipe)
+    def check(cls, settings: Any, recipe: Recipe) -> None:
+        super().check(settings, recipe)
         if recipe.runtime.kind == "synchronous":
             raise ConfigError(
                 "runtime.kind = 'synchronous' runs the engine 'torch' only", "set runtime.kind = 'processes'"

@@ -13,7 +13,7 @@ from quartet.types import Policy
 class Vllm(Backend):
     """A vLLM server, token ids in and out."""
 
-    class Knobs(Section):
+    class Settings(Section):
         url: ServerUrl = ""
         """URL of a running server, started as in docs/engines.md; empty starts and supervises one on this machine."""
         api_key_variable: str = ""
@@ -26,7 +26,7 @@ class Vllm(Backend):
         start_timeout_seconds: PositiveFloat = 900.0
         """Timeout for the server's start; after it the server and the run end."""
 
-    knobs: Knobs
+    settings: Settings
     source = "https://github.com/vllm-project/vllm"
 
     async def start(self, recipe: Recipe, policy: Policy, run_dir: Path, module: str) -> ServedEngine:
@@ -35,9 +35,9 @@ class Vllm(Backend):
         return await open_vllm(recipe, policy, run_dir / "logs" / f"{module}.vllm.stderr")
 
     def check_use(self, *, trains: bool) -> None:
-        check_key(self.knobs.api_key_variable)
+        check_key(self.settings.api_key_variable)
 
     @classmethod
-    def check(cls, knobs: Any, recipe: Recipe) -> None:
-        super().check(knobs, recipe)
-        refuse_replicas_of_one_server(knobs.url, recipe)
+    def check(cls, settings: Any, recipe: Recipe) -> None:
+        super().check(settings, recipe)
+        refuse_replicas_of_one_server(settings.url, recipe)

@@ -34,18 +34,18 @@ async def open_openai(recipe: Recipe, policy: Policy, *, trains: bool) -> "OpenA
     Raises `SetupError` that names what training lacks there, and `CheckpointError` if it serves other weights than the
     policy's.
     """
-    knobs, trust = own_settings(recipe.engine), recipe.model.trust_remote_code
+    settings, trust = own_settings(recipe.engine), recipe.model.trust_remote_code
     limits = model_limits(Path(policy.path), recipe.engine, trust_remote_code=trust)
-    server = InferenceServer(knobs.url, api_key=api_key("engine.api_key_variable", knobs.api_key_variable))
+    server = InferenceServer(settings.url, api_key=api_key("engine.api_key_variable", settings.api_key_variable))
     try:
         began = trains and policy.version > 0
-        card = await first_card(server, "engine.url", model=knobs.model, waits=began)
+        card = await first_card(server, "engine.url", model=settings.model, waits=began)
         shortest = min(limits.max_context_tokens, card.max_model_len or limits.max_context_tokens)
         engine = OpenAIEngine(server, Limits(shortest, limits.vocab_size), recipe, Path(policy.path))
         lacks = await engine.find_missing()
         if trains and lacks:
             raise SetupError(
-                f"the server at {knobs.url} cannot be used for training: it {lacks}",
+                f"the server at {settings.url} cannot be used for training: it {lacks}",
                 "`quartet eval` can use it; training needs a server that has all this",
             )
         if trains:

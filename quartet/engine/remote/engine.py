@@ -49,7 +49,7 @@ def model_limits(folder: Path, config: config.Engine, *, trust_remote_code: bool
         return Limits(min(config.max_context_tokens, positions), text.vocab_size)
 
 
-async def first_card(server: InferenceServer, knob: str, *, model: str = "", waits: bool) -> Card:
+async def first_card(server: InferenceServer, setting: str, *, model: str = "", waits: bool) -> Card:
     """Return the model card of a server by URL.
 
     Raises `SetupError` if the server does not respond correctly, or `EngineError` if the run `waits` for a server that
@@ -60,7 +60,7 @@ async def first_card(server: InferenceServer, knob: str, *, model: str = "", wai
     except EngineError as error:
         if waits:
             raise
-        raise SetupError(f"{knob}: {error.what}", "start the server first, and check its log") from error
+        raise SetupError(f"{setting}: {error.what}", "start the server first, and check its log") from error
 
 
 class RemoteEngine(ABC):

@@ -36,7 +36,7 @@ async def open_vllm(recipe: Recipe, policy: Policy, log: Path) -> "VllmEngine":
     it cannot serve faithfully.
     """
     limits = model_limits(Path(policy.path), recipe.engine, trust_remote_code=recipe.model.trust_remote_code)
-    settings: Vllm.Knobs = own_settings(recipe.engine)
+    settings: Vllm.Settings = own_settings(recipe.engine)
     if settings.url:
         key = api_key("engine.api_key_variable", settings.api_key_variable)
         server, process = InferenceServer(settings.url, api_key=key), None

@@ -31,8 +31,8 @@ class Bandit(Environment):
         "rollout": {"max_turns": 1, "max_tokens": 8},
     }
 
-    def __init__(self, knobs: Section) -> None:
-        super().__init__(knobs)
+    def __init__(self, settings: Section) -> None:
+        super().__init__(settings)
         self._episodes: Counter[str] = Counter()
 
     def families(self) -> list[str]:

@@ -78,18 +78,18 @@ class Desk:
 class PretendedDesktop(Environment):
     """Simulated desktop for benchmarks: resets and steps take as long as a workload file says."""
 
-    class Knobs(Section):
+    class Settings(Section):
         workload: LocalPath = ""
         """JSON file of delays and lengths, such as those in `benchmarks/workloads`; empty for no delays."""
 
-    knobs: Knobs
+    settings: Settings
     grammar = "`click LABEL [1]` or `done`"
     first_settings = {"env": {"screenshots": False}, "rollout": {"max_turns": 8}}
 
-    def __init__(self, knobs: Knobs) -> None:
+    def __init__(self, settings: Settings) -> None:
         """Read the workload. Raise `ConfigError` if the file is not one."""
-        super().__init__(knobs)
-        self._workload = read_workload(knobs.workload)
+        super().__init__(settings)
+        self._workload = read_workload(settings.workload)
         self._episodes: Counter[str] = Counter()
 
     def families(self) -> list[str]:

@@ -86,11 +86,11 @@ def families(suite: str = "locks") -> list[str]:
 class Locks(Environment):
     """Rows of signs, each with one right button, of graded difficulty; fast enough to compare methods in seconds."""
 
-    class Knobs(Section):
+    class Settings(Section):
         suite: str = "locks"
         """Named suite of task families: `locks` or `locks-2`."""
 
-    knobs: Knobs
+    settings: Settings
     deterministic = snapshots = True
     grammar = "`click LABEL [1]`"
     first_settings = {
@@ -99,7 +99,7 @@ class Locks(Environment):
     }
 
     def families(self) -> list[str]:
-        return families(self.knobs.suite)
+        return families(self.settings.suite)
 
     def session(self) -> Env:
         return LocksEnv()

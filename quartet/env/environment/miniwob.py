@@ -10,11 +10,11 @@ from quartet.env.miniwob.suite import Family, family, suite_of
 class MiniWob(Environment):
     """Web pages of MiniWoB++ in pages of one Chromium; each task takes one or a few clicks."""
 
-    class Knobs(Section):
+    class Settings(Section):
         suite: str = "miniwob-24"
         """Named suite of task families."""
 
-    knobs: Knobs
+    settings: Settings
     source = "Liu et al. 2018, Reinforcement Learning on Web Interfaces using Workflow-Guided Exploration"
     grammar = GRAMMAR
     needs_browser = True
@@ -31,7 +31,7 @@ class MiniWob(Environment):
         return {family.name for family in self._suite if not family.demonstrated}
 
     def max_turns(self, family_name: str) -> int:
-        return family(self.knobs.suite, family_name).max_turns
+        return family(self.settings.suite, family_name).max_turns
 
     def pool(self, env: config.Env) -> EnvPool:
         from quartet.env.miniwob.env import MiniWobPool
@@ -40,4 +40,4 @@ class MiniWob(Environment):
 
     @property
     def _suite(self) -> tuple[Family, ...]:
-        return suite_of(self.knobs.suite)
+        return suite_of(self.settings.suite)

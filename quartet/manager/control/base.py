@@ -39,8 +39,8 @@ class ControlContext(Struct, frozen=True, kw_only=True):
 class ControlPart(Part):
     """Base of control parts: settings and context."""
 
-    def __init__(self, knobs: Any, context: ControlContext) -> None:
-        super().__init__(knobs)
+    def __init__(self, settings: Any, context: ControlContext) -> None:
+        super().__init__(settings)
         self.context = context
 
 

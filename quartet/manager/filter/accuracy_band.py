@@ -12,7 +12,7 @@ from quartet.types import Group
 class AccuracyBand(Filter):
     """Drop groups whose success rate is below `min_success` (`too_hard`) or above `max_success` (`too_easy`)."""
 
-    class Knobs(Section):
+    class Settings(Section):
         min_success: Fraction = 0.1
         """Groups with a lower success rate are too hard."""
         max_success: Fraction = 0.9
@@ -24,10 +24,10 @@ class AccuracyBand(Filter):
                 raise ValueError("min_success is above max_success: every group would be dropped")
             return self
 
-    knobs: Knobs
+    settings: Settings
 
     def apply(self, group: Group) -> Group | str:
         success = sum(member.trajectory.success for member in group.members) / len(group.members)
-        if success < self.knobs.min_success:
+        if success < self.settings.min_success:
             return "too_hard"
-        return "too_easy" if success > self.knobs.max_success else group
+        return "too_easy" if success > self.settings.max_success else group

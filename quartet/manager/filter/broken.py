@@ -13,11 +13,11 @@ class Broken(Filter):
     A group without other members is dropped as `broken`. Successes are always kept.
     """
 
-    class Knobs(Section):
+    class Settings(Section):
         max_error_share: Fraction = 0.5
         """Failures with a larger share of turns with an action error are left out."""
 
-    knobs: Knobs
+    settings: Settings
 
     def apply(self, group: Group) -> Group | str:
         members = [member for member in group.members if not self._is_broken(member.trajectory)]
@@ -25,4 +25,4 @@ class Broken(Filter):
 
     def _is_broken(self, trajectory: Trajectory) -> bool:
         errors = sum(bool(turn.error) for turn in trajectory.turns)
-        return not trajectory.success and errors > self.knobs.max_error_share * len(trajectory.turns)
+        return not trajectory.success and errors > self.settings.max_error_share * len(trajectory.turns)

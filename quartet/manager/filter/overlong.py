@@ -19,11 +19,11 @@ class Overlong(Filter):
     without other members is dropped as `overlong`.
     """
 
-    class Knobs(Section):
+    class Settings(Section):
         max_response_tokens: Annotated[int, Field(ge=0)] = 0
         """Rollouts with more response tokens are left out, as truncated ones are; 0 means no such limit."""
 
-    knobs: Knobs
+    settings: Settings
     source = "DAPO, arXiv 2503.14476, section 3.4"
 
     def apply(self, group: Group) -> Group | str:
@@ -31,5 +31,5 @@ class Overlong(Filter):
         return replace(group, members=members) if members else "overlong"
 
     def _is_overlong(self, trajectory: Trajectory) -> bool:
-        too_long = 0 < self.knobs.max_response_tokens < trajectory.num_response_tokens
+        too_long = 0 < self.settings.max_response_tokens < trajectory.num_response_tokens
         return trajectory.status in _CUT_OFF or too_long

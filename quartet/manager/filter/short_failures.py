@@ -14,17 +14,17 @@ class ShortFailures(Filter):
     (arXiv 2509.23866, `trajectory_runner.py`). So a policy that gives up at once is not trained on these failures.
     """
 
-    class Knobs(Section):
+    class Settings(Section):
         min_turns: Positive = 4
         """Rollouts without a positive reward and with fewer turns are left out."""
 
-    knobs: Knobs
+    settings: Settings
     source = "DART, arXiv 2509.23866; storage rule of its released code, trajectory_runner.py"
 
     def apply(self, group: Group) -> Group | str:
         members = [
             member
             for member in group.members
-            if member.trajectory.reward > 0 or len(member.trajectory.turns) >= self.knobs.min_turns
+            if member.trajectory.reward > 0 or len(member.trajectory.turns) >= self.settings.min_turns
         ]
         return replace(group, members=members) if members else "short_failures"

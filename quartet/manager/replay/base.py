@@ -12,8 +12,8 @@ from quartet.types import Group
 class Replay(Part):
     """Choice of stored rollouts that join a closed group."""
 
-    def __init__(self, knobs: Any, recipe: Recipe, ledger: Ledger) -> None:
-        super().__init__(knobs)
+    def __init__(self, settings: Any, recipe: Recipe, ledger: Ledger) -> None:
+        super().__init__(settings)
         self.recipe, self.ledger = recipe, ledger
 
     @abstractmethod

@@ -23,7 +23,7 @@ class SuccessPool(Replay):
     (`quartet.exchange.demonstrations`) are ordinary entries with a rule of their own.
     """
 
-    class Knobs(Section):
+    class Settings(Section):
         rule: ReplayRule = ReplayRule.STORED
         """Importance ratio of a replayed success: `stored` uses its recorded log-probs, `recompute` sets it to 1. An
         `anchor` is not compared with the group: supervised loss terms, such as `nll`, imitate it."""
@@ -37,13 +37,13 @@ class SuccessPool(Replay):
         """Successes with a token of a larger lag do not join. Unset, there is no limit: only replays are exempt from
         `admission.max_lag`. Demonstrations have no lag."""
 
-    knobs: Knobs
+    settings: Settings
     source = "DART, arXiv 2509.23866, experience pool"
 
     @classmethod
-    def check(cls, knobs: Knobs, recipe: Recipe) -> None:
+    def check(cls, settings: Settings, recipe: Recipe) -> None:
         imitated = (MemberUse.ANCHOR in build(term).uses for term in recipe.loss.terms)
-        if ReplayRule.ANCHOR in (knobs.rule, recipe.replay.demonstration_rule) and not any(imitated):
+        if ReplayRule.ANCHOR in (settings.rule, recipe.replay.demonstration_rule) and not any(imitated):
             raise ConfigError(
                 "stored successes are replayed as anchors, and no term of loss.terms imitates anchors",
                 "add 'nll' to loss.terms, or choose another rule",
@@ -55,7 +55,7 @@ class SuccessPool(Replay):
         stored = self._pick(group)
         if stored is None:
             return group
-        kept = group.members[1:] if self.knobs.mode == "substitute" else group.members
+        kept = group.members[1:] if self.settings.mode == "substitute" else group.members
         return replace(group, members=[*kept, stored])
 
     def observe(self, group: Group) -> None:
@@ -65,9 +65,9 @@ class SuccessPool(Replay):
 
     def _pick(self, group: Group) -> GroupMember | None:
         """Return a readable stored success of the group's task, or None."""
-        rollouts = self.ledger.stored_successes(group.task, self.knobs.max_replays, self.knobs.max_lag)
-        if self.knobs.choice == "random":
+        rollouts = self.ledger.stored_successes(group.task, self.settings.max_replays, self.settings.max_lag)
+        if self.settings.choice == "random":
             random.Random(f"{self.recipe.seed}/replay/{group.group_id}").shuffle(rollouts)
-        rules = {Purpose.TRAIN: self.knobs.rule, Purpose.DEMONSTRATION: self.recipe.replay.demonstration_rule}
+        rules = {Purpose.TRAIN: self.settings.rule, Purpose.DEMONSTRATION: self.recipe.replay.demonstration_rule}
         members = (self.ledger.load_stored(rollout_id, rules) for rollout_id in rollouts)
         return next((member for member in members if member is not None), None)

@@ -21,7 +21,7 @@ class April(StragglerRule):
     and version.
     """
 
-    class Knobs(Section):
+    class Settings(Section):
         over_provision: Annotated[float, Field(ge=1)] = 2.0
         """Number of groups started per group trained."""
         max_recycles: Annotated[int, Field(ge=0)] | None = None
@@ -29,11 +29,11 @@ class April(StragglerRule):
         `admission.max_lag`, since after more recycles tokens would be too old. Recalls before the first token do not
         count."""
 
-    knobs: Knobs
+    settings: Settings
     source = "APRIL, arXiv 2509.18521"
 
     @classmethod
-    def check(cls, knobs: Knobs, recipe: Recipe) -> None:
+    def check(cls, settings: Settings, recipe: Recipe) -> None:
         admission = recipe.admission
         if admission.schedule != "batch_synchronous" or admission.max_lag < 1:
             raise ConfigError(
@@ -47,11 +47,11 @@ class April(StragglerRule):
             )
 
     def groups_ahead(self, groups: int) -> int:
-        return math.ceil(groups * self.knobs.over_provision)
+        return math.ceil(groups * self.settings.over_provision)
 
     @property
     def max_recycles(self) -> int:
-        return super().max_recycles if self.knobs.max_recycles is None else self.knobs.max_recycles
+        return super().max_recycles if self.settings.max_recycles is None else self.settings.max_recycles
 
     def rests(self, ledger: Ledger) -> bool:
         groups = ledger.queue_sizes().groups

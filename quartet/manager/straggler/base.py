@@ -19,8 +19,8 @@ class Quorum(Struct, frozen=True, kw_only=True):
 class StragglerRule(Part):
     """Treatment of rollouts that take much longer than others. Rules have no state and read the ledger."""
 
-    def __init__(self, knobs: Any, recipe: Recipe) -> None:
-        super().__init__(knobs)
+    def __init__(self, settings: Any, recipe: Recipe) -> None:
+        super().__init__(settings)
         self.recipe = recipe
 
     def quorum(self, num_rollouts: int) -> Quorum:

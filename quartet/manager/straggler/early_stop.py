@@ -12,15 +12,15 @@ class EarlyStop(StragglerRule):
     The formula is that of arXiv 2605.24220 in its bridge to slime.
     """
 
-    class Knobs(Section):
+    class Settings(Section):
         min_share: Fraction = 0.5
         """A group of n closes with min(n, ceil(n x this) + 2) countable members, but not with fewer than
         `admission.min_rollouts_per_group`."""
 
-    knobs: Knobs
+    settings: Settings
     source = "Polar, arXiv 2605.24220, its bridge to slime"
 
     def quorum(self, num_rollouts: int) -> Quorum:
-        share, least = self.knobs.min_share, self.recipe.admission.min_rollouts_per_group
+        share, least = self.settings.min_share, self.recipe.admission.min_rollouts_per_group
         enough = max(math.ceil(num_rollouts * share) + 2, least)
         return Quorum(queued=num_rollouts, enough=min(num_rollouts, enough))

@@ -11,12 +11,12 @@ class Redundancy(StragglerRule):
     rollouts: `selection_bias` in the summary measures the effect.
     """
 
-    class Knobs(Section):
+    class Settings(Section):
         extra_rollouts: Positive = 2
         """Number of rollouts that a group queues beyond those it needs; the first to finish are used."""
 
-    knobs: Knobs
+    settings: Settings
     source = "ROLL, arXiv 2512.22560, group_size_redundancy"
 
     def quorum(self, num_rollouts: int) -> Quorum:
-        return Quorum(queued=num_rollouts + self.knobs.extra_rollouts, enough=num_rollouts)
+        return Quorum(queued=num_rollouts + self.settings.extra_rollouts, enough=num_rollouts)

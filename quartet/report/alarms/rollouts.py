@@ -89,10 +89,10 @@ def uncounted(facts: Facts) -> Iterator[Alarm]:
 def cut_off(facts: Facts) -> Iterator[Alarm]:
     """Report that most rollouts end at a limit."""
     total = sum(facts.statuses.values())
-    for status, knob in _LIMITS.items():
+    for status, setting in _LIMITS.items():
         if total >= MANY and facts.statuses.get(status, 0) > total / 2:
             yield Alarm(
-                kind=status, what=f"more than half of the newest rollouts ended as {status}", advice=f"raise {knob}"
+                kind=status, what=f"more than half of the newest rollouts ended as {status}", advice=f"raise {setting}"
             )
 
 

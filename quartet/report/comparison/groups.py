@@ -13,7 +13,7 @@ from quartet.report.labels import HELD_OUT, HELD_OUT_SAMPLED, TRAINING_ROLLOUTS
 from quartet.report.show import percent
 
 TARGET_STEP = 0.05
-MOST_KNOBS_IN_LABEL = 2
+MOST_SETTINGS_IN_LABEL = 2
 Value = Callable[[RunResult], float | None]
 
 
@@ -80,12 +80,12 @@ def group_runs(results: Sequence[RunResult]) -> list[Group]:
     """By method, in the order of the first run of each."""
     methods: list[list[RunResult]] = []
     for result in results:
-        same = next((runs for runs in methods if runs[0].knobs == result.knobs), None)
+        same = next((runs for runs in methods if runs[0].settings == result.settings), None)
         methods.append([result]) if same is None else same.append(result)
     return [Group(label=label, runs=runs) for label, runs in zip(_labels(methods), methods, strict=True)]
 
 
-def differing_knobs(groups: Sequence[Group]) -> dict[str, list[Any]]:
+def differing_settings(groups: Sequence[Group]) -> dict[str, list[Any]]:
     """Dotted name -> value in each group, of what is not the same in all."""
     return _differing([group.runs for group in groups])
 
@@ -111,15 +111,16 @@ def _labels(methods: list[list[RunResult]]) -> list[str]:
     if len(set(names)) == len(names):
         return names
     differing = _differing(methods)
-    if len(differing) > MOST_KNOBS_IN_LABEL:
+    if len(differing) > MOST_SETTINGS_IN_LABEL:
         return [f"{place}. {name}" for place, name in enumerate(names, start=1)]
-    knobs = (
-        ", ".join(f"{knob} = {values[place]}" for knob, values in differing.items()) for place in range(len(names))
+    settings = (
+        ", ".join(f"{setting} = {values[place]}" for setting, values in differing.items())
+        for place in range(len(names))
     )
-    return [f"{name} ({one})" for name, one in zip(names, knobs, strict=True)]
+    return [f"{name} ({one})" for name, one in zip(names, settings, strict=True)]
 
 
 def _differing(methods: list[list[RunResult]]) -> dict[str, list[Any]]:
-    knobs = dict.fromkeys(knob for runs in methods for knob in runs[0].knobs)
-    values = {knob: [runs[0].knobs.get(knob) for runs in methods] for knob in knobs}
-    return {knob: each for knob, each in values.items() if any(value != each[0] for value in each)}
+    settings = dict.fromkeys(setting for runs in methods for setting in runs[0].settings)
+    values = {setting: [runs[0].settings.get(setting) for runs in methods] for setting in settings}
+    return {setting: each for setting, each in values.items() if any(value != each[0] for value in each)}

@@ -62,7 +62,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     """Of the rollouts of its evaluations, those that ended without a result."""
     recipe: str
     seed: int
-    knobs: dict[str, Any]
+    settings: dict[str, Any]
     """Dotted name -> value of everything that belongs to the method."""
     curve: list[Reached]
     """Oldest first."""
@@ -106,8 +106,8 @@ def read_result(run_dir: Path) -> RunResult:
 
 def _result(run_dir: Path, recipe: Recipe, ledger: Ledger) -> RunResult:
     total = ledger.cost_until(float("inf"))
-    knobs = {k: v for k, v in flatten(recipe.model_dump()).items() if k.split(".")[0] not in NOT_THE_METHOD}
-    knobs["model.path"] = ledger.policies()[0].path  # the folder itself, however the recipe names it
+    settings = {k: v for k, v in flatten(recipe.model_dump()).items() if k.split(".")[0] not in NOT_THE_METHOD}
+    settings["model.path"] = ledger.policies()[0].path  # the folder itself, however the recipe names it
     return RunResult(
         run=str(run_dir),
         born=_born(ledger),
@@ -115,7 +115,7 @@ def _result(run_dir: Path, recipe: Recipe, ledger: Ledger) -> RunResult:
         uncounted_share=_uncounted_share(ledger),
         recipe=recipe.name,
         seed=recipe.seed,
-        knobs=knobs,
+        settings=settings,
         curve=_curve(ledger),
         success_sampled=success_rate(ledger.evaluation_results(f"{after_tag(ledger)}/sampled")),
         train_seconds=float(ledger.value("training_seconds", 0.0)),

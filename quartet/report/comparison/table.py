@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from quartet.report.comparison.cautions import cautions
-from quartet.report.comparison.groups import Group, Row, differing_knobs, rows
+from quartet.report.comparison.groups import Group, Row, differing_settings, rows
 from quartet.report.comparison.intervals import Interval
 from quartet.report.show import UNKNOWN
 
@@ -32,16 +32,16 @@ def comparison_table(groups: Sequence[Group], target: float) -> Table:
     return table
 
 
-def knobs_table(groups: Sequence[Group]) -> Table | None:
+def settings_table(groups: Sequence[Group]) -> Table | None:
     """Return a table of the settings in which the methods differ; None for a single method."""
-    differing = differing_knobs(groups)
+    differing = differing_settings(groups)
     if not differing:
         return None
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
-    for heading in ("knob", *(group.label for group in groups)):
+    for heading in ("setting", *(group.label for group in groups)):
         table.add_column(Text(heading))
-    for knob, values in differing.items():
-        table.add_row(Text(knob), *(Text(str(value)) for value in values))
+    for setting, values in differing.items():
+        table.add_row(Text(setting), *(Text(str(value)) for value in values))
     return table
 
 
@@ -64,7 +64,7 @@ def comparison_data(groups: Sequence[Group], target: float) -> dict[str, Any]:
             }
             for group in groups
         ],
-        "knobs": differing_knobs(groups),
+        "settings": differing_settings(groups),
         "cautions": cautions(groups),
     }
 

@@ -17,7 +17,7 @@ from quartet.files.disk import whole_file
 from quartet.on_progress import OnProgress, nobody_watches
 from quartet.report import show
 from quartet.report.comparison.cautions import cautions, refuse_copies
-from quartet.report.comparison.groups import Group, common_target, differing_knobs, group_runs, rows, target_note
+from quartet.report.comparison.groups import Group, common_target, differing_settings, group_runs, rows, target_note
 from quartet.report.comparison.table import show_group, show_interval
 from quartet.report.paper.drawing import STYLE, Method, methods
 from quartet.report.paper.figures import FIGURES, Drawn
@@ -104,7 +104,7 @@ def _page(
         lines=lines,
         target_note=note,
         cautions=cautions(groups),
-        differing=differing_knobs(groups),
+        differing=differing_settings(groups),
         pictures=pictures,
         runs=runs,
         style=Markup((Path(__file__).parent / "report.css").read_text()),  # ours

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from quartet.ledger import Ledger
-from quartet.recipe.description import ChangedKnob, knobs_set
+from quartet.recipe.description import ChangedSetting, settings_set
 from quartet.recipe.file import read_with_plugins
 from quartet.report.comparison.results import RunResult, read_result
 from quartet.report.summary import build_summary
@@ -26,7 +26,7 @@ class ReportedRun(Struct, frozen=True, kw_only=True):
 
     result: RunResult
     summary: dict[str, Any]
-    knobs: list[ChangedKnob]
+    settings: list[ChangedSetting]
     began: float
     """Unix seconds of the first training group; 0 for a run that did not train."""
     slot_seconds: int
@@ -51,7 +51,7 @@ def read_run(run_dir: Path) -> ReportedRun:
     return ReportedRun(
         result=result,
         summary=summary,
-        knobs=knobs_set(recipe),
+        settings=settings_set(recipe),
         began=began,
         slot_seconds=page.slot_seconds,
         series={name: [] for name in SERIES} | {series.name: series.points for series in page.series},

@@ -25,8 +25,8 @@ class Sink(Part):
     """True if it answers requests only while it runs; other sinks write to persistent places."""
 
     @abstractmethod
-    def __init__(self, knobs: Any, recipe: Recipe, run_dir: Path) -> None:
-        super().__init__(knobs)
+    def __init__(self, settings: Any, recipe: Recipe, run_dir: Path) -> None:
+        super().__init__(settings)
 
     @abstractmethod
     def write(self, news: News) -> None:

@@ -23,11 +23,11 @@ class OpenTelemetrySink(Sink):
 
     package = "opentelemetry.sdk"
 
-    def __init__(self, knobs: Any, recipe: Recipe, run_dir: Path, exporter: "SpanExporter | None" = None) -> None:
+    def __init__(self, settings: Any, recipe: Recipe, run_dir: Path, exporter: "SpanExporter | None" = None) -> None:
         """Make the sink. Raise `ConfigError` if OTEL_TRACES_EXPORTER is neither `otlp` nor `console`."""
         from quartet.report.otlp import SpanExport
 
-        super().__init__(knobs, recipe, run_dir)
+        super().__init__(settings, recipe, run_dir)
         self._export = SpanExport(recipe.name, run_dir, exporter)
 
     def write(self, news: News) -> None:

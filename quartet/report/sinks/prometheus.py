@@ -29,28 +29,28 @@ HOST = "127.0.0.1"
 class PrometheusSink(Sink):
     """Counts, sums and last values that Prometheus can scrape while the run is live."""
 
-    class Knobs(Section):
+    class Settings(Section):
         port: Annotated[int, Field(ge=0, le=65535)] = 9464
         """Port to serve on at this machine; 0 picks a free one, which is logged."""
 
-    knobs: Knobs
+    settings: Settings
     package = "prometheus_client"
     serves = True
 
-    def __init__(self, knobs: Knobs, recipe: Recipe, run_dir: Path) -> None:
+    def __init__(self, settings: Settings, recipe: Recipe, run_dir: Path) -> None:
         """Start the server. Raise `SetupError` if the port is taken."""
         from prometheus_client import CollectorRegistry, start_http_server
 
-        super().__init__(knobs, recipe, run_dir)
+        super().__init__(settings, recipe, run_dir)
         self._run, self._lock = recipe.name, threading.Lock()
         self._totals: dict[tuple[str, str], Rollup] = {}
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)  # pyright: ignore[reportArgumentType]  (its `Collector` has `collect` alone)
         try:
-            self._server, self._thread = start_http_server(knobs.port, HOST, registry)
+            self._server, self._thread = start_http_server(settings.port, HOST, registry)
         except OSError as error:
             raise SetupError(
-                f"the sink 'prometheus' cannot listen on {HOST}:{knobs.port}: {error.strerror}",
+                f"the sink 'prometheus' cannot listen on {HOST}:{settings.port}: {error.strerror}",
                 "set its port to a free port, or to 0",
             ) from error
         self.url = f"http://{HOST}:{self._server.server_port}/metrics"

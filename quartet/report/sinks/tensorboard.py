@@ -19,8 +19,8 @@ class TensorBoardSink(Sink):
 
     package = "tensorboard"
 
-    def __init__(self, knobs: Any, recipe: Recipe, run_dir: Path) -> None:
-        super().__init__(knobs, recipe, run_dir)
+    def __init__(self, settings: Any, recipe: Recipe, run_dir: Path) -> None:
+        super().__init__(settings, recipe, run_dir)
         self._folder, self._steps = run_dir / "tensorboard", StepCounter()
         self._writers: dict[str, EventFileWriter] = {}
 

@@ -16,11 +16,11 @@ class WandbSink(Sink):
 
     package = "wandb"
 
-    def __init__(self, knobs: Any, recipe: Recipe, run_dir: Path) -> None:
+    def __init__(self, settings: Any, recipe: Recipe, run_dir: Path) -> None:
         """Start the W&B run. Raise `SetupError` without an API key, and for any other error of W&B."""
         import wandb
 
-        super().__init__(knobs, recipe, run_dir)
+        super().__init__(settings, recipe, run_dir)
         self._steps = StepCounter()
         try:
             self._run = wandb.init(

@@ -19,17 +19,17 @@ class EntropyBrancher(Brancher):
     a group seldom compares two responses after the same prefix.
     """
 
-    class Knobs(Section):
+    class Settings(Section):
         min_entropy_nats: PositiveFloat = 0.5
         """A call is forked if the entropy at one of its tokens is at least this."""
         children: Positive = 1
         """Number of children per such call."""
 
-    knobs: Knobs
+    settings: Settings
     source = "after ARPO, arXiv 2507.19849, with a threshold instead of its probability"
 
     @classmethod
-    def check(cls, knobs: Any, recipe: Recipe) -> None:
+    def check(cls, settings: Any, recipe: Recipe) -> None:
         engine: Any = find("engine", recipe.engine.name)
         if not engine.reports_entropies:
             raise ConfigError(
@@ -39,5 +39,7 @@ class EntropyBrancher(Brancher):
 
     def forks(self, call: Call, so_far: Sequence[Call]) -> int:
         return (
-            self.knobs.children if max(call.own_response.entropies, default=0.0) >= self.knobs.min_entropy_nats else 0
+            self.settings.children
+            if max(call.own_response.entropies, default=0.0) >= self.settings.min_entropy_nats
+            else 0
         )

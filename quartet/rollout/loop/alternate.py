@@ -29,28 +29,28 @@ class AlternateLoop(AgentLoop):
     rewards of all players, in `info["rewards"]`.
     """
 
-    class Knobs(Section):
+    class Settings(Section):
         players: Annotated[int, Field(ge=2)] = 2
         """Number of policies that play: all that the recipe trains, filled up with frozen ones."""
 
-    knobs: Knobs
+    settings: Settings
 
     @classmethod
-    def check(cls, knobs: Any, recipe: Recipe) -> None:
-        if knobs.players > (count := len(recipe.policy_sources)):
+    def check(cls, settings: Any, recipe: Recipe) -> None:
+        if settings.players > (count := len(recipe.policy_sources)):
             raise ConfigError(
-                f"the loop 'alternate' has {knobs.players} players, but the recipe has only {count} policies",
+                f"the loop 'alternate' has {settings.players} players, but the recipe has only {count} policies",
                 "name each player in a table [policies.NAME]",
             )
-        if knobs.players < (count := len(recipe.trained_policies)):
+        if settings.players < (count := len(recipe.trained_policies)):
             raise ConfigError(
-                f"the loop 'alternate' has {knobs.players} players, but the recipe trains {count} policies: those that "
-                "do not play would never be trained",
+                f"the loop 'alternate' has {settings.players} players, but the recipe trains {count} policies: those "
+                "that do not play would never be trained",
                 f"set rollout.loop.players={count}, or trained = false in a table [policies.NAME]",
             )
 
     async def run(self, task: Task, env: Env, models: Mapping[str, ModelClient], limits: Limits) -> list[Trajectory]:
-        seats = [Episode(task, env, model, limits) for model in list(models.values())[: self.knobs.players]]
+        seats = [Episode(task, env, model, limits) for model in list(models.values())[: self.settings.players]]
         rewards = [0.0] * len(seats)
 
         async def play() -> Status:

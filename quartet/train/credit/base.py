@@ -22,5 +22,5 @@ class Credit(Part):
         """Write `advantages_T` of the whole batch, and `returns_T` and `mask_T` where they differ from the defaults."""
 
     @classmethod
-    def check(cls, knobs: Any, recipe: "Recipe") -> None:
+    def check(cls, settings: Any, recipe: "Recipe") -> None:
         require_passes(f"the credit {cls.__name__}", cls.needs)

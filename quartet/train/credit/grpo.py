@@ -17,13 +17,13 @@ class Grpo(Credit):
     unbiased (ddof = 1). Equal rewards, or a group of one, give exactly 0.
     """
 
-    class Knobs(Section):
+    class Settings(Section):
         epsilon: PositiveFloat = 1e-6
         """Added to the group's standard deviation."""
         negative_weight: Annotated[float, Field(ge=0)] = 1.0
         """Factor on advantages below zero. 1 is GRPO; 0 learns only from rollouts above the group's mean."""
 
-    knobs: Knobs
+    settings: Settings
     source = "DeepSeekMath, arXiv 2402.03300, section 4.1.2"
 
     def assign(self, batch: CreditBatch) -> None:
@@ -33,5 +33,5 @@ class Grpo(Credit):
         """Return the advantages for the rewards of one group."""
         if len(rewards_N) < 2 or np.ptp(rewards_N) == 0:
             return np.zeros(len(rewards_N))  # else 1 / epsilon would amplify the rounding error of the mean
-        advantages_N = (rewards_N - rewards_N.mean()) / (rewards_N.std(ddof=1) + self.knobs.epsilon)
-        return np.where(advantages_N < 0, self.knobs.negative_weight * advantages_N, advantages_N)
+        advantages_N = (rewards_N - rewards_N.mean()) / (rewards_N.std(ddof=1) + self.settings.epsilon)
+        return np.where(advantages_N < 0, self.settings.negative_weight * advantages_N, advantages_N)

@@ -15,7 +15,7 @@ class GrpoSteps(Credit):
     over steps, not over rollouts. Otherwise as `grpo`: unbiased standard deviation, `negative_weight`.
     """
 
-    class Knobs(Grpo.Knobs):
+    class Settings(Grpo.Settings):
         """Settings of `grpo`."""
 
     source = "DART, arXiv 2509.23866"
@@ -25,5 +25,5 @@ class GrpoSteps(Credit):
 
     def _over_steps(self, rewards_N: np.ndarray, num_calls_N: np.ndarray) -> np.ndarray:
         steps_N = np.maximum(num_calls_N, 1)  # a rollout without a call counts in the baseline
-        advantages_D = Grpo(self.knobs).normalised(np.repeat(rewards_N, steps_N))
+        advantages_D = Grpo(self.settings).normalised(np.repeat(rewards_N, steps_N))
         return advantages_D[np.cumsum(steps_N) - 1]

@@ -13,11 +13,11 @@ class GrpoTurns(Credit):
     counts for the last turn.
     """
 
-    class Knobs(Grpo.Knobs):
+    class Settings(Grpo.Settings):
         """Settings of `grpo`; `negative_weight` multiplies normalised rewards below zero."""
 
     source = "DeepSeekMath, arXiv 2402.03300, section 4.1.3"
 
     def assign(self, batch: CreditBatch) -> None:
-        normalised_C = batch.over_calls_of_groups(Grpo(self.knobs).normalised, batch.rewards_C)
+        normalised_C = batch.over_calls_of_groups(Grpo(self.settings).normalised, batch.rewards_C)
         batch.assign_calls(batch.over_members(to_come, normalised_C))

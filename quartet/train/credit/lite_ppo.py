@@ -14,15 +14,15 @@ class LitePpo(Credit):
     standard deviation is unbiased. The paper combines it with `loss.aggregation = "token_mean"`.
     """
 
-    class Knobs(Section):
+    class Settings(Section):
         epsilon: PositiveFloat = 1e-6
         """Added to the batch's standard deviation."""
 
-    knobs: Knobs
+    settings: Settings
     source = "Lite PPO, arXiv 2508.08221; the standard deviation as in ROLL's `reward_norm`"
 
     def assign(self, batch: CreditBatch) -> None:
         if len(batch.rewards_N) < 2 or np.ptp(batch.rewards_N) == 0:
             return  # else 1 / epsilon would amplify the rounding error of a mean
         centred_N = batch.over_groups(lambda rewards_N: rewards_N - rewards_N.mean(), batch.rewards_N)
-        batch.assign_members(centred_N / (batch.rewards_N.std(ddof=1) + self.knobs.epsilon))
+        batch.assign_members(centred_N / (batch.rewards_N.std(ddof=1) + self.settings.epsilon))

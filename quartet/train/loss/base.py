@@ -66,7 +66,7 @@ class LossTerm(Part):
         """Return the term and its metrics, both weighted sums over tokens, so that microbatches add up."""
 
     @classmethod
-    def check(cls, knobs: Any, recipe: Recipe) -> None:
+    def check(cls, settings: Any, recipe: Recipe) -> None:
         require_passes(f"the loss term {cls.__name__}", cls.needs)
         recorded = Counter(name for term in recipe.loss.terms for name in find("loss_term", term.name).metrics)
         if shared := sorted(name for name in cls.metrics if recorded[name] > 1):

@@ -20,24 +20,24 @@ if TYPE_CHECKING:  # the command line validates a recipe without loading torch
 class Nll(LossTerm):
     """Minus the mean log-prob of the tokens of the chosen members, independent of their advantage."""
 
-    class Knobs(Section):
+    class Settings(Section):
         uses: Annotated[list[MemberUse], Field(min_length=1)] = [MemberUse.ANCHOR]
         """Uses of the members whose tokens are imitated: `anchor`, `replay`, `fresh`."""
 
-    knobs: Knobs
+    settings: Settings
     source = "CHORD, arXiv 2508.11408: a supervised term beside GRPO"
     metrics = {"train/nll_nats": "nats: minus the mean log-prob of the tokens that the loss term `nll` imitates"}
 
     @property
     def uses(self) -> frozenset[MemberUse]:
-        return frozenset(self.knobs.uses)
+        return frozenset(self.settings.uses)
 
     @classmethod
-    def check(cls, knobs: Knobs, recipe: Recipe) -> None:
-        super().check(knobs, recipe)
+    def check(cls, settings: Settings, recipe: Recipe) -> None:
+        super().check(settings, recipe)
         replay = recipe.replay
-        rules = (replay.knobs.get("rule", ReplayRule.ANCHOR), replay.demonstration_rule)
-        if set(knobs.uses) == {MemberUse.ANCHOR} and (replay.name == "none" or ReplayRule.ANCHOR not in rules):
+        rules = (replay.settings.get("rule", ReplayRule.ANCHOR), replay.demonstration_rule)
+        if set(settings.uses) == {MemberUse.ANCHOR} and (replay.name == "none" or ReplayRule.ANCHOR not in rules):
             raise ConfigError(
                 "the loss term nll imitates anchors, but no member is replayed as one",
                 "set replay.rule or replay.demonstration_rule to 'anchor', or the term's `uses`",

@@ -34,7 +34,7 @@ class PpoClip(LossTerm):
     cap, else 0; masked tokens stay in the denominator, as in AReaL. `none`: w = 1.
     """
 
-    class Knobs(Section):
+    class Settings(Section):
         clip_low: Fraction = 0.2
         """Clip the ratio from below at 1 minus this."""
         clip_high: Annotated[float, Field(ge=0)] = 0.28
@@ -51,7 +51,7 @@ class PpoClip(LossTerm):
         importance_cap: PositiveFloat = 1.0
         """Largest importance weight."""
 
-    knobs: Knobs
+    settings: Settings
     metrics = {
         "train/clip_fraction": "1: share of tokens at the clip bound of the ratio",
         "train/dual_clip_fraction": "1: share of tokens with a negative advantage and a ratio above `dual_clip`",
@@ -66,12 +66,12 @@ class PpoClip(LossTerm):
         importance_square_mean."""
         advantages_T, weights_T = tokens.advantages_T, tokens.weights_T
         unbounded_T = bounded_exp(self.log_ratio(tokens))
-        ratio_T = unbounded_T.where(advantages_T >= 0, unbounded_T.clamp(max=self.knobs.dual_clip))
-        clipped_T = ratio_T.clamp(1 - self.knobs.clip_low, 1 + self.knobs.clip_high)
+        ratio_T = unbounded_T.where(advantages_T >= 0, unbounded_T.clamp(max=self.settings.dual_clip))
+        clipped_T = ratio_T.clamp(1 - self.settings.clip_low, 1 + self.settings.clip_high)
         surrogate_T = (ratio_T * advantages_T).minimum(clipped_T * advantages_T)
 
         rho_T = bounded_exp((tokens.old_logprobs_T - tokens.rollout_logprobs_T).detach())
-        importance_T = _IMPORTANCE[self.knobs.importance](rho_T, self.knobs.importance_cap)
+        importance_T = _IMPORTANCE[self.settings.importance](rho_T, self.settings.importance_cap)
         loss = -(weights_T * importance_T * surrogate_T).sum()
         metrics_T = {
             "clip_fraction": (clipped_T * advantages_T < ratio_T * advantages_T).float(),
@@ -79,7 +79,7 @@ class PpoClip(LossTerm):
             "ratio_mean": unbounded_T.detach(),
             "importance_mean": importance_T,
             "importance_square_mean": importance_T.square(),
-            "importance_capped_fraction": (rho_T > self.knobs.importance_cap).float(),
+            "importance_capped_fraction": (rho_T > self.settings.importance_cap).float(),
         }
         return loss, {name: float((weights_T * value_T).sum()) for name, value_T in metrics_T.items()}
 

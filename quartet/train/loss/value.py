@@ -14,11 +14,11 @@ if TYPE_CHECKING:  # the command line validates a recipe without loading torch
 class Value(LossTerm):
     """Half the mean of max((v - return)^2, (clip(v, v_old - clip, v_old + clip) - return)^2)."""
 
-    class Knobs(Section):
+    class Settings(Section):
         clip: PositiveFloat = 0.2
         """Maximum change of a value within a train step; a move further towards the return gets no gradient."""
 
-    knobs: Knobs
+    settings: Settings
     needs = frozenset({"values"})
     source = "PPO, arXiv 1707.06347, equation 9, with the clip of its released code"
     metrics = {"train/value_loss": "1: the loss of the value function"}
@@ -26,7 +26,7 @@ class Value(LossTerm):
     def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
         values_T, old_T, returns_T = tokens.values_T, tokens.old_values_T, tokens.returns_T
         assert values_T is not None and old_T is not None and returns_T is not None, "the term needs the pass `values`"
-        clipped_T = old_T + (values_T - old_T).clamp(-self.knobs.clip, self.knobs.clip)
+        clipped_T = old_T + (values_T - old_T).clamp(-self.settings.clip, self.settings.clip)
         worse_T = (values_T - returns_T).square().maximum((clipped_T - returns_T).square())
         loss = 0.5 * weighted_sum(tokens, worse_T)
         return loss, {"value_loss": loss.item()}

@@ -10,7 +10,7 @@ from starlette.routing import Route
 from quartet.errors import ConfigError, RecordsError
 from quartet.ledger.held_out import HeldOutResult
 from quartet.ledger.results import FamilyResult
-from quartet.recipe.file import changed_knobs, flatten
+from quartet.recipe.file import changed_settings, flatten
 from quartet.report import labels
 from quartet.run.run_dir import CONFIG
 from quartet.telemetry.metrics import Metric, described
@@ -120,6 +120,6 @@ def _differences(runs: list[ViewedRun]) -> dict[str, list[Any]]:
     """Return the settings in which the runs differ -> the value in each."""
     if len(runs) < 2:
         return {}
-    knobs = sorted({knob for other in runs[1:] for knob in changed_knobs(runs[0].recipe, other.recipe)})
+    settings = sorted({setting for other in runs[1:] for setting in changed_settings(runs[0].recipe, other.recipe)})
     values = [flatten(run.recipe.model_dump()) for run in runs]
-    return {knob: [value.get(knob) for value in values] for knob in knobs}
+    return {setting: [value.get(setting) for value in values] for setting in settings}

@@ -20,19 +20,19 @@ class DynamicAllocator(RolloutAllocator):
     there are fewer than a full group, the group is full.
     """
 
-    class Knobs(Section):
+    class Settings(Section):
         success_threshold: Fraction = 0.6
         """Below this success rate a group gets all of `control.rollouts_per_group`."""
         min_rollouts: Annotated[int, Field(ge=2)] = 4
         """Minimum at or above the threshold, where a group gets int(9 / success rate - 7) rollouts."""
 
-    knobs: Knobs
+    settings: Settings
     source = "DART, arXiv 2509.23866; formula of its released code, task_loader.py"
 
     @classmethod
-    def check(cls, knobs: Knobs, recipe: Recipe) -> None:
+    def check(cls, settings: Settings, recipe: Recipe) -> None:
         most = recipe.control.rollouts_per_group
-        if not recipe.admission.min_rollouts_per_group <= knobs.min_rollouts <= most:
+        if not recipe.admission.min_rollouts_per_group <= settings.min_rollouts <= most:
             raise ConfigError(
                 "control.allocator.min_rollouts must lie between admission.min_rollouts_per_group and "
                 "control.rollouts_per_group"
@@ -43,6 +43,6 @@ class DynamicAllocator(RolloutAllocator):
     def plan(self, task: Task) -> list[Root]:
         most, stats = self.context.recipe.control.rollouts_per_group, self.context.family_statistics(task.family)
         success_rate = stats.success_rate
-        if stats.rollouts < most or not success_rate or success_rate < self.knobs.success_threshold:
+        if stats.rollouts < most or not success_rate or success_rate < self.settings.success_threshold:
             return [Root()] * most
-        return [Root()] * min(most, max(self.knobs.min_rollouts, int(9 / success_rate - 7)))
+        return [Root()] * min(most, max(self.settings.min_rollouts, int(9 / success_rate - 7)))

@@ -22,7 +22,7 @@ class LongestSuccessHorizon(Horizon):
     the suite's limit, or `rollout.max_turns`.
     """
 
-    class Knobs(Section):
+    class Settings(Section):
         min_successes: Annotated[int, Field(ge=1, le=64)] = 8
         """Number of known successes of a family below which its limit is the upper bound."""
         factor: Annotated[float, Field(ge=1)] = 1.25
@@ -33,17 +33,17 @@ class LongestSuccessHorizon(Horizon):
         """The limit doubles if the truncated share of a family's rollouts, less the share that fails at the upper
         bound, exceeds this."""
 
-    knobs: Knobs
+    settings: Settings
     source = "DART, arXiv 2509.23866, dynamic trajectory length"
 
     def max_turns(self, task: Task) -> int:
         recipe, stats = self.context.recipe, self.context.family_statistics(task.family)
         upper_bound = turn_limit(recipe.env, task.family, recipe.rollout.max_turns)
-        explores = (stats.groups_admitted + 1) % self.knobs.groups_per_exploration == 0
-        if stats.known_successes < self.knobs.min_successes or explores:
+        explores = (stats.groups_admitted + 1) % self.settings.groups_per_exploration == 0
+        if stats.known_successes < self.settings.min_successes or explores:
             return upper_bound
-        limit = int(stats.longest_success * self.knobs.factor) + 1
-        if stats.truncated_share - failed_share(stats.outcomes, upper_bound) > self.knobs.truncated_share:
+        limit = int(stats.longest_success * self.settings.factor) + 1
+        if stats.truncated_share - failed_share(stats.outcomes, upper_bound) > self.settings.truncated_share:
             limit = max(limit, 2 * stats.tightest_limit)
         return min(limit, upper_bound)
 

@@ -13,7 +13,7 @@ from quartet.types import Task
 class StagedHorizon(Horizon):
     """Limit of the current stage; stages begin at given train steps (AgentGym-RL, arXiv 2509.08755)."""
 
-    class Knobs(Section):
+    class Settings(Section):
         train_steps: list[Annotated[int, Field(ge=0)]] = [0]
         """Train steps at which the stages begin, ascending; the first is 0."""
         max_turns: list[Positive] = [10]
@@ -26,9 +26,9 @@ class StagedHorizon(Horizon):
                 raise ValueError("give one max_turns per entry of train_steps, which must ascend from 0")
             return self
 
-    knobs: Knobs
+    settings: Settings
     source = "AgentGym-RL, arXiv 2509.08755, ScalingInter-RL"
 
     def max_turns(self, task: Task) -> int:
-        stage = bisect_right(self.knobs.train_steps, self.context.train_step()) - 1
-        return self.knobs.max_turns[stage]
+        stage = bisect_right(self.settings.train_steps, self.context.train_step()) - 1
+        return self.settings.max_turns[stage]

@@ -23,7 +23,7 @@ class VadeSampler(TaskSampler):
     group enters it twice.
     """
 
-    class Knobs(Section):
+    class Settings(Section):
         exponent: PositiveFloat = 2.0
         """Exponent of the information gain p (1 - p)^exponent: 2 as published; 1 gives the variance of the reward."""
         decay_sampled: Annotated[float, Field(gt=0, le=1)] = 0.9
@@ -31,7 +31,7 @@ class VadeSampler(TaskSampler):
         decay_step: Annotated[float, Field(gt=0, le=1)] = 0.995
         """Decay factor of a family's counts per committed train step, because the policy changes."""
 
-    knobs: Knobs
+    settings: Settings
     source = "VADE, posterior and information gain of the paper; the two decays are Quartet's own"
 
     def pick(self, n: int) -> list[Task]:
@@ -42,7 +42,8 @@ class VadeSampler(TaskSampler):
         for offset in range(n):
             draw = self.context.draw(first + offset)
             gains = {
-                family: gain(draw.betavariate(a + 1, b + 1), self.knobs.exponent) for family, (a, b) in counts.items()
+                family: gain(draw.betavariate(a + 1, b + 1), self.settings.exponent)
+                for family, (a, b) in counts.items()
             }
             tasks.append(self.context.task(max(gains, key=gains.__getitem__), draw))
         return tasks
@@ -52,7 +53,7 @@ class VadeSampler(TaskSampler):
         successes = failures = 0.0
         for newer, outcome in enumerate(stats.outcomes if stats else []):
             steps = train_step - outcome.judged_at_step
-            weight = self.knobs.decay_sampled**newer * self.knobs.decay_step**steps
+            weight = self.settings.decay_sampled**newer * self.settings.decay_step**steps
             successes += weight * outcome.successes
             failures += weight * (outcome.countable - outcome.successes)
         return successes, failures

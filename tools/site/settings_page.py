@@ -5,7 +5,7 @@ from typing import Any, get_args
 import annotated_types
 from pydantic.fields import FieldInfo
 
-from quartet.config import RESUMABLE_KNOBS, Choice, Recipe, Section
+from quartet.config import RESUMABLE_SETTINGS, Choice, Recipe, Section
 from quartet.config.section import named_tables
 from quartet.recipe.part_description import PartDescription, describe_parts
 
@@ -22,9 +22,9 @@ What may change when a run is resumed: {resumable}. A whole section stands for a
 BOUNDS = {annotated_types.Ge: "≥", annotated_types.Gt: ">", annotated_types.Le: "≤", annotated_types.Lt: "<"}
 
 
-def knobs_page() -> str:
+def settings_page() -> str:
     """Return the page in Markdown: a heading per section, a table row with an anchor per setting."""
-    resumable = ", ".join(f"[`{name}`](#{name})" for name in RESUMABLE_KNOBS)
+    resumable = ", ".join(f"[`{name}`](#{name})" for name in RESUMABLE_SETTINGS)
     seen: set[str] = set()
     return "\n".join([HEAD.format(resumable=resumable), *_section(Recipe, "", seen)])
 
@@ -33,10 +33,10 @@ def _section(model: Any, name: str, seen: set[str]) -> list[str]:
     """Return the section's own settings, the parts that it can choose, then its sub-sections."""
     lines = [f"## `[{name}]` {{#{name} }}", "", _flat(model.__doc__), ""] if name else ["## The run itself", ""]
     prefix = f"{name}." if name else ""
-    knobs = {key: info for key, info in model.model_fields.items() if _section_of(info) is None}
-    if knobs:
+    settings = {key: info for key, info in model.model_fields.items() if _section_of(info) is None}
+    if settings:
         lines += ["| setting | default | meaning |", "|---|---|---|"]
-        lines += [_row(f"{prefix}{key}", key, info) for key, info in knobs.items()]
+        lines += [_row(f"{prefix}{key}", key, info) for key, info in settings.items()]
     lines.append("")
     if issubclass(model, Choice):
         lines += [line for part in describe_parts(model.kind) for line in _part(part, name, seen)]
