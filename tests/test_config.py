@@ -103,14 +103,14 @@ def test_settings_that_would_starve_a_run_are_refused(sections, message):
         parse_recipe(MINIMAL | sections, "test")
 
 
-@pytest.mark.parametrize("setting", ["top_p = 0.9", "top_k = 50", "min_tokens = 2"])
-def test_training_on_truncated_sampling_is_refused_when_the_recipe_is_read(setting, tmp_path):
-    path, name = tmp_path / "recipe.toml", setting.partition(" ")[0]
+@pytest.mark.parametrize("line", ["top_p = 0.9", "top_k = 50", "min_tokens = 2"])
+def test_training_on_truncated_sampling_is_refused_when_the_recipe_is_read(line, tmp_path):
+    path, name = tmp_path / "recipe.toml", line.partition(" ")[0]
     path.write_text(to_toml(parse_recipe(MINIMAL, "test")))
-    setting = setting.replace(" ", "")
+    setting = line.replace(" ", "")
     with pytest.raises(ConfigError, match=rf"--set rollout\.{setting}: .*samples from a part .*evaluation\.{name}"):
         load_recipe(path, [f"rollout.{setting}"])
-    assert f"{name} = {setting.rpartition(' ')[2]}" in to_toml(load_recipe(path, [f"evaluation.{setting}"]))
+    assert f"{name} = {line.rpartition(' ')[2]}" in to_toml(load_recipe(path, [f"evaluation.{setting}"]))
 
 
 def test_recipes_of_runs_that_began_with_whole_sampling_are_read():
