@@ -86,6 +86,6 @@ class Demonstrations(Rollouts, Pool):
         # Policy versions of another run have no meaning in this one.
         ageless = {"oldest_version": None, "newest_version": None, "versions": None}
         own = {"policy": self.policy, "group_id": group_id, "counted": trajectory.status.countable}
-        row = self._row(lease, trajectory, packed, TrajectoryKind.FINAL) | ageless | own
+        row = self._row(lease, trajectory, packed) | {"kind": TrajectoryKind.FINAL.value} | ageless | own
         self._insert(connection, row, packed)
         return rollout_id

@@ -68,7 +68,7 @@ class Recycling(Rollouts, Beginnings):
         with self._database.write_beside() as connection:
             again = self._may_go_on(connection, lease, partial, max_recycles)
             kind = self._recycle(connection, lease, packed.record.digest, again=again)
-            row = self._row(lease, partial, packed, kind) | {"group_id": lease.group_id, "counted": False}
+            row = self._row(lease, partial, packed) | {"kind": kind.value, "group_id": lease.group_id, "counted": False}
             # A partial has no turns, so its calls are counted as turns.
             self._insert(connection, row | {"turns": len(partial.calls), "valid_actions": None}, packed)
             if kind is TrajectoryKind.EVICTED:

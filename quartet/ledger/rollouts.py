@@ -46,11 +46,12 @@ class Rollouts(Leases):
         parts = [self.examined(part) for part in (trajectory, *others)]
         packed = packed or [self._store.pack(part) for part in parts]
         worst = next((part for part in parts if not part.status.countable), parts[0])
+        rows = [self._row(lease, part, blobs) for part, blobs in zip(parts, packed, strict=True)]  # before the lock
         with self._database.write_beside() as connection:
             kind = self._end(connection, lease, worst.status, max_attempts)
-            for part, blobs in zip(parts, packed, strict=True):
+            for part, row, blobs in zip(parts, rows, packed, strict=True):
                 place = self._place(connection, lease, part, kind)
-                self._insert(connection, self._row(lease, part, blobs, kind) | place, blobs)
+                self._insert(connection, row | place | {"kind": kind.value}, blobs)
             if kind is not TrajectoryKind.FINAL or worst.error:
                 self._event(
                     connection,
@@ -129,9 +130,8 @@ class Rollouts(Leases):
         with_id = sa.insert(trajectories).values(row).returning(trajectories.c.id)
         self._store.write_pictures(connection, connection.execute(with_id).scalar_one(), packed)
 
-    def _row(
-        self, lease: RolloutLease, trajectory: Trajectory, packed: PackedTrajectory, kind: TrajectoryKind
-    ) -> dict[str, Any]:
+    def _row(self, lease: RolloutLease, trajectory: Trajectory, packed: PackedTrajectory) -> dict[str, Any]:
+        """Return the columns of a trajectory's row that do not depend on its rollout's end."""
         versions = trajectory.versions
         return {
             "rollout_id": lease.rollout_id,
@@ -139,7 +139,6 @@ class Rollouts(Leases):
             "role": trajectory.role,
             "part": trajectory.part,
             "attempt": lease.attempt,
-            "kind": kind.value,
             "purpose": lease.purpose.value,
             "family": lease.task.family,
             "status": trajectory.status.value,
