@@ -7,10 +7,14 @@ from typing import Any
 from benchmarks.modes.figures import Figures
 
 
+def ratios(ours: Sequence[Figures], others: Sequence[Figures], figure: str) -> list[float]:
+    """Return the ratio within each repetition; entry i of both is of repetition i."""
+    return [getattr(mine, figure) / getattr(other, figure) for mine, other in zip(ours, others, strict=True)]
+
+
 def median_ratio(ours: Sequence[Figures], others: Sequence[Figures], figure: str) -> float:
-    """The median of the ratios within each repetition; entry i of both is of the same one."""
-    pairs = zip(ours, others, strict=True)
-    return round(statistics.median(getattr(mine, figure) / getattr(other, figure) for mine, other in pairs), 3)
+    """Return the median of the ratios within each repetition."""
+    return round(statistics.median(ratios(ours, others, figure)), 3)
 
 
 def medians(runs: Sequence[Figures]) -> dict[str, Any]:

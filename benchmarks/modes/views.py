@@ -3,10 +3,11 @@
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 
 from benchmarks.modes.figures import Figures
 from benchmarks.modes.modes import APRIL, COUPLED, DECOUPLED
-from benchmarks.modes.report import median_ratio, medians
+from benchmarks.modes.report import medians, ratios
 from benchmarks.raw_results import RawResults
 
 
@@ -38,9 +39,12 @@ def table(file: Path) -> str:
 
 
 def _ratio(ours: str, figure: str) -> Callable[[Path], str]:
+    """Return a view of the ratio to the coupled mode: median over the repetitions, lowest to highest."""
+
     def shown(file: Path) -> str:
         runs = by_mode(file)
-        return f"{median_ratio(runs[ours], runs[COUPLED], figure):.2f}"
+        found = ratios(runs[ours], runs[COUPLED], figure)
+        return f"{median(found):.2f} ({min(found):.2f} to {max(found):.2f})"
 
     return shown
 
