@@ -1,4 +1,4 @@
-"""What is printed: tables in Markdown, as they stand in recipes/dart/README.md, and whether the goals were reached."""
+"""Tables in Markdown for recipes/dart/README.md: results per variant, and the goals with whether each was reached."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -10,7 +10,7 @@ from benchmarks.locks.statistics import Interval, compare
 from benchmarks.locks.variants import BASELINE
 
 Report = Mapping[str, Mapping[str, Interval]]
-"""Variant -> figure -> its interval."""
+"""Variant -> figure -> mean with its 95 % interval."""
 SUCCESSES = {
     "hard": "success_hard",
     "medium": "success_medium",
@@ -29,7 +29,7 @@ RATIOS = {
 
 
 class Goal(Struct, frozen=True, kw_only=True):
-    """Something DART's result lets one hope for."""
+    """A result that DART reports, as a bound on a figure of one variant."""
 
     claim: str
     variant: str
@@ -38,7 +38,7 @@ class Goal(Struct, frozen=True, kw_only=True):
     side: Literal["at least", "at most"] = "at least"
 
     def verdict(self, interval: Interval) -> str:
-        """`yes` when the whole interval is on the goal's side of the bound, `on average` when its mean is."""
+        """Return `yes` if the whole interval is on the goal's side of the bound, `on average` if only its mean is."""
         sign = 1 if self.side == "at least" else -1
         low, mean, _ = sorted(sign * value for value in interval)
         if low >= sign * self.bound:
@@ -47,48 +47,71 @@ class Goal(Struct, frozen=True, kw_only=True):
 
 
 GOALS = (
-    Goal(claim="the pool: hard ≥ 40 %", variant="success_pool", figure="success_hard", bound=0.4),
-    Goal(claim="all parts: hard ≥ 40 %", variant="all", figure="success_hard", bound=0.4),
+    Goal(claim="`success_pool`: success on hard locks ≥ 40 %", variant="success_pool", figure="success_hard",
+    bound=0.4), Goal(claim="`all`: success on hard locks ≥ 40 %", variant="all", figure="success_hard", bound=0.4),
     Goal(
-        claim="the pool beats imitation: hard",
+        claim="`success_pool`: more success on hard locks than `grpo_sft`",
         variant="success_pool",
         figure="success_hard_gain_over_grpo_sft",
         bound=0,
     ),
     Goal(
-        claim="the pool beats imitation: all", variant="success_pool", figure="success_all_gain_over_grpo_sft", bound=0
+        claim="`success_pool`: more success on all locks than `grpo_sft`",
+        variant="success_pool",
+        figure="success_all_gain_over_grpo_sft",
+        bound=0,
     ),
     Goal(
-        claim="dynamic rollouts: −30 % per group",
+        claim="`dynamic_rollouts`: rollouts per group ≤ 0.7 x plain GRPO",
         variant="dynamic_rollouts",
         figure="group_size_ratio",
         bound=0.7,
         side="at most",
     ),
     Goal(
-        claim="dynamic rollouts: −30 % per trained group",
+        claim="`dynamic_rollouts`: rollouts per trained group ≤ 0.7 x plain GRPO",
         variant="dynamic_rollouts",
         figure="rollouts_ratio",
         bound=0.7,
         side="at most",
     ),
-    Goal(claim="… at no loss of success", variant="dynamic_rollouts", figure="success_all_gain", bound=0),
     Goal(
-        claim="dynamic length: −40 % turns",
+        claim="`dynamic_rollouts`: no loss of success on all locks",
+        variant="dynamic_rollouts",
+        figure="success_all_gain",
+        bound=0,
+    ),
+    Goal(
+        claim="`dynamic_length`: turns per rollout ≤ 0.6 x plain GRPO",
         variant="dynamic_length",
         figure="turns_ratio",
         bound=0.6,
         side="at most",
     ),
-    Goal(claim="… at no loss of success", variant="dynamic_length", figure="success_all_gain", bound=0),
-    Goal(claim="all parts: ≥ 1.5 × the area", variant="all", figure="area_ratio_to_grpo", bound=1.5),
-    Goal(claim="all but entropy: hard ≥ 40 %", variant="all_but_entropy", figure="success_hard", bound=0.4),
-    Goal(claim="all but entropy: ≥ 1.5 × the area", variant="all_but_entropy", figure="area_ratio_to_grpo", bound=1.5),
+    Goal(
+        claim="`dynamic_length`: no loss of success on all locks",
+        variant="dynamic_length",
+        figure="success_all_gain",
+        bound=0,
+    ),
+    Goal(claim="`all`: area ≥ 1.5 x plain GRPO", variant="all", figure="area_ratio_to_grpo", bound=1.5),
+    Goal(
+        claim="`all_but_entropy`: success on hard locks ≥ 40 %",
+        variant="all_but_entropy",
+        figure="success_hard",
+        bound=0.4,
+    ),
+    Goal(
+        claim="`all_but_entropy`: area ≥ 1.5 x plain GRPO",
+        variant="all_but_entropy",
+        figure="area_ratio_to_grpo",
+        bound=1.5,
+    ),
 )
 
 
 def make_report(results: Mapping[tuple[str, int], Result], names: list[str], seeds: list[int]) -> Report:
-    """Every variant against plain GRPO, the pool also against imitation; `results` by variant and seed."""
+    """Compare every variant with plain GRPO, and `success_pool` with `grpo_sft`; `results` by variant and seed."""
 
     def of(name: str) -> list[Result]:
         return [results[name, seed] for seed in seeds]
@@ -102,7 +125,7 @@ def make_report(results: Mapping[tuple[str, int], Result], names: list[str], see
 
 
 def table(report: Report) -> str:
-    """One line per variant: mean and 95 % interval; success in percent, gains in points."""
+    """Return a table with one row per variant: mean and 95 % interval; success in percent, gains in points."""
     lines = [f"| variant | {' | '.join([*SUCCESSES, *RATIOS])} |", "|---" * (len(SUCCESSES) + len(RATIOS) + 1) + "|"]
     for name, values in report.items():
         cells = [percent(values[figure]) for figure in SUCCESSES.values()]
@@ -112,7 +135,7 @@ def table(report: Report) -> str:
 
 
 def goals_table(reports: Mapping[str, Report]) -> str:
-    """One line per goal, two columns per condition in which its variant was run."""
+    """Return a table with one row per goal and two columns per condition: the figure, and whether it was reached."""
     lines = [
         f"| goal | {' | '.join(f'{condition} | reached' for condition in reports)} |",
         "|---" * (1 + 2 * len(reports)) + "|",
