@@ -17,10 +17,11 @@ class NoSettings(Section):
 
 
 class Part(ABC):
-    """A method behind one of the interfaces of `quartet.registry.KINDS`.
+    """A method with one of the interfaces of `quartet.registry.KINDS`.
 
-    The file holds everything that belongs to the method: its class, settings, metrics and source. The registry passes
-    the validated settings as the first argument of the constructor; the kind's base class defines the others.
+    One file contains everything that belongs to the method: its class, settings, metrics and source. The registry
+    passes the validated settings as the first argument of the constructor; the base class of the kind defines the other
+    arguments.
     """
 
     Settings: ClassVar[type[Section]] = NoSettings

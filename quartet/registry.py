@@ -1,8 +1,8 @@
 """Find parts by name: a file of the package, an entry point of an installed package, or `module:Class`.
 
-A kind is a folder of the package. Each of its files except `base.py` is one part, named after the file. An installed
-package adds parts with entry points of the group `quartet.KIND`. A plugin, a module that the recipe imports, adds them
-with `register`. No other module of Quartet names a part.
+A kind of part is a folder of the package. Each file of the folder except `base.py` is one part, named after the file.
+An installed package adds parts with entry points of the group `quartet.KIND`. A plugin (a module that the recipe
+imports) adds parts with `register`. No other module of Quartet names a part.
 """
 
 import importlib
@@ -27,7 +27,7 @@ P = TypeVar("P", bound=type[Part])
 
 
 class Kind(Struct, frozen=True):
-    """A kind of part: alternatives with one interface, of which a recipe chooses."""
+    """A kind of part: alternatives with one interface, from which a recipe chooses."""
 
     folder: str
     """The package whose files are the built-in parts."""
@@ -107,9 +107,10 @@ _by_path: dict[tuple[str, str], type[Part]] = {}
 
 
 def register(kind: str, name: str) -> Callable[[P], P]:
-    """Return a decorator that registers a plugin's class as a part of that name.
+    """Return a decorator that registers a plugin's class as the part `name`.
 
-    Raises `ConfigError` for an unknown kind, and for a name that another class already has.
+    The decorator raises `ConfigError` for an unknown kind, a class without its interface, or a name that another class
+    already has.
     """
 
     def add(part: P) -> P:
@@ -164,7 +165,7 @@ def find(kind: str, name: str) -> type[Part]:
 
 
 def all_parts() -> Iterator[tuple[str, str, type[Part]]]:
-    """Import and yield (kind, name, part) of every part that has a name or was found by its path.
+    """Import and yield (kind, name, part) of every part that has a name, or that `find` found by its path before.
 
     Parts that cannot be imported are logged and skipped.
     """
@@ -178,7 +179,7 @@ def all_parts() -> Iterator[tuple[str, str, type[Part]]]:
 
 
 def build(choice: Choice, *arguments: Any) -> Any:
-    """Construct the part that a recipe chooses from its validated settings, then `arguments`."""
+    """Construct the part that a recipe chooses, with its validated settings and then `arguments`."""
     part: Any = find(choice.kind, choice.name)
     return part(own_settings(choice), *arguments)
 
@@ -225,7 +226,7 @@ def _load(path: str, kind: str) -> Any:
     module_name, _, class_name = path.partition(":")
     try:
         return getattr(importlib.import_module(module_name), class_name)
-    except (ImportError, AttributeError, ValueError, TypeError) as error:  # the last two: not a module name
+    except (ImportError, AttributeError, ValueError, TypeError) as error:  # the last two: the name is no module name
         raise ConfigError(f"no {kind} at {path!r}: {error}", "write module:Class, and install the module") from error
 
 
@@ -237,7 +238,8 @@ def _only_part(module_name: str, kind: str) -> type[Part]:
             found.append(value)
     if len(found) != 1:
         raise ConfigError(
-            f"{module_name} defines {len(found)} classes of kind {kind!r}", "a part is one file, one class"
+            f"{module_name} defines {len(found)} classes of kind {kind!r}",
+            "define exactly one class of this kind per file",
         )
     return found[0]
 

@@ -30,10 +30,13 @@ _LOG.addFilter(_shorten)
 
 
 class LocalServer:
-    """Server for requests that pass `refuse_client`; it closes connections that send none in time."""
+    """Server that accepts requests which pass `refuse_client`, and closes connections that send no request in time."""
 
     def __init__(self, app: web.Application, *, token: str, name: str, port_setting: str) -> None:
-        """Guard `app` with `token`. `name` and `port_setting` appear in the error for a port in use."""
+        """Require `token` for all requests to `app`.
+
+        The error for a port in use contains `name` and `port_setting`.
+        """
         app.middlewares.insert(0, self._guard)
         self._token, self._name, self._port_setting = token, name, port_setting
         # Cancels a handler when its client disconnects, also while it waits.
@@ -52,7 +55,7 @@ class LocalServer:
             await self._runner.cleanup()
             raise SetupError(
                 f"{self._name} cannot listen on {HOST}:{port}: {os.strerror(error.errno or 0)}",
-                f"set {self._port_setting} to a free port, or to 0 to have one picked",
+                f"set {self._port_setting} to a free port, or to 0 for an automatically chosen one",
             ) from error
         return f"http://{HOST}:{self._listener.sockets[0].getsockname()[1]}"
 
@@ -81,7 +84,7 @@ class LocalServer:
 
 
 def _refused(refusal: Refusal) -> web.Response:
-    """Return an error in the shape of an OpenAI server's, and close the connection: its body is not read."""
+    """Return an error in the form of OpenAI's API, and close the connection, since the request's body is not read."""
     error = {"message": refusal.message, "type": "refused", "code": refusal.status}
     response = web.json_response({"error": error}, status=refusal.status)
     response.force_close()

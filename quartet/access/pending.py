@@ -1,4 +1,4 @@
-"""Limits for connections that have not sent a complete request: few, and for a short time.
+"""Limits on the number and the duration of connections that have not sent a complete request.
 
 Neither aiohttp nor uvicorn limits the number of connections or the time to receive a request's headers.
 """
@@ -10,21 +10,22 @@ from typing import Generic, TypeVar
 C = TypeVar("C")
 ACCEPT_BACKLOG = 128
 MAX_PENDING_CONNECTIONS = 256
-"""Must exceed `ACCEPT_BACKLOG`, so that a connection closed for a newer one has been started. Must be well below 1,024,
-the usual limit of open files."""
+"""Must exceed `ACCEPT_BACKLOG`: up to that many connections are accepted at once before their handlers run, and only a
+connection whose handler has run can be closed for a newer one. Must be well below 1,024, the usual limit of open files.
+"""
 REQUEST_TIMEOUT_SECONDS = 10.0
-"""Timeout for the arrival of a request; then its connection is closed."""
+"""Time after which a connection without a complete request is closed."""
 
 
 class Pending(Generic[C]):
-    """Pending connections of one server; `close` ends one."""
+    """Connections of one server that have not sent a complete request; the callback `close` closes a connection."""
 
     def __init__(self, close: Callable[[C], None]) -> None:
         self._end = close
         self._timers: dict[C, asyncio.TimerHandle] = {}
 
     def add(self, connection: C) -> None:
-        """Start the timeout of a connection. If there are too many, close the one that has been pending longest."""
+        """Start the timeout of a connection. If too many are pending, close the one that has been pending longest."""
         self.admit(connection)
         if len(self._timers) >= MAX_PENDING_CONNECTIONS:
             self.close(next(iter(self._timers)))

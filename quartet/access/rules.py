@@ -13,14 +13,14 @@ BODY_METHODS = ("POST", "PUT", "PATCH")
 
 
 class Refusal(NamedTuple):
-    """Response to a refused request."""
+    """Response to a rejected request: HTTP status and message."""
 
     status: int
     message: str
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether `host`, a name or an address, is reached from this machine only."""
+    """Return whether `host`, a name or an address, can be reached from this machine only."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -35,33 +35,33 @@ def host_name(header: str) -> str:
 
 
 def is_token(given: str, token: str) -> bool:
-    """Compare in a time that does not depend on the position of the first difference."""
+    """Compare two tokens in a time that does not depend on the position of the first difference."""
     return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), token.encode())
 
 
 def refuse_foreign_host(headers: Mapping[str, str]) -> Refusal | None:
-    """Refuse a Host header that does not name this machine.
+    """Reject a Host header that does not name this machine.
 
-    A web page whose domain was pointed at 127.0.0.1 (DNS rebinding) sends that domain.
+    A web page whose domain was pointed at 127.0.0.1 (DNS rebinding) sends that domain in the header.
     """
     host = host_name(headers.get("host", ""))
     return None if is_loopback(host) else Refusal(403, f"this server is not {host!r}: use 127.0.0.1 or localhost")
 
 
 def refuse_foreign_origin(headers: Mapping[str, str]) -> Refusal | None:
-    """Refuse a request that a browser sends for a page of another server."""
+    """Reject a request that a browser sends for a page of another server."""
     origin = headers.get("origin")
     if origin is None:
         return None
     try:
         own = urlsplit(origin).netloc.lower() == headers.get("host", "").lower() != ""
-    except ValueError:  # an address in broken brackets
+    except ValueError:  # an IPv6 address with unbalanced brackets
         own = False
     return None if own else Refusal(403, f"requests from pages of {origin!r} are refused")
 
 
 def refuse_client(method: str, headers: Mapping[str, str], token: str) -> Refusal | None:
-    """Refuse all requests to a run's server except those of the run's own programs on this machine.
+    """Reject all requests to a run's server except those of the run's own programs on this machine.
 
     `headers` is case-insensitive.
     """

@@ -27,5 +27,5 @@ def forget_token(run_dir: Path) -> None:
 
 
 def bearer(token: str) -> dict[str, str]:
-    """Return the headers of a request with this token; none if it is empty."""
+    """Return the headers of a request with this token; no headers if the token is empty."""
     return {"Authorization": f"Bearer {token}"} if token else {}

@@ -1,4 +1,4 @@
-"""The `quartet` command. Sub-commands are separate files, imported when called, so that `--help` is instant."""
+"""The `quartet` command. Each sub-command is a file that is imported when called, so that `--help` is fast."""
 
 import sys
 from difflib import get_close_matches
@@ -47,12 +47,12 @@ NEAR = 0.75
 def cli() -> None:
     """Quartet trains language and GUI agents with reinforcement learning.
 
-    New here? `quartet doctor` checks the machine, `quartet recipes` lists what can be trained.
+    To begin: `quartet doctor` checks the machine, `quartet recipes` lists the recipes that ship.
     """
 
 
 def main() -> None:
-    """Run the command. Show expected errors on one screen, with the next step and without a traceback."""
+    """Run the command. Show expected errors with the next step and without a traceback."""
     sys.excepthook = _show_bug
     sys.path.append(str(Path.cwd()))  # a recipe may name a part in a local file, `module:Class`
     try:
@@ -75,14 +75,14 @@ def main() -> None:
 
 
 def _show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print the traceback of an unexpected error; its message may quote a model or a web page."""
+    """Print the traceback of an unexpected error, with control characters escaped: it may quote a model or a page."""
     import traceback
 
     say("".join(traceback.format_exception(kind, error, trace)).rstrip(), err=True)
 
 
 def _wrong_usage(error: click.ClickException) -> ConfigError:
-    """Convert an error of the command line's parser to Quartet's form."""
+    """Convert an error of click's parser to a `ConfigError`."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     message = _unknown_option(error) if isinstance(error, click.NoSuchOption) else error.format_message()
     advice = f"`{context.command_path if context else 'quartet'} --help` shows the usage"
@@ -93,7 +93,7 @@ def _wrong_usage(error: click.ClickException) -> ConfigError:
 
 
 def _unknown_option(error: click.NoSuchOption) -> str:
-    """Add the most similar options; click suggests `--help` for every short one."""
+    """Return the message with the most similar options; click itself suggests `--help` for every short option."""
     close = get_close_matches(error.option_name, error.possibilities or (), cutoff=NEAR)
     return error.message + (f" Did you mean {' or '.join(map(repr, close))}?" if close else "")
 

@@ -15,14 +15,14 @@ from quartet.terminal.say import say
     "--target",
     type=click.FloatRange(0, 1),
     metavar="SHARE",
-    help="Success rate to compute the cost of; by default the highest multiple of 0.05 that all runs reached.",
+    help="Success rate whose cost is computed; by default the highest multiple of 0.05 that all runs reached.",
 )
 @JSON
 def command(runs: tuple[Path, ...], target: float | None, as_json: bool) -> None:
     """Compare RUNS: success on held-out tasks, its cost, and the cost of reaching a target.
 
-    Runs that differ only in their seed share a column: the mean, with its 95 % interval over seeds in brackets. Further
-    columns show differences to the first one, seed by seed. Runs may be live or finished.
+    Runs that differ only in their seed share a column: the mean, with its 95 % interval over seeds in brackets. The
+    other columns also show the difference to the first column, paired by seed. Runs may be live or finished.
     """
     from quartet.report.comparison.cautions import cautions, refuse_copies
     from quartet.report.comparison.groups import common_target, group_runs, target_note

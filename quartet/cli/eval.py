@@ -38,8 +38,8 @@ def command(
 ) -> None:
     """Evaluate RUN_OR_POLICY (a folder, or the name of a shipped policy) greedily and at the training temperature.
 
-    The best policy of a run had the highest success during training, on selection seeds; it is evaluated on other
-    held-out seeds, from evaluation.first_seed on.
+    The best policy of a run is the one with the highest success during training, on selection seeds. It is evaluated on
+    other held-out seeds, from evaluation.first_seed on.
     """
     from quartet.errors import ConfigError
     from quartet.ledger.database import has_database
@@ -78,7 +78,10 @@ def command(
 
 
 def evaluation_name(policy: Path) -> str:
-    """Return the folder name for the evaluation of a policy outside a run; it differs between folders of one name."""
+    """Return the folder name for the evaluation of a policy outside a run.
+
+    It contains a hash of the policy's path, so that policies in folders of the same name have different names.
+    """
     path = policy.resolve()
     return f"eval-{path.name}-{hashlib.sha256(str(path).encode()).hexdigest()[:6]}"
 
@@ -104,8 +107,10 @@ def _line(name: str, greedy: float | None, sampled: float | None) -> str:
 
 
 def _policy_of_run(run: Path, which: str, tasks: "Recipe") -> Path:
-    """Return the folder of the policy. Raise `ConfigError` if the best one would be reported on the seeds that selected
-    it."""
+    """Return the folder of the run's policy, `which` is "best" or "latest".
+
+    Raise `ConfigError` if the best policy would be evaluated on the seeds that selected it.
+    """
     from quartet.errors import ConfigError
     from quartet.ledger import Ledger
     from quartet.manager.evaluation import DURING

@@ -22,7 +22,7 @@ class CommandGroup(click.Group):
 
 
 class LazyGroup(CommandGroup):
-    """Group with a name and one line per command; `PACKAGE.NAME` is imported only when NAME is called."""
+    """Group that knows only the name and one line of each command; `PACKAGE.NAME` is imported when NAME is called."""
 
     def __init__(self, *, package: str, described: Mapping[str, str], **options: object) -> None:
         super().__init__(**options)  # type: ignore[arg-type]

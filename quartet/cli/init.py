@@ -12,7 +12,8 @@ from quartet.errors import ConfigError
 from quartet.terminal.say import say
 
 LONGEST_CONTEXT_TOKENS = 4096
-"""Maximum context written to a recipe; longer ones need memory that a first run does not."""
+"""Maximum `engine.max_context_tokens` written to a recipe. A longer context takes more memory than a first run needs.
+"""
 
 
 @click.command(name="init")
@@ -64,13 +65,13 @@ def command(
         say(json.dumps({"recipe": str(file), "env": env_name, "model": str(model_path)}))
         return
     say(
-        f"wrote {file}\n\nquartet train {file} --dry-run   prints its arithmetic\n"
+        f"wrote {file}\n\nquartet train {file} --dry-run   prints batch sizes and limits\n"
         f"quartet train {file}             trains"
     )
 
 
 def _ask(option: str, question: str, *, quiet: bool, **how: Any) -> Any:
-    """Ask for a missing option. Raise `ConfigError` without a terminal."""
+    """Prompt for a missing option. Raise `ConfigError` if there is no terminal."""
     if quiet or not sys.stdin.isatty():
         choices = getattr(how["type"], "choices", ())
         raise ConfigError(
@@ -80,7 +81,7 @@ def _ask(option: str, question: str, *, quiet: bool, **how: Any) -> Any:
 
 
 def _known_model(env: str) -> str | None:
-    """Return the model of a shipped recipe for this environment, as a suggestion."""
+    """Return the model of a shipped recipe with this environment, to suggest it; None if there is no such recipe."""
     from quartet.recipe.file import load_recipe
     from quartet.shipped import shipped_recipes
 

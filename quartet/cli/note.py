@@ -19,7 +19,7 @@ from quartet.terminal.say import say
 @click.option("--untag", "removed", multiple=True, metavar="TAG", help="Remove a tag; may be repeated.")
 @JSON
 def command(run: Path, text: str | None, added: tuple[str, ...], removed: tuple[str, ...], as_json: bool) -> None:
-    """Write TEXT as the note of RUN, in its notes.json; without TEXT and tags, print the present ones."""
+    """Write TEXT as the note of RUN, in its notes.json. Without TEXT and tags, print the present note and tags."""
     from quartet.run.run_files import is_run
 
     if not is_run(run):

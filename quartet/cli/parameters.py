@@ -13,7 +13,8 @@ RUNS_FOLDER = Path("runs")
 
 
 class RunFolder(click.ParamType):
-    """An existing run's folder. Raises `ConfigError` with the nearest run, or with the runs in the folder."""
+    """Folder of an existing run. For any other value raises `ConfigError`, which names the nearest run, or the runs in
+    the folder."""
 
     name = "run"
 
@@ -33,7 +34,7 @@ class RunFolder(click.ParamType):
 
 
 class RunsOf(click.ParamType):
-    """A run, or a folder of runs, which means all of them. Converts to a list."""
+    """A run, or a folder of runs. Converts to the list of these runs."""
 
     name = "run or folder of runs"
 
@@ -60,7 +61,7 @@ class RecipeName(click.ParamType):
 
 
 class PolicyOrRun(click.ParamType):
-    """A folder, or the name of a shipped policy. Raises `ConfigError` that names those."""
+    """A folder, or the name of a shipped policy. For any other value raises `ConfigError` with the nearest name."""
 
     name = "policy or run"
 
@@ -87,7 +88,7 @@ def _runs() -> Iterator[Path]:
 
 
 def runs_inside(folder: Path) -> list[Path]:
-    """Return the runs in a folder that is none itself, by name; none of a run and of anything else."""
+    """Return the runs in a folder of runs, sorted by name; an empty list for a run and for any other path."""
     if not folder.is_dir() or (folder / "config.toml").is_file():
         return []
     from quartet.ledger.database import has_database
@@ -97,7 +98,7 @@ def runs_inside(folder: Path) -> list[Path]:
 
 
 def _refuse_folder_of_runs(folder: Path) -> None:
-    """Raise `ConfigError` for a folder that is not a run but has runs inside, naming them."""
+    """Raise `ConfigError` for a folder that is not a run but contains runs; the error names them."""
     inside = [] if (folder / "config.toml").is_file() else sorted(folder.glob("*/config.toml"))
     if not inside:
         return

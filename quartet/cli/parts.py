@@ -12,7 +12,7 @@ from quartet.terminal.say import say
 @click.argument("kind", required=False)
 @JSON
 def command(kind: str | None, as_json: bool) -> None:
-    """List the parts that a recipe can choose, all or those of one KIND, with their sources, settings and metrics."""
+    """List the parts that a recipe can choose, with their sources, settings and metrics. KIND limits the list."""
     from quartet.recipe.part_description import describe_all_parts, describe_parts
 
     described = describe_parts(kind) if kind else describe_all_parts()

@@ -15,7 +15,7 @@ from quartet.terminal.say import say
 @click.option("--target", type=click.FloatRange(0, 1), metavar="SHARE", help="As in `quartet compare`.")
 @JSON
 def command(runs: tuple[Path, ...], output: Path, target: float | None, as_json: bool) -> None:
-    """Write OUTPUT/report.html about RUNS, a self-contained file, and its figures as PNG (300 dpi).
+    """Write OUTPUT/report.html, one self-contained file about RUNS, and its figures as PNG (300 dpi).
 
     Runs may be live or finished; their folders are not changed.
     """

@@ -25,10 +25,10 @@ LOOK_SECONDS = 2.0
 @click.option("--follow", is_flag=True, help="Follow the run until Ctrl-C.")
 @JSON
 def command(run: Path, name: str, follow: bool, as_json: bool) -> None:
-    """Send the records of RUN that the sink NAME has not received yet.
+    """Send the sink NAME all records of RUN that it has not received yet.
 
-    A run with NAME in its recipe's `observe.sinks` does so by itself. A sink that serves only while it runs
-    (prometheus) needs --follow. `quartet parts sink` lists all sinks.
+    A run with NAME in its recipe's `observe.sinks` sends its records itself. A sink that serves records only while it
+    runs (prometheus) needs --follow. `quartet parts sink` lists all sinks.
     """
     from quartet.recipe.file import read_with_plugins
     from quartet.registry import build, find
@@ -38,7 +38,7 @@ def command(run: Path, name: str, follow: bool, as_json: bool) -> None:
     recipe = read_with_plugins(run / "config.toml")
     if cast(type[Sink], find("sink", name)).serves and not follow:
         raise ConfigError(
-            f"the sink {name!r} serves only while it runs: without --follow it would end at once",
+            f"the sink {name!r} serves records only while it runs: without --follow it would end at once",
             f"quartet sink {run} {name} --follow",
         )
     with following(run, name) as followed, closing(build(chosen_sink(recipe, name), recipe, run)) as sink:

@@ -13,6 +13,7 @@ from quartet.errors import SetupError
 from quartet.terminal.say import say
 
 PATIENCE_SECONDS = 20.0
+"""Maximum time to wait for the supervisor's end."""
 
 
 @click.command(name="stop")

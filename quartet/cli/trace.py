@@ -79,7 +79,7 @@ def _window(run: Path, start: float | None, seconds: float) -> tuple[float, floa
     recorded = extent[1] - extent[0]
     if start >= recorded:
         raise ConfigError(
-            f"--from {start:g} is beyond the end of {run}, which was recorded for {recorded:.1f} s",
-            f"give --from 0 to {recorded:.1f}, or omit it to see the end of training",
+            f"--from {start:g} is after the end of {run}, which was recorded for {recorded:.1f} s",
+            f"give --from a value of 0 to {recorded:.1f}, or omit it to see the end of training",
         )
     return extent[0] + start, min(seconds, recorded - start)

@@ -1,4 +1,4 @@
-"""`quartet train`: run a recipe, or with `--dry-run` print its arithmetic."""
+"""`quartet train`: run a recipe, or with `--dry-run` print its batch sizes and limits."""
 
 import json
 import sys
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 @click.option("--run-dir", type=click.Path(path_type=Path), help="Folder of the run; runs/NAME by default.")
 @click.option("--resume", is_flag=True, help="Continue a run that stopped.")
 @click.option("--fresh", is_flag=True, help="Delete the existing run and start again.")
-@click.option("--dry-run", is_flag=True, help="Validate everything and print the batch arithmetic; start nothing.")
+@click.option("--dry-run", is_flag=True, help="Validate everything and print batch sizes and limits; start nothing.")
 @click.option(
     "--view/--no-view",
     default=None,
-    help="Serve the dashboard while it trains and open it; without either, a terminal shows its address.",
+    help="Serve the dashboard during training and open it, or serve none; by default a terminal shows its address.",
 )
 @JSON
 def command(
@@ -72,14 +72,14 @@ def command(
 
 
 def _view(asked: bool | None, quiet: bool) -> "View":
-    """Return how the dashboard is shown: a script that did not ask for it gets none."""
+    """Return how the dashboard is shown; a command without a terminal serves it only if the option asks for it."""
     if asked:
         return "browser"
     return "address" if asked is None and not quiet and sys.stderr.isatty() else "none"
 
 
 def _finished(recipe: Recipe, run_dir: Path) -> "Summary | None":
-    """Return the summary of a finished run, and say how to continue it; return None for any other run."""
+    """Return the summary of a finished run, and print how to continue it; return None for any other run."""
     from quartet.manager.stop import higher_limit
     from quartet.report.summary import read_summary
     from quartet.runtime.finished import finished_by
@@ -95,7 +95,7 @@ def _finished(recipe: Recipe, run_dir: Path) -> "Summary | None":
 
 
 def _note_run_dir(recipe: Recipe, run_dir: Path, resume: bool, fresh: bool) -> None:
-    """Print the error that the command would end with without `--dry-run`."""
+    """Print the error about the run's folder with which the command would end without `--dry-run`."""
     from quartet.run.run_dir import check_run_dir
 
     try:
@@ -105,7 +105,7 @@ def _note_run_dir(recipe: Recipe, run_dir: Path, resume: bool, fresh: bool) -> N
 
 
 def _note_lacks(recipe: Recipe, run_dir: Path) -> None:
-    """Print what the run needs and this machine lacks: a browser, vLLM, a free port."""
+    """Print the requirements of the run that this machine does not meet: a browser, vLLM, a free port."""
     from quartet.doctor import Place, examine
     from quartet.doctor.base import Grade
 
@@ -117,7 +117,7 @@ def _note_lacks(recipe: Recipe, run_dir: Path) -> None:
 
 
 def _note_kept(recipe: Recipe, run_dir: Path, resume: bool) -> None:
-    """Name files in the run's folder that are not deleted with the run. Raise `ConfigError` as the run would."""
+    """Print the files in the run's folder that are not deleted with the run. Raise `ConfigError` as the run would."""
     from quartet.run.run_dir import check_run_dir
     from quartet.run.run_files import foreign_names
 
@@ -142,7 +142,7 @@ def _show_plan(recipe: Recipe, as_json: bool) -> None:
         f"{numbers['optimizer_steps_per_train_step']} optimizer steps per train step "
         f"({train.minibatches} minibatches × {train.epochs} epochs), "
         f"at most {train.max_tokens_per_microbatch} tokens per microbatch\n"
-        f"staleness: no fresh token older than {recipe.admission.max_lag} versions is trained; at most "
+        f"staleness: fresh tokens with a lag above {recipe.admission.max_lag} train steps are not trained; at most "
         f"{numbers['max_groups_ahead']} groups = {numbers['max_rollouts_ahead']} rollouts ahead of the trainer\n"
         f"schedule {recipe.admission.schedule}, stragglers {recipe.straggler.name}\n"
         f"sampler {control.sampler.name}, allocator {control.allocator.name}, horizon {_names(control.horizon)}, "

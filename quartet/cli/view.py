@@ -17,8 +17,10 @@ WAIT_SECONDS = 0.2
 @click.option("--token", help="Token for access; generated if the host is not loopback.")
 @click.option("--terminal", is_flag=True, help="Show charts, modules and tasks in the terminal instead.")
 def command(runs: tuple[list[Path], ...], host: str, port: int, token: str | None, terminal: bool) -> None:
-    """Show RUNS, or all runs in a folder, in a browser: learning curves, current activity, tasks, rollouts. Writes
-    nothing."""
+    """Show RUNS, or all runs in a folder, in a browser: learning curves, current activity, tasks, rollouts.
+
+    Writes nothing into the runs.
+    """
     run_dirs = list(dict.fromkeys(run for some in runs for run in some))
     _wait_for_ledgers(run_dirs)
     if terminal:
@@ -43,7 +45,8 @@ def command(runs: tuple[list[Path], ...], host: str, port: int, token: str | Non
 
 
 def _wait_for_ledgers(runs: list[Path]) -> None:
-    """Wait for the ledger of a starting run, which appears within seconds; do not wait for a run without a process."""
+    """Wait for the ledgers of runs that are starting, which takes seconds; runs without a process are not waited for.
+    """
     import time
 
     from quartet.report.looker import is_starting
@@ -55,7 +58,7 @@ def _wait_for_ledgers(runs: list[Path]) -> None:
 
 
 def _show_here(runs: list[Path]) -> None:
-    """Show the runs in the terminal until they end or Ctrl-C, which is no error."""
+    """Show the runs in the terminal until they end, or until Ctrl-C, which is no error."""
     from quartet.report.screen import show_runs
     from quartet.terminal.console import PrintableConsole
 

@@ -1,7 +1,8 @@
-"""Settings of a run, typed and documented under each field, except those of parts. Imports nothing heavy.
+"""Settings of a run, typed, each documented under its field. Imports nothing heavy.
 
-A recipe is a TOML file with these sections; `quartet.recipe.file.load_recipe` reads it. A relative path in the file
-begins at the file's folder, one in an override at the current folder. Parts bring their own settings (`quartet.part`).
+A recipe is a TOML file with these sections; `quartet.recipe.file.load_recipe` reads it. A relative path in the file is
+resolved against the file's folder, a relative path in an override against the current folder. The settings of parts are
+in the files of the parts (`quartet.part`).
 """
 
 from quartet.config.choice import Choice

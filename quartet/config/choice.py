@@ -10,8 +10,9 @@ from quartet.config.section import Section
 class Choice(Section):
     """Name of a part, with the settings common to its kind, and in `settings` the part's own settings.
 
-    A recipe writes `sampler = "vade"`, `sampler = {name = "vade", exponent = 2}`, or a table `[control.sampler]`. The
-    part checks its own settings (`quartet.recipe.parts`), so a recipe can be read without importing parts.
+    In a recipe this is `sampler = "vade"`, `sampler = {name = "vade", exponent = 2}`, or a table `[control.sampler]`.
+    The part's own settings are validated separately (`quartet.recipe.parts`), so a recipe can be read without importing
+    parts.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -27,7 +28,8 @@ class Choice(Section):
 
     @model_serializer(mode="wrap")
     def _own_settings_last(self, serialize: Any) -> dict[str, Any]:
-        """Keep the order of a written recipe stable: the name, shared settings, then the part's own by name."""
+        """Keep the order of a written recipe stable: the name, the shared settings, then the part's own settings sorted
+        by name."""
         values = serialize(self)
         shared = {name: values[name] for name in type(self).model_fields if name in values}
         return shared | {name: value for name, value in sorted(values.items()) if name not in shared}
@@ -38,7 +40,7 @@ class Choice(Section):
         return self.model_extra or {}
 
     def with_settings(self, settings: dict[str, Any]) -> Self:
-        """Return the same choice with these own settings instead."""
+        """Return the same choice with `settings` in place of the part's own settings."""
         shared = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self).model_validate(shared | settings)
 

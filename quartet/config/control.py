@@ -52,22 +52,23 @@ class Admission(Section):
     """Start of groups, and bounded staleness."""
 
     schedule: ScheduleName = "rollout_wise"
-    """Schedule of groups and weight updates. `rollout_wise`: a rollout starts as soon as a session is free; weights
-    change with requests in flight. `task_wise`: the same, but a group starts only if there are sessions for all its
-    rollouts, or if all sessions are idle. `one_step_off`: one batch is generated while the previous one is trained;
-    weights change between batches. The lag is at most 1, except after a roll-back or a rejected policy.
+    """Schedule of groups and weight updates. `rollout_wise`: a rollout starts as soon as a session is free; engines
+    load new weights while requests are in flight. `task_wise`: the same, but a group starts only if there are sessions
+    for all its rollouts, or if all sessions are idle. `one_step_off`: one batch is generated while the previous one is
+    trained; weights change between batches. The lag is at most 1, except after a roll-back or a rejected policy.
     `batch_synchronous`: generate a batch, train on it, load its policy, in turn."""
     max_lag: Annotated[int, Field(ge=0)] = 2
-    """Maximum lag in versions of a fresh token that is trained on; `replay.max_lag` bounds replayed tokens. 0 is
-    synchronous training. With `rollout_wise` and `task_wise` it also sets the pace: max_lag + 1 batches are in progress
-    at once."""
+    """Maximum lag of a token that is trained on, in train steps (each makes one policy version). Replayed tokens are
+    exempt; `replay.max_lag` bounds them. 0 is synchronous training. With `rollout_wise` and `task_wise` this setting
+    also sets the pace: max_lag + 1 batches are in progress at once."""
     on_late: OnLate = "mask"
-    """Treatment of an unfinished group that the next policy would make too old. `mask` leaves its too old tokens out of
-    loss and denominator. `wait` holds the next policy back until the group has ended (at the latest at
-    `group_deadline_seconds`), and masks tokens that are still too old. `drop` drops the group with reason
+    """Treatment of an unfinished group that the next policy would make too old. `mask` leaves the group's tokens beyond
+    `max_lag` out of the loss and its denominator. `wait` delays the next policy until the group has ended (at the
+    latest at `group_deadline_seconds`), and masks tokens that are still too old. `drop` drops the group with the reason
     `over_lag`."""
     min_rollouts_per_group: Positive = 2
     """Minimum countable members of a group that is trained."""
     group_deadline_seconds: PositiveFloat = 180.0
-    """An open group closes this long after the first lease of one of its rollouts, with the members it has; later ones
-    are kept as `late`. If the group grows, the time counts from the first lease of a new rollout."""
+    """Time after the first lease of one of a group's rollouts at which the group closes with its finished members.
+    Rollouts that finish later are stored as `late`. If the allocator adds a round, the time counts from the first lease
+    of a rollout of that round."""

@@ -21,8 +21,8 @@ class Replay(Choice):
     """Number of newest successes stored per task."""
     demonstrations: LocalPath = ""
     """File of successes that are in the pool from the start: chat-format JSONL whose lines name their task, or an
-    export by `quartet ledger export`. With several trained policies the first one replays them. Format and checks:
-    docs/exchange.md."""
+    export by `quartet ledger export`. With several trained policies only the first one replays demonstrations. Format
+    and checks: docs/exchange.md."""
     demonstration_rule: ReplayRule = ReplayRule.RECOMPUTE
-    """Importance weight of demonstrations: `recompute` sets it to 1; `stored` computes it from the recorded log-probs,
-    which only trajectories of a Quartet policy have, and chats do not."""
+    """Importance weight of demonstrations. `recompute` sets it to 1. `stored` computes it from the recorded log-probs;
+    chats have none, so it is only for trajectories that a Quartet policy sampled."""

@@ -12,8 +12,8 @@ _NAME = re.compile("[a-z][a-z0-9-]{0,39}")
 
 
 class PolicySource(Section):
-    """`[policies.NAME]`, one table for each policy of a run with several. Control and evaluations use the first trained
-    one. Without any table a run has one policy, `main`, which is trained from `model.path`."""
+    """Table `[policies.NAME]` of one policy, in a run with several. Control and evaluations use the first trained
+    policy. Without any table a run has one policy, `main`, which is trained from `model.path`."""
 
     source: PolicyPath = ""
     """Folder of the policy's initial weights and tokenizer, or the name of a shipped policy; empty is `model.path`."""
@@ -21,7 +21,7 @@ class PolicySource(Section):
     """True to train the policy. A frozen policy (an opponent, a judge, a user simulator) answers requests with the
     weights of `source` for the whole run; its samples are stored and train no policy."""
     weights: Annotated[str, AfterValidator(lambda value: _all_weights(value))] = "full"
-    """Weights that are trained: `full`, all of them."""
+    """Weights that are trained: `full` trains all."""
 
 
 def _all_weights(value: str) -> str:
@@ -47,11 +47,11 @@ def _are_named(policies: dict[str, PolicySource]) -> dict[str, PolicySource]:
             f"{wrong[0]!r} cannot name a policy -> up to 40 lower-case letters, digits and '-', a letter first"
         )
     if policies and not any(one.trained for one in policies.values()):
-        raise ValueError("every policy is frozen, so none can be trained -> remove trained = false from one")
+        raise ValueError("every policy is frozen, so no policy can be trained -> remove trained = false from one")
     return policies
 
 
 Policies = Annotated[dict[str, PolicySource], BeforeValidator(_are_tables), AfterValidator(_are_named)]
 """Policies of a run by name; empty for a run with one policy."""
 ONE = {MAIN: PolicySource()}
-"""Policies of a run without tables."""
+"""Policies of a run whose recipe has no `[policies.NAME]` table."""

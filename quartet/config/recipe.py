@@ -19,13 +19,13 @@ class Recipe(Section):
     """Recipe of one run."""
 
     config_version: Literal[3] = 3
-    """Version of the file's form. `quartet.recipe.upgrade` reads older ones."""
+    """Version of the recipe's format. `quartet.recipe.upgrade` converts older versions."""
     name: FolderName
     """Name of the run; its folder is `runs/NAME` by default."""
     seed: int = 0
     """Seed of all random draws: tasks, samples, and newly made weights."""
     plugins: list[str] = []
-    """Modules that every process of the run imports before it looks up parts: they may register parts of their own."""
+    """Modules that every process of the run imports before it looks up parts, so that they can register parts."""
     model: Model
     policies: Policies = {}
     """Several policies in one run, by name."""
@@ -132,16 +132,16 @@ class Recipe(Section):
     def max_groups_ahead(self) -> int:
         """Maximum number of groups that are open, waiting or in training at once: batches x groups per batch.
 
-        The batches are one if generation and training alternate, two if one is generated while another is trained,
-        otherwise max_lag + 1.
+        The number of batches is 1 if generation and training alternate, 2 if one batch is generated while another is
+        trained, otherwise max_lag + 1.
         """
         batches = {"batch_synchronous": 1, "one_step_off": 2}.get(self.admission.schedule, self.admission.max_lag + 1)
         return batches * self.train.groups_per_batch
 
     @property
     def most_identical_errors(self) -> int:
-        """Consecutive rollouts with the same error before the run stops. A single crash of the environment ends all
-        sessions at once and must not reach this limit."""
+        """Number of consecutive rollouts with the same error that stops the run. A single crash of the environment,
+        which ends all sessions at once, must not reach this limit."""
         return max(self.rollout.max_identical_errors, 2 * self.env.sessions)
 
     @property
@@ -151,7 +151,7 @@ class Recipe(Section):
 
     @property
     def trainer_modules(self) -> dict[str, str]:
-        """Trained policy by the name of its trainer process: `trainer`, or `trainer-NAME` for each of several."""
+        """Trained policy by the name of its trainer process: `trainer` for a single one, otherwise `trainer-NAME`."""
         names = self.trained_policies
         return {f"trainer-{name}": name for name in names} if len(names) > 1 else {"trainer": names[0]}
 
@@ -182,4 +182,4 @@ RESUMABLE_SETTINGS = (
     "runtime",
     "engine",
 )
-"""Settings that may change at `--resume`. Any other change is rejected, since one run would mix two recipes."""
+"""Settings that may change at `--resume`. Any other change is an error, since the run would mix two recipes."""

@@ -52,8 +52,8 @@ class Brancher(Choice):
 
     kind = "brancher"
     name: str = "none"
-    """Name of the brancher: `quartet parts brancher` lists them. All but `none` need an environment with `snapshots`
-    or a `deterministic` one."""
+    """Name of the brancher: `quartet parts brancher` lists them. All but `none` need an environment that has
+    `snapshots` or is `deterministic`."""
     max_forks_per_group: Positive = 8
     """Maximum forks by the brancher per group, over all its rollouts."""
 
@@ -64,8 +64,8 @@ class Rollout(Section):
     loop: Loop = Loop()
     """Conversion of observations to prompts and of responses to actions."""
     brancher: Brancher = Brancher()
-    """Choice of the points where a running rollout is forked: a fork shares the rollout's beginning, then continues
-    alone."""
+    """Choice of the points where a running rollout is forked. The forked rollout shares the beginning of its parent and
+    then continues on its own."""
     max_turns: Positive = 10
     """Upper bound of turns per rollout; control may set a lower one."""
     max_tokens: Positive = 32
@@ -75,19 +75,19 @@ class Rollout(Section):
     stop_strings: list[Annotated[str, Field(min_length=1)]] = []
     """A response also ends with the token that completes one of these strings; special tokens count as text."""
     episode_timeout_seconds: PositiveFloat = 120.0
-    """A rollout that takes longer ends as `truncated_time`. This is the only time limit of a response: raise it for
-    models that need minutes for one."""
+    """A rollout that takes longer ends as `truncated_time`. This is the only time limit of a response: raise it for a
+    model that needs minutes for one response."""
     lease_seconds: PositiveFloat = 30.0
     """Requeue a rollout after this long without progress. Must exceed the longest environment step. A response may take
-    longer, since keep-alives of a healthy engine count as progress. An engine that is silent or unreachable for four
-    fifths of this time is an `error_engine`."""
+    longer, since keep-alives of a healthy engine count as progress. If an engine is silent or unreachable for four
+    fifths of this time, the rollout ends as `error_engine`."""
     max_attempts: Positive = 3
-    """Attempts that may end with an infrastructure error or an expired lease, including the first. An attempt that was
-    released (its worker stopped) or recalled does not count."""
+    """Maximum number of attempts at a rollout, including the first. Only attempts that ended with an infrastructure
+    error or an expired lease count; an attempt that was recalled, or released because its worker stopped, does not."""
     max_identical_errors: Positive = 20
-    """Consecutive rollouts with the same error of the environment or the agent loop after which the run stops with it;
-    at least twice `env.sessions`, since one crash of the environment ends all sessions at once. Texts that differ only
-    in numbers are the same error."""
+    """Number of consecutive rollouts with the same error of the environment or the agent loop after which the run stops
+    with this error. The limit is at least twice `env.sessions`, since one crash of the environment ends all sessions at
+    once. Error texts that differ only in numbers are the same error."""
 
     @model_validator(mode="before")
     @classmethod
@@ -113,20 +113,22 @@ class Engine(Choice):
     name: str = "torch"
     """Name of the engine: `quartet parts engine` lists them."""
     replicas: Positive = 1
-    """Number of engine processes, each with all weights. A request goes to the engine that had its conversation, or to
-    the one with the least work. If an engine dies, no request is lost."""
+    """Number of engine processes, each with all weights. A request goes to the engine that served its conversation
+    before, or to the engine with the least work. If an engine dies, no request is lost."""
     max_slots: Positive = 32
     """Requests that one engine decodes together (continuous batching)."""
     max_context_tokens: Positive = 1024
-    """Maximum tokens of prompt and response together; a longer prompt is rejected, never cut."""
+    """Maximum tokens of prompt and response together. A longer prompt ends the rollout as `truncated_tokens`; it is
+    never cut."""
     threads: Positive = 1
     """Torch threads. With more than one, speed collapses when other processes compute."""
     prefix_cache_megabytes: Annotated[int, Field(ge=0)] = 256
-    """Memory of the prefix cache: keys and values of conversations between turns, and of prompts that a group shares; 0
-    disables it. One token takes 2 x layers x kv_heads x head_dim numbers."""
+    """Memory of the prefix cache, which holds keys and values of conversations between turns, and of prompts that a
+    group shares; 0 disables it. One token takes 2 x layers x kv_heads x head_dim elements."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Data type of weights, keys and values. bfloat16 is faster, and deviates from the trainer by more than 1e-4
-    nats."""
+    """Data type of weights, keys and values. bfloat16 is faster, but its log-probs deviate from the trainer's by more
+    than 1e-4 nats."""
     old_cache: Literal["recompute", "keep"] = "recompute"
-    """KV cache of requests in flight when new weights arrive: `recompute` computes it again, so that each token depends
-    on one version only; `keep` continues with it. The engine `openai` always recomputes."""
+    """Treatment of the KV cache of requests in flight when new weights are loaded. `recompute` computes it again, so
+    that each token depends on one version only; `keep` continues with the old keys and values. The engine `openai`
+    always recomputes."""

@@ -23,17 +23,20 @@ class Evaluation(Section):
     episodes_per_family_during: Annotated[int, Field(gt=0, le=SELECTION_OFFSET)] = 4
     """Episodes per family of the evaluations during training."""
     first_seed: Annotated[int, Field(ge=0)] = 1_000_000
-    """First held-out seed; a recipe whose training seeds reach it is rejected. Success before and after training is
-    reported on the first ones. Evaluations during training choose the best policy on selection seeds, which begin
-    500,000 later, so that a policy is never reported on the seeds that selected it."""
+    """First held-out seed; a recipe whose training seeds reach it is an error. The evaluations before and after
+    training use the seeds from here on. The evaluations during training choose the best policy on selection seeds,
+    which begin
+    500,000 higher, so that success is never reported on the seeds that selected the policy."""
     before_and_after: bool = True
     """Evaluate before and after training."""
     top_k: Annotated[int, Field(ge=0)] = 0
-    """Sampled evaluation draws from this many most likely tokens; 0 is all. Training always draws from all."""
+    """Number of most likely tokens from which the sampled part of an evaluation draws; 0 means all. Training always
+    draws from all tokens."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Sampled evaluation draws from the fewest most likely tokens whose total probability reaches this; 1 is all."""
+    """The sampled part of an evaluation draws from the fewest most likely tokens whose total probability reaches this;
+    1 means all."""
     min_tokens: Annotated[int, Field(ge=0)] = 0
-    """Number of first tokens of an evaluation response that cannot end it."""
+    """Minimum length of an evaluation's response, in tokens."""
     control: bool = False
     """After training, fine-tune the initial policy on `sft.data` for the same wall time and evaluate it as a
     control."""
@@ -54,22 +57,24 @@ class Disk(Section):
     """Disk budget."""
 
     keep_policies: Positive = 4
-    """Number of newest policies kept on disk, besides the first, the best, those under evaluation, and those that an
-    engine or a trainer checkpoint on disk needs."""
+    """Number of newest policies kept on disk. The first policy, the best one, and policies that an evaluation, an
+    engine or a trainer checkpoint on disk needs are kept in addition."""
     keep_checkpoints: Positive = 2
     """Number of newest trainer checkpoints kept on disk."""
     max_blob_megabytes: Positive = 2000
-    """Disk budget of blobs, including what forked rollouts begin with. Above it, pictures of trained or dropped
-    rollouts are deleted first, except those of the success pool; then the run stops with the reason."""
+    """Disk budget of blobs, including the states and calls with which forked rollouts begin. If blobs exceed it,
+    pictures of trained or dropped rollouts are deleted, except pictures of the success pool; if that is not enough, the
+    run stops and reports the reason."""
     max_token_values_megabytes: Annotated[int, Field(ge=0)] = 100
     """Disk budget of token values for the viewer and the audit: advantage, return, log-prob and entropy of each trained
-    token, 4 to 12 bytes per token. The oldest train steps are deleted first; 0 keeps none."""
+    token, 4 to 12 bytes per token. The values of the oldest train steps are deleted first; 0 keeps none."""
     max_record_age_seconds: Annotated[float, Field(gt=0)] | None = None
-    """Age at which records of rollouts in finished groups are deleted; their rows are kept. Unset: keep all. Records
-    trained since the oldest checkpoint on disk are kept in any case, since a crash may require training them again. An
-    audit needs the records of the whole run."""
+    """Age at which records of rollouts in finished groups are deleted; their rows in the ledger are kept. If unset, all
+    records are kept. Records trained since the oldest checkpoint on disk are never deleted, since a crash may require
+    training them again. An audit needs the records of the whole run."""
     max_record_age_versions: Positive | None = None
-    """The same limit in policy versions committed since the record's newest token."""
+    """Age at which records are deleted, as in `max_record_age_seconds`, in policy versions committed since the record's
+    newest token."""
     min_free_megabytes: Positive = 200
     """Free disk space below which no new work starts."""
 
@@ -78,19 +83,20 @@ class Runtime(Section):
     """Processes of the modules."""
 
     kind: Literal["processes", "synchronous"] = "processes"
-    """`processes`: one process per module. `synchronous`: one process and one thread, phases in turn; a seed then gives
-    a bit-identical run."""
+    """`processes`: one process per module. `synchronous`: one process and one thread, in which generation and training
+    alternate; runs with the same seed are then bit-identical."""
     start_method: Literal["forkserver", "spawn"] = "forkserver"
-    """`forkserver` (Linux): modules are forked from a process with preloaded imports; a module that died is back in two
-    or three seconds. `spawn`: each module is a new Python process, as always on other systems."""
+    """`forkserver` (Linux): modules are forked from a process with preloaded imports, so that a restart takes two or
+    three seconds. `spawn`: each module is a new Python process; other systems always use this method."""
     max_restarts_per_module: Annotated[int, Field(ge=0)] = 20
     """Maximum restarts of a module; one more death ends the run."""
     max_restart_delay_seconds: PositiveFloat = 8.0
-    """Maximum delay of a restart: the first is delayed by 0.5 s, each later one by twice as long."""
+    """Maximum delay of a restart. The first restart of a module is delayed by 0.5 s, each later one by twice the
+    previous delay."""
     heartbeat_timeout_seconds: PositiveFloat = 60.0
     """A module without progress for this long is killed and restarted. While the trainer writes a policy or a
-    checkpoint, each file of at most 500 MB is progress. Must exceed the time that the slowest disk needs for one
-    file."""
+    checkpoint, each written file of at most 500 MB is progress. Must exceed the time that the slowest disk needs for
+    one file."""
     ledger_patience_seconds: PositiveFloat = 60.0
     """Timeout of every wait for the PostgreSQL server of `ledger.url`, in all processes. If the server is frozen or
     unreachable, the run continues once the server is back within this time; otherwise it ends with exit code 5."""
@@ -99,8 +105,8 @@ class Runtime(Section):
     env_port: Annotated[int, Field(ge=0, le=65535)] = 0
     """Port of the environment host on this machine; 0 picks a free one."""
     receipts: bool = False
-    """Write hashes of what worker and trainer append and train to `receipts/`, for an audit that does not trust the
-    ledger. All weights are hashed at every train step."""
+    """Write hashes of the trajectories that the worker appends and of the batches that the trainer trains to
+    `receipts/`, for an audit that does not trust the ledger. All weights are hashed at every train step."""
 
 
 class Sink(Choice):
@@ -116,15 +122,15 @@ class Observe(Section):
     """Destinations of metrics or spans besides the run's folder. Each runs in its own process, whose failure does not
     affect the run."""
     rollouts_per_span: Positive = 1
-    """Record the spans of one rollout in this many; metrics count every rollout."""
+    """Record the spans of one rollout out of this many; metrics count every rollout."""
 
 
 class Ledger(Section):
     """Database of the run."""
 
     durability: Literal["process", "full"] = "process"
-    """`process` survives the death of any process. `full` also survives power loss: policies, checkpoints and blobs are
-    synced with their folders before the commit that names them, and so is the commit."""
+    """With `process` committed work survives the death of any process. With `full` it also survives power loss:
+    policies, checkpoints and blobs are synced to disk before the commit that names them, and the commit is synced."""
     url: str = ""
     """PostgreSQL database, `postgresql://user@host/database`, for workers on several machines; empty is a SQLite file
     in the run's folder. The password comes from PGPASSWORD or ~/.pgpass, since the recipe is written to the run's

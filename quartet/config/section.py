@@ -39,7 +39,7 @@ FolderName = Annotated[str, AfterValidator(_folder_name)]
 
 
 class PathMark:
-    """Marker of a setting whose value is a path: in a recipe's file a relative path begins at the file's folder."""
+    """Marker of a setting whose value is a path. A relative path in a recipe is resolved against its file's folder."""
 
 
 def _absolute(path: str) -> str:
@@ -49,7 +49,8 @@ def _absolute(path: str) -> str:
 
 
 LocalPath = Annotated[str, AfterValidator(_absolute), PathMark()]
-"""File or folder, or empty. Absolute in a loaded recipe, so a run does not depend on the current folder."""
+"""Path of a file or folder, or empty. It is absolute in a loaded recipe, so that a run does not depend on the current
+folder."""
 
 
 class PolicyMark(PathMark):
@@ -78,10 +79,12 @@ ServerUrl = Annotated[str, AfterValidator(_server_url)]
 
 
 class Section(BaseModel):
+    """Base of a recipe's sections: immutable, without unknown keys; a string under a field is its description."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 def named_tables(info: FieldInfo) -> Any:
-    """Return the section type of a field with tables by name, such as `[policies.NAME]`; None for any other field."""
+    """Return the section type of a field whose values are tables by name, such as `[policies.NAME]`; else None."""
     inner = get_args(info.annotation)[-1:] if get_origin(info.annotation) is dict else ()
     return inner[0] if inner and issubclass(inner[0], Section) else None

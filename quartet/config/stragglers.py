@@ -4,7 +4,8 @@ from quartet.config.choice import Choice
 
 
 class Straggler(Choice):
-    """Rule for rollouts that take much longer than the others. `admission.group_deadline_seconds` bounds it."""
+    """Rule for rollouts that take much longer than the others. No group waits for them longer than
+    `admission.group_deadline_seconds`."""
 
     kind = "straggler"
     name: str = "none"

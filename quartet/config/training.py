@@ -18,15 +18,17 @@ class Train(Section):
     epochs: Positive = 1
     """Passes over one batch."""
     max_tokens_per_microbatch: Positive = 4096
-    """Prompt and response tokens of one forward pass; a prompt shared by branches counts once. Attention repeats the
-    prompt for each branch and pads branches to the longest, over at most 4 times as many positions. At least
-    `engine.max_context_tokens`."""
+    """Maximum number of prompt and response tokens in one forward pass; a prompt shared by branches counts once.
+    Attention repeats the prompt for each branch and pads branches to the longest one; this takes at most 4 times as
+    many
+    positions. Must be at least `engine.max_context_tokens`."""
     learning_rate: PositiveFloat = 3e-4
     """Peak learning rate of AdamW."""
     warmup_steps: Annotated[int, Field(ge=0)] = 0
     """Optimizer steps over which the learning rate rises linearly."""
     decay_steps: Annotated[int, Field(ge=0)] = 0
-    """Optimizer steps over which the rate then falls linearly to a tenth, where it stays; 0 keeps it constant."""
+    """Optimizer steps after the warmup over which the learning rate falls linearly to a tenth, where it stays; 0 keeps
+    it constant."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """AdamW's decoupled weight decay."""
     adam_beta1: Fraction = 0.9
@@ -36,24 +38,25 @@ class Train(Section):
     max_grad_norm: PositiveFloat = 1.0
     """Gradients are clipped to this global norm."""
     max_batch_attempts: Positive = 2
-    """Attempts of a batch's train step before the batch is given up. Its groups that fail on their own are dropped with
-    the reason `quarantined`, or all groups if none does; the run continues."""
+    """Maximum number of attempts at a train step. If all fail, each group of the batch is computed alone. Groups that
+    fail alone are dropped with the reason `quarantined`, or all groups if none fails alone, and the run continues."""
     max_quarantined_batches: Positive = 3
-    """Batches given up in a row, without a train step between them, after which the run stops with the error (exit code
-    6)."""
+    """Number of consecutive batches with quarantined groups, without a train step between them, after which the run
+    stops with the error (exit code 6)."""
     train_steps_per_checkpoint: Positive = 1
     """Write the optimizer state every this many train steps; policies are published at every step."""
     max_train_steps: Positive = 1000
     """Training ends after this many train steps."""
     max_seconds: PositiveFloat = 36000.0
-    """Wall time of training over all resumes, counted from when all modules are up; the step in progress is
-    finished."""
+    """Wall time of training over all resumes, counted from the moment when all modules are up. A train step in progress
+    at the end is finished."""
     min_turn_entropy_percentile: Annotated[int, Field(ge=0, lt=100)] = 0
-    """Train only turns whose mean token entropy is at or above this percentile of their group's turns; DART uses 20. 0
-    trains all turns and saves a forward pass."""
+    """Train only turns whose mean token entropy is at or above this percentile of the turns of their group; DART uses
+    20. 0 trains all turns and saves a forward pass."""
     spare_replayed_turns: bool = False
-    """Train all turns of a stored success, and compute the percentile over the group's own turns. If false, as in DART,
-    a success is left out as soon as it begins to be learned."""
+    """Train all turns of a stored success, and compute the percentile over the turns of the group's own rollouts. If
+    false, as in DART, turns of a stored success are left out once the policy has begun to learn them, since their
+    entropy falls."""
     threads: Positive = 1
     """Torch threads."""
     starved_timeout_seconds: PositiveFloat = 300.0
@@ -85,31 +88,33 @@ class Loss(Section):
     """Weight of tokens in the loss. `token_mean`: every token weighs the same; `sequence_mean`: every trajectory;
     `branch_mean`: every branch, which with the loop `latest` is every turn."""
     replay_share: Fraction | None = None
-    """Total weight of the replayed members' tokens in a minibatch; fresh ones get the rest, and each kind has its own
-    mean. Unset, both share one mean, so a stored success weighs as much as any member (DART)."""
+    """Total weight of the replayed members' tokens in a minibatch. The tokens of fresh members have the remaining
+    weight, and the loss is averaged over each kind separately. If unset, the loss is averaged over both kinds together,
+    so that a stored success weighs as much as any member (DART)."""
 
 
 class Sft(Section):
     """Supervised fine-tuning (`quartet sft`), the cold start."""
 
     data: LocalPath = ""
-    """Chat-format JSONL: {"messages": [{"role", "content"}, ...]} per line; only assistant tokens are trained. Empty,
-    with `steps` 0: train on copying alone."""
+    """File in chat-format JSONL: {"messages": [{"role", "content"}, ...]} per line; only assistant tokens are trained.
+    If it is empty and `steps` is 0, only copying is trained."""
     output: LocalPath = ""
     """Folder to which the policy is written."""
     copy_steps: Annotated[int, Field(ge=0)] = 0
-    """Warm-up steps of copying random sequences before the first demonstration."""
+    """Number of optimizer steps on copying random sequences, before the first demonstration."""
     copy_learning_rate: PositiveFloat = 2e-3
-    """Peak learning rate of the warm-up."""
+    """Peak learning rate of the steps on copying before the first demonstration."""
     steps: Annotated[int, Field(ge=0)] = 1000
     """Optimizer steps on demonstrations; 0 means as many as `max_seconds` allows, or none if `data` is empty."""
     steps_per_rehearsal: Annotated[int, Field(ge=0)] = 0
-    """Demonstration steps between two rehearsal steps of copying, which prevent forgetting; 0 means none."""
+    """Number of steps on demonstrations between two steps on copying, which prevent forgetting; 0 means no such
+    steps."""
     tokens_per_batch: Positive = 4096
     """Tokens of one optimizer step, padding included."""
     learning_rate: PositiveFloat = 1e-3
     """Peak learning rate of AdamW on demonstrations and rehearsals."""
     max_seconds: PositiveFloat = 36000.0
-    """Wall time of the stage; the step in progress is finished."""
+    """Maximum wall time of fine-tuning; the step in progress is finished."""
     threads: Positive = 1
     """Torch threads."""

@@ -11,7 +11,7 @@ __all__ = ["Finding", "Place", "examine"]
 
 
 def examine(place: Place, *, before_training: bool = False) -> Iterator[tuple[str, list[Finding]]]:
-    """Run all checks, or those that precede a training; yield each check's name and findings as it completes."""
+    """Run all checks, or with `before_training` only those of a dry run; yield each check's name and findings."""
     for name in names("doctor"):
         doctor = cast(type[Doctor], find("doctor", name))
         if doctor.before_training or not before_training:

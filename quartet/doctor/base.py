@@ -17,7 +17,7 @@ from quartet.part import Part
 class Grade(StrEnum):
     OK = "ok"
     NOTE = "note"
-    """Something works less well than possible, or an optional part is missing."""
+    """Runs work, but worse than they could, or an optional package is missing."""
     LACKS = "lacks"
     """A run will not work."""
 
@@ -31,11 +31,12 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """Subject of the checks: the machine, for a run in the folder `runs`."""
+    """Input of the checks: the folder of runs on this machine, and a recipe."""
 
     runs: Path
     recipe: Recipe | None = None
-    """With a recipe, its environment, ledger, ports and model are checked; without one, the needs of any run."""
+    """Recipe whose environment, ledger, ports and model are checked. If it is None, the needs of every run are checked.
+    """
 
     @property
     def needs_browser(self) -> bool:
@@ -46,11 +47,11 @@ class Doctor(Part):
     """One check of the machine."""
 
     before_training: ClassVar[bool] = False
-    """True if `quartet train --dry-run` runs the check too: it needs a recipe and no torch."""
+    """True if `quartet train --dry-run` runs the check too. Such a check must not import torch."""
 
     @abstractmethod
     def examine(self, place: Place) -> Iterable[Finding]:
-        """Return what is present and what is missing, changing nothing."""
+        """Return what is present and what is missing. A check changes nothing."""
 
 
 def ok(what: str) -> Finding:

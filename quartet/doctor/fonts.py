@@ -1,4 +1,4 @@
-"""Check for fonts: without any, text on pages has no size."""
+"""Check for fonts: without fonts, text on pages has no size."""
 
 import shutil
 import subprocess
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from quartet.doctor.base import Doctor, Finding, Place, lacks, note, ok
 
-ADVICE = "install some (Debian: apt-get install fonts-dejavu-core)"
+ADVICE = "install fonts (Debian: apt-get install fonts-dejavu-core)"
 
 
 class Fonts(Doctor):
-    """Check for fonts: without any, text on pages has no size."""
+    """Check for fonts: without fonts, text on pages has no size."""
 
     before_training = True
 

@@ -44,7 +44,7 @@ def _extras(requirement: Requirement) -> set[str]:
 
 
 def _problem(requirement: Requirement) -> str:
-    """Return the problem with the installed version; empty if there is none."""
+    """Return the problem with the installed version; empty if there is no problem."""
     try:
         installed = version(requirement.name)
     except PackageNotFoundError:

@@ -18,13 +18,17 @@ class Processors(Doctor):
         cores, recipe = len(os.sched_getaffinity(0)), place.recipe
         yield ok(f"{cores} processor cores; torch {torch.__version__}")
         if cores < 2:
-            yield note("one core for engine, trainer and environments", "two or more make them work at the same time")
+            yield note(
+                "one core for engine, trainer and environments", "with two or more cores they work at the same time"
+            )
         threads = recipe.engine.threads + recipe.train.threads if recipe else 2
         if threads > cores:
             yield note(
                 f"engine.threads + train.threads = {threads} on {cores} cores",
-                "lower them: a thread without a core of its own slows all others down",
+                "lower the two settings: a thread without its own core slows down all others",
             )
         load = os.getloadavg()[0]
         if load + BUSY_PROCESSES > 2 * cores and load > cores / 2:
-            yield note(f"other work runs here: load {load:.1f} on {cores} cores", "times and rates will vary with it")
+            yield note(
+                f"other programs use this machine: load {load:.1f} on {cores} cores", "times and rates will vary"
+            )

@@ -10,7 +10,7 @@ from pathlib import Path
 from quartet.errors import ConfigError, SetupError
 
 STOPPED_BY_DISK = "disk: "
-"""Prefix of the stop reason for lack of space; the run then ends with the exit code of `SetupError`."""
+"""Prefix of a run's stop reason if the disk is full; the run then ends with the exit code of `SetupError`."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -34,7 +34,7 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def usable_output(path: Path) -> Iterator[None]:
-    """Wrap the writing of `path`, which the user named. Raises `ConfigError` if that path cannot be created."""
+    """Context for writing `path`, which the user named. Raises `ConfigError` if that path cannot be created."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError, FileExistsError, IsADirectoryError) as error:
@@ -51,7 +51,7 @@ def raise_if_full(error: OSError, path: Path) -> None:
     if error.errno in _FULL:
         raise SetupError(
             f"cannot write {path}: {error.strerror} ({free_megabytes(path.parent):.0f} MB free)",
-            "free some space and go on with --resume; everything written before is intact",
+            "free some space and continue with --resume; everything written before is intact",
         ) from error
 
 

@@ -1,7 +1,7 @@
 """Atomically written folders with a checksum of every file: policies and trainer checkpoints.
 
 A folder is written under a temporary name and renamed at the end, so a killed process leaves no incomplete folder.
-Power loss, a failing disk or an incomplete copy can still damage its files: `check_folder` verifies their checksums.
+Power loss, a failing disk or an incomplete copy can still damage the files; `check_folder` verifies their checksums.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ CHECKSUMS = "checksums.json"
 """File that maps the name of every other file of the folder to its SHA-256 in hex."""
 WRITING, REPLACED = ".writing", ".replaced"
 CHUNK_BYTES = 2**24
-"""Small enough that a slow disk reads or writes a chunk within one heartbeat."""
+"""Bytes read or written between two heartbeats: few enough for a slow disk."""
 _LOADED = (".json", ".safetensors")
 """Suffixes of files that loaders read; each such file must have a checksum."""
 _ADVICE = f"restore the folder from a copy, or use an earlier one; after an intended change, delete its {CHECKSUMS}"
@@ -34,10 +34,10 @@ def nothing() -> None:
 def whole_folder(
     folder: Path, *, point: str, durable: bool = False, on_progress: Callable[[], None] = nothing
 ) -> Iterator[Path]:
-    """Yield a new folder to write; at the end of the block it replaces `folder`, with its checksums.
+    """Yield a new folder to write. At the end of the block it gets its checksums and replaces `folder`.
 
-    With `durable` its content is synced to disk before the rename. `point` names the crash points before and after the
-    rename. `on_progress` is called after every chunk read and every file synced.
+    With `durable` the new folder is synced to disk before the rename. `point` names the crash points before and after
+    the rename. `on_progress` is called after every chunk read and every file synced.
     """
     fresh, stale = folder.with_name(folder.name + WRITING), folder.with_name(folder.name + REPLACED)
     for leftover in (fresh, stale):
@@ -63,7 +63,7 @@ def whole_folder(
 def check_folder(folder: Path, *, except_for: str = "", on_progress: Callable[[], None] = nothing) -> None:
     """Compare every file with its checksum, except files that match the pattern `except_for`.
 
-    Raises `CheckpointError` naming the first file that is missing, changed or unknown.
+    Raises `CheckpointError` that names the first file that is missing, changed or without a checksum.
     """
     checksums = _read_checksums(folder)
     for name, expected in checksums.items():

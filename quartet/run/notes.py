@@ -1,4 +1,4 @@
-"""Note and tags of a run, written by people, in a small file of its folder: a copy of the run keeps them."""
+"""Note and tags that people write on a run. They are in a small file of the run's folder, so that a copy has them."""
 
 from pathlib import Path
 
@@ -9,16 +9,18 @@ from quartet.files.disk import whole_file
 
 FILE = "notes.json"
 MOST_BYTES = 64 * 1024
-"""Size limit of the file: the list of runs shows it whole."""
+"""Size limit of the file, since the list of runs shows its whole content."""
 
 
 class Notes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Content of the file."""
+
     note: str = ""
     tags: tuple[str, ...] = ()
 
 
 def read_notes(run_dir: Path) -> Notes:
-    """Return the notes, empty ones where there are none. Raises `ConfigError` for a file that is none."""
+    """Return the notes; empty notes if there is no file. Raises `ConfigError` if the file is not a notes file."""
     path = run_dir / FILE
     if not path.is_file():
         return Notes()
@@ -33,7 +35,7 @@ def read_notes(run_dir: Path) -> Notes:
 
 
 def write_notes(run_dir: Path, notes: Notes) -> None:
-    """Write the file, whole or not at all. Raises `ConfigError` for notes that are too large."""
+    """Write the file atomically. Raises `ConfigError` for notes that are too large."""
     path = run_dir / FILE
     content = _sized(msgspec.json.format(msgspec.json.encode(notes)) + b"\n", path)
     with whole_file(path) as fresh:
@@ -42,5 +44,5 @@ def write_notes(run_dir: Path, notes: Notes) -> None:
 
 def _sized(content: bytes, path: Path) -> bytes:
     if len(content) > MOST_BYTES:
-        raise ConfigError(f"{path} may have {MOST_BYTES} bytes, and these notes have more", "write a shorter note")
+        raise ConfigError(f"the notes in {path} would exceed {MOST_BYTES} bytes", "write a shorter note")
     return content

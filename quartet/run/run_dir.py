@@ -16,14 +16,15 @@ from quartet.run.run_files import LOCK, clear_run, is_run
 CONFIG = "config.toml"
 """Name of the file with the resolved recipe of a run."""
 MOST_NAMES = 4
-"""Maximum number of a foreign folder's files that an error names."""
+"""Maximum number of file names that the error for a folder with other files lists."""
 
 
 def check_run_dir(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = False) -> None:
     """Raise `ConfigError` if `run_dir` cannot be used as requested.
 
-    Without `resume` or `fresh` (start over) there must be no run. To resume, there must be one whose `config.toml` fits
-    the recipe. The folder must not hold anything else.
+    With `resume` the folder must hold a run whose `config.toml` fits the recipe. With `fresh` (start over) it may hold
+    a run. Otherwise it must be empty or missing. A folder with files in which no run was started is an error in each
+    case.
     """
     if resume and fresh:
         raise ConfigError("--resume and --fresh contradict each other", "give one of them")
@@ -57,8 +58,10 @@ def prepare(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = False)
 
 
 def _write_config(path: Path, recipe: Recipe) -> None:
-    """Write the recipe atomically: a resume compares itself with it. With full durability the file and the name of the
-    run's folder survive power loss."""
+    """Write the resolved recipe atomically; a resume compares its recipe with this file.
+
+    With full durability the file and the name of the run's folder survive power loss.
+    """
     durable = recipe.ledger.durability == "full"
     with whole_file(path) as fresh:
         fresh.write_text(to_toml(recipe))
@@ -71,7 +74,7 @@ def _write_config(path: Path, recipe: Recipe) -> None:
 
 
 def _refuse_foreign_folder(folder: Path) -> None:
-    """Raise `ConfigError` if the folder is neither empty nor a run: foreign files are never mixed with a run's."""
+    """Raise `ConfigError` if the folder is neither empty nor a run, so that a run is not mixed with other files."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file, not a folder", "name another folder for the run")
     if not folder.is_dir() or is_run(folder) or not (found := sorted(entry.name for entry in folder.iterdir())):
@@ -112,7 +115,10 @@ class RunLock:
 
 
 def supervisor_pid(run_dir: Path) -> int | None:
-    """Return the process id of the live supervisor of a run, or None. The lock decides, not the file's content."""
+    """Return the process id of the live supervisor of a run, or None.
+
+    Whether it is live follows from the lock, since the file's content may be left from an earlier process.
+    """
     path = run_dir / RunLock.FILE
     if not path.exists() or not path.read_text():  # avoids taking a lock that a supervisor may want
         return None

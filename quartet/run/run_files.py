@@ -1,4 +1,4 @@
-"""Names of the files that Quartet writes into a run's folder. It deletes no other files there."""
+"""Names of the files that Quartet writes into a run's folder. Quartet deletes no other files there."""
 
 import shutil
 from pathlib import Path
@@ -21,7 +21,10 @@ NAMES = frozenset(
 
 
 def is_run(folder: Path) -> bool:
-    """Return whether Quartet started a run here. `config.toml` alone is no evidence: other programs use that name."""
+    """Return whether Quartet started a run in this folder.
+
+    A `config.toml` alone does not show this, since other programs use that name.
+    """
     return (folder / LOCK).is_file() or has_database(folder)
 
 

@@ -1,4 +1,4 @@
-"""The dashboard of a run while it trains, served by a process of its own."""
+"""The dashboard of a run during training, served by a separate process."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 View = Literal["none", "address", "browser"]
-"""No dashboard; one whose address is printed; one that is also opened in a browser."""
+"""`none`: no dashboard. `address`: its address is printed. `browser`: it is also opened in a browser."""
 END_SECONDS = 5.0
 _SERVE = (
     "import sys; from quartet.die_with import die_with; die_with(int(sys.argv.pop(1))); "
@@ -21,7 +21,7 @@ _SERVE = (
 
 @contextmanager
 def dashboard(run_dir: Path, view: View, note: Callable[[str], None]) -> Iterator[None]:
-    """Serve the run on a free port of this machine for the block; `note` receives the address."""
+    """Serve the run's dashboard on a free port of this machine during the block; `note` receives the address."""
     if view == "none":
         yield
         return
@@ -35,7 +35,7 @@ def dashboard(run_dir: Path, view: View, note: Callable[[str], None]) -> Iterato
 
 
 def _announce(process: "subprocess.Popen[str]", view: View, note: Callable[[str], None]) -> None:
-    """Pass on the address as soon as the server listens. A server that fails does not stop the training."""
+    """Report the address as soon as the server listens. If the server fails, training continues."""
     assert process.stdout is not None
     address = process.stdout.readline().strip()
     if not address:

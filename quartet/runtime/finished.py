@@ -1,4 +1,4 @@
-"""Finished runs: a run that a limit ended has nothing left to do when it is resumed with the same limit."""
+"""Finished runs: if a limit ended a run, a resume with the same limit has nothing to do."""
 
 from contextlib import closing
 from pathlib import Path
@@ -20,9 +20,9 @@ def mark_finished(run_dir: Path) -> None:
 def finished_by(recipe: Recipe, run_dir: Path) -> str | None:
     """Return the limit that a finished run has reached, for example `train.max_train_steps = 10`.
 
-    None for a run that would continue when resumed with `recipe`. The ledger of an older run is upgraded, as at any
-    resume, under the lock that keeps an older Quartet from using it. Raises `ConfigError` if there is nothing to resume
-    or the recipe does not fit, `SetupError` if the run is active.
+    Return None if the run would continue when resumed with `recipe`. The ledger of an older run is upgraded, as at any
+    resume, under the run's lock, so that an older Quartet cannot use it meanwhile. Raises `ConfigError` if there is
+    nothing to resume or the recipe does not fit, `SetupError` if the run is active.
     """
     check_run_dir(recipe, run_dir, resume=True)
     if not Ledger.exists(run_dir):
@@ -34,8 +34,11 @@ def finished_by(recipe: Recipe, run_dir: Path) -> str | None:
 
 
 def _lacks_control(recipe: Recipe, run_dir: Path) -> bool:
-    """Return whether the recipe now requests a control that the run lacks; a run that did not train needs none."""
+    """Return whether the recipe now requests a supervised control that the run lacks.
+
+    A run that did not train needs no control.
+    """
     summary = read_summary(run_dir)
-    if summary is None:  # a copy without a summary, which a resume writes again
+    if summary is None:  # a copy without a summary; a resume writes it again
         return True
     return recipe.evaluation.control and bool(summary["train_seconds"]) and summary["success_control"] is None

@@ -1,7 +1,7 @@
 """Time since each module's last heartbeat, by the supervisor's own monotonic clock.
 
-A heartbeat is a change of the module's row. The times in the row are from another process, possibly on another machine
-with a wrong wall clock, so they are compared for equality only.
+A heartbeat is a change of the module's row. The times in the row were written by another process, possibly on another
+machine with a wrong wall clock, so they are compared for equality only.
 """
 
 import time
@@ -17,7 +17,8 @@ silence of the modules."""
 
 
 class Heartbeats:
-    """Tracker of heartbeats. Create it before modules are started: rows that it finds are from earlier processes."""
+    """Tracker of heartbeats. Create it before modules are started, since it treats the rows that it finds as those of
+    earlier processes."""
 
     def __init__(self, ledger: Ledger, clock: Callable[[], float] = time.monotonic) -> None:
         self._ledger, self._clock = ledger, clock
@@ -27,7 +28,7 @@ class Heartbeats:
         self._silent_seconds: dict[str, float] = {}
 
     def started(self, module: str) -> None:
-        """Reset a module whose new process is being started."""
+        """Reset the times of a module whose new process is being started."""
         self._heard.discard(module)
         self._silent_seconds[module] = 0.0
 

@@ -1,8 +1,8 @@
 """One module in one process: `python -m quartet.runtime.module MODULE RUN_DIR`.
 
 A module is a plain process. It reads the run's `config.toml` and communicates with the others only through the ledger
-and HTTP. It stops on SIGTERM, even if the ledger's server does not answer, and dies with its supervisor. So it can also
-be started by hand, by Ray or by Kubernetes.
+and HTTP. It stops on SIGTERM, even if the ledger's server does not answer, and ends when its supervisor dies. It can
+also be started by hand or by Kubernetes.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ ENTRIES = {
     "trainer": "quartet.train.trainer:run_trainer",
     "sink": "quartet.report.sink_process:run_sink",
 }
-"""Entry points `async def run(recipe, run_dir, stop: asyncio.Event) -> None`. Modules with several processes also get
-their name as `module`, for example `engine-2`."""
+"""Entry points `async def run(recipe, run_dir, stop: asyncio.Event) -> None`. If a role has several processes, the
+entry point also receives the process's name as `module`, for example `engine-2`."""
 FAULT = 70
 """Exit code of a module whose code raised an exception other than a `QuartetError`."""
 
@@ -57,7 +57,10 @@ def run_module(module: str, run_dir: Path) -> int:
 
 
 def explained(error: BaseException) -> QuartetError | None:
-    """Return the user-facing error: `error` itself, a disk error, or the first one of a group; None for a bug."""
+    """Return the error to show the user: `error` itself, a disk error, or the first such error of a group.
+
+    Return None for any other exception, which is a bug.
+    """
     if isinstance(error, QuartetError):
         return error
     if isinstance(error, OSError):

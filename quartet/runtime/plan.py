@@ -1,4 +1,4 @@
-"""Checks of a recipe and its batch arithmetic, without heavy imports."""
+"""Checks of a recipe and the batch sizes that follow from it, without heavy imports."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ def check_recipe(recipe: Recipe) -> None:
 def check_training(recipe: Recipe) -> None:
     """Run `check_recipe`, and check that the engine can load new weights and that its samples can be trained on.
 
-    Raises `ConfigError`. These rules are not in `Recipe` itself, so that older runs which violate them can be read.
+    Raises `ConfigError`. These rules are not in `Recipe` itself, so that older runs that violate them can be read.
     """
     check_recipe(recipe)
     _backend(recipe).check_use(trains=True)
@@ -53,7 +53,7 @@ def check_training(recipe: Recipe) -> None:
 
 
 def _check_microbatch(recipe: Recipe) -> None:
-    """Refuse a context longer than a micro-batch, because a branch is trained as a whole."""
+    """Raise `ConfigError` if the context is longer than a micro-batch, because a branch is trained as a whole."""
     context, microbatch = recipe.engine.max_context_tokens, recipe.train.max_tokens_per_microbatch
     if context > microbatch:
         raise ConfigError(
@@ -64,21 +64,21 @@ def _check_microbatch(recipe: Recipe) -> None:
 
 
 def _check_players(recipe: Recipe) -> None:
-    """Refuse an agent loop in which a trained policy never plays."""
+    """Raise `ConfigError` if a trained policy never acts in the agent loop."""
     loop, trained = recipe.rollout.loop, recipe.trained_policies
     part: Any = find(loop.kind, loop.name)
     if part.one_player and len(trained) > 1:
         raise ConfigError(
-            f"the loop {loop.name!r} plays the policy {trained[0]!r} alone, so {trained[1]!r} would never be trained",
-            "take a loop in which all of them play (rollout.loop=alternate), or set trained = false in "
+            f"in the loop {loop.name!r} only the policy {trained[0]!r} acts, so {trained[1]!r} would never be trained",
+            "use a loop in which all policies act (rollout.loop=alternate), or set trained = false in "
             f"[policies.{trained[1]}]",
         )
 
 
 def _check_forks(recipe: Recipe) -> None:
-    """Refuse forks if a child cannot reach its fork point in the parent's episode."""
+    """Raise `ConfigError` if the recipe forks rollouts and a child cannot reach its fork point."""
     environment, brancher, allocator = make_environment(recipe.env), recipe.rollout.brancher, recipe.control.allocator
-    # An allocator forks finished rollouts: their environments are gone, and have no state to store.
+    # An allocator forks finished rollouts, whose environments no longer have a state to store.
     can_begin = {brancher.kind: environment.snapshots or environment.deterministic}
     can_begin[allocator.kind] = environment.deterministic
     for choice in (brancher, allocator):
@@ -107,7 +107,10 @@ def _check_demonstrations(recipe: Recipe) -> None:
     if file and recipe.replay.name == "none":
         raise ConfigError("replay.demonstrations needs a pool: replay.name is 'none'", 'set replay.name="success_pool"')
     if file and not Path(file).is_file():
-        raise ConfigError(f"the file replay.demonstrations = {file!r} is missing", "name a file of successes, or none")
+        raise ConfigError(
+            f"the file replay.demonstrations = {file!r} does not exist",
+            "correct the path, or leave replay.demonstrations empty",
+        )
 
 
 def _first_weights(recipe: Recipe) -> dict[str, Path]:
@@ -123,13 +126,13 @@ def check_model_folder(path: Path, place: str = "model.path") -> None:
         raise ConfigError(
             f"{place}: no model at {path} (there is no {path.resolve() / 'config.json'})",
             f"give the name of a shipped policy ({', '.join(shipped_policies())}), or the folder of a causal language "
-            "model in Hugging Face format; a relative path begins at the recipe's folder, with --set at the current "
-            "one. Download a model of the Hugging Face Hub first: `hf download NAME --local-dir FOLDER`",
+            "model in Hugging Face format; a relative path is resolved against the recipe's folder, with --set against "
+            "the current folder. Download a model of the Hugging Face Hub first: `hf download NAME --local-dir FOLDER`",
         )
 
 
 def _check_positions(recipe: Recipe, folder: Path, place: str) -> None:
-    """Refuse a context longer than the model supports."""
+    """Raise `ConfigError` if the context is longer than the model supports."""
     positions = model_positions(folder)
     if positions is not None and recipe.engine.max_context_tokens > positions:
         raise ConfigError(
@@ -140,12 +143,12 @@ def _check_positions(recipe: Recipe, folder: Path, place: str) -> None:
 
 
 def _check_pictures(recipe: Recipe, folder: Path, place: str) -> None:
-    """Refuse a model that reads pictures with an engine that cannot show any: it would be blind."""
+    """Raise `ConfigError` if the model reads pictures and the engine cannot show it pictures."""
     from quartet.policy.kind.find import kind_of
 
     if kind_of(folder).reads_pictures and not _backend(recipe).reads_pictures:
         raise ConfigError(
-            f"the model in {folder} ({place}) reads pictures, and engine.name = {recipe.engine.name!r} shows it none",
+            f"the model in {folder} ({place}) reads pictures, but engine.name = {recipe.engine.name!r} cannot show any",
             "set engine.name='transformers'",
         )
 
@@ -166,7 +169,7 @@ def model_positions(folder: Path) -> int | None:
 
 
 def plan(recipe: Recipe) -> dict[str, int]:
-    """Return the numbers of the recipe's batch arithmetic."""
+    """Return the batch sizes and limits that follow from the recipe."""
     families = len(suite_families(recipe.env))
     stragglers: StragglerRule = build(recipe.straggler, recipe)
     max_groups_ahead = stragglers.groups_ahead(recipe.max_groups_ahead)

@@ -1,7 +1,7 @@
-"""Imports of the fork server before it forks: everything that modules import. No other process may import this.
+"""Imports of the fork server before it forks: everything that modules import. No other process may import this file.
 
-OpenMP and OpenBLAS must not start threads here, because forked children would not inherit them; both read the variable
-below when they are loaded. A child sets its own number of threads (`quartet.runtime.start_process`).
+OpenMP and OpenBLAS must not start threads here, because forked children would not inherit the threads. Both libraries
+read OMP_NUM_THREADS when they are loaded. A child sets its own number of threads (`quartet.runtime.start_process`).
 """
 
 import gc
@@ -20,4 +20,4 @@ import quartet.train.trainer  # noqa: F401
 
 setproctitle.setproctitle("quartet fork server")
 gc.collect()
-gc.freeze()  # otherwise garbage collection in the children would write to, and so copy, every shared page
+gc.freeze()  # otherwise garbage collection in a child would write to every shared page, which copies the page

@@ -52,9 +52,9 @@ class ModuleProcess:
         self._stopping, self._started_at = False, time.monotonic()
 
     def poll(self) -> int | None:
-        """Return the exit code of a process that just died, once, and schedule its restart.
+        """Return the exit code of a process that has died since the last call, and schedule its restart.
 
-        None while the process is alive or stopping.
+        Return None if the process is alive or stopping, or if its death was returned before.
         """
         if self._process is None or self._stopping:
             return None

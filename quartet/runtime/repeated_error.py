@@ -23,7 +23,7 @@ def raise_if_repeated(recipe: Recipe, ledger: Ledger) -> None:
 
 
 def _traceback(ledger: Ledger, repeated: RepeatedError) -> str:
-    """Return the traceback of the newest failure; empty if no code raised it or its record is deleted."""
+    """Return the traceback of the newest failure; empty if it has no traceback or its record was deleted."""
     try:
         return ledger.store.load(repeated.blob).traceback
     except DamagedBlobError:

@@ -42,7 +42,7 @@ LOG = logging.getLogger(__name__)
 def run_recipe(
     recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool, quiet: bool, view: View = "none"
 ) -> Summary:
-    """Run a recipe: evaluate, train, evaluate, train the control, and write the summary.
+    """Run a recipe: evaluate, train, evaluate, train the supervised control, and write the summary.
 
     After writing the summary, raises `StarvedError` if nothing was trainable, `SetupError` if a full disk ended the
     run, or any other error that ended it.
@@ -129,7 +129,10 @@ def _forget_stop(run_dir: Path) -> None:
 
 
 def _require_recovery_point(recipe: Recipe, run_dir: Path) -> None:
-    """Raise `CheckpointError` before any module is started, because the trainer would fail at every restart."""
+    """Raise `CheckpointError` if no policy of the run has a checkpoint to continue from.
+
+    Without this check the trainer would fail at every restart.
+    """
     if not Ledger.exists(run_dir):
         return
     with closing(Ledger.open(run_dir)) as ledger:
@@ -139,7 +142,7 @@ def _require_recovery_point(recipe: Recipe, run_dir: Path) -> None:
 
 
 def _train(recipe: Recipe, run_dir: Path, *, quiet: bool, view: View) -> None:
-    """Run all phases except the summary and the control."""
+    """Run all phases except the summary and the supervised control."""
     if recipe.runtime.kind == "synchronous":
         from quartet.runtime.synchronous import train_synchronously  # imports all modules and torch
 
@@ -161,14 +164,14 @@ def _train_in_processes(recipe: Recipe, run_dir: Path, *, quiet: bool, view: Vie
 def evaluate_policy(recipe: Recipe, policy: Path, run_dir: Path, *, quiet: bool) -> Summary:
     """Evaluate one policy on the held-out tasks of `recipe`, in a separate run directory."""
     evaluation = recipe.evaluation.model_copy(update={"control": False})
-    observe = recipe.observe.model_copy(update={"sinks": []})  # sinks show the training run, not this one
+    observe = recipe.observe.model_copy(update={"sinks": []})  # sinks are for training runs only
     recipe = recipe.starting_from(str(policy.resolve()))
     recipe = recipe.model_copy(update={"evaluation": evaluation, "observe": observe})
     check_recipe(recipe)
     check_policy(policy)
     PATIENCE.seconds = recipe.runtime.ledger_patience_seconds
     if run_dir.exists() and any(run_dir.iterdir()) and not is_evaluation(run_dir):
-        raise ConfigError(f"{run_dir} holds something other than an evaluation", "give another --output")
+        raise ConfigError(f"{run_dir} contains files that are not of an evaluation", "give another --output")
     prepare(recipe, run_dir, resume=False, fresh=True)
     (run_dir / EVALUATION_MARKER).touch()
     with Session(recipe, run_dir, quiet=quiet) as session:
@@ -180,10 +183,10 @@ def evaluate_policy(recipe: Recipe, policy: Path, run_dir: Path, *, quiet: bool)
 
 
 def train_control(recipe: Recipe, run_dir: Path, *, quiet: bool) -> Results:
-    """Train the control: supervised training for the same wall time. Return its greedy results per family.
+    """Train the supervised control for the same wall time as the run. Return its greedy results per family.
 
-    It starts from the same initial policy, trains on `sft.data`, and rehearses copying according to
-    `sft.steps_per_rehearsal`. Raises `InterruptedByUser` on Ctrl-C and SIGTERM; the run is complete without it.
+    The control starts from the run's initial policy, trains on `sft.data`, and rehearses copying according to
+    `sft.steps_per_rehearsal`. Raises `InterruptedByUser` on Ctrl-C and SIGTERM; the run itself is then complete.
     """
     ledger = Ledger.open(run_dir)
     seconds = float(ledger.value("training_seconds", 0.0))
@@ -196,7 +199,7 @@ def train_control(recipe: Recipe, run_dir: Path, *, quiet: bool) -> Results:
     ]
     if _wait_for(command):
         raise QuartetError(
-            "the supervised control failed", "its error message is above; evaluation.control=false skips it"
+            "the supervised control failed", "its error message is above; evaluation.control=false skips the control"
         )
     evaluate_policy(recipe, folder / "policy", folder / "evaluation", quiet=quiet)
     ledger = Ledger.open(folder / "evaluation")
@@ -206,7 +209,7 @@ def train_control(recipe: Recipe, run_dir: Path, *, quiet: bool) -> Results:
 
 
 def _wait_for(command: list[str]) -> int:
-    """Run a command and return its exit code; end it with this process."""
+    """Run a command and return its exit code. The command ends when this process ends."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise InterruptedByUser("stopped by the user", "the run is complete except for its control")

@@ -1,7 +1,7 @@
 """The phases of a run (`quartet.types.phase`): evaluate, train, evaluate again.
 
-The current phase is stored in the ledger. The remaining work of a resumed run follows from the work done. All calls of
-the ledger are retried while its server is unreachable.
+The current phase is stored in the ledger. A resumed run continues with the work that the ledger does not have yet. All
+calls of the ledger are retried while its server is unreachable.
 """
 
 import logging
@@ -30,7 +30,7 @@ LOG = logging.getLogger(__name__)
 
 
 def serving(recipe: Recipe) -> list[str]:
-    """Return the modules that run rollouts; training adds the trainers."""
+    """Return the modules that an evaluation needs; training needs the trainers in addition."""
     return ["env", *recipe.engine_modules, "worker", "manager"]
 
 
@@ -65,7 +65,7 @@ class Session:
         self._leave.__exit__(kind, error, trace)
 
     def _run_until(self, condition: Callable[[], str | None]) -> str:
-        """Supervise modules and rollouts until `condition` returns a reason.
+        """Supervise the modules until `condition` returns a reason, and return it.
 
         Raises the errors of `Supervisor.run_until`, and `RepeatedErrorError`.
         """
@@ -88,7 +88,10 @@ class Session:
         self.display.note(f"training ended: {reason}")
 
     def evaluate(self, when: str) -> None:
-        """Evaluate on held-out tasks, greedily and at the training temperature, once per `when`."""
+        """Evaluate on held-out tasks, greedily and at the training temperature.
+
+        If the evaluation `when` is complete, nothing is evaluated again.
+        """
         self._enter_phase(f"{EVALUATING}{when}", *serving(self.recipe))
         self._run_until(lambda: "settled" if self.ledger.latest_is_settled() else None)
         tags = self.outlast(lambda: admit_missing_evaluations(self.recipe, self.ledger, when))
@@ -119,7 +122,10 @@ class Session:
 
 
 def admit_missing_evaluations(recipe: Recipe, ledger: Ledger, when: str) -> list[str]:
-    """Queue the held-out episodes of `when`, unless an earlier start of this run did; return their two tags."""
+    """Queue the held-out episodes of the evaluation `when`, unless an earlier start of the run queued them.
+
+    Return the two tags of the evaluation, greedy and sampled.
+    """
     temperatures = {f"{when}/greedy": 0.0, f"{when}/sampled": recipe.rollout.temperature}
     for tag, temperature in temperatures.items():
         if not ledger.evaluation_admitted(tag):

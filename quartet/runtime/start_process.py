@@ -1,8 +1,8 @@
 """Start the process of one module: forked from a warm fork server, or spawned as a new Python process.
 
-The fork server of `multiprocessing` imports PyTorch and Transformers once, which costs each spawned module about five
-processor seconds; a fork takes milliseconds. There is one fork server per supervising process. It is started with the
-first module and ends with that process.
+A spawned module imports PyTorch and Transformers, which takes about five processor seconds. The fork server of
+`multiprocessing` imports them once, and each fork takes milliseconds. There is one fork server per supervising process.
+It is started with the first module and ends with the supervising process.
 """
 
 import atexit
@@ -34,7 +34,7 @@ MODULE = "quartet.runtime.module"
 
 
 class Started(Protocol):
-    """The part of `subprocess.Popen` that a supervisor needs."""
+    """The methods of `subprocess.Popen` that a supervisor needs."""
 
     @property
     def pid(self) -> int:
@@ -55,12 +55,12 @@ class Started(Protocol):
 
 
 def can_fork() -> bool:
-    """Return whether forking a warm process is safe: it is only known for the libraries on Linux."""
+    """Return whether forking a process with loaded libraries is safe; this is known only on Linux."""
     return sys.platform == "linux"
 
 
 def warm_up() -> None:
-    """Start the fork server, so that it imports while this process prepares the run."""
+    """Start the fork server, so that it imports the libraries while this process prepares the run."""
     if can_fork():
         _CONTEXT.set_forkserver_preload(["quartet.runtime.preload"])
         ensure_running()
@@ -69,7 +69,7 @@ def warm_up() -> None:
 def start_process(method: StartMethod, module: str, run_dir: Path, log: Path, *, threads: int) -> Started:
     """Start a module in its own session, with its output appended to `log` and `threads` threads for PyTorch.
 
-    The module ends with this process, even if this one ends by SIGKILL.
+    The module ends when this process ends, even by SIGKILL.
     """
     environment = os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
     start = _fork if method == "forkserver" and can_fork() else _spawn
@@ -119,7 +119,7 @@ def _fork(module: str, run_dir: Path, log: Path, environment: Mapping[str, str])
 
 @atexit.register
 def _end_modules() -> None:
-    """End modules that the program did not stop: `multiprocessing` would wait at exit, forever if a module hangs.
+    """End modules that the program did not stop; otherwise `multiprocessing` would wait for them at exit.
 
     Other child processes of the program are not affected.
     """
@@ -133,8 +133,8 @@ def _end_modules() -> None:
 
 @contextmanager
 def _without_main() -> Iterator[None]:
-    """Hide `__main__`, which `multiprocessing` would import again in the child: a script without the usual guard would
-    start training there too."""
+    """Hide `__main__`, which `multiprocessing` would import again in the child. A script without the guard
+    `if __name__ == "__main__"` would start training there, too."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -144,7 +144,7 @@ def _without_main() -> Iterator[None]:
 
 
 def _run_forked(module: str, run_dir: Path, log: Path, environment: Mapping[str, str]) -> None:
-    """Set up the child like a process of `_spawn`, then run the module."""
+    """Set up the child like a process started by `_spawn`, then run the module."""
     os.setsid()
     setproctitle.setproctitle(f"{sys.executable} -m {MODULE} {module} {run_dir}")
     die_with(os.getppid())
@@ -170,7 +170,8 @@ def _run_forked(module: str, run_dir: Path, log: Path, environment: Mapping[str,
 def _end_with_the_supervisor() -> None:
     """Send this process SIGTERM when the supervisor dies.
 
-    The kernel's parent-death signal (`die_with`) follows the fork server, which lives as long as any of its children.
+    The kernel's parent-death signal (`die_with`) is sent only when the fork server dies, and the fork server lives as
+    long as any of its children.
     """
     supervisor = multiprocessing.parent_process()
     assert supervisor is not None

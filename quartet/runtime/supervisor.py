@@ -37,16 +37,16 @@ T = TypeVar("T")
 STOP_SECONDS = 8.0
 """Time for modules to stop cleanly before they are killed; Ctrl-C promises ten seconds in total."""
 SINK = "sink-"
-"""Name prefix of modules that only display the run, which continues without them."""
+"""Name prefix of modules that only export the run's records; the run continues without them."""
 SINK_STOP_SECONDS = 1.5
-"""Minimum time for sinks, which stop last, to show the last records of the others."""
+"""Minimum time for sinks, which stop last, to export the last records of the other modules."""
 TICK_SECONDS = 0.2
 MOST_IDENTICAL_FAULTS = 3
-"""Number of consecutive deaths with the same exception, soon after the start, after which a module is not restarted."""
+"""Number of consecutive deaths by the same exception, each soon after the start, after which the run ends."""
 LONG_LIFE_SECONDS = 600.0
 """Lifetime of a module after which its death no longer counts as consecutive to earlier ones."""
 _FINAL = {error.exit_code: error for error in (ConfigError, SetupError, UntrainableError, UnusablePolicyError)}
-"""Errors by exit code of a module that a restart would only repeat."""
+"""Errors that a restart would only repeat, by the module's exit code."""
 
 
 class ModuleDiedError(QuartetError):
@@ -54,7 +54,7 @@ class ModuleDiedError(QuartetError):
 
 
 class Supervisor:
-    """Context manager for the processes of one run; its exit stops them all."""
+    """Context manager for the processes of one run; its exit stops all of them."""
 
     def __init__(self, recipe: Recipe, run_dir: Path, ledger: Ledger) -> None:
         self._recipe, self._run_dir, self._ledger = recipe, run_dir, ledger
@@ -81,7 +81,7 @@ class Supervisor:
         PATIENCE.resume()
 
     def start(self, *modules: str) -> None:
-        """Start those of the modules that are not running and were not given up."""
+        """Start the named modules, except those that are running or were given up."""
         for module in modules:
             if module not in self._processes and module not in self._given_up:
                 threads = {"engine": self._recipe.engine.threads, "trainer": self._recipe.train.threads}.get(
@@ -124,7 +124,7 @@ class Supervisor:
         return reason
 
     def outlast(self, call: Callable[[], T]) -> T:
-        """Return the result of `call`, retried while the ledger's server is unreachable; so it must be idempotent.
+        """Return the result of `call`, which must be idempotent: it is retried while the ledger is unreachable.
 
         Raises `LedgerUnreachableError` after `runtime.ledger_patience_seconds`, `InterruptedByUser` after a signal.
         """
@@ -143,7 +143,8 @@ class Supervisor:
             time.sleep(TICK_SECONDS)
 
     def _tick(self, condition: Callable[[], str | None], on_tick: Callable[[], None]) -> str | None:
-        """Check the end condition and all modules. The ledger comes first: while unreachable, nothing is restarted."""
+        """Check the end condition and all modules. The ledger is read first: if it is unreachable, nothing is
+        restarted."""
         if reason := condition():
             return reason
         self._heartbeats.look()
@@ -186,7 +187,10 @@ class Supervisor:
         self._raise_if_repeated(process, words if code == FAULT else "")
 
     def _raise_if_repeated(self, process: ModuleProcess, fault: str) -> None:
-        """Raise `ModuleDiedError` at `MOST_IDENTICAL_FAULTS` equal faults; `fault` is empty for any other death."""
+        """Raise `ModuleDiedError` after `MOST_IDENTICAL_FAULTS` consecutive deaths by the same exception.
+
+        `fault` describes the exception; it is empty for any other death.
+        """
         former = self._faults.get(process.module, [])
         goes_on = former and process.lived_seconds < LONG_LIFE_SECONDS and same_error(former[0], fault)
         same = [*former, fault] if goes_on else [fault]

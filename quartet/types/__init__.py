@@ -1,17 +1,17 @@
 """The vocabulary of Quartet as typed records. Read this package first, in this order.
 
 1. `task`: a **task** is attempted in an environment, which returns observations.
-2. `call`: every model response comes from one **call** of a `prompt`, recorded with its exact tokens (`tokens`). Some
-   of them are placeholders of a `picture`.
+2. `call`: every model response comes from one **call** with a `prompt`. The call is recorded with its exact tokens
+   (`tokens`). Some prompt tokens are placeholders of a `picture`.
 3. `trajectory`: one attempt is a **rollout**, a sequence of **turns** (observation, response, `action`s at places in a
-   `frame`). Its record is its **trajectory**.
-4. `plan`: the rollouts of one task that are compared with each other form a **group**. Control plans it; a worker holds
-   a **lease** on each of its rollouts. A rollout may begin inside another one, at a `fork`.
+   `frame`). The record of a rollout is its **trajectory**.
+4. `plan`: the rollouts of one task that are compared with each other form a **group**. Control plans the group; a
+   worker holds a **lease** on each rollout that it runs. A rollout may begin inside another one, at a `fork`.
 5. `batch`: groups trained together are a **batch**. Its train step produces the next **policy**.
 6. `states`: the state machines of rollouts, groups and batches.
 7. `ancestry`: the number of train steps between two policy versions, the **lag**.
 
-Comments state shapes.
+Comments give the shapes of lists.
 """
 
 from quartet.types.action import Action, Keyboard, Outcome, Pointer, TakenAction, Text, ToolCall

@@ -36,7 +36,7 @@ class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="call"
     name: str
     arguments: dict[str, Any] = field(default_factory=dict)
     id: str = ""
-    """Call id that the tool's result refers to; empty where results need no id."""
+    """Id of the call, which the tool's result repeats; empty if results need no id."""
 
 
 class Text(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="text"):

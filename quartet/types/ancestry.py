@@ -6,21 +6,21 @@ from msgspec import Struct
 
 
 class Ancestry(Struct, frozen=True, kw_only=True):
-    """The policies of a run as a tree. Each is trained from the newest live one, and a roll-back ends a branch.
+    """The policies of a run as a tree. Each policy is trained from the newest live one, and a roll-back ends a branch.
 
-    Versions are numbered in commit order and never reused. So the rolled back versions define the tree: all others are
-    the committed line.
+    Versions are numbered in commit order and never reused. So the rolled back versions define the tree: all other
+    versions are live and form the committed line.
     """
 
     rolled_back: dict[int, int] = {}
-    """Train step by version, of every rolled back policy."""
+    """Train step of every rolled back policy, by version."""
 
     def lag(self, version: int, start_version: int) -> int:
         """Return the number of train steps between the policy `version` and the live policy `start_version`.
 
         For a live version this is the distance along the committed line. A rolled back version diverged from that line
-        at the newest live version below it. Its lag is the distance back to that version plus the distance from there
-        to `start_version`: the train steps by which the two policies differ.
+        at the newest live version with a lower number. Its lag is the distance back to that live version plus the
+        distance from there to `start_version`, which is the number of train steps by which the two policies differ.
         """
         fork = version
         while fork in self.rolled_back:

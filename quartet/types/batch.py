@@ -11,14 +11,16 @@ from quartet.types.trajectory import Trajectory
 
 
 class ReplayRule(StrEnum):
-    """Behaviour probability to use for a replayed token."""
+    """Rule for the behaviour probability of a replayed token in the importance ratio."""
 
     STORED = "stored"
-    """The recorded log-probs: off-policy, with the importance ratio of the current policy to them."""
+    """Use the log-probs recorded at sampling: off-policy training with an importance ratio."""
     RECOMPUTE = "recompute"
-    """The trainer's own old log-probs, ratio 1: unlikely or never sampled tokens are learned with full weight."""
+    """Use the trainer's own old log-probs, so that the ratio is 1: tokens that are unlikely, or that no policy sampled,
+    are learned with full weight."""
     ANCHOR = "anchor"
-    """None: the member is not compared with the group and gets no credit. Supervised loss terms imitate it."""
+    """Use no probability: the member is not compared with the group and gets no credit. Supervised loss terms imitate
+    it."""
 
 
 class MemberUse(StrEnum):
@@ -64,9 +66,9 @@ class Batch(Struct, frozen=True, kw_only=True):
     batch_id: int
     attempt: int
     train_step: int
-    """The step this batch becomes when committed, from 1."""
+    """Number of the train step that the batch becomes when it is committed, from 1."""
     start_version: int
-    """The policy version the train step starts from."""
+    """The policy version from which the train step starts."""
     groups: list[Group]
     ancestry: Ancestry = Ancestry()
     """Ancestry of the run's policies, from which the lag of a token follows."""

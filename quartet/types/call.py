@@ -1,4 +1,4 @@
-"""One generation by the model: how its tokens are drawn, and which."""
+"""Call: one generation by the model, with its sampling settings and its tokens."""
 
 from enum import StrEnum
 
@@ -9,35 +9,37 @@ from quartet.types.prompt import Prompt
 from quartet.types.tokens import TokenColumns
 
 MAIN = "main"
-"""The policy of a run whose recipe names none."""
+"""Name of the policy in a run whose recipe names no policies."""
 
 
 class Sampling(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Sampling settings. Recorded with every call, since importance weights need them."""
 
     temperature: float = 1.0
-    """0 means greedy. Applied before top-k, and top-k before top-p."""
+    """0 means greedy. Temperature is applied before top-k, and top-k before top-p."""
     top_k: int = 0
-    """Only this many most likely tokens can be drawn, and those as likely as the last of them; 0 means all."""
+    """Number of most likely tokens that can be drawn, besides tokens tied with the last of them; 0 means all."""
     top_p: float = 1.0
-    """Only the most likely tokens can be drawn, as many as it takes for their mass to reach this."""
+    """Probability mass that the drawable tokens must reach: only the fewest most likely tokens that reach it can be
+    drawn; 1 means all."""
     min_tokens: int = 0
-    """None of the first this many tokens ends the response: until then stop tokens cannot be drawn."""
+    """Minimum length of a response: its first `min_tokens` tokens cannot be stop tokens."""
     max_tokens: int = 32
     seed: int = 0
-    """With the token's position this seeds the draw, so a request samples the same whatever else is in its batch."""
+    """Seed of the draws. Each draw depends on the seed and the token's position only, so that a request samples the
+    same tokens in any batch."""
 
     @property
     def whole(self) -> bool:
-        """Return whether every token could be drawn. Only then do log-probs equal those that a trainer computes."""
+        """True if every token could be drawn. Only then do the log-probs equal those that a trainer computes."""
         return self.temperature > 0 and self.top_p == 1 and self.top_k == 0 and self.min_tokens == 0
 
 
 class FinishReason(StrEnum):
-    """Why a generation ended."""
+    """Reason for the end of a generation."""
 
     STOP = "stop"
-    """With a stop token, or with the token that completed a stop string."""
+    """A stop token was drawn, or a token that completed a stop string."""
     LENGTH = "length"
     ABORT = "abort"
 
@@ -46,19 +48,20 @@ class Call(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One generation by the model, recorded once and never tokenized again."""
 
     key: str = ""
-    """Unique name of the call within its trajectory; its request, its seed and its partial go by it. Empty for a
-    demonstrated call."""
+    """Unique name of the call within its trajectory. The engine's request id and the call's seed are derived from it,
+    and a retry finds the call of a recalled attempt by it. Empty for a demonstrated call."""
     policy: str = MAIN
     """The policy that sampled the response."""
     prompt_ids: list[int]  # [num_prompt_tokens]
     train_prompt_ids: list[int] = []
-    """Prompt that is trained in place of `prompt_ids`, for example without the guidance that sampling was given; empty
-    where they are the same."""
+    """Prompt used in training instead of `prompt_ids`, for example without guidance that was added for sampling. Empty
+    if both are the same."""
     response: TokenColumns
     borrowed: int = 0
-    """So many leading tokens of prompt and response belong to a parent: read as context, trained there and not here."""
+    """Number of leading tokens, of prompt and response together, that belong to a parent rollout. They are context for
+    this rollout and are trained in the parent only."""
     media: list[Media] = []
-    """Pictures of the prompt, in its order."""
+    """Pictures of the prompt, in the order of their placeholders."""
     sampling: Sampling
     finish_reason: FinishReason
 
@@ -68,21 +71,21 @@ class Call(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def prompt(self) -> Prompt:
-        """Pictures of the prompt, by reference."""
+        """The prompt, with its pictures by reference."""
         return Prompt(self.prompt_ids, self.media)
 
     @property
     def trained_prompt_ids(self) -> list[int]:
-        """The prompt that stands before the response in training."""
+        """The prompt that precedes the response in training."""
         return self.train_prompt_ids or self.prompt_ids
 
     @property
     def own_response(self) -> TokenColumns:
-        """Return the part of the response that is not borrowed."""
+        """The tokens of the response that do not belong to a parent rollout."""
         borrowed = self.borrowed - len(self.prompt_ids)
         return self.response[borrowed:] if borrowed > 0 else self.response
 
     @property
     def response_ids(self) -> list[int]:
-        """`[num_response_tokens]`."""
+        """Token ids of the response, `[num_response_tokens]`."""
         return self.response.token_ids

@@ -1,4 +1,4 @@
-"""Fork points: the place in a parent rollout at which a child rollout begins, and what both share."""
+"""Fork points: the place in a parent rollout at which a child rollout begins, and the calls that both share."""
 
 from msgspec import Struct
 
@@ -26,7 +26,7 @@ class Move(Struct, frozen=True):
 
 
 class EpisodeState(Struct, frozen=True, kw_only=True):
-    """State of an environment within an episode, and the answers up to it."""
+    """State of an environment within an episode, and the results of all moves up to it."""
 
     snapshot: bytes
     """Result of the session's `snapshot`."""
@@ -35,10 +35,11 @@ class EpisodeState(Struct, frozen=True, kw_only=True):
 
 
 class Beginning(Struct, frozen=True, kw_only=True):
-    """Beginning of an attempt at a forked rollout."""
+    """Calls and state with which an attempt begins, if it does not begin anew: of a child, or after a recall."""
 
     calls: list[Call] = []
-    """Calls that are not sampled again. For a child: those that it shares with its parent, wholly borrowed, and the
-    parent's next prompt, if any, without a response. For a rollout that was recalled: those of that attempt."""
+    """Calls that are not sampled again. For a child these are the calls that it shares with its parent, wholly
+    borrowed, and the parent's next prompt, if any, without a response. For a recalled rollout they are the calls of the
+    recalled attempt."""
     state: EpisodeState | None = None
     """State of the parent's environment at the fork point; None if the actions are repeated after a reset."""

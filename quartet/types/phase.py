@@ -7,8 +7,8 @@ and the data manager admits groups only in `training`.
 """
 
 STARTING, TRAINING, STOPPING, ENDED, FINISHED = "starting", "training", "stopping", "ended", "finished"
-"""`stopping`: training is over, the trainer is asked to end and unfinished rollouts are cancelled. `finished`: control
-and summary are written too; a run that was killed earlier has work left."""
+"""In `stopping`, training is over, the trainer receives the request to end, and unfinished rollouts are cancelled. In
+`finished`, the supervised control and the summary are written too; a run that was killed before that has work left."""
 EVALUATING = "evaluating "
 """Prefix of the phase name of an evaluation. The rest of the name is the prefix of the evaluation's tags."""
 _EVALUATION = ("the evaluation", "its last episode ends")
@@ -21,7 +21,10 @@ _WAITS = {
 
 
 def wait_in(phase: str, waiting_for: str, ends_when: str) -> tuple[str, str]:
-    """Return what an idle module waits for in `phase`, and what ends the wait; in training the two arguments."""
+    """Return what an idle module waits for in `phase`, and the event that ends the wait.
+
+    Training and unknown phases return the two arguments.
+    """
     if phase.startswith(EVALUATING):
         return _EVALUATION
     return _WAITS.get(phase, (waiting_for, ends_when))

@@ -1,4 +1,4 @@
-"""Pictures: as an environment shows them, and as a prompt refers to them."""
+"""Pictures of an environment, and references to them in a prompt."""
 
 from msgspec import Struct
 
@@ -7,21 +7,21 @@ class Picture(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An encoded picture (PNG, JPEG or WebP), or a reference to a stored one."""
 
     content_hash: str = ""
-    """SHA-256 in hex of the encoded picture, which is the name of its blob. Empty until it is stored."""
+    """SHA-256 in hex of the encoded picture, which is the name of its blob. Empty until the picture is stored."""
     data: bytes = b""
-    """Empty in a record: pictures are read separately, when they are needed."""
+    """The encoded picture. Empty in a stored record: pictures are read separately, when they are needed."""
 
 
 class Media(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Place of a picture in a prompt: its content, and the placeholder ids that stand for it."""
+    """Reference to a picture from a prompt: the picture's content hash, and the position of its placeholder ids."""
 
     content_hash: str
     """SHA-256 in hex of the encoded picture, which is the name of its blob."""
     offset: int
-    """Index in `prompt_ids` of its first placeholder."""
+    """Index of the picture's first placeholder in `prompt_ids`."""
     num_placeholders: int
     grid: tuple[int, int, int]
-    """Patches along time, height and width, as the image processor counts them."""
+    """Number of patches along time, height and width, as the image processor counts them."""
     resized: tuple[int, int]
     """Width and height in pixels after resizing, as the model receives the picture."""
     processor: str

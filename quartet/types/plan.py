@@ -26,7 +26,7 @@ class RolloutPlan(Struct, frozen=True, kw_only=True):
     num_rollouts: int
     max_turns: int
     enough: int | None = None
-    """Number of countable members at which the group closes; None: it closes when all have ended."""
+    """Number of countable members at which the group closes. With None it closes when all members have ended."""
     purpose: Purpose = Purpose.TRAIN
     temperature: float = 1.0
     tag: str = ""
@@ -52,11 +52,13 @@ class RolloutLease(Struct, frozen=True, kw_only=True):
     task: Task
     max_turns: int
     sampling_seed: int
-    """Same for every attempt, so a retried rollout draws the same random numbers."""
+    """Seed of all draws. It is the same for every attempt, so that a retry draws the same random numbers."""
     temperature: float
     purpose: Purpose
     policy: str = MAIN
-    """Policy that the group `group_id` compares. Trajectories of another policy go to that policy's group."""
+    """Policy whose trajectories the group `group_id` compares. The rollout's trajectory of any other policy goes to
+    that
+    policy's own group."""
     deadline: float
     """Time of `Ledger.now` at which the lease expires."""
     recycled: int = 0
@@ -66,6 +68,7 @@ class RolloutLease(Struct, frozen=True, kw_only=True):
     partial: str = ""
     """Blob of the calls of a recalled attempt to continue from. Empty if there are none."""
     beginning: str = ""
-    """Blob of what a child shares with its parent (`Beginning`). Empty if the rollout begins with a reset."""
+    """Blob of the calls and state that a child shares with its parent (`Beginning`). Empty if the rollout begins with a
+    reset."""
     parent: Fork | None = None
     """Fork point in the parent rollout; None if the rollout begins with a reset."""

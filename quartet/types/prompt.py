@@ -7,7 +7,7 @@ from quartet.types.picture import Media
 
 
 class Prompt(Struct, frozen=True):
-    """Token ids, and the pictures that some of them stand for.
+    """Token ids, and the pictures that some of the ids represent.
 
     >>> (Prompt([1, 2]) + Prompt([3])).ids
     [1, 2, 3]
@@ -15,11 +15,11 @@ class Prompt(Struct, frozen=True):
 
     ids: list[int]  # [num_prompt_tokens]
     media: list[Media] = []
-    """In the order of their placeholders."""
+    """References to pictures, in the order of their placeholders."""
     pictures: dict[str, bytes] = {}
-    """Encoded pictures by content hash; those that a conversation has shown before may be missing."""
+    """Encoded pictures by content hash. Pictures that the conversation has already shown may be missing."""
 
     def __add__(self, more: "Prompt") -> "Prompt":
-        """Return both, one behind the other."""
+        """Return this prompt followed by `more`."""
         shifted = [replace(one, offset=one.offset + len(self.ids)) for one in more.media]
         return Prompt([*self.ids, *more.ids], [*self.media, *shifted], self.pictures | more.pictures)

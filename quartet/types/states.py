@@ -5,7 +5,10 @@ from typing import Literal
 
 
 class RolloutState(StrEnum):
-    """queued -> leased -> finished, and back to queued for another attempt (moves: `quartet.ledger.transitions`)."""
+    """States: queued -> leased -> finished. A lease may also end with queued, for another attempt.
+
+    `quartet.ledger.transitions` has all transitions.
+    """
 
     QUEUED = "queued"
     LEASED = "leased"
@@ -13,7 +16,7 @@ class RolloutState(StrEnum):
 
 
 class GroupState(StrEnum):
-    """open -> closed -> trainable -> claimed -> trained, or dropped with a reason on the way."""
+    """States: open -> closed -> trainable -> claimed -> trained. Any state before trained may end as dropped."""
 
     OPEN = "open"
     CLOSED = "closed"
@@ -24,7 +27,7 @@ class GroupState(StrEnum):
 
 
 class BatchState(StrEnum):
-    """claimed -> committed, or released with its groups trainable again."""
+    """States: claimed -> committed, or released, which makes the groups trainable again."""
 
     CLAIMED = "claimed"
     COMMITTED = "committed"

@@ -22,8 +22,8 @@ class Task(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Stable identity: the same key means the same task, in every run. It ends with the parameters, if any, as JSON
-        sorted by name."""
+        """Stable identity: the same key means the same task, in every run. The key ends with the parameters, if any, as
+        JSON sorted by name."""
         params = f"/{msgspec.json.encode(self.params, order='sorted').decode()}" if self.params else ""
         return f"{self.env}/{self.family}/{self.seed}{params}"
 
@@ -35,7 +35,8 @@ class Observation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     text: str
     """Everything a text policy reads besides the goal; for a web page, one line per visible element."""
     error: str = ""
-    """Set when the previous action was malformed or could not be done: an error of the policy, never a crash."""
+    """Error message if the previous action was malformed or could not be done. This is the policy's error, never a
+    crash."""
     pictures: list[Picture] = []
     """Pictures in display order. The last one is the screen that actions point at."""
     messages: list[Message] = []

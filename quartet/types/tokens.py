@@ -34,8 +34,10 @@ class TokenColumns(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return replace(self, **{name: column[part] for name, column in self.columns().items()})
 
     def __add__(self, rest: T) -> T:
-        """Return `rest` with these tokens before its own. A column is kept only if both parts have it. A part without
-        `cache_versions` counts with its `versions`."""
+        """Return a record of the type of `rest` with these tokens followed by the tokens of `rest`.
+
+        A column is kept only if both have it. If only one has `cache_versions`, the other's `versions` are used.
+        """
         parts = [part.columns() for part in (self, rest) if any(part.columns().values())]
         if any(part["cache_versions"] for part in parts):
             parts = [part | {"cache_versions": part["cache_versions"] or part["versions"]} for part in parts]
@@ -50,7 +52,8 @@ class TokenColumns(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return {name: getattr(self, name) for name in TokenColumns.__struct_fields__}
 
     def append(self, token_id: int, *, logprob: float, version: int, entropy: float, cache_version: int) -> None:
-        """Add a token in place. `cache_versions` grows last, so other threads may read as many tokens as it has."""
+        """Add a token in place. `cache_versions` grows last, so that other threads may read as many tokens of every
+        column as `cache_versions` has."""
         self.token_ids.append(token_id)
         self.logprobs.append(logprob)
         self.versions.append(version)
@@ -64,7 +67,8 @@ class TokenColumns(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def mismatch(self) -> str:
-        """Description of the column lengths if they are inconsistent, else "". Log-probs and versions come together."""
+        """Description of the column lengths if they are inconsistent, else "". Log-probs and versions must both be
+        present or both be empty."""
         known, sampled = (len(self.token_ids), 0), len(self.logprobs)
         fits = sampled in known and sampled == len(self.versions)
         fits = fits and len(self.entropies) in known and len(self.cache_versions) in known

@@ -45,21 +45,24 @@ class Status(StrEnum):
     TRUNCATED_TURNS = "truncated_turns"
     TRUNCATED_TOKENS = "truncated_tokens"
     TRUNCATED_TIME = "truncated_time"
-    """Depends more on the machine than on the policy, so it is neither in the baseline nor trained."""
+    """The time limit was reached. This depends more on the machine than on the policy, so the rollout is neither in the
+    baseline nor trained."""
     ERROR_ENV = "error_env"
     ERROR_ENGINE = "error_engine"
     ERROR_REWARD = "error_reward"
     ERROR_AGENT = "error_agent"
-    """A bug in the agent loop: not retried, raises an alarm."""
+    """The agent loop has a bug. The rollout is not retried, and an alarm is shown."""
     DIVERGED = "diverged"
-    """A child repeated its parent's actions and got other observations: neither in the baseline nor trained."""
+    """A child got other observations than its parent, after the same actions or in the restored state. It is neither in
+    the baseline nor trained."""
     CANCELLED = "cancelled"
     DAMAGED = "damaged"
     """A blob was lost or failed its checksum."""
 
     @property
     def retried(self) -> bool:
-        """True for an infrastructure failure: retried in a fresh environment, never counted as a reward of 0."""
+        """True for an infrastructure failure: the rollout is retried in a fresh environment, and the failure never
+        counts as a reward of 0."""
         return self in (Status.ERROR_ENV, Status.ERROR_ENGINE, Status.ERROR_REWARD)
 
     @property
@@ -79,7 +82,7 @@ class Trajectory(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fiel
     calls: list[Call]
     turns: list[Turn]
     final_observation: Observation | None = None
-    """Observation after the last turn, or the last one that got no response; None if there was no observation."""
+    """The last observation, to which the policy did not respond; None if there was no observation."""
     rewards: dict[str, float]
     """Named reward parts; `reward` is their sum."""
     success: bool
@@ -93,7 +96,7 @@ class Trajectory(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fiel
     role: str = "agent"
     """Role of that policy in the rollout, for example `solver` or `judge`."""
     part: str = ""
-    """Name of the trajectory within its rollout; empty if the rollout has no other."""
+    """Name of the trajectory within its rollout; empty if the rollout has no other trajectory."""
     parent: Fork | None = None
     """Fork point in the parent rollout; None if the rollout began with a reset."""
 
@@ -109,7 +112,8 @@ class Trajectory(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fiel
 
     @property
     def versions(self) -> list[int]:
-        """Versions of the policy that sampled the trajectory's own tokens, ascending; borrowed tokens do not count."""
+        """Policy versions that sampled the trajectory's own tokens, ascending. Tokens that belong to a parent do not
+        count."""
         mine = (call for call in self.calls if call.policy == self.policy)
         return sorted(set().union(*(call.own_response.versions for call in mine)))
 

@@ -13,7 +13,7 @@ from quartet.terminal.say import say
 @RUN
 @JSON
 def audit(run: Path, as_json: bool) -> None:
-    """Train all steps of RUN again and compare. RUN must not be live and needs `runtime.receipts`.
+    """Train all steps of RUN again and compare the weights. RUN must not be live and needs `runtime.receipts`.
 
     Exits with 1 if a promise is broken.
     """
@@ -35,7 +35,7 @@ def audit(run: Path, as_json: bool) -> None:
         say(
             f"{report.appended} rollouts appended, {report.trained} trained in {report.train_steps} train steps; "
             f"lost {report.lost}, trained twice {report.trained_twice}, tokens over the bound {report.over_lag}; "
-            f"trained again: {'the same bits' if report.replay_identical else 'other weights'}"
+            f"training again gives {'bit-identical' if report.replay_identical else 'different'} weights"
         )
     if report.findings:
         raise SystemExit(1)

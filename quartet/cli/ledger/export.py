@@ -20,10 +20,15 @@ from quartet.terminal.say import say
     help="Complete records, a table, or conversations for `quartet sft`.",
 )
 @click.option("--output", "-o", required=True, type=click.Path(path_type=Path, dir_okay=False), help="File to write.")
-@click.option("--family", "families", multiple=True, help="Only this task family; may be repeated.")
-@click.option("--success/--any-outcome", "successes", default=None, help="Only successes: the default for chat alone.")
+@click.option("--family", "families", multiple=True, help="Export only this task family; may be repeated.")
+@click.option(
+    "--success/--any-outcome",
+    "successes",
+    default=None,
+    help="Export only successes (the default for chat), or all outcomes.",
+)
 @click.option("--purpose", type=click.Choice(["train", "eval"]), default="train", show_default=True)
-@click.option("--limit", type=click.IntRange(min=1), help="Only the oldest this many.")
+@click.option("--limit", type=click.IntRange(min=1), help="Export only this many trajectories, the oldest.")
 @click.option("--screenshots", is_flag=True, help="Include screenshots (jsonl, parquet).")
 @JSON
 def export(
@@ -37,7 +42,7 @@ def export(
     screenshots: bool,
     as_json: bool,
 ) -> None:
-    """Write the trajectories of RUN, which may be live, to one file: the last attempt of every rollout."""
+    """Write the trajectories of RUN to one file: the last attempt of every rollout. RUN may be live."""
     from msgspec import to_builtins
 
     from quartet.exchange.export import export as export_to

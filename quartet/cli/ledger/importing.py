@@ -1,4 +1,4 @@
-"""`quartet ledger import`: put successes from a file into a run's pool."""
+"""`quartet ledger import`: put successes from a file into a run's success pool."""
 
 import json
 from contextlib import closing
@@ -17,7 +17,8 @@ from quartet.terminal.say import say
 def import_(run: Path, file: Path, as_json: bool) -> None:
     """Put the successes in FILE (chats that name their task, or an export) into the success pool of RUN.
 
-    Does for a run that has begun what `replay.demonstrations` does at its start; the run may be live.
+    `replay.demonstrations` imports such a file when a run starts. This command does it for a run that has started; it
+    may be live.
     """
     from msgspec import to_builtins
 

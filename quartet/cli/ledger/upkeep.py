@@ -14,9 +14,9 @@ from quartet.terminal.say import say
 @RUN
 @JSON
 def upgrade(run: Path, as_json: bool) -> None:
-    """Upgrade the ledger of RUN, which must not be live, to the schema of this Quartet.
+    """Upgrade the ledger of RUN to the schema of this Quartet. RUN must not be live.
 
-    This cannot be undone: an older Quartet will reject the run.
+    This cannot be undone: older versions of Quartet cannot open the run afterwards.
     """
     from quartet.ledger import Ledger
     from quartet.ledger.database import find_database
@@ -34,10 +34,10 @@ def upgrade(run: Path, as_json: bool) -> None:
 @RUN
 @JSON
 def gc(run: Path, as_json: bool) -> None:
-    """Delete the blobs of RUN, which must not be live, to which no trajectory refers.
+    """Delete the blobs to which no trajectory of RUN refers. RUN must not be live.
 
-    Crashes and disk budgets leave such blobs; all others are kept. The file of a SQLite ledger keeps its size, and its
-    free pages are used again.
+    Crashes and disk budgets leave such blobs. The file of a SQLite ledger keeps its size; its free pages are used
+    again.
     """
     from quartet.ledger import Ledger
     from quartet.run.run_dir import RunLock
