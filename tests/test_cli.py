@@ -43,7 +43,7 @@ def test_dry_run_prints_the_arithmetic_and_makes_nothing(recipe_path, tmp_path):
     shown = quartet("train", recipe_path, "--run-dir", tmp_path / "run", "--dry-run")
     assert shown.returncode == 0, shown.stderr
     assert "2 groups × 8 rollouts = 16 trajectories per train step" in shown.stdout
-    assert "no fresh token older than 2 versions" in shown.stdout
+    assert "fresh tokens with a lag above 2 train steps are not trained" in shown.stdout
     assert not (tmp_path / "run").exists()
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.toml").write_text(recipe_path.read_text())
@@ -189,7 +189,7 @@ def test_export_loads_no_more_than_it_needs(stored_run, tmp_path):
         (["replay.demonstrations=x.jsonl"], "replay.demonstrations needs a pool"),
         (
             ["replay.demonstrations=x.jsonl", "replay.name=success_pool"],
-            f"the file replay.demonstrations = '{Path.cwd()}/x.jsonl' is missing",
+            f"the file replay.demonstrations = '{Path.cwd()}/x.jsonl' does not exist",
         ),
     ],
 )

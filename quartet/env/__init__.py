@@ -1,4 +1,4 @@
-"""Environment cluster: sessions in process or behind a host, and one file per environment."""
+"""Environment cluster: sessions in this process or served by a host, and one file per environment."""
 
 from quartet import config
 from quartet.env.base import Environment, EnvPool
@@ -12,13 +12,18 @@ def make_environment(env: config.Env) -> Environment:
 
 
 def make_pool(env: config.Env) -> EnvPool:
-    """Return sessions in this process. Raise `ConfigError` for an unknown environment, `SetupError` if it cannot
-    run."""
+    """Return a pool of sessions in this process.
+
+    Raise `ConfigError` for an unknown environment, `SetupError` if the environment cannot run on this machine.
+    """
     return make_environment(env).pool(env)
 
 
 def suite_families(env: config.Env) -> list[str]:
-    """Return the recipe's task families, or all if it lists none. Raise `ConfigError` with the nearest known name."""
+    """Return the recipe's task families, or all families of the environment if the recipe lists none.
+
+    Raise `ConfigError` with the nearest known name for an unknown family.
+    """
     known = make_environment(env).families()
     for family in env.families:
         if family not in known:
@@ -27,11 +32,10 @@ def suite_families(env: config.Env) -> list[str]:
 
 
 def undemonstrated_families(env: config.Env) -> set[str]:
-    """Return the recipe's families for which no demonstrations exist."""
+    """Return the recipe's families for which no demonstrations are used."""
     return make_environment(env).undemonstrated() & set(suite_families(env))
 
 
 def turn_limit(env: config.Env, family: str, upper_bound: int) -> int:
-    """Return the turn limit of a rollout: the environment's limit for the family if it has one, at most
-    `upper_bound`."""
+    """Return the environment's turn limit for the family, at most `upper_bound`; `upper_bound` if it has no limit."""
     return min(upper_bound, make_environment(env).max_turns(family) or upper_bound)

@@ -15,9 +15,9 @@ from quartet.types import Observation, StepResult, Task
 class Env(Protocol):
     """One session of an environment, reused for many episodes, one at a time.
 
-    Every method may raise `EnvError` (infrastructure: the rollout is retried elsewhere) or `RewardError` (the reward
-    could not be computed). A malformed or impossible action is no error: it returns a `StepResult` whose observation
-    has `error` set.
+    Every method may raise `EnvError` (infrastructure failure; the rollout is retried in another session) or
+    `RewardError` (the reward could not be computed). A malformed or impossible action raises nothing: `step` returns a
+    result whose observation has `error` set.
     """
 
     async def reset(self, task: Task) -> Observation:
@@ -35,29 +35,30 @@ class Env(Protocol):
 
 @runtime_checkable
 class RestorableEnv(Env, Protocol):
-    """Session whose state can be stored within an episode, so that forked rollouts can begin from it.
+    """Session whose state can be stored within an episode, so that forked rollouts can begin from that state.
 
-    Its environment sets `Environment.snapshots`.
+    The class of the environment sets `Environment.snapshots`.
     """
 
     async def snapshot(self) -> bytes:
-        """Return the state of the episode: all that `restore` needs, in any session and on any host.
+        """Return the state of the episode, with which `restore` can continue in any session and on any host.
 
-        The limit is `quartet.env.protocol.MAX_SNAPSHOT_BYTES`. Store a larger state elsewhere and return its name.
+        The maximum size is `quartet.env.protocol.MAX_SNAPSHOT_BYTES`. Store a larger state elsewhere and return its
+        name.
         """
         ...
 
     async def restore(self, task: Task, snapshot: bytes) -> Observation:
-        """Start an episode of `task` in a stored state, instead of `reset`. Return the observation in that state; the
-        `error` of the parent's last action is added from its record.
+        """Start an episode of `task` in a stored state, instead of `reset`. Return the observation in that state.
 
-        Any exception but `EnvError` means that the state cannot be restored: the rollout ends as `diverged`.
+        The caller sets `error` of the observation from the parent's record. Any exception but `EnvError` means that the
+        state cannot be restored; the rollout then ends as `diverged`.
         """
         ...
 
 
 def restorable(env: Env) -> RestorableEnv:
-    """Return the session, typed as one with snapshots. Raise `EnvError` if it has none."""
+    """Return the session, typed as `RestorableEnv`. Raise `EnvError` if it does not define snapshots."""
     if isinstance(env, RestorableEnv):
         return env
     raise EnvError(
@@ -67,14 +68,14 @@ def restorable(env: Env) -> RestorableEnv:
 
 
 class EnvPool(Protocol):
-    """Source of a rollout's sessions: in process, or an environment host over WebSocket."""
+    """Source of sessions for rollouts: in this process, or of an environment host over WebSocket."""
 
     async def acquire(self) -> Env:
-        """Return a free session, waiting for one if necessary. Raise `EnvError` if the host cannot be reached."""
+        """Return a free session; wait if all are in use. Raise `EnvError` if the host cannot be reached."""
         ...
 
     async def release(self, env: Env, *, healthy: bool) -> None:
-        """Release a session; an unhealthy one is closed and replaced."""
+        """Release a session; an unhealthy session is closed and replaced."""
         ...
 
     async def close(self) -> None: ...
@@ -84,15 +85,15 @@ class Environment(Part):
     """Task families and their sessions. Most environments define only `families` and `session`."""
 
     observation_format: ClassVar[int] = 1
-    """Observation format version. Bump on any change to the texts of goals or pages: older demonstrations are
-    rejected."""
+    """Version of the observation format. Increase it at any change to the texts of goals or pages, so that older
+    demonstrations are rejected."""
     grammar: ClassVar[str] = ""
-    """Form of an action, for the alarm about responses without a valid one."""
+    """Form of an action, for the alarm about responses without a valid action."""
     deterministic: ClassVar[bool] = False
     """True if the same actions in the same task always give the same observations: a forked rollout can then begin by
-    replaying the actions of its parent."""
+    repeating the actions of its parent."""
     snapshots: ClassVar[bool] = False
-    """True if its sessions are `RestorableEnv`s: a child of a running rollout then begins from a stored state."""
+    """True if the sessions are `RestorableEnv`s: a child of a running rollout then begins from a stored state."""
     needs_browser: ClassVar[bool] = False
     """True if a run needs Chromium and fonts."""
     first_settings: ClassVar[Mapping[str, Mapping[str, object]]] = MappingProxyType({})
@@ -107,16 +108,16 @@ class Environment(Part):
         raise NotImplementedError(f"{type(self).__name__} defines neither session() nor pool()")
 
     def pool(self, env: config.Env) -> EnvPool:
-        """Return the pool of a rollout's sessions: at most `env.sessions` at once, each newly made.
+        """Return the pool of sessions: at most `env.sessions` at once, and a new session for each rollout.
 
-        Override it to reuse sessions that are expensive to make.
+        Override this method to reuse sessions that are expensive to make.
         """
         return SessionPool(self.session, env.sessions)
 
     def undemonstrated(self) -> set[str]:
-        """Return the families that no demonstration may show; they are reported separately."""
+        """Return the families for which no demonstrations are used; their success is reported separately."""
         return set()
 
     def max_turns(self, family_name: str) -> int | None:
-        """Return the turns that the hardest task of a family needs, with a margin; None if unknown."""
+        """Return the number of turns that the hardest task of a family needs, with a margin; None if unknown."""
         return None

@@ -1,7 +1,8 @@
 """One Chromium with several pages, driven over a pipe.
 
-The browser runs in its own process group with a temporary profile. It ends when it is closed and when this process
-dies; its profile is removed in both cases. Pages reach no network, not even local services such as the engine.
+The browser runs in its own process group with a temporary profile. It ends when it is closed or when this process dies;
+the profile is removed in both cases. Pages cannot reach any network address, not even local services such as the
+engine.
 """
 
 import asyncio
@@ -73,8 +74,10 @@ FLAGS = (
 
 
 def find_chromium() -> str:
-    """Return the browser's path: `QUARTET_CHROMIUM` if set, else the first known program on PATH. Raise
-    `SetupError`."""
+    """Return the browser's path: `QUARTET_CHROMIUM` if it is set, else the first known program on PATH.
+
+    Raise `SetupError` if there is no such program.
+    """
     chosen = os.environ.get("QUARTET_CHROMIUM")
     if chosen:
         if path := shutil.which(chosen):
@@ -94,13 +97,16 @@ def find_chromium() -> str:
 
 
 def _behind_script(path: str) -> str:
-    """Return the program behind Debian's shell script, which stays in front of it and would receive signals instead."""
+    """Return the program that Debian's shell script starts, or `path` itself for any other program.
+
+    The shell script stays the parent process, and signals would go to it.
+    """
     program = Path(path).parent.parent / "lib" / "chromium" / "chromium-headless-shell"
     return str(program) if Path(path).name == SHELLS[0] and program.exists() else path
 
 
 class Browser:
-    """A running Chromium. Start it with `Browser.start()`."""
+    """A running Chromium. Create it with `Browser.start()`."""
 
     def __init__(self, pid: int, connection: Connection, profile: ScratchFolder) -> None:
         self.pid = pid
@@ -131,7 +137,7 @@ class Browser:
             await browser.close()
             raise SetupError(
                 f"{program} did not start: {error.what}; end of its stderr: {' | '.join(log[-3:]) or 'empty'}",
-                "run it by hand with --headless=new to see what is missing",
+                "start the browser by hand with --headless=new to see what is missing",
             ) from error
         return browser
 
@@ -152,10 +158,10 @@ class Browser:
         return not self._connection.closed
 
     async def new_page(self, url: str, *, width: int, height: int) -> Page:
-        """Open a URL in its own window and process, so that a crash takes one page only. A process needs about 25
+        """Open a URL in its own window and process, so that a crash affects one page only. A process takes about 25
         MB."""
         browser = self._connection.browser
-        self._opening += 1  # The page is reported before the call returns.
+        self._opening += 1  # `_page_reported` is called before the call returns.
         try:
             target = await browser.call(
                 "Target.createTarget", url="about:blank", newWindow=True, width=width, height=height
@@ -194,10 +200,10 @@ class Browser:
 
 
 def _spawn(program: str, flags: list[str], profile: ScratchFolder) -> tuple[int, int, int]:
-    """Start the browser in its own process group; return its pid and our ends of the pipes (read, write)."""
+    """Start the browser in its own process group; return its pid and this process's pipe ends (read, write)."""
     their_read, our_write = os.pipe()
     our_read, their_write = os.pipe()
-    # The child's ends must not be 3, 4 or 5 themselves, or moving one would overwrite another.
+    # The child's descriptors must not be 3, 4 or 5 before they are moved there: moving one would overwrite another.
     theirs = (their_read, their_write, profile.hold_fd)
     high_read, high_write, high_hold = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in theirs)
     actions = [
@@ -208,7 +214,7 @@ def _spawn(program: str, flags: list[str], profile: ScratchFolder) -> tuple[int,
         (os.POSIX_SPAWN_DUP2, high_write, 4),
         (os.POSIX_SPAWN_DUP2, high_hold, 5),
     ]
-    # Its other temporary files, such as a socket, are removed with the profile.
+    # The browser's other temporary files, such as a socket, are then removed with the profile.
     environment = {**os.environ, "TMPDIR": str(profile.path)}
     try:
         pid = os.posix_spawn(program, [program, *flags], environment, file_actions=actions, setpgroup=0)

@@ -1,10 +1,11 @@
 """Client of the Chrome DevTools Protocol over `--remote-debugging-pipe`.
 
-Unlike a port, a pipe cannot collide or be reached from outside, and the browser ends when our end closes, even if this
-process is killed. Messages are JSON, separated by NUL. One pipe carries many sessions, one per page (`flatten`); each
-answer names its call.
+Unlike a port, a pipe cannot collide with another or be reached from outside, and the browser ends when this process's
+end of the pipe closes, even if this process is killed. Messages are JSON, separated by NUL. One pipe carries many
+sessions, one per page (`flatten`); each answer contains the number of its call.
 
-Failures are isolated per session: an undecodable or too long message, or too many events, fail only their sender.
+Failures are isolated per session: an undecodable or too long message, or too many events, fail only the session that
+sent them.
 """
 
 import asyncio
@@ -71,8 +72,10 @@ class Session:
         self._handlers[event].append(handler)
 
     def expect(self, event: str) -> "asyncio.Future[dict[str, Any]]":
-        """Return a future of the next such event; it fails if the session dies. Create it before triggering the
-        event."""
+        """Return a future of the next event of this name. Call this before triggering the event.
+
+        The future fails if the session dies.
+        """
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._pending.add(future)
         future.add_done_callback(self._pending.discard)
@@ -118,7 +121,7 @@ class Connection(asyncio.Protocol):
 
     @classmethod
     async def open(cls, read_fd: int, write_fd: int) -> "Connection":
-        """Take over our ends of the two pipes."""
+        """Open a connection over this process's ends of the two pipes."""
         loop = asyncio.get_running_loop()
         connection = cls()
         connection._reader, _ = await loop.connect_read_pipe(lambda: connection, os.fdopen(read_fd, "rb", 0))
@@ -162,7 +165,7 @@ class Connection(asyncio.Protocol):
             self.send("", "Target.detachFromTarget", {"sessionId": session.session_id})
 
     def close(self, reason: str = "the browser was closed") -> None:
-        """Close our ends; the browser then ends by itself. Every pending call raises `EnvError`."""
+        """Close this process's ends of the pipes; the browser then ends. Every pending call raises `EnvError`."""
         self.closed = self.closed or reason
         for transport in (self._writer, self._reader):
             if transport is not None:
@@ -178,13 +181,13 @@ class Connection(asyncio.Protocol):
         self.close("the browser died")
 
     def _take(self, frame: Frame) -> None:
-        """Dispatch a message. Fail its sender if it cannot be decoded."""
+        """Dispatch a message. If it cannot be decoded, fail the session that sent it."""
         if not frame.whole:
             self._fail_sender(frame, f"the page sent a message of more than {MAX_MESSAGE_BYTES} bytes")
             return
         try:
             message = msgspec.json.decode(frame.data)
-        except (ValueError, RecursionError) as error:  # not well-formed, such as half of a surrogate pair
+        except (ValueError, RecursionError) as error:  # malformed JSON, for example half of a surrogate pair
             self._fail_sender(frame, f"the page sent a message that cannot be decoded: {error}")
             return
         self._dispatch(message, len(frame.data))

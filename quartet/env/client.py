@@ -1,7 +1,7 @@
 """Client of an environment host for rollout workers: an `EnvPool` over WebSocket.
 
-A host may restart on another port, so its address is read at every connection. A connection lost between two episodes
-is reopened by the next `reset`; one lost within an episode is an `EnvError`.
+A host may restart on another port, so its address is read at every connection. If a connection is lost between two
+episodes, the next `reset` opens a new one. If it is lost within an episode, an `EnvError` is raised.
 """
 
 import asyncio
@@ -102,8 +102,8 @@ class Dialer:
 
 
 class RemoteEnv:
-    """One session of the host. A request without an answer closes the connection, so that a late answer is not taken
-    for that of a later request."""
+    """One session of the host. If a request gets no answer in time, the connection is closed, so that a late answer is
+    not mistaken for the answer to a later request."""
 
     def __init__(self, dialer: Dialer, request_timeout_seconds: float) -> None:
         self._dialer = dialer
@@ -120,11 +120,11 @@ class RemoteEnv:
         return await self._begin(task)
 
     async def restore(self, task: Task, snapshot: bytes) -> Observation:
-        """Start an episode in a state that a session of any host has stored; otherwise like `reset`."""
+        """Start an episode in a state that a session of any host stored, instead of `reset`."""
         return await self._begin(task, snapshot)
 
     async def step(self, action: str) -> StepResult:
-        """Apply one action. Raise `EnvError` also if the connection was lost: the episode cannot be continued."""
+        """Apply one action. Raise `EnvError` also if the connection was lost, since the episode cannot be continued."""
         answer = await self._request("step", ObservationData, StepData(action=action))
         return answer.step_result()
 
@@ -218,7 +218,7 @@ class RemoteEnvPool:
 
 
 def _read(reply: WSMessage, answer_type: type[T]) -> T:
-    """Decode an answer. Raise the error that it reports, or `EnvError` if it does not follow the protocol."""
+    """Decode an answer. Raise the error that the host reports, or `EnvError` if the answer violates the protocol."""
     if reply.type is not WSMsgType.TEXT:
         raise ConnectionLostError("the environment host closed the connection")
     try:

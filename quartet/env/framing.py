@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 MAX_MESSAGE_BYTES = 32 << 20
-"""More than an uncompressed screenshot of a large screen."""
+"""Maximum size of a message: more than an uncompressed screenshot of a large screen."""
 
 TAIL_BYTES = 256
-"""Bytes kept of a longer message: its end names the session that sent it."""
+"""Number of last bytes kept of a longer message; they contain the id of the session that sent it."""
 
 
 class Frame(NamedTuple):

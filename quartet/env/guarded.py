@@ -1,4 +1,4 @@
-"""Sessions of untrusted environments: every failure becomes an `EnvError` that names where it happened."""
+"""Sessions of untrusted environments: every failure becomes an `EnvError` that names its place in the code."""
 
 import inspect
 import logging
@@ -18,7 +18,7 @@ from quartet.types import Observation, StepResult, Task
 
 LOG = logging.getLogger(__name__)
 LONGEST_VALUE = 80
-"""Maximum characters of a wrong answer in an error."""
+"""Maximum number of characters of a wrong result that an error shows."""
 
 T = TypeVar("T", Observation, StepResult, bytes)
 
@@ -69,8 +69,8 @@ class GuardedEnv:
         state = await self._ask("snapshot", bytes)
         if len(state) > MAX_SNAPSHOT_BYTES:
             raise EnvFaultError(
-                f"{self._name('snapshot')} returned {len(state)} bytes, and a state may have {MAX_SNAPSHOT_BYTES}: "
-                "keep it elsewhere and return its name"
+                f"{self._name('snapshot')} returned {len(state)} bytes; a state may have at most {MAX_SNAPSHOT_BYTES}: "
+                "store it elsewhere and return its name"
             )
         return state
 
@@ -93,7 +93,8 @@ class GuardedEnv:
         return answer
 
     async def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a coroutine function here, and a plain function, which may block, in the session's own thread."""
+        """Call a coroutine function in the event loop, and a plain function, which may block, in the session's thread.
+        """
         if inspect.iscoroutinefunction(function):
             return await function(*arguments)
         self._thread = self._thread or SessionThread()

@@ -1,6 +1,6 @@
-"""Actions on a page, performed like a person would: locate the element, point, press, type.
+"""Actions on a page, performed as by a person: locate the element, point, press, type.
 
-The page's scripts (`observe.js`, `act.js`) only return where to point; every change comes from real input events.
+The scripts `observe.js` and `act.js` only return positions on the page; every change comes from real input events.
 """
 
 import json
@@ -29,15 +29,15 @@ HARNESS = ";".join((files("quartet.env") / name).read_text() for name in ("obser
 
 
 def watching(answers: str = "{}") -> str:
-    """Return the script that runs among the page's own scripts, with the page's answers to the harness."""
+    """Return the script that runs among the page's own scripts and answers the harness; `answers` is JavaScript."""
     return f"({(files('quartet.env') / 'watch.js').read_text()})({answers})"
 
 
 MAX_TYPED_CHARACTERS = 1000
-"""A key takes about a millisecond, and typing must end within a step."""
+"""Maximum length of a typed text. A key takes about a millisecond, and typing must end within the step's time limit."""
 
 TWO_FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
-"""Wait for two frames: the browser delivers wheel events with the next frame."""
+"""JavaScript promise that resolves after two frames: the browser delivers wheel events with the next frame."""
 
 
 class ActionFailedError(Exception):
@@ -52,7 +52,7 @@ class Hands:
         self._points: list[tuple[float, float]] = []
 
     async def perform(self, action: Action) -> list[tuple[float, float]]:
-        """Perform one action; return the points it used, in pixels: one point, both ends of a drag, none for keys.
+        """Perform one action. Return its points in pixels: one for a click, both ends of a drag, none for keys.
 
         Raise `ActionFailedError` if the page does not allow it, `EnvError` if the page fails.
         """

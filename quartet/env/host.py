@@ -1,8 +1,8 @@
 """Environment host: serves the sessions of one environment over OpenEnv's WebSocket protocol.
 
-`/ws` is one session per connection, `/health` tells how many there are. A session belongs to its connection: when that
-closes, breaks, or stays silent for too long, the session is given back at once, also in the middle of a step. So a
-worker that was killed never leaks an environment.
+A connection to `/ws` is one session; `/health` returns the number of sessions. When the connection closes, breaks, or
+is silent for too long, its session is released at once, even in the middle of a step. So a killed worker never leaks an
+environment.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ GOODBYE_SECONDS = 1.0
 
 
 class EnvHost:
-    """The server. `url` is known once it has started."""
+    """The server of a pool of sessions. `url` is set by `start`."""
 
     def __init__(
         self,
@@ -57,15 +57,15 @@ class EnvHost:
 
     @property
     def sessions(self) -> int:
-        """Connected clients."""
+        """Number of connected clients."""
         return len(self._handlers)
 
     async def start(self, port: int = 0) -> None:
-        """Listen on localhost; port 0 takes a free one. Raises `SetupError` when the port is in use."""
+        """Listen on localhost; port 0 picks a free port. Raises `SetupError` if the port is in use."""
         self.url = await self._server.start(port)
 
     async def stop(self) -> None:
-        """Release every session, close the connections, then the environment. Safe to call twice."""
+        """Release every session, close the connections, then close the pool. Safe to call twice."""
         for handler in self._handlers:
             handler.cancel()
         await self._server.stop()
@@ -96,7 +96,8 @@ class EnvHost:
         return socket
 
     async def _converse(self, socket: web.WebSocketResponse, session: HostedSession) -> None:
-        """Answer requests one after the other until the client leaves, says `close`, or is silent for too long."""
+        """Answer requests one after the other until the client disconnects, sends `close`, or is silent for too long.
+        """
         while True:
             try:
                 message = await socket.receive(timeout=self._idle_timeout_seconds)
@@ -112,7 +113,7 @@ class EnvHost:
 
 
 async def run_env_host(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None:
-    """The environment module as a process: serve until `stop`. Raises `SetupError` when it cannot start."""
+    """Run the environment host as a process until `stop` is set. Raises `SetupError` if it cannot start."""
     with closing(Ledger.open(run_dir)) as ledger, Recorder(run_dir, "env") as recorder:
         pool = make_pool(recipe.env)
         host = EnvHost(
@@ -121,12 +122,12 @@ async def run_env_host(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> No
             capacity=recipe.env.sessions,
             token=run_token(run_dir),
             step_timeout_seconds=recipe.env.step_timeout_seconds,
-            # A client that was silent for as long as an episode may take has no episode.
+            # A client that is silent for longer than an episode may take has no running episode.
             idle_timeout_seconds=recipe.rollout.episode_timeout_seconds,
             recorder=recorder,
         )
         try:
-            # What cannot run at all (no browser) ends this process with advice, before any rollout fails for it.
+            # An environment that cannot run at all (no browser) ends this process with advice, before a rollout fails.
             await pool.release(await pool.acquire(), healthy=True)
             await host.start(recipe.runtime.env_port)
             await _report(host, recipe.env.sessions, Presence(ledger, "env", url=host.url, recorder=recorder), stop)
@@ -135,7 +136,7 @@ async def run_env_host(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> No
 
 
 async def _report(host: EnvHost, sessions: int, presence: Presence, stop: asyncio.Event) -> None:
-    """Tell the others what the host does, until `stop`."""
+    """Report the host's state to the ledger until `stop` is set."""
     while not stop.is_set():
         if host.sessions:
             presence.working(f"serving {host.sessions} of {sessions} sessions")

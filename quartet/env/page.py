@@ -1,7 +1,7 @@
 """One page of the browser: scripts, pictures and real input events.
 
-All input goes through the browser's own input pipeline, so the page sees trusted events, hit testing, focus and key
-handling as from a person. Coordinates are CSS pixels from the upper left corner of the page's viewport.
+All input goes through the browser's own input pipeline, so events are trusted, and hit testing, focus and key handling
+are the same as for a person. Coordinates are CSS pixels from the upper left corner of the page's viewport.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class Page:
 
     @property
     def dead(self) -> str:
-        """Reason why the page cannot be used any more; empty while it can."""
+        """Reason why the page cannot be used any more; empty while it can be used."""
         return self._session.dead
 
     async def navigate(self, url: str) -> None:
@@ -63,8 +63,8 @@ class Page:
         await loaded
 
     async def isolate(self, *, in_frame: bool = False) -> None:
-        """Make a new isolated world for `ask`. It shares the document with the page's own scripts but no objects, so
-        these scripts cannot replace anything that `ask` reads.
+        """Make a new isolated world for `ask`. The world shares the document with the page's own scripts, but no
+        objects, so these scripts cannot replace anything that `ask` reads.
 
         The world belongs to the document of the page, or of its newest frame, and ends with that document.
         """
@@ -74,12 +74,12 @@ class Page:
         self.left = False
 
     async def was_left(self) -> bool:
-        """Return `left` after all events that the browser has sent so far."""
+        """Return `left` after handling all events that the browser has sent so far."""
         await self.evaluate("0")
         return self.left
 
     async def ask(self, expression: str, *, timeout_seconds: float = CALL_TIMEOUT_SECONDS) -> Any:
-        """Evaluate in the isolated world. Raise `EnvError` also if its document is gone."""
+        """Evaluate a JavaScript expression in the isolated world. Raise `EnvError` also if its document is gone."""
         return await self._evaluate(expression, timeout_seconds, contextId=self._world_id)
 
     async def evaluate(self, expression: str, *, timeout_seconds: float = CALL_TIMEOUT_SECONDS) -> Any:
@@ -104,8 +104,8 @@ class Page:
         return answer["result"].get("value")
 
     async def screenshot(self) -> bytes:
-        """Return the viewport as JPEG. Clipping would cost five times as much, so the viewport has the picture's
-        size."""
+        """Return the viewport as JPEG. The viewport has the size of the picture, since clipping would take five times
+        as long."""
         answer = await self._session.call("Page.captureScreenshot", format="jpeg", quality=80)
         return base64.b64decode(answer["data"])
 
@@ -164,7 +164,7 @@ class Page:
         for stroke, modifiers in keys:
             shared = {"key": stroke.key, "code": stroke.code, "windowsVirtualKeyCode": stroke.virtual_key}
             text = "" if modifiers & ~MODIFIER_BITS["Shift"] else stroke.text
-            # The browser asks the desktop for the meaning of a shortcut; a headless one has no desktop.
+            # A browser asks the desktop for the meaning of a shortcut, and a headless browser has no desktop.
             commands = ["selectAll"] if modifiers == MODIFIER_BITS["Control"] and stroke.key == "a" else []
             down = "keyDown" if text else "rawKeyDown"
             calls.append({"type": down, "modifiers": modifiers, "text": text, "commands": commands, **shared})

@@ -2,8 +2,8 @@
 
 A connection to `/ws` is one session. The client sends `reset`, `step`, `state` or `close`. Every message but `close`
 gets exactly one answer: `observation`, `state` or `error`. At most one request is in flight, so requests have no ids.
-An error does not end the session. Quartet adds the message `snapshot`, answered by `snapshot`, fields of
-`reset`, and the key `quartet` of `metadata`.
+An error does not end the session. Quartet extends the protocol by a request `snapshot` with an answer `snapshot`, by
+fields of `reset`, and by the key `quartet` of `metadata`.
 """
 
 import math
@@ -18,7 +18,7 @@ from quartet.types import Observation, StepResult, TakenAction, Task
 MAX_SNAPSHOT_BYTES = 16 << 20
 """Maximum size of a stored state; in JSON it is a third larger."""
 MAX_REQUEST_BYTES = 24 << 20
-"""Maximum size of a client's message: a reset to a stored state."""
+"""Maximum size of a client's message. The largest message is a reset to a stored state."""
 
 
 class ErrorCode(StrEnum):
@@ -54,7 +54,7 @@ class ResetData(Struct, kw_only=True):
     trace: str = ""
     """Trace of the spans that the host records for the episode; empty to record none."""
     snapshot: bytes | None = None
-    """Stored state in which the episode starts, from the answer to `snapshot`; null to start at its beginning."""
+    """Stored state in which the episode starts, from the answer to `snapshot`; null to start with a normal reset."""
 
     def task(self) -> Task:
         return Task(env=self.env, family=self.family, seed=self.seed, params=self.params)
@@ -65,7 +65,7 @@ class StepData(Struct):
 
 
 class StepFacts(Struct, kw_only=True):
-    """Result of a step beyond the fields of OpenEnv."""
+    """Fields of a step's result that OpenEnv does not have."""
 
     terminated: bool = False
     truncated: bool = False
@@ -75,7 +75,7 @@ class StepFacts(Struct, kw_only=True):
 
 
 class Metadata(Struct, kw_only=True):
-    """OpenEnv leaves the keys of `metadata` to each server: only the key of Quartet is read."""
+    """Metadata of an answer. OpenEnv leaves its keys to each server; Quartet reads only its own key."""
 
     quartet: StepFacts = field(default_factory=StepFacts)
 
@@ -105,8 +105,11 @@ class ObservationData(Struct, kw_only=True):
         )
 
     def step_result(self) -> StepResult:
-        """Return the answer as a step. Without `metadata.quartet` (a plain OpenEnv server) `done` means terminated.
-        A null reward becomes NaN: JSON writes NaN as null, and it must not count as 0."""
+        """Return the answer as a step result.
+
+        Without `metadata.quartet` (a plain OpenEnv server) `done` means terminated. A null reward becomes NaN, because
+        JSON writes NaN as null; such a reward must not count as 0.
+        """
         facts = self.metadata.quartet
         return StepResult(
             observation=self.observation,

@@ -10,7 +10,7 @@ from quartet.types import StepResult, Task
 
 
 def number(value: Any) -> float:
-    """Return a reward as a number, or NaN if it is none."""
+    """Return a reward as a float; NaN if it is not a number."""
     try:
         return float(value)
     except (TypeError, ValueError):

@@ -14,13 +14,13 @@ WATCH = 'cat; rm -rf -- "$0"'
 
 
 class ScratchFolder:
-    """Folder of this process and of the processes that inherit `hold_fd`."""
+    """Folder that exists while this process, or a process that inherited `hold_fd`, is alive."""
 
     def __init__(self, prefix: str) -> None:
         self.path = Path(tempfile.mkdtemp(prefix=prefix))
         watched_fd, self.hold_fd = os.pipe()
         try:
-            # A session of its own, so that a signal to this process's group does not end the shell.
+            # The shell has its own session, so that a signal to this process's group does not end it.
             self._shell = subprocess.Popen(
                 ["/bin/sh", "-c", WATCH, str(self.path)],
                 stdin=watched_fd,

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class RefusedError(Exception):
-    """A request that is answered with an error; the session goes on."""
+    """A request that is answered with an error; the session continues."""
 
     def __init__(self, code: ErrorCode, message: str, traceback: str = "") -> None:
         super().__init__(message)
@@ -37,10 +37,10 @@ class RefusedError(Exception):
 
 
 class HostedSession:
-    """Takes its environment at the first reset; after a failure the next reset takes a fresh one."""
+    """One session of a client. It acquires an environment at the first reset, and a new one after a failure."""
 
     def __init__(self, pool: EnvPool, timeout_seconds: float, recorder: Recorder | None = None, lane: str = "") -> None:
-        """With a recorder every request is a span, in the row `lane`."""
+        """Make a session without an environment. With a recorder every request is a span in the row `lane`."""
         self._pool, self._timeout_seconds = pool, timeout_seconds
         self._recorder, self._lane, self._trace = recorder, lane, ""
         self._env: Env | None = None
@@ -49,7 +49,7 @@ class HostedSession:
         self._state = StateData(episode_id="", step_count=0)
 
     async def answer(self, text: str) -> str | None:
-        """The answer to one message, or None after `close`."""
+        """Return the answer to one message, or None for the message `close`."""
         try:
             message = msgspec.json.decode(text, type=Message)
             if message.type == "close":
@@ -63,7 +63,7 @@ class HostedSession:
             return encode("error", ErrorData(message=str(error), code=ErrorCode.INVALID_JSON))
 
     async def close(self) -> None:
-        """Give the environment back; broken if a request was in flight."""
+        """Release the environment; it counts as unhealthy if a request was in flight."""
         env, self._env = self._env, None
         if env is not None:
             await self._pool.release(env, healthy=not self._busy)
@@ -90,7 +90,7 @@ class HostedSession:
         return ObservationData(observation=observation)
 
     async def _start(self, data: ResetData) -> Observation:
-        """Begin an episode. An environment that died between two is replaced: nothing is lost yet."""
+        """Begin an episode. If the environment died since the last episode, replace it: no episode is lost by that."""
         if self._env is not None:
             try:
                 return await _begin(self._env, data)
@@ -115,14 +115,14 @@ class HostedSession:
         return self._env
 
     async def _call(self, activity: str, call: Awaitable[T], *, task: str) -> T:
-        """Await the environment within the time limit; a failure costs the session its environment."""
+        """Await a call of the environment within the time limit. After a failure the environment is released."""
         self._busy = True
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 with self._span(activity, task):
                     result = await call
         except ConfigError as error:
-            # The client asked for a task that does not exist: nothing broke.
+            # The client requested a task that does not exist; the environment is healthy.
             self._busy = False
             raise RefusedError(ErrorCode.VALIDATION_ERROR, str(error)) from error
         except (QuartetError, TimeoutError) as error:
@@ -136,7 +136,7 @@ class HostedSession:
         return result
 
     def _late(self, activity: str, error: BaseException) -> str:
-        """A request that took too long, and where its code was then."""
+        """Return the description of a request that took too long, with the place in its code at the timeout."""
         cancelled = error.__cause__
         frames = traceback.extract_tb(cancelled.__traceback__) if cancelled else []
         place = str(cancelled or "") or place_of(frames).strip()
@@ -149,7 +149,7 @@ class HostedSession:
 
 
 async def _begin(env: Env, data: ResetData) -> Observation:
-    """Begin an episode, in a stored state where the client sends one."""
+    """Begin an episode, in a stored state if the client sends one."""
     if data.snapshot is None:
         return await env.reset(data.task())
     return await restorable(env).restore(data.task(), data.snapshot)

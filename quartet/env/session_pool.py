@@ -1,4 +1,4 @@
-"""Pool of in-process sessions, each made for one rollout."""
+"""Pool of sessions in this process; each session is made for one rollout."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class SessionPool:
-    """Implementation of `EnvPool` with at most `sessions` at once."""
+    """`EnvPool` of at most `sessions` concurrent sessions."""
 
     def __init__(self, make_session: "Callable[[], Env]", sessions: int) -> None:
         self._make_session, self._free = make_session, asyncio.Semaphore(sessions)

@@ -1,4 +1,7 @@
-"""Thread of one session whose methods are plain functions, so that a blocking call does not block other sessions."""
+"""Thread of one session whose methods are plain functions, so that a blocking call does not block other sessions.
+
+A session with coroutines runs in the event loop instead.
+"""
 
 import asyncio
 import sys
@@ -15,7 +18,7 @@ Call = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[..., Any
 
 
 class SessionThread:
-    """Thread that runs one call after the other. A call that never returns does not keep the process from exiting."""
+    """Thread that runs one call after the other. If a call never returns, the process can still exit."""
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
@@ -23,8 +26,8 @@ class SessionThread:
         self._thread.start()
 
     async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return the function's result. If cancelled, raise `CancelledError` with the function's current source
-        location."""
+        """Run a function and return its result. If cancelled, raise `CancelledError` that names the source line in
+        which the function is."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         self._calls.put((loop, future, function, arguments))

@@ -1,4 +1,4 @@
-"""Workloads: delays of resets and steps of a simulated environment, and the number of presses in its episodes."""
+"""Workloads: delays of resets and steps of a simulated environment, and the number of button presses per episode."""
 
 import random
 from pathlib import Path
@@ -11,16 +11,16 @@ from quartet.errors import ConfigError
 
 Seconds = Annotated[float, Meta(ge=0)]
 Presses = Annotated[int, Meta(ge=1)]
-_ADVICE = "env.workload names a workload file, or nothing for no delays; benchmarks/workloads holds some"
+_ADVICE = "set env.workload to a workload file, such as those in benchmarks/workloads, or leave it empty for no delays"
 
 
 class Workload(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Lists of equally likely values; a list of one is a constant. Read from a JSON file."""
+    """Content of a workload file: lists of equally likely values. A list of one value is a constant."""
 
     source: str
-    """Origin of the values, for readers."""
+    """Origin of the values, for people who read the file."""
     time_scale: Annotated[float, Meta(gt=0)] = 1.0
-    """Simulated seconds per measured second."""
+    """Factor of all delays: simulated seconds per measured second."""
     reset_seconds: Annotated[list[Seconds], Meta(min_length=1)]
     step_seconds: Annotated[list[Seconds], Meta(min_length=1)]
     presses: Annotated[list[Presses], Meta(min_length=1)]

@@ -1,21 +1,21 @@
 """Admission: the number of groups that may start now. Computed from the ledger each time, never from counters.
 
-A group holds a slot from its admission until it is trained or dropped. With several policies the one with the most
-groups counts, since all of them have a group for the same rollouts. There are `(max_lag + 1) x groups_per_batch` slots.
-So a group that is admitted and sampled at version v has at most that many groups, itself included, up to its place in
-the training order. When it is trained, the policy is at most `max_lag` versions newer, on average. While the engines
-serve an older policy than the newest, a new group's tokens begin with that lag, which costs one batch per version.
-So a commit frees its slots only when the engines load the policy.
+A group holds a slot from its admission until it is trained or dropped. With several policies, each has a group for the
+same rollouts; the policy with the most groups in slots counts. There are `(max_lag + 1) x groups_per_batch` slots. So
+when a group is admitted at version v, at most that many groups, itself included, are trained up to and with its own
+batch. When it is trained, the policy is at most `max_lag` versions newer, on average. While the engines serve an older
+policy than the newest, the tokens of a new group begin with that lag, and one batch fewer is admitted per version.
+So a commit makes room for new groups only when the engines load its policy.
 
 The queue of rollouts is kept short, because a queued rollout holds a slot and produces nothing. All this depends on
-`admission.schedule`. With `on_late = "wait"`, and where weights change between batches, a group starts only after the
-engine has loaded or refused the newest policy. The version served then is a lower bound of all the group's tokens; a
-roll-back lowers it for open groups.
+`admission.schedule`. With `on_late = "wait"`, and with schedules that change weights between batches, a group starts
+only after the engine has loaded or rejected the newest policy. The version served at that time is a lower bound for the
+versions of all the group's tokens; a roll-back lowers it for open groups.
 
 Liveness: while the trainer waits, fewer than `groups_per_batch` groups are trainable, or it waits for unfinished ones.
 Then a slot is free, or a group is open or closed, or an engine is about to load a newer policy. An open group has a
-queued or running rollout, or is about to close. An engine that refuses more than `max_lag` consecutive policies leaves
-nothing trainable, and the run ends as starved.
+queued or running rollout, or is about to close. If an engine rejects more than `max_lag` consecutive policies, nothing
+remains trainable, and the run ends as starved.
 """
 
 from msgspec import structs
@@ -30,14 +30,17 @@ _ENGINE = "the engine"
 
 
 def capacity(*, ahead: int, max_ahead: int, room: Capacity | None, held_back: int = 0) -> Capacity:
-    """Return the capacity. `ahead` groups hold slots, `held_back` further slots wait for the engines to load the newest
-    policy, and `room` is the schedule's limit from the sessions."""
+    """Return the number of groups that may start.
+
+    `ahead` groups hold slots of `max_ahead`. `held_back` further slots are free only when the engines have loaded the
+    newest policy. `room` is the schedule's limit from the number of sessions, if any.
+    """
     free = max_ahead - ahead
     if free <= 0:
         ends_when = f"a batch is trained: {ahead}/{max_ahead} groups ahead"
         return Capacity(groups=0, waiting_for="an admission slot", ends_when=ends_when)
     if free <= held_back:
-        return Capacity(groups=0, waiting_for=_ENGINE, ends_when="it takes a newer policy")
+        return Capacity(groups=0, waiting_for=_ENGINE, ends_when="it loads a newer policy")
     if room is None:
         return Capacity(groups=free - held_back)
     return Capacity(groups=min(free - held_back, room.groups)) if room.groups else room
@@ -54,18 +57,18 @@ class Admission:
 
     @property
     def settled_only(self) -> bool:
-        """True if a group may start only after the engines have loaded or refused the newest policy."""
+        """True if a group may start only after the engines have loaded or rejected the newest policy."""
         return self._schedule.between_batches or self._recipe.admission.on_late == "wait"
 
     def capacity(self) -> Capacity:
         """Return the current capacity."""
-        # The sizes first, so that a train step committed between the queries has freed no slot yet.
+        # Sizes are read first: a train step that is committed between the two queries then has not freed its slots yet.
         sizes, ahead = self._ledger.queue_sizes(), self._ledger.groups_ahead()
         versions_behind = self._ledger.versions_behind()
         if self.settled_only and not self._ledger.latest_is_settled():
-            return Capacity(groups=0, waiting_for=_ENGINE, ends_when="it takes, or refuses, the newest policy")
+            return Capacity(groups=0, waiting_for=_ENGINE, ends_when="it loads or rejects the newest policy")
         if self._schedule.oldest_first and self._ledger.has_older_unfinished():
-            # A restarted engine serves the newest policy in the middle of a batch.
+            # After a restart an engine serves the newest policy already in the middle of a batch.
             return Capacity(groups=0, waiting_for="older groups", ends_when="the groups of the previous policy end")
         load = Load(
             sessions=self._recipe.env.sessions,
@@ -82,6 +85,9 @@ class Admission:
         return structs.replace(found, versions_behind=versions_behind)
 
     def _held_back(self, versions_behind: int) -> int:
-        """Return the number of slots in which a group sampled `versions_behind` the newest policy would be too old."""
+        """Return the number of slots that must stay free because their groups would be too old when they are trained.
+
+        New groups are sampled from a policy `versions_behind` versions older than the newest.
+        """
         in_time = (self._recipe.admission.max_lag + 1 - versions_behind) * self._recipe.train.groups_per_batch
         return max(0, self._recipe.max_groups_ahead - in_time)

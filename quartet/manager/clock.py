@@ -1,23 +1,23 @@
 """The training clock: wall-clock seconds of training, over all restarts of a run.
 
-It starts when every module is up, so the start-up of a run or resume does not count, and it ends with the request to
-stop. Restarts of modules in between count as training time. That includes the data manager, which keeps the clock: the
-next process continues from the last written value.
+The clock starts when every module is up, so the start-up of a run or resume does not count, and it ends with the
+request to stop. Restarts of modules in between count as training time. The data manager keeps the clock; after a
+restart of the data manager, the next process continues from the last written value.
 """
 
 from quartet.ledger import Ledger
 
 _KEY = "training_seconds"
 _COUNTED_UNTIL = "training_seconds_until"
-"""Time of `Ledger.now` up to which the written count extends; null while the clock is stopped."""
+"""Key of the time (`Ledger.now`) up to which the stored count extends; its value is null while the clock is stopped."""
 _WRITE_SECONDS = 1.0
 
 
 class TrainingClock:
     """Clock that advances with `tick` and stores its count in the ledger.
 
-    If the run is killed, the time since the last write is lost: a second or the time between two ticks. `counts` states
-    whether the run is training at `now` (of `Ledger.now`). If so, the previous process that kept the clock died during
+    If the run is killed, the time since the last write is lost: a second or the time between two ticks. `counts` is
+    True if the run is training at `now` (of `Ledger.now`), which means that the previous data manager died during
     training.
     """
 
@@ -28,14 +28,14 @@ class TrainingClock:
         until: float | None = ledger.value(_COUNTED_UNTIL)
         if counts:
             self._last = now if until is None else until
-        elif until is not None:  # left by a killed run, whose pause is no training time
+        elif until is not None:  # left by a killed run; the time until now is no training time
             self.save()
 
     def tick(self, now: float, *, counts: bool) -> None:
-        """Advance to `now` (of `Ledger.now`), counting the time since the last tick if that one set `counts`.
+        """Advance to `now` (of `Ledger.now`). `counts` says whether the time from now on is training time.
 
-        `counts` states whether the time from now on is training time. If `now` is before the last tick, no time is
-        added.
+        The time since the last tick is added if `counts` was True in that tick. If `now` is before the last tick, no
+        time is added.
         """
         if self._counts:
             self.seconds += max(now - self._last, 0.0)

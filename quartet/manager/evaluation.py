@@ -1,4 +1,4 @@
-"""Held-out evaluation: greedy rollouts on seeds that training never draws."""
+"""Held-out evaluation: rollouts on seeds that training never draws."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,29 +11,28 @@ from quartet.telemetry.record import Recorder
 from quartet.types import Purpose, RolloutPlan, Task
 
 EVALUATION_MARKER = "evaluation"
-"""Empty file that marks the folder of an evaluation, which may be overwritten, unlike that of a training run."""
+"""Empty file that marks the folder of an evaluation. Such a folder may be overwritten, unlike a training run's."""
 DURING = "during/"
 """Prefix of the tags of evaluations during training."""
 
 
 def is_evaluation(run_dir: Path) -> bool:
-    """Return whether a run's folder belongs to `quartet eval`, which trains nothing."""
+    """Return whether the folder was written by an evaluation (`quartet eval`), not by a training run."""
     return (run_dir / EVALUATION_MARKER).exists()
 
 
 def admit_evaluation(
     ledger: Ledger, recipe: Recipe, families: list[str], *, seeds: Sequence[int], temperature: float, tag: str
 ) -> int:
-    """Queue one rollout of every family and seed.
+    """Queue one rollout per family and seed. Return the newest policy version.
 
-    Returns the newest policy version. Raises `LedgerError` if the tag was used before.
-
-    Turn limits are the suite's, regardless of the training horizon, so that evaluations of all runs are comparable.
+    Turn limits are the suite's, whatever the training horizon, so that evaluations of all runs are comparable.
     `ledger.evaluation_open(tag)` counts the unfinished rollouts; `ledger.evaluation_results(tag)` has the results.
+    Raises `LedgerError` if the tag was used before.
     """
 
     def plans() -> Iterator[RolloutPlan]:
-        # Seed by seed instead of family by family, so that the last rollouts are a mix of short and long tasks.
+        # Ordered by seed, not by family, so that the last rollouts are a mix of short and long tasks.
         for seed in seeds:
             for family in families:
                 task = Task(env=recipe.env.name, family=family, seed=seed)
@@ -52,9 +51,9 @@ def admit_evaluation(
 class PeriodicEvaluation:
     """Periodic evaluation during training, which marks the best policy.
 
-    It uses the recipe's selection seeds, so no policy is reported on the seeds that selected it. Engines load newer
-    policies meanwhile, so a result is for the newest policy at its admission and partly for its successors. Evaluations
-    before and after training have a single policy.
+    It uses the recipe's selection seeds, so that no policy is reported on the seeds that selected it. Engines load
+    newer policies meanwhile, so the first rollouts of an evaluation are sampled from the newest policy at its start and
+    later ones partly from its successors. Evaluations before and after training have a single policy.
     """
 
     def __init__(self, recipe: Recipe, ledger: Ledger, recorder: Recorder, families: list[str]) -> None:
@@ -62,9 +61,12 @@ class PeriodicEvaluation:
         self._done = set(ledger.evaluations_admitted())
 
     def admit_due(self, train_step: int) -> bool:
-        """Queue the evaluation of the newest due step, unless one is running; return True if it was queued."""
+        """Queue the evaluation of the newest due train step, unless an evaluation is running.
+
+        Return True if it was queued.
+        """
         every = self._recipe.evaluation.train_steps_per_evaluation
-        # Also after the exact step: the tick may be late, or another evaluation may have been running.
+        # The newest due step may be earlier than `train_step`: the tick was late, or another evaluation was running.
         due = train_step - train_step % every if every else 0
         tag = f"{DURING}{due}"
         if not due or tag in self._done or self._running():
@@ -81,7 +83,7 @@ class PeriodicEvaluation:
         return True
 
     def record_finished(self) -> bool:
-        """Record the results of the evaluations that have ended; return True if there were any."""
+        """Record the results of the evaluations that have ended; return True if one had ended."""
         changed = False
         for tag, version in self._running().items():
             if self._ledger.evaluation_open(tag):

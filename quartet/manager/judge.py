@@ -6,19 +6,19 @@ from quartet.types import Group, GroupState
 
 
 class Judge:
-    """Judge that moves closed groups to `trainable`, or to `dropped` with a reason."""
+    """Decides about closed groups: each becomes `trainable`, or `dropped` with a reason."""
 
     def __init__(self, ledger: Ledger, filters: dict[str, Filter], min_rollouts_per_group: int) -> None:
         self._ledger, self._filters, self._min_rollouts = ledger, filters, min_rollouts_per_group
 
     def decide(self, group: Group, composed: Group) -> tuple[GroupState, str]:
-        """Write the verdict on `composed`, the closed `group` after replay, with stored members.
+        """Move the closed `group` to its next state. `composed` is the same group with the members that replay added.
 
-        Returns the new state and the drop reason, "" if kept.
+        Return the new state and the drop reason, which is "" for a trainable group.
         """
         left_out = dict.fromkeys(_ids(group) - _ids(composed), "replay")
         for name, a_filter in self._filters.items():
-            # A group that is too small is dropped anyway, so filters need not judge it.
+            # A group with too few members is dropped anyway, whatever the filters return.
             if len(composed.members) < self._min_rollouts:
                 break
             passed = a_filter.apply(composed)
@@ -27,7 +27,7 @@ class Judge:
             left_out |= dict.fromkeys(_ids(composed) - _ids(passed), name)
             composed = passed
         left_rollouts = {rollout_id: reason for (rollout_id, _), reason in left_out.items()}
-        # A rollout with several parts of the policy is kept with all of them or not at all.
+        # If a rollout has several trajectories of the policy, it is kept with all of them or not at all.
         members = [one for one in composed.members if one.replay is not None or one.rollout_id not in left_rollouts]
         own = list(dict.fromkeys(member.rollout_id for member in members if member.replay is None))
         stored = {member.rollout_id: member.replay for member in members if member.replay is not None}

@@ -104,7 +104,7 @@ class DataManager:
         return self._ledger.value("phase", TRAINING) == TRAINING and self._ledger.stop_reason() is None
 
     def _train(self) -> bool:
-        """Evaluate, then stop or admit, as due; return whether anything changed."""
+        """Queue a due evaluation, then end training or admit groups; return whether anything changed."""
         train_step = self._ledger.least_train_step()
         changed = self._evaluation.admit_due(train_step)
         if self._stop_rule.ending(train_step, self._training_clock.seconds):
@@ -130,8 +130,11 @@ class DataManager:
         return bool(closable or closed)
 
     def _more(self, group: Group) -> Round:
-        """Ask the allocator for the next round. Raises `ConfigError` for a fork where it declared none, because the
-        run's environment and policies were then not checked for forks."""
+        """Return the allocator's next round.
+
+        Raises `ConfigError` if the round has a fork but the allocator does not declare `may_fork`, because the run's
+        environment and policies were then not checked for forks.
+        """
         more = self._allocator.more(group)
         if not self._allocator.may_fork and any(isinstance(one, Fork) for one in more):
             name = self._recipe.control.allocator.name
@@ -148,7 +151,7 @@ class DataManager:
         group = self._ledger.load_group(group_id)
         replay = self._replays[group.policy]
         composed = replay.compose(group)
-        # Stored before the verdict, so that a kill in between repeats the verdict instead of losing the success.
+        # Successes are stored before the decision, so that a kill in between repeats the decision and loses no success.
         replay.observe(group)
         state, reason = self._judge.decide(group, composed)
         if group.policy == self._ledger.policy:  # control follows the first policy only
@@ -179,7 +182,7 @@ class DataManager:
         return any(admitted)
 
     def _admit_group(self, task: Task, versions_behind: int) -> bool:
-        """Admit a group for the task; return False if a new policy, committed meanwhile, has to be served first."""
+        """Admit a group for the task. Return False if a policy was committed meanwhile and must be served first."""
         quorum = self._stragglers.quorum(len(self._allocator.plan(task)))
         plan = RolloutPlan(
             task=task,
@@ -201,9 +204,10 @@ class DataManager:
 
 
 async def run_manager(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None:
-    """Run the data manager as a process until `stop`. It first calls `settle`, unless the run is an evaluation.
+    """Run the data manager as a process until `stop` is set.
 
-    Raises `SetupError` if the run has another manager, and all errors of `settle`.
+    Unless the run is an evaluation, it first stores the recipe's demonstrations (`settle`). Raises `SetupError` if the
+    run has another manager, and all errors of `settle`.
     """
     with (
         only_process(run_dir, "manager"),

@@ -11,9 +11,9 @@ from quartet.errors import SetupError
 
 @contextmanager
 def only_process(run_dir: Path, module: str) -> Iterator[None]:
-    """Hold `MODULE.lock` of the run; the kernel releases it whenever the process ends.
+    """Hold the lock `MODULE.lock` of the run during the block; the kernel also releases it if the process dies.
 
-    Raises `SetupError` naming the process that holds it.
+    Raises `SetupError` that names the process which holds the lock.
     """
     path = run_dir / f"{module}.lock"
     with path.open("a+") as file:

@@ -11,7 +11,8 @@ from quartet.ledger import Ledger
 from quartet.ledger.policy_folders import policies_root
 
 _ROLLOUTS_PER_STEP = 500
-"""Number of rollouts whose pictures are deleted in one transaction, so that other writers get the ledger in between."""
+"""Number of rollouts whose pictures are deleted in one transaction, so that other writers can use the ledger between
+two transactions."""
 
 
 class Retention:
@@ -31,21 +32,21 @@ class Retention:
 
     def _sweep_policies(self, ledger: Ledger) -> None:
         """Delete the folders of a policy's versions that are no longer needed."""
-        # Rows before files, so that a policy committed in between is not considered for deletion.
+        # Rows are read first, so that a policy that is committed meanwhile is not considered for deletion.
         on_disk, root = ledger.policies_on_disk(), policies_root(self._run_dir, ledger.policy).resolve()
         kept = self._needed_versions(ledger)
         for policy in on_disk:
             folder = self._folder(policy.path)
             if policy.version not in kept and folder.parent == root:
-                # The row first, so that a crash in between leaves an unused folder instead of a row without its folder.
+                # The row is marked first, so that a crash leaves an unused folder, not a row without its folder.
                 ledger.mark_deleted(policy.version)
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _needed_versions(self, ledger: Ledger) -> set[int]:
-        """Return the newest `keep_policies` live versions, not counting rolled back ones, and all versions in use.
+        """Return the newest `keep_policies` versions that were not rolled back, and all versions in use.
 
-        In use are the first and the best version, those under evaluation, those that an engine serves or may be
-        loading, and those of a recovery point.
+        In use are the first and the best version, versions under evaluation, versions that an engine serves or may be
+        loading, and versions of a recovery point.
         """
         live = [policy.version for policy in ledger.loadable_policies()]
         kept = {0, *live[: self._disk.keep_policies], *ledger.evaluations_running().values()}

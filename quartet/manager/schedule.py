@@ -1,6 +1,6 @@
 """Schedules: when a group may start, and when an engine may load new weights. A schedule is data, not a loop.
 
-`Recipe.max_groups_ahead` bounds the admitted groups; admission and engine query the schedule for the rest.
+Admission and engine read the schedule. Besides it, `Recipe.max_groups_ahead` bounds the admitted groups.
 """
 
 from collections.abc import Callable
@@ -25,11 +25,11 @@ class Load(Struct, frozen=True, kw_only=True):
 
 
 class Capacity(Struct, frozen=True, kw_only=True):
-    """Number of groups that may start; if it is 0, the cause of the wait and the condition that ends it."""
+    """Number of groups that may start now; if it is 0, also the cause of the wait and the event that ends it."""
 
     groups: int
     versions_behind: int = 0
-    """Largest lag of the first tokens of these groups."""
+    """Largest lag that the first tokens of these groups may have."""
     waiting_for: str = ""
     ends_when: str = ""
 
@@ -42,7 +42,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     between_batches: bool
     """True if new weights wait until no training rollout is unfinished, and new groups wait for the new weights."""
     oldest_first: bool = False
-    """True if no group starts while an unfinished one began with an older policy than the served one."""
+    """True if no group starts while an unfinished group began with an older policy than the engines serve."""
 
     def may_take_weights(self, ledger: Ledger, rule: StragglerRule) -> bool:
         """Return whether an engine may load the newest policy now. Paused, recycled rollouts do not block it."""
@@ -53,7 +53,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
 
 def two_rollouts_per_session(load: Load) -> Capacity:
-    """Keep the queue short but not empty: a queued rollout holds an admission slot and produces nothing."""
+    """Keep the queue short, since a queued rollout holds an admission slot and produces nothing, but not empty."""
     groups = max((2 * load.sessions - load.queued) // load.rollouts_per_group, 1 if load.queued == 0 else 0)
     # Numbers are only in `ends_when`, because a change of `waiting_for` would begin a new wait.
     ends_when = f"workers claim some of {load.queued} queued rollouts"
@@ -61,7 +61,7 @@ def two_rollouts_per_session(load: Load) -> Capacity:
 
 
 def sessions_for_all_rollouts(load: Load) -> Capacity:
-    """Give each group its own sessions; at least one group may always run."""
+    """Start a group only if there are sessions for all its rollouts; at least one group may always run."""
     groups = max(load.sessions // load.rollouts_per_group, 1) - load.open_groups
     ends_when = f"one of {load.open_groups} open groups ends"
     return Capacity(groups=max(groups, 0), waiting_for="sessions for a whole group", ends_when=ends_when)

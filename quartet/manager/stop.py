@@ -17,9 +17,9 @@ def reached_limit(train: Train, train_step: int, seconds: float) -> str | None:
 
 
 def higher_limit(reason: str, train_step: int = 0, seconds: float = 0.0) -> str:
-    """Return the option that lets a run continue that ended for `reason`; empty if no limit ended it.
+    """Return the option that raises the limit named in the stop reason `reason`; empty if no limit ended the run.
 
-    The option doubles the limit, or the trained amount if that is larger: `train_step` is the last committed one,
+    The option doubles the limit, or the trained amount if it is larger: `train_step` is the last committed one,
     `seconds` is the training time.
     """
     limit = re.match(r"(train\.max_train_steps|train\.max_seconds) = (\S+)", reason)
@@ -31,17 +31,17 @@ def higher_limit(reason: str, train_step: int = 0, seconds: float = 0.0) -> str:
 
 
 def resume_command(run: str, reason: str, train_step: int = 0, seconds: float = 0.0) -> str:
-    """Return the command that resumes the run in folder `run`; if a limit ended it, with a `higher_limit`."""
+    """Return the command that resumes the run in folder `run`; if a limit ended the run, it raises that limit."""
     option = higher_limit(reason, train_step, seconds)
     return f"quartet train {run}/config.toml --run-dir {run} --resume {option}".rstrip()
 
 
 class StopRule:
-    """Rule that ends training through the ledger: first it refuses further claims, then it requests the stop."""
+    """Rule that ends training through the ledger: it first stops further claims of batches, then requests the stop."""
 
     def __init__(self, train: Train, ledger: Ledger) -> None:
         self._train, self._ledger = train, ledger
-        # The ledger refuses claims beyond the last step, so that the trainer cannot exceed it between two ticks.
+        # The ledger rejects claims after the last step, so that the trainer cannot exceed the limit between two ticks.
         ledger.limit_train_steps(train.max_train_steps)
 
     def ending(self, train_step: int, seconds: float) -> bool:

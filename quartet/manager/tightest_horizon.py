@@ -1,4 +1,4 @@
-"""Combination of several horizons."""
+"""Combination of several horizons into the lowest of their limits."""
 
 from collections.abc import Sequence
 

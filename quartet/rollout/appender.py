@@ -1,4 +1,4 @@
-"""End of an attempt: its result goes into the ledger, with a receipt and a metric."""
+"""End of an attempt: write its result into the ledger, with a receipt and a metric."""
 
 import asyncio
 from collections.abc import Sequence
@@ -25,10 +25,12 @@ class Appender:
         self._receipts = WorkerReceipts(ledger.run_dir, enabled=recipe.runtime.receipts)
 
     async def append(self, attempt: Attempt, trajectories: Sequence[Trajectory]) -> AppendOutcome:
-        """Store all parts of a finished or recalled rollout. Raises `LeaseLostError` if another worker holds the
-        rollout."""
+        """Store all trajectories of a finished or recalled rollout.
+
+        Raises `LeaseLostError` if another worker holds the rollout.
+        """
         lease = attempt.lease
-        parts = [self._ledger.examined(part) for part in trajectories]  # metrics match what the ledger stores
+        parts = [self._ledger.examined(part) for part in trajectories]  # as stored, so that the metrics agree
         trajectory = next((part for part in parts if part.policy == lease.policy), parts[0])
         with attempt.watch.span("append"):
             if trajectory.status is Status.CANCELLED:
@@ -70,7 +72,7 @@ class Appender:
 
 
 def _score(lease: RolloutLease, trajectory: Trajectory) -> dict[str, float]:
-    """Return reward and success for the metrics, evaluations under their own names, or nothing if not countable."""
+    """Return reward and success for the metrics; for evaluations under their own names, for other statuses nothing."""
     if not trajectory.status.countable:
         return {}
     score = {"reward": trajectory.reward, "success": float(trajectory.success)}

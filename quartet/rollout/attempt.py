@@ -16,6 +16,7 @@ from quartet.rollout.watch import Watch
 from quartet.types import EpisodeState, Purpose, RolloutLease, Status, Trajectory
 
 PATIENCE_SECONDS = 1.0
+"""Timeout of one round of recalls."""
 
 
 @dataclass(eq=False)
@@ -29,7 +30,7 @@ class Attempt:
     parent_state: EpisodeState | None = None
     """State of the parent's environment in which a fork begins; None if the rollout begins with a reset."""
     damage: DamagedBlobError | None = None
-    """Set if the record or state with which a forked rollout begins is lost."""
+    """Error if the calls or the state with which the attempt begins are lost."""
     session: Env | None = None
     """Session of the agent loop while it runs."""
     started: float = field(default_factory=time.monotonic)
@@ -44,7 +45,7 @@ class Attempt:
         await asyncio.gather(*(model.recall() for model in self.models.values()))
 
     def unfinished(self, status: Status, error: Exception) -> Trajectory:
-        """Return the record of an attempt that ended early: the tokens sampled by any policy, and no reward."""
+        """Return the record of an attempt that ended early: the sampled calls of all policies, and no reward."""
         recalled = status is Status.CANCELLED
         error_text, trace = ("", "") if recalled else _described(error)
         return Trajectory(
@@ -73,7 +74,7 @@ def _described(error: Exception) -> tuple[str, str]:
 
 
 async def recall_unwanted(attempts: Iterable[Attempt], ledger: Ledger, *, rests: bool) -> None:
-    """Recall attempts whose lease has ended because their group closed or another worker has it.
+    """Recall attempts that no longer hold their lease, because their group closed or another worker has the rollout.
 
     If training is paused (`rests`), recall all training attempts too.
     """

@@ -1,4 +1,4 @@
-"""The model client: the one way from an agent loop to the model. It records every call, exactly as it was sampled."""
+"""The model client: an agent loop's only access to the model. It records every call exactly as it was sampled."""
 
 import asyncio
 import hashlib
@@ -19,18 +19,18 @@ OnCall = Callable[[Call, Sequence[Call]], Awaitable[None]]
 
 
 def nothing(*_: object) -> None:
-    """Take no notice of a call."""
+    """Ignore the call."""
 
 
 class Model(NamedTuple):
-    """A policy as rollouts reach it."""
+    """Access to one policy for all rollouts of a worker."""
 
     engine: Engine
     renderer: Renderer
 
 
 class ModelClient:
-    """One rollout's access to a policy. `calls` holds what was generated so far, also when the rollout fails later."""
+    """One rollout's access to a policy. `calls` has the calls generated so far, also if the rollout fails later."""
 
     def __init__(
         self,
@@ -46,23 +46,24 @@ class ModelClient:
         on_call: OnCall | None = None,
         on_diverged: Callable[[], None] = nothing,
     ) -> None:
-        """`sampling` has the rollout's seed; every call gets its own from it, and its own `max_tokens`.
+        """Make the client of one attempt at a rollout.
 
-        `conversation` names this rollout's attempt towards the engine, uniquely. What is sampled `for_training` must
-        have log-probs and versions; an evaluation does without.
+        `sampling` contains the rollout's seed; each call derives its own seed from it, and sets its own `max_tokens`.
+        `conversation` is a unique name of the attempt for the engine. Calls sampled `for_training` must have log-probs
+        and versions; calls of an evaluation need neither.
 
-        `partial` is what an earlier attempt of the rollout had sampled when it was recalled. It answers for the engine
-        as long as the prompts are the same, token for token; its last call may be cut and is then gone on with. Calls
-        that are `borrowed` are those of a parent: then another prompt is a `DivergedError`.
+        `partial` contains the calls that an earlier attempt had sampled when it was recalled. They are returned instead
+        of a new sample as long as the prompts are the same, token for token; a last call that was cut is continued.
+        `borrowed` calls are the parent's: a different prompt then raises `DivergedError`.
 
-        `on_call` is given each call that was sampled here to its end, and the calls before it, before the loop goes on;
-        `on_diverged` is called when an attempt leaves the way of the one before it.
+        `on_call` receives each call that was sampled here to its end, and the calls before it, before `generate`
+        returns. `on_diverged` is called when a prompt differs from that of the earlier attempt.
         """
         self.renderer = renderer
         self.calls: list[Call] = []
         self.recalled = self.diverged = False
         self.policy = policy
-        """Its name; every call has it."""
+        """Name of the policy, which every call records."""
         self._engine, self._conversation = engine, conversation
         self._sampling, self._stop_strings, self._for_training = sampling, list(stop_strings), for_training
         self._partial = {call.key: call for call in partial}
@@ -73,31 +74,31 @@ class ModelClient:
 
     @property
     def sampled(self) -> list[Call]:
-        """All calls so far, and after them what of `partial` was not asked for again."""
+        """All calls so far, followed by the calls of `partial` that were not requested again."""
         return [*self.calls, *self._partial.values()]
 
     @property
     def has_unasked_calls_of_its_parent(self) -> bool:
-        """Return whether a child still repeats the calls of its parent."""
+        """True while a child still repeats the calls of its parent."""
         return any(call.borrowed for call in self._partial.values())
 
     def index_of(self, call: Call) -> int:
-        """Return the place of a call in `calls`, which are in the order of their ends."""
+        """Return the index of a call in `calls`, which are in the order in which they ended."""
         return next(index for index, known in enumerate(self.calls) if known.key == call.key)
 
     async def generate(self, prompt: Prompt | list[int], max_tokens: int, *, key: str | None = None) -> Call:
-        """Sample one response to a prompt, or to token ids alone, and record the call. Several may be at work at once.
+        """Sample one response to a prompt, or to token ids alone, and record the call. Calls may run concurrently.
 
-        `key` names the call within the rollout, the same in every attempt; without one it is the number of calls asked
-        for before. Raises `ValueError` for a key that was used already, `PromptTooLongError` for a prompt that does not
-        fit, `PictureMissingError` for one with a picture that was never shown here, `RecalledError` after `recall`,
-        `EngineError` when the engine fails, gave the request up, or answered something that cannot be a sample.
+        `key` is the name of the call within the rollout; it must be the same in every attempt. The default is the
+        number of earlier calls. Raises `ValueError` for a key that was used already, `PromptTooLongError` for a prompt
+        that does not fit, `PictureMissingError` for a picture that the rollout has not shown, `RecalledError` after
+        `recall`, and `EngineError` if the engine fails, abandons the request, or returns an invalid sample.
         """
         if self.recalled:
             raise RecalledError("the rollout was recalled between two turns")
         key = self._new_key(key)
         prompt = prompt if isinstance(prompt, Prompt) else Prompt(prompt)
-        self._pictures |= prompt.pictures  # of known calls too: later prompts go on from them
+        self._pictures |= prompt.pictures  # also of known calls, since later prompts extend them
         known = self._known(key, prompt)
         if known is not None and known.finish_reason is not FinishReason.ABORT:
             self._record(known)
@@ -116,7 +117,7 @@ class ModelClient:
         with self._flight(request.request_id):
             call = await self._sample(request, key, known)
         if call.finish_reason is FinishReason.ABORT:
-            if self._in_flight:  # whoever catches the error must find what the other calls had, too
+            if self._in_flight:  # the record of the recalled attempt must have the tokens of the other calls, too
                 await asyncio.wait(self._in_flight.values())
             raise RecalledError(f"the rollout was recalled after {len(call.response_ids)} tokens of a response")
         if self._on_call is not None:
@@ -141,7 +142,7 @@ class ModelClient:
         return call
 
     def _record(self, call: Call) -> None:
-        """Keep a whole call among the calls, and one that was cut as a partial."""
+        """Store a complete call in `calls`, and a call that was cut in the partial."""
         if call.finish_reason is FinishReason.ABORT:
             self._partial[call.key] = call
         else:
@@ -151,8 +152,8 @@ class ModelClient:
     async def recall(self) -> None:
         """Stop at the next token, or when an environment step in progress has ended: `generate` then raises.
 
-        It may be repeated, for a request that had not reached the engine yet. Raises `EngineError` when the engine
-        cannot be reached; `generate` does so too.
+        Call it again for a request that had not reached the engine yet. Raises `EngineError` if the engine cannot be
+        reached; `generate` then raises it, too.
         """
         self.recalled = True
         await asyncio.gather(*(self._engine.abort(request_id) for request_id in self._in_flight))
@@ -160,12 +161,12 @@ class ModelClient:
     def _new_key(self, key: str | None) -> str:
         key = str(len(self._keys)) if key is None else key
         if not key or key in self._keys:
-            raise ValueError(f"generate(key={key!r}): a rollout's calls have different keys, none of them empty")
+            raise ValueError(f"generate(key={key!r}): the calls of a rollout need different keys, which are not empty")
         self._keys.add(key)
         return key
 
     def _pictures_of(self, prompt: Prompt) -> dict[str, bytes]:
-        """Return all pictures of a prompt, also those that earlier turns of the conversation have shown."""
+        """Return all pictures of a prompt, also pictures that earlier turns of the conversation have shown."""
         wanted = {one.content_hash for one in prompt.media}
         if missing := wanted - self._pictures.keys():
             raise PictureMissingError(
@@ -175,11 +176,14 @@ class ModelClient:
         return {content_hash: self._pictures[content_hash] for content_hash in wanted}
 
     def _known(self, key: str, prompt: Prompt) -> Call | None:
-        """Return a call of the partial, or None. When the prompt is another one, the rest of it is of no use."""
+        """Return the call of the partial with this key and prompt, or None.
+
+        If the prompt differs, the rest of the partial is dropped. Raises `DivergedError` if the call is borrowed.
+        """
         known = self._partial.get(key)
         if known is not None and (known.prompt_ids, known.media) != (prompt.ids, prompt.media):
             if known.borrowed:
-                raise DivergedError(f"call {key!r} has another prompt than that of the parent, after the same actions")
+                raise DivergedError(f"the prompt of call {key!r} differs from the parent's, after the same actions")
             self.diverged, self._partial = True, {}
             self._on_diverged()
             return None
@@ -187,7 +191,7 @@ class ModelClient:
 
     @contextmanager
     def _flight(self, request_id: str) -> Iterator[None]:
-        """Note that a request is on its way until the block ends."""
+        """Register a request as in flight until the block ends."""
         landed = self._in_flight[request_id] = asyncio.get_running_loop().create_future()
         try:
             yield
@@ -196,19 +200,19 @@ class ModelClient:
             landed.set_result(None)
 
     async def _ask(self, request: GenerateRequest) -> GenerateResult:
-        """Raises `EngineError` for a result that must not become a call."""
+        """Return the engine's result. Raises `EngineError` if the result must not become a call."""
         result = await self._engine.generate(request)
         problem = find_problem(request, result)
         if self._for_training and result and not result.logprobs:
-            problem = problem or "told no log-probs and versions, which training needs"
+            problem = problem or "returned no log-probs and versions, which training needs"
         if result.finish_reason is FinishReason.ABORT and not self.recalled:
-            problem = f"gave the request up after {len(result.token_ids)} tokens"
+            problem = f"aborted the request after {len(result.token_ids)} tokens"
         if problem:
             raise EngineError(f"generation {request.request_id}: the engine {problem}", "the rollout is retried")
         return result
 
 
 def call_seed(sampling_seed: int, key: str) -> int:
-    """Seed of one call, in [0, 2^63): a hash, so that neighbouring rollouts and calls share no random numbers."""
+    """Return the seed of one call, in [0, 2^63): a hash, so that random numbers of different calls are unrelated."""
     digest = hashlib.blake2b(f"{sampling_seed}/{key}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) >> 1

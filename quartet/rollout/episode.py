@@ -1,4 +1,4 @@
-"""One episode, turn by turn: what every single-agent loop shares. Loops differ in how they build the next prompt."""
+"""One episode, turn by turn: the code that all single-agent loops share. They differ only in how they build prompts."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ from quartet.rollout.loop.base import Limits
 from quartet.types import Call, Observation, Outcome, Prompt, Status, StepResult, Task, Trajectory, Turn
 
 BuildPrompt = Callable[["Episode", Observation], Prompt | list[int]]
-"""Prompt that a loop makes of an observation; token ids alone are a prompt without pictures."""
+"""Function of a loop that makes a prompt from an observation; token ids alone are a prompt without pictures."""
 
 
 class Episode:
@@ -30,12 +30,15 @@ class Episode:
 
     @property
     def actions(self) -> list[str]:
-        """Turns so far, oldest first."""
+        """Texts of the actions so far, oldest first."""
         return actions_of(self.turns)
 
     async def play(self, build_prompt: BuildPrompt) -> Trajectory:
-        """Observe, generate, act, until the task ends or a limit is met. Raises what environment and engine raise,
-        except for a prompt that does not fit: that is `truncated_tokens`."""
+        """Observe, generate, act, until the task ends or a limit is reached.
+
+        A prompt that does not fit ends the episode as `truncated_tokens`. Raises all other errors of environment and
+        engine.
+        """
         return self.trajectory(*await ended(self._take_turns(build_prompt), self._limits))
 
     async def _take_turns(self, build_prompt: BuildPrompt) -> Status:
@@ -55,7 +58,7 @@ class Episode:
         return await self._act(observation, call)
 
     async def _act(self, observation: Observation, call: Call) -> StepResult:
-        """Apply a response and record the turn, also when the time ends meanwhile."""
+        """Apply a response and record the turn, also if the time limit is reached meanwhile."""
         response = self.model.renderer.decode(call.response_ids)
         turn = Turn(observation=observation, call_index=self.model.index_of(call), response=response)
         self._seen = None
@@ -71,7 +74,7 @@ class Episode:
         return result
 
     def trajectory(self, status: Status, wall_seconds: float) -> Trajectory:
-        """Return the record of what was done so far."""
+        """Return the record of the episode so far."""
         reward = sum(turn.reward for turn in self.turns)
         return Trajectory(
             task=self.task,
@@ -87,9 +90,9 @@ class Episode:
 
 
 async def ended(turns: Awaitable[Status], limits: Limits) -> tuple[Status, float]:
-    """Wait for the turns of an episode. Return how it ended, and after how many seconds.
+    """Wait for the turns of an episode. Return its status, and its duration in seconds.
 
-    An episode out of time, or with a prompt that does not fit, is truncated; other errors are raised as they are.
+    An episode that reaches the time limit, or has a prompt that does not fit, is truncated. Other errors are raised.
     """
     started = time.monotonic()
     clock = asyncio.timeout(limits.timeout_seconds)
@@ -106,7 +109,7 @@ async def ended(turns: Awaitable[Status], limits: Limits) -> tuple[Status, float
 
 
 def actions_of(turns: Sequence[Turn]) -> list[str]:
-    """Return what was done in these turns, in the environment's words; what has none there is left out."""
+    """Return the actions of these turns in the environment's notation; actions without such a text are left out."""
     return [action.canonical for turn in turns for action in turn.actions if action.canonical]
 
 

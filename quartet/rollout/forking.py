@@ -1,4 +1,4 @@
-"""Asks the brancher about the calls of running rollouts, and queues the children that it wants."""
+"""Forks of running rollouts: call the brancher after each call, and queue the children that it requests."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from quartet.types import Call, EpisodeState, RolloutLease
 
 
 class Forking:
-    """The brancher of a recipe, on a ledger."""
+    """The recipe's brancher, with the ledger into which it forks."""
 
     def __init__(self, recipe: Recipe, ledger: Ledger) -> None:
         self._brancher: Brancher = build(recipe.rollout.brancher)
@@ -22,12 +22,17 @@ class Forking:
         self._stores_states = self.may_fork and make_environment(recipe.env).snapshots
 
     def session(self, env: Env, parent: EpisodeState | None) -> Env:
-        """Return a session as an agent loop gets it: begun in the `parent`'s state, and ready to store its own."""
+        """Return the session for an agent loop, which begins in the `parent`'s state and can store its own state.
+
+        Without a parent, and if no states are stored, it is `env` itself.
+        """
         return RecordedEnv(env, parent) if parent or self._stores_states else env
 
     async def fork_before(self, lease: RolloutLease, session: Env, call: Call, so_far: Sequence[Call]) -> None:
-        """Queue the children that leave a rollout just before `call`. Raises `LeaseLostError`, and what the session
-        raises that stores its state."""
+        """Queue the children that fork just before `call`.
+
+        Raises `LeaseLostError`, and the errors of the session when it stores its state.
+        """
         count = self._brancher.forks(call, so_far) if so_far else 0
         if count <= 0 or self._ledger.forked_rollouts(lease.group_id) >= self._most_forks:
             return

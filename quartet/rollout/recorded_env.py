@@ -11,11 +11,11 @@ from quartet.types import EpisodeState, Move, Observation, StepResult, Task
 
 
 class RecordedEnv:
-    """Session that records its responses beside the state, so that agent loops need no code for forks.
+    """Session that records the results of all resets and steps, so that agent loops need no code for forks.
 
-    The loop of a child begins with a reset, as every loop does, and repeats its parent's actions and further resets. It
-    receives the recorded responses. With the last of them the session is restored, and returns the observation of the
-    restored environment.
+    The loop of a child begins with a reset, as every loop does, and repeats its parent's actions and resets. The
+    session returns the parent's recorded results. At the last one it restores the parent's state, and returns the
+    observation of the restored environment.
     """
 
     def __init__(self, env: Env, parent: EpisodeState | None = None) -> None:
@@ -23,7 +23,7 @@ class RecordedEnv:
         self._ahead = deque(parent.moves if parent else ())
         self._moves: list[Move] = []
         self._lock = asyncio.Lock()
-        """One request to the session at a time: a loop may act while another of its calls stores the state."""
+        """Lock for one request at a time: a loop may act while another of its calls stores the state."""
 
     async def reset(self, task: Task) -> Observation:
         self._task = task
@@ -54,7 +54,7 @@ class RecordedEnv:
         return StepResult(observation=await self._env.reset(self._task), reward=0.0, terminated=False)
 
     async def _recorded(self, action: str | None) -> StepResult:
-        """Return the parent's answer; after the last one, with the page of the restored session."""
+        """Return the parent's result; the last one has the observation of the restored session."""
         known = self._ahead.popleft()
         if known.action != action:
             raise DivergedError(f"the child's action is {action!r:.50}, its parent's was {known.action!r:.50}")
@@ -63,5 +63,5 @@ class RecordedEnv:
         try:
             seen = await self._env.restore(self._task, self._parent.snapshot)
         except EnvFaultError as error:
-            raise DivergedError(f"the state of its parent cannot be restored: {error.what}") from error
+            raise DivergedError(f"the parent's state cannot be restored: {error.what}") from error
         return replace(known.result, observation=replace(seen, error=known.result.observation.error))

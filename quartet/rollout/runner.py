@@ -1,7 +1,7 @@
 """One rollout, from its lease to the ledger.
 
-Every failure becomes a status, and the ledger decides about the retry. What a worker keeps of a rollout at work is its
-`Attempt`, nothing that a crash could lose.
+Every failure becomes a status, and the ledger decides about the retry. A worker's state of a running rollout is its
+`Attempt`; a crash loses only the running attempt.
 """
 
 import asyncio
@@ -38,27 +38,31 @@ from quartet.types import Beginning, Call, Purpose, RolloutLease, Sampling, Stat
 
 
 class RolloutRunner:
-    """Carries out leased rollouts, any number at a time."""
+    """Runner of leased rollouts, of any number at a time."""
 
     def __init__(
         self, recipe: Recipe, ledger: Ledger, models: Mapping[str, Model], pool: EnvPool, recorder: Recorder
     ) -> None:
-        """`models` are the run's policies by name, the first trained one first."""
+        """Prepare the parts that the recipe chooses. `models` are the run's policies by name, the first trained policy
+        first."""
         self.name = f"worker-{os.getpid()}"
         self._recipe, self._ledger, self._models, self._pool = recipe, ledger, models, pool
         self._recorder = recorder
         self._loop: AgentLoop = build(recipe.rollout.loop)
         self._forking = Forking(recipe, ledger)
         self._appender = Appender(recipe, ledger, recorder)
-        self._attempts: dict[tuple[int, int], Attempt] = {}  # by rollout and attempt: a lease may come back to us
+        self._attempts: dict[tuple[int, int], Attempt] = {}  # by rollout and attempt: a retry may begin before the end
 
     @property
     def attempts(self) -> Collection[Attempt]:
-        """Those at work now."""
+        """The attempts that are running now."""
         return self._attempts.values()
 
     def begin(self, lease: RolloutLease, lane: str) -> Attempt:
-        """Take up a leased rollout, at what an earlier attempt left of it. `lane` is its row in a timeline."""
+        """Return a new attempt at a leased rollout, with the calls that it does not sample again.
+
+        `lane` is the rollout's row in a timeline.
+        """
         watch, beginning, damage = self._watch(lease, lane), Beginning(), None
         try:
             beginning = self._ledger.load_beginning(lease)
@@ -70,7 +74,7 @@ class RolloutRunner:
         return attempt
 
     def _client(self, policy: str, lease: RolloutLease, watch: Watch, known: Sequence[Call]) -> ModelClient:
-        """Return a rollout's access to a policy; rollouts fork at calls of the first trained one."""
+        """Return a rollout's access to a policy. Rollouts fork only at calls of the first trained policy."""
         engine, renderer = self._models[policy]
         conversation, sampling = f"{self.name}/{lease.rollout_id}.{lease.attempt}", _sampling(self._recipe, lease)
         first = policy == self._ledger.trained[0]
@@ -92,10 +96,10 @@ class RolloutRunner:
         )
 
     async def carry_out(self, attempt: Attempt, session: Env) -> AppendOutcome | None:
-        """From reset to the ledger; gives the session back.
+        """Run an attempt, append its result to the ledger, and release the session.
 
-        Returns None when the lease was lost on the way. Failures of environment, reward and engine become statuses, and
-        so does any other exception of the agent loop (`error_agent`).
+        Return None if the lease was lost meanwhile. Failures of environment, reward and engine become statuses, and so
+        does any other exception of the agent loop (`error_agent`).
         """
         lease = attempt.lease
         fields = {"family": lease.task.family, "purpose": lease.purpose, "group": lease.group_id}
@@ -106,7 +110,7 @@ class RolloutRunner:
         lease, healthy = attempt.lease, False
         try:
             trajectories = await self._play(attempt, session)
-            # A rollout out of time was cut off inside a request, whose answer may still come.
+            # A rollout that reached its time limit was cut off inside a request, whose answer may still arrive.
             statuses = {trajectory.status for trajectory in trajectories}
             healthy = statuses.isdisjoint((Status.ERROR_ENV, Status.ERROR_REWARD, Status.TRUNCATED_TIME))
             return await self._appender.append(attempt, trajectories)
@@ -121,7 +125,7 @@ class RolloutRunner:
             await self._pool.release(session, healthy=healthy)
 
     async def _play(self, attempt: Attempt, session: Env) -> list[Trajectory]:
-        """Run the agent loop; a recall and infrastructure failures come back as one trajectory with their status."""
+        """Run the agent loop. A recall or a failure gives one trajectory with the corresponding status."""
         if attempt.damage:
             return [attempt.unfinished(Status.DAMAGED, attempt.damage)]
         try:
@@ -138,13 +142,13 @@ class RolloutRunner:
             status, cause = Status.ERROR_ENGINE, error
         except QuartetError:
             raise
-        except Exception as error:  # noqa: BLE001  (the agent loop may be foreign code)
-            # Its traceback is in the record, and the run stops when the error repeats: `rollout.max_identical_errors`.
+        except Exception as error:  # noqa: BLE001  (the agent loop may be user code)
+            # The record has the traceback, and the run stops if the error repeats (`rollout.max_identical_errors`).
             status, cause = Status.ERROR_AGENT, error
         return [attempt.unfinished(status, cause)]
 
     async def _run_loop(self, attempt: Attempt, session: Env) -> list[Trajectory]:
-        """Return what the loop returns. Raises `ValueError` when that does not fit the run's policies."""
+        """Return the loop's trajectories. Raises `ValueError` if they do not fit the run's policies."""
         lease = attempt.lease
         limits = Limits(
             max_turns=lease.max_turns,
@@ -156,7 +160,7 @@ class RolloutRunner:
         _check_parts(trajectories, attempt.models)
         unasked = any(model.has_unasked_calls_of_its_parent for model in attempt.models.values())
         if unasked and all(trajectory.status.countable for trajectory in trajectories):
-            raise DivergedError("the episode ended before the call at which the child leaves its parent")
+            raise DivergedError("the episode ended before the call at which the child was forked")
         return [replace(trajectory, parent=lease.parent) for trajectory in trajectories]
 
     async def _fork_before(self, lease: RolloutLease, call: Call, so_far: Sequence[Call]) -> None:
@@ -165,7 +169,7 @@ class RolloutRunner:
         await self._forking.fork_before(lease, session, call, so_far)
 
     def _watch(self, lease: RolloutLease, lane: str) -> Watch:
-        """Renews the lease at progress, but not more often than useful."""
+        """Return a watch that renews the lease at progress, at most five times per `lease_seconds`."""
         lease_seconds = self._recipe.rollout.lease_seconds
         useful_seconds = lease_seconds / 5
         renewed = time.monotonic()
@@ -173,7 +177,7 @@ class RolloutRunner:
         def renew() -> None:
             nonlocal renewed
             if self._attempts[lease.rollout_id, lease.attempt].recalled:
-                return  # the lease may be over; what there is, is about to be handed back
+                return  # the lease may have ended; the sampled calls are about to be stored
             if time.monotonic() - renewed >= useful_seconds:
                 self._ledger.renew(lease, lease_seconds)
                 renewed = time.monotonic()
@@ -184,16 +188,16 @@ class RolloutRunner:
 
 
 def _check_parts(trajectories: Sequence[Trajectory], policies: Collection[str]) -> None:
-    """Raise `ValueError` unless there is a trajectory, and each has a part of its own and a policy of the run."""
+    """Raise `ValueError` unless there is a trajectory, and each has its own `part` and a policy of the run."""
     parts = [trajectory.part for trajectory in trajectories]
     if not parts or len(set(parts)) < len(parts):
-        raise ValueError(f"the agent loop returned the parts {parts}: each trajectory needs another `part`")
+        raise ValueError(f"the agent loop returned the parts {parts}: each trajectory needs its own `part`")
     if unknown := {trajectory.policy for trajectory in trajectories} - set(policies):
         raise ValueError(f"the agent loop returned a trajectory of {min(unknown)!r}, which is no policy of the run")
 
 
 def _sampling(recipe: Recipe, lease: RolloutLease) -> Sampling:
-    """Training draws from the whole distribution, evaluation from the part of it that the recipe names."""
+    """Return the sampling settings: training draws from the whole distribution, evaluation as the recipe says."""
     sampling = Sampling(temperature=lease.temperature, seed=lease.sampling_seed)
     if lease.purpose is not Purpose.EVAL:
         return sampling

@@ -1,8 +1,8 @@
 """Monitor of one rollout, outside its loop: measures the time per activity and detects progress.
 
-The loop receives a wrapped environment and engine. Each response of either is progress and renews the rollout's lease:
-a hung rollout loses it, even if its process is alive. Waiting for an engine is progress too, since a call to a dead
-engine ends by itself: silence is an `EngineError` (`engine/http.py`).
+The loop receives a wrapped environment and a wrapped engine. Each response of either is progress and renews the
+rollout's lease, so a hung rollout loses its lease even if its process is alive. Waiting for an engine also counts as
+progress, since a call to a silent engine ends by itself with an `EngineError` (`engine/http.py`).
 """
 
 import asyncio
@@ -33,9 +33,10 @@ class Watch:
         lane: str = "",
         trace: str = "",
     ) -> None:
-        """Call `on_progress` after every response, and every `look_seconds` while an engine computes one.
+        """Call `on_progress` after every response, and every `look_seconds` while an engine computes a response.
 
-        Its exception ends the call. `spans` is None if this rollout's spans are not recorded.
+        An exception of `on_progress` ends the call in progress. `spans` is None if this rollout's spans are not
+        recorded.
         """
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self._at_work: Counter[str] = Counter()

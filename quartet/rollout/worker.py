@@ -33,7 +33,7 @@ from quartet.types.phase import TRAINING, wait_in
 LOG = logging.getLogger(__name__)
 REPORT_SECONDS = 0.5
 ENGINE_PATIENCE_SECONDS = 1.0
-"""The worker reports a wait for the engine once every rollout has waited for it this long."""
+"""Time for which every running rollout must have waited for the engine before the worker reports this wait."""
 
 
 class RolloutWorker:
@@ -90,7 +90,7 @@ class RolloutWorker:
         return await self._runner.carry_out(attempt, session)
 
     async def _work(self, lane: str) -> None:
-        """Run one slot. It acquires a session before a rollout, so that no lease expires while an environment
+        """Run one slot. It acquires a session before it claims a rollout, so that no lease expires while an environment
         starts."""
         while True:
             try:
@@ -115,7 +115,7 @@ class RolloutWorker:
             self._slots_with_session -= 1
 
     async def _next_lease(self) -> RolloutLease:
-        """Claim the next rollout. One slot polls at every notification, and the others queue behind it."""
+        """Claim the next rollout. Only one slot polls the ledger, at every notification; the others wait for it."""
         async with self._claiming:
             self._rung.clear()
             while (lease := self._claim()) is None:
@@ -145,10 +145,10 @@ class RolloutWorker:
             await asyncio.sleep(REPORT_SECONDS)
 
     def _explain(self) -> None:
-        """Report the worker's state; it is waiting only if no slot can continue."""
+        """Report the worker's state, which is a wait only if no slot can continue."""
         watches = [attempt.watch for attempt in self._runner.attempts]
         if watches and all(watch.stuck_in("generate", ENGINE_PATIENCE_SECONDS) for watch in watches):
-            self._presence.waits("the engine", "it answers a generation")
+            self._presence.waits("the engine", "it answers a request")
         elif watches:
             self._presence.working(_running([attempt.lease for attempt in self._runner.attempts]))
         elif self._slots_with_session and self._resting:

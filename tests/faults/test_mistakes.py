@@ -80,7 +80,7 @@ def test_the_command_says_what_the_audit_found(fed: FedRun) -> None:
     assert fed.train() == 0
     sound = CliRunner().invoke(cli, ["ledger", "audit", str(fed.run_dir)])
     assert sound.exit_code == 0, sound.output
-    assert f"{2 * STEPS} trained in {STEPS} train steps; lost 0" in sound.output and "the same bits" in sound.output
+    assert f"{2 * STEPS} trained in {STEPS} train steps; lost 0" in sound.output and "bit-identical" in sound.output
     (receipts,) = (fed.run_dir / FOLDER).glob("worker-*.jsonl")
     receipts.write_text("")
     broken = CliRunner().invoke(cli, ["ledger", "audit", str(fed.run_dir), "--json"])

@@ -191,7 +191,7 @@ def test_forks_need_a_run_of_one_policy(tmp_path):
 
 @pytest.mark.parametrize("loop", ["latest", "append"])
 def test_a_loop_with_one_player_trains_one_policy(tmp_path, loop):
-    with pytest.raises(ConfigError, match=f"{loop!r} plays the policy 'even' alone, so 'odd' would never be trained"):
+    with pytest.raises(ConfigError, match=f"{loop!r} only the policy 'even' acts, so 'odd' would never be trained"):
         check_training(
             recipe_of(tmp_path, {"name": "bandit"}, policies={"even": {}, "odd": {}}, rollout={"loop": loop})
         )

@@ -1,9 +1,9 @@
 """Two-armed bandit as a text environment: the smallest learnable task, for tests and first steps.
 
-The page shows two buttons, one of which is right. The goal of family `named` names it; in family `fixed` it is always
-the left arm. A task's `params` may set `turns` (pulls per episode, default 1), `delay_seconds` (of every reset and
-step) and `fail_rate` (share of calls that raise `EnvError`). Failures are the same for the n-th episode of a seed, so a
-retry may succeed.
+The page shows two buttons (arms), one of which is right. In family `named` the goal names the right arm; in family
+`fixed` the left arm is always right. A task's `params` may set `turns` (pulls per episode, default 1), `delay_seconds`
+(of every reset and step) and `fail_rate` (share of calls that raise `EnvError`). The failures depend on the seed and on
+how often its episode was started, so a retry may succeed.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class Bandit(Environment):
 
 
 class BanditEnv:
-    """One session. The reward of an episode, received at its end, is the share of right pulls."""
+    """One session. The reward, given at the end of an episode, is the share of right pulls."""
 
     def __init__(self, episodes: Counter[str]) -> None:
         self._episodes = episodes

@@ -1,8 +1,8 @@
 """Simulated desktop for benchmarks: a text environment whose delays follow a workload file.
 
-The page always shows the same row of buttons, and lines of meaningless text. The seed draws the number of presses in an
-episode. `next` is always the right button, and the reward is the share of right presses. Then the page says that it is
-finished, and the policy ends the episode with `done`, which takes no time.
+The page always shows the same row of buttons, and lines of meaningless text. `next` is always the right button, and the
+reward is the share of right presses. The number of presses in an episode is drawn with the seed. After the last press
+the page says that it is finished, and the policy ends the episode with `done`, which takes no time.
 """
 
 import asyncio
@@ -80,14 +80,14 @@ class PretendedDesktop(Environment):
 
     class Settings(Section):
         workload: LocalPath = ""
-        """JSON file of delays and lengths, such as those in `benchmarks/workloads`; empty for no delays."""
+        """JSON file of delays and episode lengths, as in the folder `benchmarks/workloads`; empty for no delays."""
 
     settings: Settings
     grammar = "`click LABEL [1]` or `done`"
     first_settings = {"env": {"screenshots": False}, "rollout": {"max_turns": 8}}
 
     def __init__(self, settings: Settings) -> None:
-        """Read the workload. Raise `ConfigError` if the file is not one."""
+        """Read the workload. Raise `ConfigError` if the file is not a workload."""
         super().__init__(settings)
         self._workload = read_workload(settings.workload)
         self._episodes: Counter[str] = Counter()

@@ -1,13 +1,13 @@
 """Locks: a text environment of graded difficulty, fast enough to compare training methods in seconds.
 
-A family is a lock. Its code maps each of its signs to the one right button. No page shows the code; the policy learns
-it by trial, and it holds for all seeds. A task is a row of the lock's signs. Seeds from `FIRST_HELD_OUT_SEED` on have
-rows that no smaller seed has, of the same signs with the same code. The page shows one sign at a time; `click [n]`
-presses button n, and the right one shows the next sign. After a wrong press the lock either `jams`, so that no press
-has any effect, or `resets` to its first sign. The episode continues in both cases, so the turn limit sets the cost of a
-failure. Opening the lock gives reward 1 and ends the episode.
+A family is a lock. The lock's code maps each of its signs to one right button, and is the same for all seeds. No page
+shows the code; the policy learns it by trial. A task is a row of the lock's signs. Seeds from `FIRST_HELD_OUT_SEED` on
+have rows that no smaller seed has, of the same signs with the same code. The page shows one sign at a time. `click [n]`
+presses button n; after a right press the page shows the next sign. After a wrong press the lock either `jams`, so that
+no further press has any effect, or `resets` to its first sign. The episode continues in both cases, so the turn limit
+sets the cost of a failure. Opening the lock gives reward 1 and ends the episode.
 
-With K steps and B buttons, a random policy succeeds with probability B^-K per try.
+With K signs per task and B buttons, a random policy succeeds with probability B^-K per try.
 """
 
 import random
@@ -27,7 +27,7 @@ from quartet.types import Observation, StepResult, Task
 
 Difficulty = Literal["easy", "medium", "hard"]
 ROOMS = ("attic", "cabin", "cellar", "garage", "hall", "kitchen", "loft", "shed")
-"""Words shown besides the sign, drawn by the seed; they mean nothing."""
+"""Words without meaning that the goal names; the seed selects one."""
 JAMMED = "jammed"
 FIRST_HELD_OUT_SEED: int = config.Evaluation().first_seed
 TRAINING_SHARE = 2 / 3
@@ -40,11 +40,11 @@ class Lock(Struct, frozen=True, kw_only=True):
 
     difficulty: Difficulty
     steps: int
-    """Signs of a task, equal to the right presses that open it."""
+    """Number of signs in a task, which is the number of right presses that open the lock."""
     buttons: int
     signs: int
-    """Signs of the family: more than `steps`, since no task repeats one and some rows are held out; at most twice
-    `steps`, so that two rows show all."""
+    """Number of signs of the family. It exceeds `steps`, since no task repeats a sign and some rows are held out. It is
+    at most twice `steps`, so that two rows contain all signs."""
     wrong: Literal["jams", "resets"]
 
 
@@ -107,7 +107,7 @@ class Locks(Environment):
 
 @cache
 def signs(family: str) -> list[str]:
-    """Return the family's signs; no two families share one."""
+    """Return the family's signs; no two families have a sign in common."""
     return [_word(_FIRST_SIGN[family] + index) for index in range(LOCKS[family].signs)]
 
 
@@ -128,8 +128,10 @@ def row(task: Task) -> list[str]:
 
 @cache
 def rows(family: str) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    """Return all rows of a family once: those of training seeds, in seed order, and those held out. The first two
-    training rows show all signs."""
+    """Return all rows of a family: the rows of training seeds, in seed order, and the held-out rows.
+
+    The first two training rows together contain all signs.
+    """
     words, steps = signs(family), LOCKS[family].steps
     first = [tuple(words[:steps]), tuple(reversed(words))[:steps]]
     others = sorted(set(permutations(words, steps)) - set(first))
@@ -166,7 +168,7 @@ class LocksEnv:
         return self._observe(task)
 
     async def step(self, action: str) -> StepResult:
-        """Press the button that `click [n]` names; any other response presses none and gets an error."""
+        """Press the button that `click [n]` names; any other response presses no button and gets an error."""
         if self._task is None:
             raise EnvError("a lock was stepped before its first reset", "call reset(task) first")
         try:

@@ -45,7 +45,7 @@ class PenniesEnv:
         return Observation(goal=GOALS[0], text=PAGE)
 
     async def step(self, action: str) -> StepResult:
-        """Show a side; a player whose action shows none loses."""
+        """Show a side; a player whose action shows no side loses."""
         if self._shown is None:
             raise EnvError("matching pennies was stepped before its first reset", "call reset(task) first")
         side, error = _side(action)
@@ -62,7 +62,7 @@ class PenniesEnv:
 
 
 def _side(action: str) -> tuple[str, str]:
-    """Return the side that an action shows, or "" and the reason why it shows none."""
+    """Return the side that an action shows and "", or "" and the error if the action shows no side."""
     try:
         parsed = parse_action(action)
     except ActionError as error:

@@ -4,7 +4,7 @@
     python -m quartet.env.miniwob.demonstrate --families all --seeds 0:100 --texts texts.jsonl
     python -m quartet.env.miniwob.demonstrate --families all --seeds 0:20          # only reports success
 
-Demonstrations of undemonstrated families and any use of held-out seeds are rejected.
+The command fails for demonstrations of undemonstrated families, and for held-out seeds.
 """
 
 import asyncio
@@ -89,7 +89,7 @@ def chat_lines(attempt: Attempt) -> list[dict[str, Any]]:
 
 
 def report(attempts: list[Attempt]) -> list[str]:
-    """Format one line per family: successes, mean turns and prompt characters; below it the reasons of failures."""
+    """Return one line per family (successes, mean turns and prompt characters), each followed by its failures."""
     lines = []
     for family in dict.fromkeys(attempt.task.family for attempt in attempts):
         mine = [attempt for attempt in attempts if attempt.task.family == family]
@@ -106,7 +106,7 @@ async def _first_text(env: Env, task: Task) -> str:
 
 
 def _write_lines(output: Path, records: Iterable[dict[str, Any]]) -> None:
-    """Write all lines or none, so that a reader never sees a partial file."""
+    """Write the file atomically, so that a reader never sees a partial file."""
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = output.with_name(output.name + ".partial")
     partial.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))

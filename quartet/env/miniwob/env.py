@@ -32,7 +32,7 @@ LOG = logging.getLogger(__name__)
 WIDTH, HEIGHT = 160, 210
 """Pixels of the picture: the task without the page's display of time and reward."""
 CLEAR_TIMEOUT_SECONDS = 5.0
-"""Time for which the previous episode's page may block its window before the window is replaced."""
+"""Maximum time for which the previous episode's page may block its window; then the window is replaced."""
 
 LONGEST_FAULT = 200
 """Maximum characters of a page's error in a message."""
@@ -61,7 +61,8 @@ class MiniWobSession:
         return self.browser.alive and not self.page.dead
 
     async def reset(self, task: Task) -> Observation:
-        """Start the episode of a task. Its family names a task page, its seed goes to `Math.seedrandom`."""
+        """Start the episode of a task. The family is the name of a task page; the seed is passed to `Math.seedrandom`.
+        """
         page = task_page(task.family)
         async with _deadline(f"reset of {task.key}", self._settings.step_timeout_seconds):
             await self._show(task.family, {"watch": watching(JUDGE), task.family: page.html, **page.parts})
@@ -76,10 +77,10 @@ class MiniWobSession:
         return self._last
 
     async def step(self, action: str) -> StepResult:
-        """Apply one action. `info` holds `success`, `raw_reward` (-1..1) and the page's `reason`.
+        """Apply one action. `info` has `success`, `raw_reward` (-1..1) and the page's `reason`.
 
-        After the first action, a page that is left or made unreadable by its own scripts ends the episode without
-        success; otherwise a policy could escape a failure. Raise `EnvError` for every other failure.
+        If, after the first action, the page was left or its own scripts made it unreadable, the episode ends without
+        success; otherwise a policy could turn a failure into an error. Raise `EnvError` for every other failure.
         """
         if self._over:
             raise RuntimeError("step after the end of the episode: call reset first")
@@ -106,7 +107,8 @@ class MiniWobSession:
         await self.page.close()
 
     async def _show(self, family: str, texts: dict[str, str]) -> None:
-        """Show a new frame for the family. Replace a window that the previous episode blocks, crashed or flooded."""
+        """Show a new frame for the family. Replace the window if the previous episode blocked, crashed or flooded it.
+        """
         try:
             await self._show_in_window(family, texts, CLEAR_TIMEOUT_SECONDS)
         except EnvError:
@@ -116,15 +118,15 @@ class MiniWobSession:
             await self._show_in_window(family, texts, CALL_TIMEOUT_SECONDS)
 
     async def _show_in_window(self, family: str, texts: dict[str, str], timeout_seconds: float) -> None:
-        """Send the texts that the window does not have yet, and show the family's."""
+        """Send the texts that the window does not have yet, and show the family's page."""
         new = {name: text for name, text in texts.items() if name not in self._sent}
         show = f"stage.show({json.dumps(family)}, {json.dumps(new)})"
         await self.page.evaluate(show, timeout_seconds=timeout_seconds)
         self._sent |= new.keys()
 
     async def _act(self, text: str) -> tuple[str, bool, list[tuple[float, float]]]:
-        """Perform the action. Return the policy's error ("" if none), whether it declared the task done or infeasible,
-        and the points that it used."""
+        """Perform the action in `text`. Return the error that the policy reads ("" for none), whether the policy
+        declared the task done or infeasible, and the action's points."""
         try:
             action = parse_action(text)
             points = await self._hands.perform(action)
@@ -190,7 +192,8 @@ async def _deadline(what: str, seconds: float) -> AsyncIterator[None]:
 
 
 class MiniWobPool:
-    """Pool of up to `settings.sessions` pages in one Chromium, started on first use and restarted after it died."""
+    """Pool of up to `settings.sessions` pages in one Chromium. The browser is started on first use, and again after it
+    died."""
 
     def __init__(self, settings: config.Env) -> None:
         html_folder()  # Fail before the first rollout if the package is missing.
@@ -201,7 +204,10 @@ class MiniWobPool:
         self._idle: list[MiniWobSession] = []
 
     async def acquire(self) -> Env:
-        """Return a free session, waiting if necessary. Raise `EnvError`, or `SetupError` if there is no browser."""
+        """Return a free session; wait if all are in use.
+
+        Raise `EnvError` if the page cannot be opened, `SetupError` if there is no browser.
+        """
         await self._slots.acquire()
         try:
             browser = await self._living_browser()
@@ -215,7 +221,7 @@ class MiniWobPool:
             raise
 
     async def release(self, env: Env, *, healthy: bool) -> None:
-        """Release a session; an unhealthy one is closed, and the next acquire opens a new page."""
+        """Release a session. An unhealthy session is closed; a later `acquire` opens a new page."""
         assert isinstance(env, MiniWobSession)
         try:
             if healthy and env.healthy:

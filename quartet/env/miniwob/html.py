@@ -1,7 +1,7 @@
-"""Task pages of the package `miniwob`, with placeholders for their scripts and style sheets and inlined pictures.
+"""Task pages of the package `miniwob`, with inlined pictures and with placeholders for scripts and style sheets.
 
-A complete page loads neither files nor network resources: it needs no rights that a hostile page could abuse, and a new
-page per episode is cheap.
+A complete page loads neither files nor network resources. So it needs no permissions that a hostile page could abuse,
+and a new page per episode is cheap.
 """
 
 import mimetypes
@@ -29,7 +29,7 @@ class TaskPage(Struct, frozen=True):
 
 
 def html_folder() -> Path:
-    """Return the folder of task pages. The package is only located: importing it would import Selenium."""
+    """Return the folder of task pages. The package is located without importing it, which would import Selenium."""
     spec = find_spec("miniwob")
     if spec is None or spec.origin is None:
         raise SetupError("the package `miniwob` is not installed", "pip install miniwob==1.1.0 (only its HTML is used)")
@@ -38,7 +38,7 @@ def html_folder() -> Path:
 
 @cache
 def task_page(family: str) -> TaskPage:
-    """Return the page of a task family. Raise `ConfigError` for an unknown one."""
+    """Return the page of a task family. Raise `ConfigError` for an unknown family."""
     folder = html_folder()
     path = folder / f"{family}.html"
     if not path.is_file():

@@ -1,7 +1,7 @@
-"""Named suites of task families. They fix before any run what is trained and what is measured.
+"""Named suites of task families. A suite fixes before any run which tasks are trained and measured.
 
-Held-out episodes differ in their seed (`evaluation.first_seed` of the recipe). Undemonstrated families differ in kind
-as well: the initial policy of reinforcement learning has seen no demonstration of them.
+Held-out episodes differ from training episodes in their seed (`evaluation.first_seed` of the recipe). Undemonstrated
+families differ in kind as well: the initial policy was not trained on any demonstration of these families.
 """
 
 from msgspec import Struct
@@ -14,7 +14,7 @@ class Family(Struct, frozen=True, kw_only=True):
 
     name: str
     demonstrated: bool = True
-    """True if the cold start may use demonstrations of it."""
+    """True if the initial policy may be trained on demonstrations of the family."""
     min_actions: int
     """Minimum number of actions for the easiest seed."""
     max_turns: int

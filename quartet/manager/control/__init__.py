@@ -1,1 +1,1 @@
-"""Control: choice of the next task, and of its numbers of rollouts and turns."""
+"""Control: choice of the next task, of its number of rollouts, and of its turn limit."""

@@ -1,4 +1,4 @@
-"""The three interfaces of control, and the context that their parts receive in addition to their settings."""
+"""The three interfaces of control, and the context that parts of control receive besides their settings."""
 
 import random
 from abc import abstractmethod
@@ -24,10 +24,11 @@ class ControlContext(Struct, frozen=True, kw_only=True):
     """Reads the statistics of one family; zeros if it was never admitted."""
     train_step: Callable[[], int]
     groups_admitted: Callable[[], int]
-    """Reads the ledger's group counter. Draws are keyed by it, so a restarted run continues the same sequence."""
+    """Reads the number of groups admitted so far. It is the key of random draws, so that a restarted run continues the
+    same sequence."""
 
     def draw(self, counter: int) -> random.Random:
-        """Return the random generator of the group that is admitted as number `counter`."""
+        """Return the random generator for the group that is admitted as number `counter`, from 0."""
         return random.Random(f"{self.recipe.seed}/{counter}")
 
     def task(self, family: str, draw: random.Random) -> Task:
@@ -49,7 +50,7 @@ class TaskSampler(ControlPart):
 
     @abstractmethod
     def pick(self, n: int) -> list[Task]:
-        """Return the tasks of the next `n` groups. Picking without admitting gives the same tasks again."""
+        """Return the tasks of the next `n` groups. Until groups are admitted, every call returns the same tasks."""
 
     def observe(self, group: Group) -> None:
         """React to a closed group. State kept in the sampler is lost in a restart: prefer `context.statistics`."""
@@ -66,7 +67,7 @@ class RolloutAllocator(ControlPart):
         """Return the first round of a new group of this task."""
 
     def more(self, group: Group) -> Round:
-        """Return the next round of a group whose members have all ended; it closes if the round is empty.
+        """Return the next round of a group whose members have all ended; an empty round closes the group.
 
         Forks refer to finished members of the group. The result must depend only on the group, because the call is
         repeated after a crash.

@@ -6,7 +6,7 @@ from quartet.part import Part
 from quartet.types import Group
 
 EQUAL_REWARDS = "equal_rewards"
-"""Drop reason of a group without contrast; control counts these."""
+"""Drop reason of a group whose rewards are all equal; control counts such groups."""
 
 
 class Filter(Part):
@@ -14,7 +14,7 @@ class Filter(Part):
 
     @abstractmethod
     def apply(self, group: Group) -> Group | str:
-        """Return the group, possibly with fewer members, or the reason why it is dropped (a short snake_case word).
+        """Return the group, possibly with fewer members, or the reason for dropping it (a short snake_case word).
 
-        `group` holds countable members only.
+        `group` contains countable members only.
         """

@@ -1,4 +1,4 @@
-"""DAPO's dynamic sampling: drop groups without a difference in reward, which have no gradient under GRPO."""
+"""DAPO's dynamic sampling: drop groups whose rewards are all equal, which have no gradient under GRPO."""
 
 from quartet.manager.filter.base import EQUAL_REWARDS, Filter
 from quartet.types import Group

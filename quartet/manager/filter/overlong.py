@@ -13,15 +13,16 @@ _CUT_OFF = (Status.TRUNCATED_TURNS, Status.TRUNCATED_TOKENS)
 
 
 class Overlong(Filter):
-    """Leave out truncated members, and those with more than `max_response_tokens` (0: no such limit).
+    """Leave out truncated members, and members with more than `max_response_tokens` (0: no such limit).
 
-    They are removed from the baseline too, whereas DAPO (arXiv 2503.14476, section 3.4) only masks their loss. A group
-    without other members is dropped as `overlong`.
+    Such members are removed from the baseline too, whereas DAPO (arXiv 2503.14476, section 3.4) only masks their loss.
+    A group without other members is dropped as `overlong`.
     """
 
     class Settings(Section):
         max_response_tokens: Annotated[int, Field(ge=0)] = 0
-        """Rollouts with more response tokens are left out, as truncated ones are; 0 means no such limit."""
+        """Maximum number of response tokens of a rollout. Longer rollouts are left out, like truncated rollouts; 0
+        means no such limit."""
 
     settings: Settings
     source = "DAPO, arXiv 2503.14476, section 3.4"

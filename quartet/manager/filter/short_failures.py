@@ -11,12 +11,12 @@ class ShortFailures(Filter):
     """Leave out members without reward and with fewer than `min_turns` turns; drop a group without other members.
 
     DART's released rollout service stores a trajectory only if its reward is positive or it has at least four steps
-    (arXiv 2509.23866, `trajectory_runner.py`). So a policy that gives up at once is not trained on these failures.
+    (arXiv 2509.23866, `trajectory_runner.py`). So if a policy gives up at once, it is not trained on these failures.
     """
 
     class Settings(Section):
         min_turns: Positive = 4
-        """Rollouts without a positive reward and with fewer turns are left out."""
+        """Minimum number of turns of a rollout without a positive reward; rollouts with fewer are left out."""
 
     settings: Settings
     source = "DART, arXiv 2509.23866; storage rule of its released code, trajectory_runner.py"

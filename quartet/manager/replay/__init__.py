@@ -1,1 +1,1 @@
-"""Replays, which let stored rollouts be trained on again: one part per file."""
+"""Replays, which add stored rollouts to later groups: one part per file."""

@@ -1,4 +1,4 @@
-"""The interface of replays: map a closed group to the group that is judged and trained."""
+"""The interface of replays: map a closed group to the group that is filtered and trained."""
 
 from abc import abstractmethod
 from typing import Any
@@ -18,7 +18,7 @@ class Replay(Part):
 
     @abstractmethod
     def compose(self, group: Group) -> Group:
-        """Return the group, possibly with stored members (marked by `replay`) besides or instead of its own."""
+        """Return the group, possibly with stored members besides or instead of its own; their `replay` is set."""
 
     def observe(self, group: Group) -> None:
         """Store the members of a closed group that may be replayed."""

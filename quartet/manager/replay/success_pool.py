@@ -15,12 +15,12 @@ from quartet.types import Group, GroupMember, MemberUse, Purpose, ReplayRule
 
 
 class SuccessPool(Replay):
-    """Add a stored success to a group without any, which would have no contrast (arXiv 2509.23866).
+    """Add a stored success to a group without successes, which would have no contrast (arXiv 2509.23866).
 
-    `insert` adds the success; `substitute` replaces the group's first member, as the released code does with the oldest
-    row. The success is `random` as in the paper, or the `newest` as in the code. The random draw is keyed by the group,
-    so a restarted run repeats it. An entry joins at most `max_replays` groups. Demonstrations
-    (`quartet.exchange.demonstrations`) are ordinary entries with a rule of their own.
+    `insert` adds the success; `substitute` replaces the group's first member with it, as the released code replaces the
+    oldest row. The success is `random` as in the paper, or the `newest` as in the code. The random draw is keyed by the
+    group, so a restarted run repeats it. An entry joins at most `max_replays` groups. Demonstrations
+    (`quartet.exchange.demonstrations`) are ordinary entries, except that `replay.demonstration_rule` is their rule.
     """
 
     class Settings(Section):
@@ -34,8 +34,8 @@ class SuccessPool(Replay):
         max_replays: Positive = 8
         """Maximum number of groups that an entry joins."""
         max_lag: Annotated[int, Field(ge=0)] | None = None
-        """Successes with a token of a larger lag do not join. Unset, there is no limit: only replays are exempt from
-        `admission.max_lag`. Demonstrations have no lag."""
+        """Maximum lag of a stored success, by its oldest token; older successes do not join. If unset, there is no
+        limit, since `admission.max_lag` does not apply to replays. Demonstrations have no lag."""
 
     settings: Settings
     source = "DART, arXiv 2509.23866, experience pool"

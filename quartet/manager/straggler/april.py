@@ -16,18 +16,19 @@ from quartet.types import GroupState
 class April(StragglerRule):
     """Pause rollouts from the time a batch is full until the policy trained on it is served (arXiv 2509.18521).
 
-    Then they continue from their tokens, before new ones start, so a long rollout is late but not lost. Unlike in the
-    released code, finished groups beyond the batch are kept for the next one, and every token keeps its own log-prob
-    and version.
+    Paused rollouts then continue from their tokens, before new rollouts start, so a long rollout is late but not lost.
+    Unlike in the released code, finished groups that the batch does not need are kept for the next batch, and every
+    token keeps its own log-prob and version.
     """
 
     class Settings(Section):
         over_provision: Annotated[float, Field(ge=1)] = 2.0
         """Number of groups started per group trained."""
         max_recycles: Annotated[int, Field(ge=0)] | None = None
-        """Maximum number of times that a rollout is requeued with its tokens; then it is cancelled. Unset, it is
-        `admission.max_lag`, since after more recycles tokens would be too old. Recalls before the first token do not
-        count."""
+        """Maximum number of times that a rollout is requeued with its tokens; then it is cancelled. If unset, the
+        maximum is `admission.max_lag`, since after more times tokens would be too old. Recalls before the first token
+        do
+        not count."""
 
     settings: Settings
     source = "APRIL, arXiv 2509.18521"
@@ -37,12 +38,12 @@ class April(StragglerRule):
         admission = recipe.admission
         if admission.schedule != "batch_synchronous" or admission.max_lag < 1:
             raise ConfigError(
-                "the straggler rule april needs admission.schedule batch_synchronous and, because recycled tokens are "
-                "older, admission.max_lag >= 1"
+                "the straggler rule april needs admission.schedule batch_synchronous, and admission.max_lag >= 1 "
+                "because paused rollouts continue from tokens of an older policy"
             )
         if admission.on_late == "wait":
             raise ConfigError(
-                "the straggler rule april and admission.on_late wait would wait for each other",
+                "the straggler rule april and admission.on_late = wait would wait for each other",
                 "set admission.on_late to mask or drop, or choose another straggler rule",
             )
 

@@ -1,4 +1,4 @@
-"""The interface of straggler rules. Its defaults are those of the rule `none`: every rollout runs to its end."""
+"""The interface of straggler rules. By default every rollout runs to its end, as with the rule `none`."""
 
 from typing import Any
 
@@ -10,10 +10,12 @@ from quartet.part import Part
 
 
 class Quorum(Struct, frozen=True, kw_only=True):
-    """Number of rollouts that a group queues, and of countable ones at which it closes and cancels the others."""
+    """Number of rollouts of a group, and number of countable rollouts that close it."""
 
     queued: int
+    """Number of rollouts that the group queues."""
     enough: int
+    """Number of countable rollouts at which the group closes; its unfinished rollouts are cancelled."""
 
 
 class StragglerRule(Part):
@@ -32,9 +34,9 @@ class StragglerRule(Part):
         return groups
 
     def rests(self, ledger: Ledger) -> bool:
-        """Return whether training rollouts are paused now: running ones are recycled, queued ones wait.
+        """Return whether training rollouts are paused now: running rollouts are recycled, queued rollouts wait.
 
-        It may be True only while a train step or an engine's load is in progress, which ends the pause.
+        It may be True only while a train step or an engine's load of weights is in progress; their end ends the pause.
         """
         return False
 

@@ -9,12 +9,12 @@ from quartet.manager.straggler.base import Quorum, StragglerRule
 class EarlyStop(StragglerRule):
     """Close a group of n with min(n, ceil(n f) + 2) countable members, but not fewer than needed for training.
 
-    The formula is that of arXiv 2605.24220 in its bridge to slime.
+    The formula is from the bridge to slime of Polar (arXiv 2605.24220).
     """
 
     class Settings(Section):
         min_share: Fraction = 0.5
-        """A group of n closes with min(n, ceil(n x this) + 2) countable members, but not with fewer than
+        """Share s of a group: a group of n closes with min(n, ceil(n s) + 2) countable members, but not with fewer than
         `admission.min_rollouts_per_group`."""
 
     settings: Settings

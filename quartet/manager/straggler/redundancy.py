@@ -1,4 +1,4 @@
-"""ROLL's redundant rollouts: queue more than the group needs and use the first to finish."""
+"""ROLL's redundant rollouts: queue more rollouts than the group needs and use those that finish first."""
 
 from quartet.config.section import Positive, Section
 from quartet.manager.straggler.base import Quorum, StragglerRule
@@ -7,13 +7,13 @@ from quartet.manager.straggler.base import Quorum, StragglerRule
 class Redundancy(StragglerRule):
     """Queue n + r rollouts for a group of n, close it with n countable ones (arXiv 2512.22560; group_size_redundancy).
 
-    Unlike in ROLL, members beyond n that finish before the group closes are kept. The first to finish are short
-    rollouts: `selection_bias` in the summary measures the effect.
+    Unlike in ROLL, members beyond n that finish before the group closes are kept. Rollouts that finish first are short,
+    which biases the group: `selection_bias` in the summary measures the effect.
     """
 
     class Settings(Section):
         extra_rollouts: Positive = 2
-        """Number of rollouts that a group queues beyond those it needs; the first to finish are used."""
+        """Number of rollouts that a group queues in addition to the rollouts that it needs."""
 
     settings: Settings
     source = "ROLL, arXiv 2512.22560, group_size_redundancy"

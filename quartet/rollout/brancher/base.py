@@ -9,16 +9,17 @@ from quartet.types import Call
 
 
 class Brancher(Part):
-    """Rule for forks of a running rollout: where, and how many. The worker calls it; it keeps no state."""
+    """Rule for the places and the number of forks of a running rollout. A brancher keeps no state."""
 
     may_fork: ClassVar[bool] = True
-    """False if there are never forks; otherwise a run needs an environment in which they can begin."""
+    """False if the brancher never forks. Otherwise a run needs an environment that has snapshots or is
+    deterministic."""
 
     @abstractmethod
     def forks(self, call: Call, so_far: Sequence[Call]) -> int:
-        """Return how many children fork just before `call`.
+        """Return the number of children that fork just before `call`.
 
-        They share the calls `so_far` and their outcomes, and each samples its own response to the prompt of `call`.
-        Called after every call that is sampled for training, except a rollout's first, where a fork would share no
-        call. Calls of children are included.
+        The children share the calls `so_far` and the results of their actions, and each samples its own response to the
+        prompt of `call`. The worker asks after every call that is sampled for training, also in children, except a
+        rollout's first call, where a fork would share no call.
         """

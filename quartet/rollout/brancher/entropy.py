@@ -1,4 +1,4 @@
-"""Forks where the policy is uncertain."""
+"""Forks at calls in which the policy was uncertain."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,18 +12,18 @@ from quartet.types import Call
 
 
 class EntropyBrancher(Brancher):
-    """Forks before each call in whose response a token was drawn from a distribution of high entropy.
+    """Fork before each call in whose response a token was drawn from a distribution of high entropy.
 
     ARPO branches, at random, where the entropy of the next tokens has risen since the start of a rollout. Here a
-    threshold decides, so that a retry and an audit agree. Without forks such a choice is sampled once per rollout, and
-    a group seldom compares two responses after the same prefix.
+    threshold decides, so that a retry and an audit find the same forks. Without forks such a choice is sampled once per
+    rollout, and a group seldom compares two responses after the same prefix.
     """
 
     class Settings(Section):
         min_entropy_nats: PositiveFloat = 0.5
-        """A call is forked if the entropy at one of its tokens is at least this."""
+        """Entropy that at least one token of a call must reach for the call to be forked."""
         children: Positive = 1
-        """Number of children per such call."""
+        """Number of children forked before such a call."""
 
     settings: Settings
     source = "after ARPO, arXiv 2507.19849, with a threshold instead of its probability"

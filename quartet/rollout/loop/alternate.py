@@ -25,13 +25,13 @@ REWARDS = "rewards"
 class AlternateLoop(AgentLoop):
     """Players act in turn: the trained policies in the order of the recipe, then the frozen ones.
 
-    Each sees only the newest observation, and nothing that the others wrote. The step that ends the game returns the
-    rewards of all players, in `info["rewards"]`.
+    Each player sees only the newest observation, and nothing that the other players wrote. The step that ends the game
+    returns the rewards of all players, in `info["rewards"]`.
     """
 
     class Settings(Section):
         players: Annotated[int, Field(ge=2)] = 2
-        """Number of policies that play: all that the recipe trains, filled up with frozen ones."""
+        """Number of policies that play: all trained policies of the recipe, then as many frozen ones as needed."""
 
     settings: Settings
 
@@ -44,8 +44,8 @@ class AlternateLoop(AgentLoop):
             )
         if settings.players < (count := len(recipe.trained_policies)):
             raise ConfigError(
-                f"the loop 'alternate' has {settings.players} players, but the recipe trains {count} policies: those "
-                "that do not play would never be trained",
+                f"the loop 'alternate' has {settings.players} players, but the recipe trains {count} policies: a "
+                "policy that does not play would never be trained",
                 f"set rollout.loop.players={count}, or trained = false in a table [policies.NAME]",
             )
 

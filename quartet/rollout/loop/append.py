@@ -1,4 +1,4 @@
-"""The loop `append`: one growing conversation, so a rollout is one branch, that is one training sequence."""
+"""The loop `append`: one growing conversation, so that a rollout is one branch (one training sequence)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +11,7 @@ from quartet.types import Message, Observation, Prompt, Task, Trajectory, Turn
 
 
 class AppendLoop(AgentLoop):
-    """Every observation is a new message, and the model sees all its earlier turns."""
+    """Append every observation to the conversation as a new message; the model reads all earlier turns."""
 
     one_player = True
 

@@ -13,11 +13,13 @@ from quartet.types import Message, Task, Trajectory, Turn
 
 
 class Limits(Struct, frozen=True, kw_only=True):
+    """Limits of one rollout."""
+
     max_turns: int
     max_tokens: int
-    """Limit per response."""
+    """Maximum length of one response."""
     timeout_seconds: float
-    """Limit per episode."""
+    """Maximum duration of the episode."""
 
 
 def first(models: Mapping[str, ModelClient]) -> ModelClient:
@@ -28,19 +30,20 @@ def first(models: Mapping[str, ModelClient]) -> ModelClient:
 class AgentLoop(Part):
     """Loop of one rollout as one coroutine: observe -> generate -> act.
 
-    It returns a trajectory with status `completed` or `truncated_*`, or one for each part that a policy played. It
-    raises infrastructure failures (`EnvError`, `RewardError`, `EngineError`), which the worker records as statuses.
+    It returns a trajectory with status `completed` or `truncated_*`, or one for each role of a policy. It raises
+    infrastructure failures (`EnvError`, `RewardError`, `EngineError`), which the worker records as statuses.
     """
 
     one_player: ClassVar[bool] = False
-    """True if the first trained policy plays alone; a run that trains several is then refused."""
+    """True if only the first trained policy acts; a recipe that trains several policies is then an error."""
 
     @abstractmethod
     async def run(self, task: Task, env: Env, models: Mapping[str, ModelClient], limits: Limits) -> list[Trajectory]:
-        """Run the rollout to its end. `models` are the run's policies by name; a loop with one agent takes
+        """Run the rollout to its end. `models` are the run's policies by name; a loop with one agent uses
         `first(models)`.
 
-        Each trajectory names the policy that sampled its calls; if there are several, each has its own `part`.
+        Each trajectory has the name of the policy that sampled its calls. If there are several trajectories, each has
+        its own `part`.
         """
 
     @abstractmethod

@@ -1,6 +1,6 @@
 """The loop `latest`: each prompt shows the newest observation and the earlier actions, as in DART.
 
-Prompts stay short in long episodes, and every turn is a branch of its own.
+Prompts stay short in long episodes, and every turn is a separate branch (training sequence).
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from quartet.types import Message, Observation, Prompt, Task, Trajectory, Turn
 
 
 class LatestLoop(AgentLoop):
-    """Every turn is a new conversation of one message."""
+    """Begin a new conversation of one message in every turn."""
 
     one_player = True
 

@@ -1,7 +1,7 @@
-"""Scripted experts, one per family of `miniwob-24`.
+"""Scripted experts for the families of `miniwob-24`.
 
 An expert is a pure function of the goal and the page, without state between turns: equal observations get equal
-actions, so a small policy can imitate it. Families of the same form share an expert.
+actions, so a small policy can imitate the expert. Families of the same form share an expert.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from quartet.registry import lookup
 from quartet.types import Observation
 
 Expert = Callable[[str, Page], str]
-"""(goal, page) -> action text. Raises `ExpertError` if the page lacks what it needs."""
+"""Function (goal, page) -> action text. Raises `ExpertError` if the page lacks an element that the expert needs."""
 
 EXPERTS: dict[str, Expert] = {
     "click-button": click.named_button,
@@ -45,7 +45,7 @@ EXPERTS: dict[str, Expert] = {
 def expert_action(family: str, observation: Observation) -> str:
     """Return the action of the family's expert for this observation.
 
-    Raise `ConfigError` for an unknown family and `ExpertError` if the page lacks what the expert needs.
+    Raise `ConfigError` for an unknown family and `ExpertError` if the page lacks an element that the expert needs.
     """
     return lookup("expert", family, EXPERTS)(observation.goal, Page.parse(observation.text))
 

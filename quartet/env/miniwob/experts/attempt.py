@@ -38,11 +38,11 @@ class Attempt(Struct, frozen=True, kw_only=True):
     turns: list[ExpertTurn]
     success: bool
     error: str = ""
-    """Reason why the expert gave up, or the last error on the page."""
+    """Reason for which the expert stopped, or the last error on the page."""
 
 
 async def attempt(env: Env, task: Task) -> Attempt:
-    """Play one episode within its family's `max_turns`; an expert that is stuck fails.
+    """Play one episode within its family's `max_turns`. The attempt fails if the expert does not know an action.
 
     Raise `EnvError` if the browser fails, `ConfigError` for a family that is not in the suite.
     """

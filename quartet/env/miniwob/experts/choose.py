@@ -1,4 +1,4 @@
-"""Experts for pages on which items are selected, in the order in which the goal names them, and then submitted."""
+"""Experts for pages on which items are selected in the order of the goal, and then submitted."""
 
 from collections.abc import Iterable
 

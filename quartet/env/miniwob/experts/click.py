@@ -1,4 +1,4 @@
-"""Experts for pages on which the goal names the element to click, possibly behind a tab or a collapsed section."""
+"""Experts for pages on which the goal names the element to click, which may be in a hidden tab or section."""
 
 from quartet.env.miniwob.experts.goal import ordinal, parts, quoted
 from quartet.env.miniwob.experts.page import Page, click
@@ -29,7 +29,7 @@ def nth_input(goal: str, page: Page) -> str:
 
 
 def link_behind_tab(goal: str, page: Page) -> str:
-    """click-tab-2: click the link when this tab shows it, else open the next tab."""
+    """click-tab-2: click the link if the open tab shows it, else open the next tab."""
     (label,) = quoted(goal)
     if page.has("link", label):
         return click(page.find("link", label))
@@ -39,6 +39,6 @@ def link_behind_tab(goal: str, page: Page) -> str:
 
 
 def unfold_and_submit(goal: str, page: Page) -> str:
-    """click-collapsible: expand the only section, then submit."""
+    """click-collapsible: expand the only section, then click the button Submit."""
     header = page.find("tab")
     return click(header if "expanded" not in header.states else page.find("button", "Submit"))

@@ -1,4 +1,4 @@
-"""Experts for pages on which fields are filled, in the order in which the goal names them, and then submitted."""
+"""Experts for pages on which fields are filled in the order of the goal, and then submitted."""
 
 from quartet.env.miniwob.experts.goal import ordinal, parts, quoted
 from quartet.env.miniwob.experts.page import Page, click, ensure, fill, first
@@ -48,7 +48,7 @@ def radio_and_number(goal: str, page: Page) -> str:
 
 
 def movie_search(goal: str, page: Page) -> str:
-    """multi-orderings and multi-layouts: genre, director and year, in fields that vary in place, name and looks."""
+    """multi-orderings and multi-layouts: genre, director and year, in fields of varying position, name and style."""
     wanted = parts(r"Search for (\w+) movies directed by (\w+) from year (\d+)\.", goal)
     texts = zip(MOVIE_LABELS, wanted, strict=True)
     return first(fill(page.find("input", labels), text) for labels, text in texts) or click(page.find("button"))

@@ -1,4 +1,4 @@
-"""Parser of goals: the parts of an instruction that say what to click, type or choose."""
+"""Parser of goals: find the texts of an instruction that the expert has to click, type or choose."""
 
 import re
 
@@ -6,7 +6,7 @@ from quartet.env.miniwob.experts.page import ExpertError
 
 
 def parts(pattern: str, goal: str) -> tuple[str, ...]:
-    """Return the groups of `pattern`. Raise `ExpertError` if it does not match the whole goal."""
+    """Return the groups of `pattern`. Raise `ExpertError` if the pattern does not match the whole goal."""
     match = re.fullmatch(pattern, goal)
     if match is None:
         raise ExpertError(f"the goal {goal!r} is not of the form {pattern!r}")
@@ -14,7 +14,7 @@ def parts(pattern: str, goal: str) -> tuple[str, ...]:
 
 
 def quoted(goal: str, count: int = 1) -> list[str]:
-    """Return the texts in double quotes. Raise `ExpertError` unless there are `count`.
+    """Return the texts in double quotes. Raise `ExpertError` unless there are exactly `count` of them.
 
     >>> quoted('Enter the username "bob" and the password "x1" into the text fields and press login.', 2)
     ['bob', 'x1']

@@ -16,7 +16,7 @@ LINE = re.compile(r'(?P<kind>\w+)(?: (?P<label>.*?))? \[(?P<ref>\d+)\](?: = "(?P
 
 
 class ExpertError(QuartetError):
-    """The page lacks what the expert needs: the observation, the expert or an earlier action is wrong."""
+    """The page lacks an element that the expert needs: the observation, the expert or an earlier action is wrong."""
 
 
 class Element(Struct, frozen=True, kw_only=True):
@@ -26,13 +26,13 @@ class Element(Struct, frozen=True, kw_only=True):
     label: str
     ref: int
     states: tuple[str, ...] = ()
-    """For example `("checked",)` or `("selected", "focused")`."""
+    """States of the element, for example `("checked",)` or `("selected", "focused")`."""
     value: str = ""
     """Text of an input, or the chosen option of a closed select."""
 
     @property
     def target(self) -> str:
-        """The element in an action: label as printed, then the reference."""
+        """Text that names the element in an action: the label as printed, then the reference."""
         return f"{self.label} [{self.ref}]" if self.label else f"[{self.ref}]"
 
 
@@ -43,20 +43,24 @@ class Page(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> "Page":
-        """Parse an observation's text. Raise `ExpertError` on a line that is no element."""
+        """Parse an observation's text. Raise `ExpertError` for a line that does not describe an element."""
         return cls([_parse_line(line) for line in text.splitlines() if line])
 
     def all(self, kind: str, label: str | Set[str] | None = None) -> list[Element]:
-        """Return the elements of a kind; with `label` only those with this label, or one of these."""
+        """Return the elements of a kind. With `label`, return only elements with this label, or with one of a set."""
         labels = {label} if isinstance(label, str) else label
         return [e for e in self.elements if e.kind == kind and (labels is None or e.label in labels)]
 
     def find(self, kind: str, label: str | Set[str] | None = None, nth: int = 0) -> Element:
-        """Return the nth (from 0) of `all(kind, label)`. Raise `ExpertError` if there are fewer."""
+        """Return element `nth` (from 0) of `all(kind, label)`. Raise `ExpertError` if there are not enough."""
         found = self.all(kind, label)
         if nth >= len(found):
-            listing = "; ".join(f"{e.kind} {e.target}" for e in self.elements)
-            raise ExpertError(f"no {kind} {label or ''} number {nth + 1} on a page with {listing or 'nothing'}")
+            listing = "; ".join(f"{e.kind} {e.target}" for e in self.elements) or "no elements"
+            labelled = f" with label {label!r}" if label is not None else ""
+            raise ExpertError(
+                f"the page has {len(found)} elements of kind {kind!r}{labelled}, but the expert needs number {nth + 1}"
+                f"; all elements of the page: {listing}"
+            )
         return found[nth]
 
     def has(self, kind: str, label: str | None = None) -> bool:
@@ -68,22 +72,23 @@ def click(element: Element) -> str:
 
 
 def ensure(element: Element, state: str) -> str | None:
-    """Click the element unless it is already in this state: None if nothing is left to do."""
+    """Return a click on the element, or None if the element is already in this state."""
     return None if state in element.states else click(element)
 
 
 def fill(element: Element, text: str) -> str | None:
-    """Type the text unless the element already holds it: None if nothing is left to do."""
+    """Return an action that types the text, or None if the element already contains it."""
     return None if element.value == text else f'type {element.target} "{text}"'
 
 
 def choose(element: Element, option: str) -> str | None:
-    """Choose an option of a closed select unless it is already chosen: None if nothing is left to do."""
+    """Return an action that chooses an option of a closed select, or None if it is already chosen."""
     return None if element.value == option else f'select {element.target} "{option}"'
 
 
 def first(steps: Iterable[str | None]) -> str | None:
-    """Return the first step still to do, or None; lazy, since later steps may not be possible yet."""
+    """Return the first step that is not None, or None. Later steps are not evaluated, since the page may not allow them
+    yet."""
     return next((step for step in steps if step is not None), None)
 
 

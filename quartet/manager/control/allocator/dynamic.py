@@ -12,19 +12,20 @@ from quartet.types import Root, Task
 
 
 class DynamicAllocator(RolloutAllocator):
-    """N rollouts below the threshold of the success rate s, otherwise max(min_rollouts, int(9 / s - 7)), at most N.
+    """Allocate N rollouts below the threshold of the success rate s, otherwise max(min_rollouts, int(9 / s - 7)) <= N.
 
-    The formula is from DART's released code (arXiv 2509.23866; `task_loader.py`): without a minimum, five rollouts at
-    s = 0.75, three at 0.9, two at 1. The number is fixed when the group is admitted and does not depend on the results
-    of its own rollouts, so it does not bias the group. The rate s is over the family's newest countable rollouts. If
-    there are fewer than a full group, the group is full.
+    N is `control.rollouts_per_group`. The formula is from DART's released code (arXiv 2509.23866; `task_loader.py`).
+    Without a minimum it gives five rollouts at s = 0.75, three at 0.9, two at 1. The number is fixed when the group is
+    admitted and does not depend on the results of its own rollouts, so it does not bias the group. The rate s is taken
+    over the family's newest countable rollouts. If fewer than N of them are known, the group has N rollouts.
     """
 
     class Settings(Section):
         success_threshold: Fraction = 0.6
         """Below this success rate a group gets all of `control.rollouts_per_group`."""
         min_rollouts: Annotated[int, Field(ge=2)] = 4
-        """Minimum at or above the threshold, where a group gets int(9 / success rate - 7) rollouts."""
+        """Minimum number of rollouts of a group at or above the threshold, where a group gets
+        int(9 / success rate - 7) rollouts."""
 
     settings: Settings
     source = "DART, arXiv 2509.23866; formula of its released code, task_loader.py"

@@ -5,7 +5,7 @@ from quartet.types import Root, Task
 
 
 class FixedAllocator(RolloutAllocator):
-    """`control.rollouts_per_group` rollouts for every task."""
+    """Allocate `control.rollouts_per_group` rollouts for every task."""
 
     def plan(self, task: Task) -> list[Root]:
         return [Root()] * self.context.recipe.control.rollouts_per_group

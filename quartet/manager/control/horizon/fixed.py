@@ -5,7 +5,7 @@ from quartet.types import Task
 
 
 class FixedHorizon(Horizon):
-    """Limit of `rollout.max_turns` for every task."""
+    """Limit every rollout to `rollout.max_turns` turns."""
 
     def max_turns(self, task: Task) -> int:
         return self.context.recipe.rollout.max_turns

@@ -13,13 +13,13 @@ from quartet.types import Task
 
 
 class LongestSuccessHorizon(Horizon):
-    """Limit of the family's longest success x `factor` + 1 turns, once enough successes are known (arXiv 2509.23866).
+    """Limit rollouts to the longest success of the family x `factor` + 1 turns, once enough successes are known.
 
-    Successes beyond the limit would never be observed, so two rules explore. Every eighth group of a family runs as
-    a whole at the upper bound, because rollouts of one group are comparable only under one limit. If most rollouts are
-    truncated, the limit that truncated them doubles. Where failures run until they are truncated, every family that
-    mostly fails would double its limit, so the share of failures at the upper bound is subtracted. The upper bound is
-    the suite's limit, or `rollout.max_turns`.
+    Successes that need more turns than the limit would never be observed, so two rules explore. Every eighth group of a
+    family runs as a whole at the upper bound (as a whole, because rollouts of one group are comparable only under one
+    limit). If most rollouts are truncated, the limit that truncated them doubles. In some environments a failure runs
+    until it is truncated; then every family that mostly fails would double its limit. So the share of failures at the
+    upper bound is subtracted from the truncated share. The upper bound is the suite's limit, or `rollout.max_turns`.
     """
 
     class Settings(Section):
@@ -30,7 +30,7 @@ class LongestSuccessHorizon(Horizon):
         groups_per_exploration: Annotated[int, Field(ge=1)] = 8
         """One in this many groups of a family runs as a whole at the upper bound."""
         truncated_share: Fraction = 0.5
-        """The limit doubles if the truncated share of a family's rollouts, less the share that fails at the upper
+        """The limit doubles if the truncated share of a family's rollouts, minus the share that fails at the upper
         bound, exceeds this."""
 
     settings: Settings

@@ -11,7 +11,7 @@ from quartet.types import Task
 
 
 class StagedHorizon(Horizon):
-    """Limit of the current stage; stages begin at given train steps (AgentGym-RL, arXiv 2509.08755)."""
+    """Limit rollouts to the turns of the current stage; stages begin at given train steps (arXiv 2509.08755)."""
 
     class Settings(Section):
         train_steps: list[Annotated[int, Field(ge=0)]] = [0]

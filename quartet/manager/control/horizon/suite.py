@@ -6,7 +6,7 @@ from quartet.types import Task
 
 
 class SuiteHorizon(Horizon):
-    """The suite's turn limit of the family, at most `rollout.max_turns`."""
+    """Limit rollouts to the suite's turn limit of the family, at most `rollout.max_turns`."""
 
     def max_turns(self, task: Task) -> int:
         recipe = self.context.recipe

@@ -13,14 +13,15 @@ HOPED_GROUPS = 4.0
 DOUBTED_ROLLOUTS = 8
 """Prior pseudo-count of rollouts, half of them failures, so that one successful group does not count as solved."""
 LEAST_WEIGHT = 0.04
-"""Minimum added to every weight, so that a regression of a solved family is detected. An unseen family gets 1 more."""
+"""Constant added to every weight, so that solved families are still drawn and a regression is detected. The weight of a
+family without rollouts is this + 1."""
 
 
 def weight(stats: FamilyStats | None, mean_turns: float) -> float:
     """Return a family's weight: its share of mixed groups, shrunk towards its failure rate while few groups are known.
 
-    A family with more turns than `mean_turns`, the mean over families, takes more of the environments' time; its weight
-    is divided by the ratio.
+    `mean_turns` is the mean number of turns over families. The rollouts of a family with more turns take more of the
+    environments' time, so its weight is divided by the ratio of its turns to `mean_turns`.
     """
     if stats is None or not stats.rollouts:
         return LEAST_WEIGHT + 1
@@ -34,11 +35,11 @@ def weight(stats: FamilyStats | None, mean_turns: float) -> float:
 class ContrastSampler(TaskSampler):
     """Draw a family by the share of its newest closed groups with different rewards, then a seed uniformly.
 
-    The share is measured on groups and not computed from the success rate, because rollouts of a group have one seed.
-    So a family that is solved on half its seeds may have no contrast at all. A family that always fails may become
-    solvable by skills learned on others, or may just have been forgotten. It is drawn about once per three draws of a
-    fully mixed family; a family that is always solved, once per fourteen. A family with twice the mean turns is drawn
-    half as often.
+    The share is measured on groups and not computed from the success rate, because all rollouts of a group have the
+    same seed. So a family that is solved on half its seeds may have no contrast at all. A family that always fails may
+    become solvable by skills learned on other families, or may just have been forgotten. It is drawn about once per
+    three draws of a fully mixed family. A family that is always solved is drawn once per fourteen. A family with twice
+    the mean number of turns is drawn half as often.
     """
 
     def pick(self, n: int) -> list[Task]:

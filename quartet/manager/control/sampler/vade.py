@@ -13,14 +13,14 @@ from quartet.types import Task
 class VadeSampler(TaskSampler):
     """Draw p ~ Beta(a + 1, b + 1) for every family and take the family with the largest p (1 - p)^e (VADE, e = 2).
 
-    Every group has its own draws, so a family may be picked several times in a row; the task's seed is drawn uniformly.
+    Each group uses new draws, so a family may be picked several times in a row; the task's seed is drawn uniformly.
     VADE keeps counts per task and takes the best B tasks of one draw. Here the counts are per family, since a seed
     recurs too rarely to have statistics.
 
     The counts a and b are the successes and failures of the family's newest groups. Because the policy changes, they
     decay with every further group of the family and with every train step. Posterior and gain are the paper's; the two
-    decays are Quartet's own. The counts are computed from the ledger, so a restart keeps the posterior, and no
-    group enters it twice.
+    decays are Quartet's own. The counts are computed from the ledger, so they survive a restart, and no group is
+    counted twice.
     """
 
     class Settings(Section):
