@@ -1,12 +1,13 @@
-"""What would a user pick instead? Quartet against TRL's GRPOTrainer, in trained rollouts per second.
+"""How many rollouts per second does Quartet train, compared with TRL's GRPOTrainer?
 
-A rollout counts by the share of its tokens that the loss counted: Quartet masks tokens older than `admission.max_lag`,
-which cost time and teach nothing. The rate of finished rollouts is printed beside it.
+A rollout counts by the share of its tokens that the loss counted: Quartet masks tokens with a lag above
+`admission.max_lag`, which take time but are not learned from. The rate of finished rollouts is printed beside it.
 
-The same policy (Qwen3, 3.4 M parameters, float32), the same multi-turn text environment with 0, 50 and 200 ms per
-step, groups of 8, 16 rollouts per train step, 32 tokens per turn, the same optimizer, and the same processor cores.
-TRL's two ways are `environment_factory`, which its documentation recommends, and a `rollout_func` written by hand that
-steps all environments of a batch in threads. The contenders take turns at each latency.
+All contenders use the same policy (Qwen3, 3.4 M parameters, float32), the same multi-turn text environment with 0, 50
+and 200 ms per step, groups of 8, 16 rollouts per train step, 32 tokens per turn, the same optimizer, and the same
+processor cores. TRL is measured in two ways: with `environment_factory`, which its documentation recommends, and with a
+hand-written `rollout_func` that steps all environments of a batch in threads. The contenders run in turn at each
+latency.
 """
 
 import json
@@ -31,18 +32,20 @@ from benchmarks.trl_contenders.theirs import THEIRS, Trl, TrlProcess
 
 WORKLOADS = Path(__file__).parent / "workloads"
 LAST_STEPS = 4
-"""Train steps whose mean reward is compared."""
+"""Number of last train steps whose mean reward is compared."""
 
 
 @click.command()
 @click.option("--delays", default="0,50,200", show_default=True, help="Milliseconds per step.")
-@click.option("--train-steps", default=6, show_default=True, help="Of TRL's runs with a delay.")
-@click.option("--learning-steps", default=16, show_default=True, help="Of all other runs: learning shows in them.")
+@click.option("--train-steps", default=6, show_default=True, help="Train steps of TRL's runs with a delay.")
+@click.option("--learning-steps", default=16, show_default=True, help="Train steps of all other runs.")
 @click.option("--warm-up-steps", default=2, show_default=True, help="First train steps, which are not timed.")
 @click.option("--repetitions", default=1, show_default=True)
-@click.option("--cores", default=2, show_default=True, help="That each contender may use.")
-@click.option("--policy", default="runs/benchmarks/desk", show_default=True, help="Made there when it is missing.")
-@click.option("--trl-python", default=sys.executable, help="The Python that TRL is installed for; default: this one.")
+@click.option("--cores", default=2, show_default=True, help="Processor cores of each contender.")
+@click.option(
+    "--policy", default="runs/benchmarks/desk", show_default=True, help="Folder of the policy, made if missing."
+)
+@click.option("--trl-python", default=sys.executable, help="Python interpreter that has TRL; default: this one.")
 @results_option
 @click.option("--json", "as_json", is_flag=True)
 def main(
@@ -85,7 +88,7 @@ def main(
 
 @contextmanager
 def contenders(trl_python: str, threads: int) -> Iterator[list[Contender]]:
-    """TRL's two ways and ours."""
+    """Yield the contenders, TRL in two ways and Quartet; end their processes afterwards."""
     with closing(TrlProcess(trl_python, threads)) as process:
         yield [*(Trl(name, process) for name in THEIRS), Ours()]
 
@@ -93,19 +96,19 @@ def contenders(trl_python: str, threads: int) -> Iterator[list[Contender]]:
 def in_turns(
     everybody: Sequence[Contender], delays: Sequence[int], repetitions: int
 ) -> Iterator[tuple[int, int, Contender]]:
-    """Repetition, milliseconds per step and contender of every run; each contender goes first in some repetition."""
+    """Yield (repetition, milliseconds per step, contender) of every run; the first contender changes per repetition."""
     for repetition, delay, turn in product(range(repetitions), delays, range(len(everybody))):
         yield repetition, delay, everybody[(turn + repetition) % len(everybody)]
 
 
 def measure(contender: Contender, job: Job) -> Run:
-    """One run, whose files are gone afterwards."""
+    """Return the result of one run, and delete its files."""
     with tempfile.TemporaryDirectory() as folder:
         return contender.run(job, Path(folder))
 
 
 def line(name: str, delay: int, run: Run, warm_up_steps: int) -> str:
-    """One run for people."""
+    """Return one run as a line of text."""
     seconds = statistics.median(run.step_seconds(warm_up_steps))
     return (
         f"{name:20} {delay:3} ms  {run.trained_rollouts_per_second(warm_up_steps):6.2f} trained of "
@@ -116,7 +119,7 @@ def line(name: str, delay: int, run: Run, warm_up_steps: int) -> str:
 
 
 def summary(runs: dict[tuple[str, int], list[Run]], delays: list[int], warm_up_steps: int) -> dict[str, Any]:
-    """Medians over the repetitions; the ratio of each repetition is taken within it, of trained rollouts."""
+    """Return medians over the repetitions. Ratios of trained rollouts per second are taken within each repetition."""
     rates = {key: [run.trained_rollouts_per_second(warm_up_steps) for run in of_key] for key, of_key in runs.items()}
     finished = {key: [run.rollouts_per_second(warm_up_steps) for run in of_key] for key, of_key in runs.items()}
     shares = {key: [run.trained_share(warm_up_steps) for run in of_key] for key, of_key in runs.items()}
@@ -131,7 +134,7 @@ def summary(runs: dict[tuple[str, int], list[Run]], delays: list[int], warm_up_s
         result[figure] = {
             name: {str(delay): round(statistics.median(values[name, delay]), 3) for delay in delays} for name in names
         }
-    longest = min(delays)  # the run in which learning shows
+    longest = min(delays)  # this run has the most train steps, so its rewards are compared
     curves = {name: [[round(step.reward, 3) for step in run.steps] for run in runs[name, longest]] for name in names}
     last = {name: statistics.mean(run.reward(LAST_STEPS) for run in runs[name, longest]) for name in names}
     result["reward_of_last_steps"] = {name: round(reward, 3) for name, reward in last.items()}
@@ -148,7 +151,7 @@ def _median_ratio(ours: list[float], theirs: list[float]) -> float:
 
 
 def _take_cores(count: int) -> None:
-    """This process and all that it starts share the first `count` cores."""
+    """Restrict this process, and all processes that it starts, to the first `count` cores."""
     if sys.platform == "linux":
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
 

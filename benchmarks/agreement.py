@@ -1,9 +1,9 @@
 """How far are the engine's log-probs from the trainer's? In nats, token by token, on a real policy's own samples.
 
-The policy that ships with the miniwob recipe answers prompts of its demonstrations. Exact agreement in float32 is a
-test; here stand the gaps that are a choice: an engine in bfloat16, and caches that are kept when the weights change
-(`engine.old_cache = "keep"`). The new weights are a train step away: every weight has moved by the learning rate 1e-4,
-as AdamW's first step moves it.
+The policy that ships with the miniwob recipe responds to prompts of its demonstrations. A test checks exact agreement
+in float32. This benchmark measures the gaps of two settings: an engine in bfloat16, and caches that are kept when the
+weights change (`engine.old_cache = "keep"`). The new weights are one train step newer: every weight is changed by the
+learning rate 1e-4, as by AdamW's first step.
 """
 
 import asyncio
@@ -31,7 +31,12 @@ STEP = 1e-4
 
 
 @click.command()
-@click.option("--policy", default=RECIPE / "policy", type=click.Path(path_type=Path), help="Default: that of miniwob.")
+@click.option(
+    "--policy",
+    default=RECIPE / "policy",
+    type=click.Path(path_type=Path),
+    help="Folder of a policy; default: miniwob's.",
+)
 @click.option("--json", "as_json", is_flag=True)
 def main(policy: Path, as_json: bool) -> None:
     """Measure the gaps."""
@@ -51,7 +56,7 @@ def main(policy: Path, as_json: bool) -> None:
 
 
 def prompts(renderer: Renderer) -> list[GenerateRequest]:
-    """Every response is as long as the next: stop tokens do not end it."""
+    """Return requests whose responses are all equally long, since stop tokens do not end them."""
     lines = (RECIPE / "demonstrations.jsonl").read_text().splitlines()
     texts = [json.loads(line)["messages"][0]["content"] for line in lines[:: len(lines) // REQUESTS][:REQUESTS]]
     return [
@@ -66,7 +71,7 @@ def prompts(renderer: Renderer) -> list[GenerateRequest]:
 
 
 def a_step_further(model: PreTrainedModel, folder: Path) -> PreTrainedModel:
-    """The weights of the next version, published in `folder`."""
+    """Return a model with the weights of the next version, published in `folder`."""
     moved: Any = copy.deepcopy(model)
     noise = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -84,7 +89,7 @@ async def sampled(
     old_cache: Literal["recompute", "keep"] = "recompute",
     next_policy: Path | None = None,
 ) -> list[GenerateResult]:
-    """What the engine answers; `next_policy` is loaded when a quarter of it is there."""
+    """Return the engine's responses. `next_policy` is loaded when a quarter of the tokens is generated."""
     served: Any = copy.deepcopy(model).to(getattr(torch, dtype))
     engine = TorchEngine(served, 0, Engine(max_slots=REQUESTS, max_context_tokens=1024, old_cache=old_cache))
     tasks = [asyncio.create_task(engine.generate(request)) for request in requests]
@@ -101,7 +106,7 @@ async def sampled(
 def gaps(
     old: PreTrainedModel, new: PreTrainedModel, requests: list[GenerateRequest], results: list[GenerateResult]
 ) -> dict[str, float]:
-    """Largest, mean absolute and mean difference over all tokens, of the new version if there are any."""
+    """Return the largest, mean absolute and mean difference in nats, over all tokens of the newest version."""
     differences: list[torch.Tensor] = []
     for request, result in zip(requests, results, strict=True):
         version, first = max(result.versions), result.versions.index(max(result.versions))

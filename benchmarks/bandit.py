@@ -1,4 +1,4 @@
-"""The smallest run there is, for tests and benchmarks: a tiny policy for the two-armed bandit, and its recipe."""
+"""The smallest possible run, for tests and benchmarks: a tiny policy for the two-armed bandit, and its recipe."""
 
 import json
 from pathlib import Path
@@ -9,8 +9,7 @@ from quartet.recipe.file import parse_recipe
 
 
 def make_bandit_policy(folder: Path) -> Path:
-    """Train a policy that pulls either arm about equally often: it speaks the grammar and has everything else to
-    learn. Takes seconds."""
+    """Train a policy that pulls either arm about equally often: it only knows the action grammar. Takes seconds."""
     import torch
 
     from quartet.policy.make import make_policy
@@ -38,7 +37,7 @@ def make_bandit_policy(folder: Path) -> Path:
 
 
 def bandit_recipe(policy: Path, **sections: dict) -> Recipe:
-    """A run that ends within seconds; `sections` are merged over the defaults."""
+    """Return the recipe of a run that ends within seconds; `sections` are merged over the defaults."""
     data = {
         "name": "bandit",
         "model": {"path": str(policy)},

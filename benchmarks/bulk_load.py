@@ -1,7 +1,7 @@
-"""A run of any size within seconds: rows as the ledger writes them, made by the database itself.
+"""Ledger of a run of any size, made within seconds: the database itself makes rows like those that the ledger writes.
 
-Groups of 8 in batches of 64 groups, all trained, over 24 families; every trajectory has a record of 4 kB that cannot
-be compressed.
+The run has groups of 8 in batches of 64 groups, all trained, over 24 families. Every trajectory has a record of 4 kB
+that cannot be compressed.
 """
 
 import sqlalchemy as sa
@@ -59,7 +59,7 @@ _SEQUENCES = ("batches", "groups", "rollouts", "blobs", "trajectories", "uses")
 
 
 def load(ledger: Ledger, trajectories: int) -> None:
-    """Fill a new ledger up to so many trajectories; a multiple of 512 is best."""
+    """Fill a new ledger up to this many trajectories; a multiple of 512 gives whole batches."""
     with ledger._database.write() as connection:
         _fill(connection, _FAMILIES, 0, 23)
     for table, count in (
@@ -82,12 +82,12 @@ def _fill(connection: Connection, statement: str, low: int, high: int) -> None:
     name = connection.dialect.name
     series = _SERIES[name].format(low=low, high=high)
     parts = {"digest": _DIGEST[name], "data": _DATA[name], "hex": _HEX[name], "series": series}
-    cursor = connection.connection.cursor()  # without parameters, so that a per cent sign is one
+    cursor = connection.connection.cursor()  # called without parameters, so that a per cent sign has no other meaning
     cursor.execute(statement.format(low=low, high=high, **parts))
 
 
 def _settle(connection: Connection) -> None:
-    """The server counts its own ids, and plans by statistics that it would gather by itself before long."""
+    """Set the server's id sequences, and collect the statistics for its query planner."""
     if connection.dialect.name != "postgresql":
         return
     for table in _SEQUENCES:

@@ -1,8 +1,8 @@
-"""How faithfully a policy copies: the share of whole answers right, greedy, on copying exercises of the last level.
+"""How well does a policy copy? Share of greedy answers that are entirely right, on copying exercises of the last level.
 
     python -m benchmarks.copying recipes/miniwob/policy --json
 
-Exercises are drawn with a seed that no training uses; every policy gets the same ones.
+Exercises are drawn with a seed that no training uses; every policy gets the same exercises.
 """
 
 import json
@@ -20,7 +20,7 @@ SEED = 99
 
 @click.command()
 @click.argument("policies", type=click.Path(path_type=Path), nargs=-1, required=True)
-@click.option("--exercises", default=60, show_default=True, help="Of each kind.")
+@click.option("--exercises", default=60, show_default=True, help="Number of exercises of each kind.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
 def main(policies: tuple[Path, ...], exercises: int, as_json: bool) -> None:
     """Compare POLICIES."""
@@ -34,7 +34,7 @@ def main(policies: tuple[Path, ...], exercises: int, as_json: bool) -> None:
 
 
 def measure(path: Path, exercises: int) -> dict[str, float]:
-    """Kind of exercise -> share of answers in which every token is the one ranked first."""
+    """Return the share of answers in which every token is the most likely one, by kind of exercise."""
     model, tokenizer, _ = load_policy(path)
     drawn = CopyingExercises(tokenizer, SEED)
     drawn.level = len(LEVELS) - 1
@@ -46,7 +46,7 @@ def measure(path: Path, exercises: int) -> dict[str, float]:
 
 @torch.inference_mode()
 def _right(model: torch.nn.Module, exercise: Example) -> bool:
-    """Whether every token of the answer is; what was done before it is learned as well, but not judged."""
+    """Return whether every token of the answer is the most likely one; other trained tokens are not checked."""
     ids_L = torch.tensor(exercise.token_ids)
     answer_length = exercise.learned[::-1].index(False)
     ranked_L = model(input_ids=ids_L[None]).logits[0].argmax(-1)

@@ -1,12 +1,12 @@
-"""Does a run keep its promises when everything in it is killed, again and again?
+"""Does a run keep its promises if its processes are killed again and again?
 
     python -m benchmarks.crash --kills 200 --json [--database postgresql] [--setting few]
 
-Short runs on the bandit. Worker, engine, environment host, data manager, trainer and supervisor die by SIGKILL: at
-every named crash point, at random moments, alone and all at once; worker and trainer are also stopped for longer than
-their lease. On PostgreSQL the server ends connections as well, dies and comes back, and freezes, for less and for more
-than the patience of the run. Each run goes on, comes to its end, and is audited (`quartet.report.audit`). Exits with 1
-when a promise is broken or a point was not hit.
+The runs are short runs on the bandit. Worker, engine, environment host, data manager, trainer and supervisor are killed
+by SIGKILL: at every named crash point, at random moments, alone and all at once. Worker and trainer are also stopped
+for longer than their lease. With PostgreSQL the server also ends connections, dies and restarts, and freezes for less
+and for more than `runtime.ledger_patience_seconds`. Each run is resumed until its end and then audited
+(`quartet.report.audit`). The command exits with 1 if a promise was broken or a crash point was not hit.
 """
 
 import json
@@ -28,32 +28,32 @@ from quartet.crash_points import NAMES
 from quartet.report.audit import AuditReport, audit
 
 KILLS_PER_RUN = 100
-"""Hitting every point takes nearly so many."""
+"""Number of kills of one run; hitting every crash point takes nearly as many."""
 
 
 @click.command()
 @click.option(
-    "--kills", default=200, show_default=True, help="At least so many; every point is hit, whatever that takes."
+    "--kills", default=200, show_default=True, help="Minimum number of kills; more if needed to hit every crash point."
 )
 @click.option(
     "--database",
     type=click.Choice(["sqlite", "postgresql"]),
     default="sqlite",
     show_default=True,
-    help="Where the ledger lies; postgresql starts a server of its own, which is killed too.",
+    help="Database of the ledger; postgresql starts its own server, which is killed too.",
 )
 @click.option(
     "--setting",
     "settings",
     type=click.Choice(list(SETTINGS)),
     multiple=True,
-    help="What runs keep to go back to, and how many engines they have; all in turn by default.",
+    help="Frequency of checkpoints and number of engines of the runs; by default all settings in turn.",
 )
-@click.option("--seed", default=0, show_default=True, help="Of random moments and victims.")
+@click.option("--seed", default=0, show_default=True, help="Seed of random moments and victims.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep the runs in this folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
 def main(kills: int, database: str, settings: tuple[str, ...], seed: int, keep: Path | None, as_json: bool) -> None:
-    """Kill runs until there were enough kills."""
+    """Attack runs until there were enough kills."""
     with tempfile.TemporaryDirectory() as folder:
         url = server_url(fsync=False) if database == "postgresql" else ""
         result = {"database": database} | measure(kills, seed, keep or Path(folder), url, settings or tuple(SETTINGS))
@@ -66,7 +66,10 @@ def main(kills: int, database: str, settings: tuple[str, ...], seed: int, keep: 
 
 
 def measure(kills: int, seed: int, folder: Path, ledger_url: str, settings: Sequence[str]) -> dict[str, Any]:
-    """Attack run after run, each with the next of the settings. With sparse checkpoints steps are rolled back."""
+    """Attack one run after the other, each with the next setting, until there were enough kills.
+
+    With sparse checkpoints train steps are rolled back.
+    """
     begun = time.monotonic()
     policy = make_bandit_policy(folder / "policy")
     reports: list[AuditReport] = []
@@ -94,7 +97,7 @@ def measure(kills: int, seed: int, folder: Path, ledger_url: str, settings: Sequ
 
 
 def attack(campaign: Campaign, number: int, points: Collection[str], kills: int) -> None:
-    """One run that has begun: its work, its late ones, its end."""
+    """Attack a run that has begun: stopped workers and trainers, the crash points of its work, and its end."""
     campaign.late_worker()
     campaign.late_trainer("policy.before")
     campaign.late_trainer("committing.after", dies_at=f"release_batch.{'after' if number % 2 else 'before'}")
@@ -106,7 +109,7 @@ def attack(campaign: Campaign, number: int, points: Collection[str], kills: int)
 
 
 def summary(reports: list[AuditReport], hits: Counter[str]) -> dict[str, Any]:
-    """What all audits found together."""
+    """Return the sums and findings of all audits."""
     counts = ("appended", "superseded", "trained", "train_steps", "abandoned_steps")
     promises = ("lost", "trained_twice", "over_lag")
     return {

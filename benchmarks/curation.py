@@ -5,8 +5,7 @@
 A tiny policy learns to open locks of graded difficulty (the environment `locks`), once per variant, seed and condition.
 All runs of a suite start from the same weights, and runs of the same seed are compared, so differences are paired.
 Hyper-parameters were chosen on the suite `locks` and seeds 0 to 4; nothing was ever tuned on the suite `locks-2`.
-The tables that are printed stand in `recipes/dart/README.md`; `python -m benchmarks.tables` makes them from the raw
-results.
+The printed tables are in `recipes/dart/README.md`; `python -m benchmarks.tables` makes them from the raw results.
 """
 
 import json
@@ -31,9 +30,9 @@ Key = tuple[str, str, int]
 
 
 @click.command()
-@click.option("--condition", "conditions", multiple=True, type=click.Choice(list(CONDITIONS)), help="All by default.")
+@click.option("--condition", "conditions", multiple=True, type=click.Choice(list(CONDITIONS)), help="Default: all.")
 @click.option(
-    "--variant", "variants", multiple=True, type=click.Choice(list(VARIANTS)), help="The condition's by default."
+    "--variant", "variants", multiple=True, type=click.Choice(list(VARIANTS)), help="Default: the condition's variants."
 )
 @click.option("--seeds", default="20-29", show_default=True, help="First and last seed.")
 @click.option("--budget-tokens", default=60_000, show_default=True, help="Generated tokens of one run.")
@@ -63,7 +62,7 @@ def main(
     }
     first, _, last = seeds.partition("-")
     numbers = list(range(int(first), int(last or first) + 1))
-    # Seed by seed: whoever stops half-way has whole pairs.
+    # Ordered by seed, so that an interrupted experiment has complete pairs.
     keys = [(condition, name, seed) for condition in names for seed in numbers for name in names[condition]]
     raw = RawResults(runs, Result)
     results = _finished(raw, budget_tokens, list(options))
@@ -90,7 +89,7 @@ def main(
 
 
 def run_one(key: Key, starts: Starts, folder: Path, budget_tokens: int, options: list[str]) -> tuple[Key, Result]:
-    """One run, in a process of its own; its ledger is deleted."""
+    """Return the key and the result of one run; its ledger is deleted."""
     condition, name, seed = key
     variant, on = VARIANTS[name], CONDITIONS[condition]
     policy = starts[on.suite, variant.imitated]
@@ -102,7 +101,7 @@ def run_one(key: Key, starts: Starts, folder: Path, budget_tokens: int, options:
 def _run_all(
     keys: list[Key], starts: Starts, folder: Path, budget_tokens: int, options: list[str], jobs: int
 ) -> Iterator[tuple[Key, Result]]:
-    # One thread each, also of the tokenizer, whose threads cost more than such short texts.
+    # One thread per process, also for the tokenizer, whose threads cost more than tokenizing such short texts.
     os.environ.update(OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false")
     context = multiprocessing.get_context("spawn")  # a forked torch may hang
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=die_with, initargs=(os.getpid(),)) as pool:
@@ -117,14 +116,14 @@ def _line(result: Result) -> str:
 
 
 def _finished(raw: RawResults[Result], budget_tokens: int, options: list[str]) -> dict[Key, Result]:
-    """The runs of the file. Raises `click.UsageError` when some were made otherwise."""
+    """Return the runs in the file. Raises `click.UsageError` if some have another budget or other settings."""
     runs = raw.read()
     if any(result.tokens != budget_tokens for _, result in runs):
         raise click.UsageError(
-            f"{raw.file} holds runs of another budget: name another file, or give their --budget-tokens"
+            f"{raw.file} has runs with another budget: name another file, or give their --budget-tokens"
         )
     if any(key["set"] != options for key, _ in runs):
-        raise click.UsageError(f"{raw.file} holds runs with other settings: name another file, or give their --set")
+        raise click.UsageError(f"{raw.file} has runs with other settings: name another file, or give their --set")
     return {(key["condition"], key["variant"], key["seed"]): result for key, result in runs}
 
 

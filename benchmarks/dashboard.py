@@ -1,9 +1,10 @@
-"""How long does a page of the dashboard take, when the run is large? Processor time of the server, page by page.
+"""How long does each page of the dashboard take for a large run? Processor time of the server, per page.
 
     python -m benchmarks.dashboard --rollouts 1000000 --json
 
-The run is made by `benchmarks.bulk_load`, with the metrics that so many rollouts record at 15 per second. Each page is
-asked for once to read its template, and then five times; the median counts. A page must stay below 300 ms.
+The run is made by `benchmarks.bulk_load`, with the metrics that this many rollouts record at 15 per second. Each page
+is requested once, which reads its template, and then five times; the median of the five counts. A page must take less
+than 300 ms.
 """
 
 import asyncio
@@ -28,7 +29,8 @@ ROLLOUTS_PER_SECOND, ROLLOUTS_PER_TRAIN_STEP, ROLLOUTS_PER_REPORT = 15, 512, 75
 REPETITIONS = 5
 MOST_MILLISECONDS = 300.0
 ROLLOUTS = ("family=family-3", "family=family-3&success=false&min_turns=9", "status=error_env", "train_step=3")
-"""Filters that an index answers, that none does, that nothing matches, and the rollouts of one batch."""
+"""Filters of the list: one that an index supports, one that no index supports, one without matches, and the rollouts of
+one batch."""
 QUESTIONS = (
     *NAVIGATION,
     *("curves.json", "curves.json?axis=time", "family?name=family-3", "rollouts?older_than=500", "rollouts/500"),
@@ -38,7 +40,7 @@ QUESTIONS = (
 
 @click.command()
 @click.option("--rollouts", default=1_000_000, show_default=True)
-@click.option("--keep", type=click.Path(path_type=Path), help="Make the run here, or use the one that is here.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Folder of the run; an existing run is used again.")
 @click.option("--json", "as_json", is_flag=True)
 def main(rollouts: int, keep: Path | None, as_json: bool) -> None:
     """Measure every page."""
@@ -54,7 +56,7 @@ def main(rollouts: int, keep: Path | None, as_json: bool) -> None:
 
 
 async def measure(run_dir: Path) -> dict[str, float]:
-    """Processor milliseconds by what was asked for, median of five."""
+    """Return the processor time of each request in milliseconds, median of five."""
     transport = httpx.ASGITransport(app=build_app([run_dir]))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         return {question: await _median(client, f"/runs/{run_dir.name}/{question}") for question in QUESTIONS}
@@ -70,7 +72,7 @@ async def _median(client: httpx.AsyncClient, address: str) -> float:
 
 
 def make_run(run_dir: Path, rollouts: int) -> None:
-    """A finished run of so many rollouts: about 5 kB each."""
+    """Make a finished run of this many rollouts, about 5 kB each."""
     run_dir.mkdir(parents=True)
     ledger = Ledger.create(run_dir)
     ledger.register_initial_policy("policy")
@@ -81,7 +83,7 @@ def make_run(run_dir: Path, rollouts: int) -> None:
 
 
 def _record(run_dir: Path, rollouts: int) -> None:
-    """What worker, trainer and engine record meanwhile, up to now."""
+    """Write the metrics that worker, trainer and engine would have recorded, up to now."""
     now = time.time() - rollouts / ROLLOUTS_PER_SECOND
     worker, trainer, engine = (Recorder(run_dir, role, clock=lambda: now) for role in ("worker", "trainer", "engine"))
     for index in range(rollouts):

@@ -1,14 +1,16 @@
-"""What is it worth that nobody waits? Rollout-wise scheduling with a bound against every other schedule.
+"""How much faster are runs whose modules do not wait for each other? Rollout-wise scheduling against other schedules.
 
-Latencies of a desktop are drawn from `benchmarks/workloads`, a policy speaks with a long tail of response
-lengths; engine, trainer, ledger and all else are the real ones, started as `quartet train` starts them. Parts:
+Latencies of a desktop are drawn from `benchmarks/workloads`, and the response lengths of the policy have a long tail.
+Engine, trainer, ledger and all other modules are the real ones, started as `quartet train` starts them. Parts:
 
-- modes: first the sessions with which the coupled mode (batch-synchronous) is fastest, then every mode with as many,
-  taking turns within every repetition;
-- sessions: the fewest with which rollout-wise still does as many actions as the coupled mode at its best;
+- modes: find the number of sessions with which the coupled mode (batch-synchronous) is fastest, then run every mode
+with
+  this number, in turn within every repetition;
+- sessions: find the smallest number of sessions with which rollout-wise does as many actions per minute as the coupled
+  mode with its best number;
 - april: tokens per second on long single turns without latencies, against the coupled mode;
-- learning: whether a policy learns as well from trajectories that are as old as the bound allows, on the text
-  environment `locks` and without latencies (`benchmarks/lag`).
+- learning: compare learning from trajectories with the largest lag that the bound allows with learning without lag, on
+  the text environment `locks` and without latencies (`benchmarks/lag`).
 """
 
 import json
@@ -33,33 +35,33 @@ from quartet.env.workload import read_workload
 WORKLOADS = Path(__file__).parent / "workloads"
 INSTANT = "step_0_ms"
 SEARCH_SEEDS = (101, 102)
-"""Of the runs by which numbers of sessions are chosen: not those of the comparison."""
+"""Seeds of the runs that select the number of sessions; the comparison uses other seeds."""
 PARTS = ("modes", "sessions", "april", "learning")
 
 
 @click.command()
 @click.option("--parts", default=",".join(PARTS), show_default=True)
 @click.option("--workload", default="desktop", show_default=True, help="File of benchmarks/workloads, or a path.")
-@click.option("--time-scale", type=float, help="Seconds here per second there, instead of what the workload says.")
+@click.option("--time-scale", type=float, help="Simulated seconds per measured second; default: the workload's.")
 @click.option("--groups", default=4, show_default=True, help="Groups of 8 in a train step.")
-@click.option("--april-groups", default=4, show_default=True, help="The same in the part april.")
-@click.option("--max-lag", default=2, show_default=True, help="Bound of rollout-wise, task-wise and APRIL.")
-@click.option("--train-steps", default=4, show_default=True, help="Of each timed run; the first is not timed.")
+@click.option("--april-groups", default=4, show_default=True, help="Groups of 8 in a train step of the part april.")
+@click.option("--max-lag", default=2, show_default=True, help="Lag bound of rollout-wise, task-wise and APRIL.")
+@click.option("--train-steps", default=4, show_default=True, help="Train steps per run; the first is not timed.")
 @click.option("--repetitions", default=5, show_default=True)
-@click.option("--learning-lags", default="4,2,1", show_default=True, help="Bounds in the part learning.")
-@click.option("--learning-seeds", default="40-51", show_default=True, help="First and last seed of its runs.")
+@click.option("--learning-lags", default="4,2,1", show_default=True, help="Lag bounds of the part learning.")
+@click.option("--learning-seeds", default="40-51", show_default=True, help="Its first and last seed.")
 @click.option(
     "--learning-set",
     "learning_options",
     multiple=True,
     metavar="SETTING=VALUE",
-    help="Instead of the setting's; repeat.",
+    help="Override a setting of the part learning; may be repeated.",
 )
 @click.option(
     "--policies",
     default="runs/benchmarks/long-tailed",
     show_default=True,
-    help="Folder of the policies, made when missing.",
+    help="Folder of the policies, made if missing.",
 )
 @results_option
 @click.option("--json", "as_json", is_flag=True)
@@ -104,23 +106,27 @@ def main(
 
 
 def rescale(workload: Path, time_scale: float, folder: Path) -> Path:
-    """The same latencies at another scale, as a file of `folder`."""
+    """Write the workload with another time scale into `folder`, and return the file."""
     scaled = folder / workload.name
     scaled.write_bytes(msgspec.json.encode(msgspec.structs.replace(read_workload(workload), time_scale=time_scale)))
     return scaled
 
 
 class Bench:
-    """Runs of two policies, made in `folder`: one acts turn by turn, one reasons at length in a single turn. Every run
-    has a seed of its own, the same one for all modes of a repetition. Raw results of the comparisons go to the
-    folder `results`."""
+    """The experiments, with two policies made in `folder`: one acts turn by turn, the other reasons in one long turn.
+
+    All modes of a repetition have the same seed; repetitions have different seeds. Raw results of the comparisons are
+    written to the folder `results`.
+    """
 
     def __init__(self, folder: Path, results: Path, *, max_lag: int, train_steps: int) -> None:
         self._folder, self._results, self._train_steps = folder, results, train_steps
         self._modes = modes(max_lag)
 
     def on_workload(self, workload: Path, groups: int, repetitions: int, parts: list[str]) -> dict[str, Any]:
-        """The parts that begin with the coupled mode at its best."""
+        """Return the results of `modes` and `sessions`, which begin with the best number of sessions of the coupled
+        mode.
+        """
         make_start(self._folder / "acting", ACTING)
         sweep = self.sweep(workload, groups)
         sessions = max(sweep, key=lambda tried: sweep[tried]["actions_per_minute"])
@@ -134,19 +140,22 @@ class Bench:
         return result
 
     def sweep(self, workload: Path, groups: int) -> dict[int, dict[str, Any]]:
-        """The coupled mode by sessions. It has continuous batching, and a rollout that ends gives its session to the
-        next one; more sessions than rollouts in a batch it cannot use."""
+        """Return the figures of the coupled mode by number of sessions.
+
+        The coupled mode has continuous batching, and the session of a finished rollout is used by the next one. It
+        cannot use more sessions than a batch has rollouts.
+        """
         rollouts = groups * ROLLOUTS_PER_GROUP
         tried = sorted({max(1, rollouts * share // 4) for share in (2, 3, 4)})
         return {sessions: self._searched(COUPLED, workload, groups, sessions) for sessions in tried}
 
     def compare(self, workload: Path, groups: int, sessions: int, repetitions: int) -> dict[str, Any]:
-        """All modes at equal sessions, engine and batch; ratios are medians of those within a repetition."""
+        """Compare all modes with the same sessions, engine and batch; ratios are medians of ratios per repetition."""
         runs: dict[str, list[Figures]] = {name: [] for name in self._modes}
         names, raw = list(self._modes), RawResults(self._results / "modes.jsonl", Figures)
         raw.begin()
         for repetition in range(repetitions):
-            for turn in range(len(names)):  # each goes first in some repetition
+            for turn in range(len(names)):  # the first mode changes with the repetition
                 name, seed = names[(turn + repetition) % len(names)], 1 + repetition
                 runs[name].append(self._run(name, workload, groups, sessions, seed=seed))
                 raw.add({"mode": name, "sessions": sessions, "seed": seed}, runs[name][-1])
@@ -158,8 +167,11 @@ class Bench:
         }
 
     def fewest_sessions(self, workload: Path, groups: int, sessions: int, wanted: float) -> dict[str, Any]:
-        """The fewest with which rollout-wise does as many actions per minute as the coupled mode with `sessions`; the
-        ratio is None when it does not even with as many."""
+        """Find the smallest number of sessions with which rollout-wise does `wanted` actions per minute.
+
+        That is the rate of the coupled mode with `sessions`. The ratio is None if rollout-wise does not reach it with
+        this number.
+        """
         tried: dict[int, float] = {}
 
         def enough(count: int) -> bool:
@@ -171,7 +183,7 @@ class Bench:
         return {"sessions_ratio": ratio, "decoupled_sweep": dict(sorted(tried.items()))}
 
     def april(self, groups: int, repetitions: int) -> dict[str, Any]:
-        """Generated tokens per second of APRIL over those of the coupled mode, on single turns."""
+        """Return the ratio of APRIL's generated tokens per second to the coupled mode's, on single turns."""
         sessions = 2 * groups * ROLLOUTS_PER_GROUP
         policy = make_start(self._folder / "reasoning", REASONING)
         runs: dict[str, list[Figures]] = {COUPLED: [], APRIL: []}
@@ -210,7 +222,7 @@ class Bench:
 
 
 def fewest(enough: Callable[[int], bool], low: int, high: int) -> int | None:
-    """The smallest of `low` to `high` that is enough, by bisection; None when `high`, asked first, is not."""
+    """Return the smallest number from `low` to `high` that is enough, by bisection; None if `high` is not enough."""
     if not enough(high):
         return None
     while low < high:

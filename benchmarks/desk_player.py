@@ -1,7 +1,7 @@
-"""Policies for benchmarks on the pretended desktop: they have imitated a player who presses any button equally often.
+"""Policies for benchmarks on the simulated desktop: each imitates a player that presses all buttons equally often.
 
-How the player speaks differs between benchmarks; when to say `done`, and that a button is named with its reference, are
-all that such a policy knows of the task. Which button is right is left to learn.
+The text of the player's responses differs between benchmarks. Such a policy knows when to answer `done`, and that a
+button is named with its reference. It does not know which button is right.
 """
 
 import json
@@ -19,33 +19,36 @@ Messages = list[dict[str, str]]
 
 
 def episode(seed: int, max_presses: int) -> tuple[Desk, random.Random]:
-    """A desk of 1 to `max_presses` presses, and random numbers for its player."""
+    """Return a desk of 1 to `max_presses` presses, and the random generator of its player."""
     presses = list(range(1, max_presses + 1))
     workload = Workload(source="practice", reset_seconds=[0.0], step_seconds=[0.0], presses=presses)
     return Desk(Task(env="desk", family="press", seed=seed), workload), random.Random(seed)
 
 
 def choose(desk: Desk, draw: random.Random) -> str:
-    """What the player means: any button, or `done` on a finished page."""
+    """Return the player's choice: any button, or `done` on a finished page."""
     return "done" if desk.finished else draw.choice(BUTTONS)
 
 
 def press(desk: Desk, meant: str) -> None:
-    """Do what the player means."""
+    """Apply the player's choice to the desk."""
     if meant != "done":
         desk.press(Click(Element(BUTTONS.index(meant) + 1)))
 
 
 def action_line(meant: str) -> str:
-    """The line of a response that the environment reads."""
+    """Return the line of a response that the environment parses."""
     return "done" if meant == "done" else f"click {meant} [{BUTTONS.index(meant) + 1}]"
 
 
 def imitate(
     folder: Path, chats: list[Messages], shape: dict[str, int], *, vocab_size: int, texts: list[str], **sft: Any
 ) -> Path:
-    """Train a new policy of this shape on the chats; returns its folder, `folder/policy`. `texts` are further words of
-    the tokenizer, `sft` settings of that section. What is there already is used again."""
+    """Train a new policy of this shape on the chats, and return its folder, `folder/policy`.
+
+    `texts` are further words of the tokenizer, `sft` are settings of the section `sft`. An existing policy is used
+    again.
+    """
     from quartet.policy.make import make_policy
     from quartet.train.sft import run_sft
 

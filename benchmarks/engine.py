@@ -1,10 +1,10 @@
-"""How near is the embedded engine to the machine's limit?
+"""How close is the embedded engine to the machine's limit?
 
-The same model (Qwen3, 3.4 M parameters), requests, cores and number of threads for every contender: our engine,
-`transformers` generate, vLLM where it is installed, and a bare hand-written decode loop as the limit. The contenders
-take turns within every repetition, so that a neighbour's noise meets all of them; ratios are medians over the
-repetitions. One call is prefill and decode of the whole workload, all of it submitted at once. At the end weights
-change while 32 requests decode.
+There are four contenders: Quartet's engine, `generate` of `transformers`, vLLM if it is installed, and a hand-written
+decode loop as the limit. All have the same model (Qwen3, 3.4 M parameters), requests, cores and number of threads. The
+contenders run in turn within every repetition, so that other load affects all of them; ratios are medians over the
+repetitions. One call is prefill and decode of the whole workload, submitted at once. Finally the cost of a weight
+update is measured while 32 requests decode.
 """
 
 import importlib.util
@@ -38,8 +38,8 @@ OBSERVATION_TOKENS = 96
 TURN_TOKENS = 32
 
 Cells = dict[str, dict[str, float]]
-"""Tokens per second by cell (`distinct/32/float32/1`: workload, concurrent, dtype, threads), then by contender; with
-`ours/NAME`, the median of the paired ratios."""
+"""Tokens per second by cell (`distinct/32/float32/1`: workload, concurrent, dtype, threads), then by contender. The key
+`ours/NAME` has the median of the paired ratios."""
 
 
 @click.command()
@@ -47,10 +47,12 @@ Cells = dict[str, dict[str, float]]
 @click.option("--dtypes", default="float32,bfloat16", show_default=True)
 @click.option("--threads", default="1,2", show_default=True)
 @click.option("--workloads", default="distinct,shared,conversations", show_default=True)
-@click.option("--new-tokens", default=48, show_default=True, help="Of single-turn requests, 32 to 64.")
+@click.option("--new-tokens", default=48, show_default=True, help="New tokens of single-turn requests.")
 @click.option("--repetitions", default=5, show_default=True)
-@click.option("--clock", default="wall", type=click.Choice(list(CLOCKS)), show_default=True, help="cpu: all threads.")
-@click.option("--quick", is_flag=True, help="A smaller run that shows that everything works, and no more.")
+@click.option(
+    "--clock", default="wall", type=click.Choice(list(CLOCKS)), show_default=True, help="cpu counts all threads."
+)
+@click.option("--quick", is_flag=True, help="Only check that everything works, with a smaller run.")
 @click.option("--json", "as_json", is_flag=True)
 def main(
     concurrent: str,
@@ -70,7 +72,7 @@ def main(
     transport, cores = 0.0, os.sched_getaffinity(0)
     for dtype, thread_count in product(dtypes.split(","), map(int, threads.split(","))):
         torch.set_num_threads(thread_count)
-        os.sched_setaffinity(0, range(thread_count))  # threads and processes that start from here on inherit it
+        os.sched_setaffinity(0, range(thread_count))  # inherited by threads and processes that start later
         with contenders(DTYPES[dtype], thread_count, max(map(int, concurrent.split(",")))) as all_of_them:
             for name, count in cases(workloads.split(","), list(map(int, concurrent.split(",")))):
                 cell = compare(all_of_them, name, count, new_tokens, repetitions, CLOCKS[clock])
@@ -86,13 +88,13 @@ def main(
 
 
 def cases(workloads: list[str], concurrent: list[int]) -> list[tuple[str, int]]:
-    """Workload and concurrent requests of every cell; prompts are shared by whole groups only."""
+    """Return (workload, concurrent requests) of every cell; the workload `shared` needs whole groups."""
     return [case for case in product(workloads, concurrent) if case[0] != "shared" or case[1] % GROUP == 0]
 
 
 @contextmanager
 def contenders(dtype: torch.dtype, threads: int, slots: int) -> Iterator[list[Contender]]:
-    """Everybody who can run here. Each has a model of its own, with equal weights."""
+    """Yield all contenders that can run here, each with its own model; the weights are equal."""
     everybody: list[Contender] = [
         Generate(base.tiny_model(dtype)),
         BareLoop(base.tiny_model(dtype)),
@@ -112,17 +114,20 @@ def contenders(dtype: torch.dtype, threads: int, slots: int) -> Iterator[list[Co
 def compare(
     everybody: list[Contender], name: str, count: int, new_tokens: int, repetitions: int, clock: Callable[[], float]
 ) -> dict[str, float]:
-    """Median tokens per second of each contender and the median ratio of ours to each, over fresh requests."""
+    """Return the median tokens per second of each contender, and the median ratio of Quartet's engine to each.
+
+    Every repetition has new requests.
+    """
     seconds: dict[str, list[float]] = {contender.name: [] for contender in everybody}
     ours = next(contender for contender in everybody if isinstance(contender, Ours))
     reused_tokens = ours.engine.counters.reused_tokens
-    # Nobody has seen a prompt before: prefix caches live as long as their contender.
+    # Every call has new prompts, because a prefix cache lives as long as its contender.
     warm_up = requests(name, min(count, GROUP), min(new_tokens, 4), seed=f"{name}/{count}/warm-up")
     for contender in everybody:
         contender.run(warm_up, seed=0)
     workloads = [requests(name, count, new_tokens, seed=f"{name}/{count}/{index}") for index in range(repetitions)]
     for repetition, workload in enumerate(workloads):
-        for turn in range(len(everybody)):  # each goes first in some repetition
+        for turn in range(len(everybody)):  # the first contender changes with the repetition
             contender = everybody[(turn + repetition) % len(everybody)]
             began = clock()
             contender.run(workload, seed=repetition)
@@ -138,7 +143,7 @@ def compare(
 
 
 def requests(name: str, count: int, new_tokens: int, seed: str) -> Workload:
-    """A workload by its name."""
+    """Return the workload of this name."""
     if name == "distinct":
         return base.distinct(count, 256, new_tokens, seed)
     if name == "shared":
@@ -147,7 +152,9 @@ def requests(name: str, count: int, new_tokens: int, seed: str) -> Workload:
 
 
 def summary(cells: Cells) -> dict[str, float | None]:
-    """Geometric means over dtypes, threads and 32 to 64 concurrent; where those were not measured, over what was."""
+    """Return geometric means over dtypes, threads and 32 to 64 concurrent requests, or over all cells if none has
+    these.
+    """
     result = {
         "ratio_to_generate": _mean(cells, "distinct", "generate"),
         "ratio_to_vllm": _mean(cells, "distinct", "vllm"),

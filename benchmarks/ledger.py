@@ -1,9 +1,9 @@
 """What do the ledger's own calls cost, and does the cost grow with the run?
 
 Every size is reached by bulk load; then 20,000 appends, 500 claims and 200 status snapshots are measured through the
-public API. One append: lease check, rollout transition, trajectory row, event and a blob of 4 kB in one transaction.
-One claim: the transaction that leases a batch of 64 groups of 8 (reading its 512 trajectories is timed apart). The
-appends are repeated by four processes at once.
+public API. An append is one transaction: lease check, rollout transition, trajectory row, event, and a blob of 4 kB. A
+claim is the transaction that leases a batch of 64 groups of 8; reading the 512 trajectories is timed separately. The
+appends are repeated by four concurrent processes.
 """
 
 import json
@@ -45,7 +45,7 @@ LEASE_SECONDS = 1e6
 @click.option("--databases", default="sqlite,postgresql", show_default=True)
 @click.option("--appends", default=20_000, show_default=True)
 @click.option("--claims", default=500, show_default=True)
-@click.option("--folder", type=click.Path(path_type=Path), help="Where the runs lie; the default is a temporary one.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Folder of the runs; default: a temporary folder.")
 @click.option("--json", "as_json", is_flag=True)
 def main(sizes: str, databases: str, appends: int, claims: int, folder: Path | None, as_json: bool) -> None:
     """Measure the ledger."""
@@ -65,7 +65,7 @@ def main(sizes: str, databases: str, appends: int, claims: int, folder: Path | N
 
 
 def measure(run_dir: Path, url: str, size: int, appends: int, claims: int) -> dict[str, float]:
-    """Figures of one database at one size."""
+    """Return the figures of one database at one size."""
     ledger = Ledger.create(run_dir, url=url)
     ledger.register_initial_policy("policies/v000000")
     began = time.perf_counter()
@@ -85,15 +85,15 @@ def measure(run_dir: Path, url: str, size: int, appends: int, claims: int) -> di
 
 
 def append_all(ledger: Ledger, leases: list[RolloutLease]) -> None:
-    """The public call, one transaction each. The records are made by turns from a few, each with its own numbers."""
+    """Append a record to each lease, by the public call, one transaction each. The records are variants of sixteen."""
     records = [record(leases[0].task, random.Random(number)) for number in range(16)]
     for number, lease in enumerate(leases):
-        records[number % 16].calls[0].prompt_ids[0] = lease.rollout_id  # no two blobs are equal
+        records[number % 16].calls[0].prompt_ids[0] = lease.rollout_id  # so that no two blobs are equal
         ledger.append(lease, records[number % 16], max_attempts=3)
 
 
 def append_by_processes(run_dir: Path, leases: list[RolloutLease], workers: int) -> float:
-    """Seconds from the start of all to the end of the last."""
+    """Return the seconds from the common start of all processes to the end of the last one."""
     context = multiprocessing.get_context("spawn")
     ready = context.Barrier(workers + 1)
     parts = [leases[number::workers] for number in range(workers)]
@@ -105,7 +105,7 @@ def append_by_processes(run_dir: Path, leases: list[RolloutLease], workers: int)
 
 
 def append_in_process(run_dir: Path, leases: list[RolloutLease], ready: Any) -> None:
-    """One worker's share."""
+    """Append one process's share of the records."""
     ledger = Ledger.open(run_dir)
     ready.wait()
     append_all(ledger, leases)
@@ -113,7 +113,10 @@ def append_in_process(run_dir: Path, leases: list[RolloutLease], ready: Any) -> 
 
 
 def claim_times(ledger: Ledger, claims: int) -> tuple[list[float], list[float]]:
-    """Milliseconds of every claim's transaction, and of reading its trajectories. Released in between, untimed."""
+    """Return the milliseconds of every claim's transaction, and of reading its trajectories.
+
+    Batches are released between two claims, which is not timed.
+    """
     claimed, loaded = [], []
     for _ in range(claims):
         began = time.perf_counter()
@@ -129,7 +132,7 @@ def claim_times(ledger: Ledger, claims: int) -> tuple[list[float], list[float]]:
 
 
 def leased(ledger: Ledger, rollouts: int) -> list[RolloutLease]:
-    """New rollouts, claimed."""
+    """Admit rollouts and return their leases."""
     for number in range(rollouts // GROUP):
         task = Task(env="e", family=f"family-{number % 24}", seed=number)
         ledger.admit(RolloutPlan(task=task, num_rollouts=GROUP, max_turns=16))
@@ -140,7 +143,7 @@ def leased(ledger: Ledger, rollouts: int) -> list[RolloutLease]:
 
 
 def wait_for_trainer(ledger: Ledger, groups: int) -> None:
-    """So many groups are judged; the rest stays open."""
+    """Make this many groups trainable; the others stay open."""
     for group_id in ledger.closable(1e12)[:groups]:
         ledger.close_group(group_id)
         members = [member.rollout_id for member in ledger.load_group(group_id).members]
@@ -148,7 +151,7 @@ def wait_for_trainer(ledger: Ledger, groups: int) -> None:
 
 
 def record(task: Task, random: random.Random) -> Trajectory:
-    """Three turns, about 4 kB compressed. It carries an error text, so that its append writes an event."""
+    """Return a trajectory of three turns, about 4 kB compressed, with an error, so that its append writes an event."""
     seen = Turn(observation=Observation(goal="", text=""), call_index=0, response="")
     return Trajectory(
         task=task,
@@ -175,7 +178,7 @@ def call(random: random.Random) -> Call:
 
 
 def timed(action: Callable[[], Any]) -> float:
-    """Seconds."""
+    """Return the duration of a call in seconds."""
     began = time.perf_counter()
     action()
     return time.perf_counter() - began

@@ -1,7 +1,7 @@
 """How fast is the whole loop, and where does the time go?
 
-Trains a recipe for a while with everything on and reports rollouts, turns and tokens per second, the processor time of
-each module (its children included: the browser belongs to `env`), and each module's share of waiting.
+Train a recipe for a limited time with all modules, and report rollouts, turns and tokens per second, the processor time
+of each module (with its child processes, so the browser belongs to `env`), and each module's share of waiting.
 """
 
 import json
@@ -34,7 +34,7 @@ def main(recipe: str, seconds: float, overrides: tuple[str, ...], as_json: bool)
 
 
 def measure(recipe: str, seconds: float, overrides: tuple[str, ...], run_dir: Path) -> dict[str, Any]:
-    """Run the recipe without evaluations and without control, and read its summary."""
+    """Run the recipe without evaluations and without supervised control, and return figures from its summary."""
     settings = [
         f"train.max_seconds={seconds}",
         "evaluation.before_and_after=false",
@@ -61,7 +61,7 @@ def measure(recipe: str, seconds: float, overrides: tuple[str, ...], run_dir: Pa
 
 
 def _processor_seconds(ledger: Ledger) -> dict[str, float]:
-    """User and system seconds of every module so far, its living children included."""
+    """Return the user and system seconds of every module so far, with its living child processes."""
     used = {}
     for row in ledger.modules():
         try:

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of our own, for tests and benchmarks: Debian's binaries, a temporary folder, a Unix socket."""
+"""Private PostgreSQL server for tests and benchmarks: Debian's binaries, a temporary folder, a Unix socket."""
 
 import atexit
 import os
@@ -20,9 +20,10 @@ _URL = "postgresql://quartet@/postgres?host="
 
 @cache
 def server_url(*, fsync: bool) -> str:
-    """Start a server that ends with this process. Raises `SetupError` when PostgreSQL is not installed.
+    """Start a server that ends with this process, and return its URL.
 
-    Without `fsync` its commits do not wait for the disk: for tests, which nobody runs through a power cut.
+    Without `fsync` its commits do not wait for the disk, which is enough for tests. Raises `SetupError` if PostgreSQL
+    is not installed.
     """
     binaries = _binaries()
     folder = Path(tempfile.mkdtemp(prefix="quartet-pg-"))
@@ -42,17 +43,17 @@ def server_url(*, fsync: bool) -> str:
 
 
 def crash_server(url: str) -> None:
-    """End a server of ours without a farewell, as its own crash would, and start it again."""
+    """Kill the server, as if it crashed, and start it again."""
     folder = Path(url.removeprefix(_URL))
     _control(folder, "-m", "immediate", "-l", str(folder / "log"), "restart")
 
 
 @contextmanager
 def frozen_server(url: str) -> Iterator[None]:
-    """All processes of a server of ours are stopped inside the block: it takes connections and answers nothing."""
+    """Stop all processes of the server during the block: it accepts connections but does not answer."""
     folder = Path(url.removeprefix(_URL))
     postmaster = psutil.Process(int((folder / "data" / "postmaster.pid").read_text().split()[0]))
-    postmaster.send_signal(signal.SIGSTOP)  # first: then it makes no more of the others
+    postmaster.send_signal(signal.SIGSTOP)  # first, so that it starts no further processes
     processes = [postmaster, *postmaster.children(recursive=True)]
     for process in processes:
         process.send_signal(signal.SIGSTOP)
@@ -64,8 +65,8 @@ def frozen_server(url: str) -> Iterator[None]:
 
 
 def end_connections(url: str, pid: int) -> int:
-    """Let the server end all connections of a process of Quartet; returns how many."""
-    import psycopg  # an extra; whoever starts no server does without
+    """Let the server end all connections of a process of Quartet; return their number."""
+    import psycopg  # an extra that only these runs need
 
     mine = {"name": f"quartet-{pid}"}
     query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %(name)s"
@@ -78,7 +79,7 @@ def _control(folder: Path, *arguments: str) -> None:
 
 
 def _as_user() -> list[str]:
-    """The server refuses to run as root."""
+    """Return the command prefix that runs the server as another user, since it does not run as root."""
     return ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
 
 

@@ -1,6 +1,6 @@
-"""Raw results of experiments: one JSON line per run in `benchmarks/results/NAME.jsonl`, with how it was taken.
+"""Raw results of experiments: one JSON line per run in `benchmarks/results/NAME.jsonl`, with commit, machine and load.
 
-Tables and figures of the documentation are made from these files: `benchmarks/tables.py`.
+`benchmarks/tables.py` makes the documentation's tables and figures from these files.
 """
 
 import os
@@ -28,23 +28,23 @@ results_option = click.option(
 )
 T = TypeVar("T")
 Key = dict[str, Any]
-"""What tells a run from the others of its file: variant, seed, ..."""
+"""Values that identify a run within its file: variant, seed, ..."""
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
-    """How a result was taken."""
+    """Circumstances of a measurement: commit, command, machine, load."""
 
     commit: str
-    """Ends with `-dirty` where tracked files differed from it."""
+    """Git commit; it ends with `-dirty` if tracked files differed from the commit."""
     command: str
     machine: str
     load_average_1min: float
     time: float
-    """Unix seconds."""
+    """Time of the measurement in Unix seconds."""
 
 
 class RawResults(Generic[T]):
-    """The runs of one experiment, whose results are of one kind."""
+    """File with the runs of one experiment; all results have the same type."""
 
     def __init__(self, file: Path, kind: type[T]) -> None:
         self.file = file
@@ -61,7 +61,7 @@ class RawResults(Generic[T]):
             file.write(msgspec.json.encode(line) + b"\n")
 
     def read(self) -> list[tuple[Key, T]]:
-        """All runs in the order in which they were added; none where there is no file."""
+        """Return all runs in the order in which they were added; an empty list if there is no file."""
         if not self.file.exists():
             return []
         lines = map(self._decoder.decode, self.file.read_bytes().splitlines())
@@ -69,7 +69,7 @@ class RawResults(Generic[T]):
 
 
 def taken(command: Sequence[str] = ()) -> Taken:
-    """How a result that is taken now was taken: by `command`, or by this process."""
+    """Return the circumstances of a measurement that is made now, by `command` or by this process."""
     return Taken(
         commit=_commit(),
         command=shlex.join(command or ["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]]),
@@ -85,7 +85,7 @@ def _line_of(kind: type[T]) -> Any:
 
 @cache
 def _commit() -> str:
-    """Read once: the code that runs is that of the start."""
+    """Return the commit, read once: later changes of the files do not affect this process."""
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(FOLDER.parents[1]), *arguments]

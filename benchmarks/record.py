@@ -1,9 +1,9 @@
-"""Run a benchmark that ends with one JSON line, and keep the line as a raw result.
+"""Run a benchmark that ends with one JSON line, and store the line as a raw result.
 
     python -m benchmarks.record --times 5 train_step --repetitions 3
 
 runs `python -m benchmarks.train_step --repetitions 3 --json` five times and adds five lines to
-`benchmarks/results/train_step.jsonl`. Experiments that write their own raw results do not need it.
+`benchmarks/results/train_step.jsonl`. Experiments that write their own raw results do not need this command.
 """
 
 import json
@@ -18,19 +18,19 @@ from benchmarks.raw_results import RawResults, results_option, taken
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--times", default=1, show_default=True, help="Runs, one after the other.")
+@click.option("--times", default=1, show_default=True, help="Number of runs, one after the other.")
 @click.option("--anew", is_flag=True, help="Delete the benchmark's earlier raw results first.")
 @results_option
 @click.argument("benchmark")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def main(times: int, anew: bool, results: Path, benchmark: str, arguments: tuple[str, ...]) -> None:
-    """Run BENCHMARK with ARGUMENTS and keep what it says."""
+    """Run BENCHMARK with ARGUMENTS and store its results."""
     raw = RawResults(results / f"{benchmark}.jsonl", dict[str, Any])
     if anew:
         raw.begin()
     command = ["-m", f"benchmarks.{benchmark}", *arguments, "--json"]
     for repetition in range(times):
-        how = taken(["python", *command])  # before it starts: the load is that of other work
+        how = taken(["python", *command])  # before the start, so that the load is that of other processes
         done = subprocess.run([sys.executable, *command], stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode:
             raise click.ClickException(f"benchmarks.{benchmark} ended with exit code {done.returncode}")

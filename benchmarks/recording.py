@@ -1,9 +1,9 @@
-"""What recording costs the module that does it: processor time per metric record and per span, and to read a run back.
+"""What does recording cost a module? Processor time per metric record and per span, and for reading a run.
 
     python -m benchmarks.recording [--records 50000] [--json]
 
-A record is one rollout's, as the worker writes it. `append` is what a recorder has to beat: each record encoded and
-written at once, without sums. Processor time, so a busy machine does not matter much; the three take turns.
+A record is that of one rollout, as the worker writes it. `append` is the baseline: each record is encoded and written
+at once, without sums. Processor time is measured, so other load hardly matters; the three methods run in turn.
 """
 
 import json
@@ -42,7 +42,7 @@ RECORD: dict[str, Any] = {
 
 
 class HourlyClock:
-    """A clock that passes an hour while all records are written, so that slices and slots change as in a run."""
+    """Clock that advances by an hour while all records are written, so that slices and slots change as in a run."""
 
     def __init__(self, records: int) -> None:
         self._now, self._step = 1.7e9, 3600 / records
@@ -106,7 +106,7 @@ def _processor_seconds(do: Callable[[], None], times: int) -> float:
 
 
 def _read_ms(records: int) -> float:
-    """Processor time for a chart of four series over all of it."""
+    """Return the processor milliseconds of reading a chart of four series over the whole run."""
     with tempfile.TemporaryDirectory() as folder:
         _metric(Path(folder), records)
         started = time.process_time()

@@ -1,10 +1,10 @@
-"""How long does a run take to start, and a module that was killed to be back?
+"""How long does the start of a run take, and the restart of a killed module?
 
     python -m benchmarks.start --json
 
-A bandit run of three train steps, with modules forked from a warm server and spawned one by one, in turn. Processor
-seconds are those of all processes of the run. A module is back when its new process has reported that it works; that
-includes the half second before it is started again.
+The run is a bandit run of three train steps. The two start methods run in turn: modules forked from a fork server, and
+modules spawned one by one. Processor seconds are summed over all processes of the run. A restart ends when the new
+process has reported that it works; it includes the half second before the new process is started.
 """
 
 import ctypes
@@ -40,8 +40,8 @@ Measured = dict[str, float]
 @click.option("--repetitions", default=5, show_default=True)
 @click.option("--json", "as_json", is_flag=True)
 def main(repetitions: int, as_json: bool) -> None:
-    """Measure both ways of starting, in turn; print medians and spans."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # processes that outlive their parent are waited for here
+    """Measure both start methods in turn; print medians and ranges."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # this process adopts processes whose parent has died
     found: dict[str, list[Measured]] = {method: [] for method in METHODS}
     with tempfile.TemporaryDirectory() as folder:
         policy = make_bandit_policy(Path(folder) / "policy")
@@ -64,7 +64,7 @@ def main(repetitions: int, as_json: bool) -> None:
 
 
 def measure(policy: Path, folder: Path, method: str) -> Measured:
-    """Return the figures of one way of starting."""
+    """Return the figures of one start method."""
     folder.mkdir()
     (folder / "three.toml").write_text(to_toml(_recipe(policy, max_train_steps=3)))
     (folder / "long.toml").write_text(to_toml(_recipe(policy, max_train_steps=100_000)))
@@ -97,7 +97,7 @@ def _train(recipe: Path, run_dir: Path, method: str) -> subprocess.Popen[bytes]:
 
 
 def _seconds_back(folder: Path, method: str) -> list[float]:
-    """Kill modules of a run at work, one after the other, and return how long each was away."""
+    """Kill modules of an active run, one after the other; return the seconds until each works again."""
     run_dir = folder / "long"
     run = _train(folder / "long.toml", run_dir, method)
     _wait_until(lambda: _has_rollout(run_dir), run)
@@ -118,7 +118,7 @@ def _seconds_back(folder: Path, method: str) -> list[float]:
 
 
 def _at_work(ledger: Ledger, module: str) -> int | None:
-    """Process id of a module that is past its start."""
+    """Return the process id of a module whose start-up is complete, or None."""
     rows = {row.module: row for row in ledger.modules()}
     return rows[module].pid if module in rows and rows[module].state != STARTING else None
 
@@ -133,12 +133,12 @@ def _has_rollout(run_dir: Path) -> bool:
 def _wait_until(condition: Callable[[], object], run: subprocess.Popen[bytes]) -> None:
     while not condition():
         if run.poll() is not None:
-            raise SystemExit("the run failed; its message stands above")
+            raise SystemExit("the run failed; its error message is above")
         time.sleep(POLL_SECONDS)
 
 
 def _wait_for_all() -> None:
-    """Wait for every process of the run: the system counts the seconds of a process when it is waited for."""
+    """Wait for every process of the run; only then does the system count the processor time of a child process."""
     try:
         while True:
             os.wait()

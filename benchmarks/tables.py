@@ -1,12 +1,12 @@
 """Tables and figures of the documentation, made from the raw results in `benchmarks/results`.
 
-    python -m benchmarks.tables --check     # exit code 1 where a page says something else than the raw results
-    python -m benchmarks.tables --write     # renew the pages
+    python -m benchmarks.tables --check     # exit code 1 if a page differs from the raw results
+    python -m benchmarks.tables --write     # make the tables of all pages again
 
-A page marks what is made: `<!-- results: curation.jsonl goals -->`, the text, `<!-- /results -->`. The word after the
-file is a view of that experiment. An experiment without views of its own (`benchmarks/record.py`) has a view of every
-number of its JSON line: its dotted name, shown as the median over the lines, and behind a colon a format as in Python:
-`speed.distinct:,.0f`.
+A generated text is enclosed by `<!-- results: curation.jsonl goals -->` and `<!-- /results -->`. The word after the
+file is a view of the experiment. An experiment without its own views (`benchmarks/record.py`) has a view of every
+number of its JSON line. It is named by the number's dotted name, and optionally a format after a colon, as in Python
+(`speed.distinct:,.0f`), and shows the median over the lines.
 """
 
 import difflib
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/**/*.md", "recipes/*/README.md")
 MADE = re.compile(r"(<!-- results: (\S+)\.jsonl (\S+) -->)(.*?)(<!-- /results -->)", re.DOTALL)
 View = Callable[[Path], str]
-"""From the file of raw results to a Markdown table, or to the text of one figure."""
+"""Function that makes a Markdown table, or the text of one figure, from a file of raw results."""
 
 
 def _curation() -> Mapping[str, View]:
@@ -63,12 +63,12 @@ EXPERIMENTS: dict[str, Callable[[], Mapping[str, View]]] = {
 
 
 @click.command()
-@click.option("--check", is_flag=True, help="Say where a page differs from the raw results; exit code 1 then.")
-@click.option("--write", is_flag=True, help="Write what the raw results say into the pages.")
+@click.option("--check", is_flag=True, help="Print differences between pages and raw results; then exit with 1.")
+@click.option("--write", is_flag=True, help="Write the tables into the pages.")
 @click.option("--root", type=click.Path(path_type=Path, exists=True), default=ROOT, hidden=True)
 @click.option("--results", type=click.Path(path_type=Path), default=FOLDER, hidden=True)
 def main(check: bool, write: bool, root: Path, results: Path) -> None:
-    """Compare the documentation's tables with the raw results, or renew them."""
+    """Compare the documentation's tables with the raw results, or make them again."""
     if check == write:
         raise click.UsageError("give either --check or --write")
     differing = 0
@@ -89,14 +89,16 @@ def main(check: bool, write: bool, root: Path, results: Path) -> None:
 
 
 def pages(root: Path) -> Iterator[Path]:
-    """Every page that may hold something made."""
+    """Yield every page that may contain a generated text."""
     for pattern in PAGES:
         yield from sorted(root.glob(pattern))
 
 
 def renew(text: str, results: Path) -> str:
-    """Return a page with everything that is made made again. Raises `click.ClickException` for an unknown view and for
-    a file that is not there."""
+    """Return a page with its generated texts made again.
+
+    Raises `click.ClickException` for an unknown view or a missing file.
+    """
 
     def made(match: re.Match[str]) -> str:
         begin, name, view, _, end = match.groups()
@@ -116,7 +118,7 @@ def _view(name: str, view: str) -> View:
 
 
 def median(file: Path, view: str) -> str:
-    """The median of one number over all lines of a file."""
+    """Return the median of one number over all lines of a file, as text."""
     path, _, format_spec = view.partition(":")
     numbers = []
     for _, result in RawResults(file, dict[str, Any]).read():
@@ -132,9 +134,7 @@ def median(file: Path, view: str) -> str:
 
 def _existing(file: Path) -> Path:
     if not file.is_file():
-        raise click.ClickException(
-            f"{file} is named by a page and not there: run its experiment, or take the table out"
-        )
+        raise click.ClickException(f"a page uses {file}, which does not exist: run its experiment, or remove the table")
     return file
 
 

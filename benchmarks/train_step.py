@@ -1,8 +1,8 @@
-"""What does a train step cost, and what do products by oneDNN save?
+"""What does a train step cost, and how much do matrix products by oneDNN save?
 
-Trains the same random conversations, shaped like those of `benchmarks.against_trl` (two groups of eight that share a
-prompt of 209 tokens), with the products of the faster library and with PyTorch's own. The two take turns; counted is
-the processor time of one thread, so other load on the machine hardly matters.
+The same random conversations are trained with the matrix products of the faster library and with PyTorch's own, in
+turn. They have the lengths of those in `benchmarks.against_trl`: two groups of eight that share a prompt of 209 tokens.
+The processor time of one thread is measured, so other load hardly matters.
 """
 
 import json
@@ -23,7 +23,7 @@ from quartet.types import MemberUse
 VOCABULARY = 4096
 PROMPT_TOKENS, RESPONSE_TOKENS, OBSERVATION_TOKENS = 209, 32, 41
 TURNS = (4, 6)
-"""Of the rollouts of each group."""
+"""Number of turns of each rollout, for each of the two groups."""
 ROLLOUTS_PER_GROUP = 8
 
 
@@ -41,12 +41,15 @@ def main(repetitions: int, as_json: bool) -> None:
 
 
 def measure(repetitions: int) -> dict[str, float]:
-    """Medians of processor seconds per train step. The two are equal where PyTorch's library is the faster one."""
+    """Return medians of processor seconds per train step, for both kinds of products.
+
+    The two are the same computation if PyTorch's library is the faster one.
+    """
     branches = conversations()
     contenders = {"faster_library": linear.ONE_DNN_IS_FASTER, "pytorch": False}
     learners = {name: new_learner() for name in contenders}
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for repetition in range(repetitions + 1):  # the first one is for warming up
+    for repetition in range(repetitions + 1):  # the first one is a warm-up
         for name, one_dnn in contenders.items():
             linear.ONE_DNN_IS_FASTER = one_dnn
             spent = train_step(learners[name], branches)
@@ -65,7 +68,7 @@ def new_learner() -> Learner:
 
 
 def train_step(learner: Learner, branches: list[Branch]) -> float:
-    """Processor seconds of one train step."""
+    """Return the processor seconds of one train step."""
     started = time.process_time()
     learner.update(learner.plan(branches, 1, _nothing), _nothing)
     return time.process_time() - started
@@ -82,7 +85,7 @@ def conversations() -> list[Branch]:
 
 
 def _conversation(random: np.random.Generator, prompt: np.ndarray, group: int, number: int, turns: int) -> Branch:
-    """Turns of response and observation behind the prompt; the last has no observation."""
+    """Return a prompt followed by turns of response and observation; the last turn has no observation."""
     turn = [True] * RESPONSE_TOKENS + [False] * OBSERVATION_TOKENS
     trained_L = np.array([False] * PROMPT_TOKENS + (turn * turns)[:-OBSERVATION_TOKENS])
     length, advantage = len(trained_L), random.normal()
@@ -102,7 +105,7 @@ def _conversation(random: np.random.Generator, prompt: np.ndarray, group: int, n
 
 
 def _nothing() -> None:
-    """Nobody waits for a sign of life."""
+    """Ignore progress: no process waits for a heartbeat."""
 
 
 if __name__ == "__main__":

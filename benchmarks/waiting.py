@@ -1,9 +1,10 @@
-"""What does waiting cost? All modules of a run that has nothing to do, in shares of one core.
+"""What does waiting cost? Processor time of all modules of a run that has nothing to do, in shares of one core.
 
     python -m benchmarks.waiting --json
 
-A bandit run outside of any phase: the data manager admits nothing, so the worker waits for rollouts, the engine for
-requests, the environment host for clients, and the trainer for groups. Processor time is the operating system's.
+The run is a bandit run that is in no phase: the data manager admits nothing, so the worker waits for rollouts, the
+engine for requests, the environment host for clients, and the trainer for groups. The operating system measures the
+processor time.
 """
 
 import json
@@ -25,14 +26,12 @@ from quartet.runtime.supervisor import Supervisor
 MODULES = ("env", "engine", "worker", "manager", "trainer")
 NO_PHASE = "waiting"
 SETTLE_SECONDS = 5.0
-"""After the last module has reported: imports are over, first looks done."""
+"""Time between the last module's report and the measurement, so that imports and first polls are over."""
 
 
 @click.command()
 @click.option("--seconds", default=60.0, show_default=True)
-@click.option(
-    "--postgresql", is_flag=True, help="With the ledger on a PostgreSQL server, whose own time is not counted."
-)
+@click.option("--postgresql", is_flag=True, help="Use a PostgreSQL server, whose own time is not counted.")
 @click.option("--json", "as_json", is_flag=True)
 def main(seconds: float, postgresql: bool, as_json: bool) -> None:
     """Measure a run that waits."""
@@ -50,7 +49,7 @@ def main(seconds: float, postgresql: bool, as_json: bool) -> None:
 
 
 def measure(folder: Path, seconds: float, url: str) -> dict[str, float]:
-    """Processor seconds per second: of each module, of the supervisor (this process), and of all modules together."""
+    """Return processor seconds per second of each module, of the supervisor (this process), and of all modules."""
     recipe = _recipe(folder, url)
     prepare(recipe, folder / "run", resume=False, fresh=False)
     ledger = open_or_create(recipe, folder / "run")
@@ -93,7 +92,7 @@ def _run_for(supervisor: Supervisor, seconds: float) -> None:
 
 
 def _used(process: psutil.Process) -> float:
-    """User and system seconds."""
+    """Return the user and system seconds of a process."""
     return sum(process.cpu_times()[:2])
 
 

@@ -1,4 +1,4 @@
-"""`quartet train` in processes of its own, watched from outside."""
+"""`quartet train` in separate processes, whose ledger the benchmark reads meanwhile."""
 
 import json
 import subprocess
@@ -20,9 +20,9 @@ def train(
     look_seconds: float,
     settings: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Train `recipe` in `run_dir` and return the run's summary; every `look_seconds` somebody may look at its ledger.
+    """Train `recipe` in `run_dir` and return the run's summary. Every `look_seconds` a callback receives its ledger.
 
-    Raises `SystemExit` when the run fails.
+    Raises `SystemExit` if the run fails.
     """
     command = [sys.executable, "-m", "quartet", "train", str(recipe), "--run-dir", str(run_dir), "--json"]
     for setting in settings:
@@ -34,7 +34,7 @@ def train(
         _watch(process, run_dir, look, look_seconds)
     output, _ = process.communicate()
     if process.returncode:
-        raise SystemExit("the run failed; its message stands above")
+        raise SystemExit("the run failed; its error message is above")
     return json.loads(output.strip().splitlines()[-1])
 
 

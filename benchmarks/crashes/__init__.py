@@ -1,1 +1,1 @@
-"""What `benchmarks/crash.py` and the tests of crashes are made of: a run that can be hit, and a campaign of hits."""
+"""Parts of `benchmarks/crash.py` and of the tests of crashes: a run whose processes are killed, and a campaign."""

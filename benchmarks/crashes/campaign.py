@@ -1,4 +1,4 @@
-"""Many kills of one run: at named crash points, at random moments, of one module or of everybody at once."""
+"""Many kills of one run: at named crash points and at random moments, of one module or of all processes at once."""
 
 import random
 import signal
@@ -11,23 +11,23 @@ from benchmarks.crashes.processes import has_ended
 from benchmarks.crashes.recipe import FREEZE_SECONDS, LEASE_SECONDS, LEDGER_PATIENCE_SECONDS
 
 ROUND_SECONDS = 12.0
-"""A point that nobody reached for so long makes room for others; its turn comes again."""
+"""Time after which a crash point that no process has reached is disarmed for now; it is armed again later."""
 MAX_TRIES = 12
 RANDOM_MOMENT_SECONDS = 1.0
 EVERYBODY = ("supervisor", "everybody")
 ENGINES, SERVER = "engine", "server"
 LONGEST_FREEZE = 1.5
-"""Of the patience of the run, for a freeze of the database server at a random moment."""
+"""Longest freeze of the database server at a random moment, as a multiple of `runtime.ledger_patience_seconds`."""
 
 BEGINNING = ("config", "create", "register_initial_policy")
 ENDING = ("request_stop", "cancel_unfinished")
-"""Writes of a supervisor before and after there are modules."""
+"""Writes of the supervisor while no modules run."""
 LARGE = ("blob",)
-"""A file of its own, for what is too large for a row."""
+"""Write of a file for a blob that is too large for a row."""
 LATE = ("release_batch", "expire_batches")
-"""What is written of the batch of a trainer that was stopped."""
+"""Writes about the batch of a trainer that was stopped."""
 STARTS = ("roll_back.before", "restored.before")
-"""A trainer comes by one of these before it releases what it held before."""
+"""Crash points of which a starting trainer reaches one before it releases its earlier batch."""
 AT_WORK = {
     "worker": ("claim_rollouts", "renew", "appending", "append", "appended", "give_back"),
     "manager": (
@@ -41,7 +41,7 @@ AT_WORK = {
     "engine": ("weights",),
     "everybody": ("report", "event", "set_value", "end_leases"),
 }
-"""The other writes, by who mostly does them: one point of each row is armed at a time."""
+"""The other writes, by the module that usually does them; one crash point of each row is armed at a time."""
 PROVOKED_BY = {
     "expire_leases": (ENGINES, "worker"),
     "renew": (ENGINES,),
@@ -50,11 +50,11 @@ PROVOKED_BY = {
     "roll_back": ("trainer",),
     "restored": ("trainer",),
 }
-"""Whose deaths, in this order, make a write likely. Without an engine rollouts are at work for seconds."""
+"""Modules whose deaths, in this order, make a write likely. Without an engine rollouts stay in progress for seconds."""
 
 
 def both(*writes: str) -> list[str]:
-    """The points before and after each write."""
+    """Return the crash points before and after each write."""
     return [f"{write}.{moment}" for write in writes for moment in ("before", "after")]
 
 
@@ -62,17 +62,17 @@ ALL_AT_WORK = frozenset(both(*(write for row in AT_WORK.values() for write in ro
 
 
 class Campaign:
-    """Attacks one run; knows which points were hit."""
+    """Attacks on one run, with a record of the crash points that were hit."""
 
     def __init__(self, run: CrashRun, seed: int) -> None:
         self.run, self._random = run, random.Random(seed)
-        # One of them dies at a random moment: five times of six it is a single module. A server freezes about as often
-        # as the supervisor dies.
+        # Victims at random moments: five times out of six a single module. The server freezes about as often as the
+        # supervisor dies.
         self._victims = (*run.module_names, *run.module_names, *EVERYBODY, *[SERVER] * 2 * run.on_server)
         self.hits: list[str] = []
 
     def begin(self) -> None:
-        """Start the run, killed at each point of its beginning."""
+        """Start the run, and kill it at each crash point of its beginning."""
         for point in both(*BEGINNING):
             self.run.arm(point)
             self.run.start()
@@ -81,9 +81,9 @@ class Campaign:
         self.run.until_trained()
 
     def attack(self, points: Collection[str], *, kills: int = 0) -> None:
-        """Rounds of kills until each of these points was hit and there were so many `kills`.
+        """Kill processes until each of these crash points was hit and there were at least `kills` kills.
 
-        Raises `StuckError` when nobody ever comes by a point.
+        Raises `StuckError` if no process ever reaches a point.
         """
         rows = [deque(point for point in self._shuffled(both(*row)) if point in points) for row in AT_WORK.values()]
         tries: Counter[str] = Counter()
@@ -92,10 +92,11 @@ class Campaign:
             tries.update(row[0] for row in rows if row)
             self._round([row for row in rows if row])
             if never := [row[0] for row in rows if row and tries[row[0]] > MAX_TRIES]:
-                raise StuckError(f"nobody comes by {', '.join(never)}")
+                raise StuckError(f"no process reaches {', '.join(never)}")
 
     def _round(self, rows: list[deque[str]]) -> None:
-        """Arm the first point of each row, kill whose death makes it likely, and somebody at a random moment."""
+        """Arm the first crash point of each row, kill the modules whose deaths make it likely, and a random victim at a
+        random moment."""
         for row in rows:
             self.run.arm(row[0])
         victims = [victim for row in rows for victim in PROVOKED_BY.get(row[0].partition(".")[0], ())]
@@ -109,7 +110,7 @@ class Campaign:
         self._harvest(rows)
 
     def late_worker(self) -> None:
-        """A worker is stopped with a finished rollout in its hands, until its lease is over; then it goes on."""
+        """Stop a worker that is about to append a finished rollout, and continue it after its lease has expired."""
         self.run.until_trained()
         worker = self.run.stop_at("appending.after", "worker")
         time.sleep(2 * LEASE_SECONDS)
@@ -117,8 +118,8 @@ class Campaign:
         self.run.until_trained()
 
     def late_trainer(self, stopped_at: str, dies_at: str | None = None) -> None:
-        """A trainer is stopped with a computed step, outlives its supervisor, and goes on when another one has trained
-        what it held."""
+        """Stop a trainer that has computed a step. Continue it when its supervisor is dead and another trainer has
+        trained its batch."""
         self.run.until_trained()
         trainer = self.run.stop_at(stopped_at, "trainer")
         self.run.kill_supervisor()
@@ -131,9 +132,10 @@ class Campaign:
             self._harvest([deque([dies_at])])
 
     def stopped_trainer(self) -> None:
-        """Stop a trainer until the manager releases its batch, and dies of that; then its silence ends the trainer.
+        """Stop a trainer until the data manager releases its batch and is killed at that write.
 
-        The trainer that is started next would release the batch itself, within a second: it is stopped at its start.
+        The supervisor then kills the silent trainer. The next trainer would release the batch itself within a second,
+        so it is stopped at its start.
         """
         self.run.until_trained()
         trainer = self.run.stop_at("policy.before", "trainer")
@@ -149,7 +151,7 @@ class Campaign:
         self.run.until_trained()
 
     def large_records(self) -> None:
-        """A second worker whose records are too large for a row dies before and after it writes their file."""
+        """Run a second worker whose records are too large for a row; kill it before and after it writes their file."""
         for point in both(*LARGE):
             self.run.arm(point)
             self.run.until(lambda: self.run.beside("benchmarks.crashes.large_record") == -signal.SIGKILL, what=point)
@@ -157,7 +159,7 @@ class Campaign:
         self.run.until(lambda: self.run.beside("benchmarks.crashes.large_record") == 0, what="a large record")
 
     def lost_connections(self) -> None:
-        """The database server ends the connections of each module, and then dies itself and comes back."""
+        """Let the database server end the connections of each module; then kill the server and start it again."""
         for module in self.run.module_names:
             self.run.until(lambda module=module: self.run.end_connections(module), what=f"{module} to connect")
             self.run.until_trained()
@@ -165,21 +167,21 @@ class Campaign:
         self.run.until_trained(2)
 
     def frozen_server(self) -> None:
-        """The database server freezes: for less than the patience of the run, and for more."""
+        """Freeze the database server, for less and for more than `runtime.ledger_patience_seconds`."""
         self.run.freeze_server(FREEZE_SECONDS)
         self.run.until_trained(2)
         self.run.outwait_patience()
         self.run.until_trained(2)
 
     def end(self) -> None:
-        """Let the run come to its end, killed at each point of that."""
+        """Let the run end, and kill it at each crash point of its end."""
         for point in both(*ENDING):
             self.run.arm(point)
         self.run.finish()
         self._harvest([deque([point]) for point in both(*ENDING)])
 
     def _harvest(self, rows: Sequence[deque[str]]) -> None:
-        """Count the armed first points that were hit; the others go to the end of their rows."""
+        """Count the armed crash points that were hit; move the others to the end of their rows."""
         for row in rows:
             if self.run.disarm(row[0]):
                 row.rotate(-1)

@@ -1,4 +1,4 @@
-"""A training run that is killed on purpose: start it, hit it, let it go on, end it."""
+"""A training run whose processes are killed on purpose: start it, kill processes, resume it, end it."""
 
 import os
 import signal
@@ -21,16 +21,15 @@ from quartet.recipe.file import to_toml
 
 POLL_SECONDS = 0.05
 PATIENCE_SECONDS = 240.0
-"""A run that does not get on for so long has failed: it is not slow, it is stuck. A start takes a minute on a busy
-machine."""
+"""Time without progress after which a run counts as stuck. A start takes a minute on a busy machine."""
 
 
 class StuckError(AssertionError):
-    """The run ended, or does not get on, though nobody asked it to stop."""
+    """The run ended, or makes no progress, although it was not asked to stop."""
 
 
 class CrashRun:
-    """One run in `folder`; leaving the context leaves no process behind."""
+    """Context manager for one run in `folder`; its exit ends all processes."""
 
     def __init__(self, folder: Path, recipe: Recipe) -> None:
         self.folder, self.run_dir = folder, folder / "run"
@@ -46,7 +45,7 @@ class CrashRun:
 
     @property
     def on_server(self) -> bool:
-        """Whether the ledger lies on a database server, which can be hit too."""
+        """True if the ledger is on a database server, which can be killed too."""
         return bool(self._ledger_url)
 
     def __enter__(self) -> "CrashRun":
@@ -62,7 +61,7 @@ class CrashRun:
     # ------------------------------------------------------------------------------------------------ start and end
 
     def start(self, *arguments: str) -> None:
-        """`quartet train`, which goes on with the run if there is one. Returns at once."""
+        """Start `quartet train`, which resumes the run if it exists. Return at once."""
         resume = ["--resume"] if (self.run_dir / "config.toml").exists() else []
         command = [sys.executable, "-m", "quartet", "train", str(self._recipe_path), "--run-dir", str(self.run_dir)]
         with (self.folder / "supervisor.stderr").open("ab") as errors:
@@ -74,21 +73,21 @@ class CrashRun:
             )
 
     def alive(self) -> bool:
-        """Whether the supervisor lives; one that ended by itself is a failure."""
+        """Return whether the supervisor is alive. Raises `StuckError` if it ended by itself with an error."""
         code = self._supervisor.poll() if self._supervisor else -1
         if code == LedgerUnreachableError.exit_code:
-            return False  # it said so, and may be resumed: between two phases it does not wait for the server
+            return False  # the ledger did not answer; between two phases the run does not wait for the server
         if code is not None and code >= 0:
             raise StuckError(f"the run ended with exit code {code}: {self._last_words()}")
         return code is None
 
     def keep_alive(self) -> None:
-        """Resume when the supervisor was killed."""
+        """Resume the run if its supervisor was killed."""
         if not self.alive():
             self.start()
 
     def finish(self, more_train_steps: int = 2) -> None:
-        """Let the run end by itself after some more train steps, through whatever still kills it."""
+        """Let the run end by itself after some more train steps; resume it after every kill."""
         self.kill_everybody(counts=False)
         last = self.train_step() + more_train_steps
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -100,27 +99,27 @@ class CrashRun:
                 return
             if code > 0 and code != LedgerUnreachableError.exit_code:
                 raise StuckError(f"the run ended with exit code {code}: {self._last_words()}")
-        raise StuckError("the run did not come to its end")
+        raise StuckError("the run did not end")
 
     # ---------------------------------------------------------------------------------------------------- see and wait
 
     def modules(self) -> dict[str, psutil.Process]:
-        """Living module processes of the present supervisor, by name."""
+        """Return the live module processes of the current supervisor, by name."""
         return module_processes(self._supervisor.pid) if self._supervisor else {}
 
     def train_step(self) -> int:
-        """Last train step that every policy has committed; 0 while there is no second version yet."""
+        """Return the last train step that every policy has committed; 0 if a policy has only its initial version."""
         if self._ledger is None and (self.run_dir / "policies").is_dir():
             self._ledger = Ledger.open(self.run_dir)
         if self._ledger is None:
             return 0
         try:
             return self._ledger.least_train_step()
-        except LedgerUnreachableError:  # the server was hit; the next look has a new connection
+        except LedgerUnreachableError:  # the server was killed; the next call opens a new connection
             return self._ledger.least_train_step()
 
     def until(self, condition: Callable[[], object], seconds: float = PATIENCE_SECONDS, what: str = "") -> None:
-        """Wait for a condition, resuming the run when its supervisor was hit. Raises `StuckError`."""
+        """Wait for a condition; resume the run if its supervisor was killed. Raises `StuckError` after `seconds`."""
         deadline = time.monotonic() + seconds
         while not condition():
             self.keep_alive()
@@ -129,14 +128,14 @@ class CrashRun:
             time.sleep(POLL_SECONDS)
 
     def until_trained(self, more_train_steps: int = 1) -> None:
-        """Wait until so many more train steps are committed than there are now."""
+        """Wait until this many further train steps are committed."""
         goal = self.train_step() + more_train_steps
         self.until(lambda: self.train_step() >= goal, what=f"train step {goal}")
 
     # -------------------------------------------------------------------------------------------------------------- hit
 
     def arm(self, point: str, number: signal.Signals = signal.SIGKILL) -> None:
-        """The first process that reaches `point` is hit."""
+        """Arm a crash point: the first process that reaches it receives the signal `number`."""
         fresh = self._points / f".{point}"
         fresh.write_text(number.name)
         fresh.rename(self._points / point)
@@ -145,7 +144,7 @@ class CrashRun:
         return (self._points / point).exists()
 
     def disarm(self, point: str) -> bool:
-        """Take an armed point back; False when it was hit."""
+        """Disarm a crash point; return False if it was already hit."""
         try:
             (self._points / point).unlink()
         except FileNotFoundError:
@@ -153,7 +152,8 @@ class CrashRun:
         return True
 
     def hit(self, point: str, seconds: float) -> bool:
-        """Arm a point and wait until somebody dies of it; False, and disarmed, when nobody comes by in time."""
+        """Arm a crash point and wait until it kills a process. Disarm it and return False if no process reaches it in
+        time."""
         self.arm(point)
         deadline = time.monotonic() + seconds
         while self.armed(point) and time.monotonic() < deadline:
@@ -165,26 +165,26 @@ class CrashRun:
         return True
 
     def kill(self, name: str) -> bool:
-        """SIGKILL for a module, or for all that have its role (`engine`, `trainer`); False when none is just there."""
+        """Kill a module, or all modules of a role (`engine`, `trainer`). Return False if none is alive."""
         victims = list(self._named(name).values())
         self._kill(victims)
         self.kills += len(victims)
         return bool(victims)
 
     def kill_supervisor(self) -> None:
-        """SIGKILL for the supervisor alone; the kernel tells its modules, which may still work at a resume."""
+        """Kill the supervisor only. The kernel signals its modules, which may still work when the run is resumed."""
         if self._supervisor and self._supervisor.poll() is None:
             self._supervisor.kill()
             self._supervisor.wait()
             self.kills += 1
 
     def kill_everybody(self, *, counts: bool = True) -> None:
-        """SIGKILL for all processes of the run at once: one kill."""
+        """Kill all processes of the run at once; this counts as one kill."""
         self._kill(everybody(self.run_dir))
         self.kills += counts
 
     def end_connections(self, module: str) -> bool:
-        """Let the server end every connection of a module; False when it has none."""
+        """Let the server end every connection of a module; return False if the module has none."""
         victim = self.modules().get(module)
         if victim is None or not end_connections(self._ledger_url, victim.pid):
             return False
@@ -192,19 +192,21 @@ class CrashRun:
         return True
 
     def crash_server(self) -> None:
-        """The database server dies and comes back: every connection of everybody is gone."""
+        """Kill the database server and start it again: all processes lose their connections."""
         crash_server(self._ledger_url)
         self.kills += 1
 
     def freeze_server(self, seconds: float) -> None:
-        """The database server and all its processes are stopped for a while; whoever waits for it has to wait."""
+        """Stop all processes of the database server for some seconds."""
         with frozen_server(self._ledger_url):
             time.sleep(seconds)
         self.kills += 1
 
     def outwait_patience(self) -> None:
-        """The database server is frozen until the run has lost its patience and ended by itself: with an error that
-        says so, and without a process left behind."""
+        """Freeze the database server until the run ends by itself, after `runtime.ledger_patience_seconds`.
+
+        The run must end with the error for this, and leave no process.
+        """
         with frozen_server(self._ledger_url):
             assert self._supervisor is not None
             code = self._supervisor.wait(PATIENCE_SECONDS)
@@ -213,18 +215,18 @@ class CrashRun:
         self.kills += 1
 
     def terminate(self) -> int:
-        """SIGTERM to the supervisor; returns its exit code."""
+        """Send SIGTERM to the supervisor, and return its exit code."""
         assert self._supervisor is not None
         self._supervisor.terminate()
         return self.exit_code()
 
     def exit_code(self) -> int:
-        """Wait for the end of a supervisor that was told to stop; returns its exit code."""
+        """Wait for the end of a supervisor that was asked to stop, and return its exit code."""
         assert self._supervisor is not None
         return self._supervisor.wait(PATIENCE_SECONDS)
 
     def stop_at(self, point: str, role: str) -> psutil.Process:
-        """Let a module of a role stop itself (SIGSTOP) at a point; `go_on` wakes it up."""
+        """Let a module of a role stop itself (SIGSTOP) at a crash point, and return its process."""
         self.arm(point, signal.SIGSTOP)
         self.until(lambda: not self.armed(point), what=f"{role} at {point}")
         self.until(lambda: self._stopped_ones(role), what=f"{role} to stop")
@@ -236,14 +238,14 @@ class CrashRun:
         self._stopped.remove(process)
 
     def beside(self, module: str) -> int:
-        """Run another module on the run, to its end; returns its exit code."""
+        """Run another process of a module on the run until it ends, and return its exit code."""
         arguments = [sys.executable, "-m", module, str(self.run_dir)]
         return subprocess.run(arguments, env=self._environment, cwd=Path(__file__).parents[2], check=False).returncode
 
     # ---------------------------------------------------------------------------------------------------------- private
 
     def _named(self, name: str) -> dict[str, psutil.Process]:
-        """Living modules of this name or role."""
+        """Return the live modules of this name or role."""
         return {module: one for module, one in self.modules().items() if name in (module, module.partition("-")[0])}
 
     def _stopped_ones(self, role: str) -> list[psutil.Process]:
@@ -256,7 +258,7 @@ class CrashRun:
             except psutil.NoSuchProcess:
                 continue
         if self._supervisor and self._supervisor.pid in [victim.pid for victim in victims]:
-            self._supervisor.wait()  # before psutil does, which would keep the exit code to itself
+            self._supervisor.wait()  # before psutil waits for it, which would make the exit code unavailable here
         psutil.wait_procs(victims, timeout=10)
 
     def _last_words(self) -> str:

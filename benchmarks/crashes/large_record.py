@@ -1,4 +1,4 @@
-"""A worker that appends one rollout whose record is too large for a row. Exits with 2 when none is queued."""
+"""Worker that appends one rollout whose record is too large for a row. Exits with 2 if no rollout is queued."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ from quartet.types import Observation, Picture, RolloutLease, Trajectory, Turn
 
 
 def large(lease: RolloutLease, version: int) -> Trajectory:
-    """Its picture is noise, which cannot be compressed."""
+    """Return a trajectory with a picture of noise, which cannot be compressed."""
     noise = os.urandom(2 * LARGEST_IN_DATABASE_BYTES)
     seen = Observation(goal="Pull.", text="button left [1]", pictures=[Picture(data=noise)])
     turn = Turn(observation=seen, call_index=0, response="click left [1]")

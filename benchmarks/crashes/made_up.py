@@ -1,4 +1,4 @@
-"""Records that no policy made, for runs that are hit."""
+"""Artificial trajectories for runs whose processes are killed."""
 
 from quartet.types import MAIN, Call, FinishReason, Sampling, Status, Task, TokenColumns, Trajectory
 
@@ -6,7 +6,7 @@ TASK = Task(env="bandit", family="fixed", seed=0)
 
 
 def made_up(token: int, *, reward: float, version: int = 0, policy: str = MAIN) -> Trajectory:
-    """One call that answered with `token` and more."""
+    """Return a trajectory of one call whose response begins with `token`."""
     call = Call(
         policy=policy,
         prompt_ids=[1, 2, 3],

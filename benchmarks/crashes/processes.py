@@ -1,4 +1,4 @@
-"""The processes of a run, as the operating system sees them."""
+"""The processes of a run, from the operating system's process table."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import psutil
 
 
 def has_ended(process: psutil.Process) -> bool:
-    """Whether a process is gone, or waits only to be buried."""
+    """Return whether a process has ended; a zombie counts as ended."""
     try:
         return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -14,7 +14,7 @@ def has_ended(process: psutil.Process) -> bool:
 
 
 def module_processes(supervisor: int) -> dict[str, psutil.Process]:
-    """Living modules of the supervisor with this process id, by name."""
+    """Return the live modules of the supervisor with this process id, by name."""
     found: dict[str, psutil.Process] = {}
     for process in _children(supervisor):
         try:
@@ -27,7 +27,7 @@ def module_processes(supervisor: int) -> dict[str, psutil.Process]:
 
 
 def everybody(run_dir: Path) -> list[psutil.Process]:
-    """The supervisor and all modules of a run, those of dead supervisors too."""
+    """Return the supervisor and all modules of a run, also modules of dead supervisors."""
     found: list[psutil.Process] = []
     for process in psutil.process_iter():
         try:
@@ -39,7 +39,7 @@ def everybody(run_dir: Path) -> list[psutil.Process]:
 
 
 def command_line(process: psutil.Process) -> list[str]:
-    """Return the words of a command line, also of one that the process has set itself."""
+    """Return the words of a command line, also if the process has set it itself as one text."""
     return " ".join(process.cmdline()).split()
 
 

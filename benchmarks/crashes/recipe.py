@@ -1,4 +1,4 @@
-"""What a run that is killed on purpose trains, and after how long without a sign of life a module counts as dead."""
+"""Recipe of a run whose processes are killed on purpose: tasks, checkpoints, engines, and short timeouts."""
 
 from pathlib import Path
 from typing import Any
@@ -10,17 +10,17 @@ from quartet.config import Recipe
 
 LEASE_SECONDS, HEARTBEAT_TIMEOUT_SECONDS, LEDGER_PATIENCE_SECONDS = 1.5, 20.0, 10.0
 FREEZE_SECONDS = 4.0
-"""Freeze of a database server that every process outlasts."""
+"""Duration of a freeze of the database server that is shorter than every timeout of the run."""
 
 
 class Setting(Struct, frozen=True, kw_only=True):
-    """How much a run keeps that it can go back to, how many engines serve it, and which policies play what."""
+    """Variant of the run: frequency of checkpoints, number of engines, kept policies, further sections."""
 
     train_steps_per_checkpoint: int = 1
     keep_policies: int = 6
     engines: int = 1
     sections: dict[str, dict[str, Any]] = {}
-    """Merged over those of the recipe."""
+    """Sections merged over the recipe."""
 
 
 SETTINGS = {
@@ -35,11 +35,11 @@ SETTINGS = {
         }
     ),
 }
-"""A campaign takes them in turn."""
+"""Settings by name; a campaign uses them in turn."""
 
 
 def crash_recipe(policy: Path, setting: Setting, *, ledger_url: str = "") -> Recipe:
-    """A run that would go on for ever, forgives every death, and keeps receipts."""
+    """Return the recipe of a run without an end that allows any number of restarts and writes receipts."""
     sections: dict[str, dict[str, Any]] = {
         "rollout": {"lease_seconds": LEASE_SECONDS, "max_attempts": 20},
         "control": {"rollouts_per_group": 4},

@@ -1,1 +1,1 @@
-"""Who generates in `benchmarks/engine.py`: one file per contender, all with the same model, requests and threads."""
+"""Contenders of `benchmarks/engine.py`, one file each, all with the same model, requests and threads."""

@@ -1,7 +1,7 @@
 """A decode loop written by hand for one architecture and one fixed batch: the limit of what eager PyTorch reaches here.
 
-It has no requests, no seeds, no stop tokens, no versions and no checks; all rows start and end together. Fused
-projections, a static cache, grouped queries without expansion, the head at the last position only.
+It has no requests, no seeds, no stop tokens, no versions and no checks; all rows start and end together. It uses fused
+projections, a static cache, grouped queries without expansion, and the output matrix at the last position only.
 """
 
 from typing import Any
@@ -13,11 +13,11 @@ from transformers import PreTrainedModel
 from benchmarks.engine_contenders.base import MAX_CONTEXT_TOKENS, Workload
 
 ROWS_PER_PREFILL = 8
-"""Faster than all rows at once: the activations stay in the processor's cache."""
+"""Number of rows per prefill. This is faster than all rows at once, since activations stay in the processor's cache."""
 
 
 class BareLoop:
-    """B rows, T new tokens, D hidden size, H heads, K heads of keys and values."""
+    """Decode loop. Shapes: B rows, T new tokens, D hidden size, H heads, K heads of keys and values."""
 
     name = "bare_loop"
 
@@ -64,7 +64,7 @@ class BareLoop:
     def close(self) -> None: ...
 
     def _forward(self, ids_BT: torch.Tensor, past: int, row: int) -> torch.Tensor:
-        """Logits `[B, vocab]` after new tokens at positions `past ..` of the rows `row ..`."""
+        """Return the logits `[B, vocab]` after new tokens at positions from `past` on, of the rows from `row` on."""
         (rows, new), end = ids_BT.shape, past + ids_BT.shape[1]
         cos_T1d, sin_T1d = self._cos[past:end], self._sin[past:end]
         mask_TL = None
@@ -82,7 +82,7 @@ class BareLoop:
             keys[row : row + rows, :, past:end] = k.transpose(1, 2)
             values[row : row + rows, :, past:end] = v.transpose(1, 2)
             k_BKLd, v_BKLd = keys[row : row + rows, :, :end], values[row : row + rows, :, :end]
-            if new == 1:  # the queries of one head of keys are a sequence that sees everything
+            if new == 1:  # the queries that share a head of keys become a sequence without a causal mask
                 out = F.scaled_dot_product_attention(q.view(rows, kv, -1, self._dim), k_BKLd, v_BKLd)
             else:
                 out = F.scaled_dot_product_attention(
@@ -115,7 +115,10 @@ def _fused(layer: Any) -> dict[str, torch.Tensor]:
 
 
 def _sample(logits_BV: torch.Tensor) -> torch.Tensor:
-    """A token per row, `[B, 1]`, and its log-prob, which nobody reads. `torch.multinomial` costs four times this."""
+    """Return one token per row, `[B, 1]`, and compute its log-prob, which the loop does not use.
+
+    `torch.multinomial` takes four times as long.
+    """
     logprobs_BV = logits_BV.float().log_softmax(-1)
     cumulative_BV = logprobs_BV.exp().cumsum(-1)
     draws_B1 = torch.rand(len(logits_BV), 1) * cumulative_BV[:, -1:]

@@ -1,4 +1,4 @@
-"""What is asked of a contender, and the requests."""
+"""Interface of the contenders, and their workloads."""
 
 import random
 from typing import Any, Protocol
@@ -14,12 +14,12 @@ MAX_CONTEXT_TOKENS = 1024
 
 
 class Workload(Struct, frozen=True):
-    """Conversations that start together. A contender answers with exactly `new_tokens` per turn."""
+    """Conversations that start together. A contender samples exactly `new_tokens` tokens per turn."""
 
     prompts: list[list[int]]
     """First prompt of each conversation."""
     observations: list[list[list[int]]]
-    """`[conversation][turn]`: what follows each response but the last; empty for a single turn."""
+    """Ids that follow each response except the last, `[conversation][turn]`; empty for a single turn."""
     new_tokens: int
 
     @property
@@ -32,19 +32,19 @@ class Workload(Struct, frozen=True):
 
 
 class Contender(Protocol):
-    """One way to generate."""
+    """One method of generation."""
 
     name: str
 
     def run(self, workload: Workload, seed: int) -> None:
-        """Sample every response at temperature 1 with its log-probs. Raises when one has another length."""
+        """Sample every response at temperature 1 with its log-probs. Raises an error for a response of wrong length."""
         ...
 
     def close(self) -> None: ...
 
 
 def tiny_model(dtype: torch.dtype) -> PreTrainedModel:
-    """Qwen3 with 3.4 M parameters and random weights."""
+    """Return a Qwen3 with 3.4 M parameters and random weights."""
     model: Any = make_model(
         VOCAB_SIZE, hidden_size=256, num_layers=4, num_heads=4, num_kv_heads=2, intermediate_size=512
     )
@@ -52,13 +52,13 @@ def tiny_model(dtype: torch.dtype) -> PreTrainedModel:
 
 
 def distinct(concurrent: int, prompt_tokens: int, new_tokens: int, seed: str) -> Workload:
-    """Prompts that share nothing."""
+    """Return single-turn requests whose prompts have nothing in common."""
     rng = random.Random(seed)
     return Workload([_ids(rng, prompt_tokens) for _ in range(concurrent)], [[]] * concurrent, new_tokens)
 
 
 def shared(concurrent: int, group: int, prompt_tokens: int, new_tokens: int, seed: str) -> Workload:
-    """Groups that share a prompt, as the rollouts of one task do."""
+    """Return single-turn requests in groups that share a prompt, like the rollouts of one task."""
     rng = random.Random(seed)
     prompts = [_ids(rng, prompt_tokens) for _ in range(concurrent // group)]
     return Workload([prompt for prompt in prompts for _ in range(group)], [[]] * concurrent, new_tokens)
@@ -67,7 +67,7 @@ def shared(concurrent: int, group: int, prompt_tokens: int, new_tokens: int, see
 def conversations(
     concurrent: int, turns: int, prompt_tokens: int, observation_tokens: int, new_tokens: int, seed: str
 ) -> Workload:
-    """Conversations that grow by an observation and a response per turn."""
+    """Return conversations that grow by a response and an observation per turn."""
     rng = random.Random(seed)
     prompts = [_ids(rng, prompt_tokens) for _ in range(concurrent)]
     observations = [[_ids(rng, observation_tokens) for _ in range(turns - 1)] for _ in range(concurrent)]

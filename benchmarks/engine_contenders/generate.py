@@ -1,4 +1,4 @@
-"""`transformers` generate: one padded batch per turn; every turn reads the whole history again."""
+"""`generate` of `transformers`: one padded batch per turn; every turn computes the whole history again."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from benchmarks.engine_contenders.base import Workload
 
 
 class Generate:
-    """The batch is as large as the workload: `generate` knows no other way to serve requests together."""
+    """Contender whose batch is the whole workload, since `generate` cannot serve requests together in another way."""
 
     name = "generate"
 

@@ -13,7 +13,7 @@ from quartet.types import Sampling
 
 
 class Ours:
-    """Every conversation is a coroutine of its own; none waits for another."""
+    """Contender that runs every conversation in its own coroutine; conversations do not wait for each other."""
 
     name = "ours"
 

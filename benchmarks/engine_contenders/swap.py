@@ -1,4 +1,4 @@
-"""What new weights cost an engine that decodes: the pause of the swap, and what is computed again after it."""
+"""Cost of a weight update for an engine that decodes: the pause of the swap, and tokens computed again afterwards."""
 
 import asyncio
 import statistics
@@ -18,21 +18,24 @@ from quartet.types import Sampling
 
 CANARY_TOKENS = 256
 PAUSE_SECONDS = 2.0
-"""Between two loads: the pace of a trainer with a small model."""
+"""Time between two loads, as with a trainer of a small model."""
 
 
 class Costs(Struct, frozen=True):
-    """Of one engine."""
+    """Costs of the weight updates of one engine."""
 
     swap_ms: list[float]
     recompute_ms: list[float]
-    """Of each load, until the next one."""
+    """Time for computing keys and values again after each load, until the next load."""
     tokens_per_second: float
-    """Sampled from the first load to the end of the last pause."""
+    """Tokens sampled per second, from the first load to the end of the last pause."""
 
 
 def swap_costs(dtype: torch.dtype, threads: int, concurrent: int, loads: int) -> dict[str, float]:
-    """Of the 3.4 M model with so many requests in flight; `recompute_to_keep` is a ratio of tokens per second."""
+    """Return the costs for the model with 3.4 M parameters and `concurrent` requests in flight.
+
+    `recompute_to_keep` is a ratio of tokens per second.
+    """
     with tempfile.TemporaryDirectory() as folder:
         policies = [_publish(Path(folder) / str(seed), seed) for seed in range(2)]
         measured = {
@@ -72,7 +75,7 @@ async def _measure(
 
 
 async def _keep_busy(engine: TorchEngine, prompt: list[int]) -> None:
-    """One response as long as the context allows, after the other."""
+    """Generate one response after the other, each as long as the context allows."""
     number = 0
     while True:
         request_id = f"{prompt[:8]}/{number}"
@@ -84,7 +87,7 @@ async def _keep_busy(engine: TorchEngine, prompt: list[int]) -> None:
 
 
 def _publish(folder: Path, seed: int) -> Path:
-    """What a trainer leaves that has gone a step from the model of all contenders."""
+    """Publish a policy as a trainer does, one train step after the model of all contenders; return its folder."""
     model: Any = tiny_model(torch.float32)
     noise = torch.Generator().manual_seed(seed)
     with torch.no_grad():

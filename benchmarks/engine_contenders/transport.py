@@ -1,4 +1,4 @@
-"""What a call over HTTP costs beside the same call without."""
+"""Cost of a call over HTTP, compared with the same call without HTTP."""
 
 import asyncio
 import statistics
@@ -16,7 +16,7 @@ TOKEN = "token-of-a-benchmark"
 
 
 def transport_ms_p50(ours: Ours, calls: int) -> float:
-    """Median milliseconds of a call over HTTP, less the median of the same call to the engine itself, by turns."""
+    """Return the median milliseconds of a call over HTTP minus those of a direct call; both are made in turn."""
     return asyncio.run(_measure(ours, calls))
 
 
@@ -30,7 +30,7 @@ async def _measure(ours: Ours, calls: int) -> float:
             request = GenerateRequest(
                 request_id=f"transport/{index}", prompt_ids=prompt, sampling=Sampling(max_tokens=1), stop_token_ids=[]
             )
-            await ours.engine.generate(request)  # both of the measured calls find the prompt known
+            await ours.engine.generate(request)  # so that both measured calls have the prompt in the prefix cache
             seconds["direct"].append(await _timed(ours.engine.generate(request)))
             seconds["http"].append(await _timed(client.generate(request)))
         await client.close()

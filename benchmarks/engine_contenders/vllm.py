@@ -1,4 +1,4 @@
-"""vLLM in the same process, where it is installed. Its prefix cache stays on, as a user would have it."""
+"""vLLM in the same process, if it is installed. Its prefix cache is on, as by default."""
 
 import os
 from typing import Any
@@ -9,12 +9,12 @@ from benchmarks.engine_contenders.base import MAX_CONTEXT_TOKENS, Workload
 
 
 class Vllm:
-    """Turns go in batches: the offline interface returns when all have ended."""
+    """Contender that runs the turns in batches, since vLLM's offline interface returns when all requests have ended."""
 
     name = "vllm"
 
     def __init__(self, model: PreTrainedModel, folder: str, threads: int) -> None:
-        """`folder` holds `model`. Raises `ImportError` where vLLM is not installed."""
+        """Load `model` from `folder`. Raises `ImportError` if vLLM is not installed."""
         os.environ["VLLM_CPU_OMP_THREADS_BIND"] = f"0-{threads - 1}"
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
         from vllm import LLM  # type: ignore[import-not-found]

@@ -1,1 +1,1 @@
-"""What the part `learning` of `benchmarks/decoupling.py` is made of: arms, one run, the report."""
+"""Part `learning` of `benchmarks/decoupling.py`: arms (compared settings), one run, the report."""

@@ -1,4 +1,4 @@
-"""All runs of the part `learning`, side by side in processes of their own."""
+"""All runs of the part `learning`, in parallel processes."""
 
 import multiprocessing
 import os
@@ -17,16 +17,18 @@ from benchmarks.locks.start import make_start
 from benchmarks.raw_results import RawResults
 
 RUNS_PER_PROCESS = 8
-"""On average: a run leaves about 100 MB to its process. (A pool that replaces its processes itself may wait for ever:
-CPython issue 115634.)"""
+"""Average number of runs after which a process is replaced, since a run leaves about 100 MB of memory in its process.
+(A pool that replaces its processes itself may hang: CPython issue 115634.)"""
 
 
 def compare_learning(
     max_lags: Sequence[int], seeds: Sequence[int], options: Sequence[str], results: Path, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Every arm with every seed, as many at a time as there are cores. A run's result depends on its arm and seed only,
-    so it may have neighbours. `options` are settings over those of the setting, SETTING=VALUE.
-    Raw results go to the file `results`."""
+    """Run every arm with every seed, as many at a time as there are cores.
+
+    A run's result depends on its arm and seed only, so runs may be concurrent. `options` override settings, as
+    SETTING=VALUE. Raw results are written to the file `results`.
+    """
     compared = arms(max_lags)
     keys = [(name, seed) for seed in seeds for name in compared]
     runs: dict[str, list[Learned]] = {name: [] for name in compared}

@@ -1,4 +1,4 @@
-"""PPO as one would write it for data of one's own: the loss that old data is said to break."""
+"""PPO without a correction for lag, which is said to fail with old data."""
 
 import torch
 
@@ -7,8 +7,10 @@ from quartet.train.loss.ppo_clip import PpoClip
 
 
 class NaivePpo(PpoClip):
-    """As `ppo_clip`, with r = pi / pi_rollout, clipped around 1, and weight 1: it takes the policy that sampled for the
-    one it starts from. AReaL's "naive PPO" (arXiv 2505.24298)."""
+    """Like `ppo_clip` with r = pi / pi_rollout, clipped around 1, and importance weight 1.
+
+    It treats the policy that sampled as the policy before the train step: AReaL's "naive PPO" (arXiv 2505.24298).
+    """
 
     def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
         return super().loss(tokens._replace(old_logprobs_T=tokens.rollout_logprobs_T))

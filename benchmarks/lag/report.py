@@ -1,4 +1,4 @@
-"""Every arm against the synchronous one, paired by seed."""
+"""Comparison of every arm with the synchronous arm, paired by seed."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -10,31 +10,32 @@ from benchmarks.lag.run import Learned
 from quartet.report.comparison.intervals import Interval, interval
 
 LAST_TRAIN_STEPS = 10
-"""Success of a run is its mean over the policies of so many train steps, the last ones."""
+"""Number of last train steps over whose policies the success of a run is averaged."""
 MARGIN = 0.03
-"""Learning is unharmed when the whole interval of the difference lies within plus and minus this."""
+"""Margin of the difference in success. Learning counts as unharmed if the whole interval is within plus and minus this
+margin."""
 MIN_LAG_SHARE = 0.7
-"""Of the bound; with a smaller mean lag nothing is shown."""
+"""Minimum mean lag, as a share of the bound; with a smaller lag the run shows nothing."""
 
 
 class Line(Struct, frozen=True, kw_only=True):
-    """One arm. Successes and differences are shares, not percent."""
+    """Results of one arm. Successes and differences are shares, not percent."""
 
     max_lag: int
     objective: str
     mean_lag: float
-    """Of trained trajectories, in versions."""
+    """Mean lag of trained trajectories, in train steps."""
     success: Interval
     difference: Interval | None
-    """To the synchronous arm, at the end; None for itself."""
+    """Difference in final success to the synchronous arm; None for the synchronous arm itself."""
     whole_difference: Interval | None
-    """The same for the mean over all train steps."""
+    """Difference in the success averaged over all train steps; None for the synchronous arm."""
     unharmed: bool | None
-    """Whether the difference lies within the margin; None for the synchronous arm, and where the lag is too small."""
+    """True if the difference is within the margin; None for the synchronous arm, and if the mean lag is too small."""
 
 
 def make_report(runs: Mapping[str, Sequence[Learned]], arms: Mapping[str, Arm]) -> dict[str, Line]:
-    """`runs` hold one entry per seed, the same seeds in the same order for every arm."""
+    """Return the results by arm. `runs` has one entry per seed, the same seeds in the same order for every arm."""
     return {name: _line(arms[name], of_arm, runs[SYNCHRONOUS], name == SYNCHRONOUS) for name, of_arm in runs.items()}
 
 
@@ -54,25 +55,25 @@ def _line(arm: Arm, runs: Sequence[Learned], synchronous: Sequence[Learned], its
 
 
 def success(run: Learned) -> float:
-    """At the end of a run."""
+    """Return the success at the end of a run."""
     return fmean(run.curve[-LAST_TRAIN_STEPS:])
 
 
 def mean_lag(runs: Sequence[Learned]) -> float:
-    """Over all trained trajectories of all runs."""
+    """Return the mean lag over all trained trajectories of all runs."""
     counts = [(lag, count) for run in runs for lag, count in run.lag_histogram.items()]
     return sum(lag * count for lag, count in counts) / sum(count for _, count in counts)
 
 
 def within_margin(difference: Interval) -> bool:
-    """Whether the whole interval is; an interval of one value has no bounds and shows nothing."""
+    """Return whether the whole interval is within the margin; False for an interval of one value, without bounds."""
     if difference.low is None or difference.high is None:
         return False
     return difference.low >= -MARGIN and difference.high <= MARGIN
 
 
 def table(report: Mapping[str, Line]) -> str:
-    """In Markdown, as it stands in docs/performance.md: percent and points."""
+    """Return the table of docs/performance.md in Markdown, in percent and points."""
     lines = [
         "| `max_lag` | objective | mean trained lag | success | difference | of the whole run | unharmed |",
         f"|{'---|' * 7}",

@@ -1,8 +1,8 @@
-"""One run at the largest lag that its bound allows: the real modules in one process, with the line always full.
+"""One run at the largest lag that its bound allows: the real modules in one process, with the queue always full.
 
-Everything that admission lets start is rolled out, then one batch is trained and its policy loaded, and so on. A group
-waits in the line until `max_lag` batches before it are trained, as it would where environments and engine are far
-faster than the trainer. Nothing depends on how fast the machine is.
+In turn, all admitted groups are rolled out, and one batch is trained and its policy loaded. So a group waits until
+`max_lag` earlier batches are trained, as with environments and engines that are much faster than the trainer. The
+result does not depend on the speed of the machine.
 """
 
 import asyncio
@@ -19,22 +19,24 @@ from quartet.ledger import Ledger
 
 
 class Learned(Struct, frozen=True, kw_only=True):
-    """What one run gave."""
+    """Result of one run."""
 
     curve: list[float]
-    """Success on held-out tasks after 0, 1, ... train steps: the chance to open a lock at the first try, sampled at
-    temperature 1, exact."""
+    """Success on held-out tasks after 0, 1, ... train steps: the exact probability of opening a lock at the first try,
+    sampled at temperature 1."""
     lag_histogram: dict[int, int]
     """Lag -> trained trajectories."""
     cpu_seconds: float
 
 
 class FullLineHouse(House):
-    """The four modules, with as many groups on their way as admission allows before every train step. The recipe drops
-    no group, so that the line does get full."""
+    """The four modules, with as many groups in progress before every train step as admission allows.
+
+    The recipe drops no group, so that the queue gets full.
+    """
 
     async def learn(self) -> list[float]:
-        """Train `train.max_train_steps` steps; returns the curve of success."""
+        """Train `train.max_train_steps` steps, and return the curve of success."""
         curve = [self._success()]
         while self._ledger.train_step() < self._recipe.train.max_train_steps:
             while self._manager.tick():
@@ -50,7 +52,7 @@ class FullLineHouse(House):
 
 
 def learn(recipe: Recipe, run_dir: Path) -> Learned:
-    """Train in `run_dir`. Raises what the modules raise."""
+    """Train in `run_dir` and return the result. Raises the errors of the modules."""
     torch.set_num_threads(1)
     return asyncio.run(_learn(recipe, run_dir))
 

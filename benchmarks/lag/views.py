@@ -10,7 +10,7 @@ from benchmarks.raw_results import RawResults
 
 
 def objectives(file: Path) -> str:
-    """Over the seeds that every arm has, the synchronous arm first."""
+    """Return the table over the seeds that every arm has, with the synchronous arm first."""
     runs: dict[str, dict[int, Learned]] = defaultdict(dict)
     arms: dict[str, Arm] = {}
     for key, result in RawResults(file, Learned).read():

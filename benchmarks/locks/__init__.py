@@ -1,1 +1,1 @@
-"""What `benchmarks/curation.py` is made of: start, demonstrations, one run, measures, variants, statistics."""
+"""Parts of `benchmarks/curation.py`: initial policy, demonstrations, one run, measures, variants, statistics."""

@@ -1,6 +1,6 @@
-"""Demonstrations by an expert who knows every code, recorded by the same worker and loop as any rollout.
+"""Demonstrations by an expert that knows every lock's code, recorded by the same worker and loop as rollouts.
 
-They go two ways: into the success pool of a run, and as chats into a cold start. Both get the same trajectories.
+The same trajectories are used in two ways: in the success pool of a run, and as chats for supervised fine-tuning.
 """
 
 from collections.abc import Sequence
@@ -25,12 +25,12 @@ from quartet.telemetry.record import Recorder
 from quartet.types import FinishReason, GroupMember, Purpose, RolloutPlan, Task
 
 SEEDS_PER_FAMILY = 2
-"""Training seeds of every hard lock that are demonstrated. Together they show each of its signs."""
+"""Number of demonstrated training seeds of every hard lock; together they contain all its signs."""
 _CODES = {sign: button for family in LOCKS for sign, button in code(family).items()}
 
 
 class Expert:
-    """An engine that reads the sign and presses the right button."""
+    """Engine that reads the sign and answers with the right button."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
@@ -44,17 +44,17 @@ class Expert:
         )
 
     async def abort(self, request_id: str) -> None:
-        """Nothing runs."""
+        """Do nothing: no request is ever in flight."""
 
     async def version(self) -> int:
         return 0
 
     async def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: the expert holds no resources."""
 
 
 def tasks(suite: str) -> list[Task]:
-    """What is demonstrated of a suite."""
+    """Return the demonstrated tasks of a suite."""
     hard = [family for family, lock in SUITES[suite].items() if lock.difficulty == "hard"]
     return [Task(env="locks", family=family, seed=seed) for family in hard for seed in range(SEEDS_PER_FAMILY)]
 
@@ -62,7 +62,7 @@ def tasks(suite: str) -> list[Task]:
 async def demonstrate(
     recipe: Recipe, ledger: Ledger, tokenizer: PreTrainedTokenizerBase, recorder: Recorder
 ) -> list[GroupMember]:
-    """Let the expert solve the tasks of the recipe's suite. No statistics of training count these rollouts."""
+    """Let the expert solve the tasks of the recipe's suite. The statistics of training do not count these rollouts."""
     presence = Presence(ledger, "expert")
     pool, models = make_pool(recipe.env), {ledger.policy: Model(Expert(tokenizer), Renderer(tokenizer))}
     worker = RolloutWorker(recipe, ledger, models, pool, recorder, presence)
@@ -76,7 +76,7 @@ async def demonstrate(
 
 
 def write_chats(members: Sequence[GroupMember], file: Path) -> Path:
-    """Every turn of the demonstrations as one chat of supervised fine-tuning; returns `file`."""
+    """Write every turn of the demonstrations as one chat for supervised fine-tuning; return `file`."""
     loop = LatestLoop(NoSettings())
     chats = [Chat(messages) for member in members for messages in loop.chats(member.trajectory.turns)]
     file.write_bytes(msgspec.json.Encoder().encode_lines(chats))

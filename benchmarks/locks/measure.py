@@ -1,4 +1,4 @@
-"""How likely a policy opens held-out locks at the first try: exact, from its own probabilities, without a rollout."""
+"""Probability that a policy opens held-out locks at the first try, computed exactly from the policy's probabilities."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ ALL = "all"
 
 
 class Measure:
-    """Scores the solutions of held-out tasks: at temperature 1 a policy gives each press its probability, and a lock
-    opens at the first try with the product of them. Means are over tasks, `all` over all families."""
+    """Measure of success: at temperature 1, a lock opens at the first try with the product of the probabilities that
+    the policy gives to the right presses. Means are over tasks, `all` is over all families."""
 
     def __init__(self, families: Sequence[str], first_seed: int, tokenizer: PreTrainedTokenizerBase) -> None:
         renderer = Renderer(tokenizer)
@@ -40,7 +40,7 @@ class Measure:
 
     @torch.inference_mode()
     def __call__(self, model: PreTrainedModel) -> dict[str, float]:
-        """Difficulty -> chance of success, and `all`."""
+        """Return the probability of success by difficulty, and over `all` families."""
         logits_NV, targets_N = learned_logits(model, self._batch)
         logprobs_N = logits_NV.log_softmax(-1).gather(1, targets_N[:, None])[:, 0]
         logprobs_R = logprobs_N.reshape(len(self._task_of_row), -1).sum(1).double().numpy()
@@ -52,7 +52,10 @@ class Measure:
 
 
 def solution_turns(task: Task, renderer: Renderer, tokenizer: PreTrainedTokenizerBase) -> list[Example]:
-    """Prompt and press of every step on the way that makes no mistake. A press is as many tokens everywhere."""
+    """Return prompt and right press of every step of an episode without mistakes.
+
+    All presses have the same number of tokens.
+    """
     actions, examples = solution(task), []
     for step, (sign, action) in enumerate(zip(row(task), actions, strict=True)):
         prompt = renderer.start(turn_text(observe(task, sign), actions[:step]))

@@ -47,8 +47,10 @@ class Goal(Struct, frozen=True, kw_only=True):
 
 
 GOALS = (
-    Goal(claim="`success_pool`: success on hard locks ≥ 40 %", variant="success_pool", figure="success_hard",
-    bound=0.4), Goal(claim="`all`: success on hard locks ≥ 40 %", variant="all", figure="success_hard", bound=0.4),
+    Goal(
+        claim="`success_pool`: success on hard locks ≥ 40 %", variant="success_pool", figure="success_hard", bound=0.4
+    ),
+    Goal(claim="`all`: success on hard locks ≥ 40 %", variant="all", figure="success_hard", bound=0.4),
     Goal(
         claim="`success_pool`: more success on hard locks than `grpo_sft`",
         variant="success_pool",

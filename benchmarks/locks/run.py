@@ -1,4 +1,4 @@
-"""One run: the real modules in one process, rolling out and training in turn, until a budget of tokens is spent."""
+"""One run: the real modules in one process, which roll out and train in turn until a budget of tokens is spent."""
 
 import asyncio
 import time
@@ -27,16 +27,17 @@ from quartet.train.trainer import Trainer
 from quartet.types import GroupState, RolloutLease
 
 EPISODES_PER_FAMILY = 16
-"""Of the evaluation at the end."""
+"""Episodes per family of the final evaluation."""
 MEASURES = 12
-"""Points of the curve, besides the first and the last."""
+"""Number of points of the success curve, besides the first and the last."""
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """What one run gave. Counts are of training only."""
+    """Result of one run. Counts are of training only."""
 
     curve: list[tuple[int, dict[str, float]]]
-    """Generated tokens so far, and the chance of success at the first try by difficulty."""
+    """Points of the success curve: generated tokens so far, and the probability of success at the first try, by
+    difficulty."""
     success: dict[str, float]
     """Share of held-out episodes solved at the end, sampled at temperature 1, by difficulty."""
     tokens: int
@@ -46,12 +47,14 @@ class Result(Struct, frozen=True, kw_only=True):
     trained_groups: int
     train_steps: int
     cpu_seconds: float
-    """Of the whole process, in all its threads."""
+    """Processor seconds of the whole process, in all its threads."""
 
 
 def run(recipe: Recipe, run_dir: Path, budget_tokens: int, *, demonstrations: bool = False) -> Result:
-    """Train in `run_dir` until `budget_tokens` were generated, then evaluate. With `demonstrations` the pool is filled
-    before. Rollouts that cross the budget are not trained on."""
+    """Train in `run_dir` until `budget_tokens` were generated, then evaluate.
+
+    With `demonstrations` the success pool is filled first. Rollouts that exceed the budget are not trained on.
+    """
     torch.set_num_threads(1)
     return asyncio.run(_run(recipe, run_dir, budget_tokens, demonstrations))
 
@@ -65,7 +68,7 @@ async def _run(recipe: Recipe, run_dir: Path, budget_tokens: int, demonstrations
         if demonstrations:
             await house.fill_pool()
         curve = await house.train(budget_tokens)
-        ledger.cancel_unfinished()  # admitted for a phase that does not come
+        ledger.cancel_unfinished()  # rollouts that were admitted for a further phase
         success = await house.evaluate()
         totals = ledger.totals()
         return Result(
@@ -85,7 +88,7 @@ async def _run(recipe: Recipe, run_dir: Path, budget_tokens: int, demonstrations
 
 
 class House:
-    """The four modules. Rollouts of a phase run at once; nobody rolls out while the trainer trains."""
+    """The four modules. All rollouts of a phase run concurrently; no rollout runs while the trainer trains."""
 
     def __init__(self, recipe: Recipe, run_dir: Path, ledger: Ledger) -> None:
         self._recipe, self._ledger, self._recorder = recipe, ledger, Recorder(run_dir, "benchmark")
@@ -100,13 +103,13 @@ class House:
         self._measure = Measure(suite_families(recipe.env), recipe.evaluation.first_seed, self._tokenizer)
 
     async def fill_pool(self) -> None:
-        """Store the expert's successes."""
+        """Store the expert's successes in the success pool."""
         shown = await demonstrate(self._recipe, self._ledger, self._tokenizer, self._recorder)
         keep = self._recipe.replay.entries_per_task
         self._ledger.store_demonstrations([member.trajectory for member in shown], keep)
 
     async def train(self, budget_tokens: int) -> list[tuple[int, dict[str, float]]]:
-        """Phase after phase; returns the curve, whose last point is the budget."""
+        """Train until the budget is spent, and return the success curve, whose last point is at the budget."""
         curve = [(0, self._measure(self._trainer.model))]
         while True:
             self._manager.tick()
@@ -123,7 +126,7 @@ class House:
                 curve.append((tokens, self._measure(self._trainer.model)))
 
     async def evaluate(self) -> dict[str, float]:
-        """Held-out episodes of every family at the training temperature: share of successes by difficulty."""
+        """Run held-out episodes of every family at the training temperature; return the success rate by difficulty."""
         names, first_seed = make_environment(self._recipe.env).families(), self._recipe.evaluation.first_seed
         self._ledger.enter_phase("evaluating")
         admit_evaluation(
@@ -147,7 +150,7 @@ class House:
         self._recorder.close()
 
     async def _roll_out(self) -> None:
-        """Everything that is queued, as many rollouts at once as there are sessions; then their forks."""
+        """Run all queued rollouts, as many at once as there are sessions; then their forks."""
         while leases := self._ledger.claim_rollouts("benchmark", 1_000_000, self._recipe.rollout.lease_seconds):
             async with asyncio.TaskGroup() as group:
                 for lease in leases:

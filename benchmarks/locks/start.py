@@ -1,8 +1,8 @@
-"""The policy every run starts from: it speaks the grammar, tells signs apart, and knows no code.
+"""The initial policy of all runs: it knows the action grammar and tells signs apart, but knows no lock's code.
 
-It has imitated presses drawn at random, every button of a lock equally often whatever the sign, and practice signs,
-which occur in no lock, with one right button each: so it attends to the sign, and is uniform over the buttons of every
-lock. Which words it knows is all that it has of either suite.
+It imitates random presses, in which every button of a lock is pressed equally often whatever the sign. It also imitates
+practice signs, which are in no lock and have one right button each. So it attends to the sign, and is uniform over the
+buttons of every lock. Of the two suites it knows only the words.
 """
 
 import asyncio
@@ -33,22 +33,24 @@ PRACTICE = [f"practice{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
 MOST_BUTTONS = max(lock.buttons for lock in LOCKS.values())
 MOST_EARLIER_ACTIONS = 11
 COPIES, PRACTICE_COPIES = 24, 120
-"""Examples of every sign and button, and of every practice sign: each page is seen about twice, so that none is learned
-by heart."""
+"""Number of examples of every sign and button, and of every practice sign. Each page is imitated only about twice, so
+that pages are not memorised."""
 STEPS, IMITATION_STEPS = 3000, 800
 LEARNING_RATE, IMITATION_LEARNING_RATE = 5e-3, 3e-3
 LEAST_PRACTICE = 0.95
-"""Mean probability of the right button on practice signs. Twice the learning rate gave 0.2: a start that does not
-look at the sign, from which plain GRPO learns nothing."""
+"""Minimum mean probability of the right button on practice signs. With twice the learning rate it was 0.2: such a
+policy
+ignores the sign, and plain GRPO learns nothing from it."""
 DEMONSTRATION_COPIES = 480
 Starts = dict[tuple[str, bool], str]
-"""Policy folder by suite, and whether it has imitated the suite's demonstrations."""
+"""Policy folder by suite, and by whether the policy has imitated the suite's demonstrations."""
 
 
 def make_start(folder: Path) -> Path:
-    """Make tokenizer, model and cold start in `folder`; returns the policy's folder, always the same.
+    """Make the tokenizer and the trained model in `folder`, and return the policy's folder. The result is
+    deterministic.
 
-    Raises `RuntimeError` for a start that does not tell signs apart.
+    Raises `RuntimeError` if the policy does not tell signs apart.
     """
     examples = _examples(random.Random("start"))
     chats = [_chat(*example) for example in examples]
@@ -69,7 +71,7 @@ def make_start(folder: Path) -> Path:
 
 @torch.inference_mode()
 def practice_success(policy: Path, practised: dict[str, int]) -> float:
-    """Mean probability of the right button over practice signs, each on a page that was never imitated."""
+    """Return the mean probability of the right button over practice signs, on pages that were never imitated."""
     model, tokenizer, _ = load_policy(policy)
     draw, renderer = random.Random("practice"), Renderer(tokenizer)
     chats = [convert(_chat(sign, press, draw), Chat) for sign, press in practised.items()]
@@ -81,11 +83,11 @@ def practice_success(policy: Path, practised: dict[str, int]) -> float:
 
 
 def make_starts(folder: Path, suites: Iterable[str]) -> Starts:
-    """The start of every suite, and beside it the one that has imitated the suite's demonstrations too."""
+    """Return the initial policy of every suite, and the policy that has imitated the suite's demonstrations as well."""
     policy, starts = make_start(folder), {}
     for suite in suites:
         data = write_chats(_demonstrations(suite, policy, folder / f"expert-{suite}"), folder / f"{suite}.jsonl")
-        # Among what it imitated before: alone, so few demonstrations would make it forget the rest.
+        # Mixed with the earlier examples: few demonstrations alone would make the policy forget those.
         data.write_text((folder / "start.jsonl").read_text() + data.read_text() * DEMONSTRATION_COPIES)
         imitator = imitate(
             policy, data, folder / f"imitator-{suite}", steps=IMITATION_STEPS, learning_rate=IMITATION_LEARNING_RATE
@@ -106,7 +108,7 @@ def _demonstrations(suite: str, policy: Path, run_dir: Path) -> list[GroupMember
 
 
 def imitate(policy: Path, data: Path, output: Path, *, steps: int, learning_rate: float) -> Path:
-    """Supervised fine-tuning on chats; returns `output`."""
+    """Fine-tune a policy on chats; return `output`."""
     sft = {"data": str(data), "output": str(output), "steps": steps, "learning_rate": learning_rate}
     recipe = {
         "name": "locks-start",
@@ -119,7 +121,7 @@ def imitate(policy: Path, data: Path, output: Path, *, steps: int, learning_rate
 
 
 def _examples(draw: random.Random) -> list[tuple[str, int, random.Random]]:
-    """Sign, button to press, and where the rest is drawn from."""
+    """Return examples: sign, button to press, and the random generator of the rest of the page."""
     buttons = {sign: lock.buttons for family, lock in LOCKS.items() for sign in signs(family)}
     buttons[JAMMED] = MOST_BUTTONS
     uniform = [(sign, press) for sign, count in buttons.items() for press in range(1, count + 1)]
@@ -128,7 +130,7 @@ def _examples(draw: random.Random) -> list[tuple[str, int, random.Random]]:
 
 
 def _chat(sign: str, press: int, draw: random.Random) -> dict[str, list[dict[str, str]]]:
-    """A turn with the earlier actions of a longer or shorter episode."""
+    """Return a chat of one turn, with a random number of earlier actions."""
     earlier = draw.randrange(MOST_EARLIER_ACTIONS + 1)
     actions = [f"click [{draw.randint(1, MOST_BUTTONS)}]" for _ in range(earlier)]
     page = Observation(goal=f"Open {draw.choice(ROOMS)}.", text=f"heading {sign}")

@@ -12,7 +12,7 @@ Interval = tuple[float, float, float]
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Of one value per seed. Raises `ValueError` for fewer than two: one seed says nothing about others."""
+    """Return the interval of one value per seed. Raises `ValueError` for fewer than two values."""
     found = intervals.interval(values)
     if found.low is None or found.high is None:
         raise ValueError(f"an interval needs 2 values or more, not {found.n}")
@@ -22,8 +22,8 @@ def interval(values: Sequence[float]) -> Interval:
 def ratio_of_means(values: Sequence[float], baselines: Sequence[float]) -> Interval:
     """Return mean(values) / mean(baselines) of paired seeds, with the interval of its linearisation.
 
-    A mean of the seeds' own ratios would be decided by the seeds whose baseline is near 0. The variance is that of the
-    residuals y - R x (Cochran, Sampling Techniques, 1977, eq. 2.39). Raises `ValueError` for fewer than two seeds.
+    A mean of ratios per seed would be dominated by seeds with a baseline near 0. The variance is that of the residuals
+    y - R x (Cochran, Sampling Techniques, 1977, eq. 2.39). Raises `ValueError` for fewer than two seeds.
     """
     mean_baseline = fmean(baselines)
     ratio = fmean(values) / mean_baseline
@@ -33,18 +33,18 @@ def ratio_of_means(values: Sequence[float], baselines: Sequence[float]) -> Inter
 
 
 def area(result: Result, difficulty: str = "all") -> float:
-    """Mean height of the success curve over generated tokens: its area, divided by its width."""
+    """Return the mean height of the success curve over generated tokens: its area divided by its width."""
     points = [(tokens, success[difficulty]) for tokens, success in result.curve]
     return sum((x1 - x0) * (y0 + y1) / 2 for (x0, y0), (x1, y1) in pairwise(points)) / (points[-1][0] - points[0][0])
 
 
 def rollouts_per_trained_group(result: Result) -> float:
-    """What one group that had contrast cost; groups that were dropped are paid as well."""
+    """Return the rollouts per trained group; the rollouts of dropped groups count as well."""
     return result.rollouts / max(1, result.trained_groups)
 
 
 def compare(results: Sequence[Result], baselines: Sequence[Result]) -> dict[str, Interval]:
-    """One variant against the baseline: entry i of both was run with the same seed."""
+    """Compare one variant with the baseline; entry i of both was run with the same seed."""
     pairs = list(zip(results, baselines, strict=True))
     report: dict[str, Interval] = {}
     for difficulty in ("hard", "medium", "easy", "all"):

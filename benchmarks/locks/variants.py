@@ -1,5 +1,8 @@
-"""What is compared, and on what. A variant is plain GRPO and a few named options; a condition is a suite of locks and a
-turn limit. Their names are those in the report."""
+"""The compared variants, and the conditions under which they run.
+
+A variant is plain GRPO with a few changed settings; a condition is a suite of locks and a turn limit. The report uses
+their names.
+"""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +21,8 @@ class Variant(Struct, frozen=True, kw_only=True):
     options: list[str]
     """Recipe settings that differ from plain GRPO, as `--set` takes them."""
     demonstrations: Demonstrations = "unseen"
-    """What becomes of the expert's successes on hard locks: nothing, they go into the pool, the start imitates them."""
+    """Use of the expert's successes on hard locks: unused, put into the success pool, or imitated by the initial
+    policy."""
 
     @property
     def pooled(self) -> bool:
@@ -32,9 +36,9 @@ class Variant(Struct, frozen=True, kw_only=True):
 class Condition(Struct, frozen=True, kw_only=True):
     suite: str
     options: list[str] = []
-    """The same for every variant."""
+    """Settings that all variants have in this condition."""
     variants: tuple[str, ...] = ()
-    """What is compared here by default; nothing means every variant."""
+    """Variants that are compared by default; empty means all."""
 
 
 CONDITIONS: dict[str, Condition] = {
@@ -46,8 +50,9 @@ CONDITIONS: dict[str, Condition] = {
         variants=("grpo", "dynamic_length", "all_but_entropy"),
     ),
 }
-"""The turn limit of plain GRPO is tuned: 8, while the hardest lock needs 6 presses. Who does not know what a task needs
-leaves room, as DART does: 30 turns, while its successes take less than 10. `locks-roomy` leaves as much."""
+"""The turn limit of plain GRPO was tuned to 8, and the hardest lock needs 6 presses. If the length of a task is not
+known, the limit has to be higher: DART's is 30, and its successes take less than 10 turns. `locks-roomy` has a similar
+ratio."""
 
 
 GRPO: dict[str, Any] = {
@@ -84,7 +89,7 @@ _FORKS = [
     *("rollout.brancher=entropy", "rollout.brancher.min_entropy_nats=0.5", "rollout.brancher.max_forks_per_group=4"),
     "control.rollouts_per_group=4",
 ]
-"""Recipe `locks_forks`: four rollouts and up to four forks, for the baseline's eight."""
+"""Settings of the recipe `locks_forks`: four rollouts and up to four forks, instead of eight rollouts."""
 
 METHOD_SECTIONS = ("control", "replay", "credit", "loss")
 METHOD_TRAIN_SETTINGS = (
@@ -92,12 +97,14 @@ METHOD_TRAIN_SETTINGS = (
     *("min_turn_entropy_percentile", "spare_replayed_turns"),
 )
 SIZE_SETTINGS = ("control.train_seeds_per_family",)
-"""Settings of these sections that go with the environment."""
+"""Settings of these sections that depend on the environment and are not part of the method."""
 
 
 def method_of(name: str) -> list[str]:
-    """Return the method of a shipped recipe as `--set` takes it: everything but model, environment, learning rate and
-    budget, which are the benchmark's."""
+    """Return the method of a shipped recipe as values of `--set`.
+
+    Model, environment, learning rate and budget are left out, since the benchmark sets them.
+    """
     recipe = load_recipe(RECIPES / name / "recipe.toml").model_dump(mode="json", exclude_none=True)
     method = {f"{section}.{key}": value for section in METHOD_SECTIONS for key, value in recipe[section].items()}
     method |= {f"train.{key}": recipe["train"][key] for key in METHOD_TRAIN_SETTINGS} | {"filters": recipe["filters"]}
@@ -131,7 +138,7 @@ recipes of these names: no demonstrations, one epoch, no entropy bonus."""
 
 
 def recipe_of(options: list[str], *, suite: str, policy: str, seed: int) -> Recipe:
-    """Plain GRPO with some options, on one suite from one start."""
+    """Return the recipe of plain GRPO with some options, on one suite, with one initial policy."""
     data = {section: dict(values) if isinstance(values, dict) else values for section, values in GRPO.items()}
     overrides = [*options, f"env.suite={suite}", f"model.path={policy}", f"seed={seed}"]
     for override in overrides:

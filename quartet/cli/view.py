@@ -45,8 +45,7 @@ def command(runs: tuple[list[Path], ...], host: str, port: int, token: str | Non
 
 
 def _wait_for_ledgers(runs: list[Path]) -> None:
-    """Wait for the ledgers of runs that are starting, which takes seconds; runs without a process are not waited for.
-    """
+    """Wait for the ledgers of runs that are starting, which takes seconds. Do not wait for runs without a process."""
     import time
 
     from quartet.report.looker import is_starting

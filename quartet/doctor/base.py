@@ -35,8 +35,7 @@ class Place(Struct, frozen=True, kw_only=True):
 
     runs: Path
     recipe: Recipe | None = None
-    """Recipe whose environment, ledger, ports and model are checked. If it is None, the needs of every run are checked.
-    """
+    """Recipe whose environment, ledger, ports and model are checked; None to check the needs of every run."""
 
     @property
     def needs_browser(self) -> bool:

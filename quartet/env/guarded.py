@@ -93,8 +93,7 @@ class GuardedEnv:
         return answer
 
     async def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a coroutine function in the event loop, and a plain function, which may block, in the session's thread.
-        """
+        """Call a coroutine function in the event loop, and a plain function, which may block, in a thread."""
         if inspect.iscoroutinefunction(function):
             return await function(*arguments)
         self._thread = self._thread or SessionThread()

@@ -96,8 +96,7 @@ class EnvHost:
         return socket
 
     async def _converse(self, socket: web.WebSocketResponse, session: HostedSession) -> None:
-        """Answer requests one after the other until the client disconnects, sends `close`, or is silent for too long.
-        """
+        """Answer requests in order until the client disconnects, sends `close`, or is silent for too long."""
         while True:
             try:
                 message = await socket.receive(timeout=self._idle_timeout_seconds)

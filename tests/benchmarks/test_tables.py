@@ -86,8 +86,8 @@ def test_a_single_changed_digit_is_found(root):
 @pytest.mark.parametrize(
     ("mark", "told"),
     [
-        ("lag.jsonl objectives", "lag.jsonl is named by a page and not there"),
-        ("train_step.jsonl seconds", "train_step.jsonl is named by a page and not there"),
+        ("lag.jsonl objectives", "lag.jsonl, which does not exist"),
+        ("train_step.jsonl seconds", "train_step.jsonl, which does not exist"),
         ("modes.jsonl beauty", "has no view 'beauty'"),
     ],
 )

@@ -61,8 +61,7 @@ class MiniWobSession:
         return self.browser.alive and not self.page.dead
 
     async def reset(self, task: Task) -> Observation:
-        """Start the episode of a task. The family is the name of a task page; the seed is passed to `Math.seedrandom`.
-        """
+        """Start the episode of a task. The family names the task page; the seed is passed to `Math.seedrandom`."""
         page = task_page(task.family)
         async with _deadline(f"reset of {task.key}", self._settings.step_timeout_seconds):
             await self._show(task.family, {"watch": watching(JUDGE), task.family: page.html, **page.parts})
@@ -107,8 +106,7 @@ class MiniWobSession:
         await self.page.close()
 
     async def _show(self, family: str, texts: dict[str, str]) -> None:
-        """Show a new frame for the family. Replace the window if the previous episode blocked, crashed or flooded it.
-        """
+        """Show a new frame for the family. Replace a window that the previous episode blocked, crashed or flooded."""
         try:
             await self._show_in_window(family, texts, CLEAR_TIMEOUT_SECONDS)
         except EnvError:
