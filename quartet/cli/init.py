@@ -12,7 +12,7 @@ from quartet.errors import ConfigError
 from quartet.terminal.say import say
 
 LONGEST_CONTEXT_TOKENS = 4096
-"""Maximum `engine.max_context_tokens` written to a recipe; a longer context takes more memory than a first run needs."""
+"""Maximum `engine.max_context_tokens` written to a recipe; a longer context takes too much memory for a first run."""
 
 
 @click.command(name="init")
