@@ -26,9 +26,9 @@ BANNED = {
 }
 """Pattern -> what to write instead. Identifiers in backticks are not checked."""
 CLAUSE = re.compile(r"(Who|Whose|What|Whether|How|Whatever|Whoever) (?!.*\?)")
-"""A docstring that begins with a clause has no verb of its own."""
+"""Pattern of a docstring that begins with a clause instead of an imperative or a noun."""
 SKIPPED = ("CHANGELOG.md", "docs/lab/", "docs/decisions/", "tests/", "benchmarks/")
-"""Records of the past, and code that users do not read."""
+"""Paths that are not checked: records of the past, and code that users do not read."""
 
 
 class Finding(NamedTuple):
@@ -37,7 +37,7 @@ class Finding(NamedTuple):
 
 
 def check(path: Path) -> Iterator[Finding]:
-    """Yield what is wrong with the texts of one file."""
+    """Yield the problems of one file's texts."""
     name, text = str(path.relative_to(ROOT)), path.read_text()
     for line, prose, is_docstring in python_texts(text) if path.suffix == ".py" else markdown_texts(text):
         prose = re.sub(r"`[^`]*`|\[[^]]*\]\([^)]*\)", "`…`", prose)

@@ -1,1 +1,1 @@
-"""What `benchmarks/decoupling.py` is made of: the modes, the policy, one run, its figures, the report."""
+"""Parts of `benchmarks/decoupling.py`: the modes, the policy, one run, its figures, the report."""

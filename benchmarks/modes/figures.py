@@ -1,4 +1,4 @@
-"""What one run says of itself: its metrics, and what the operating system counted."""
+"""Figures of one run, from its metrics and from the processor time that the operating system counted."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,28 +17,28 @@ class CpuSample(Struct, frozen=True):
     """Processor seconds of the engine processes so far."""
 
     time: float
-    """Unix seconds."""
+    """Time of the sample in Unix seconds."""
     seconds: float
 
 
 class Figures(Struct, frozen=True, kw_only=True):
-    """Of one run, from the end of its first train step to the end of its last."""
+    """Figures of one run, from the end of its first train step to the end of its last."""
 
     actions_per_minute: float
     rollouts_per_second: float
     generated_tokens_per_second: float
-    """Over the time in which nothing was trained, where generating and training take turns."""
+    """Generated tokens per second; if generation and training alternate, only the time without training counts."""
     environment_utilisation: float
-    """Seconds that sessions spent in resets and steps, per session and second."""
+    """Share of time that sessions spent in resets and steps."""
     engine_utilisation: float
-    """Processor seconds of an engine, per second."""
+    """Processor seconds of an engine per second."""
     trainer_utilisation: float
-    """Seconds with a batch, per second."""
+    """Share of time in which the trainer had a batch."""
     seconds_to_train_steps: float
-    """From the first rollout's start to the end of the last train step."""
+    """Seconds from the start of the first rollout to the end of the last train step."""
     lag_histogram: dict[str, int]
     length_ratio: float
-    """Mean response tokens of trained rollouts over those of all sampled ones."""
+    """Ratio of the mean response tokens of trained rollouts to those of all sampled rollouts."""
 
 
 def figures(
@@ -50,10 +50,13 @@ def figures(
     *,
     train_steps: int,
 ) -> Figures:
-    """Of the records of areas `rollout` and `train`. Raises `ValueError` for a run with fewer train steps."""
+    """Return the figures, from records of the areas `rollout` and `train`.
+
+    Raises `ValueError` for a run with fewer than `train_steps` train steps.
+    """
     steps = steps[:train_steps]
     if len(steps) < train_steps:
-        raise ValueError(f"a run ended after {len(steps)} train steps, {train_steps} were asked for")
+        raise ValueError(f"a run ended after {len(steps)} train steps instead of {train_steps}")
     began, ended = steps[0]["time"], steps[-1]["time"]
     rollouts = [record for record in rollouts if record["status"] != "cancelled"]
     timed = [record for record in rollouts if began < record["time"] <= ended]
@@ -79,7 +82,7 @@ def figures(
 
 
 def _used(cpu: Sequence[CpuSample], began: float, ended: float) -> float:
-    """Processor seconds between two moments, by linear interpolation between samples."""
+    """Return the processor seconds between two times, by linear interpolation between samples."""
     return _at(cpu, ended) - _at(cpu, began)
 
 
@@ -88,4 +91,4 @@ def _at(cpu: Sequence[CpuSample], moment: float) -> float:
         if before.time <= moment <= after.time:
             share = (moment - before.time) / (after.time - before.time)
             return before.seconds + share * (after.seconds - before.seconds)
-    raise ValueError("the processor time was not sampled at that moment")
+    raise ValueError("the processor time was not sampled around that time")

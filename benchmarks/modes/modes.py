@@ -16,7 +16,7 @@ Overrides = dict[str, dict[str, Any]]
 
 
 def modes(max_lag: int) -> dict[str, Overrides]:
-    """Mode -> its settings."""
+    """Return the settings of each mode, by name."""
     return {
         COUPLED: {"admission": {"schedule": "batch_synchronous", "max_lag": 0}},
         "one_step_off": {"admission": {"schedule": "one_step_off", "max_lag": 1}},
@@ -30,7 +30,7 @@ def modes(max_lag: int) -> dict[str, Overrides]:
 
 
 def recipe(policy: Path, workload: Path, *overrides: Overrides, groups: int, sessions: int, seed: int) -> Recipe:
-    """A run on the desk. Nothing is filtered, so that every finished rollout is trained on."""
+    """Return the recipe of a run on the desk. It has no filter, so that every finished rollout is trained on."""
     data: dict[str, Any] = {
         "name": "decoupling",
         "seed": seed,
@@ -51,7 +51,7 @@ def recipe(policy: Path, workload: Path, *overrides: Overrides, groups: int, ses
 
 
 def single_turn(policy: Path) -> Overrides:
-    """Settings of APRIL's load: one long response per rollout and nothing else."""
+    """Return the settings of APRIL's workload: one long response per rollout."""
     return {
         "rollout": {"max_turns": 1, "max_tokens": REASONING.max_tokens},
         "engine": {"max_context_tokens": 2 * REASONING.max_tokens},

@@ -18,7 +18,7 @@ def median_ratio(ours: Sequence[Figures], others: Sequence[Figures], figure: str
 
 
 def medians(runs: Sequence[Figures]) -> dict[str, Any]:
-    """Median of every number; lags are summed."""
+    """Return the median of every number over the runs; lag histograms are summed."""
     numbers: dict[str, Any] = {}
     for figure in Figures.__struct_fields__:
         values = [getattr(one, figure) for one in runs]

@@ -1,4 +1,4 @@
-"""One run of a mode, and what its engines use meanwhile."""
+"""One run of a mode, with the processor time of its engines."""
 
 import time
 from pathlib import Path
@@ -16,8 +16,11 @@ SAMPLE_SECONDS = 0.2
 
 
 def run(recipe: Recipe, folder: Path, *, train_steps: int) -> Figures:
-    """Train in `folder` for `train_steps` steps, and some more, without which the last ones would have the machine
-    alone: nothing is started any more when the end is near. Raises `SystemExit` when the run fails."""
+    """Train in `folder` for `train_steps` steps and return their figures. Raises `SystemExit` if the run fails.
+
+    The run takes some further steps that are not counted: near the end of a run no groups are started, so the last
+    steps would have the machine alone.
+    """
     more = recipe.admission.max_lag + 1
     recipe = recipe.model_copy(
         update={"train": recipe.train.model_copy(update={"max_train_steps": train_steps + more})}
@@ -33,7 +36,7 @@ def run(recipe: Recipe, folder: Path, *, train_steps: int) -> Figures:
 
 
 def _sample(ledger: Ledger, recipe: Recipe) -> list[CpuSample]:
-    """What the engines have used; none while one of them is not there."""
+    """Return a list of one sample of the engines' processor seconds; empty if an engine is not running."""
     pids = {row.module: row.pid for row in ledger.modules() if row.module in recipe.engine_modules}
     if len(pids) < len(recipe.engine_modules):
         return []

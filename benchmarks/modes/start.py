@@ -1,7 +1,7 @@
-"""A policy whose responses have a long tail: most are short, some go on and on.
+"""A policy whose response lengths have a long tail: most responses are short, some are very long.
 
-One response in seven opens with `hmm` and goes on for a geometric number of dots; the others open with `so` and have
-fewer. Two tokens decide, so that even a tiny policy speaks so after a minute of imitation.
+One response in seven begins with `hmm` and continues with a geometric number of dots; the others begin with `so` and
+have fewer dots. Only two tokens matter, so even a tiny policy learns this within a minute of imitation.
 """
 
 import math
@@ -23,28 +23,28 @@ class Tail(NamedTuple):
     """Lengths of responses, in tokens."""
 
     long_dots: int
-    """Mean of the long ones."""
+    """Mean number of dots in a long response."""
     short_dots: int
-    """Mean of the others."""
+    """Mean number of dots in a short response."""
     max_tokens: int
-    """What is longer is cut."""
+    """Maximum length of a response; longer ones are cut."""
 
 
 ACTING = Tail(long_dots=64, short_dots=8, max_tokens=256)
-"""Of an agent that acts turn by turn: 16 in the mean."""
+"""Lengths for an agent that acts turn by turn: 16 tokens on average."""
 REASONING = Tail(long_dots=512, short_dots=64, max_tokens=1024)
-"""Of single turns with reasoning, a load of APRIL: about 120 in the mean."""
+"""Lengths for single turns with reasoning, as in APRIL: about 120 tokens on average."""
 
 
 def make_start(folder: Path, tail: Tail, *, steps: int = STEPS, shape: dict[str, int] = SHAPE) -> Path:
-    """Make the policy in `folder` unless it is there; returns the policy's folder. Takes a minute or two."""
+    """Make the policy in `folder` unless it exists, and return its folder. Takes one or two minutes."""
     chats = [chat for seed in range(EPISODES) for chat in turns(seed, tail)]
     sft = {"steps": steps, "tokens_per_batch": 2048, "learning_rate": 3e-3}
     return imitate(folder, chats, shape, vocab_size=800, texts=[], **sft)
 
 
 def turns(seed: int, tail: Tail) -> list[Messages]:
-    """An episode as one chat per turn, as the loop `latest` would have recorded it."""
+    """Return an episode as one chat per turn, as the loop `latest` would have recorded it."""
     desk, draw = episode(seed, MAX_PRESSES)
     chats: list[Messages] = []
     done: list[str] = []
@@ -59,12 +59,12 @@ def turns(seed: int, tail: Tail) -> list[Messages]:
 
 
 def speak(meant: str, tail: Tail, draw: random.Random) -> str:
-    """A response of the player, dots first."""
+    """Return a response of the player: dots, then the action."""
     long = draw.random() < LONG_SHARE
     dots = _geometric(tail.long_dots if long else tail.short_dots, draw)
     return f"{'hmm' if long else 'so'}{'.' * min(dots, tail.max_tokens)} {meant}\n{action_line(meant)}"
 
 
 def _geometric(mean: float, draw: random.Random) -> int:
-    """At least 1."""
+    """Draw a geometric number of this mean, at least 1."""
     return math.ceil(math.log(1 - draw.random()) / math.log(1 - 1 / mean)) or 1

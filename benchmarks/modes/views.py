@@ -12,7 +12,10 @@ from benchmarks.raw_results import RawResults
 
 
 def by_mode(file: Path) -> dict[str, list[Figures]]:
-    """Runs of each mode by seed, over the seeds that every mode has: runs of one repetition stand at one place."""
+    """Return the runs of each mode in the order of their seeds, over the seeds that every mode has.
+
+    So runs at the same index are from the same repetition.
+    """
     runs: dict[str, dict[int, Figures]] = defaultdict(dict)
     for key, result in RawResults(file, Figures).read():
         runs[key["mode"]][key["seed"]] = result
@@ -21,7 +24,7 @@ def by_mode(file: Path) -> dict[str, list[Figures]]:
 
 
 def table(file: Path) -> str:
-    """One line per mode: medians over the repetitions."""
+    """Return a table with one row per mode: medians over the repetitions."""
     lines = [
         "| mode | actions/min | environments | engine | trainer | s to the last train step | mean lag |",
         "|---" * 7 + "|",

@@ -1,1 +1,1 @@
-"""Who trains in `benchmarks/against_trl.py`: TRL's two ways and Quartet, with the same policy, tasks and settings."""
+"""Contenders of `benchmarks/against_trl.py`: TRL in two ways and Quartet, with the same policy, tasks and settings."""

@@ -1,6 +1,6 @@
-"""How TRL is told to read and write the policy's language: calls of a tool named `click`, its results, the final word.
+"""Templates with which TRL reads and writes the policy's language: calls of a tool `click`, tool results, `done`.
 
-The same conversation has the same token ids here and in Quartet: results of tools stand where users speak.
+The same conversation has the same token ids here and in Quartet: a tool's result is rendered like a user's message.
 """
 
 from typing import Any
@@ -22,8 +22,8 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-"""The policy's own template with roles for tools. TRL refuses one that cannot render a call, though it renders none:
-what the policy said stays as its token ids."""
+"""The policy's own template with roles for tools. TRL rejects a template that cannot render a tool call, although TRL
+renders none: it keeps the sampled token ids."""
 
 RESPONSE_TEMPLATE = {
     "defaults": {"role": "assistant"},
@@ -38,11 +38,11 @@ RESPONSE_TEMPLATE = {
         "content": {"close_pattern": r"<\|end\|>|$", "content": "text"},
     },
 }
-"""Read by `tokenizer.parse_response`, which TRL finds tool calls with."""
+"""Template for `tokenizer.parse_response`, with which TRL finds tool calls."""
 
 
 def speak_tools(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """The policy's tokenizer with both templates."""
+    """Set both templates in the policy's tokenizer, and return it."""
     tokenizer.chat_template = CHAT_TEMPLATE
     settable: Any = tokenizer
     settable.response_template = RESPONSE_TEMPLATE
@@ -50,5 +50,5 @@ def speak_tools(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
 
 
 def page(desk: Desk, error: str = "") -> str:
-    """What the policy reads, as Quartet's loop `append` writes it."""
+    """Return the text that the policy reads, in the form of Quartet's loop `append`."""
     return turn_text(desk.observe(error), [])

@@ -1,4 +1,4 @@
-"""The desk as TRL's `environment_factory` wants it: methods that are tools, and a sleep for every step."""
+"""The desk as an environment for TRL's `environment_factory`: methods that are tools, and a sleep for every step."""
 
 import random
 import time
@@ -12,13 +12,13 @@ from quartet.types import Task
 
 
 class DeskTools:
-    """One episode after the other."""
+    """Environment that runs one episode after the other."""
 
     def __init__(self, workload: Workload) -> None:
         self._workload, self._draw = workload, random.Random(0)
 
     def reset(self, seed: int, **columns: Any) -> str:
-        """Start the episode of this seed; returns the first page."""
+        """Start the episode of this seed, and return the first page."""
         self._desk = Desk(Task(env="desk", family="press", seed=seed), self._workload)
         return page(self._desk)
 

@@ -1,4 +1,4 @@
-"""TRL with `environment_factory`: what its documentation tells a user to write."""
+"""TRL with `environment_factory`, as its documentation recommends."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from quartet.env.workload import read_workload
 
 
 def run(job: Job, folder: Path) -> Run:
-    """TRL calls the tools of a batch one after the other, and generates for all rollouts that go on."""
+    """Train with TRL, which calls the tools of a batch one after the other, and generates for all rollouts at once."""
     workload = read_workload(job.workload)
     rows = [{"prompt": [{"role": "user", "content": ""}], "seed": seed} for seed in range(base.TASKS)]
     return train(job, folder, rows, environment_factory=lambda: DeskTools(workload))

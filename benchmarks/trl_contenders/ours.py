@@ -12,26 +12,29 @@ from quartet.telemetry.records import read_records
 
 MAX_LAG = 2
 CLIP = {"name": "ppo_clip", "clip_low": base.CLIP_LOW, "clip_high": base.CLIP_HIGH, "dual_clip": 1e9}
-"""TRL's loss has no dual clip."""
+"""Settings of the loss; the dual clip is disabled, since TRL's loss has none."""
 SESSIONS = base.ROLLOUTS_PER_STEP
-"""As many environments as TRL steps at once."""
+"""Number of sessions, equal to the number of environments that TRL steps at once."""
 
 
 class Ours:
     name = "quartet"
 
     def run(self, job: Job, folder: Path) -> Run:
-        """Some steps more than asked for: admission ends before the last ones, which then have the machine alone."""
+        """Train some steps more than requested, which are not counted.
+
+        Admission ends before the last steps of a run, so these would have the machine alone.
+        """
         recipe = recipe_of(job, train_steps=job.train_steps + MAX_LAG + 1)
         run_recipe(recipe, folder / "run", resume=False, fresh=False, quiet=True)
         return _read(folder / "run", job.train_steps)
 
     def close(self) -> None:
-        """Every run ends its own processes."""
+        """Do nothing: every run ends its own processes."""
 
 
 def recipe_of(job: Job, *, train_steps: int) -> Recipe:
-    """The settings that all contenders share, and Quartet's way: rollout-wise with bounded lag."""
+    """Return the recipe: the settings that all contenders share, with the schedule `rollout_wise` and bounded lag."""
     threads = max(1, job.threads // 2)  # engine and trainer work at the same time
     return parse_recipe(
         {

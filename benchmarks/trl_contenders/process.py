@@ -1,6 +1,6 @@
-"""The process that has TRL: one job per line on its standard input, one run per line on its standard output.
+"""The process that runs TRL: it reads one job per line from standard input and writes one run per line.
 
-Started with the Python that TRL is installed for. It ends with its input.
+It is started with the Python interpreter that has TRL, and ends at the end of its input.
 """
 
 import sys

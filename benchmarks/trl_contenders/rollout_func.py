@@ -1,4 +1,4 @@
-"""TRL with a `rollout_func`: what a user writes who wants the steps of a batch at the same time."""
+"""TRL with a hand-written `rollout_func`, which steps the environments of a batch at the same time."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +20,7 @@ Messages = list[dict[str, str]]
 
 
 def run(job: Job, folder: Path) -> Run:
-    """TRL hands a rollout function nothing but prompts, so a prompt is the seed of its task."""
+    """Train with TRL. A prompt of the dataset is the seed of a task, since a rollout function receives only prompts."""
     rows = [{"prompt": [{"role": "user", "content": str(seed)}]} for seed in range(base.TASKS)]
     with ThreadPoolExecutor(base.ROLLOUTS_PER_STEP) as pool:
         rollouts = Rollouts(read_workload(job.workload), pool)
@@ -32,7 +32,7 @@ def given_reward(env_reward: Sequence[float], **columns: Any) -> list[float]:
 
 
 class Rollouts:
-    """Turn by turn: one `generate` for all live rollouts, then their steps in threads."""
+    """Rollout function. Each turn is one `generate` for all unfinished rollouts, then their steps in threads."""
 
     __name__ = "rollouts"
 
@@ -69,19 +69,19 @@ class Rollouts:
 
 
 def _opened(tokenizer: Any, text: str) -> list[int]:
-    """What stands between two responses: a message, and the mark that opens the next response."""
+    """Return the ids between two responses: a message, and the start of the next response."""
     messages = [{"role": "user", "content": text}]
     return tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
 
 
 def _element(tokenizer: Any, response: list[int]) -> str:
-    """What the response clicks, by TRL's own parser; "" when it clicks nothing."""
+    """Return the element that the response clicks, by TRL's own parser; "" if it clicks nothing."""
     calls = parse_response(tokenizer, response, prefix=[]).get("tool_calls") or []
     return calls[0]["function"]["arguments"]["element"] if calls else ""
 
 
 def _generate(trainer: GRPOTrainer, prompts: list[list[int]]) -> list[list[int]]:
-    """One response each, up to and with its end."""
+    """Return one response per prompt, with its end token."""
     tokenizer: Any = trainer.processing_class
     inputs = tokenizer.pad({"input_ids": prompts}, padding_side="left", return_tensors="pt")
     with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model, torch.no_grad():

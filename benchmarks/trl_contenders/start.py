@@ -1,6 +1,6 @@
 """The policy that every contender starts from: 32 tokens per turn, 3.4 M parameters, a vocabulary of 4,096.
 
-It has the shape of the model of `benchmarks/engine.py`. Half of its vocabulary it never meets.
+It has the shape of the model of `benchmarks/engine.py`. Half of its vocabulary is in no text.
 """
 
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ from quartet.policy.prompt import turn_text
 
 SHAPE = {"hidden_size": 256, "num_layers": 4, "num_heads": 4, "num_kv_heads": 2, "intermediate_size": 512}
 THOUGHT = "the page is open and it has some buttons and text, now"
-"""With a button and the end of the turn 32 tokens."""
+"""Text before the action; with a button and the end of the turn it has 32 tokens."""
 CONVERSATIONS = 400
 STEPS = 60
 
 
 def make_start(folder: Path, *, steps: int = STEPS, shape: dict[str, int] = SHAPE) -> Path:
-    """Make the policy in `folder` unless it is there; returns the policy's folder. Takes minutes."""
+    """Make the policy in `folder` unless it exists, and return its folder. Takes minutes."""
     return imitate(
         folder,
         [conversation(seed) for seed in range(CONVERSATIONS)],
@@ -34,12 +34,12 @@ def make_start(folder: Path, *, steps: int = STEPS, shape: dict[str, int] = SHAP
 
 
 def speak(meant: str) -> str:
-    """A response of the player."""
+    """Return a response of the player."""
     return f"{THOUGHT} {meant}\n{action_line(meant)}"
 
 
 def conversation(seed: int) -> Messages:
-    """An episode as chat messages, as the loop `append` would have recorded it."""
+    """Return an episode as chat messages, as the loop `append` would have recorded it."""
     desk, draw = episode(seed, MAX_PRESSES)
     messages: Messages = []
     meant = ""
@@ -52,6 +52,6 @@ def conversation(seed: int) -> Messages:
 
 
 def _filler_words() -> Iterator[str]:
-    """Made-up words, each twice, that fill the vocabulary and stand in no text."""
+    """Yield made-up words, each twice, that fill the vocabulary and are in no text."""
     for letters in product("bdfgklmnprst", "aeiou", "bdfgklmnprst", "aeiou"):
         yield from ["x" + "".join(letters)] * 2

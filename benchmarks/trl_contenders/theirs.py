@@ -1,4 +1,4 @@
-"""TRL's contenders as seen from here: one process for both, which may belong to another Python."""
+"""TRL's contenders: one process for both, which may use another Python interpreter."""
 
 import os
 import subprocess
@@ -14,10 +14,10 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 class TrlProcess:
-    """Runs jobs one after the other; sleeps in between."""
+    """Process that runs jobs one after the other, and sleeps in between."""
 
     def __init__(self, python: str, threads: int) -> None:
-        """`python` has TRL installed. Raises `click.ClickException` when it has not."""
+        """Start the interpreter `python`. Raises `click.ClickException` if it has no TRL."""
         found = subprocess.run([python, "-c", "import trl, msgspec, pydantic"], capture_output=True, text=True)
         if found.returncode:
             raise click.ClickException(
@@ -41,7 +41,7 @@ class TrlProcess:
         )
 
     def run(self, job: Job) -> Run:
-        """Raises `click.ClickException` when the process dies."""
+        """Return the result of a job. Raises `click.ClickException` if the process dies."""
         assert self._process.stdin is not None and self._process.stdout is not None
         print(msgspec.json.encode(job).decode(), file=self._process.stdin, flush=True)
         answer = self._process.stdout.readline()
@@ -56,14 +56,14 @@ class TrlProcess:
 
 
 class Trl:
-    """One of TRL's ways."""
+    """Contender that trains with TRL in one of the two ways."""
 
     def __init__(self, name: str, process: TrlProcess) -> None:
         self.name, self._process = name, process
 
     def run(self, job: Job, folder: Path) -> Run:
-        """The process makes a folder of its own."""
+        """Train in the process of TRL, which uses its own folder."""
         return self._process.run(job)
 
     def close(self) -> None:
-        """The process belongs to both."""
+        """Do nothing: both contenders use the same process."""

@@ -15,11 +15,11 @@ from benchmarks.trl_contenders.base import Job, Run, TrainStep
 from benchmarks.trl_contenders.conversation import speak_tools
 
 PRESS_TOKENS = 80
-"""Of a page and a response; the room that a rollout has for each press."""
+"""Maximum tokens of a page and a response, for each press of a rollout."""
 
 
 def train(job: Job, folder: Path, rows: list[dict[str, Any]], **how: Any) -> Run:
-    """Train on `rows`, the dataset. `how` goes to GRPOTrainer: the environment, or the rollout function."""
+    """Train on the dataset `rows`. `how` is passed to GRPOTrainer: the environment, or the rollout function."""
     torch.set_num_threads(job.threads)
     steps = Steps()
     trainer = GRPOTrainer(
@@ -65,7 +65,7 @@ def _arguments(job: Job, folder: Path) -> GRPOConfig:
 
 
 class Steps(TrainerCallback):
-    """When each train step ended, and what TRL logs of it."""
+    """Callback that records the end of each train step, and TRL's metrics of it."""
 
     def __init__(self) -> None:
         self.ended: list[TrainStep] = []

@@ -11,7 +11,7 @@ OURS, FACTORY, FUNCTION = "quartet", "environment_factory", "rollout_func"
 
 
 def table(file: Path) -> str:
-    """One line per delay: medians of trained rollouts per second, and of the ratios within each repetition."""
+    """Return a table with one row per delay: medians of trained rollouts per second, and of ratios per repetition."""
     rates: dict[tuple[str, int], dict[int, float]] = defaultdict(dict)
     finished: dict[int, dict[int, float]] = defaultdict(dict)
     for key, run in RawResults(file, Run).read():

@@ -13,7 +13,7 @@ HEAD = """\
 
 
 def commands_page() -> str:
-    """The page in Markdown: a heading per command, a table of its options."""
+    """Return the page in Markdown: a heading per command, and a table of its options."""
     context = click.Context(cli, info_name="quartet")
     return "\n".join([HEAD, _flat(cli.help), "", *_commands(cli, context)])
 

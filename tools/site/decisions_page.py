@@ -13,7 +13,7 @@ What was not obvious, one page each: the decision, why, and what it costs.
 
 
 def decisions_page() -> str:
-    """The page in Markdown: a table row per decision."""
+    """Return the page in Markdown: a table with a row per decision."""
     return HEAD + "".join(
         _row(page.name, page.read_text().partition("\n")[0])
         for page in sorted((ROOT / "docs" / "decisions").glob("*.md"))

@@ -1,4 +1,4 @@
-"""Hooks for what MkDocs does not do by itself: pages from outside of `docs/`, generated pages, links, drawings."""
+"""Hooks that extend MkDocs: pages from outside of `docs/`, generated pages, links, drawings."""
 
 import re
 from fnmatch import fnmatch
@@ -37,7 +37,7 @@ hide: [toc]
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """State machines are drawn when the site is built, so no script is fetched to draw them."""
+    """Register the drawing of state machines at build time, so that the pages need no script for it."""
     config.mdx_configs["pymdownx.superfences"] = {
         "custom_fences": [{"name": "mermaid", "class": "drawing", "format": state_diagram.fence}]
     }
@@ -45,7 +45,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that do not lie in `docs/`, then fill the patterns of the navigation."""
+    """Add the pages from outside of `docs/`, then replace the patterns of the navigation by pages."""
     for place, page in pages_outside().items():
         files.append(File.generated(config, place, content=page.read_text()))
     for place, make in GENERATED.items():
@@ -65,7 +65,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
 
 def _path(place: str) -> str:
-    """The file of the repository behind a page; a generated page is as if it lay in `docs/`."""
+    """Return the repository's file of a page; a generated page counts as a file in `docs/`."""
     outside = pages_outside()
     return outside[place].relative_to(ROOT).as_posix() if place in outside else f"docs/{place}"
 
@@ -77,7 +77,7 @@ def _source_page(path: str) -> str:
 
 
 def _inline_drawings(markdown: str, docs: Path) -> str:
-    """A drawing in a paragraph of its own becomes part of the page, so that it takes the page's colours."""
+    """Insert each drawing that is a paragraph into the page itself, so that it has the page's colours."""
 
     def inline(match: re.Match[str]) -> str:
         svg = (docs / "images" / match["file"].split("images/")[-1]).read_text().strip()
@@ -88,13 +88,13 @@ def _inline_drawings(markdown: str, docs: Path) -> str:
 
 
 def _names(nav: list[Any]) -> list[str]:
-    """Pages that a navigation names one by one."""
+    """Return the pages that a navigation names one by one."""
     values = [value for item in nav for value in (item.values() if isinstance(item, dict) else [item])]
     return [name for value in values for name in (_names(value) if isinstance(value, list) else [value])]
 
 
 def _fill(nav: list[Any], unnamed: list[str]) -> list[Any]:
-    """The navigation with every pattern replaced by the pages that it matches."""
+    """Return the navigation with every pattern replaced by the pages that it matches."""
     filled: list[Any] = []
     for item in nav:
         if isinstance(item, dict):

@@ -1,7 +1,7 @@
-"""Places of the repository's files in the site, and the links between them.
+"""Locations of the repository's files in the site, and the links between them.
 
-A page is written for readers of the repository: its links are relative to the file that they are in. Here they become
-links between pages; a link to source code becomes a link to a page that shows it.
+Pages are written for readers of the repository: a link is relative to the file that contains it. This module converts
+such links to links between pages of the site; a link to source code becomes a link to a page that shows the code.
 """
 
 import posixpath
@@ -11,16 +11,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"(\]\()(?![a-z]+:|#)([^)#\s]+)")
-"""The target of a relative link, up to its anchor."""
+"""Pattern of the target of a relative link, up to its anchor."""
 FENCE = re.compile(r" *(`{3,}|~{3,})")
 FOLDERS = {"quartet/config": "reference/settings.md", "docs/decisions": "decisions/index.md"}
-"""Pages that stand for a folder."""
+"""Page to which links to a folder lead, by folder."""
 SHOWN = (".py", ".toml", ".js", ".sh")
-"""Files that get a page of their own when something links to them."""
+"""Suffixes of files that get their own page if a page links to them."""
 
 
 def pages_outside() -> dict[str, Path]:
-    """Pages that do not lie in `docs/`, by their place in the site."""
+    """Return the pages from outside of `docs/`, by their location in the site."""
     found = {f"{name.lower()}.md": ROOT / f"{name}.md" for name in ("CHANGELOG", "CONTRIBUTING")}
     found["index.md"] = ROOT / "README.md"
     for page in sorted((ROOT / "recipes").glob("**/README.md")):
@@ -29,7 +29,7 @@ def pages_outside() -> dict[str, Path]:
 
 
 def place_of(path: str) -> str | None:
-    """The place in the site of a file or folder of the repository, or None when it has none."""
+    """Return the location in the site of a file or folder of the repository; None if it is not in the site."""
     places = FOLDERS | {page.relative_to(ROOT).as_posix(): place for place, page in pages_outside().items()}
     if path in places:
         return places[path]
@@ -39,16 +39,16 @@ def place_of(path: str) -> str | None:
 
 
 def linked_sources(markdown: str, page: str) -> set[str]:
-    """Source files that the repository's file `page` links to, relative to the repository's root."""
+    """Return the source files to which the file `page` links, relative to the repository's root."""
     targets = {target for line in prose(markdown) for _, target in LINK.findall(line)}
     paths = {_from_root(target, page) for target in targets}
     return {path for path in paths if (place_of(path) or "").startswith("source/")}
 
 
 def relink(markdown: str, page: str, place: str) -> str:
-    """The text of the repository's file `page` with links that hold at `place` in the site.
+    """Return the text of the repository's file `page` with links that are correct at `place` in the site.
 
-    A link to nothing stays as it is, and the build refuses it.
+    A link to a missing file is kept, and the build fails at it.
     """
 
     def rewrite(match: re.Match[str]) -> str:
@@ -64,7 +64,7 @@ def prose(markdown: str) -> Iterator[str]:
 
 
 def _lines(markdown: str) -> Iterator[tuple[str, bool]]:
-    """Each line, and whether it stands outside of all blocks of code."""
+    """Yield each line, and whether it is outside of all blocks of code."""
     fence = ""
     for line in markdown.split("\n"):
         match = FENCE.match(line)

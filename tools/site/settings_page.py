@@ -47,7 +47,7 @@ def _section(model: Any, name: str, seen: set[str]) -> list[str]:
 
 
 def _part(part: PartDescription, section: str, seen: set[str]) -> list[str]:
-    """Return what one part does and its settings. A setting that several parts have has one anchor, at the first."""
+    """Return the summary and settings of one part. A setting of several parts has one anchor, at the first part."""
     source = f" *Source: {part.source}.*" if part.source else ""
     lines = [f"**`{part.name}`**: {part.summary}{source}", ""]
     if part.settings:
@@ -69,7 +69,7 @@ def _row(name: str, key: str, info: FieldInfo) -> str:
 
 
 def _bounds(info: FieldInfo) -> str:
-    """Like `≥ 0, ≤ 1`; nothing where any value of the type will do."""
+    """Return the bounds of a setting, for example `≥ 0, ≤ 1`; empty if every value of the type is allowed."""
     found = [(sign, mark) for mark in info.metadata for kind, sign in BOUNDS.items() if isinstance(mark, kind)]
     return ", ".join(f"{sign} {getattr(mark, type(mark).__name__.lower())}" for sign, mark in found)
 
@@ -85,7 +85,7 @@ def _toml(value: Any) -> str:
 
 
 def _section_of(info: FieldInfo) -> type[Section] | None:
-    """The section that a field holds, one or several of; None for a plain setting."""
+    """Return the section type of a field with one or several sections; None for a plain setting."""
     inner = named_tables(info) or next(iter(get_args(info.annotation)), info.annotation)
     return inner if isinstance(inner, type) and issubclass(inner, Section) else None
 

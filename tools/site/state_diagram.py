@@ -1,7 +1,7 @@
-"""Draws Mermaid's state diagrams as SVG when the site is built: no script, any theme.
+"""Draw Mermaid's state diagrams as SVG when the site is built, without scripts and for any theme.
 
-States stand below each other in the order in which the diagram first leaves them. A move to the next state is an arrow
-down; a move further on goes out at the right, a move back at the left, to the state that it enters.
+States are below each other, in the order in which the diagram first leaves them. A transition to the next state is an
+arrow down. A transition to a later state is an arrow at the right side, and one to an earlier state at the left side.
 """
 
 import re
@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 MOVE = re.compile(r"^\s*(\w+) --> (\w+): (.+)$", re.MULTILINE)
 WIDTH, BOX, TALL, STEP = 440, 110, 36, 86
-"""Of the drawing, of a state's box (width and height), and from one box to the next."""
+"""Width of the drawing, width and height of a state's box, and distance from one box to the next, in pixels."""
 LEFT, RIGHT = (WIDTH - BOX) // 2, (WIDTH + BOX) // 2
 LINE = 17
 ASIDE, INSIDE = 17, 23
-"""Characters in a line of a label at the side, and between two boxes."""
+"""Maximum characters per line of a label at the side, and of a label between two boxes."""
 
 
 class Move(NamedTuple):
@@ -25,12 +25,12 @@ class Move(NamedTuple):
 
 
 def fence(source: str, *_: Any, **__: Any) -> str:
-    """The format of a `mermaid` block."""
+    """Format a `mermaid` block as HTML."""
     return f'<div class="drawing">{draw([Move(*move) for move in MOVE.findall(source)])}</div>'
 
 
 def draw(moves: list[Move]) -> str:
-    """The diagram as one `<svg>`; colours and type are the page's."""
+    """Return the diagram as one `<svg>`; the page sets its colours and fonts."""
     order = _order(moves)
     parts = [_box(state, order.index(state)) for state in order]
     for move in moves:
@@ -52,7 +52,7 @@ def draw(moves: list[Move]) -> str:
 
 
 def _order(moves: list[Move]) -> list[str]:
-    """States that are left, in the order of the diagram; then those that are only entered."""
+    """Return the states with outgoing transitions in the order of the diagram, then the states without."""
     left = dict.fromkeys(move.before for move in moves)
     return list(left | dict.fromkeys(move.after for move in moves))
 
@@ -73,7 +73,7 @@ def _down(move: Move, row: int) -> str:
 
 
 def _around(move: Move, start: int, end: int, *, right: bool) -> str:
-    """Out at the side, along it, and in again; the label stands over the way out."""
+    """Return an arrow that leaves a box at the side, runs along the side and enters another box, with its label."""
     edge, rail, anchor = (RIGHT, WIDTH - 14, "start") if right else (LEFT, 14, "end")
     out, into = 4 + start * STEP + TALL / 2 + 5, 4 + end * STEP + TALL / 2 - 5
     path = f'<path d="M{edge} {out} H{rail} V{into} H{edge + (2 if right else -2)}"/>'
