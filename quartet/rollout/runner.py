@@ -160,7 +160,7 @@ class RolloutRunner:
         _check_parts(trajectories, attempt.models)
         unasked = any(model.has_unasked_calls_of_its_parent for model in attempt.models.values())
         if unasked and all(trajectory.status.countable for trajectory in trajectories):
-            raise DivergedError("the episode ended before the call at which the child was forked")
+            raise DivergedError("the episode ended before the call at which the child forked from its parent")
         return [replace(trajectory, parent=lease.parent) for trajectory in trajectories]
 
     async def _fork_before(self, lease: RolloutLease, call: Call, so_far: Sequence[Call]) -> None:
