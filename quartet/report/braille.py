@@ -4,18 +4,18 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
-"""Bits of a character's left and right column, from the top."""
+"""Bits of the dots in a character's left and right column, from the top dot down."""
 _EMPTY = 0x2800
 
 Places = Sequence[tuple[float, float]]
-"""(x, y) by rising x, without duplicate x."""
+"""Pairs (x, y) by rising x; no x occurs twice."""
 
 
 def braille_line(places: Places, columns: int, rows: int, end: float) -> list[str]:
     """Draw a line through `places` over `columns` x `rows` characters, from x = 0 to `end`.
 
-    The line is straight between places and absent before the first and after the last. The lowest y is at the bottom,
-    the highest at the top; equal values are in the middle.
+    The line is straight between places and absent before the first and after the last place. The lowest y is at the
+    bottom, the highest at the top. If all y are equal, the line is in the middle.
     """
     cells = [[0] * columns for _ in range(rows)]
     heights = _heights(_resampled(places, 2 * columns, end), 4 * rows) if places else {}
@@ -29,15 +29,15 @@ def braille_line(places: Places, columns: int, rows: int, end: float) -> list[st
 
 
 def _stroke(before: int, height: int) -> range:
-    """Return the heights of the dots in one column, from next to the previous column, so that steep lines are
-    connected."""
+    """Return the heights of the dots in one column. They begin next to the previous column's height, so that steep
+    lines are connected."""
     if height == before:
         return range(height, height + 1)
     return range(before + 1, height + 1) if height > before else range(height, before)
 
 
 def _resampled(places: Places, count: int, end: float) -> dict[int, float]:
-    """Return, for each of `count` columns, the mean of its places, else the interpolation between its neighbours."""
+    """Return the y of each of `count` columns: the mean of its places or, without any, the interpolation of others."""
     sums: dict[int, list[float]] = {}
     for x, y in places:
         sums.setdefault(round(x / end * (count - 1)) if end else 0, []).append(y)

@@ -1,7 +1,7 @@
 """Time window of a run as Chrome trace JSON, for Perfetto (ui.perfetto.dev) and chrome://tracing.
 
-Format: "Trace Event Format" (Google, 2016): complete events (`ph` X) in microseconds, processes and threads named by
-metadata events. A role is a process, a lane a thread.
+The format is the "Trace Event Format" (Google, 2016): complete events (`ph` X) with times in microseconds, and metadata
+events that name processes and threads. Each role becomes a process, each lane (such as a worker's slot) a thread.
 """
 
 import re
@@ -14,7 +14,7 @@ from quartet.telemetry.spans import Span
 _MODULES = ("manager", "env", "worker", "engine", "trainer")
 _NUMBER = re.compile("[0-9]{1,9}")
 MODULE_LANE = "module"
-"""Name of the row of a role without lanes."""
+"""Name of the row with the spans of a role that belong to no lane."""
 
 
 def chrome_trace(spans: Sequence[Span], start: float) -> dict[str, Any]:
@@ -32,8 +32,8 @@ def chrome_trace(spans: Sequence[Span], start: float) -> dict[str, Any]:
 
 
 def row_order(row: tuple[str, str]) -> tuple[int, str, str, int]:
-    """Return the sort key of a row (role, lane): modules in data-flow order, a role's own row first, lanes by
-    number."""
+    """Return the sort key of a row (role, lane): modules in the order of the data flow, then a role's row without a
+    lane, then its lanes by number."""
     role, lane = row
     module = role.partition("-")[0]
     rank = _MODULES.index(module) if module in _MODULES else len(_MODULES)

@@ -1,4 +1,4 @@
-"""Display of a live run: a panel in a terminal; elsewhere a line every few seconds, and one per alarm."""
+"""Display of a live run: in a terminal a panel, elsewhere a line every few seconds and one for each alarm."""
 
 import time
 from types import TracebackType

@@ -1,7 +1,7 @@
-"""Follower of a run's records: new records of every process, in order.
+"""Reading of a run's new records, by time, from the files of all its processes.
 
-It reads metrics as sums over ten seconds, and every span. A follower with the `cursor` of an earlier one continues
-where that one stopped.
+A follower reads metrics as sums over ten seconds, and every span. A follower that is made with the `cursor` of an
+earlier one continues where the earlier one stopped.
 """
 
 import time
@@ -24,21 +24,21 @@ class Sums(msgspec.Struct, frozen=True):
 
 
 class News(msgspec.Struct, frozen=True):
-    """New records since the last read, each list by time."""
+    """Records since the last read, both lists by time."""
 
     sums: list[Sums]
     spans: list[Span]
 
 
 class Place(msgspec.Struct):
-    """Read position in one folder: the current slice, and the byte offset in it."""
+    """Read position in one folder: the start of the current file (Unix seconds), and the byte offset in that file."""
 
     begin: float
     offset: int = 0
 
 
 Cursor = dict[str, Place]
-"""Positions by folder, relative to the run's."""
+"""Read positions, by the folder's path relative to the run's folder."""
 
 
 class Follower:
@@ -47,7 +47,7 @@ class Follower:
     def __init__(self, run_dir: Path, cursor: Cursor | None = None) -> None:
         self._run_dir = run_dir
         self.cursor: Cursor = cursor or {}
-        """Read positions; their number grows with the processes, not with the records."""
+        """Read positions, one or two per process, independent of the number of records."""
 
     def read(self) -> News:
         """Return all new records. Raise `RecordsError` for records of an older Quartet."""
@@ -65,7 +65,7 @@ class Follower:
         return News(sorted(sums, key=lambda item: item.slot.begin), sorted(spans, key=lambda span: span.end))
 
     def _new(self, writer: Writer, folder: Path, seconds: int, decode: LineDecoder[Any]) -> list[Any]:
-        """Decode the new lines of one folder whose files cover `seconds` each."""
+        """Decode the new lines of one folder, each file of which covers `seconds`."""
         place = self.cursor.setdefault(str(folder.relative_to(self._run_dir)), Place(writer.started_at))
         found = []
         for path in slice_files(folder, place.begin, time.time() + seconds, seconds=seconds):

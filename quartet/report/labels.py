@@ -1,4 +1,4 @@
-"""Names of the numbers that several displays show: one name per definition, with its window."""
+"""Names of the numbers that several displays show. Each definition has one name, which includes its window."""
 
 from quartet.report.standings import RECENT_ROLLOUTS, RECENT_TRAIN_STEPS
 
@@ -7,8 +7,9 @@ RECENT_SUCCESS = f"training success, newest {RECENT_ROLLOUTS}"
 RECENT_LAG = f"mean lag, newest {RECENT_TRAIN_STEPS} steps"
 """Mean lag in versions, over the fresh trajectories of the newest train steps of one policy."""
 TRAINING_ROLLOUTS = "training rollouts"
-"""Training rollouts ended since the run began, each once; no retries, late records, evaluations, demonstrations."""
+"""Number of training rollouts that ended since the run began; each counts once, without retries and late records.
+Evaluations and demonstrations are not counted."""
 HELD_OUT = "held-out success"
-"""Mean over families of the greedy success rate."""
+"""Success rate of greedy decoding on held-out seeds, averaged over task families."""
 HELD_OUT_SAMPLED = "held-out success, sampled"
-"""Mean over families of the success rate at the training temperature."""
+"""Success rate at the training temperature on held-out seeds, averaged over task families."""

@@ -1,4 +1,4 @@
-"""Read-only snapshots of a live or finished run, with alarms."""
+"""Read-only snapshots of a run, live or not: its status and alarms."""
 
 from pathlib import Path
 from types import TracebackType
@@ -33,14 +33,15 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
 
 def is_starting(run_dir: Path) -> bool:
-    """Return whether a process works on a run that has no ledger yet."""
+    """Return whether the run's supervisor runs but has not made the ledger yet."""
     return supervisor_pid(run_dir) is not None and not Ledger.exists(run_dir)
 
 
 class Looker:
-    """Context manager for snapshots; writes nothing. Raises `LedgerError` if there is no run.
+    """Context manager that takes snapshots of a run and writes nothing. Entering raises `LedgerError` without a ledger.
 
-    If the recipe of an older Quartet can no longer be read, progress and alarms are missing, and `note` says so.
+    If the run's recipe is of an older Quartet and can no longer be read, the snapshots have no progress and no alarms,
+    and `note` gives the reason.
     """
 
     def __init__(self, run_dir: Path) -> None:

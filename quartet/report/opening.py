@@ -1,6 +1,6 @@
-"""Default time window of a run: the end of training.
+"""Default time window of a run's timeline: the end of training.
 
-The end of the run has only the last evaluation and the shutdown of modules.
+The end of the run would show only the last evaluation and the shutdown of modules.
 """
 
 from collections.abc import Iterator
@@ -13,8 +13,11 @@ TRAINER, TRAIN_STEP = "trainer", "train_step"
 
 
 def opening_window(run_dir: Path, seconds: float) -> tuple[float, float] | None:
-    """Return the start (Unix seconds) and length of the window, which ends with the last train step, or with the run if
-    there is none. It is shorter than `seconds` if less was recorded until then. Return None if nothing was recorded."""
+    """Return the start (Unix seconds) and length (seconds) of the window; None if nothing was recorded.
+
+    The window ends with the last train step, or with the run if there is none. It is shorter than `seconds` if the
+    records begin less than `seconds` before its end.
+    """
     extent = run_extent(run_dir)
     if extent is None:
         return None
@@ -25,7 +28,7 @@ def opening_window(run_dir: Path, seconds: float) -> tuple[float, float] | None:
 
 
 def _last_train_step(run_dir: Path) -> float | None:
-    """Return the end of the last train step in Unix seconds, reading each policy's trainer's files backwards."""
+    """Return the end of the last train step of any policy, in Unix seconds. Each trainer's files are read backwards."""
     trainers = {writer.role for writer in writers(run_dir, SPANS) if writer.role.partition("-")[0] == TRAINER}
     steps = (next((one for one in _newest_first(run_dir, role) if one.name == TRAIN_STEP), None) for role in trainers)
     return max((step.end for step in steps if step is not None), default=None)

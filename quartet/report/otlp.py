@@ -1,4 +1,4 @@
-"""Export of a run's spans as OpenTelemetry spans; imports its SDK."""
+"""Export of a run's spans as OpenTelemetry spans. This module imports the OpenTelemetry SDK."""
 
 import hashlib
 import os
@@ -17,7 +17,7 @@ from quartet.telemetry.spans import Span
 
 
 class SpanExport:
-    """Exporter of spans with the run's own times."""
+    """Exports a run's spans with the times recorded in the run, not the time of export."""
 
     def __init__(self, run_name: str, run_dir: Path, exporter: SpanExporter | None = None) -> None:
         """Make the exporter. Raise `ConfigError` if OTEL_TRACES_EXPORTER is neither `otlp` nor `console`."""
@@ -39,7 +39,7 @@ class SpanExport:
         trace = span.trace or own
         encloser = span.trace.partition(" ")[0]
         has_root = encloser in ACTIVITIES and ACTIVITIES[encloser].encloses
-        # Only the last piece of a long span lacks `continues`, so a trace has one root.
+        # A long span is written in pieces. Only the last piece lacks `continues`, so a trace has one root.
         is_root = has_root and span.name == encloser and not span.continues
         root = self._context(trace, trace)
         fields = {f"quartet.{name}": value for name, value in span.fields.items()}

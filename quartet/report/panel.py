@@ -21,7 +21,7 @@ BAR_COLUMNS = 16
 
 
 def panel(status: RunStatus, alarms: Sequence[Alarm] = ()) -> Panel:
-    """Return the panel of a live run: learning, speed, queues, the work or wait of each module, and alarms."""
+    """Return the panel of a live run: learning, speed, queues, what each module does or waits for, and alarms."""
     parts: list[RenderableType] = [_numbers(status), Text()]
     if status.progress:
         parts = [progress_line(status.progress), Text(), *parts]
@@ -32,8 +32,8 @@ def panel(status: RunStatus, alarms: Sequence[Alarm] = ()) -> Panel:
 
 
 def resting_panel(status: RunStatus, run: str = "RUN") -> Panel:
-    """Return the panel of a run that is not live: results, reason of its end, and how to continue; `run` is its
-    folder."""
+    """Return the panel of a run that is not live: its results, why it ended, and the command that continues it. `run`
+    is the run's folder in this command."""
     ended = f"ended: {status.stop_reason}" if status.stop_reason else f"interrupted while {status.phase}"
     resume = resume_command(run, status.stop_reason or "", status.train_step)
     advice = "continue with (raise a limit that was reached):"
@@ -61,7 +61,7 @@ def plain_line(status: RunStatus) -> str:
 
 
 def progress_line(progress: RunProgress) -> Table:
-    """Return the progress of the phase and the limit that will end it."""
+    """Return a line with the progress of the phase and the limit that will end the phase."""
     left = f" · {_roughly(progress.seconds_left)} left" if progress.seconds_left else ""
     line = Table.grid(padding=(0, 2))
     line.add_row(
@@ -72,7 +72,7 @@ def progress_line(progress: RunProgress) -> Table:
 
 
 def modules_table(status: RunStatus) -> Table:
-    """Return the work or wait of each module: its reason, its duration, and what would end it."""
+    """Return a table of the modules: what each does or waits for, for how long, and what would end the wait."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("module", no_wrap=True)
     table.add_column("state")
@@ -86,7 +86,7 @@ def modules_table(status: RunStatus) -> Table:
 
 
 def alarms_table(alarms: Sequence[Alarm]) -> Table:
-    """Return the alarms with advice."""
+    """Return a table of the alarms with advice."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("alarm")
     table.add_column("what to try")
@@ -101,7 +101,7 @@ def _framed(status: RunStatus, doing: str, parts: list[RenderableType]) -> Panel
 
 
 def _policy_numbers(status: RunStatus) -> Table:
-    """Return a table that begins with the policy's results."""
+    """Return a table whose first row is the policy's success, train step and version."""
     table = Table.grid(padding=(0, 3))
     table.add_row(
         _pair(RECENT_SUCCESS, percent(status.success_recent)),
@@ -132,7 +132,7 @@ def _numbers(status: RunStatus) -> Table:
 
 
 def _reached(status: RunStatus) -> Table:
-    """Return the numbers that are meaningful while no process works."""
+    """Return a table of the numbers that are meaningful for a run that is not live."""
     table = _policy_numbers(status)
     table.add_row(
         _pair(RECENT_LAG, decimal(status.mean_lag)),
@@ -143,7 +143,7 @@ def _reached(status: RunStatus) -> Table:
 
 
 def _policies(status: RunStatus) -> list[RenderableType]:
-    """Return a table of the policies of a run with several."""
+    """Return a table of the policies; nothing for a run with a single policy."""
     if not status.policies:
         return []
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
@@ -167,7 +167,7 @@ def _quarantined(status: RunStatus) -> list[RenderableType]:
 
 
 def _roughly(seconds: float) -> str:
-    """Format whole seconds, or whole minutes from two minutes on."""
+    """Format a duration in whole seconds, or in whole minutes from two minutes on."""
     return f"{seconds:.0f} s" if seconds < 120 else duration(60 * (seconds // 60)).removesuffix(" 0 s")
 
 

@@ -1,4 +1,4 @@
-"""Picture of a run: success over time, and per task before and after."""
+"""Picture of a run: success over time, and success per task before and after training."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -13,16 +13,16 @@ from quartet.telemetry.series import Point, read_series
 matplotlib.use("Agg")
 
 BEFORE, AFTER, CONTROL = "#b9c2cc", "#0b6e8f", "#d8903c"
-"""Colours that differ for the colour-blind and in grey."""
+"""Colours that colour-blind readers can tell apart, also when printed in grey."""
 LEAST_SECONDS_IN_MINUTES = 120
 TOP = 102.0
-"""Upper end of the percentages, so that a marker at 100 is complete."""
+"""Upper end of the percent axis, slightly over 100 so that a marker at 100 is not cut."""
 LEAST_TASK_ROWS = 6
 """Minimum number of rows, so that a single bar does not fill the picture."""
 
 
 class Level(NamedTuple):
-    """Success rate of the summary that is drawn as a horizontal line."""
+    """Success rate that is drawn as a horizontal line; `key` is its name in the summary."""
 
     key: str
     name: str
@@ -35,7 +35,7 @@ LEVELS = (
     Level("success_after", "after", AFTER, "--"),
     Level("success_control", "control", CONTROL, "--"),
 )
-"""Levels of the picture. The control is supervised training for the same time."""
+"""Levels of the picture. `control` is a policy trained by supervision for the same time."""
 
 
 def draw_run(run_dir: Path, summary: dict[str, Any]) -> Path:
@@ -73,7 +73,7 @@ def _draw_curve(axes: Axes, run_dir: Path, summary: dict[str, Any]) -> None:
 
 
 def _draw_levels(axes: Axes, levels: dict[Level, float]) -> None:
-    """Draw a horizontal line per level, with its name and value beside the picture, clear of curves."""
+    """Draw a horizontal line per level. Its name and value are to the right of the axes, where no curve covers them."""
     for (level, percent), height in zip(levels.items(), apart(list(levels.values())), strict=True):
         axes.axhline(percent, color=level.colour, linestyle=level.style, linewidth=1.2)
         axes.annotate(
@@ -87,7 +87,7 @@ def _draw_levels(axes: Axes, levels: dict[Level, float]) -> None:
 
 
 def apart(heights: list[float], least: float = 4.0, top: float = TOP) -> list[float]:
-    """Return heights for labels near `heights`: at least `least` apart, none above `top`."""
+    """Return positions for labels near `heights`, at least `least` apart from each other and not above `top`."""
     order = sorted(range(len(heights)), key=lambda place: heights[place])
     placed = list(heights)
     for below, above in pairwise(order):
@@ -128,7 +128,7 @@ def _draw_tasks(axes: Axes, per_task: dict[str, dict[str, float | None]]) -> Non
 
 
 def _smooth(values: list[tuple[float, int]], weight: float = 0.95) -> list[float]:
-    """Return the exponential moving average over groups, from pairs of a mean and its number of groups."""
+    """Return the exponential moving average over groups of pairs (mean, number of groups in this mean)."""
     smoothed: list[float] = []
     for value, count in values:
         kept = weight**count if smoothed else 0.0

@@ -9,14 +9,14 @@ from quartet.types.phase import EVALUATING, TRAINING
 
 
 class RunProgress(Struct, frozen=True, kw_only=True):
-    """Nearest of the limits that end the phase."""
+    """Progress towards the limit that will end the phase; of several limits, the nearest one."""
 
     share: float
     """Completed share of the phase, 0 to 1."""
     what: str
-    """For example `312 of 705 s (train.max_seconds)`."""
+    """The progress in words, for example `312 of 705 s (train.max_seconds)`."""
     seconds_left: float | None
-    """Estimate at the speed so far; None if there is none."""
+    """Estimated seconds to the limit at the speed so far; None if there is no estimate."""
 
 
 def run_progress(recipe: Recipe, ledger: Ledger, phase: str, train_step: int) -> RunProgress | None:
@@ -24,7 +24,7 @@ def run_progress(recipe: Recipe, ledger: Ledger, phase: str, train_step: int) ->
     if phase == TRAINING:
         seconds = float(ledger.value("training_seconds", 0.0))
         limits = _by_seconds(recipe, seconds), _by_steps(recipe, train_step, seconds)
-        return max(limits, key=lambda one: one.share)  # time, while both are at 0: only its speed is known
+        return max(limits, key=lambda one: one.share)  # while both are at 0, the time limit: only its speed is known
     if not phase.startswith(EVALUATING):
         return None
     when = phase.removeprefix(EVALUATING)

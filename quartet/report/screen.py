@@ -1,4 +1,4 @@
-"""Terminal screen of a run, for machines without a browser: charts, modules, alarms, tasks."""
+"""Screen of a run in the terminal, for machines without a browser: charts, modules, alarms, tasks."""
 
 import time
 from collections import defaultdict
@@ -29,7 +29,7 @@ CHART_COLUMNS, CHART_ROWS = 22, 3
 SMOOTHING = 0.7
 REFRESH_SECONDS = 2.0
 WINDOW_ROLLOUTS = 32
-"""Success per task covers the newest this many rollouts, as in control."""
+"""Number of newest rollouts over which success per task is computed, as control does."""
 
 
 Show = Callable[[float | None], str]
@@ -55,7 +55,7 @@ CHARTS = (
 
 
 def show_runs(run_dirs: Sequence[Path], console: Console) -> None:
-    """Print the runs; in a terminal, refresh until all have ended or Ctrl-C. Writes nothing into them."""
+    """Print the runs; in a terminal, refresh until no run is live or Ctrl-C is pressed. The runs are only read."""
     with ExitStack() as stack:
         lookers = [stack.enter_context(Looker(run_dir)) for run_dir in run_dirs]
         live = stack.enter_context(Live(console=console, auto_refresh=False))
@@ -69,7 +69,7 @@ def show_runs(run_dirs: Sequence[Path], console: Console) -> None:
 
 
 def screen(looker: Looker, snapshot: Snapshot) -> RenderableType:
-    """Return the screen, most important parts first: a terminal that is too small shows only its beginning."""
+    """Return the screen of one run, most important parts first, since a small terminal shows only the beginning."""
     tasks = looker.ledger.statistics(WINDOW_ROLLOUTS)
     drawn = charts(looker.run_dir, looker.ledger, snapshot.status.train_step)
     return Group(snapshot.panel(), drawn, task_columns(tasks))
@@ -91,7 +91,7 @@ def charts(run_dir: Path, ledger: Ledger, train_step: int) -> RenderableType:
 
 
 def task_columns(tasks: dict[str, FamilyStats]) -> RenderableType:
-    """Return every task family, the least solved first: success of its newest rollouts, and its number of groups."""
+    """Return the success of each family's newest rollouts and its number of groups, lowest success first."""
     if not tasks:
         return Text()
     lines = [_task(name, tasks[name]) for name in sorted(tasks, key=lambda name: (tasks[name].success_rate, name))]
@@ -131,7 +131,7 @@ def _task(name: str, stats: FamilyStats) -> Text:
 
 
 def _by_step(points: Sequence[Point]) -> Places:
-    """Return (train step, mean of all records made while it was the newest), by train step."""
+    """Return (train step, mean of all records made while this step was the newest), by train step."""
     sums: dict[float, float] = defaultdict(float)
     counts: dict[float, int] = defaultdict(int)
     for point in points:

@@ -1,4 +1,4 @@
-"""Formatting of numbers for people. Every function shows None (unknown) as a dash."""
+"""Formatting of numbers for people. A function that accepts None (unknown) formats it as a dash."""
 
 import time
 
@@ -35,7 +35,7 @@ def decimal(value: float | None, places: int = 2) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Format 90 as 1 min 30 s; negative durations, from other clocks, are 0."""
+    """Format 90 as 1 min 30 s, and a negative duration (the difference of two machines' clocks) as 0."""
     if seconds is None:
         return UNKNOWN
     seconds = max(seconds, 0.0)

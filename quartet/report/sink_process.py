@@ -1,4 +1,4 @@
-"""Process of one sink: follow the run's files, pass new records on, and store the position."""
+"""Process of one sink: it follows the run's files, sends new records to the sink, and stores the read position."""
 
 import asyncio
 import fcntl
@@ -23,7 +23,10 @@ BEAT_SECONDS = 4.0
 
 
 async def run_sink(recipe: Recipe, run_dir: Path, stop: asyncio.Event, module: str) -> None:
-    """Run the module `sink-NAME`: send records until `stop`, then the rest. An error of the sink ends the process."""
+    """Run the module `sink-NAME`: send new records until `stop` is set, then the remaining ones.
+
+    An error of the sink ends the process.
+    """
     name = module.partition("-")[2]
     with following(run_dir, name) as followed:
         sink: Sink = build(chosen_sink(recipe, name), recipe, run_dir)
@@ -39,9 +42,9 @@ async def run_sink(recipe: Recipe, run_dir: Path, stop: asyncio.Event, module: s
 
 
 def chosen_sink(recipe: Recipe, name: str) -> SinkChoice:
-    """Return a sink as set in the recipe, otherwise with its defaults.
+    """Return the recipe's settings of a sink, or the defaults if the recipe does not name the sink.
 
-    Raise `ConfigError` or `SetupError` if it cannot be used.
+    Raise `ConfigError` if there is no such sink, and `SetupError` if its package is not installed.
     """
     check_package(name)
     return next((sink for sink in recipe.observe.sinks if sink.name == name), SinkChoice(name=name))
@@ -49,8 +52,11 @@ def chosen_sink(recipe: Recipe, name: str) -> SinkChoice:
 
 @contextmanager
 def following(run_dir: Path, name: str) -> Iterator["FollowedRun"]:
-    """Yield the run's records that a sink has not received yet. A lock admits one process per run and sink, since two
-    would send records twice. Raise `SetupError` in the second one."""
+    """Yield a reader of the run's records that the sink has not received yet.
+
+    A lock admits one process per run and sink, since two would send records twice. Raise `SetupError` if another
+    process has the lock.
+    """
     folder = run_dir / "sinks"
     folder.mkdir(exist_ok=True)
     with (folder / f"{name}.lock").open("w") as lock:
@@ -65,7 +71,7 @@ def following(run_dir: Path, name: str) -> Iterator["FollowedRun"]:
 
 
 class FollowedRun:
-    """Read position of a sink in a run, stored in the run's `sinks/NAME.json`: no record is sent twice.
+    """Run with a sink's read position, which is stored in the run's `sinks/NAME.json` after each write.
 
     Made by `following`.
     """
@@ -76,7 +82,7 @@ class FollowedRun:
         self._follower = Follower(run_dir, cursor)
 
     def show(self, sink: Sink) -> int:
-        """Send new records; return the number of records and spans."""
+        """Send the new records to `sink` and store the read position; return how many sums and spans were sent."""
         news = self._follower.read()
         if count := len(news.sums) + len(news.spans):
             sink.write(news)

@@ -1,4 +1,4 @@
-"""Results of each policy of a run."""
+"""Version, lag and success of each policy of a run."""
 
 from msgspec import Struct
 
@@ -19,9 +19,10 @@ class PolicyStanding(Struct, frozen=True, kw_only=True):
     """Oldest version that an engine samples from; None if no engine has reported one."""
     train_step: int
     mean_lag: float | None
-    """Mean lag of its newest 8 train steps."""
+    """Mean lag of the policy's newest 8 train steps, in versions; None before its first train step."""
     success_recent: float | None
-    """Success rate of its latest countable training rollouts (100 at most); None before the first, and if frozen."""
+    """Success rate of the policy's newest countable training rollouts (100 at most); None before the first rollout, and
+    for a frozen policy."""
 
 
 def standings(ledger: Ledger) -> list[PolicyStanding]:
@@ -38,5 +39,6 @@ def _standing(ledger: Ledger) -> PolicyStanding:
         served_version=min(ledger.overview().served_versions.values(), default=None),
         train_step=newest.train_step,
         mean_lag=ledger.recent_lag(RECENT_TRAIN_STEPS),
-        success_recent=ledger.recent_success(RECENT_ROLLOUTS) if trained else None,  # frozen: that of the whole run
+        # For a frozen policy the ledger would return the success rate of the whole run.
+        success_recent=ledger.recent_success(RECENT_ROLLOUTS) if trained else None,
     )

@@ -1,4 +1,4 @@
-"""A snapshot of a run for people and scripts: what every module does, what it waits for, and how learning goes."""
+"""Snapshot of a run for people and scripts: what each module does or waits for, and the progress of learning."""
 
 import time
 from pathlib import Path
@@ -16,59 +16,63 @@ from quartet.types.phase import ENDED, EVALUATING, FINISHED, STARTING, STOPPING,
 RATE_WINDOW_SECONDS = 20.0
 NOT_RUNNING, NOT_STARTED = "not running", "not started yet"
 SILENT_AFTER_SECONDS = 10.0
-"""Every module says something each second, a sink each few seconds."""
+"""Seconds without a heartbeat after which a module counts as silent; modules send one each second, sinks each four."""
 GIVEN_UP = "given_up_sinks"
-"""The ledger's value with the names of the sinks that the supervisor no longer starts."""
+"""Key of the ledger's value that lists the sinks that the supervisor no longer restarts."""
 
 
 class ModuleStatus(Struct, frozen=True, kw_only=True):
-    """One module: `waiting_for` and `ends_when` are empty while it works."""
+    """State of one module. `waiting_for` and `ends_when` (what would end the wait) are empty while it works."""
 
     module: str
     state: str
     waiting_for: str
     ends_when: str
     since_seconds: float
+    """Seconds for which the module has been in this state."""
     silent_seconds: float
+    """Seconds since the module's last heartbeat."""
     expected: bool = True
-    """False: an earlier start had it, or it is a sink that was given up. The run does not need it."""
+    """False if the run does not need the module: only an earlier start of the run had it, or it is a sink that was
+    given up."""
 
 
 class RunStatus(Struct, frozen=True, kw_only=True):
-    """Everything `quartet status` shows."""
+    """Everything that `quartet status` shows except the alarms."""
 
     name: str
     phase: str
     train_step: int
     policy_version: int
     mean_lag: float | None
-    """Of the newest 8 train steps."""
+    """Mean lag of the newest 8 train steps, in versions; None before the first train step."""
     success_recent: float | None
-    """Success rate of the latest countable training rollouts (100 at most); None before the first."""
+    """Success rate of the newest countable training rollouts (100 at most); None before the first rollout."""
     training_rollouts: int
-    """Those that ended since the run began, each once."""
+    """Number of training rollouts that ended since the run began; each counts once."""
     trajectories_stored: int
-    """Records of all kinds since the run began: evaluation, demonstrations, retried and late ones included."""
+    """Number of trajectories of all kinds stored since the run began: evaluation, demonstrations, retried and late ones
+    included."""
     rollouts_per_second: float
     generated_tokens_per_second: float
     prompt_tokens_per_second: float
     rollouts: dict[str, int]
-    """Unfinished rollouts by state, evaluation included."""
+    """Numbers of unfinished rollouts by state, evaluation included."""
     groups: dict[str, int]
-    """Training groups on their way, by state."""
+    """Numbers of training groups that are neither trained nor dropped yet, by state."""
     modules: list[ModuleStatus]
     stop_reason: str
     quarantined_groups: int = 0
-    """Since the run began: dropped because the train steps with them failed."""
+    """Number of groups dropped since the run began because train steps with them failed."""
     policies: list[PolicyStanding] = []
-    """Each policy of a run with several; empty for a run with one, which the numbers above are about."""
+    """Each policy of a run with several policies; empty for a run with one."""
     forked_rollouts: int = 0
-    """Since the run began: those that were forked from another one, cancelled ones left out."""
+    """Number of rollouts forked from another one since the run began, without cancelled ones."""
     progress: RunProgress | None = None
-    """Of the phase; None at rest, and where the recipe is not known."""
+    """Progress of the phase; None if the run is not live, the phase has no known end, or the recipe cannot be read."""
 
     def absence(self, module: ModuleStatus) -> str:
-        """Reason why an absent module is not needed; empty for one that is present or needed."""
+        """Return why an absent module is not missed; empty if the module is present, or absent but needed."""
         if module.state == NOT_STARTED:
             return NOT_STARTED
         if module.silent_seconds <= SILENT_AFTER_SECONDS:
@@ -79,8 +83,11 @@ class RunStatus(Struct, frozen=True, kw_only=True):
         return "not needed in this phase" if module.module.partition("-")[0] == "trainer" and without_trainer else ""
 
     def explained(self) -> "RunStatus":
-        """The same with waits as they are now: a module that is absent waits for nothing, and none for a phase that is
-        over, whatever they said last."""
+        """Return the status without waits that are over.
+
+        A module that is absent waits for nothing, and no module waits for a phase that has ended, whatever it reported
+        last.
+        """
         return structs.replace(self, modules=[self._explained(module) for module in self.modules])
 
     def _explained(self, module: ModuleStatus) -> ModuleStatus:
@@ -90,7 +97,7 @@ class RunStatus(Struct, frozen=True, kw_only=True):
         return structs.replace(module, waiting_for=waiting_for, ends_when=ends_when)
 
     def at_rest(self) -> "RunStatus":
-        """The same of a run that no process works on: what its modules said last is over."""
+        """Return the status for a run that is not live: no module runs or waits, whatever it reported last."""
         over = {"state": NOT_RUNNING, "waiting_for": "", "ends_when": ""}
         were = [module for module in self.modules if module.state != NOT_STARTED]
         return structs.replace(self, modules=[structs.replace(module, **over) for module in were], progress=None)
@@ -100,8 +107,11 @@ class RunStatus(Struct, frozen=True, kw_only=True):
 
 
 class StatusReader:
-    """Takes snapshots; rates are over the last `RATE_WINDOW_SECONDS`. The recipe is needed for the progress, and to
-    know which modules are missed: without it all are."""
+    """Takes snapshots of a run; rates are means over the last `RATE_WINDOW_SECONDS`.
+
+    The recipe gives the progress and the modules that the run needs. Without it there is no progress, and every module
+    that ever sent a heartbeat counts as needed, except sinks that were given up.
+    """
 
     def __init__(self, run_dir: Path, ledger: Ledger, recipe: Recipe | None = None) -> None:
         self.run_dir, self.ledger, self.recipe = run_dir, ledger, recipe
@@ -135,8 +145,10 @@ class StatusReader:
         return status.explained()
 
     def _modules(self, phase: str, now: float) -> list[ModuleStatus]:
-        """Those that ever spoke, and those of the recipe that have yet to: what a module said before this start of the
-        run is not about it."""
+        """Return the modules that ever sent a heartbeat, and those of the recipe that have not started yet.
+
+        While the run starts, a silent module counts as not started: its last heartbeat is of an earlier start.
+        """
         given_up, known = self.ledger.value(GIVEN_UP, []), self.recipe.modules if self.recipe else None
         found = {
             row.module: ModuleStatus(
@@ -157,7 +169,7 @@ class StatusReader:
         return list(found.values())
 
     def _processes(self) -> list[str]:
-        """The processes that a run of the recipe has, as far as it is known."""
+        """Return the modules that a run of the recipe starts as processes; none if the recipe is not known."""
         return self.recipe.modules if self.recipe and self.recipe.runtime.kind == "processes" else []
 
 

@@ -1,4 +1,4 @@
-"""`summary.json`: the machine-readable end of a run."""
+"""`summary.json`: the results of a run, written at its end, for scripts."""
 
 import json
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ Summary = dict[str, Any]
 
 
 def after_tag(ledger: Ledger) -> str:
-    """The final evaluation is one of its train step: a run that is resumed and goes on is evaluated again."""
+    """Return the tag of the final evaluation. It holds the train step, so a run that continues is evaluated again."""
     return f"after {ledger.train_step()}"
 
 
 def build_summary(recipe: Recipe, ledger: Ledger, *, wall_seconds: float, control: Results | None) -> Summary:
-    """Success before and after (held-out seeds), speed, lag, promises kept."""
+    """Return the summary: success on held-out seeds before and after training, speed, lag, and the promises' counts."""
     before, before_sampled = (ledger.evaluation_results(f"before/{how}") for how in ("greedy", "sampled"))
     after, after_sampled = (ledger.evaluation_results(f"{after_tag(ledger)}/{how}") for how in ("greedy", "sampled"))
     new = undemonstrated_families(recipe.env)
@@ -100,7 +100,7 @@ def write_summary(
     control: Results | None = None,
     stop_reason: str = "",
 ) -> Summary:
-    """Build the summary and write `summary.json` into the run. `stop_reason` takes the place of the ledger's."""
+    """Build the summary and write `summary.json` into the run. `stop_reason`, if given, replaces the ledger's."""
     summary = build_summary(recipe, ledger, wall_seconds=wall_seconds, control=control)
     if stop_reason:
         summary["stop_reason"] = stop_reason
@@ -109,19 +109,19 @@ def write_summary(
 
 
 def save_summary(run_dir: Path, summary: Summary) -> None:
-    """Write `summary.json`, whole or not at all."""
+    """Write `summary.json` atomically."""
     with whole_file(run_dir / "summary.json") as fresh:
         fresh.write_text(json.dumps(summary, indent=2) + "\n")
 
 
 def read_summary(run_dir: Path) -> Summary | None:
-    """Return the summary that `save_summary` wrote; None before that."""
+    """Return the summary that `save_summary` wrote; None if there is none yet."""
     path = run_dir / "summary.json"
     return json.loads(path.read_text()) if path.exists() else None
 
 
 def evaluation_summary(recipe: Recipe, ledger: Ledger, policy: Path) -> Summary:
-    """The end of `quartet eval`: greedy and sampled success, per task."""
+    """Return the results of `quartet eval`: greedy and sampled success, in total and per task family."""
     greedy, sampled = ledger.evaluation_results("eval/greedy"), ledger.evaluation_results("eval/sampled")
     new = undemonstrated_families(recipe.env)
     return {
@@ -144,8 +144,8 @@ def _per_task(before: Results, after: Results, control: Results) -> dict[str, di
 
 
 def evaluations(results: Mapping[str, Results]) -> dict[str, dict[str, Any]]:
-    """Of each evaluation that was run: how many episodes were asked for, how many have a result, and by family how many
-    have none."""
+    """Return for each evaluation that was run: the number of episodes asked for, the number with a result, and by
+    family the number without one."""
     return {
         name: {
             "asked": total(of_one).asked,

@@ -8,12 +8,11 @@ from quartet.report.labels import HELD_OUT_SAMPLED
 from quartet.report.show import decimal, interval
 
 CAPTION_COLUMNS = 48
-"""Minimum width of the table, at least that of the longest line of its caption, which is wrapped to the table's
-width."""
+"""Minimum width of the table. Its caption is wrapped to the table's width, and the longest line should fit."""
 
 
 def summary_table(summary: dict[str, Any]) -> Table:
-    """Return success per task before, after and of the control, then the totals."""
+    """Return a table of success per task, before and after training and (if it was run) of the control, with totals."""
     control = summary.get("success_control") is not None
     table = Table(title=_headline(summary), title_style="bold", header_style="dim")
     table.min_width, table.caption_justify = CAPTION_COLUMNS, "left"
@@ -30,7 +29,7 @@ def summary_table(summary: dict[str, Any]) -> Table:
             else (f"success_before{suffix}", f"success_after{suffix}", f"success_control{suffix}")
         )
         if suffix is None and all(summary.get(key) is None for key in keys):
-            continue  # every task was demonstrated, or none
+            continue  # either demonstrations were used for all tasks, or for none
         table.add_row(name, *(_percent(summary.get(key)) for key in keys[: 2 + control]), style="bold")
     table.caption = "".join(f"{line}\n" for line in _uncounted(summary)) + (
         f"{summary['rollouts_finished']:,} training rollouts in {summary['train_seconds']:,.0f} s of training\n"
@@ -41,7 +40,7 @@ def summary_table(summary: dict[str, Any]) -> Table:
 
 
 def _headline(summary: dict[str, Any]) -> str:
-    """Return what training changed at the training temperature, each rate with its 95 % interval."""
+    """Return the title: success before and after training at the training temperature, with 95 % intervals."""
     rates = (_sampled(summary, when) for when in ("before", "after"))
     return f"{summary['name']}: {HELD_OUT_SAMPLED}\n{' → '.join(rates)}"
 

@@ -1,7 +1,7 @@
-"""Picture of the activity of every module over a time window: one row per module or session, coloured by activity.
+"""Picture of what each module does over a time window: one row per module or session, coloured by activity.
 
-Several runs are drawn below each other on the same scale. The share of working time is to the right of each row:
-neither waiting nor idle.
+Several runs are drawn below each other on the same scale. To the right of each row is the share of time in which it
+works, that is, neither waits nor is idle.
 """
 
 from collections.abc import Iterable, Sequence
@@ -57,7 +57,7 @@ def _draw(axes: Axes, panel: Panel, rows: list[tuple[str, str]], seconds: float)
     for place, row in enumerate(rows):
         mine = [span for span in panel.spans if (span.role, span.lane) == row]
         _draw_row(axes, mine, place, panel.start)
-        if not any(works(span) for span in mine):  # a row with waits alone has no share
+        if not any(works(span) for span in mine):  # no share is shown for a row that only waits
             continue
         share = working_seconds(mine, panel.start, panel.start + seconds) / seconds
         beside: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 7, "color": _INK}
@@ -72,7 +72,7 @@ def _draw(axes: Axes, panel: Panel, rows: list[tuple[str, str]], seconds: float)
 
 
 def _draw_row(axes: Axes, spans: list[Span], place: int, start: float) -> None:
-    """Draw enclosing activities behind the others and taller; waiting is a thin pale bar."""
+    """Draw enclosing activities as tall bars below the others, and waits as thin bars."""
     for name in {span.name for span in spans}:
         known = shown_activity(name)
         height = 0.9 if known.encloses else 0.22 if name == WAIT else 0.66
@@ -82,12 +82,12 @@ def _draw_row(axes: Axes, spans: list[Span], place: int, start: float) -> None:
 
 
 def works(span: Span) -> bool:
-    """Return whether a span is work: neither waiting nor only enclosing work."""
+    """Return whether a span is work: neither a wait nor an activity that only encloses others."""
     return span.name != WAIT and not shown_activity(span.name).encloses
 
 
 def working_seconds(spans: Iterable[Span], start: float, end: float) -> float:
-    """Return how much of [start, end) is covered by work; overlaps count once."""
+    """Return how many seconds of [start, end) are covered by work; overlapping spans count once."""
     covered, until = 0.0, start
     for span in sorted(spans, key=lambda span: span.start):
         if not works(span):

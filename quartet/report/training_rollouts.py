@@ -12,19 +12,22 @@ _ENDED_TRAINING = (
     trajectories.c.purpose.not_in([purpose for purpose in Purpose if purpose is not Purpose.TRAIN]),
     trajectories.c.kind.not_in([kind for kind in TrajectoryKind if kind is not TrajectoryKind.FINAL]),
 )
-"""Conditions by exclusion: with equality, SQLite would read an index of the whole run."""
+"""Conditions on rows of ended training rollouts. They exclude the other values, because with equality SQLite would read
+an index over the whole run."""
 
 
 class TrainingRollouts:
-    """Counter of `labels.TRAINING_ROLLOUTS`: each count reads only the records since the last one. Safe to share
-    between threads."""
+    """Counts the training rollouts that have ended (`labels.TRAINING_ROLLOUTS`), safely from several threads.
+
+    Each call of `count` reads only the records that were added since the previous call.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger, self._lock = ledger, threading.Lock()
         self._counted, self._seen_id = 0, 0
 
     def count(self) -> int:
-        """Return the number; a rollout of several parts counts once, since its parts are stored together."""
+        """Return the number. A rollout with several trajectories counts once, since they are stored together."""
         with self._lock, self._ledger.read() as connection:
             newest_id = connection.execute(sa.select(sa.func.max(trajectories.c.id))).scalar() or 0
             unseen = trajectories.c.id.between(self._seen_id + 1, newest_id)

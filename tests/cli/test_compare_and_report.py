@@ -99,7 +99,7 @@ def test_what_does_not_compare_is_said(small_runs, tmp_path):
     assert json.loads(invoke("compare", *small_runs, "--json"))["cautions"] == []
     same_seed = changed(slow1, tmp_path / "same_seed", "^seed = 1", "seed = 0")
     (caution,) = json.loads(invoke("compare", slow0, same_seed, "--json"))["cautions"]
-    assert "seed 0 stands there 2 times" in caution
+    assert "2 runs have the seed 0" in caution
     other_tasks = changed(slow1, tmp_path / "other_tasks", "^first_seed = .*", "first_seed = 2000000")
     (caution,) = json.loads(invoke("compare", slow0, other_tasks, "--json"))["cautions"]
     assert caution.startswith("NOT COMPARABLE") and "4 seeds each from 2,000,000" in caution

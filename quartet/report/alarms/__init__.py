@@ -1,4 +1,4 @@
-"""Alarms of a live run, with advice. A rule is one function; add new ones to `RULES`."""
+"""Alarms: signs of a problem in a live run, with advice. Each rule is one function, listed in `RULES`."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -41,6 +41,6 @@ RULES: tuple[Callable[[Facts], Iterator[Alarm]], ...] = (
 
 
 def read_alarms(run_dir: Path, ledger: Ledger, recipe: Recipe, status: RunStatus) -> list[Alarm]:
-    """Return all alarms of a live run; the cost does not grow with the run."""
+    """Return all alarms of a live run. The time taken does not grow with the length of the run."""
     facts = read_facts(run_dir, ledger, recipe, status)
     return [alarm for rule in RULES for alarm in rule(facts)]

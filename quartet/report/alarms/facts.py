@@ -1,4 +1,4 @@
-"""Input of the alarms, and the alarm itself."""
+"""The facts about a run from which the rules derive alarms, and the class of an alarm."""
 
 import time
 from pathlib import Path
@@ -15,37 +15,37 @@ from quartet.report.status import RunStatus
 from quartet.telemetry.series import read_series
 
 MANY_ROLLOUTS = (100, 200, 400, 800, 1600)
-"""Numbers of rollouts without a valid action at which the alarm is raised, and repeated."""
+"""Numbers of rollouts without a valid action: the alarm is raised at the first and repeated at each further one."""
 RECENT_SECONDS, NEWEST_EVENTS, NEWEST_ROLLOUTS, NEWEST_GROUPS = 600.0, 200, 200, 100
 NEWEST_TRAIN_STEPS = 20
 
 
 class Alarm(Struct, frozen=True, kw_only=True):
-    """One alarm with advice."""
+    """One alarm: `what` describes the problem, `advice` says what to try."""
 
     kind: str
-    """Identifier in snake_case."""
+    """Identifier of the kind of problem, in snake_case."""
     what: str
     advice: str
     about: str = ""
-    """Subject that distinguishes it from others of its kind, such as a module's name."""
+    """Subject, such as a module's name, that distinguishes this alarm from others of the same kind."""
     level: int = 0
-    """Severity; an alarm is announced again if it rises."""
+    """Severity; the alarm is announced again if its severity rises."""
 
 
 class NoAction(Struct, frozen=True, kw_only=True):
-    """Rollouts of a policy without any valid action."""
+    """The newest rollouts, if none of them had a valid action."""
 
     rollouts: int
-    """Number of newest rollouts without a valid action: 100, 200, 400, 800 or 1600."""
+    """Number of these rollouts, rounded down to 100, 200, 400, 800 or 1600."""
     response: str
-    """Example of a response."""
+    """Last response of one of these rollouts, as an example."""
     answer: str
-    """The environment's answer to it."""
+    """The environment's error message for `response`."""
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """Input of the rules."""
+    """Facts about a run, read once for all rules."""
 
     recipe: Recipe
     status: RunStatus
@@ -54,22 +54,23 @@ class Facts(Struct, frozen=True, kw_only=True):
     statuses: dict[str, int]
     """Statuses of the newest 200 attempts."""
     errors: dict[str, str]
-    """Newest error of these attempts, by status."""
+    """Newest error message among the newest 200 attempts, by status."""
     repeated: RepeatedError | None
-    """Error shared by all of the newest rollouts."""
+    """Error with which all of the newest rollouts ended; None if they do not share one."""
     no_action: NoAction | None
     """Set if none of the newest 100 rollouts had a valid action."""
     verdicts: dict[str, int]
-    """Newest 100 groups, by the reason of their drop; "" for kept ones."""
+    """Numbers of groups among the newest 100, by the reason for which they were dropped; "" counts the kept groups."""
     train_steps: list[dict[str, Any]]
     """Metrics of the newest 20 train steps, newest first."""
     canary_gap_nats: float | None
-    """Largest canary gap of the policies loaded in the last ten minutes; None without a policy or canary."""
+    """Largest difference between the engine's log-probs of a canary and the trainer's (`engine/canary_gap_nats`), over
+    the policies loaded in the last ten minutes; None if no policy was loaded, or none has a canary."""
     free_megabytes: float
 
 
 def read_facts(run_dir: Path, ledger: Ledger, recipe: Recipe, status: RunStatus) -> Facts:
-    """Read the facts of a live run; the cost does not grow with the run."""
+    """Read the facts of a live run. The time taken does not grow with the length of the run."""
     since = time.time() - RECENT_SECONDS
     return Facts(
         recipe=recipe,
@@ -87,7 +88,10 @@ def read_facts(run_dir: Path, ledger: Ledger, recipe: Recipe, status: RunStatus)
 
 
 def _no_action(ledger: Ledger) -> NoAction | None:
-    """Return the rollouts without a valid action. While one is valid, only `MANY_ROLLOUTS[0]` rows are read."""
+    """Return the newest rollouts if none had a valid action, else None.
+
+    As long as one of the newest `MANY_ROLLOUTS[0]` rollouts has a valid action, no more rows than these are read.
+    """
     if ledger.rollouts_without_action(MANY_ROLLOUTS[0])[0] < MANY_ROLLOUTS[0]:
         return None
     count, blob = ledger.rollouts_without_action(MANY_ROLLOUTS[-1])
@@ -103,6 +107,6 @@ def _no_action(ledger: Ledger) -> NoAction | None:
 
 
 def _largest_canary_gap(run_dir: Path, since: float) -> float | None:
-    """Return the largest canary gap, in nats, of the policies loaded after `since` (Unix seconds)."""
+    """Return the largest canary gap, in nats, of the policies loaded after `since` (Unix seconds), or None."""
     page = read_series(run_dir, ["engine/canary_gap_nats"], start=since, max_points=100)
     return max((point.max for series in page.series for point in series.points), default=None)

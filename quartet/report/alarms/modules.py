@@ -12,7 +12,7 @@ from quartet.types.phase import TRAINING
 
 
 def silent(facts: Facts) -> Iterator[Alarm]:
-    """Report a module without a heartbeat for too long."""
+    """Report each module that has sent no heartbeat for `SILENT_AFTER_SECONDS`."""
     for module in facts.status.modules:
         if module.silent_seconds > SILENT_AFTER_SECONDS and not facts.status.absence(module):
             yield Alarm(
@@ -25,7 +25,7 @@ def silent(facts: Facts) -> Iterator[Alarm]:
 
 
 def died(facts: Facts) -> Iterator[Alarm]:
-    """Report a process that ended and was restarted."""
+    """Report each process that ended by itself and was restarted."""
     deaths = [event.fields for event in facts.events if event.kind == "module_died"]
     for module, count in Counter(fields["module"] for fields in deaths).items():
         words = next(fields["last_words"] for fields in deaths if fields["module"] == module)
@@ -38,7 +38,7 @@ def died(facts: Facts) -> Iterator[Alarm]:
 
 
 def refused(facts: Facts) -> Iterator[Alarm]:
-    """Report each policy of which the engine rejected a version."""
+    """Report each policy of which the engine rejected a version, because it failed verification."""
     refusals = [event.fields for event in reversed(facts.events) if event.kind == "policy_refused"]
     newest = {fields.get("policy", MAIN): fields for fields in refusals}  # events of schema 5 name no policy
     for policy, fields in newest.items():
@@ -57,12 +57,12 @@ def went_back(facts: Facts) -> Iterator[Alarm]:
         yield Alarm(
             kind="went_back",
             what=f"train step {damaged[0]['train_step']} is damaged: {damaged[0]['error']}",
-            advice="the run rolled back to an earlier step and trains the lost ones again; check the disk",
+            advice="the run rolled back to an earlier train step and trains the later ones again; check the disk",
         )
 
 
 def starving(facts: Facts) -> Iterator[Alarm]:
-    """Report a trainer without trainable groups for long, while the run trains."""
+    """Report that the trainer has waited for a trainable group for a quarter of `train.starved_timeout_seconds`."""
     if facts.status.phase != TRAINING:
         return
     limit = facts.recipe.train.starved_timeout_seconds
@@ -72,5 +72,5 @@ def starving(facts: Facts) -> Iterator[Alarm]:
             yield Alarm(
                 kind="starving",
                 what=f"nothing to train for {module.since_seconds:.0f} s; at {limit:g} s the run stops",
-                advice="see the other alarms, and what worker and manager wait for",
+                advice="see the other alarms, and what the worker and the manager wait for",
             )

@@ -1,4 +1,4 @@
-"""Alarms about metrics of learning and disk space out of bounds."""
+"""Alarms about learning metrics and disk space that are out of bounds."""
 
 from collections.abc import Iterator
 
@@ -6,14 +6,15 @@ from quartet.report.alarms.facts import Alarm, Facts
 
 LARGEST_GAP_NATS, LOWEST_ENTROPY_NATS = 0.05, 0.01
 LARGEST_MASKED_SHARE, FEWEST_TRAIN_STEPS = 0.1, 5
-"""Maximum share of masked tokens, overall or for one outcome, and the minimum number of train steps to judge it."""
+"""Maximum share of masked tokens (of all tokens, of the successes' or of the failures'), and the minimum number of
+train steps from which the share is judged."""
 _MASKED = ("masked_share", "masked_success_share", "masked_failure_share")
 
 
 def numerics(facts: Facts) -> Iterator[Alarm]:
-    """Report that engine and trainer disagree, or that the policy no longer explores."""
-    # Not `gap_k1_nats`: it includes the policy's change between sampling and training, up to `admission.max_lag`
-    # versions.
+    """Report that engine and trainer compute different log-probs, or that the policy no longer explores."""
+    # `gap_k1_nats` would not do: it includes the policy's change between sampling and training, up to
+    # `admission.max_lag` versions.
     newest = facts.train_steps[0] if facts.train_steps else {}
     gap, entropy = facts.canary_gap_nats, newest.get("entropy_nats")
     if gap is not None and gap > LARGEST_GAP_NATS:
@@ -34,7 +35,7 @@ def numerics(facts: Facts) -> Iterator[Alarm]:
 
 
 def masked(facts: Facts) -> Iterator[Alarm]:
-    """Report that many trained tokens are too old, overall or for one outcome."""
+    """Report that many tokens are masked because they are too old: of all, of the successes' or of the failures'."""
     steps = [step for step in facts.train_steps if all(name in step for name in _MASKED)]
     if len(steps) < FEWEST_TRAIN_STEPS:
         return

@@ -10,15 +10,15 @@ from quartet.manager.filter.base import EQUAL_REWARDS
 from quartet.report.alarms.facts import Alarm, Facts
 
 MANY = 20
-"""Minimum number of rollouts or groups to judge a share."""
+"""Minimum number of rollouts or groups from which a share is judged."""
 FAILED_ROLLOUTS = 3
-"""Number of consecutive rollouts with the same error that raises an alarm."""
+"""Number of consecutive rollouts with the same error from which an alarm is raised."""
 LONGEST_RESPONSE = 200
-"""Maximum characters of an example."""
+"""Maximum number of characters of a response that is quoted as an example."""
 
 
 def infrastructure(facts: Facts) -> Iterator[Alarm]:
-    """Report attempts that fail for reasons outside the policy."""
+    """Report each status for which the policy is not responsible, if over 5 % of the attempts ended with it."""
     total = sum(facts.statuses.values())
     for status, count in facts.statuses.items():
         if total >= MANY and status in _CURES and count > total / 20:
@@ -43,7 +43,7 @@ def failing(facts: Facts) -> Iterator[Alarm]:
 
 
 def no_action(facts: Facts) -> Iterator[Alarm]:
-    """Report that the policy gives no action that the environment can perform."""
+    """Report that no response of the policy holds an action that the environment can perform."""
     if (found := facts.no_action) is None:
         return
     expected = _grammar(facts.recipe)
@@ -52,7 +52,7 @@ def no_action(facts: Facts) -> Iterator[Alarm]:
         what=f"none of the newest {found.rollouts} rollouts had a valid action; for example the policy answered "
         f"{found.response[:LONGEST_RESPONSE]!r}, and the environment reported: {found.answer or 'nothing'}",
         advice=(f"the environment expects {expected}; " if expected else "")
-        + "teach the form of actions with `quartet sft`: equal rewards cannot",
+        + "teach the form of actions with `quartet sft`: from equal rewards, RL learns nothing",
         level=found.rollouts,
     )
 
@@ -76,7 +76,7 @@ _CURES = {
 
 
 def uncounted(facts: Facts) -> Iterator[Alarm]:
-    """Report an evaluation with missing results: its success rate covers only episodes that ended."""
+    """Report each evaluation in which episodes have no result: its success rate leaves them out."""
     for event in facts.events:
         if event.kind == "evaluation_uncounted":
             yield Alarm(
@@ -87,7 +87,7 @@ def uncounted(facts: Facts) -> Iterator[Alarm]:
 
 
 def cut_off(facts: Facts) -> Iterator[Alarm]:
-    """Report that most rollouts end at a limit."""
+    """Report that more than half of the rollouts end at the same limit."""
     total = sum(facts.statuses.values())
     for status, setting in _LIMITS.items():
         if total >= MANY and facts.statuses.get(status, 0) > total / 2:
@@ -104,7 +104,7 @@ _LIMITS = {
 
 
 def dropped(facts: Facts) -> Iterator[Alarm]:
-    """Report that most groups are dropped for one reason."""
+    """Report that over 90 % of the groups are dropped for the same reason."""
     total = sum(facts.verdicts.values())
     for reason, count in facts.verdicts.items():
         if total >= MANY and reason and count > 0.9 * total:
@@ -116,7 +116,7 @@ def dropped(facts: Facts) -> Iterator[Alarm]:
 
 
 def quarantined(facts: Facts) -> Iterator[Alarm]:
-    """Report groups whose train steps failed repeatedly."""
+    """Report groups that were dropped because train steps with them failed repeatedly."""
     records = [event.fields for event in facts.events if event.kind == "batch_quarantined"]
     if records:
         count = sum(len(record["groups"]) for record in records)
@@ -129,8 +129,8 @@ def quarantined(facts: Facts) -> Iterator[Alarm]:
 
 
 def remedy(reason: str) -> str:
-    """Return advice for groups dropped for this reason."""
-    return _REMEDIES.get(reason, "relax the one of the filters that drops them")
+    """Return advice against groups being dropped for this reason."""
+    return _REMEDIES.get(reason, "relax the filter that drops them")
 
 
 _OTHER_TASKS = "use control.sampler = 'contrast', other env.families"
@@ -150,4 +150,4 @@ _REMEDIES = {
     QUARANTINED: "their train steps fail: see the traceback in logs/trainer.jsonl",
     "damaged": "stored records cannot be read: `quartet ledger check` names them; check the disk",
 }
-"""Advice by the reason of a drop."""
+"""Advice, by the reason for which groups are dropped."""

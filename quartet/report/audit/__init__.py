@@ -1,8 +1,10 @@
-"""Audit of a run's promises from receipts, policies and trajectories, without trusting the ledger.
+"""Audit of a run's promises (nothing lost, nothing trained twice, bounded lag) without trusting the ledger.
 
-Hashes of weights chain the train steps from the newest policy back to the initial one, so they alone prove which
-batches were trained. The ledger is trusted only for the reasons why rollouts were not trained, and for which replayed
-members are demonstrations, whose import leaves no receipt.
+It uses receipts, policies and trajectories. A receipt is a worker's or trainer's own record of what it appended or
+trained. The receipts of train steps hold hashes of the weights before and after the step. These hashes chain the steps
+from the newest policy back to the initial one and so determine which batches were trained. The ledger is trusted for
+two facts only: why rollouts were not trained, and which replayed members are demonstrations, because importing these
+leaves no receipt.
 """
 
 from collections import Counter
@@ -29,28 +31,29 @@ from quartet.telemetry.receipts import Committing, read_receipts
 from quartet.types import Policy
 
 REPLAY = "replay_differs"
-"""Kind of a finding about weights: training again gives other weights, or their origin is unknown."""
+"""Kind of a finding about weights: training again gives other weights, or no receipt explains them."""
 
 
 class AuditReport(Struct, frozen=True, kw_only=True):
-    """Counts and findings of an audit. Without `findings` every promise holds."""
+    """Counts and findings of an audit. If `findings` is empty, every promise holds."""
 
     appended: int
-    """Countable training rollouts that were reported to their workers as stored; with several policies, one for each
-    that is trained."""
+    """Number of countable training rollouts that were reported to their workers as stored. In a run with several
+    trained policies, a rollout counts once for each of them."""
     superseded: int
-    """Late appends that were rejected, including those of evaluation."""
+    """Number of appends that the ledger rejected as late, evaluation included."""
     trained: int
-    """Fresh trajectories in the train steps that led to the newest policy."""
+    """Number of fresh trajectories in the train steps that led to the newest policy."""
     train_steps: int
     abandoned_steps: int
-    """Train steps that were computed, but not committed or later rolled back."""
+    """Number of train steps that were computed, but either not committed or later rolled back."""
     lost: int
     trained_twice: int
     over_lag: int
-    """Trained tokens that exceeded the bound on lag."""
+    """Number of trained tokens whose lag exceeded the bound."""
     replay_identical: bool
-    """True if training the batches again gave the same bits after every step, and the same final optimizer state."""
+    """True if training the batches again gave the same weights, bit for bit, after every step, and the same final
+    optimizer state."""
     findings: list[Finding]
 
     def to_dict(self) -> dict[str, Any]:
@@ -58,7 +61,7 @@ class AuditReport(Struct, frozen=True, kw_only=True):
 
 
 class _PolicyAudit(NamedTuple):
-    """Return the findings about one policy of a run."""
+    """Result of the audit for one policy of a run. `chain` holds the receipts of its train steps, oldest first."""
 
     testimony: Testimony
     chain: list[Committing]
@@ -67,7 +70,7 @@ class _PolicyAudit(NamedTuple):
 
 
 def audit(run_dir: Path, on_progress: OnProgress = nobody_watches) -> AuditReport:
-    """Audit a run with receipts (`runtime.receipts`) that is not live. Trains all steps of every policy again."""
+    """Audit a run that is not live and has receipts (`runtime.receipts`), by training all its steps again."""
     recipe, receipts = read_resolved(run_dir / "config.toml"), read_receipts(run_dir)
     with closing(Ledger.open(run_dir)) as ledger:
         audits = [
@@ -117,8 +120,11 @@ def _audit_policy(
 
 
 def _lost(testimony: Testimony, chain: Sequence[Committing], ledger: Ledger) -> Iterator[Finding]:
-    """Find lost rollouts. One is appended if its worker received the outcome or, if the worker died, the ledger has
-    it."""
+    """Find rollouts that were appended but neither trained nor left out for a stored reason.
+
+    A rollout counts as appended if its worker was notified of that, or if the ledger has it, since the worker may have
+    died before the notification.
+    """
     trained, fates = set(_fresh(chain)), ledger.fates()
     for rollout_id in sorted((testimony.appended() | fates.keys()) - trained):
         if fates.get(rollout_id, "") in ("", "trained"):
@@ -132,7 +138,7 @@ def _trained_twice(chain: Sequence[Committing]) -> Iterator[Finding]:
 
 
 def _invented(testimony: Testimony, chain: Sequence[Committing], ledger: Ledger) -> Iterator[Finding]:
-    """Find trained trajectories that were not offered by a worker, token for token, and are not demonstrations."""
+    """Find trained trajectories that no worker appended with exactly these tokens and that are no demonstrations."""
     offered, demonstrations = testimony.offered(), ledger.demonstrations()
     for step in chain:
         for member in (member for group in step.groups for member in group.members):
@@ -144,7 +150,7 @@ def _invented(testimony: Testimony, chain: Sequence[Committing], ledger: Ledger)
 
 
 def _vanished(testimony: Testimony, chain: Sequence[Committing]) -> Iterator[Finding]:
-    """Find committed train steps that are gone although no trainer rolled back to before them."""
+    """Find committed train steps that are missing although no trainer rolled back to an earlier step."""
     kept = {step.batch_id for step in chain}
     for receipt in testimony.committed.values():
         began_again = (
@@ -156,7 +162,7 @@ def _vanished(testimony: Testimony, chain: Sequence[Committing]) -> Iterator[Fin
 
 
 def _other_versions(testimony: Testimony, chain: Sequence[Committing]) -> Iterator[Finding]:
-    """Find steps that did not start from the version of the previous step."""
+    """Find train steps that did not start from the policy version that the previous step committed."""
     for before, step in pairwise(chain):
         committed = testimony.committed.get(before.batch_id)
         if committed is not None and committed.version != step.start_version:
@@ -165,7 +171,7 @@ def _other_versions(testimony: Testimony, chain: Sequence[Committing]) -> Iterat
 
 
 def _replay(retrace: Retrace, chain: Sequence[Committing], on_progress: OnProgress) -> Iterator[Finding]:
-    """Train the steps again, up to the first that differs: all later ones would differ too."""
+    """Train the steps again, and stop at the first that gives other weights: all later ones would differ too."""
     for done, step in enumerate(chain, start=1):
         if not retrace.step(step):
             what = f"train step {step.train_step} trained with other advantages than its rewards give"
@@ -179,7 +185,7 @@ def _replay(retrace: Retrace, chain: Sequence[Committing], on_progress: OnProgre
 
 
 def _other_files(ledger: Ledger, run_dir: Path, chain: Sequence[Committing]) -> Iterator[Finding]:
-    """Find policies on disk whose weights are not those of their train step."""
+    """Find policies on disk whose weights differ from the receipt of their train step."""
     weights = {step.train_step: step.weights for step in chain}
     for policy in ledger.policies():
         folder = run_dir / policy.path
@@ -190,7 +196,7 @@ def _other_files(ledger: Ledger, run_dir: Path, chain: Sequence[Committing]) -> 
 def _other_optimizer(
     retrace: Retrace, recipe: Recipe, run_dir: Path, chain: Sequence[Committing], policy: str
 ) -> Iterator[Finding]:
-    """Find a checkpoint of the newest step that differs from training again, or is missing."""
+    """Report the newest step's checkpoint if it is missing, or differs from the optimizer state of training again."""
     for step in chain[-1:]:
         folder = checkpoint_folder(run_dir, step.train_step, step.batch_id, policy)
         due = step.train_step % recipe.train.train_steps_per_checkpoint == 0
@@ -201,7 +207,7 @@ def _other_optimizer(
 
 
 def _fresh(chain: Sequence[Committing]) -> list[int]:
-    """Return the rollouts trained as members of their own group."""
+    """Return the ids of the rollouts that were trained as members of their own group, not as replays."""
     members = (member for step in chain for group in step.groups for member in group.members)
     return [member.rollout_id for member in members if member.replay is None]
 

@@ -1,7 +1,7 @@
 """Train a run's committed batches again, in order, and compare every step bit for bit (float32, one thread).
 
-Training uses the advantages and masks that the trainer stored. They are also assigned again from the rewards and must
-be equal. If none are stored for a step, it is trained on the assigned ones.
+Training uses the advantages and masks that the trainer stored. They are also computed again from the rewards and must
+equal the stored ones. A step for which none are stored is trained with the computed ones.
 """
 
 import copy
@@ -33,7 +33,7 @@ from quartet.types import Batch, Call, Group, GroupMember, Trajectory
 
 
 class Retrace:
-    """Weights and optimizer of a run, trained again from its initial policy with one call of `step` per train step."""
+    """Weights and optimizer of a run, trained again from its initial policy: each call of `step` trains one batch."""
 
     def __init__(self, recipe: Recipe, ledger: Ledger, initial: Path) -> None:
         torch.set_num_threads(recipe.train.threads)
@@ -43,7 +43,7 @@ class Retrace:
         reference = copy.deepcopy(model) if needs_reference(recipe, self._credits) else None
         self._learner = Learner(model, recipe, reference, sight_of(load_pictures(initial), ledger))
         self.over_lag = 0
-        """Number of trained tokens so far that were older than `admission.max_lag` allows."""
+        """Number of tokens trained so far that were older than `admission.max_lag` allows."""
 
     @property
     def weights(self) -> str:
@@ -51,9 +51,10 @@ class Retrace:
         return weights_digest(dict(self._learner.model.named_parameters()))
 
     def step(self, receipt: Committing) -> bool:
-        """Train one batch as in its receipt; return False if its stored credit differs from the recipe's.
+        """Train the batch of a receipt. Return False if its stored advantages differ from those computed again.
 
-        Raise `LedgerError` if the ledger's records differ from the receipt, or if a group has no stored credit.
+        Raise `LedgerError` if the ledger's records differ from the receipt, or if a group has no stored advantages
+        although other groups of the batch have them.
         """
         batch = self._batch(receipt)
         max_lag, stored = self._recipe.admission.max_lag, stored_credit(batch, self._ledger.run_dir)
@@ -64,7 +65,7 @@ class Retrace:
         return same_credit(packed.branches, anew.branches)
 
     def same_optimizer(self, checkpoint: Path) -> bool:
-        """Return whether a trainer's checkpoint has exactly this optimizer state."""
+        """Return whether the optimizer state in a trainer's checkpoint equals the present one, bit for bit."""
         ours, twin = self._learner, Learner(copy.deepcopy(self._learner.model), self._recipe, self._learner.reference)
         load_checkpoint(checkpoint, twin)
         pairs = zip(ours.model.parameters(), twin.model.parameters(), strict=True)
@@ -96,8 +97,11 @@ class Retrace:
 
 
 def stored_credit(batch: Batch, run_dir: Path) -> "StoredCredit | None":
-    """Return the stored credit of a batch. None if it was not kept: `disk.max_token_values_megabytes` was too small, or
-    an older Quartet, which kept only log-probs, trained the step."""
+    """Return the stored credit of a batch, or None.
+
+    It is None if the file was deleted because of `disk.max_token_values_megabytes`, or if an older Quartet, which kept
+    only log-probs, trained the step.
+    """
     calls = read_token_values(run_dir, batch.train_step, batch.batch_id)
     if calls is None or any(call.group_id is None for call in calls):
         return None
@@ -105,7 +109,7 @@ def stored_credit(batch: Batch, run_dir: Path) -> "StoredCredit | None":
 
 
 class StoredCredit(Credit):
-    """Credit that the trainer assigned to a batch, read from its file."""
+    """Credit (advantages, returns, masks) that the trainer assigned to a batch, read from the batch's file."""
 
     def __init__(self, batch: Batch, calls: Sequence[CallValues]) -> None:
         super().__init__(None)
@@ -115,7 +119,7 @@ class StoredCredit(Credit):
             batch.groups[group].group_id for group, member in countable_members(batch) if member.trajectory.calls
         }
         if foreign := with_calls - {call.group_id for call in calls}:
-            raise LedgerError(f"train step {batch.train_step} assigned nothing to the groups {sorted(foreign)}")
+            raise LedgerError(f"train step {batch.train_step} stored no advantages for the groups {sorted(foreign)}")
 
     def assign(self, batch: CreditBatch) -> None:
         ends = np.searchsorted(batch.calls_T, np.arange(len(batch.calls) + 1))
@@ -144,10 +148,10 @@ def same_credit(branches: Sequence[Branch], others: Sequence[Branch]) -> bool:
 
 
 def tokens_over_lag(batch: Batch, max_lag: int) -> int:
-    """Return the number of trained fresh tokens that are more than `max_lag` versions old.
+    """Return the number of trained tokens of fresh members that are more than `max_lag` versions old.
 
-    The trainer's packing selects the trained tokens, but its handling of versions is not trusted. The lags pass through
-    it in the place of the log-probs, which it only copies.
+    The trainer's packing selects the trained tokens, but its handling of versions is not trusted. Therefore each
+    token's lag is put in the place of its log-prob, which the packing only copies.
     """
     labelled = structs.replace(batch, groups=[_labelled(batch, group) for group in batch.groups])
     branches = pack_batch(labelled, max_lag).branches

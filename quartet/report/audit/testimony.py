@@ -1,4 +1,4 @@
-"""Receipts in order: appends of workers, the chain of train steps to the current weights, and other computed steps."""
+"""Receipts of one policy, grouped: the workers' appends, the computed train steps, and which of them were committed."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from quartet.types import Purpose, Status
 
 
 class UnexplainedWeightsError(QuartetError):
-    """No receipt explains the origin of some weights."""
+    """Raised if no receipt explains the origin of some weights."""
 
 
 class Testimony:
@@ -23,18 +23,18 @@ class Testimony:
         self.appends = [(r, outcomes.get((r.rollout_id, r.attempt))) for r in training]
         """Every append of a training rollout with its outcome; None if the worker died before receiving it."""
         self.superseded = sum(outcome == "superseded" for outcome in outcomes.values())
-        """Late appends that were rejected, including those of evaluation."""
+        """Number of appends that the ledger rejected as late, evaluation included."""
         self.computed = [r for r in mine if isinstance(r, Committing)]
         self.committed = {r.batch_id: r for r in mine if isinstance(r, Committed)}
         self.restored = [r for r in mine if isinstance(r, Restored)]
 
     def appended(self) -> set[int]:
-        """Return the countable training rollouts that were reported to their workers as stored."""
+        """Return the ids of the countable training rollouts that were reported to their workers as stored."""
         stored = (receipt for receipt, outcome in self.appends if outcome == AppendOutcome.APPENDED)
         return {receipt.rollout_id for receipt in stored if Status(receipt.status).countable}
 
     def offered(self) -> dict[int, set[str]]:
-        """Return digests of valid training data by rollout: all appends that were not rejected."""
+        """Return the digests of all trajectories whose append was not rejected, by rollout id."""
         digests: defaultdict[int, set[str]] = defaultdict(set)
         for receipt, outcome in self.appends:
             if outcome in (AppendOutcome.APPENDED, None):
@@ -42,9 +42,10 @@ class Testimony:
         return digests
 
     def chain(self, first: str, last: str, train_step: int) -> list[Committing]:
-        """Return the train steps from the weights `first` (a digest) to `last`, the weights of `train_step`.
+        """Return the train steps that led from the weights with digest `first` to those with digest `last`.
 
-        The search runs backwards and uses only digests. Raise `UnexplainedWeightsError` if it does not end at `first`.
+        `last` is the result of `train_step`. The search runs backwards and uses only digests. Raise
+        `UnexplainedWeightsError` if it does not end at `first`.
         """
         by_result = {(r.train_step, r.weights): r for r in sorted(self.computed, key=self._was_committed)}
         steps: list[Committing] = []
@@ -58,5 +59,5 @@ class Testimony:
         return steps[::-1]
 
     def _was_committed(self, receipt: Committing) -> bool:
-        """Return whether the batch was committed; of equal steps, trained again after a crash, that one is used."""
+        """Return whether the step was committed: of equal steps, repeated after a crash, the committed one is used."""
         return receipt.batch_id in self.committed

@@ -1,4 +1,4 @@
-"""Runs beside each other: read off their ledgers, grouped by recipe, with intervals over seeds.
+"""Comparison of runs: results read from their ledgers, runs that differ only in the seed grouped, intervals over seeds.
 
-`results.py` reads one run, `intervals.py` reckons, `table.py` compares and prints.
+`results.py` reads one run, `groups.py` groups runs, `intervals.py` computes intervals, `table.py` makes the table.
 """

@@ -1,4 +1,4 @@
-"""Cautions for readers of a comparison: numbers that do not mean what they seem to."""
+"""Cautions for readers of a comparison, about numbers that are not comparable or not complete."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from quartet.report.comparison.groups import Group
 
 
 def refuse_copies(groups: Sequence[Group]) -> None:
-    """Raise `ConfigError` when a column holds a run twice, or beside its copy: they would count as two seeds."""
+    """Raise `ConfigError` if a group holds a run twice, or a run and its copy: they would count as two seeds."""
     for group in groups:
         seen: dict[tuple[object, ...], str] = {}
         for run in group.runs:
@@ -23,15 +23,15 @@ def refuse_copies(groups: Sequence[Group]) -> None:
 
 
 def cautions(groups: Sequence[Group]) -> list[str]:
-    """Runs of one column that share a seed, runs that were evaluated on different tasks, evaluations with uncounted
-    episodes, runs that have not ended."""
+    """Return a sentence for each of these: runs of one group with the same seed, runs that were evaluated on different
+    tasks, evaluations in which episodes have no result, runs that have not ended."""
     return [*_repeated_seeds(groups), *_different_tasks(groups), *_uncounted(groups), *_unfinished(groups)]
 
 
 def _repeated_seeds(groups: Sequence[Group]) -> list[str]:
     counts = [(group, Counter(run.seed for run in group.runs)) for group in groups]
     return [
-        f"{group.label}: seed {seed} stands there {count} times; its interval takes them for different seeds"
+        f"{group.label}: {count} runs have the seed {seed}; the interval counts them as different seeds"
         for group, seeds in counts
         for seed, count in seeds.items()
         if count > 1
@@ -45,7 +45,7 @@ def _different_tasks(groups: Sequence[Group]) -> list[str]:
         return []
     told = "".join(f"\n  {run}: {tasks}" for tasks, run in kinds.items())
     return [
-        f"NOT COMPARABLE: these runs were evaluated on different held-out tasks; their success does not compare{told}"
+        f"NOT COMPARABLE: these runs were evaluated on different held-out tasks, so do not compare their success{told}"
     ]
 
 

@@ -1,4 +1,4 @@
-"""Runs of one method, and one method against another, paired by seed."""
+"""Groups of runs with the same method, and the difference of two groups, paired by seed."""
 
 from collections.abc import Callable, Sequence
 from math import floor
@@ -18,19 +18,20 @@ Value = Callable[[RunResult], float | None]
 
 
 class Group(Struct, frozen=True, kw_only=True):
-    """Runs that differ in nothing but their seed (and in where they ran)."""
+    """Runs of one method: they differ only in the seed and in the settings `NOT_THE_METHOD`."""
 
     label: str
     runs: list[RunResult]
 
     def value(self, value: Value) -> Interval | None:
-        """Over the runs; None unless every run has one."""
+        """Return the mean and the interval of `value` over the runs; None unless every run has the value."""
         values = [value(run) for run in self.runs]
         known = [one for one in values if one is not None]
         return interval(known) if known and len(known) == len(values) else None
 
     def minus(self, other: "Group", value: Value) -> Interval | None:
-        """The mean difference over the seeds that both have; None when they share none with a value."""
+        """Return the mean difference, and its interval, over the seeds for which both groups have the value; None if
+        there is no such seed."""
         theirs = {run.seed: value(run) for run in other.runs}
         pairs = [(value(run), theirs.get(run.seed)) for run in self.runs]
         gains = [mine - their for mine, their in pairs if mine is not None and their is not None]
@@ -38,18 +39,18 @@ class Group(Struct, frozen=True, kw_only=True):
 
 
 class Row(NamedTuple):
-    """One line of the comparison: whole numbers, in the unit that its label names."""
+    """One line of the comparison. Its values are shown as whole numbers in the unit that the label names."""
 
     key: str
     label: str
     value: Value
     scale: float = 1.0
     at_start: Callable[[RunResult], bool] | None = None
-    """True if a run had it before training."""
+    """Return whether a run reached the target of this line before training; None for a line without a target."""
 
 
 def rows(target: float) -> list[Row]:
-    """Compared figures: success, its cost, and the cost of the target."""
+    """Return the lines of the comparison: success, the cost of training, and the cost of reaching `target`."""
     to = f"to {percent(target)}"
     return [
         Row("success_before", f"{HELD_OUT} before, %", lambda run: run.success_before, 100),
@@ -67,17 +68,18 @@ def rows(target: float) -> list[Row]:
 
 
 def target_note(target: float, *, named: bool) -> str:
-    """Return the meaning of the target's rows, its origin (`named` by the user, or not), and its clock."""
+    """Return the explanation of the target's rows: what they measure, where the target comes from (`named`: the user
+    gave it), and which time they count."""
     source = "as asked for" if named else "the highest multiple of 5 % that every run reached; --target names another"
     return (
         f"to {percent(target)}: until the first held-out evaluation (greedy) with that success, {source}. "
-        "Its seconds are wall time since the first training group, with evaluations and pauses; "
-        "`training, s` leaves them out."
+        "The seconds are wall time since the first training group, evaluations and pauses included; "
+        "`training, s` leaves evaluations and pauses out."
     )
 
 
 def group_runs(results: Sequence[RunResult]) -> list[Group]:
-    """By method, in the order of the first run of each."""
+    """Return the runs grouped by method, in the order of the first run of each method."""
     methods: list[list[RunResult]] = []
     for result in results:
         same = next((runs for runs in methods if runs[0].settings == result.settings), None)
@@ -86,12 +88,12 @@ def group_runs(results: Sequence[RunResult]) -> list[Group]:
 
 
 def differing_settings(groups: Sequence[Group]) -> dict[str, list[Any]]:
-    """Dotted name -> value in each group, of what is not the same in all."""
+    """Return the settings that are not the same in all groups: dotted name -> value in each group."""
     return _differing([group.runs for group in groups])
 
 
 def common_target(results: Sequence[RunResult]) -> float:
-    """The highest multiple of 5 % that every run reached at some time; 0 when one has no evaluation."""
+    """Return the highest multiple of 5 % that every run reached at some time; 0 if a run has no evaluation."""
     best = min(max((point.success for point in result.curve), default=0.0) for result in results)
     return floor(best / TARGET_STEP + 1e-9) * TARGET_STEP
 
@@ -105,8 +107,11 @@ def _to_target(target: float, cost: str, label: str) -> Row:
 
 
 def _labels(methods: list[list[RunResult]]) -> list[str]:
-    """The name of a single run's folder, or of the recipe that several runs share; where that is not enough, with what
-    they differ in, or a number when that is too much."""
+    """Return a label for each method: the folder's name if it has one run, otherwise the name of the recipe.
+
+    If two labels are the same, append the settings in which the methods differ or, if these are more than
+    `MOST_SETTINGS_IN_LABEL`, number the labels.
+    """
     names = [Path(runs[0].run).resolve().name if len(runs) == 1 else runs[0].recipe for runs in methods]
     if len(set(names)) == len(names):
         return names

@@ -11,17 +11,18 @@ _T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
 
 
 class Interval(Struct, frozen=True, kw_only=True):
-    """Mean of `n` values, and between which bounds the true mean lies in 95 % of cases."""
+    """Mean of `n` values, with the bounds of its 95 % confidence interval."""
 
     mean: float
     low: float | None
-    """None with a single value: one seed says nothing about others."""
+    """Lower bound; None for a single value, since one seed says nothing about others."""
     high: float | None
+    """Upper bound; None for a single value."""
     n: int
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Raises `ValueError` without a value."""
+    """Return the mean and the 95 % interval of `values`. Raises `ValueError` if there are none."""
     n, mean = len(values), fmean(values)
     if n < 2:
         return Interval(mean=mean, low=None, high=None, n=n)
@@ -30,7 +31,10 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def student_t(degrees: int) -> float:
-    """The 97.5 % quantile. Beyond the table by Cornish and Fisher's expansion (Abramowitz and Stegun 26.7.5)."""
+    """Return the 97.5 % quantile of Student's t with `degrees` degrees of freedom.
+
+    For degrees beyond the table, use Cornish and Fisher's expansion (Abramowitz and Stegun 26.7.5).
+    """
     if degrees <= len(_T_975):
         return _T_975[degrees - 1]
     z = NormalDist().inv_cdf(0.975)
@@ -40,7 +44,8 @@ def student_t(degrees: int) -> float:
 def wilson(rate: float, n: int) -> tuple[float, float]:
     """Return the 95 % interval of a success rate over `n` episodes (Wilson, 1927).
 
-    A mean over families with equally many episodes has a slightly narrower one, since its strata are fixed.
+    The true interval of a mean over families with equally many episodes each is slightly narrower, since the number of
+    episodes of each family is fixed (stratified sampling).
     """
     z = NormalDist().inv_cdf(0.975)
     centre, width = rate + z * z / (2 * n), z * sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))

@@ -1,4 +1,4 @@
-"""One run as numbers to compare: what it reached, what that cost, and when it got where."""
+"""Numbers of one run for a comparison: its success, the cost of training, and both at each evaluation."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,23 +22,26 @@ _MOST_NAMES = 4
 
 
 class Reached(Struct, frozen=True, kw_only=True):
-    """One held-out evaluation (greedy), and what training had cost by then."""
+    """Success of one held-out evaluation (greedy), and the cost of training up to it."""
 
     success: float
     train_step: int
     seconds: float
-    """Since the first training group; the pauses of a resumed run count."""
+    """Wall seconds since the first training group; the pauses of a resumed run count."""
     rollouts: int
     generated_tokens: int
 
 
 class HeldOutTasks(Struct, frozen=True, kw_only=True):
-    """On what the newest success of a run was measured; success on other tasks does not compare. Of a run that was
-    evaluated during training only, these are selection seeds."""
+    """Tasks on which the newest success of a run was measured; success on other tasks is not comparable.
+
+    For a run that was evaluated during training only, these are the selection seeds: the held-out seeds that choose the
+    best policy, distinct from those that results are reported on.
+    """
 
     env: str
     suite: str
-    """The environment's own settings."""
+    """The environment's own settings, such as a suite or variant of its tasks, as one text."""
     families: tuple[str, ...]
     """Sorted; empty before the first evaluation."""
     first_seed: int
@@ -52,29 +55,30 @@ class HeldOutTasks(Struct, frozen=True, kw_only=True):
 
 
 class RunResult(Struct, frozen=True, kw_only=True):
-    """One run."""
+    """Results and method of one run."""
 
     run: str
+    """Folder of the run."""
     born: float
-    """Unix seconds of its first evaluation or training group; a copy has the same, another run has not."""
+    """Unix seconds of the first evaluation or training group. Two folders with the same value hold copies of a run."""
     held_out: HeldOutTasks
     uncounted_share: float
-    """Of the rollouts of its evaluations, those that ended without a result."""
+    """Share of the evaluations' rollouts that ended without a result."""
     recipe: str
     seed: int
     settings: dict[str, Any]
-    """Dotted name -> value of everything that belongs to the method."""
+    """Settings that belong to the method: dotted name -> value."""
     curve: list[Reached]
-    """Oldest first."""
+    """Greedy held-out evaluations, oldest first."""
     success_sampled: float | None
-    """After training, at the training temperature."""
+    """Held-out success after training, sampled at the training temperature."""
     train_seconds: float
     train_steps: int
     rollouts: int
     prompt_tokens: int
     generated_tokens: int
     stop_reason: str
-    """Empty for a run that goes on or was interrupted."""
+    """Empty for a run that is live or was interrupted."""
 
     @property
     def success_before(self) -> float | None:
@@ -82,21 +86,21 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
     @property
     def success(self) -> float | None:
-        """Of the newest evaluation of a trained policy."""
+        """Greedy success in the newest evaluation, if that was of a trained policy; otherwise None."""
         return self.curve[-1].success if self.curve and self.curve[-1].train_step else None
 
     def reached(self, target: float) -> Reached | None:
-        """The first evaluation with at least this success rate; None when there was none."""
+        """Return the first evaluation with at least this success rate; None if there was none."""
         return next((point for point in self.curve if point.success >= target), None)
 
     def reached_before_training(self, target: float) -> bool:
-        """The initial policy was as good already: it cost nothing, which is no speed."""
+        """Return whether the initial policy had this success rate already; its cost of 0 measures no speed."""
         point = self.reached(target)
         return point is not None and point.train_step == 0
 
 
 def read_result(run_dir: Path) -> RunResult:
-    """Read a run, at work or at rest; writes nothing. Raises `LedgerError` or `ConfigError` when it cannot be read."""
+    """Read a run, live or not; write nothing. Raises `LedgerError` or `ConfigError` if it cannot be read."""
     recipe, ledger = read_resolved(run_dir / CONFIG), Ledger.view(run_dir)
     try:
         return _result(run_dir, recipe, ledger)
@@ -154,8 +158,10 @@ def _uncounted_share(ledger: Ledger) -> float:
 
 
 def held_out_success(ledger: Ledger) -> Iterator[tuple[EvaluationTime, float]]:
-    """Every finished evaluation and its success rate, oldest first, greedy ones only: of those before and after
-    training that is one half, those during training are greedy."""
+    """Yield each finished greedy evaluation with its success rate, oldest first.
+
+    The evaluations before and after training have a greedy and a sampled half; those during training are greedy.
+    """
     for evaluation in ledger.evaluation_times():
         greedy = evaluation.tag.endswith(_GREEDY) or evaluation.tag.startswith(DURING)
         if greedy and not ledger.evaluation_open(evaluation.tag):
@@ -165,14 +171,14 @@ def held_out_success(ledger: Ledger) -> Iterator[tuple[EvaluationTime, float]]:
 
 
 def held_out_by_step(ledger: Ledger) -> list[tuple[int, float]]:
-    """(train step, success rate) of finished evaluations, by train step; the latest one of each step."""
+    """Return (train step, success rate) of the latest finished greedy evaluation of each step, by train step."""
     steps = {policy.version: policy.train_step for policy in ledger.policies()}
     found = {steps.get(evaluation.version, 0): success for evaluation, success in held_out_success(ledger)}
     return sorted(found.items())
 
 
 def _curve(ledger: Ledger) -> list[Reached]:
-    """Return the cost of training at every evaluation."""
+    """Return each greedy held-out evaluation with the cost of training up to it, oldest first."""
     began, points = ledger.training_began(), list[Reached]()
     steps = {policy.version: policy.train_step for policy in ledger.policies()}
     for evaluation, success in held_out_success(ledger):

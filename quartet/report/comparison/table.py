@@ -1,4 +1,4 @@
-"""A comparison as a table, and as plain data."""
+"""Comparison of groups of runs, as a table and as plain data."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ AT_START = "at the start"
 
 
 def comparison_table(groups: Sequence[Group], target: float) -> Table:
-    """One column per method; then each against the first, paired by seed."""
+    """Return a table with one column per method, then one per difference to the first method, paired by seed."""
     first, *others = groups
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="bold")
     table.add_column("")
@@ -46,7 +46,7 @@ def settings_table(groups: Sequence[Group]) -> Table | None:
 
 
 def comparison_data(groups: Sequence[Group], target: float) -> dict[str, Any]:
-    """The same for scripts."""
+    """Return the comparison as plain data for scripts."""
     first, lines = groups[0], rows(target)
     return {
         "target": target,
@@ -70,7 +70,8 @@ def comparison_data(groups: Sequence[Group], target: float) -> dict[str, Any]:
 
 
 def show_group(group: Group, row: Row) -> str:
-    """Mean and interval, or how many of the runs have a value; words for what all had before training."""
+    """Return the mean and interval of a row; if not every run has a value, how many runs have one; `AT_START` if all
+    runs had reached the target before training."""
     if row.at_start and all(map(row.at_start, group.runs)):
         return AT_START
     if (found := group.value(row.value)) is not None:
@@ -80,7 +81,7 @@ def show_group(group: Group, row: Row) -> str:
 
 
 def show_interval(value: Interval | None, row: Row, *, signed: bool = False) -> str:
-    """`84 (82 to 86)`; a difference carries its sign."""
+    """Format a mean with its interval as `84 (82 to 86)`; `signed` puts a plus sign before positive numbers."""
     if value is None:
         return UNKNOWN
     sign = "+" if signed else ""

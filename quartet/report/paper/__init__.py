@@ -1,4 +1,4 @@
-"""Figures and a page about runs, for a paper or a colleague, without external references.
+"""Report of runs, for a paper or a colleague: a self-contained page, and figures as files.
 
 `reported_run.py` reads a run, `figures.py` draws with `drawing.py`, `page.py` builds the page.
 """

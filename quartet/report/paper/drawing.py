@@ -1,4 +1,4 @@
-"""Shared style of figures, and lines, legends and means over the runs of a method."""
+"""Shared style of the figures, and functions that draw lines and legends and compute means over a method's runs."""
 
 from collections.abc import Sequence
 from math import nan
@@ -28,7 +28,7 @@ STYLE: dict[Any, Any] = {
 
 
 class Method(NamedTuple):
-    """Runs of one group, and their colour."""
+    """Runs of one group, and the colour in which all figures draw them."""
 
     label: str
     colour: str
@@ -36,7 +36,7 @@ class Method(NamedTuple):
 
 
 def methods(groups: Sequence[Group], runs: Sequence[ReportedRun]) -> list[Method]:
-    """Return the reported runs by the groups of their results."""
+    """Return one `Method` per group, with the reported runs of that group."""
     by_run = {run.result.run: run for run in runs}
     return [
         Method(group.label, COLOURS[place % len(COLOURS)], [by_run[result.run] for result in group.runs])
@@ -65,21 +65,22 @@ def line(
 
 
 def legend(axes: Axes, shown: Sequence[Method], loc: Literal["lower right", "center left"] = "lower right") -> None:
-    """Draw one entry per method, whatever its number of lines."""
+    """Draw a legend with one entry per method, however many lines (seeds) it has."""
     for method in shown:
         axes.plot([], [], color=method.colour, label=f"{method.label} ({len(method.runs)})")
     axes.legend(loc=loc)
 
 
 def mean_rate(method: Method, family: str, when: str) -> float:
-    """Return the mean rate in percent; NaN, which is not drawn, if no run has it."""
+    """Return the mean success rate of a family over the method's runs, in percent; NaN, which is not drawn, if no run
+    has the rate. `when` is `before` or `after` training."""
     rates = [run.summary["per_task"].get(family, {}).get(when) for run in method.runs]
     known = [rate for rate in rates if rate is not None]
     return 100 * fmean(known) if known else nan
 
 
 def smooth(points: Sequence[Point], weight: float = 0.8) -> list[float]:
-    """Return the exponential moving average of the slots' means."""
+    """Return the exponential moving average of the points' means."""
     smoothed: list[float] = []
     for point in points:
         smoothed.append(weight * smoothed[-1] + (1 - weight) * point.mean if smoothed else point.mean)

@@ -1,4 +1,7 @@
-"""Figures of a report: one function each, listed in `FIGURES`. Methods differ by colour; each seed is a line."""
+"""Figures of a report, drawn by one function each and listed in `FIGURES`.
+
+Each method has a colour, and each seed is a line.
+"""
 
 from collections.abc import Callable, Sequence
 from math import isnan
@@ -102,7 +105,8 @@ def _waiting(figure: Figure, shown: Sequence[Method]) -> None:
 
 FIGURES = {
     "success": Drawn(
-        "Success on held-out tasks (dots) and, behind them, of training rollouts as drawn by the sampler.", _success
+        "Success on held-out tasks (dots) and, paler, of training rollouts on the tasks that the sampler chose.",
+        _success,
     ),
     "tasks": Drawn("Success per task family, before and after training; means over seeds.", _tasks),
     "learning": Drawn("Metrics of the train steps.", _learning),

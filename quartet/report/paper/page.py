@@ -26,7 +26,7 @@ from quartet.report.paper.reported_run import ReportedRun
 PAGE = "report.html"
 PNG_DOTS_PER_INCH = 300
 _SVG_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
-"""Omit metadata with external references."""
+"""Metadata that are omitted from the SVG because they refer to external addresses."""
 
 
 class Picture(Struct, frozen=True, kw_only=True):
@@ -44,7 +44,7 @@ def write_report(
     target: float | None = None,
     on_progress: OnProgress = nobody_watches,
 ) -> list[Path]:
-    """Write `report.html` and `FIGURE.png` into `folder`, replacing existing ones; return the files.
+    """Write `report.html` and a `FIGURE.png` for each figure into `folder`, over existing files; return their paths.
 
     Raise `ConfigError` if a run is given twice.
     """
@@ -75,7 +75,10 @@ def _draw(drawn: Drawn, shown: Sequence[Method]) -> Figure:
 
 
 def _svg_address(figure: Figure) -> str:
-    """Return the SVG as an image rather than part of the document: no script can run, and no ids can collide."""
+    """Return the figure as the `data:` address of an SVG.
+
+    The page embeds it as an image instead of SVG elements, so that no script can run and no ids can collide.
+    """
     file = io.BytesIO()
     figure.savefig(file, format="svg", metadata=_SVG_METADATA)
     return "data:image/svg+xml;base64," + base64.b64encode(file.getvalue()).decode()

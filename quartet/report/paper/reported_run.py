@@ -1,4 +1,4 @@
-"""One run as input of a report: results, summary, settings, and its series."""
+"""Data of one run for a report: results, summary, settings, and metrics over time."""
 
 import json
 from pathlib import Path
@@ -30,17 +30,17 @@ class ReportedRun(Struct, frozen=True, kw_only=True):
     began: float
     """Unix seconds of the first training group; 0 for a run that did not train."""
     slot_seconds: int
-    """Width of every point."""
+    """Seconds that each point of `series` covers."""
     series: dict[str, list[Point]]
-    """Points by metric name, over train steps for `train/`, else over time; empty if nothing was recorded."""
+    """Points over time, by metric name; an empty list for a metric that was not recorded."""
 
     def minutes(self, point: Point) -> float:
-        """Return the minutes since training began."""
+        """Return the minutes from the start of training to the middle of a point."""
         return (point.time + self.slot_seconds / 2 - self.began) / 60
 
 
 def read_run(run_dir: Path) -> ReportedRun:
-    """Read a run. Raise `LedgerError`, `ConfigError` or `RecordsError` if it cannot be read. Writes nothing."""
+    """Read a run; write nothing. Raise `LedgerError`, `ConfigError` or `RecordsError` if it cannot be read."""
     result, recipe, ledger = read_result(run_dir), read_with_plugins(run_dir / CONFIG), Ledger.view(run_dir)
     try:
         began = ledger.training_began() or 0.0
@@ -59,7 +59,7 @@ def read_run(run_dir: Path) -> ReportedRun:
 
 
 def _summary(run_dir: Path, ledger: Ledger) -> dict[str, Any] | None:
-    """Return the summary that the run wrote at its end; None if it has continued since."""
+    """Return the summary that the run wrote at its end; None if there is none, or the run has continued since."""
     path = run_dir / "summary.json"
     if not path.is_file():
         return None

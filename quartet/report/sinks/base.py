@@ -14,15 +14,17 @@ from quartet.telemetry.metrics import described
 
 
 class Sink(Part):
-    """Destination of a run's records. Made once per process; an error ends only that process.
+    """Destination of a run's records. One object is made, in the sink's own process; an error ends only this process.
 
-    Its package is imported when it is made, so that a recipe that names it can be read without the package.
+    Import the sink's package in `__init__` or later, not at the top of the file, so that a recipe that names the sink
+    can be read without the package.
     """
 
     package: ClassVar[str] = ""
-    """Package that must be importable, from the extra of the sink's name for shipped sinks; empty for none."""
+    """Package that must be importable; empty if none is needed. The extra that installs it for a shipped sink has the
+    sink's name."""
     serves: ClassVar[bool] = False
-    """True if it answers requests only while it runs; other sinks write to persistent places."""
+    """True if the records can be read from the sink only while it runs; other sinks write to persistent places."""
 
     @abstractmethod
     def __init__(self, settings: Any, recipe: Recipe, run_dir: Path) -> None:
@@ -30,7 +32,7 @@ class Sink(Part):
 
     @abstractmethod
     def write(self, news: News) -> None:
-        """Send the records since the last call. Records are not repeated, even after a restart."""
+        """Send `news`, the records since the last call, also if the sink was restarted in between."""
 
     @abstractmethod
     def close(self) -> None:
@@ -38,7 +40,7 @@ class Sink(Part):
 
 
 def check_package(name: str) -> None:
-    """Raise `ConfigError` for an unknown sink, and `SetupError` naming the extra if its package is missing."""
+    """Raise `ConfigError` for an unknown sink, and `SetupError`, which names the extra, if its package is missing."""
     part = cast(type[Sink], find("sink", name))
     package = part.package.partition(".")[0]
     if package and (find_spec(package) is None or find_spec(part.package) is None):
@@ -51,8 +53,10 @@ def check_package(name: str) -> None:
 
 
 def shown_name(name: str, role: str) -> str:
-    """Return a metric's name for sinks where roles share one namespace: with the role, unless only one module records
-    it."""
+    """Return a metric's name for a sink in which all roles share one namespace.
+
+    The role is appended, unless `role` is the module that the metric's description names.
+    """
     return name if described(name).module == role else f"{name}/{role}"
 
 
@@ -63,7 +67,7 @@ class StepCounter:
         self.step = 0
 
     def see(self, sums: Sums) -> int:
-        """Return the train step of these sums."""
+        """Update the step from `sums`, which come in the order of time; return the newest train step."""
         if rollup := sums.slot.series.get("train/step"):
             self.step = int(rollup.last)
         return self.step

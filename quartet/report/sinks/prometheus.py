@@ -1,7 +1,8 @@
-"""Prometheus: metrics at `http://127.0.0.1:PORT/metrics`; the setting `port` gives PORT.
+"""Prometheus sink: serves the run's metrics at `http://127.0.0.1:PORT/metrics`; the setting `port` gives PORT.
 
-`rollout/generate_seconds` becomes the summary `quartet_rollout_generate_seconds` (`_count` and `_sum` since the sink's
-start, for `rate()`) and the gauge `quartet_rollout_generate_seconds_last`, both with labels `run` and `role`.
+`rollout/generate_seconds`, for example, becomes two Prometheus metrics with the labels `run` and `role`: the summary
+`quartet_rollout_generate_seconds` (`_count` and `_sum` since the sink's start, for `rate()`) and the gauge
+`quartet_rollout_generate_seconds_last`.
 """
 
 import logging
@@ -27,11 +28,11 @@ HOST = "127.0.0.1"
 
 
 class PrometheusSink(Sink):
-    """Counts, sums and last values that Prometheus can scrape while the run is live."""
+    """Serves counts, sums and last values, which Prometheus can scrape while the run is live."""
 
     class Settings(Section):
         port: Annotated[int, Field(ge=0, le=65535)] = 9464
-        """Port to serve on at this machine; 0 picks a free one, which is logged."""
+        """Port on 127.0.0.1; 0 picks a free port, which is logged."""
 
     settings: Settings
     package = "prometheus_client"

@@ -1,6 +1,7 @@
-"""TensorBoard: event files in `tensorboard/ROLE` of the run; view them with `tensorboard --logdir RUN/tensorboard`.
+"""TensorBoard sink: writes event files into the run's `tensorboard/ROLE`.
 
-Each role is a TensorBoard run. Points are means over ten seconds, at the newest train step of that time.
+View them with `tensorboard --logdir RUN/tensorboard`. Each role is a TensorBoard run. Each point is a mean over ten
+seconds, at the train step that was the newest then.
 """
 
 from pathlib import Path
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TensorBoardSink(Sink):
-    """Event files for TensorBoard, one writer per role."""
+    """Writes event files for TensorBoard, in one folder per role."""
 
     package = "tensorboard"
 

@@ -1,5 +1,8 @@
-"""Weights & Biases: means over ten seconds, against the train step or time. wandb's own environment variables set the
-project and so on; `WANDB_MODE=offline` writes into `wandb/` of the run, for a later `wandb sync`."""
+"""Weights & Biases sink: logs means over ten seconds, to be drawn against the train step or the time.
+
+wandb's own environment variables set the project and other options. `WANDB_MODE=offline` writes into the run's
+`wandb/`, for a later `wandb sync`.
+"""
 
 import secrets
 from pathlib import Path
@@ -12,12 +15,12 @@ from quartet.report.sinks.base import Sink, StepCounter, shown_name
 
 
 class WandbSink(Sink):
-    """One W&B run per run folder, resumed under the same id."""
+    """Logs to one W&B run per run folder; a restarted sink resumes the same W&B run."""
 
     package = "wandb"
 
     def __init__(self, settings: Any, recipe: Recipe, run_dir: Path) -> None:
-        """Start the W&B run. Raise `SetupError` without an API key, and for any other error of W&B."""
+        """Start or resume the W&B run. Raise `SetupError` if W&B reports an error, such as a missing API key."""
         import wandb
 
         super().__init__(settings, recipe, run_dir)
@@ -50,7 +53,7 @@ class WandbSink(Sink):
 
 
 def _run_id(run_dir: Path) -> str:
-    """Return the run's id, drawn once and stored in the run's folder: two runs may have the same name."""
+    """Return the W&B run's id: random, since two runs may have the same name, and stored in the run's folder."""
     file = run_dir / "sinks" / "wandb.id"
     if not file.exists():
         file.parent.mkdir(exist_ok=True)
