@@ -1,6 +1,6 @@
-"""The dashboard: a read-only web page over run directories, served by `quartet view`.
+"""Dashboard: a read-only website about run directories, served by `quartet view`.
 
-A page is one file in `pages/` with a function `routes()`, and one template. It asks `viewed_run(request)` for its run
-and answers with `render(request, "NAME.html", ...)`. The content security policy allows neither script nor style
-inside a page: what moves lies in `static/`, and what varies in size is an attribute of an SVG element.
+Each page is one file in `pages/` with a function `routes()`, and one template. The file calls `viewed_run(request)` for
+its run and `render(request, "NAME.html", ...)` for its response. The content security policy allows no inline script or
+style: scripts are in `static/`, and variable sizes are written as attributes of SVG elements.
 """

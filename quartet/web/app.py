@@ -1,4 +1,4 @@
-"""The web application over some runs: pages, static files, errors, security."""
+"""Web application of the dashboard: pages, static files, error pages, security."""
 
 import importlib
 from collections.abc import AsyncIterator, Sequence
@@ -22,9 +22,10 @@ STATIC = Path(__file__).parent / "static"
 
 
 def build_app(run_dirs: Sequence[Path], *, token: str | None = None) -> Guard:
-    """Serve these runs, read only; with a token to every client that has it, without one to this machine.
+    """Return the application that shows these runs.
 
-    Raises `LedgerError` when no folder holds a run that this Quartet can read; the list of runs names the others.
+    With a `token` it answers every client that has the token, without one only clients on this machine. The list of
+    runs names the folders that cannot be read. Raises `LedgerError` if no folder can be read.
     """
     runs, problems = open_runs(run_dirs)
     pages = [route for name in MODULES for route in importlib.import_module(f"quartet.web.pages.{name}").routes()]
@@ -64,13 +65,13 @@ async def _explain_error(request: Request, error: Exception) -> Response:
 
 
 async def _explain_bug(request: Request, error: Exception) -> Response:
-    """The server logs the error itself."""
+    """Return the page for an error that Quartet does not expect; the server logs the traceback."""
     what = f"this page failed: {type(error).__name__}"
-    return _explained(request, 500, what, "that is a bug; the terminal of `quartet view` shows where")
+    return _explained(request, 500, what, "this is a bug; the terminal of `quartet view` shows the traceback")
 
 
 def _explained(request: Request, status_code: int, what: str, advice: str) -> Response:
-    """As a page, or as JSON for a script of ours."""
+    """Return the error as a page, or as JSON if one of our scripts asks."""
     if request.headers.get("accept") == "application/json":
         return JSONResponse({"what": what, "advice": advice}, status_code)
     return render(request, "error.html", status_code=status_code, what=what, advice=advice)

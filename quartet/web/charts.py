@@ -1,4 +1,4 @@
-"""The charts of the Run page: those that every run has, and one for any other metric."""
+"""Charts of the Run page: the usual ones (`CHARTS`), and a chart for any other metric (`chart_of`)."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -9,31 +9,32 @@ from quartet.config import Recipe
 from quartet.telemetry.metrics import declared
 
 Take = Literal["mean", "max", "rate"]
-"""Value of a point from its records: their mean, the largest, or how many per second."""
+"""How a point is computed from its records: as their mean, as their maximum, or as their number per second."""
 
 
 class Curve(Struct, frozen=True):
-    """One metric of a chart. A metric that several processes of one kind record has one curve for each."""
+    """One metric of a chart. If several processes of one kind record the metric, each has a curve."""
 
     metric: str
     label: str
-    """Empty: the curve is named after the process that recorded it."""
+    """Name in the legend; if empty, the curve is named after the process that recorded it."""
     take: Take = "mean"
     episodes: str = ""
-    """Metric with the number of episodes behind a success rate: drawn as single points with intervals."""
+    """For a success rate: the metric with the number of its episodes. The curve is drawn as unconnected points with
+    intervals."""
     right: bool = False
-    """A share, drawn against a scale of its own on the right."""
+    """True for a share between 0 and 1 that is drawn against a second axis on the right."""
 
 
 class Bound(Struct, frozen=True):
-    """A limit of the recipe, drawn across a chart."""
+    """Limit set by the recipe, drawn as a horizontal line."""
 
     label: str
     of: Callable[[Recipe], float]
 
 
 class Chart(Struct, frozen=True, kw_only=True):
-    """One picture; its curves share an axis."""
+    """One chart; its curves share the axis on the left, except those marked `right`."""
 
     key: str
     title: str
@@ -41,14 +42,14 @@ class Chart(Struct, frozen=True, kw_only=True):
     curves: tuple[Curve, ...]
     meaning: str = ""
     share: bool = False
-    """Between 0 and 1, shown in per cent."""
+    """True if the values are between 0 and 1 and shown in percent."""
     optional: bool = False
-    """Hidden while nothing of it was recorded."""
+    """True if the chart is hidden while none of its metrics was recorded."""
     bound: Bound | None = None
 
 
 SUCCESS, DROPS = "success", "drops"
-"""Keys of the charts with curves from the ledger."""
+"""Keys of the charts that have curves from the ledger in addition to metrics."""
 
 CHARTS = (
     Chart(
@@ -184,7 +185,7 @@ CHARTS = (
 
 
 def chart_of(metric: str) -> Chart:
-    """Return a chart of any declared metric. Raises `ConfigError` that suggests the nearest name."""
+    """Return a chart of a metric. Raises `ConfigError`, which suggests the nearest name, if it is not declared."""
     known = declared(metric)
     unit = "" if known.unit == "1" else known.unit
     return Chart(key=metric, title=metric, unit=unit, meaning=known.meaning, curves=(Curve(metric, ""),))

@@ -1,4 +1,4 @@
-"""The curves of one run as the charts ask for them: points of the recorded metrics, and of the ledger."""
+"""Curves of one run for the charts, as JSON: points of the recorded metrics and of the ledger."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,9 +12,9 @@ from quartet.web.queries.drops import DropShares, drop_shares
 from quartet.web.viewed_run import ViewedRun
 
 MAX_POINTS = 500
-"""Per curve; a zoom asks for finer ones."""
+"""Maximum number of points of a curve; a zoom requests finer points."""
 TRAINER = "trainer-"
-"""Begins the role of a trainer in a run with several policies; the policy's name follows."""
+"""Prefix of a trainer's role in a run with several policies; the policy's name follows."""
 
 
 def curves_of(
@@ -26,8 +26,10 @@ def curves_of(
     start: float | None = None,
     end: float | None = None,
 ) -> dict[str, Any]:
-    """Return the curves of one run as JSON: whole, between two Unix seconds, or with the `cursor` of an earlier answer
-    only what came since. Raises `ConfigError` for a cursor that is none, `RecordsError` for a run of an older Quartet.
+    """Return the curves of one run as JSON: of the whole run, or from `start` to `end` (Unix seconds).
+
+    With the `cursor` of an earlier response, only newer points are returned. Raises `ConfigError` for an invalid
+    cursor, and `RecordsError` for a run that an older Quartet recorded.
     """
     names = sorted(
         {name for chart in charts for curve in chart.curves for name in (curve.metric, curve.episodes) if name}
@@ -67,7 +69,7 @@ def _of_chart(chart: Chart, page: SeriesPage, roles: set[str]) -> list[dict[str,
 
 
 def _label(curve: Curve, role: str, roles: set[str]) -> str:
-    """Return the curve's name, with that of the process where several of one kind may record it."""
+    """Return the curve's name, with the role appended if the run has several processes of this kind."""
     if not curve.label:
         return role
     kind = role.partition("-")[0]
@@ -88,18 +90,18 @@ def _points(curve: Curve, series: Series, page: SeriesPage) -> list[list[float]]
 
 
 def _packed(point: Point) -> list[float]:
-    """Return place, Unix seconds, number of records, their sum, the largest; six digits are enough to draw."""
+    """Return [position on the axis, Unix seconds, number of records, sum, maximum], values to six digits."""
     return [point.x, point.time, point.count, _digits(point.sum), _digits(point.max)]
 
 
 def _interval(rate: float, episodes: float) -> list[float]:
-    """Return what a measured point has in addition: its 95 % interval and the number of episodes."""
+    """Return the lower and upper bound of a success rate's 95 % interval, and its number of episodes."""
     low, high = wilson(rate, int(episodes)) if episodes else (rate, rate)
     return [_digits(low), _digits(high), int(episodes)]
 
 
 def _before_and_after(run: ViewedRun, axis: Axis) -> list[dict[str, Any]]:
-    """Return the evaluations around the training, which the ledger keeps."""
+    """Return the curves of the evaluations before and after training, which come from the ledger."""
     return [
         _of_ledger(SUCCESS, f"held-out, {how}", _held_out_points(run, how, axis), measured=True)
         for how in ("greedy", "sampled")
@@ -118,7 +120,7 @@ def _held_out_points(run: ViewedRun, how: str, axis: Axis) -> list[list[float]]:
 
 
 def _drops(run: ViewedRun, axis: Axis) -> list[dict[str, Any]]:
-    """Return the share of dropped groups by reason, and by policy where several are trained."""
+    """Return curves of the share of dropped groups, one per reason and per trained policy."""
     curves = []
     for ledger in run.ledger.each():
         with ledger.read() as connection:
@@ -137,7 +139,7 @@ def _drop_point(place: DropShares, reason: str, axis: Axis) -> list[float]:
 
 
 def _of_ledger(chart: str, label: str, points: list[list[float]], *, measured: bool = False) -> dict[str, Any]:
-    """Return a curve that the ledger gives whole each time."""
+    """Return a curve with points from the ledger, which are all sent in every response."""
     return {
         "chart": chart,
         "label": label,
@@ -155,6 +157,6 @@ def _digits(value: float) -> float:
 
 
 def _place(series: Series) -> tuple[int, str]:
-    """Sort processes as everywhere else."""
+    """Return the sort key of a series: its process's place in `MODULE_ORDER`, then its role."""
     base = series.role.partition("-")[0]
     return (MODULE_ORDER.index(base) if base in MODULE_ORDER else len(MODULE_ORDER), series.role)

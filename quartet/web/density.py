@@ -1,4 +1,4 @@
-"""A row with more spans than can be drawn, as shares of the time: what its lane did in each of some equal pieces."""
+"""Shares of time by activity in equal pieces of a window, for a row with too many spans to draw each."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -7,14 +7,14 @@ from quartet.telemetry.activities import shown_activity
 from quartet.telemetry.spans import Span
 
 PIECES = 400
-"""Of a window: about as many as a picture has columns of three pixels."""
+"""Number of pieces of a window; a piece is about three pixels wide."""
 
 Piece = dict[str, float]
-"""By activity: the share of the piece, 0 to 1."""
+"""Share of a piece's time, 0 to 1, by activity."""
 
 
 def density(spans: Sequence[Span], start: float, seconds: float) -> list[Piece]:
-    """Return the shares in `PIECES` pieces of [start, start + seconds). Spans that only enclose others do not count."""
+    """Return the shares in `PIECES` pieces of [start, start + seconds), without spans that only enclose others."""
     width = seconds / PIECES
     pieces: list[defaultdict[str, float]] = [defaultdict(float) for _ in range(PIECES)]
     for span in spans:

@@ -1,4 +1,4 @@
-"""Numbers in addresses, which any client may write: a page receives only those that it can work with."""
+"""Parsing of numbers in addresses, which come from any client: out-of-range numbers end in status 400 or 404."""
 
 import math
 from typing import Annotated
@@ -10,13 +10,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 LARGEST = 2**63 - 1
-"""The databases know no larger integer."""
+"""Largest integer that SQLite and PostgreSQL can store."""
 Natural = Annotated[int, Meta(ge=0, le=LARGEST)]
-"""Kinds of numbers in addresses."""
+"""Integer from 0 on that a database can store."""
 
 
 class NaturalConvertor(Convertor[int]):
-    """`{name:natural}` in a route: an integer from 0 on that a row could have. Raises 404 for a larger one."""
+    """Convertor for `{name:natural}` in a route: an integer from 0 to `LARGEST`. Raises 404 for a larger one."""
 
     regex = "[0-9]+"
 
@@ -33,21 +33,21 @@ register_url_convertor("natural", NaturalConvertor())
 
 
 def read_natural(request: Request, name: str) -> int | None:
-    """The integer of this name in the query; None where there is none. Raises 400 for what is none."""
+    """Return the integer parameter `name` of the query, None if it is missing. Raises 400 if it is not an integer."""
     text = request.query_params.get(name)
     try:
         return msgspec.convert(text, Natural, strict=False) if text else None
     except msgspec.ValidationError as error:
-        raise HTTPException(400, f"{name}={text!r} is no number: {error}") from error
+        raise HTTPException(400, f"{name}={text!r} is not a valid number: {error}") from error
 
 
 def read_seconds(request: Request, name: str) -> float:
-    """The finite number of seconds of this name in the query. Raises 400 for anything else, and where it is missing."""
+    """Return the parameter `name` of the query, in seconds. Raises 400 if it is missing or not a finite number."""
     text = request.query_params.get(name, "")
     try:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
     if not math.isfinite(seconds):
-        raise HTTPException(400, f"{name}={text!r} is no number of seconds")
+        raise HTTPException(400, f"{name}={text!r} is not a number of seconds")
     return seconds

@@ -1,4 +1,4 @@
-"""Templates to pages. Everything is escaped: what a model or a web page wrote is text, never markup."""
+"""Rendering of templates. All values are escaped, so that text of a model or of a web page never becomes markup."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ _TEMPLATES.filters |= {
 
 
 def render(request: Request, template: str, *, status_code: int = 200, **context: Any) -> HTMLResponse:
-    """A page of `templates/`. A page about one run passes `run`, and `page`, its name in the navigation."""
+    """Return a page from `templates/`. A page about one run passes `run`, and as `page` its name in the navigation."""
     context = {"run": None, "page": "", "runs": request.app.state.runs, "navigation": NAVIGATION} | context
     html = _TEMPLATES.get_template(template).render(request=request, **context)
     return HTMLResponse(html, status_code=status_code)

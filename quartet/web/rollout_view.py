@@ -1,4 +1,4 @@
-"""Content of a rollout's page, turn by turn, from the ledger's rows and the stored record."""
+"""Content of a rollout's page, turn by turn, made from the ledger's rows and the stored record."""
 
 import re
 from collections.abc import Sequence
@@ -21,15 +21,16 @@ from quartet.web.training import Training, training_of
 from quartet.web.viewed_run import ViewedRun
 
 MOST_TILES, MOST_TILES_OF_ALL, LEAST_TILES = 300, 4000, 20
-"""Tokens of one response that are shown one by one, of all on the page of a rollout together, and of one in any case. A
-longer response is shown as text; the page of its turn lists its tokens."""
+"""Maximum number of tokens of one response that are shown one by one, about the same for all responses of a page
+together, and the number of tokens up to which a response is shown so in any case. A longer response is shown as text;
+the page of its turn lists its tokens."""
 KINDS = {
     TrajectoryKind.FINAL: "the one that counts",
     TrajectoryKind.RETRIED: "an infrastructure error, so it was tried again",
-    TrajectoryKind.LATE: "came after its group had closed: stored, never added",
+    TrajectoryKind.LATE: "came after its group had closed: stored, but never added to the group",
     TrajectoryKind.SUPERSEDED: "its lease was lost to a later attempt",
-    TrajectoryKind.PARTIAL: "was recalled; the next attempt goes on from here",
-    TrajectoryKind.EVICTED: "was recalled once too often and given up",
+    TrajectoryKind.PARTIAL: "was recalled; the next attempt continues from here",
+    TrajectoryKind.EVICTED: "was recalled once too often and cancelled",
 }
 """Meaning of each kind of stored attempt."""
 OUTCOMES = {
@@ -40,37 +41,37 @@ OUTCOMES = {
     Outcome.TIMEOUT: "out of time",
     Outcome.ENDED: "not begun: the episode was over",
 }
-"""Text of an action's outcome; empty for one that was done."""
+"""Text for an action's outcome; empty for an action that was done."""
 _POINTING = ("click", "type", "select", "drag")
 _REFERENCE = re.compile(r"\[(\d+)\]")
 
 
 class Line(Struct, frozen=True, kw_only=True):
-    """One line of what the policy read."""
+    """One line of the text that the policy read."""
 
     text: str
     acted_on: bool
-    """The action names its element."""
+    """True if an action refers to the element in this line."""
 
 
 class CallView(Struct, frozen=True, kw_only=True):
-    """One generation."""
+    """One call of the model, ready to be shown."""
 
     call: Call
     index: int
     tokens: list[Token]
-    """Empty where they are many and the page is not that of their turn."""
+    """Response tokens; empty if there are too many and the page is not that of their turn."""
     text: str | None
-    """The response as plain text, special tokens too, where its tokens are too many for tiles."""
+    """Response as plain text with special tokens, if its tokens are too many to show one by one; otherwise None."""
     prompt: str | None
-    """Text of the prompt, special tokens too; None where it is not shown."""
+    """Text of the prompt, with special tokens; None if it is not shown."""
 
 
 class SeenView(Struct, frozen=True, kw_only=True):
-    """Observation before a turn, or at the end."""
+    """Observation before a turn, or the final observation."""
 
     number: int
-    """Of the turn that it stands before, from 1; that of the end is one more than the last turn has."""
+    """Number of the turn that follows the observation, from 1; for the final one, the number of turns plus one."""
     observation: Observation
     page: list[Line]
 
@@ -80,12 +81,12 @@ class SeenView(Struct, frozen=True, kw_only=True):
 
     @property
     def paths(self) -> list[list[tuple[float, float]]]:
-        """Where each action pointed on the last picture, in pixels."""
+        """One or two points (x, y) for each action that pointed at the last picture, in the picture's pixels."""
         return []
 
     @property
     def pointed(self) -> str:
-        """The same in words."""
+        """Caption of the picture: where the actions pointed."""
         return "as it was at the end"
 
 
@@ -94,17 +95,20 @@ class TurnView(SeenView, frozen=True, kw_only=True):
 
     turn: Turn
     call: CallView | None
-    """None when a damaged or older record names a call that it does not hold."""
+    """None if a damaged or older record refers to a call that it does not contain."""
     solves: bool
-    """The rollout was solved with it."""
+    """True if this is the last turn of a successful rollout."""
 
     @property
     def when(self) -> str:
         return f"before turn {self.number}"
 
     def outcome_of(self, action: TakenAction) -> str:
-        """Return what became of an action, empty for one that was done. A response that was rewarded was understood: an
-        environment that takes any text may answer it with a message."""
+        """Return the outcome of an action in words, empty for an action that was done.
+
+        A parse error is left out if the turn was rewarded: an environment that accepts any text may answer a correct
+        response with a message, which is recorded as an error.
+        """
         understood = self.solves or self.turn.reward > 0
         return "" if understood and action.outcome == Outcome.PARSE_ERROR else OUTCOMES[action.outcome]
 
@@ -118,31 +122,32 @@ class TurnView(SeenView, frozen=True, kw_only=True):
         if self.paths:
             return "; ".join(_in_words(path) for path in self.paths)
         if any(action.canonical.startswith(_POINTING) for action in self.turn.actions) and not self.turn.error:
-            return "where it pointed was not recorded"
+            return "the position was not recorded"
         return "as it was before the action"
 
 
 class RolloutView(Struct, frozen=True, kw_only=True):
-    """One attempt of a rollout, with everything around it."""
+    """One attempt of a rollout, with the facts around it, ready to be shown."""
 
     facts: RolloutFacts
     attempt: Any | None
-    """Its row of `trajectories`; None while nothing is stored."""
+    """The attempt's row of `trajectories`; None while no attempt is stored."""
     trajectory: Trajectory | None
     problem: str
-    """Why there is no record to show; empty when there is one."""
+    """Why there is no record to show; empty if there is one."""
     pictures: frozenset[str]
-    """Digests of those that are there: none was taken, or the disk budget took them."""
+    """Digests of the stored pictures; empty if none was taken, or all were deleted to stay in the disk budget."""
     turns: list[TurnView]
     end: SeenView | None
     """Final observation; None if none was recorded."""
     loose_calls: list[CallView]
-    """Calls without a turn: an attempt that infrastructure ended keeps what was sampled."""
+    """Calls that belong to no turn: after an infrastructure error, the tokens sampled so far are kept."""
     training: Training
     fate: str
+    """End of the sentence "It ..." that says whether the rollout was or will be trained on."""
 
     def picture_addresses(self, request: Request, seen: SeenView) -> list[str]:
-        """Return the addresses of the pictures of an observation, as far as they are there."""
+        """Return the addresses of those pictures of an observation that are stored."""
         if self.attempt is None or not self.pictures:
             return []
         names = {"run": request.path_params["run"], "trajectory": self.attempt.id, "turn": seen.number}
@@ -154,12 +159,12 @@ class RolloutView(Struct, frozen=True, kw_only=True):
 
     @property
     def _has_former_pictures(self) -> bool:
-        """True for pictures of a record from before schema 6, which does not refer to them."""
+        """True for a record from before schema 6, which does not refer to its pictures."""
         return self.trajectory is not None and not self.trajectory.has_pictures
 
     @property
     def neighbours(self) -> tuple[int | None, int | None]:
-        """The rollouts before and after it in its group."""
+        """Ids of the rollouts before and after this one in its group; None at the ends."""
         ids = [row.id for row in self.facts.siblings]
         place = ids.index(self.facts.rollout.id)
         return ids[place - 1] if place else None, ids[place + 1] if place + 1 < len(ids) else None
@@ -168,7 +173,11 @@ class RolloutView(Struct, frozen=True, kw_only=True):
 def view_rollout(
     run: ViewedRun, connection: Connection, facts: RolloutFacts, attempt: Any | None, *, turn_number: int | None = None
 ) -> RolloutView:
-    """Long responses stand as text; with `turn_number` all tokens of that turn's response, and its prompt."""
+    """Return the content of a rollout's page, or with `turn_number` that of the turn's page.
+
+    On a rollout's page, long responses are plain text. On a turn's page, all tokens of the turn's response are listed,
+    and the prompt is shown.
+    """
     trajectory, problem = _load(run, attempt)
     training = Training()
     if attempt is not None and attempt.kind == TrajectoryKind.FINAL:
@@ -196,19 +205,19 @@ def view_rollout(
 
 def _load(run: ViewedRun, attempt: Any | None) -> tuple[Trajectory | None, str]:
     if attempt is None:
-        return None, "Nothing of it is stored yet: its record stands here when it has ended. Load this page again then."
+        return None, "Nothing is stored yet. Load this page again when the rollout has ended."
     if not attempt.blob:
-        return None, "Its record was deleted because of its age (disk.max_record_age); its row stays."
+        return None, "The record was deleted because of its age (disk.max_record_age); its row in the ledger is kept."
     try:
         return run.ledger.store.load(attempt.blob), ""
     except DamagedBlobError as error:
-        return None, f"Its record cannot be read: {error.what}. Everything below comes from the ledger's rows."
+        return None, f"The record cannot be read: {error.what}. Everything below comes from the ledger's rows."
 
 
 def _calls(
     trajectory: Trajectory, training: Training, vocabulary: Vocabulary, turn_number: int | None
 ) -> list[CallView]:
-    """Return every generation; on the page of one turn only that turn's with its tokens and its prompt."""
+    """Return all calls. On the page of one turn, only the turn's own call has tokens and a prompt."""
     if turn_number is None:
         most = max(LEAST_TILES, min(MOST_TILES, MOST_TILES_OF_ALL // max(len(trajectory.calls), 1)))
         return [_call(index, call, training, vocabulary, most) for index, call in enumerate(trajectory.calls)]
@@ -222,7 +231,7 @@ def _calls(
 def _call(
     index: int, call: Call, training: Training, vocabulary: Vocabulary, most_tiles: int, *, whole: bool = False
 ) -> CallView:
-    """With `whole` all tokens and the prompt; else the tokens of a response of at most `most_tiles`."""
+    """Return one call: with all tokens and the prompt if `whole`; otherwise with its tokens if these are few enough."""
     is_long = len(call.response_ids) > most_tiles
     return CallView(
         call=call,
@@ -234,7 +243,7 @@ def _call(
 
 
 def _coordinates(taken: TakenAction) -> list[tuple[float, float]]:
-    """The places that an action itself names in pixels of the screen, as in `click (80,120)`."""
+    """Return the points that an action names in pixels of the screen, as in `click (80,120)`."""
     if not isinstance(taken.action, Pointer):
         return []
     points = [place for place in taken.action.places if isinstance(place, Point)]
@@ -254,14 +263,14 @@ def _turn(number: int, turn: Turn, calls: Sequence[CallView], solves: bool) -> T
 
 
 def _page(observation: Observation, named: set[str]) -> list[Line]:
-    """The lines that the environment showed, marked where they hold one of the references `named`."""
+    """Return the lines of an observation, with those marked that contain one of the references `named`."""
     spoken = [f"{message.role}: {message.content}" for message in observation.messages]
     lines = "\n".join([*spoken, observation.text]).splitlines()
     return [Line(text=line, acted_on=bool(named & set(_REFERENCE.findall(line)))) for line in lines]
 
 
 def _fate(facts: RolloutFacts) -> str:
-    """Return the end of the rollout in one sentence."""
+    """Return the end of the sentence "It ..." that says whether the rollout was or will be trained on."""
     final, group = facts.final, facts.group
     if final is None:
         return {"queued": "waits for a worker", "leased": "is running now"}.get(facts.rollout.state, "left no record")

@@ -1,7 +1,7 @@
-"""Security of the dashboard: clients, origins, methods and paths that are served, and rights of a page.
+"""Security of the dashboard: which clients, origins and methods are answered, and what a page may load.
 
-A page shows text that a model or a web page wrote. Should any of it ever be taken for markup, the content security
-policy still lets no script of it run and no address outside this server be reached.
+A page shows text that a model or a web page wrote. If such text were ever interpreted as markup, the content security
+policy would still prevent its scripts from running and requests to other servers.
 """
 
 import hashlib
@@ -37,17 +37,18 @@ HEADERS = {
 
 
 class Guard:
-    """Answers reading requests only, adds the security headers, and asks for the token or for a local address.
+    """Middleware that answers only GET and HEAD, adds the security headers, and requires the token or a local host.
 
-    Without a token the server listens on this machine only, and the name it is asked for must be this machine's: else a
-    foreign page whose name was pointed at 127.0.0.1 (DNS rebinding) could read it through the user's browser. With a
-    token such a page is refused too, because the cookie belongs to the true name.
+    Without a token, the server listens on this machine only, and the request's host must be a name of this machine.
+    Otherwise a foreign page whose name resolves to 127.0.0.1 (DNS rebinding) could read the dashboard through the
+    user's browser. With a token, such a page is rejected because the cookie with the token belongs to another name.
     """
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:
         self._app, self._token = app, token
         self._cookie = f"quartet_{hashlib.sha256((token or '').encode()).hexdigest()[:12]}"
-        """Cookies know no ports: servers of one machine must not overwrite each other's."""
+        """Name of the cookie, derived from the token. Cookies do not depend on the port, so with a fixed name the
+        servers of one machine would overwrite each other's."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -64,10 +65,10 @@ class Guard:
         await (self._refusal(scope) or self._app)(scope, receive, send_guarded)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """The answer to a request that may not pass; None lets it pass."""
+        """Return the response that rejects or redirects a request; None if the request may pass."""
         headers = Headers(scope=scope)
         if scope["method"] not in ("GET", "HEAD"):
-            return PlainTextResponse("this server only shows\n", 405, {"allow": "GET, HEAD"})
+            return PlainTextResponse("this server is read-only: use GET or HEAD\n", 405, {"allow": "GET, HEAD"})
         if refusal := refuse_foreign_origin(headers):
             return _refused(refusal)
         if self._token is None:
@@ -84,8 +85,11 @@ class Guard:
         return token is not None and is_token(token, str(self._token))
 
     def _admitted(self, path: str, query: list[tuple[str, str]]) -> Response:
-        """The same address without the token, which stays in a cookie: not in the history, nor in links."""
-        # One slash: two would begin the name of another server.
+        """Redirect to the same address without the token, and store the token in a cookie.
+
+        So the token is neither in the browser's history nor in links.
+        """
+        # Exactly one slash: two would begin the name of another server.
         target = "/" + path.lstrip("/") + (f"?{urlencode(query)}" if query else "")
         response = RedirectResponse(target, 303)
         response.set_cookie(self._cookie, str(self._token), httponly=True, samesite="strict")

@@ -1,4 +1,4 @@
-"""The server process of the dashboard."""
+"""HTTP server of the dashboard."""
 
 import asyncio
 import errno
@@ -15,7 +15,7 @@ from quartet.errors import SetupError
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises `SetupError` when the port is taken or the host is not ours."""
+    """Return a listening socket. Raises `SetupError` if the port is taken or `host` is no address of this machine."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address[:2], family=family)
@@ -30,7 +30,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class TimedProtocol(H11Protocol):
-    """A connection that is closed when a request of it does not arrive in time."""
+    """Connection that is closed if its next request does not arrive within `REQUEST_TIMEOUT_SECONDS`."""
 
     def __init__(self, pending: "Pending[TimedProtocol]", **uvicorns: Any) -> None:
         super().__init__(**uvicorns)
@@ -50,7 +50,7 @@ class TimedProtocol(H11Protocol):
             self._pending.admit(self)
 
     def on_response_complete(self) -> None:
-        self._pending.add(self)  # for its next request
+        self._pending.add(self)  # start the time limit of the next request
         super().on_response_complete()
 
     def end(self) -> None:
@@ -58,7 +58,7 @@ class TimedProtocol(H11Protocol):
 
 
 def server(app: ASGIApp) -> uvicorn.Server:
-    """A server of this process's next event loop."""
+    """Return a server, not bound to an event loop until it is run."""
     protocol: Any = partial(TimedProtocol, Pending(TimedProtocol.end))
     config = uvicorn.Config(
         app,
@@ -72,5 +72,5 @@ def server(app: ASGIApp) -> uvicorn.Server:
 
 
 def serve(app: ASGIApp, listener: socket.socket) -> None:
-    """Serve until Ctrl-C or SIGTERM; open connections do not hold it up."""
+    """Serve until Ctrl-C or SIGTERM, then close connections that are still open after one second."""
     server(app).run(sockets=[listener])

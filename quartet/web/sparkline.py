@@ -1,4 +1,4 @@
-"""Curve for a table cell, as the path of an SVG element."""
+"""Small curve of success for a table cell, as the path of an SVG element."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,10 @@ WIDTH, HEIGHT = 160, 32
 
 
 def path_of(points: Sequence[Point], last_step: int) -> str:
-    """Success (0 to 1, upwards) over train steps (0 to `last_step`); one point is a short line."""
+    """Return the path of success (0 to 1, upwards) over train steps (0 to `last_step`).
+
+    A single point becomes a short line; without points the path is empty.
+    """
     steps = max(last_step, 1)
     places = [(WIDTH * point.train_step / steps, HEIGHT * (1 - point.success)) for point in points]
     if len(places) == 1:

@@ -1,4 +1,4 @@
-"""A window of spans as the timeline draws it: rows of modules and lanes, and how each module's time was shared out."""
+"""Content of the timeline for a time window: rows of spans by module and lane, and shares of time by activity."""
 
 import re
 from collections import defaultdict
@@ -10,16 +10,20 @@ from quartet.telemetry.spans import Span, read_spans
 from quartet.web.density import PIECES, density
 
 MOST_SECONDS = 600.0
-"""A window is never longer."""
+"""Maximum length of a window."""
 MOST_SPANS, MOST_COUNTED_SPANS = 6000, 200_000
-"""So many are drawn one by one, and so many at most are read."""
+"""Maximum number of spans that are drawn one by one, and that are read."""
 _ORDER = ("manager", "trainer", "engine", "worker", "env")
-"""Those with one row first: no number of requests and sessions moves them out of sight."""
+"""Modules from top to bottom. Modules with a single row are first, so that the rows of many requests and sessions do
+not push them out of sight."""
 
 
 def window(run_dir: Path, start: float, seconds: float) -> dict[str, Any]:
-    """Return the rows of spans that overlap [start, start + seconds), as JSON. A row with more spans than its part of
-    `MOST_SPANS` stands as density. Raises `RecordsError` for an older run."""
+    """Return the rows of the spans that overlap [start, start + seconds), and shares of time by module, as JSON.
+
+    For a row with more spans than its part of `MOST_SPANS`, the spans are replaced by shares of time by activity in
+    small pieces of the window (`density`). Raises `RecordsError` for a run that an older Quartet recorded.
+    """
     page = read_spans(run_dir, start, start + seconds, max_spans=MOST_COUNTED_SPANS)
     lanes = _by_lane(page.spans)
     most = max(PIECES, MOST_SPANS // max(len(lanes), 1))
@@ -39,7 +43,7 @@ def window(run_dir: Path, start: float, seconds: float) -> dict[str, Any]:
 
 
 def _shown(spans: list[Span], start: float, seconds: float, most: int) -> dict[str, Any]:
-    """Return the spans one by one, or what they come to where there are too many."""
+    """Return the spans of a row, or their `density` if there are more than `most`."""
     if len(spans) > most:
         return {"spans": [], "density": density(spans, start, seconds)}
     return {"spans": [_drawn(span, start) for span in spans], "density": []}
@@ -48,9 +52,9 @@ def _shown(spans: list[Span], start: float, seconds: float, most: int) -> dict[s
 def shares_of(
     lanes: dict[tuple[str, str], list[Span]], role: str, start: float, seconds: float
 ) -> list[dict[str, Any]]:
-    """Shares of the window by activity of a module's lanes, waits by their reason, most first.
+    """Return the shares of the window that a module's lanes spent on each activity, and on each reason of a wait.
 
-    Spans that only enclose others are left out, so that nothing counts twice.
+    The largest share is first. Spans that only enclose others are left out, so that no time counts twice.
     """
     sums: dict[tuple[str, str], float] = defaultdict(float)
     counted = _lanes(lanes, role)
@@ -68,7 +72,7 @@ def shares_of(
 
 
 def _by_lane(spans: list[Span]) -> dict[tuple[str, str], list[Span]]:
-    """By role and lane, each by start: what encloses others comes before them."""
+    """Return the spans by role and lane, ordered by start; an enclosing span comes before those that it encloses."""
     lanes: dict[tuple[str, str], list[Span]] = defaultdict(list)
     for span in sorted(spans, key=lambda span: (span.start, -span.seconds)):
         lanes[span.role, span.lane].append(span)
@@ -76,18 +80,18 @@ def _by_lane(spans: list[Span]) -> dict[tuple[str, str], list[Span]]:
 
 
 def _drawn(span: Span, start: float) -> list[Any]:
-    """[offset in seconds, seconds, name, reason, trace, other fields]; offsets keep their microseconds in JSON."""
+    """Return [offset from `start` in seconds, seconds, name, reason, trace, other fields], times to a microsecond."""
     return [round(span.start - start, 6), round(span.seconds, 6), span.name, span.reason, span.trace, span.fields]
 
 
 def _lanes(lanes: dict[tuple[str, str], list[Span]], role: str) -> list[str]:
-    """The rows whose time is shared out: a module's sessions, or itself when it has none."""
+    """Return the lanes over which a module's time is counted: its sessions or, if it has none, its own row ("")."""
     own = [lane for owner, lane in lanes if owner == role]
     return [lane for lane in own if lane] or own
 
 
 def _place(row: tuple[str, str]) -> tuple[Any, ...]:
-    """By module, then by the numbers in the lane's name."""
+    """Return the sort key of a row (role, lane): by module, then by the numbers in the lane's name."""
     role, lane = row
     kind = role.partition("-")[0]
     numbers = [int(number) for number in re.findall(r"[0-9]{1,9}", lane)]

@@ -1,4 +1,4 @@
-"""The token strip: every response token with what is known of it, as text and as one of a few classes of colour."""
+"""Token strip: each response token with its values (log-prob, advantage, ...), as text and as a class of colour."""
 
 import math
 from functools import lru_cache
@@ -18,19 +18,19 @@ UNKNOWN = "–"
 
 
 class Measure(Struct, frozen=True, kw_only=True):
-    """One way to colour a strip. A value belongs to the first class whose bound it does not exceed."""
+    """One value by which a strip can be coloured. A value belongs to the first class whose bound it does not exceed."""
 
     name: str
     title: str
     bounds: tuple[float, ...]
     labels: tuple[str, ...]
-    """One per class: one more than bounds."""
+    """Label of each class; there is one class more than bounds."""
     scale: str
-    """`rising`: the last class stands out; `two-sided`: the middle one is plain."""
+    """Palette: `rising` emphasizes the last class, `two-sided` leaves the middle class plain."""
     note: str
 
     def class_of(self, value: float | None) -> str:
-        """Number of the class, or "" for what is not known."""
+        """Return the number of the value's class as text; "" if the value is not known."""
         if value is None or math.isnan(value):
             return ""
         return str(sum(value > bound for bound in self.bounds))
@@ -51,7 +51,7 @@ MEASURES = (
         bounds=(0.1, 0.5, 1.0, 2.0),
         labels=("below 0.1", "to 0.5", "to 1", "to 2", "above 2 nats"),
         scale="rising",
-        note="How undecided the policy was at this token, in nats: as the engine said, else as the trainer found it.",
+        note="Entropy of the policy at this token, in nats, from the engine or, if it reports none, from the trainer.",
     ),
     Measure(
         name="mask",
@@ -59,7 +59,7 @@ MEASURES = (
         bounds=(0.5,),
         labels=("trained", "left out"),
         scale="rising",
-        note="Tokens that are too old, or that a choice of turns left out, do not count in the loss.",
+        note="Tokens that are too old, or in turns that were not selected, do not count in the loss.",
     ),
     Measure(
         name="advantage",
@@ -67,7 +67,7 @@ MEASURES = (
         bounds=(-1.0, -0.05, 0.05, 1.0),
         labels=("below −1", "to −0.05", "about 0", "to 1", "above 1"),
         scale="two-sided",
-        note="What credit assigned to the token: the loss multiplies it with this.",
+        note="Advantage of the token, by which the loss multiplies its term.",
     ),
     Measure(
         name="importance",
@@ -75,7 +75,7 @@ MEASURES = (
         bounds=(0.5, 0.9, 1.1, 2.0),
         labels=("below 0.5", "to 0.9", "about 1", "to 2", "above 2"),
         scale="two-sided",
-        note="How much likelier the trainer found the token than the engine that sampled it, before the cap.",
+        note="Probability of the token by the trainer, divided by its probability when it was sampled, before the cap.",
     ),
     Measure(
         name="version",
@@ -83,7 +83,7 @@ MEASURES = (
         bounds=(0, 1, 2, 3),
         labels=("newest here", "1 older", "2 older", "3 older", "more"),
         scale="rising",
-        note="The policy that sampled the token; one response can hold several.",
+        note="Version of the policy that sampled the token; a response can contain tokens of several versions.",
     ),
 )
 
@@ -94,26 +94,26 @@ class Token(Struct, frozen=True, kw_only=True):
     text: str
     token_id: int
     shown: dict[str, str]
-    """Value by measure."""
+    """Value as text, by the name of the measure."""
     classes: dict[str, str]
-    """Class of colour by measure, "" where the value is not known."""
+    """Class of colour, by the name of the measure; "" if the value is not known."""
 
     @property
     def visible(self) -> str:
-        """The text, with signs for what could not be seen: a line's end, nothing but spaces."""
+        """Text of the token, with visible signs for line ends and for a token of spaces."""
         return self.text.replace("\n", "↵\n") if self.text.strip(" ") else "␣" * len(self.text)
 
     @property
     def hint(self) -> str:
-        """All that is known of it, in one line."""
+        """Text, id and all values of the token in one line."""
         values = ", ".join(f"{measure.title} {self.shown[measure.name]}" for measure in MEASURES)
         return f"{self.text!r}, token {self.token_id}: {values}"
 
 
 class Vocabulary:
-    """Texts of token ids, by the run's own policies; before the first and without any, the ids themselves.
+    """Texts of token ids, by the tokenizer of the run's own policies; if the run has none, the ids as text.
 
-    The recipe's model is not looked at: in a copied run it can name any folder of the viewer's machine.
+    The recipe's `model.path` is not read: in a copied run it may name any folder on the viewer's machine.
     """
 
     def __init__(self, run_dir: Path) -> None:
@@ -122,20 +122,20 @@ class Vocabulary:
         self._tokenizer = _tokenizer(files[0], files[0].stat().st_mtime_ns) if files else None
 
     def piece(self, token_id: int) -> str:
-        """The text of one token."""
+        """Return the text of one token."""
         if self._tokenizer is None:
             return f"#{token_id}"
         return self._tokenizer.decode([token_id], skip_special_tokens=False)
 
     def text(self, token_ids: list[int]) -> str:
-        """The text of many tokens, special ones too."""
+        """Return the text of tokens, including special tokens."""
         if self._tokenizer is None:
             return " ".join(f"#{token_id}" for token_id in token_ids)
         return self._tokenizer.decode(token_ids, skip_special_tokens=False)
 
 
 def tokens_of(call: Call, call_index: int, training: Training, vocabulary: Vocabulary) -> list[Token]:
-    """Return the response tokens of a call with what is known of each."""
+    """Return the response tokens of a call with their values."""
     kept = (training.values or {}).get(call_index)
     old_T = unpacked(kept.logprobs) if kept else None
     entropies = call.response.entropies or (unpacked(kept.entropies).tolist() if kept else [])
@@ -179,7 +179,7 @@ def _number(value: float | None) -> str:
 
 @lru_cache(maxsize=8)
 def _tokenizer(file: Path, changed_at_ns: int) -> "Tokenizer":
-    """Read anew when the file has changed."""
+    """Return the tokenizer in a file. `changed_at_ns` is part of the cache's key, so a changed file is read again."""
     from tokenizers import Tokenizer
 
     return Tokenizer.from_file(str(file))

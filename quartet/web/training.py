@@ -15,40 +15,40 @@ from quartet.web.viewed_run import ViewedRun
 
 
 class Training(Struct, frozen=True, kw_only=True):
-    """Of one rollout in its own group."""
+    """Values of a rollout's tokens from the train step that trained it in its own group."""
 
     values: dict[int, CallValues] | None = None
-    """Stored values by the index of the call; a call that is not there has no trained token. None when nothing
-    was kept."""
+    """Stored values by the index of the call. A call without an entry has no trained token. None if no values are
+    stored."""
     advantages: dict[int, np.ndarray] = field(default_factory=dict)
-    """By the index of the call, [num_response_tokens]: what credit assigned; NaN at tokens that were not trained."""
+    """Advantages [num_response_tokens] by the index of the call; NaN at tokens that were not trained."""
     missing: str = ""
-    """Why there is less than there could be; empty when nothing is missing."""
+    """Why values are missing; empty if none are."""
 
     @property
     def advantage_range(self) -> list[float]:
-        """The smallest and the largest advantage of its tokens; one number where all are equal, none when unknown."""
+        """Smallest and largest advantage of the tokens; one number if they are equal, empty if none is known."""
         known = {float(value) for values_R in self.advantages.values() for value in values_R if not np.isnan(value)}
         return sorted({min(known), max(known)}) if known else []
 
 
 def training_of(connection: Connection, run: ViewedRun, facts: RolloutFacts) -> Training:
-    """Read what the trainer stored of a training rollout's tokens."""
+    """Return the values that the trainer stored for a training rollout's tokens, or why there are none."""
     group, final = facts.group, facts.final
     if group.purpose != Purpose.TRAIN or final is None:
         return Training(missing="only finished training rollouts have an advantage")
     if not final.counted or final.excluded:
-        return Training(missing=f"it does not count in its group: {final.excluded or final.status}")
+        return Training(missing=f"the rollout does not count in its group: {final.excluded or final.status}")
     batch = connection.execute(sa.select(batches).where(batches.c.id == group.batch_id)).one_or_none()
     if batch is None or batch.state != BatchState.COMMITTED:
-        return Training(missing="no train step has used it: no advantage, no mask, no importance weight")
+        return Training(missing="no train step has used the rollout: no advantage, no mask, no importance weight")
     return _stored(run, batch, facts)
 
 
 def _stored(run: ViewedRun, batch: Any, facts: RolloutFacts) -> Training:
     calls = read_token_values(run.run_dir, batch.train_step, batch.id)
     if calls is None:
-        return Training(missing="what the trainer assigned was not kept (disk.max_token_values_megabytes)")
+        return Training(missing="the trainer's values are not kept any more (disk.max_token_values_megabytes)")
     own = [
         call
         for call in calls

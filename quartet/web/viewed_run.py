@@ -1,4 +1,4 @@
-"""One run directory as the pages see it: read only, whether the run is at work, finished, or a copy."""
+"""One run directory for the pages, read only; the run may be live, ended, or a copy."""
 
 import json
 from collections.abc import Sequence
@@ -18,37 +18,39 @@ from quartet.run.run_dir import CONFIG, supervisor_pid
 
 
 class ViewedRun:
-    """Safe to share between threads. Raises `LedgerError` when there is no run, `ConfigError` for a broken recipe."""
+    """Read access to one run, safe to share between threads.
+
+    Raises `LedgerError` if the folder holds no run. `name` is part of addresses and unique among the server's runs.
+    """
 
     def __init__(self, run_dir: Path, name: str) -> None:
         self.run_dir, self.name = run_dir, name
-        """`name` is part of addresses; no other run of the server has it."""
         if not run_dir.is_dir():
             raise LedgerError(f"no run at {run_dir}", "check the name; `quartet train RECIPE` makes a new run")
         self.ledger = Ledger.view(run_dir)
 
     @cached_property
     def recipe(self) -> Recipe:
-        """The resolved recipe."""
+        """The resolved recipe. Raises `ConfigError` if it cannot be read."""
         return read_resolved(self.run_dir / CONFIG)
 
     @property
     def running(self) -> bool:
-        """Return whether a supervisor works on it now, on this machine."""
+        """True if the run's supervisor is running on this machine."""
         return supervisor_pid(self.run_dir) is not None
 
     @cached_property
     def _reader(self) -> StatusReader:
-        """Kept: its counter goes on from the last count."""
+        """Reader of the status; it is kept because it counts rollouts incrementally."""
         return StatusReader(self.run_dir, self.ledger, self.recipe)
 
     def status(self) -> RunStatus:
-        """Return the state of every module; at rest when no supervisor works on the run."""
+        """Return the status of the run; if no supervisor is running, without states and waits of modules."""
         status = self._reader.read()
         return status if self.running else status.at_rest()
 
     def summary(self) -> dict[str, Any] | None:
-        """Return the summary that the last command wrote at its end; None before that."""
+        """Return the summary that the last `quartet` command wrote at its end; None if there is none yet."""
         path = self.run_dir / "summary.json"
         return json.loads(path.read_text()) if path.is_file() else None
 
@@ -57,8 +59,11 @@ class ViewedRun:
 
 
 def open_runs(run_dirs: Sequence[Path]) -> tuple[dict[str, ViewedRun], dict[str, str]]:
-    """Return the runs by name, and the errors of those that cannot be opened. A name is the folder's; a second folder
-    of the same name becomes `NAME-2`. Raises the last error when no run can be opened."""
+    """Return the runs by name, and the error messages of those that cannot be opened, also by name.
+
+    A run has its folder's name; a second folder with the same name becomes `NAME-2`. Raises the last error if no run
+    can be opened.
+    """
     runs: dict[str, ViewedRun] = {}
     problems: dict[str, str] = {}
     for run_dir in run_dirs:
@@ -75,7 +80,7 @@ def open_runs(run_dirs: Sequence[Path]) -> tuple[dict[str, ViewedRun], dict[str,
 
 
 def viewed_run(request: Request) -> ViewedRun:
-    """The run that the address names. Raises 404 for a name that was not given on the command line."""
+    """Return the run that the address names. Raises 404 if no run of the server has this name."""
     runs: dict[str, ViewedRun] = request.app.state.runs
     name = request.path_params["run"]
     if name not in runs:

@@ -100,7 +100,7 @@ async def test_two_runs_lie_over_each_other(recorded_run, tmp_path, browser):
     record_steps(tmp_path / "other")
     with served(recorded_run, tmp_path / "other") as address:
         async with opened(browser, f"{address}/runs/run/run") as page:
-            await page.get_by_text("Runs beside it").click()
+            await page.get_by_text("Compare with other runs").click()
             await page.get_by_label("other").check()
             await page.wait_for_url("**/run?with=other")
             await expect(page.get_by_role("button", name="other · trained tokens")).to_be_visible()

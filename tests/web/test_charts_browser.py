@@ -29,7 +29,7 @@ async def test_a_metric_is_found_pinned_and_remembered_and_a_link_shows_the_same
             shown = page.locator("[data-metrics] li:visible")
             await expect(shown).to_have_count(1)
             await shown.get_by_role("checkbox").check()
-            await page.get_by_role("button", name="Show the ticked ones").click()
+            await page.get_by_role("button", name="Show the ticked metrics").click()
             await page.wait_for_url("**/run?axis=time&pin=train%2Fgradient_norm")
             await expect(page.locator("[data-chart='train/gradient_norm'] canvas")).to_be_visible()
             await expect(page.locator("[data-chart=memory]")).to_be_hidden()

@@ -1,4 +1,4 @@
-"""The pages. Each is a file with a function `routes()`; addresses of a run begin with `/runs/{run}/`."""
+"""Pages of the dashboard, one file with a function `routes()` each. A run's addresses begin with `/runs/{run}/`."""
 
 NAVIGATION = {
     "run": "Run",
@@ -7,7 +7,7 @@ NAVIGATION = {
     "rollouts": "Rollouts",
     "timeline": "Timeline",
 }
-"""Pages that every page links to, by name: `/runs/{run}/NAME`, from left to right."""
+"""Titles of the pages in the navigation, from left to right, by the name in the address `/runs/{run}/NAME`."""
 
 MODULES = ("runs", *NAVIGATION, "rollout", "beside")
-"""All pages: the files of this folder."""
+"""Names of all pages' files in this folder."""

@@ -1,4 +1,4 @@
-"""Two rollouts beside each other, turn by turn: mostly a success and a failure of one group."""
+"""Page with two rollouts side by side, turn by turn, typically a success and a failure of one group."""
 
 from itertools import zip_longest
 
@@ -21,10 +21,10 @@ def routes() -> list[Route]:
 
 
 def show_beside(request: Request) -> Response:
-    """The other one is in the query, as a form sends it."""
+    """Show the rollout of the path beside the rollout that the query's `other` names."""
     other = read_natural(request, "other")
     if other is None:
-        raise HTTPException(400, "beside which rollout? The address ends with ?other=NUMBER")
+        raise HTTPException(400, "the second rollout is missing: end the address with ?other=NUMBER")
     views = [_view(request, number) for number in (request.path_params["rollout"], other)]
     return render(
         request,

@@ -1,4 +1,4 @@
-"""Now: the four modules as a living picture: who works, who waits for what, since when, and what would end it."""
+"""Page "Now": the four modules, refreshed every two seconds: what each does or waits for, and what would end a wait."""
 
 import time
 from typing import Any
@@ -15,7 +15,7 @@ from quartet.web.render import render
 from quartet.web.viewed_run import ViewedRun, viewed_run
 
 PARTS = {"manager": "data", "worker": "rollout", "engine": "rollout", "env": "env", "trainer": "train"}
-"""Process -> the module of the picture that it belongs to. `engine-2` is an `engine`."""
+"""Kind of process -> part of the picture that shows it; the kind of `engine-2` is `engine`."""
 RECENT_EVENTS, RECENT_GROUPS = 12, 200
 
 
@@ -50,7 +50,7 @@ def _picture(run: ViewedRun, status: RunStatus, running: bool) -> dict[str, Any]
 
 
 def _health(process: ModuleStatus, status: RunStatus, running: bool) -> str:
-    """Return the mark of a process: good (works), wait, bad (says nothing though it should), off."""
+    """Return the mark of a process: `good` (it works), `wait`, `bad` (needed, but sends no heartbeat) or `off`."""
     if not running or status.absence(process):
         return "off"
     if process.silent_seconds > SILENT_AFTER_SECONDS:
@@ -59,7 +59,7 @@ def _health(process: ModuleStatus, status: RunStatus, running: bool) -> str:
 
 
 def _by_part(modules: list[ModuleStatus]) -> dict[str, list[ModuleStatus]]:
-    """The processes of each part of the picture; one that this Quartet does not know stands with the data manager."""
+    """Return the processes of each part of the picture. Other kinds of processes, such as sinks, go to `data`."""
     parts: dict[str, list[ModuleStatus]] = {part: [] for part in PARTS.values()}
     for module in modules:
         parts[PARTS.get(module.module.partition("-")[0], "data")].append(module)

@@ -1,4 +1,4 @@
-"""One rollout, turn by turn; one of its turns with the raw call; and the pictures of both."""
+"""Pages about one rollout (turn by turn) and about one turn (with its raw call), and the pictures on these pages."""
 
 import hashlib
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ def show_rollout(request: Request) -> Response:
 
 
 def show_turn(request: Request) -> Response:
-    """Turns are counted from 1, as people do."""
+    """Show one turn; turns are counted from 1."""
     number = request.path_params["turn"]
     view = _view(request, turn_number=number)
     if not 1 <= number <= len(view.turns):
@@ -48,17 +48,17 @@ def show_turn(request: Request) -> Response:
 
 
 def show_picture(request: Request) -> Response:
-    """A picture as the environment took it: of a turn, or of the end, which counts as one more turn. Only what the
-    ledger refers to is served, and only as a picture.
+    """Send a picture of a turn's observation, or of the final observation, which counts as one more turn.
 
-    A run that begins anew in the same folder numbers its trajectories again: a browser keeps the picture, but asks.
+    Only pictures to which the ledger refers are sent, with the media type of a picture. The browser caches a picture
+    but validates it each time, because a new run in the same folder uses the same trajectory ids again.
     """
     run, trajectory_id = viewed_run(request), request.path_params["trajectory"]
     with run.ledger.read() as connection:
         row = read_trajectory(connection, trajectory_id)
         digests = pictures_of(connection, [trajectory_id])[trajectory_id]
     if row is None or not digests:
-        raise HTTPException(404, "there is no picture: none was taken, or the disk budget took it")
+        raise HTTPException(404, "there is no picture: none was taken, or it was deleted to stay in the disk budget")
     try:
         turn, place = (request.path_params[name] for name in ("turn", "place"))
         picture = _picture(run.ledger.store, row.blob, digests, turn, place)
@@ -74,9 +74,9 @@ def show_picture(request: Request) -> Response:
 
 
 def _picture(store: TrajectoryStore, blob: str, digests: Sequence[str], turn: int, place: int) -> bytes:
-    """Return one picture, and no bytes where there is none. Turns and places are counted from 1."""
+    """Return the bytes of one picture, empty if there is none. Turns and places are counted from 1."""
     trajectory = store.load(blob)
-    if not trajectory.has_pictures:  # from before schema 6
+    if not trajectory.has_pictures:  # a record from before schema 6
         trajectory = store.load(blob, digests)
     shown = [one.observation for one in trajectory.turns]
     shown += [trajectory.final_observation] if trajectory.final_observation else []
@@ -99,7 +99,7 @@ def _view(request: Request, turn_number: int | None = None) -> RolloutView:
 
 
 def _attempt(facts: RolloutFacts, asked: str | None) -> Any | None:
-    """The attempt to show: the one whose number the address gives, else the one that counts."""
+    """Return the attempt whose number the address gives; without a number, the attempt to show first."""
     if not asked:
         return facts.newest
     found = [row for row in facts.attempts if str(row.attempt) == asked]

@@ -1,4 +1,4 @@
-"""Rollouts: the list of what was stored, newest first, filtered; and what is running or queued."""
+"""Page "Rollouts": stored rollouts, newest first, with filters; and rollouts that are running or queued."""
 
 from typing import Any
 
@@ -22,13 +22,14 @@ from quartet.web.viewed_run import ViewedRun, viewed_run
 
 
 class Wanted(Selection, frozen=True, kw_only=True):
-    """The address's query: a selection, and where in the list to begin."""
+    """Query of the address: filters, and where in the list to begin."""
 
     older_than: Natural | None = None
+    """List trajectories with a smaller id than this; None begins with the newest."""
     rollout: Natural | None = None
-    """Go straight to this rollout."""
+    """Redirect to the page of this rollout."""
     text: str = ""
-    """Text that the record has to hold."""
+    """List rollouts whose record contains this text."""
 
 
 def routes() -> list[Route]:
@@ -69,14 +70,14 @@ def show_rollouts(request: Request) -> Response:
 
 
 def _found(connection: Connection, run: ViewedRun, wanted: Wanted) -> Found:
-    """Return one page of the list, with the passages that hold the text where one is looked for."""
+    """Return one page of the list; in a search for a text, with the passages that contain it."""
     if wanted.text:
         return search_rollouts(connection, run.ledger.store, wanted, wanted.text, wanted.older_than)
     return Found(page=list_rollouts(connection, wanted, wanted.older_than), passages={})
 
 
 def _why(row: Any) -> str:
-    """Where the group of a training rollout stands, when it was not trained."""
+    """Return the state of the group of a training rollout that was not trained, with the reason if it was dropped."""
     if row.group_state == GroupState.DROPPED:
         return f"dropped: {why_dropped(row)}"
     return f"its group is {row.group_state}"

@@ -1,4 +1,4 @@
-"""Run: how learning and speed went, as curves; other runs beside it."""
+"""Page "Run": curves of learning and speed, with those of other runs for comparison."""
 
 from typing import Any, cast
 
@@ -61,7 +61,7 @@ def send_curves(request: Request) -> Response:
     run, query = viewed_run(request), request.query_params
     axis = query.get("axis", "train_step")
     if axis not in AXES:
-        raise HTTPException(400, f"axis={axis!r} is none of {', '.join(AXES)}")
+        raise HTTPException(400, f"axis={axis!r} is not one of {', '.join(AXES)}")
     start, end = (read_seconds(request, name) if name in query else None for name in ("start", "end"))
     charts = [*_pinned(request), *CHARTS]
     try:
@@ -73,7 +73,7 @@ def send_curves(request: Request) -> Response:
 
 
 def _pinned(request: Request) -> list[Chart]:
-    """Return the charts of further metrics that the address asks for. Raises 400 for a metric that is not declared."""
+    """Return the charts of the further metrics that the address names. Raises 400 for a metric that is not declared."""
     names = list(dict.fromkeys(request.query_params.getlist("pin")))
     if len(names) > MOST_PINS:
         raise HTTPException(400, f"{len(names)} pinned metrics are more than {MOST_PINS}")
@@ -84,7 +84,10 @@ def _pinned(request: Request) -> list[Chart]:
 
 
 def _recorded(runs: list[ViewedRun], names: set[str]) -> list[Metric]:
-    """Return these metrics and all that one of the runs recorded, by name; none of a run of an older Quartet."""
+    """Return the metrics `names` and those that any of the runs recorded, by name.
+
+    A run that an older Quartet recorded adds none, since its records cannot be read.
+    """
     for run in runs:
         try:
             names = names | recorded_metrics(run.run_dir).keys()
@@ -94,8 +97,10 @@ def _recorded(runs: list[ViewedRun], names: set[str]) -> list[Metric]:
 
 
 def _held_out(run: ViewedRun) -> list[tuple[str, float, FamilyResult | None]]:
-    """Label, success rate and counts of the evaluations before and after training; until there is one after it, of the
-    newest during it, whose seeds are others."""
+    """Return label, success rate and counts of the evaluations before and after training.
+
+    Until there is an evaluation after training, add the newest one during training, on selection seeds.
+    """
     shown = [
         (f"{name}, {when}", result.success, result.together)
         for how, name in (("sampled", labels.HELD_OUT_SAMPLED), ("greedy", labels.HELD_OUT))
@@ -112,12 +117,12 @@ def _before_and_after(found: list[HeldOutResult]) -> dict[str, HeldOutResult]:
 
 
 def _compared(request: Request, run: ViewedRun) -> set[str]:
-    """Names of the runs to lay over this one; unknown ones are of an older address and left out."""
+    """Return the names of the runs to draw over this one. Unknown names, as in an old link, are ignored."""
     return set(request.query_params.getlist("with")) & request.app.state.runs.keys() - {run.name}
 
 
 def _differences(runs: list[ViewedRun]) -> dict[str, list[Any]]:
-    """Return the settings in which the runs differ -> the value in each."""
+    """Return the settings in which the runs differ: dotted name -> value in each run."""
     if len(runs) < 2:
         return {}
     settings = sorted({setting for other in runs[1:] for setting in changed_settings(runs[0].recipe, other.recipe)})

@@ -1,4 +1,4 @@
-"""The list of runs that the server shows: how far each is, what it reached, and what people wrote about it."""
+"""Page with the list of runs: the state of each, its success, and its notes."""
 
 from typing import Any
 
@@ -15,16 +15,16 @@ from quartet.web.viewed_run import ViewedRun
 
 
 class RunRow(Struct, frozen=True, kw_only=True):
-    """One run of the list."""
+    """One row of the list."""
 
     run: Any
     """`ViewedRun`."""
     status: Any
     """`RunStatus`."""
     began_at: float | None
-    """Unix seconds of the first training group; None before it."""
+    """Unix seconds at which the first training group was admitted; None before that."""
     held_out: HeldOutResult | None
-    """The newest greedy evaluation before or after training."""
+    """Result of the newest greedy evaluation before or after training; None if there is none."""
     notes: Notes
 
 
@@ -33,7 +33,7 @@ def routes() -> list[Route]:
 
 
 def show_runs(request: Request) -> Response:
-    """A single run needs no list. A run that cannot be read must not hide the others."""
+    """Show the list, or redirect to the run if there is only one. Runs that cannot be read are listed as problems."""
     runs: dict[str, ViewedRun] = request.app.state.runs
     rows, problems = list[RunRow](), dict[str, str](request.app.state.problems)
     if len(runs) == 1 and not problems:
@@ -58,7 +58,7 @@ def _row(run: ViewedRun) -> RunRow:
 
 
 def _notes(run: ViewedRun) -> Notes:
-    """A file that cannot be read must not hide the other runs."""
+    """Return a run's notes. If their file cannot be read, return the error as a note, so that the list still shows."""
     try:
         return read_notes(run.run_dir)
     except ConfigError as error:

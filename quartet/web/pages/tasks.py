@@ -1,4 +1,4 @@
-"""Tasks: how every family is doing, what it gets, and what becomes of its groups; and one family, group by group."""
+"""Page "Tasks": success, rollouts and outcomes of groups by task family; and a page about one family."""
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -43,7 +43,7 @@ def show_tasks(request: Request) -> Response:
 
 
 def show_family(request: Request) -> Response:
-    """The family is in the query: a name may hold any sign, a slash too."""
+    """Show one family. Its name is in the query, not in the path, since it may contain any character, even a slash."""
     run, family = viewed_run(request), request.query_params.get("name", "")
     with run.ledger.read() as connection:
         if family not in known_families(connection):

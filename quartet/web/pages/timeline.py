@@ -1,4 +1,4 @@
-"""Timeline: what every module did, second by second, and where it waited."""
+"""Page "Timeline": what each module did at each time, and what it waited for."""
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -41,7 +41,7 @@ def show_timeline(request: Request) -> Response:
 
 
 def read_window(request: Request) -> Response:
-    """The spans of `seconds` from `start` (Unix seconds), and how far the run reaches by now."""
+    """Send the spans of `seconds` from `start` (Unix seconds), and the times of the run's first and newest records."""
     run = viewed_run(request)
     start, seconds = read_seconds(request, "start"), read_seconds(request, "seconds")
     if not 0 < seconds <= MOST_SECONDS:

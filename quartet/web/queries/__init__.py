@@ -1,1 +1,1 @@
-"""Queries of the pages: plain functions on a read-only connection of a run's ledger. None reads the whole run."""
+"""Database queries of the pages: functions on a read-only connection to a run's ledger. No query reads a whole run."""

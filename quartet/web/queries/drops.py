@@ -1,4 +1,7 @@
-"""Why groups were dropped, over the run: shares in windows of groups, so that the cost does not grow with the run."""
+"""Shares of dropped groups by reason, over the run.
+
+They are taken in a fixed number of windows of groups, so that the time taken does not grow with the run.
+"""
 
 from collections import Counter
 from typing import Any
@@ -18,18 +21,20 @@ _JUDGED = (GroupState.TRAINABLE, GroupState.CLAIMED, GroupState.TRAINED, GroupSt
 
 
 class DropShares(Struct, frozen=True, kw_only=True):
-    """Drops among the newest `GROUPS_PER_POINT` judged groups at one place of the run."""
+    """Shares of dropped groups in one window: the `GROUPS_PER_POINT` groups that were judged last at some time."""
 
     time: float
-    """Unix seconds: when the newest of them was closed."""
+    """Unix seconds at which the newest group of the window was closed."""
     train_step: int
+    """Number of train steps done when the newest group was judged."""
     version: int
+    """Policy version that this train step made."""
     shares: dict[str, float]
-    """By reason, of all judged groups of the window."""
+    """Share of the window's groups that were dropped, by reason."""
 
 
 def drop_shares(connection: Connection, policy: str) -> list[DropShares]:
-    """Return the shares at up to `POINTS` places of the run, oldest first."""
+    """Return the shares in up to `POINTS` windows, spread over the run, oldest first."""
     newest_group = connection.execute(sa.select(sa.func.max(groups.c.id))).scalar() or 0
     edges = sorted({newest_group * n // POINTS for n in range(1, POINTS + 1)})
     windows = {rows[0].id: rows for edge in edges if (rows := _window(connection, policy, edge))}
@@ -48,7 +53,7 @@ def _shares(rows: list[Any], versions: dict[int, int]) -> DropShares:
 
 
 def _window(connection: Connection, policy: str, edge: int) -> list[Any]:
-    """Return the newest judged groups up to an id, newest first; by primary key."""
+    """Return the newest judged groups with an id up to `edge`, newest first. The query uses the primary key."""
     names = ("id", "state", "reason", "countable", "successes", "judged_at_step", "closed_at")
     query = sa.select(*(groups.c[name] for name in names)).where(
         groups.c.id <= edge, IS_TRAINING, groups.c.policy == policy, groups.c.state.in_(_JUDGED)
@@ -61,7 +66,7 @@ def _reasons(rows: list[Any]) -> Counter[str]:
 
 
 def _versions(connection: Connection, policy: str, train_steps: set[int]) -> dict[int, int]:
-    """Return the policy version that each train step made."""
+    """Return the policy version that each of these train steps made."""
     query = sa.select(policies.c.train_step, sa.func.max(policies.c.version)).where(
         policies.c.name == policy, ~policies.c.rolled_back, policies.c.train_step.in_(train_steps)
     )

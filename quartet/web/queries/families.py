@@ -1,4 +1,4 @@
-"""The groups of one family, newest first, by keyset."""
+"""Groups of one task family, newest first, in pages."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,21 +14,21 @@ GROUPS_PER_PAGE = 40
 
 
 class GroupPage(Struct, frozen=True, kw_only=True):
-    """One page of groups with at least one countable member: only these have a verdict worth showing."""
+    """One page of groups that have a countable member; the verdict on other groups says nothing about the task."""
 
     rows: Sequence[Any]
-    """Columns of `groups`, and the train step."""
+    """Rows with columns of `groups`, and the train step that used the group."""
     older_than: int | None
-    """Where the next page begins; None at the end."""
+    """The next page has the groups with a smaller id than this; None if this is the last page."""
 
 
 def known_families(connection: Connection) -> list[str]:
-    """Families that training has admitted, by name."""
+    """Return the families of which training has admitted a group, by name."""
     return list(connection.execute(sa.select(families.c.family).order_by(families.c.family)).scalars())
 
 
 def list_groups(connection: Connection, family: str, older_than: int | None = None) -> GroupPage:
-    """Training groups of the family with an id below `older_than`."""
+    """Return a page of the family's training groups with an id below `older_than`, newest first."""
     rows = connection.execute(group_query(family, older_than).limit(GROUPS_PER_PAGE + 1)).all()
     more = len(rows) > GROUPS_PER_PAGE
     rows = rows[:GROUPS_PER_PAGE]
@@ -36,7 +36,10 @@ def list_groups(connection: Connection, family: str, older_than: int | None = No
 
 
 def group_query(family: str, older_than: int | None) -> sa.Select[Any]:
-    """Reads an index backwards: written so that SQLite takes the one of groups with a countable member."""
+    """Return the query for a family's groups. It reads an index backwards.
+
+    The condition on `countable` is written so that SQLite uses the index over groups with a countable member.
+    """
     names = (
         "id",
         "task_seed",

@@ -1,4 +1,7 @@
-"""One rollout: its attempts, the group it is compared with, and what became of it; by index, however long the run."""
+"""Queries about one rollout: its attempts, its group, and its uses in training.
+
+All of them use an index, so the time taken does not grow with the run.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,56 +14,62 @@ from quartet.ledger.schema import TrajectoryKind, batches, groups, policies, rep
 from quartet.types import BatchState
 
 MOST_RELEASED = 50
-"""Claims of a group that were given back, as far as they are looked for."""
+"""Maximum number of released batches in which a trajectory is looked up."""
 
 
 class RolloutFacts(Struct, frozen=True, kw_only=True):
-    """Rows of the ledger about one rollout."""
+    """Rows of the ledger about one rollout and one of its parts.
+
+    A rollout has several parts, one trajectory each, if policies play several roles in it.
+    """
 
     rollout: Any
     """Row of `rollouts`."""
     group: Any
-    """Row of `groups`."""
+    """Row of `groups`: the group in which the part's trajectories are compared."""
     attempts: Sequence[Any]
-    """Rows of `trajectories` of one part, oldest first: retried, superseded and late ones too."""
+    """Rows of `trajectories` of the part, oldest first, including retried, superseded and late ones."""
     parts: Sequence[Any]
-    """Rows of `trajectories`, one for each part that a policy played, where there are several; else empty."""
+    """Rows of `trajectories`, one for each part; empty for a rollout with a single part."""
     siblings: Sequence[Any]
-    """All rollouts of the group in the order of their index, itself too, with columns of their final trajectory, which
-    are None before it is stored."""
+    """Rows of all rollouts of the group, this one included, in the order of their index, with columns of their final
+    trajectory (None if it is not stored yet)."""
     joined: Sequence[Any]
-    """Stored successes that joined the group."""
+    """Rows of the stored successes that joined the group as replays."""
     uses: Sequence[Any]
-    """By batches: `role`, `voided`, `batch_id`, `state`, `train_step`, `start_version`, `trainer`, `created_at`,
-    `committed_at`, `version` (of the policy that came out, None without one)."""
+    """One row for each batch that used the final trajectory: `role`, `voided`, `batch_id`, `state`, `train_step`,
+    `start_version`, `trainer`, `created_at`, `committed_at`, `version` (of the policy that the batch made; None if it
+    made none)."""
     policies: Sequence[Any]
-    """Rows of `policies`: those whose tokens it holds."""
+    """Rows of `policies` for the versions that sampled the part's tokens."""
 
     @property
     def final(self) -> Any | None:
-        """The attempt that counts; None while there is none."""
+        """Row of the attempt that counts for the group; None if there is none yet."""
         return next((row for row in self.attempts if row.kind == TrajectoryKind.FINAL), None)
 
     @property
     def children(self) -> Sequence[Any]:
-        """Those of the siblings that were forked from it."""
+        """Rows of the siblings that were forked from this rollout."""
         return [row for row in self.siblings if row.parent_id == self.rollout.id]
 
     @property
     def newest(self) -> Any | None:
-        """The attempt to show first: the final one, else the newest."""
+        """Row of the attempt to show first: the final one or, if there is none, the newest; None if none is stored."""
         return self.final or (self.attempts[-1] if self.attempts else None)
 
 
 def read_rollout(connection: Connection, rollout_id: int, part: str | None = None) -> RolloutFacts | None:
-    """Everything the ledger knows of a rollout, as far as one part goes (by default the first), with the group in which
-    that is compared; None for a number that no rollout has."""
+    """Return the ledger's rows about a rollout and one of its parts, by default the first.
+
+    None if no rollout has this id.
+    """
     rollout = connection.execute(sa.select(rollouts).where(rollouts.c.id == rollout_id)).one_or_none()
     if rollout is None:
         return None
     stored = _stored(connection, rollout)
     final_parts = [row for row in stored if row.kind == TrajectoryKind.FINAL]
-    # What did not come to its end is one record of all parts, without a name.
+    # An attempt that did not finish is stored as one record of all parts, without a part's name.
     parts = list({row.part: row for row in final_parts or [row for row in stored if row.part]}.values())
     chosen = next((row.part for row in parts if row.part == part), parts[0].part if parts else "")
     attempts = [row for row in stored if row.part == chosen or not (row.part or row.kind == TrajectoryKind.FINAL)]
@@ -80,12 +89,12 @@ def read_rollout(connection: Connection, rollout_id: int, part: str | None = Non
 
 
 def read_trajectory(connection: Connection, trajectory_id: int) -> Any | None:
-    """The row of a stored attempt; None for a number that none has."""
+    """Return the row of a trajectory; None if no trajectory has this id."""
     return connection.execute(sa.select(trajectories).where(trajectories.c.id == trajectory_id)).one_or_none()
 
 
 def _stored(connection: Connection, rollout: Any) -> Sequence[Any]:
-    # By the groups: there is an index for them, and a group has few rollouts.
+    # Select by the groups: `group_id` has an index, and a group has few rollouts.
     beside = sa.select(groups.c.id).where(groups.c.rollouts_of == rollout.group_id)
     ids = [rollout.group_id, *connection.execute(beside).scalars()]
     of_group = sa.select(trajectories).where(trajectories.c.group_id.in_(ids))
@@ -126,11 +135,15 @@ _MADE = (
     .correlate(batches)
     .scalar_subquery()
 )
-"""The policy that came out of a batch. A version is never below its train step, so the search begins right at it."""
+"""Version of the policy that a batch made. No version is smaller than its train step, so the search begins there."""
 
 
 def _uses(connection: Connection, group: Any, trajectory_id: int) -> Sequence[Any]:
-    """Uses have an index by batch, not by trajectory: the batches that may have used it are known by other ways."""
+    """Return the uses of a trajectory.
+
+    Uses have an index by batch, not by trajectory. So first collect the batches that may have used it: the batch of its
+    group, batches of the groups that it joined as a replay, and released batches.
+    """
     joined = sa.select(groups.c.batch_id).join(replays, replays.c.group_id == groups.c.id)
     joined = joined.where(replays.c.trajectory_id == trajectory_id, groups.c.batch_id.is_not(None))
     ids = {*connection.execute(joined).scalars(), *_released(connection, group)}
@@ -148,7 +161,7 @@ def _uses(connection: Connection, group: Any, trajectory_id: int) -> Sequence[An
 
 
 def _released(connection: Connection, group: Any) -> list[int]:
-    """Batches that were given back between the group's verdict and the batch it is in now."""
+    """Return the batches that were released between the group's verdict and the claim of its present batch."""
     if group.closed_at is None:
         return []
     until = sa.select(batches.c.train_step).where(batches.c.id == group.batch_id).scalar_subquery()

@@ -1,4 +1,7 @@
-"""The list of stored rollouts, newest first, by keyset: a page costs the same at the start and at the end of a run."""
+"""List of stored rollouts, newest first, in pages.
+
+A page begins below a given id (keyset pagination), so it takes as long at the end of a run as at its start.
+"""
 
 import heapq
 from collections.abc import Sequence
@@ -13,9 +16,9 @@ from quartet.types import RolloutState
 from quartet.web.queries.selection import Condition, Selection
 
 MOST_COUNTED = 1000
-"""Counts stop here and are shown as "1,000+"."""
+"""Counting stops at this number, and "1,000+" is shown."""
 MOST_EXAMINED = 100_000
-"""So many rows at most are looked at for one page; who wants to know more searches further back."""
+"""Maximum number of rows that are read for one page; a link continues the search further back."""
 MOST_UNFINISHED = 50
 
 _NEWEST_FIRST = trajectories.c.id.desc()
@@ -44,18 +47,19 @@ class RolloutPage(Struct, frozen=True, kw_only=True):
     """One page of the list."""
 
     rows: Sequence[Any]
-    """Columns of `trajectories`, its task's seed, its group's state, reason and turn limit, the train step."""
+    """Rows with columns of `trajectories`, columns of the group (seed, state, ...), and the train step."""
     older_than: int | None
-    """Where the next page begins: trajectories below this id. None at the end of the run."""
+    """The next page has the trajectories with a smaller id than this; None if this is the last page."""
     examined_all: bool
-    """False when the search stopped after `MOST_EXAMINED` rows: there may be more."""
+    """False if the search stopped after `MOST_EXAMINED` rows, so that there may be more matches."""
 
 
 class Count(Struct, frozen=True, kw_only=True):
-    """Number of rollouts, as far as they were counted."""
+    """Number of rollouts."""
 
     rollouts: int
     complete: bool
+    """False if counting stopped, so that there may be more."""
 
     def __str__(self) -> str:
         return f"{self.rollouts:,}" if self.complete else f"{self.rollouts:,}+"
@@ -64,7 +68,7 @@ class Count(Struct, frozen=True, kw_only=True):
 def list_rollouts(
     connection: Connection, wanted: Selection, older_than: int | None = None, rows_per_page: int = 50
 ) -> RolloutPage:
-    """Stored rollouts with an id below `older_than`, newest first."""
+    """Return a page of the wanted trajectories with an id below `older_than`, newest first."""
     floor = _floor(connection, wanted, older_than)
     found = [
         connection.execute(query.limit(rows_per_page + 1)).all() for query in page_queries(wanted, older_than, floor)
@@ -86,7 +90,7 @@ def count_rollouts(connection: Connection, wanted: Selection) -> Count:
 
 
 def unfinished_rollouts(connection: Connection) -> Sequence[Any]:
-    """Rollouts that are running or queued, oldest first: `MOST_UNFINISHED` at most of each."""
+    """Return at most `MOST_UNFINISHED` running and as many queued rollouts, the oldest of each."""
     columns = (*rollouts.c, groups.c.family, groups.c.task_seed, groups.c.max_turns)
     found: list[Any] = []
     for state in (RolloutState.LEASED, RolloutState.QUEUED):
@@ -97,7 +101,7 @@ def unfinished_rollouts(connection: Connection) -> Sequence[Any]:
 
 
 def page_queries(wanted: Selection, older_than: int | None, floor: int) -> list[sa.Select[Any]]:
-    """One query per stream of the selection; each reads an index backwards."""
+    """Return one query for each of the selection's streams; each query reads an index backwards."""
     return [
         _matching(_ROWS, [*stream, *wanted.others()], older_than, floor).order_by(_NEWEST_FIRST)
         for stream in wanted.streams()
@@ -105,7 +109,7 @@ def page_queries(wanted: Selection, older_than: int | None, floor: int) -> list[
 
 
 def floor_queries(wanted: Selection, older_than: int | None) -> list[sa.Select[Any]]:
-    """The lowest id and the number of the rows that one page may look at, per stream."""
+    """Return for each stream the query for the lowest id and the number of the rows that may be read for one page."""
     streams = wanted.streams()
     queries = []
     for stream in streams:
@@ -116,7 +120,7 @@ def floor_queries(wanted: Selection, older_than: int | None) -> list[sa.Select[A
 
 
 def _floor(connection: Connection, wanted: Selection, older_than: int | None) -> int:
-    """The id at which the search for this page stops; 0 when it can go to the beginning of the run."""
+    """Return the smallest id that may be read for this page; 0 if the search may reach the beginning of the run."""
     if not wanted.others():
         return 0
     floors = [connection.execute(query).one() for query in floor_queries(wanted, older_than)]

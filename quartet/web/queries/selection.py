@@ -1,4 +1,4 @@
-"""Which rollouts are wanted, as conditions of the database: those that an index orders, and the others."""
+"""Filters of a list of rollouts, as SQL conditions: those that an index serves in the order of ids, and the others."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,28 +14,29 @@ Condition = sa.ColumnElement[bool]
 
 
 class Selection(Struct, frozen=True, kw_only=True):
-    """Filters of a list of rollouts. None or "" means any."""
+    """Filters of a list of rollouts. None or "" accepts any value."""
 
     purpose: Purpose | None = None
     family: str = ""
     seed: Natural | None = None
-    """Of the task."""
+    """Seed of the task."""
     status: Status | None = None
     kind: TrajectoryKind | None = None
     success: bool | None = None
     min_reward: float | None = None
     max_reward: float | None = None
     version: Natural | None = None
-    """A policy version that sampled one of its tokens."""
+    """Policy version between the oldest and the newest one that sampled the rollout's tokens."""
     min_turns: Natural | None = None
     max_turns: Natural | None = None
     train_step: Natural | None = None
-    """A train step that used it."""
+    """Committed train step that used the rollout."""
 
     def streams(self) -> list[Sequence[Condition]]:
-        """Equalities for which an index holds the rows in the order of their ids; together they are all wanted rows.
+        """Return lists of conditions, each of which selects a stream of rows. Together the streams hold all wanted rows.
 
-        SQLite and PostgreSQL read each of them backwards from any id without sorting.
+        An index holds a stream's rows in the order of their ids, so that SQLite and PostgreSQL can read the stream
+        backwards from any id without sorting.
         """
         if self.train_step is not None:
             return [(trajectories.c.id.in_(_used_in(self.train_step)),)]
@@ -50,7 +51,7 @@ class Selection(Struct, frozen=True, kw_only=True):
         ]
 
     def others(self) -> list[Condition]:
-        """Conditions without an index: each row has to be read."""
+        """Return the conditions that no index serves: they are checked on each row."""
         conditions = [test(getattr(self, name)) for name, test in _TESTS.items() if getattr(self, name) is not None]
         if self.train_step is not None:
             conditions += [trajectories.c.purpose == self.purpose] if self.purpose else []

@@ -1,4 +1,7 @@
-"""Task families: how each is doing, what it gets, what becomes of its groups; in windows of groups, never over all."""
+"""Queries about task families: success, number of groups, outcomes of the groups.
+
+They read the newest groups or a fixed number of windows, so the time taken does not grow with the run.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -15,67 +18,70 @@ from quartet.ledger.statistics import judged
 from quartet.types import GroupState, Purpose
 
 GROUPS_PER_POINT = 16
-"""A point of a curve is the success over so many groups of the family, the newest ones at that time."""
+"""Number of groups in a point of a curve: the success over the family's groups that were the newest at that time."""
 POINTS = 32
 NEWEST_GROUPS = 2000
-"""Newest groups of the run whose ends are counted."""
+"""Number of the run's newest groups of which the outcomes are counted."""
 MOST_POOLED = 1000
+"""Counting of stored successes stops at this number."""
 
 
 class Point(Struct, frozen=True, kw_only=True):
-    """Success at one time of the run."""
+    """Success of a family at one time of the run."""
 
     train_step: int
-    """Steps that were trained when the newest of its groups was judged."""
+    """Number of train steps done when the newest group of the point was judged."""
     success: float
+    """Success rate over the point's countable rollouts."""
     rollouts: int
-    """Countable rollouts it is taken over."""
+    """Number of these rollouts."""
 
 
 class Fates(Struct, kw_only=True):
-    """Ends of a family's groups, among the newest of the run."""
+    """Outcomes of a family's groups, among the newest `NEWEST_GROUPS` of the run."""
 
     groups: int = 0
     rollouts: int = 0
     trained: int = 0
     on_the_way: int = 0
-    """Open, closed, trainable or claimed."""
+    """Number of groups that are open, closed, trainable or claimed."""
     dropped: Counter[str] = field(default_factory=Counter)
-    """By reason; equal rewards by what they were equal to: `all failed`, `all solved`, `all the same`."""
+    """Number of dropped groups by reason (`why_dropped`)."""
     turn_limits: Counter[int] = field(default_factory=Counter)
+    """Number of groups by their limit of turns."""
     group_sizes: Counter[int] = field(default_factory=Counter)
-    """Rollouts per group."""
+    """Number of groups by their number of rollouts."""
     replayed: int = 0
-    """Groups that a stored success joined."""
+    """Number of groups that a stored success joined."""
 
 
 class FamilyRow(Struct, frozen=True, kw_only=True):
-    """One family on the page of tasks."""
+    """One family on the page "Tasks"."""
 
     family: str
     train_groups: int
-    """Admitted since the run began."""
+    """Number of training groups admitted since the run began."""
     curve: list[Point]
     """Training success, oldest first."""
     fates: Fates
     pooled: int
-    """Stored successes in use, up to `MOST_POOLED`."""
+    """Number of stored successes that may be replayed, counted up to `MOST_POOLED`."""
     held_out: dict[str, FamilyResult]
-    """Results of evaluations by tag."""
+    """Results of the evaluations on held-out seeds, by tag."""
 
     @property
     def success(self) -> float | None:
-        """Over the newest groups; None before the first."""
+        """Success rate over the newest groups; None before the first group."""
         return self.curve[-1].success if self.curve else None
 
     @property
     def gain(self) -> float:
-        """Growth of its success since its first groups."""
+        """Increase of the training success from the first to the newest point; 0 before the first."""
         return self.curve[-1].success - self.curve[0].success if self.curve else 0.0
 
     @property
     def rollouts_text(self) -> str:
-        """Rollouts spent on training: exact where all its newest groups have one size, else estimated from them."""
+        """Number of training rollouts: exact if the newest groups all have the same size, otherwise estimated."""
         if not self.fates.groups:
             return "–"
         spent = self.train_groups * self.fates.rollouts / self.fates.groups
@@ -85,8 +91,10 @@ class FamilyRow(Struct, frozen=True, kw_only=True):
 def family_rows(
     connection: Connection, env: str, policy: str, *, only: str = "", points: int = POINTS
 ) -> list[FamilyRow]:
-    """Every family that was admitted for training or evaluated, by name; or `only` one of them. Success is that of
-    `policy`."""
+    """Return each family that was admitted for training or evaluated, by name, or `only` one family.
+
+    The training success is that of `policy`.
+    """
     admitted = {row.family: row.train_groups for row in connection.execute(sa.select(families))}
     newest = connection.execute(sa.select(sa.func.max(groups.c.id))).scalar() or 0
     held_out = _held_out(connection, shown_evaluations(connection))
@@ -108,7 +116,10 @@ def family_rows(
 def family_curve(
     connection: Connection, family: str, policy: str, newest_group: int, points: int = POINTS
 ) -> list[Point]:
-    """A policy's success in a family: at `points` places of the run, over the newest `GROUPS_PER_POINT` groups."""
+    """Return a policy's training success in a family at up to `points` times of the run, oldest first.
+
+    Each point covers the newest `GROUPS_PER_POINT` groups at its time.
+    """
     edges = sorted({newest_group * n // points for n in range(1, points + 1)})
     window = judged(family, policy).where(groups.c.id <= sa.bindparam("edge")).limit(GROUPS_PER_POINT).subquery()
     query = sa.select(
@@ -126,7 +137,7 @@ def family_curve(
 
 
 def group_fates(connection: Connection) -> dict[str, Fates]:
-    """Return the ends of the newest `NEWEST_GROUPS` groups of the run, by family."""
+    """Return the outcomes of the run's newest `NEWEST_GROUPS` groups, by family."""
     columns = [groups.c[name] for name in ("id", "family", "state", "reason", "countable", "successes", "max_turns")]
     joined = sa.select(replays.c.id).where(replays.c.group_id == groups.c.id).exists().label("replayed")
     newest = sa.select(groups.c.purpose, groups.c.num_rollouts, *columns, joined).order_by(groups.c.id.desc())
@@ -138,7 +149,7 @@ def group_fates(connection: Connection) -> dict[str, Fates]:
 
 
 def why_dropped(row: Any) -> str:
-    """The reason of a dropped group in words; rewards that are equal say whether the task was too easy or too hard."""
+    """Return in words why a group was dropped; for equal rewards, whether all rollouts failed or all succeeded."""
     if row.reason != "equal_rewards":
         return row.reason.replace("_", " ") or "no reason recorded"
     if row.successes == 0:
@@ -161,7 +172,7 @@ def _add(fates: Fates, row: Any) -> None:
 
 
 def shown_evaluations(connection: Connection) -> list[str]:
-    """Tags of the first greedy evaluation and of the newest one, of those that have ended."""
+    """Return the tags of the first and the newest of the finished greedy evaluations."""
     unfinished = sa.exists().where(groups.c.tag == evaluations.c.tag, groups.c.state == GroupState.OPEN)
     greedy = sa.select(evaluations.c.tag).where(~unfinished, evaluations.c.tag.not_like("%/sampled"))
     first = connection.execute(greedy.order_by(evaluations.c.created_at).limit(1)).scalars().all()

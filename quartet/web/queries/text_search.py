@@ -1,4 +1,7 @@
-"""Search in what was read and said. Texts lie in the stored records, so a bounded number of these is read per page."""
+"""Search in the texts of rollouts: what the policy read and what it wrote.
+
+The texts are in the stored records, not in the database, so a bounded number of records is read for each page.
+"""
 
 import re
 from collections.abc import Iterator
@@ -14,12 +17,12 @@ from quartet.web.queries.rollouts import RolloutPage, list_rollouts
 from quartet.web.queries.selection import Selection
 
 MOST_READ, MOST_READ_BYTES = 1000, 32_000_000
-"""Records that are read for one page, and their compressed bytes, about; the next page goes on from there."""
+"""Maximum number of records, and (roughly) of compressed bytes, that are read for one page; the next page continues."""
 CONTEXT_CHARACTERS = 60
 
 
 class Passage(Struct, frozen=True, kw_only=True):
-    """Where a record holds the text."""
+    """First occurrence of the text in a record, with its surroundings."""
 
     before: str
     found: str
@@ -29,7 +32,7 @@ class Passage(Struct, frozen=True, kw_only=True):
 class Found(Struct, frozen=True, kw_only=True):
     page: RolloutPage
     passages: dict[int, Passage]
-    """By the id of the trajectory: the first place."""
+    """First occurrence of the text, by the trajectory's id."""
     read: int = 0
     """Number of records that were read."""
 
@@ -42,8 +45,10 @@ def search_rollouts(
     older_than: int | None = None,
     rows_per_page: int = 50,
 ) -> Found:
-    """Return the wanted rollouts whose goal, page texts, responses, actions or errors hold `text`, newest first; upper
-    and lower case are the same."""
+    """Return the wanted rollouts whose goal, page texts, responses, actions or errors contain `text`, newest first.
+
+    Case is ignored.
+    """
     rows, passages, read, read_bytes = [], dict[int, Passage](), 0, 0
     while True:
         page = list_rollouts(connection, wanted, older_than)
@@ -73,7 +78,7 @@ def _first_passage(store: TrajectoryStore, row: Any, text: str) -> Passage | Non
 
 
 def _texts(trajectory: Trajectory) -> Iterator[str]:
-    """Yield what was said before what was read: it is what is mostly looked for."""
+    """Yield a trajectory's texts, those that the policy wrote before those that it read."""
     for turn in trajectory.turns:
         yield turn.response
         yield from (action.canonical for action in turn.actions)

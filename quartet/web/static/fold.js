@@ -1,4 +1,4 @@
-// Filters are folded away on a narrow screen, unless one is set.
+// On a narrow screen, filters are folded away unless one is set.
 "use strict";
 
 if (matchMedia("(max-width: 40rem)").matches) {

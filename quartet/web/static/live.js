@@ -1,5 +1,5 @@
-// Keeps what is marked data-live up to date: asks for the page again and takes over what changed.
-// Elements stay the same ones, so focus, selection and movement go on.
+// Keeps the elements marked data-live up to date: requests the page again and applies the differences.
+// Unchanged elements are kept, so that focus, selection and animations continue.
 "use strict";
 
 (() => {

@@ -1,4 +1,4 @@
-// A rollout's page: what the token strips are coloured by, and where an action pointed on its picture.
+// A rollout's page: choice of the value that colours the token strips, and marks where actions pointed on pictures.
 "use strict";
 
 (() => {
@@ -27,7 +27,7 @@
     return group;
   }
 
-  // The picture's own pixels are the coordinates of the points; each action has a path of one or two.
+  // Points are in the picture's own pixels; each action has a path of one or two points.
   function drawPoints(figure) {
     const [image, svg] = [figure.querySelector("img"), figure.querySelector("svg")];
     svg.setAttribute("viewBox", `0 0 ${image.naturalWidth} ${image.naturalHeight}`);

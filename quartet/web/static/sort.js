@@ -1,5 +1,5 @@
-// Tables that sort by the column whose head is pressed: by data-value, or by the text as a number, or as a word.
-// A refresh of the page brings the server's order: the chosen one is restored.
+// Sorts a table by the column whose head is pressed: by data-value if there is one, otherwise by the text, as a number
+// if possible. A refresh of the page brings the server's order, so the chosen order is restored.
 "use strict";
 
 for (const table of document.querySelectorAll("table[data-sortable]")) {
@@ -14,7 +14,7 @@ for (const table of document.querySelectorAll("table[data-sortable]")) {
 
   const compare = (a, b) => {
     if (typeof a === typeof b) return typeof a === "number" ? a - b : a.localeCompare(b);
-    return typeof a === "number" ? 1 : -1; // what is not known comes first when rising
+    return typeof a === "number" ? 1 : -1; // unknown values come first in ascending order
   };
 
   const sort = () => {
@@ -27,7 +27,7 @@ for (const table of document.querySelectorAll("table[data-sortable]")) {
   const choose = (column) => {
     const before = heads[column].getAttribute("aria-sort");
     const words = !heads[column].classList.contains("num");
-    const rising = before === "descending" || (words && before !== "ascending"); // numbers: the largest first
+    const rising = before === "descending" || (words && before !== "ascending"); // first press: numbers descending
     for (const head of heads) head.removeAttribute("aria-sort");
     heads[column].setAttribute("aria-sort", rising ? "ascending" : "descending");
     sort();

@@ -1,4 +1,4 @@
-// The theme: as the system, light, or dark. In the head, so that no page flashes in the wrong one.
+// The theme: that of the system, light, or dark. The script is in the page's head, so that no page flashes in another.
 "use strict";
 
 (() => {
@@ -19,7 +19,7 @@
       button.setAttribute("aria-label", LABELS[theme]);
       button.title = LABELS[theme];
     }
-    // Pictures on a canvas do not follow the style sheet by themselves.
+    // Drawings on a canvas do not follow the style sheet by themselves.
     document.dispatchEvent(new CustomEvent("themechange"));
   }
 

@@ -1,4 +1,4 @@
-// One picture: lines of one or more runs, a legend whose entries hide and show, zoom by mouse and keys.
+// One chart: lines of one or more runs, a legend whose entries hide and show lines, zoom by mouse and keyboard.
 
 import { colour, nthDash, nthName } from "./colours.js";
 import { save } from "./csv.js";
@@ -7,13 +7,13 @@ import { look } from "./look.js";
 import { drawBounds, drawIntervals } from "./marks.js";
 
 const KEY_STEP = 0.02;
-const NEAR = 0.01; // of the width: so close to the cursor a measured point is read
-const ROUNDING = 1e-4; // values as equal as this are one value: points are sent with six digits
+const NEAR = 0.01; // share of the width: a measured point this close to the cursor is shown
+const ROUNDING = 1e-4; // relative difference below which values count as equal: points are sent with six digits
 const STROKE = '<svg viewBox="0 0 22 8" aria-hidden="true"><path d="M0 4H22" fill="none" stroke-width="3"/></svg>';
 const ENTRY = `${STROKE}<span></span><output></output>`;
 
 export class Chart {
-  /** `zoom(low, high)` and `whole()` tell the page, which moves all pictures together. */
+  /** The chart calls `zoom(low, high)` and `whole()` of the page, which zooms all charts together. */
   constructor(card, { zoom, whole }) {
     this.card = card;
     this.holder = card.querySelector(".plot");
@@ -80,7 +80,7 @@ export class Chart {
     this.plot = new uPlot({ ...look(this), ...this.size(), hooks: this.hooks() }, this.table(), this.holder);
   }
 
-  /** Every line stands twice: as it was recorded, faint, and smoothed. */
+  /** Return uPlot's data. Every line is in it twice: as recorded (drawn faintly), and smoothed. */
   table() {
     const positive = (ys) => (this.log ? ys.map((y) => (y > 0 ? y : null)) : ys);
     const noisy = this.runs === 1;
@@ -114,7 +114,8 @@ export class Chart {
     return nthDash(this.runs > 1 ? line.nthCurve : 0);
   }
 
-  /** A share keeps its whole scale; others begin at zero unless that would hide them, and reach to their limits. */
+  /** Return the range of the vertical axis: 0 to 1 for shares; otherwise from 0, unless the values lie far above, and
+   * high enough to show the recipe's limits. */
   heights(low, high) {
     if (low === null) return [0, 1];
     const top = Math.max(high, ...this.bounds.map((bound) => bound.value));
@@ -160,7 +161,7 @@ export class Chart {
     return item;
   }
 
-  /** Values under the cursor, or the newest ones. */
+  /** Show in the legend the values at `index`, or the newest values if it is null. */
   tellValues(index) {
     const outputs = this.legend.querySelectorAll("output");
     const [xs, ...ys] = this.plot.data;
@@ -220,7 +221,7 @@ function boundEntry({ label, value }) {
   return item;
 }
 
-/** The value at an index of a joined table, or the last one before it. */
+/** Return the value at an index of a joined table, or the last value before it. */
 function nearest(ys, index) {
   for (let at = index; at >= 0; at--) if (ys[at] !== null && ys[at] !== undefined) return ys[at];
   return null;

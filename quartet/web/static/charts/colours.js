@@ -2,7 +2,7 @@
 
 const NAMES = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6"];
 
-/** What a colour of the style sheet is in the theme of the moment. */
+/** Return the value of a style sheet's colour in the current theme. */
 export function colour(name) {
   const probe = document.createElement("span");
   probe.style.color = `var(${name})`;
@@ -14,5 +14,5 @@ export function colour(name) {
 
 export const nthName = (index) => NAMES[index % NAMES.length];
 
-/** Lines that share a colour differ in their dashes. */
+/** Return the dashes of the nth line, which distinguish lines of the same colour. */
 export const nthDash = (index) => [[], [7, 4], [2, 3], [10, 3, 2, 3], [1, 5]][index % 5];

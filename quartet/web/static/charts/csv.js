@@ -1,4 +1,4 @@
-// What a chart draws, as a CSV file: one row per point of a curve.
+// The points of a chart as a CSV file: one row per point of a curve.
 
 const HEAD = ["run", "curve", "value", "smoothed", "interval low", "interval high", "episodes"];
 
@@ -17,7 +17,7 @@ export function save(title, axis, lines, [low, high]) {
   URL.revokeObjectURL(link.href);
 }
 
-/** A text that a spreadsheet would read as a formula begins with an apostrophe. */
+/** Return a cell of the file. A text that a spreadsheet would read as a formula gets an apostrophe before it. */
 function cell(value) {
   const text = typeof value === "string" && /^[=+\-@]/.test(value) ? `'${value}` : String(value ?? "");
   return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;

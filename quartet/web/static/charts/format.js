@@ -1,4 +1,4 @@
-// Numbers as people read them.
+// Formatting of numbers for people.
 
 export function number(value, share) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
@@ -19,7 +19,7 @@ export const place = (x, axis) => (axis === "time" ? elapsed(x) : Math.round(x).
 
 const trimmed = (value) => Number(value.toFixed(1)).toString();
 
-/** What was measured at `x`, at most `reach` from it, or last where `x` is null; nothing is told of other places. */
+/** Format the last measured point at most `reach` from `x`, or the last of all if `x` is null; a dash without one. */
 export function measured(line, x, reach) {
   const near = (other) => x === null || Math.abs(other - x) <= reach;
   const at = line.xs.findLastIndex(near);

@@ -1,4 +1,4 @@
-// How a picture looks: axes, grid, lines and the cursor, in the words of uPlot. Lengths follow the page's text.
+// Style of a chart as uPlot's options: axes, grid, lines, cursor. Lengths are relative to the page's text size.
 
 import { colour } from "./colours.js";
 import { elapsed, number } from "./format.js";
@@ -9,7 +9,7 @@ const SECONDS = [
 ];
 const FAINT = 0.22;
 
-/** Everything but size and hooks. */
+/** Return uPlot's options for a chart, without size and hooks. */
 export function look(chart) {
   const rem = parseFloat(getComputedStyle(document.documentElement).fontSize);
   return {
@@ -26,7 +26,7 @@ export function look(chart) {
   };
 }
 
-/** It moves in all pictures at once; a zoom is told to the page, which passes it on. */
+/** Return the cursor's options: it moves in all charts together; zooming is left to the page. */
 function cursor(chart, rem) {
   const moves = (type) => type === "mousemove" || type === "mouseleave";
   return {
@@ -64,7 +64,7 @@ function faintly(chart, line) {
   return { stroke, width: 1, spanGaps: true, points: { show: false }, scale: scale(line) };
 }
 
-/** Measured points are never joined: nothing is known of what lies between them. */
+/** Return the style of a smoothed line, or of measured points, which are not connected: nothing was measured between. */
 function strongly(chart, line, rem) {
   const stroke = colour(chart.name(line));
   if (line.measured) return { stroke, paths: () => null, points: { show: true, size: 0.45 * rem, fill: stroke } };

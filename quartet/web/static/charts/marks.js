@@ -1,8 +1,8 @@
-// What stands on a chart beside its curves: intervals of what was measured now and then, and limits of the recipe.
+// Marks on a chart besides its curves: intervals of measured points, and limits of the recipe.
 
 import { colour } from "./colours.js";
 
-/** A vertical bar over the 95 % interval of each measured point. */
+/** Draw a vertical bar over the 95 % interval of each measured point. */
 export function drawIntervals(chart, plot) {
   const [pen, ratio] = [plot.ctx, devicePixelRatio];
   const tick = 3 * ratio;
@@ -21,7 +21,7 @@ export function drawIntervals(chart, plot) {
   });
 }
 
-/** A dotted line across, with its name. */
+/** Draw a dotted horizontal line at each limit of the recipe; the legend has its name. */
 export function drawBounds(chart, plot) {
   const [pen, ratio] = [plot.ctx, devicePixelRatio];
   const { left, width } = plot.bbox;

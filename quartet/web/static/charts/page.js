@@ -1,4 +1,4 @@
-// The Run page: what is asked of the server and when, and which part of the run all pictures show.
+// The Run page: requests curves from the server, and keeps all charts on the same part of the run.
 
 import { Chart } from "./chart.js";
 import { leaving } from "./pins.js";
@@ -14,7 +14,7 @@ class Page {
     this.smoothing = Number(query.get("smoothing") ?? 0.9);
     this.pins = query.getAll("pin").map((pin) => ["pin", pin]);
     this.range = null;
-    this.detail = null; // points of the zoomed part, finer
+    this.detail = null; // finer points of the part that is zoomed in
     this.runs = [...document.querySelectorAll("[data-run]")].map(({ dataset }) => ({
       name: dataset.run,
       url: dataset.url,
@@ -40,7 +40,7 @@ class Page {
     document.addEventListener("themechange", () => this.draw());
   }
 
-  /** Buttons of which one is pressed; the choice stands in the address. */
+  /** Connect a group of buttons of which one is pressed; the choice is stored in the address. */
   choice(name, act) {
     const buttons = [...document.querySelectorAll(`[data-${name}]`)];
     const press = (value) =>
@@ -65,7 +65,7 @@ class Page {
   async follow(axis) {
     try {
       const answers = await Promise.all(this.runs.map((run) => this.ask(run, axis, { cursor: run.cursor })));
-      if (axis !== this.axis) return; // another axis was chosen meanwhile: its own turn runs already
+      if (axis !== this.axis) return; // another axis was chosen meanwhile and has its own requests
       answers.forEach((answer, index) => {
         this.runs[index].points.add(answer);
         this.runs[index].cursor = answer.cursor;
@@ -96,7 +96,7 @@ class Page {
     if (place.textContent !== text) place.textContent = text;
   }
 
-  /** Show a part of the run, at once from what is here, then with finer points. */
+  /** Show a part of the run: at once with the points at hand, then with finer points from the server. */
   async zoom(low, high) {
     const range = [low, high];
     Object.assign(this, { range, detail: null });
@@ -152,13 +152,13 @@ class Page {
   }
 }
 
-/** All pictures show the same part of the run, so that they can be read one below the other. */
+/** Return the range over all lines: all charts show the same range, so that they can be compared. */
 function extent(lines) {
   const ends = lines.filter((line) => line.xs.length).flatMap((line) => [line.xs[0], line.xs.at(-1)]);
   return [Math.min(...ends), Math.max(...ends)];
 }
 
-/** A choice stands in the address, so that a link shows the same; null takes it out. */
+/** Store a choice in the address, so that a link shows the same; null removes it. */
 function remember(name, value) {
   const address = new URL(location.href);
   if (value === null) address.searchParams.delete(name);
@@ -166,7 +166,7 @@ function remember(name, value) {
   history.replaceState(null, "", address);
 }
 
-/** The limits of several runs, equal ones once. */
+/** Return the limits of all runs, without duplicates. */
 function distinct(bounds) {
   return [...new Map(bounds.map((bound) => [JSON.stringify(bound), bound])).values()];
 }

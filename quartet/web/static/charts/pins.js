@@ -1,12 +1,12 @@
-// Which further metrics are shown: a search in their list; the address holds the choice, and the browser remembers it.
+// Choice of further metrics ("pins"), with a search in their list. The choice is stored in the address and the browser.
 
 const board = document.querySelector("[data-charts]");
 const KEY = `quartet-pins ${board.querySelector("[data-run]").dataset.run}`;
 const form = document.querySelector("#view");
 const listed = new Set([...document.querySelectorAll("input[name=pin]")].map((box) => box.value));
 
-/** A page that is opened without any choice takes the last one for this run: then this one is left. A metric that is not
- * listed any more, such as that of a part which is not installed, is forgotten: its address would be an error. */
+/** If the address holds no choice, the page redirects to the last choice for this run. Metrics that are no longer
+ * listed, such as those of a part that is not installed, are left out, since the server rejects them. */
 const kept = location.search
   ? []
   : JSON.parse(localStorage.getItem(KEY) ?? "[]").filter((pin) => listed.has(pin));
@@ -14,7 +14,7 @@ export const leaving = kept.length > 0;
 if (leaving) location.replace(`?${new URLSearchParams(kept.map((pin) => ["pin", pin]))}`);
 else localStorage.setItem(KEY, JSON.stringify(new URLSearchParams(location.search).getAll("pin")));
 
-/** The ticks of the form, and what else the address chose: axis, smoothing, zoom. */
+/** Load the page with the form's ticked metrics and runs, keeping axis, smoothing and zoom of the address. */
 function show(event) {
   event?.preventDefault();
   const chosen = new URLSearchParams(location.search);

@@ -1,11 +1,11 @@
-// The points of one run, as the server sends them, and the lines that are drawn from them.
+// The points of one run, as the server sends them, and the lines that the charts draw through them.
 
 const [X, TIME, COUNT, SUM, MAX, LOW] = [0, 1, 2, 3, 4, 5];
 
-/** All curves of one run: merges what comes, by time. */
+/** All curves of one run. `add` merges the points of a response, by time. */
 export class Points {
   constructor() {
-    this.curves = new Map(); // "chart label" -> what the server says of the curve, points: Map(time -> point)
+    this.curves = new Map(); // "chart label" -> the server's fields of the curve, with points: Map(time -> point)
     this.first = null; // Unix seconds of the run's beginning
     this.bounds = []; // limits of the recipe: {chart, label, value}
   }
@@ -27,7 +27,7 @@ export class Points {
     return [...this.curves.values()].filter((curve) => curve.chart === chart && curve.points.size);
   }
 
-  /** First and last Unix seconds of what lies between two places on the axis; null when nothing does. */
+  /** Return the first and last Unix seconds of the points between two positions on the axis; null without points. */
   timesBetween(low, high, axis) {
     const times = [];
     for (const curve of this.curves.values()) {
@@ -39,13 +39,13 @@ export class Points {
     return times.length ? [times.reduce((a, b) => Math.min(a, b)), times.reduce((a, b) => Math.max(a, b))] : null;
   }
 
-  /** Time is counted from the beginning of the run, so that runs can be laid over each other. */
+  /** Return a point's position on the axis. Time is relative to the run's beginning, so that runs can be overlaid. */
   place(point, axis) {
     return axis === "time" ? point[TIME] - this.first : point[X];
   }
 
-  /** {xs, raw, ys, marks} of a curve, by x: as recorded, smoothed, and of a measured point [low, high, episodes].
-   * `weight` is what remains of a point at the next one. */
+  /** Return {xs, raw, ys, marks} of a curve, by x: values as recorded, smoothed values, and for measured points
+   * [low, high, episodes]. `weight` is the decay of the moving average from one point to the next. */
   line(curve, axis, weight) {
     const line = { xs: [], raw: [], ys: [], marks: [] };
     let [top, bottom] = [0, 0];
@@ -60,7 +60,7 @@ export class Points {
     return line;
   }
 
-  /** x -> what its points add up to: a mean is top / bottom. Of measured points at one place the newest counts. */
+  /** Return [x, sum of the points at x] by x, where the mean is top / bottom; for measured points, the newest at x. */
   cells(curve, axis) {
     const cells = new Map();
     const byTime = [...curve.points.values()].sort((a, b) => a[TIME] - b[TIME]);
@@ -77,7 +77,7 @@ export class Points {
   }
 }
 
-/** A slot in which nothing happened has no point, and its rate is 0. It lies where the one before it does. */
+/** Add points with rate 0 for slots without records, which the server does not send, at the x of the point before. */
 function withIdleSlots(points, seconds) {
   const filled = [];
   for (const point of points) {

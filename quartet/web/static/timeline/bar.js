@@ -1,10 +1,10 @@
-// One span as a bar: filled with its activity's colour, or hatched when it waits, with its name where that fits.
+// One span as a bar, filled with its activity's colour (a wait is hatched), with its name if that fits.
 
 import { words } from "./words.js";
 
 const LEAST_WIDTH_WITH_NAME = 46;
 
-// `box`: { x, y, width, tall } in pixels; what lies outside [left, right] is not seen.
+// `box`: { x, y, width, tall } in pixels; [left, right] is the visible range.
 export function drawBar(pen, box, span, { shade, colour, inks, left, right }) {
   const [, , name, reason] = span;
   const waits = name === "wait";
@@ -43,7 +43,7 @@ function write(pen, text, { x, y, width, tall }, ink, leftEdge) {
   pen.restore();
 }
 
-// Black or white, whichever can be read on the colour (its relative luminance by WCAG, without the gamma's toe).
+// Black or white, whichever is readable on the colour, by its relative luminance (WCAG, with the plain exponent 2.2).
 function inkOn(colour) {
   const part = (at) => (Number.parseInt((colour ?? "#777777").slice(at, at + 2), 16) / 255) ** 2.2;
   const [red, green, blue] = [part(1), part(3), part(5)];

@@ -1,8 +1,8 @@
-// A row with too many spans to draw each: in every piece of the window, activities stacked by their share of the time.
+// A row with too many spans to draw each: in each piece of the window, the activities' shares of time are stacked.
 
 import { words } from "./words.js";
 
-/** `box`: { x, y, width, tall } of one piece in pixels; `piece`: share of the time by activity. Waiting is left free. */
+/** Draw one piece. `box`: { x, y, width, tall } in pixels; `piece`: share of the time by activity; waits stay empty. */
 export function drawPiece(pen, { x, y, width, tall }, piece, colours, inks) {
   pen.fillStyle = inks.raised;
   pen.fillRect(x, y, width, tall);
@@ -16,7 +16,7 @@ export function drawPiece(pen, { x, y, width, tall }, piece, colours, inks) {
   }
 }
 
-/** What a piece comes to, most first; `began` and `seconds` of the piece, in seconds of the run. */
+/** Describe a piece in words, the largest share first. It lasts `seconds` and starts `began` seconds into the run. */
 export function describePiece(row, piece, began, seconds) {
   const shares = Object.entries(piece)
     .sort((a, b) => b[1] - a[1])

@@ -4,7 +4,7 @@ const MOVES = { ArrowLeft: -0.1, ArrowRight: 0.1, PageUp: -1, PageDown: 1 };
 const ZOOMS = { "+": 0.5, "=": 0.5, "-": 2 };
 const LEAST_DRAG_PIXELS = 4;
 
-// `page` is told: move(windows), zoom(factor, time), drag(start), point(hit, event), keep(hit).
+// Calls on `page`: move(windows), zoom(factor, time), drag(start), point(hit, event), keep(hit).
 export function listen(picture, page) {
   const { canvas } = picture;
   const under = (event) => picture.under(event.offsetX, event.offsetY);

@@ -1,4 +1,4 @@
-// The Timeline page: which stretch is shown, what is asked of the server, and what the buttons do.
+// The Timeline page: which stretch of time is shown, requests to the server, and the buttons.
 
 import { describePiece } from "./density.js";
 import { listen } from "./hands.js";
@@ -7,9 +7,9 @@ import { Stretch } from "./stretch.js";
 import { describe, linkTo, shareSections } from "./words.js";
 
 const FOLLOW_MS = 2000;
-const REST_MS = 120; // a drag asks the server only when it rests
+const REST_MS = 120; // while dragging, the server is asked only after the pointer has rested this long
 const HINT_PIXELS = 330;
-const DENSE = "Rows with many short spans show how the time was spent: the height is the share. Zoom in to see each span.";
+const DENSE = "In rows with many short spans, the height shows each activity's share of time. Zoom in to see each span.";
 
 class Page {
   constructor(board) {
@@ -29,7 +29,7 @@ class Page {
     this.open();
   }
 
-  // The stretch in the address, or what the server proposes.
+  // Show the stretch in the address or, without one, the stretch that the server proposes.
   open() {
     const [start, seconds] = location.hash.slice(1).split(",").map(Number);
     const linked = Number.isFinite(start) && Number.isFinite(seconds) && seconds > 0;

@@ -1,4 +1,4 @@
-// The picture: rows are modules and their lanes, bars are spans. It remembers where each bar lies.
+// The drawing: rows are modules and their lanes, bars are spans. The positions of bars are kept for `under`.
 
 import { drawBar } from "./bar.js";
 import { drawPiece } from "./density.js";
@@ -17,7 +17,7 @@ export class Picture {
     this.hits = [];
   }
 
-  // `data`: a window of spans as the server tells it.
+  // `data`: a window of spans as sent by the server.
   paint(data) {
     this.data = data;
     const roles = byRole(data.rows);
@@ -83,7 +83,7 @@ export class Picture {
     const { pen, stretch } = this;
     const fits = (one) => (one / stretch.seconds) * this.wide > LEAST_TICK_PIXELS;
     const step = TICK_SECONDS.find(fits) ?? MOST_TICK_SECONDS;
-    const ticks = Math.ceil((stretch.start - stretch.first) / step); // whole seconds of the run, not of the calendar
+    const ticks = Math.ceil((stretch.start - stretch.first) / step); // ticks count from the run's beginning
     pen.strokeStyle = this.inks.line;
     for (let tick = ticks; stretch.first + tick * step < stretch.end; tick += 1) {
       const x = Math.round(this.toX(stretch.first + tick * step)) + 0.5;
@@ -135,7 +135,7 @@ export class Picture {
     this.hits.push({ x, y: top, width: end - x, height: ROW, row, piece, offset: nth * seconds, seconds });
   }
 
-  // The topmost span at a place, with its row.
+  // Return the topmost span at a position, with its row.
   under(x, y) {
     return this.hits.findLast(
       (hit) => x >= hit.x - 1 && x <= hit.x + hit.width + 1 && y >= hit.y && y < hit.y + hit.height,

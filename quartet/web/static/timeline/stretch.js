@@ -9,7 +9,7 @@ export class Stretch {
     this.most = Number(most);
   }
 
-  // Neither longer than the server answers, nor wholly outside of the run.
+  // Set the stretch, no longer than the server allows and not completely outside of the run.
   set(start, seconds) {
     this.seconds = Math.min(Math.max(seconds, LEAST_SECONDS), this.most);
     this.start = Math.min(Math.max(start, this.first - this.seconds), this.last);
@@ -23,7 +23,7 @@ export class Stretch {
     return this.start + this.seconds;
   }
 
-  // Where in the run it begins: 0 at the run's beginning, 1 when both end together.
+  // Position of the stretch in the run: 0 if it begins with the run, 1 if it ends with the run.
   get share() {
     return (this.start - this.first) / Math.max(this.last - this.seconds - this.first, 0.001);
   }

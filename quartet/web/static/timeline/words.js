@@ -1,11 +1,11 @@
-// What is said of spans: one in a line, with a link to what it belongs to, and all of a window as shares.
+// Texts about spans: one span in a line, a link to its rollout or train step, and a window's shares of time.
 
 const MOST_SHARES = 6;
 const SVG = "http://www.w3.org/2000/svg";
 
 export const words = (name) => name.replaceAll("_", " ");
 
-// `began`: seconds from the beginning of the run to that of the window.
+// `began`: seconds from the beginning of the run to the beginning of the window.
 export function describe({ row, span }, began) {
   const [offset, seconds, name, reason, trace, fields] = span;
   const length = seconds >= 1 ? `${seconds.toFixed(2)} s` : `${(seconds * 1000).toFixed(1)} ms`;
@@ -16,7 +16,7 @@ export function describe({ row, span }, began) {
   return [what, length, at, place, trace, ...more].filter(Boolean).join(" · ");
 }
 
-// To the rollout or to the rollouts of the train step that a span belongs to; null for other spans.
+// Link to the rollout of a span, or to the rollouts of its train step; null for other spans.
 export function linkTo(trace, rollouts) {
   const [kind, number = ""] = trace.split(" ");
   const [rollout] = number.split(".");
@@ -29,7 +29,7 @@ function anchor(href, text) {
   return Object.assign(document.createElement("a"), { href, textContent: text });
 }
 
-// A section per module: how the window's time was spent, most first.
+// One section per module: the activities' shares of the window's time, the largest first.
 export function shareSections(shares) {
   return shares.map(({ role, lanes, activities }) => {
     const [section, head, list] = ["section", "h3", "ul"].map((name) => document.createElement(name));
