@@ -1,7 +1,7 @@
-"""Comparison of a `Forward` with the model's own forward pass.
+"""Comparison of the engine's forward pass (`Forward`) with the model's own forward pass.
 
-The model's own pass scores the canary, while a `Forward` samples the tokens. The canary therefore proves the served
-weights only as long as both passes agree.
+An engine verifies new weights by scoring the canary: token sequences whose log-probs the trainer publishes with each
+policy. The model's own pass scores the canary, but a `Forward` samples the tokens, so both passes must agree.
 """
 
 from typing import NamedTuple
@@ -13,11 +13,11 @@ from quartet.engine.forward import Forward, Span
 
 PROBE_TOKENS = 32
 START_PROBE_TOKENS = 512
-"""Length of one probe row at an engine's start; the other row is short. Log-probs of neither may depend on the
-other."""
+"""Length of the longer of the two probe rows at an engine's start. The log-probs of a row must not depend on the other
+row."""
 SHORT_PROBE_TOKENS = 16
 MAX_GAP_NATS = {torch.float32: 1e-3, torch.bfloat16: 0.25, torch.float16: 0.05}
-"""Largest gap that rounding explains, by the type of the weights."""
+"""Largest gap that rounding explains, by the dtype of the weights."""
 
 
 class OwnPass(NamedTuple):
@@ -25,14 +25,17 @@ class OwnPass(NamedTuple):
 
     model_name: str
     probes: list[list[int]]
-    """Token ids of two rows that run together, or of one if only one row exists."""
+    """Token ids of two rows that run together, or of one row if the engine has only one."""
     logits: list[torch.Tensor]
-    """Logits `[2, vocab]` per probe, after its second to last token and after its last."""
+    """Logits `[2, vocab]` for each probe: after its second to last token, and after its last token."""
 
 
 @torch.inference_mode()
 def own_pass(model: PreTrainedModel, forward: Forward, num_tokens: int = PROBE_TOKENS) -> OwnPass:
-    """Run `model` alone on probes of up to `num_tokens` that fit into the rows of `forward`."""
+    """Run the model's own pass on probes of at most `num_tokens` tokens, one probe at a time.
+
+    The probes fit into the rows of `forward`.
+    """
     length = min(num_tokens, forward.rows.max_context_tokens)
     longer = [(7 * index + 3) % forward.vocab_size for index in range(length)]
     shorter = [(11 * index + 5) % forward.vocab_size for index in range(max(2, min(length // 2, SHORT_PROBE_TOKENS)))]
@@ -53,11 +56,11 @@ def disagreement(forward: Forward, own: OwnPass) -> str:
 
 @torch.inference_mode()
 def gap_nats(forward: Forward, own: OwnPass) -> float:
-    """Return the gap of both passes about a sampled token: sum p |log p - log q| over the vocabulary, in nats.
+    """Return the gap between both passes' distributions: sum p |log p - log q| over the vocabulary, in nats.
 
-    Weighting with p ignores rounding in the tail of a large vocabulary. The result is the largest gap over rows that
-    run together, after their prompts and after one more token. The rows are separate ones, since requests may be in
-    flight.
+    Weighting with p ignores rounding in the tail of a large vocabulary. The result is the largest gap over the probes,
+    which run together, after their prompts and after one more token. The probes use rows of their own, since requests
+    may be in flight.
     """
     with forward.rows.aside():
         after_prompt_NV = forward.extend([Span(0, ids[:-1]) for ids in own.probes])

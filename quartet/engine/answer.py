@@ -1,7 +1,8 @@
-"""HTTP responses of an engine: whole, streamed in parts, or an error.
+"""HTTP responses of an engine: one JSON body, a stream of lines, or an error.
 
-A part is one line. Lines sent before an engine dies are not lost: the client continues from them. An empty line is the
-keep-alive of a healthy engine. The last line of a response that breaks off is an error.
+Each line of a stream holds new tokens. Lines sent before an engine dies are not lost: the client continues from their
+tokens. A healthy engine sends an empty line as a keep-alive. If the engine cannot finish a response, the last line is
+an error.
 """
 
 import time
@@ -25,8 +26,11 @@ from quartet.types import FinishReason
 
 
 class AnswerInParts:
-    """Response to one request: `add` and `sign` any number of times, then `end` or `break_off`. If nothing was sent
-    before the end, it is one plain JSON body."""
+    """Response to one request: call `add` (new tokens) and `sign` (keep-alive) any number of times, then `end` or
+    `break_off`.
+
+    If `end` is called before anything was sent, the response is one plain JSON body.
+    """
 
     def __init__(self, http_request: web.Request, request: GenerateRequest) -> None:
         self._http_request, self._request = http_request, request
@@ -43,9 +47,9 @@ class AnswerInParts:
         return time.monotonic() - self._sent_at
 
     async def add(self, so_far: GenerateResult) -> None:
-        """Send new tokens except the newest, which may be the one that ends the response.
+        """Send the tokens of `so_far` that were not sent yet, except the newest, which may be the last of the response.
 
-        Raises `EngineError`, as `end` does, if the response restarted without the tokens already sent.
+        Raises `EngineError`, as `end` does, if the response restarted without the tokens that were already sent.
         """
         part = self._new(so_far, len(so_far) - 1)
         if part.token_ids:
@@ -56,7 +60,7 @@ class AnswerInParts:
         await self._write(b"")
 
     async def end(self, result: GenerateResult) -> web.StreamResponse:
-        """Send the remaining tokens and finish."""
+        """Send the remaining tokens and finish the response."""
         rest = self._new(result, len(result))
         if not self.begun:
             return json_response(to_completion_response(self._request, rest))
@@ -65,7 +69,7 @@ class AnswerInParts:
         return self._response
 
     async def break_off(self, error: ErrorBody) -> web.StreamResponse:
-        """End the response with `error`."""
+        """Send `error` as the last line and finish the response."""
         await self._write(msgspec.json.encode(ErrorResponse(error)))
         await self._response.write_eof()
         return self._response

@@ -1,10 +1,11 @@
 """HTTP routes of an engine, in the shape of vLLM's API (records in `wire.py`).
 
-`POST /v1/completions`, `POST /abort_requests`, `GET /health`, `GET /v1/models`. A client that disconnects aborts its
-request. A bad request gets a 400 with the reason in JSON; a prompt that does not fit has its own error type. A failed
-request gets a 500, or a 503 if the engine has ended; the client then retries, here or at another engine. A stopping
-server returns the tokens so far with finish reason `abort`, and the client continues at another engine. With
-`sign_seconds`, a healthy engine sends an empty line as keep-alive whenever it has nothing else to send.
+The routes are `POST /v1/completions`, `POST /abort_requests`, `GET /health` and `GET /v1/models`. If a client
+disconnects, its request is aborted. A bad request gets status 400 with the reason in JSON; a prompt that does not fit
+has its own error type. A failed request gets status 500, or 503 if the engine has ended; the client then retries, here
+or at another engine. A stopping server returns the tokens sampled so far with finish reason `abort`, and the client
+continues at another engine. If a request sets `sign_seconds`, a healthy engine sends an empty line as keep-alive after
+this many seconds without other data.
 """
 
 import asyncio
@@ -44,9 +45,9 @@ T = TypeVar("T", CompletionRequest, AbortRequest)
 
 
 def make_app(engine: ServedEngine, recorder: Recorder | None = None, *, model: str = MODEL_NAME) -> web.Application:
-    """Return the routes of one engine; `model` is the policy's name in requests.
+    """Return an application with the routes of one engine; `model` is the policy's name in requests.
 
-    With a recorder, busy times become spans, and so do requests that name a trace.
+    With a recorder, times with requests in flight are recorded as spans, and so is each request that names a trace.
     """
     handlers = Handlers(engine, recorder, model)
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[handlers.errors_as_json])
@@ -59,12 +60,12 @@ def make_app(engine: ServedEngine, recorder: Recorder | None = None, *, model: s
 
 
 class Handlers:
-    """Handlers: one method per route, one for errors, one for shutdown."""
+    """Request handlers: one method for each route, one for errors, one for shutdown."""
 
     def __init__(self, engine: ServedEngine, recorder: Recorder | None, model: str) -> None:
         self._model = model
         self._engine, self._recorder, self._lanes = engine, recorder, Lanes("request")
-        self._in_flight = Counter[str]()  # counts a duplicate id too, until the engine refuses it
+        self._in_flight = Counter[str]()  # a duplicate id counts too, until the engine rejects its request
         self._served = Together(recorder, "serve", "requests").join if recorder else nullcontext
 
     async def completions(self, http_request: web.Request) -> web.StreamResponse:
@@ -103,7 +104,7 @@ class Handlers:
 
     @contextmanager
     def _answering(self, trace: str) -> Iterator[None]:
-        """Record a span in the client's trace, if the client records its own."""
+        """Record a span of the request in `trace`, which the client names; "" if it records no traces."""
         if self._recorder is None or not trace:
             yield
             return
@@ -116,9 +117,9 @@ class Handlers:
         return json_response({})
 
     async def hand_over(self, _: web.Application) -> None:
-        """Drain the engine at shutdown: end its requests, each with the tokens it has.
+        """Drain the engine at shutdown: end each request with the tokens sampled so far.
 
-        Requests that do not end in time are cut off.
+        Requests that do not end within `HAND_OVER_SECONDS` lose their connection.
         """
         try:
             await asyncio.wait_for(self._end_requests(), HAND_OVER_SECONDS)
@@ -127,7 +128,7 @@ class Handlers:
             LOG.warning("drain failed, %d requests in flight: %s", self._in_flight.total(), cause)
 
     async def _end_requests(self) -> None:
-        """Abort repeatedly: a request may not have reached the engine yet."""
+        """Abort all requests, repeatedly, since a request may not have reached the engine yet."""
         while self._in_flight:
             for request_id in list(self._in_flight):
                 await self._engine.abort(request_id)
@@ -146,7 +147,7 @@ class Handlers:
     async def errors_as_json(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Return every refusal and failure as an `ErrorResponse`."""
+        """Return every rejection and failure of a request as an `ErrorResponse`."""
         try:
             return await handler(request)
         # Malformed JSON, a value of the wrong type, invalid UTF-8, brackets nested too deeply.
@@ -160,9 +161,9 @@ class Handlers:
             return error_response(await self._failure(error))
 
     async def _failure(self, error: EngineError) -> ErrorBody:
-        """Return the error's body, with status 503 if the engine has ended and no request can succeed.
+        """Return the error's body, with status 503 if the engine has ended, so that no request can succeed.
 
-        Such a process ends at its next tick; until then the server still responds.
+        The process of an ended engine stops at its next tick; until then its server still responds.
         """
         if isinstance(error, WrongAnswerError):
             return ErrorBody(str(error), "wrong_answer", 500)
@@ -174,7 +175,7 @@ class Handlers:
 
 
 def decode(body: bytes, record: type[T]) -> T:
-    """Decode a body. Raises `msgspec.ValidationError` that names the field."""
+    """Decode a body. Raises `msgspec.ValidationError`, which names the invalid field."""
     return msgspec.json.decode(body, type=record)
 
 

@@ -1,4 +1,4 @@
-"""Engine protocol: token ids in, token ids out."""
+"""Interface of engines: requests and results in token ids."""
 
 from pathlib import Path
 from typing import Protocol
@@ -16,32 +16,32 @@ class GenerateRequest(Struct, frozen=True, kw_only=True):
     sampling: Sampling
     stop_token_ids: list[int]
     stop_strings: list[str] = []
-    """Texts that end the response at the token that completes one of them; special tokens count as text."""
+    """Texts of which each ends the response at the token that completes it; special tokens count as text."""
     begun_tokens: int = 0
-    """Number of tokens at the end of `prompt_ids` that are the response's beginning, sampled earlier. `sampling` limits
-    the rest; a stop string may begin in them."""
+    """Number of tokens at the end of `prompt_ids` that were sampled earlier as the beginning of this response. The
+    limits in `sampling` apply to the tokens still to be sampled; a stop string may begin in the earlier tokens."""
     media: list[Media] = []
-    """Pictures for the placeholders in the prompt, in their order."""
+    """Pictures for the placeholders in the prompt, in the order of the placeholders."""
     pictures: dict[str, bytes] = {}
     """Encoded pictures by content hash."""
     conversation: str = ""
-    """Key shared by the requests of one conversation, so that an engine may keep their cache."""
+    """Key shared by the requests of one conversation, so that an engine can reuse their KV cache."""
 
     @property
     def begun_ids(self) -> list[int]:
-        """Tokens of the response that are part of the prompt."""
+        """The beginning of the response that is part of `prompt_ids`."""
         return self.prompt_ids[len(self.prompt_ids) - self.begun_tokens :]
 
 
 class GenerateResult(TokenColumns, frozen=True, kw_only=True):
-    """Result of a generation. `token_ids` includes a stop token, or the whole token that completed a stop string.
+    """Result of a generation. `token_ids` includes the stop token, or the whole token that completed a stop string.
 
-    `logprobs` and `versions` are both empty if a server reports no log-probs; it then serves evaluation only.
+    `logprobs` and `versions` are both empty if the server reports no log-probs; it is then for evaluation only.
     """
 
     finish_reason: FinishReason
     stop_string: str = ""
-    """Stop string that ended the response; "" if a stop token or something else did."""
+    """Stop string that ended the response; "" if it ended otherwise."""
 
     @classmethod
     def of(cls, tokens: TokenColumns, finish_reason: FinishReason, stop_string: str = "") -> "GenerateResult":
@@ -49,22 +49,22 @@ class GenerateResult(TokenColumns, frozen=True, kw_only=True):
 
     @property
     def tokens(self) -> TokenColumns:
-        """Token columns without the finish reason."""
+        """Token columns without the finish reason and the stop string."""
         return TokenColumns(**self.columns())
 
 
 class Engine(Protocol):
-    """Inference engine. Raises `EngineError` on infrastructure failure, `PromptTooLongError` if the prompt does not
-    fit."""
+    """Inference engine. Its methods raise `EngineError` if the engine fails, and `PromptTooLongError` if a prompt does
+    not fit."""
 
     async def generate(self, request: GenerateRequest) -> GenerateResult: ...
 
     async def abort(self, request_id: str) -> None:
-        """End a request early; its `generate` returns the tokens so far, with `FinishReason.ABORT`."""
+        """End a request early; its `generate` returns the tokens sampled so far with `FinishReason.ABORT`."""
         ...
 
     async def version(self) -> int:
-        """Return the policy version served now. Also the health check."""
+        """Return the policy version that is served now. Also used as health check."""
         ...
 
     async def close(self) -> None: ...
@@ -78,32 +78,34 @@ class Counters(Struct):
     reused_tokens: int = 0
     """Prompt tokens that were not computed, because their prefix was cached."""
     recomputed_tokens: int = 0
-    """Tokens of requests in flight computed again, after new weights or a preemption."""
+    """Number of tokens whose keys and values were computed again, after new weights or a preemption."""
     recompute_ms: float = 0.0
-    """Decode time spent on recomputed tokens: their share of each pass. 0 if a server does not report it."""
+    """Time of the forward passes, multiplied in each pass by the share of recomputed tokens; 0 if a server does not
+    report it."""
     put_back: int = 0
-    """Preemptions: requests that gave up their row because the rows exceeded their memory."""
+    """Number of preemptions: a request gave up its row of the KV cache because the rows exceeded their memory."""
     generated_tokens: int = 0
     steps: int = 0
 
 
 class PolicyLoad(Struct, frozen=True, kw_only=True):
-    """Timings and canary gap of a policy load."""
+    """Durations and canary gap of a policy load."""
 
     version: int
     prove_seconds: float
-    """Time to read and prove the weights, while the engine kept decoding."""
+    """Time for reading and verifying the weights, during which the engine kept decoding."""
     swap_ms: float
-    """Time to exchange the weights, while decoding was paused."""
+    """Time for exchanging the weights, during which decoding was paused."""
     canary_gap: float | None
-    """Largest log-prob difference to the trainer in nats; None without a canary."""
+    """Largest difference, in nats, between the engine's log-probs of the canary and the trainer's; None without a
+    canary."""
 
 
 class ServedEngine(Engine, Protocol):
-    """Engine as its process sees it: the process serves it and keeps its policy up to date."""
+    """Engine with the methods that an engine process needs to serve it and to load new policies."""
 
     max_context_tokens: int
-    """Limit of prompt and response together."""
+    """Maximum number of tokens of prompt and response together."""
     vocab_size: int
 
     @property
@@ -111,17 +113,20 @@ class ServedEngine(Engine, Protocol):
 
     @property
     def active_requests(self) -> int:
-        """Number of requests waiting or running."""
+        """Number of requests that are waiting or running."""
         ...
 
     def so_far(self, request_id: str) -> GenerateResult:
-        """Return what a request in flight has sampled so far, with `FinishReason.ABORT`; no tokens if unknown."""
+        """Return the tokens that a request in flight has sampled so far, with `FinishReason.ABORT`.
+
+        The result has no tokens if the id is unknown.
+        """
         ...
 
     async def load_policy(self, path: str | Path, version: int) -> PolicyLoad:
-        """Serve the weights in folder `path` as `version`, with requests in flight.
+        """Serve the weights in folder `path` as `version`; requests in flight continue.
 
-        Raises `CheckpointError` if they are damaged, do not fit the model or fail the canary. The engine then keeps its
-        current weights, and no token of the refused ones is ever returned.
+        Raises `CheckpointError` if the weights are damaged, do not fit the model or fail the canary. The engine then
+        keeps its current weights, and no token sampled from the rejected weights is ever returned.
         """
         ...

@@ -16,7 +16,7 @@ from quartet.errors import ConfigError
 
 
 class CacheForward:
-    """`Forward` through `Cache`. N rows in a pass, T new tokens of the longest span, L tokens of the longest row."""
+    """`Forward` through `Cache`. Shapes: N rows in a pass, T tokens in the longest span, L in the longest row."""
 
     def __init__(self, model: PreTrainedModel, max_slots: int, max_context_tokens: int) -> None:
         self.model = model
@@ -27,7 +27,7 @@ class CacheForward:
         self._cache = RowCache(self.rows)
 
     def weights_changed(self) -> None:
-        """Do nothing: the model itself computes."""
+        """Do nothing: the model's own parameters are used directly."""
 
     def extend(self, spans: list[Span]) -> torch.Tensor:
         self.rows.reserve(len(spans), max(span.start + len(span.token_ids) for span in spans))
@@ -48,7 +48,7 @@ class CacheForward:
         ids_NT = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True).to(device)
         starts_N1, lengths_N1 = torch.tensor([[s.start, len(s.token_ids)] for s in spans], device=device).split(1, 1)
         offsets_T = self._keys_L[: ids_NT.shape[1]]
-        # Padding repeats its row's last position: it is never stored, and its logits are never read.
+        # Padding repeats the last position of its row. It is never stored, and its logits are never read.
         positions_NT = starts_N1 + torch.minimum(offsets_T, lengths_N1 - 1)
         length = int(positions_NT.max()) + 1
         hidden_NTL = self._keys_L[:length] > positions_NT.unsqueeze(-1)
@@ -73,7 +73,7 @@ class CacheForward:
 
 
 class RowView:
-    """Rows and positions that the next forward pass writes and reads; shared by all layers."""
+    """Rows and positions that the next forward pass writes and reads, shared by all layers."""
 
     def set(self, rows: list[int], positions_NT: torch.Tensor, real_NT: torch.Tensor, length: int) -> None:
         device = positions_NT.device
@@ -101,7 +101,7 @@ class RowLayer(CacheLayerMixin):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Store the new states `[N, kv_heads, T, head_dim]`. Return the states to attend to."""
+        """Store the new keys and values `[N, kv_heads, T, head_dim]`. Return the keys and values to attend to."""
         view = self._view
         read = []
         for buffers, states in ((self._rows.keys, key_states), (self._rows.values, value_states)):
@@ -111,7 +111,7 @@ class RowLayer(CacheLayerMixin):
         return read[0], read[1]
 
     def get_seq_length(self) -> int:
-        """Return 0: positions and mask are passed with every call."""
+        """Return 0, since positions and mask are passed with every call."""
         return 0
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:

@@ -1,7 +1,7 @@
-"""Choice of the forward pass: by hand for architectures that `DenseForward` knows, through their cache for all others.
+"""Choice of the forward pass, by the model alone.
 
-`CacheForward` runs any causal language model of `transformers` through its cache interface. The model alone decides
-which one is used. Neither serves before it agrees with the model's own pass.
+`DenseForward` is hand-written for some architectures. `CacheForward` runs every other causal language model of
+`transformers` through its cache interface. Either one is used only if it agrees with the model's own forward pass.
 """
 
 import logging
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def make_forward(model: PreTrainedModel, max_slots: int, max_context_tokens: int) -> Forward:
-    """Return the fastest forward pass for `model`. Raises `ConfigError` or `SetupError` if neither can run it."""
+    """Return the fastest forward pass for `model`. Raises `ConfigError` or `SetupError` if none can run the model."""
     refuse_unsupported(model.config.get_text_config(), max_context_tokens)
     model.eval()
     return _by_hand(model, max_slots, max_context_tokens) or _through_cache(model, max_slots, max_context_tokens)

@@ -1,4 +1,4 @@
-"""Completion over HTTP, client side: the request, the received lines, the validated result."""
+"""Client side of a completion over HTTP: making the request, reading lines, validating the result."""
 
 from collections.abc import AsyncIterator
 
@@ -37,8 +37,10 @@ def to_completion_request(
 
 
 async def lines_of(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Yield each line as it arrives, of any length, the last one with or without its newline; skip empty lines
-    (keep-alives)."""
+    """Yield each line as it arrives, without empty lines (keep-alives).
+
+    A line may have any length, and the last one may lack its newline.
+    """
     begun = b""
     async for chunk in response.content.iter_any():
         *lines, begun = (begun + chunk).split(b"\n")
@@ -49,7 +51,7 @@ async def lines_of(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 
 
 def checked_result(parts: list[AnswerLine], request: GenerateRequest, vocab_size: float) -> GenerateResult:
-    """Join the parts of a response. Raises `EngineError` unless lengths and ranges are valid for training."""
+    """Join the parts of a response. Raises `EngineError` if its lengths or values are invalid (`find_problem`)."""
     result = NOTHING
     try:
         for part in parts:

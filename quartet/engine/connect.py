@@ -1,6 +1,6 @@
-"""Client of the run's engines for one policy: engines found through the ledger, behind a router.
+"""Client of a run's engines for one policy: a router over the engines, whose addresses are in the ledger.
 
-The router also serves a single engine, to which it returns after a restart.
+A run with a single engine has a router too, which finds the engine again after a restart.
 """
 
 from functools import partial
@@ -13,14 +13,14 @@ from quartet.engine.router import Router
 from quartet.ledger import Ledger
 
 PATIENCE_SECONDS = 1.0
-"""Time for which an engine may be unreachable before the router tries another one, or waits for it to return."""
+"""Time for which an engine may be unreachable before the router tries another engine, or waits if there is none."""
 LEASE_SHARE = 0.8
-"""Share of `rollout.lease_seconds` after which a silent or absent engine is an error. A lease is renewed when a fifth
-of it is over, so at least this much is left at a request. The error therefore comes before the lease is lost."""
+"""Share of `rollout.lease_seconds` after which a silent or absent engine is an error. A lease is renewed once a fifth
+of its time is over, so at least this share is left when a request begins, and the error comes before the lease ends."""
 
 
 def connect(recipe: Recipe, ledger: Ledger) -> Router:
-    """Return a client of all engines that serve the ledger's policy; the caller closes it."""
+    """Return a client of all engines of the run, for the ledger's policy. The caller closes it."""
     seconds = LEASE_SHARE * recipe.rollout.lease_seconds
     token = run_token(ledger.run_dir)
     engines = {

@@ -1,8 +1,8 @@
 """Hand-written forward pass of Llama, Qwen2 and Qwen3: no padding, fused projections, half as many operations.
 
-All new tokens of all rows pass through the matrices as one list `[T, hidden]`; only attention distinguishes rows. The
-fused matrices are the model's own memory: its parameters become views of them. Packed copies of weights, where used,
-are renewed when the weights change.
+The new tokens of all rows are multiplied with the weight matrices as one list `[T, hidden]`; only attention
+distinguishes rows. The fused matrices are not copies: the model's parameters become views of them. On some CPUs,
+weights also have a packed copy, which is renewed when they change.
 """
 
 import ctypes
@@ -41,7 +41,7 @@ def is_dense(model: PreTrainedModel) -> bool:
 
 
 class Layer(NamedTuple):
-    """One decoder layer; H query heads, K key-value heads, d head_dim, D hidden size, M size of the MLP."""
+    """One decoder layer. H: query heads, K: key-value heads, d: head_dim, D: hidden size, M: size of the MLP."""
 
     norm_in: torch.Tensor  # [D]
     qkv: PackedLinear  # [(H + 2K) d, D]
@@ -53,7 +53,7 @@ class Layer(NamedTuple):
 
 
 class DenseForward:
-    """`Forward` for dense models. T new tokens in a pass, in S spans."""
+    """`Forward` for dense models. Shapes: T new tokens in a pass, in S spans."""
 
     def __init__(self, model: PreTrainedModel, max_slots: int, max_context_tokens: int) -> None:
         config, decoder = model.config, getattr(model, model.base_model_prefix)
@@ -67,7 +67,7 @@ class DenseForward:
         self._attention = RowKernel(library) if library else None
         self._ops = _token_ops(library, model, self.rows.keys.shape[-1])
         positions_1L = torch.arange(max_context_tokens, device=model.device).unsqueeze(0)
-        # The second half of both tables repeats the first.
+        # In both tables the second half repeats the first.
         self._cos_Lh, self._sin_Lh = (
             table_1Ld[0, :, : table_1Ld.shape[-1] // 2].contiguous()
             for table_1Ld in decoder.rotary_emb(self._embedding, positions_1L)
@@ -125,7 +125,7 @@ def _fuse(layer: Any) -> Layer:
 
 @torch.no_grad()
 def _joined(parameters: list[nn.Parameter]) -> torch.Tensor:
-    """Return one tensor of all rows; the parameters become views of it."""
+    """Return one tensor with the rows of all parameters, and make the parameters views of it."""
     joined = torch.cat([parameter.detach() for parameter in parameters])
     parts = joined.split([len(parameter) for parameter in parameters])
     for parameter, part in zip(parameters, parts, strict=True):

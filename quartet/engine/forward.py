@@ -1,4 +1,4 @@
-"""Interface of a forward pass as the scheduler sees it: each row grows by some tokens and returns its next logits."""
+"""Interface of the engine's forward pass: append new tokens to rows and compute the logits after them."""
 
 from typing import NamedTuple, Protocol
 
@@ -8,12 +8,12 @@ from quartet.engine.rows import Rows
 
 
 class Span(NamedTuple):
-    """New tokens of one row. The spans of a pass belong to the rows 0, 1, 2, ... in this order."""
+    """New tokens of one row. Span i of a pass belongs to row i."""
 
     start: int
     """Number of tokens that the row already holds."""
     token_ids: list[int]
-    """At least one."""
+    """Ids of the new tokens, at least one."""
 
 
 class Forward(Protocol):
@@ -23,9 +23,9 @@ class Forward(Protocol):
     rows: Rows
 
     def extend(self, spans: list[Span]) -> torch.Tensor:
-        """Append `spans[i]` to row i. Return logits `[num_spans, vocab]` after the last token of each."""
+        """Append `spans[i]` to row i. Return the logits `[num_spans, vocab]` after the last token of each span."""
         ...
 
     def weights_changed(self) -> None:
-        """Renew everything derived from the model's weights after they have changed."""
+        """Renew all copies of the model's weights after the weights have changed."""
         ...

@@ -1,4 +1,4 @@
-"""Client of an engine's HTTP API: reconnects to restarted engines and validates every response."""
+"""Client of an engine's HTTP API, which reconnects to restarted engines and validates every response."""
 
 import asyncio
 import math
@@ -30,12 +30,12 @@ from quartet.telemetry.trace import HEADER, current_trace
 FIRST_BACKOFF_SECONDS = 0.05
 MAX_BACKOFF_SECONDS = 1.0
 PART_SECONDS = 0.25
-"""Interval at which an engine streams sampled tokens; tokens of an unfinished interval are lost if it dies."""
+"""Interval at which an engine sends sampled tokens. If the engine dies, the tokens since the last interval are lost."""
 SIGNS_PER_SILENCE = 4
-"""Keep-alives that a healthy engine sends within the silence timeout."""
+"""Number of keep-alives that a healthy engine sends within the silence timeout."""
 SMALL_SECONDS = 5.0
-"""Timeout of every call except generations, for instance health checks. A frozen process must not block them as long as
-a generation may be silent."""
+"""Timeout of all calls except generations, such as health checks. It is short, so that a frozen process does not block
+these calls for as long as a generation may be silent."""
 
 T = TypeVar("T")
 
@@ -43,12 +43,12 @@ T = TypeVar("T")
 class HttpEngine:
     """`Engine` over HTTP. `url` is called again after every failure, so that a restarted engine is found.
 
-    An engine streams tokens while it samples. If it dies, `generate` returns the received tokens with
+    An engine streams tokens while it samples. If the engine dies, `generate` returns the received tokens with
     `FinishReason.ABORT`.
 
-    An unreachable engine is retried until `deadline_seconds` after the first failure; then the call raises
-    `EngineUnreachableError`. A generation has no total timeout while data or keep-alives arrive; after
-    `silence_seconds` without any it raises `EngineError`. Retrying a request is safe: its seed reproduces its draws.
+    A call is retried while the engine is unreachable; `deadline_seconds` after the first failure it raises
+    `EngineUnreachableError`. A generation has no total timeout; it raises `EngineError` after `silence_seconds` without
+    data or keep-alives. Retrying a request is safe, because its seed reproduces its draws.
     """
 
     def __init__(
@@ -61,8 +61,11 @@ class HttpEngine:
         part_seconds: float = PART_SECONDS,
         model: str = MODEL_NAME,
     ) -> None:
-        """Create a client; it connects on the first call. `token` is the run's, `model` the policy named in requests.
-        The engine streams tokens every `part_seconds`; 0: only at the end."""
+        """Make a client, which connects on its first call.
+
+        `token` is the run's access token, `model` the policy's name in requests. The engine sends new tokens every
+        `part_seconds`, or with 0 only at the end.
+        """
         self._headers = bearer(token) | {"Content-Type": "application/json"}
         self._find_url, self._model = url, model
         self._deadline_seconds, self._part_seconds = deadline_seconds, part_seconds
@@ -102,7 +105,7 @@ class HttpEngine:
             try:
                 url = await self._connect()
                 return await exchange(url)
-            except aiohttp.SocketTimeoutError as error:  # a ClientError too, but the engine has the request
+            except aiohttp.SocketTimeoutError as error:  # also a ClientError, but here the engine has the request
                 raise EngineError(f"{url} was silent for {self._silence_seconds:g} s") from error
             except (aiohttp.ClientError, EngineUnreachableError) as error:
                 where = url or "an engine"
@@ -111,7 +114,7 @@ class HttpEngine:
                 deadline = deadline or time.monotonic() + self._deadline_seconds
                 if time.monotonic() + backoff > deadline:
                     raise EngineUnreachableError(
-                        f"cannot reach {where} for {self._deadline_seconds:g} s: {error}",
+                        f"could not reach {where} for {self._deadline_seconds:g} s: {error}",
                         "check `quartet status` and the engine's log",
                     ) from error
             except TimeoutError as error:
@@ -120,7 +123,7 @@ class HttpEngine:
             backoff = min(2 * backoff, MAX_BACKOFF_SECONDS)
 
     async def _connect(self) -> str:
-        """Return the engine's URL; if unknown, look it up and read the model card."""
+        """Return the engine's URL. If it is not known, look it up and read the engine's model card."""
         if self._url:
             return self._url
         url = self._find_url()
@@ -131,9 +134,9 @@ class HttpEngine:
         return url
 
     async def _sample(self, url: str, body: bytes) -> list[AnswerLine]:
-        """Return the received lines of a response, also of one that breaks off after its first line.
+        """Return the lines of a response, without an error line; the response may break off after its first line.
 
-        Raises the error line's error if it is the only line or reports a wrong answer.
+        Raises the error of an error line if that is the only line, or if it says that the response is invalid.
         """
         lines: list[AnswerLine] = []
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=self._silence_seconds)
@@ -156,7 +159,7 @@ class HttpEngine:
     async def _open(
         self, method: str, url: str, body: bytes | None, timeout: aiohttp.ClientTimeout
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Yield a response with status 200; raise any other as an error."""
+        """Yield a response with status 200; for any other status, raise the server's error."""
         if self._session is None:
             # No limit: every rollout may have a request, and health checks and aborts must not queue behind them.
             connector = aiohttp.TCPConnector(limit=0)

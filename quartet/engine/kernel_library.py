@@ -1,4 +1,4 @@
-"""CPU kernels of the engine, compiled at its start for this processor and one model's heads."""
+"""CPU kernels of the engine, compiled at its start for this processor and the model's head sizes."""
 
 import ctypes
 import functools
@@ -15,14 +15,14 @@ FLAGS = ["-std=c++17", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC"]
 LANES = 16
 """Floats per SIMD vector."""
 READ_BYTES = 64
-"""Bytes per read; a head is a multiple of it."""
+"""Bytes per read; the size of a head must be a multiple of this."""
 
 
 def kernel_library(buffer: torch.Tensor, heads: int) -> ctypes.CDLL | None:
-    """Return the kernels for `heads` query heads and a buffer of `Rows`.
+    """Return the kernels for `heads` query heads and a key or value buffer of `Rows`.
 
-    Returns None for devices other than CPUs, types other than float32 and bfloat16, and heads that are no multiple of
-    64 bytes. Also returns None, with a warning, if the kernels cannot be compiled or loaded.
+    Returns None for devices other than CPUs, dtypes other than float32 and bfloat16, and heads whose size is not a
+    multiple of 64 bytes. Also returns None, with a warning, if the kernels cannot be compiled or loaded.
     """
     kv_heads, head_dim = buffer.shape[2], buffer.shape[4]
     known = buffer.dtype in (torch.float32, torch.bfloat16) and head_dim * buffer.element_size() % READ_BYTES == 0
@@ -44,7 +44,8 @@ def _compiled(head_dim: int, group: int, element_bytes: int) -> ctypes.CDLL | No
 def _library(head_dim: int, group: int, element_bytes: int) -> ctypes.CDLL:
     """Compile and load the kernels.
 
-    Raises `OSError` without a compiler or if no executable file can be written, and `CalledProcessError`.
+    Raises `OSError` if there is no compiler or no executable file can be written, and `CalledProcessError` if the
+    compiler fails.
     """
     shape = {
         "LANES": LANES,

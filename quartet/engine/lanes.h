@@ -15,7 +15,7 @@ typedef uint16_t Element;
 typedef float Element;
 #endif
 
-// Round so that the upper half is the nearest bfloat16, ties to even; callers cut off the lower half.
+// Round so that the upper half is the nearest bfloat16, ties to even; callers discard the lower half.
 static inline Bits rounded(Floats x) { return (Bits)x + 0x7fff + (((Bits)x >> 16) & 1); }
 
 static inline float sum(Floats x) {

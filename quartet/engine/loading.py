@@ -1,4 +1,4 @@
-"""Policy loading in a thread, with a timeout: an unreachable file system may block forever."""
+"""Policy loading in a separate thread with a timeout, since an unreachable file system may block forever."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,9 +12,9 @@ T = TypeVar("T")
 
 
 async def loaded(load: Callable[[], T], *, timeout_seconds: float) -> T:
-    """Return the result of `load`, run in a thread of its own. Raises its exception, and `EngineError` on timeout.
+    """Run `load` in a separate thread and return its result. Raises its exception, or `EngineError` on timeout.
 
-    The thread is a daemon: after a timeout or SIGTERM it is abandoned, and the process can end.
+    The thread is a daemon, so that the process can end after a timeout or SIGTERM although the thread still runs.
     """
     done: Future[T] = Future()
     done.set_running_or_notify_cancel()

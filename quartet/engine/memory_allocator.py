@@ -1,4 +1,4 @@
-"""Setting of the C library's allocator that keeps freed memory."""
+"""Configuration of the C library's memory allocator, so that the process keeps freed memory."""
 
 import ctypes
 import sys
@@ -11,20 +11,20 @@ MAX_MMAP_THRESHOLD_BEFORE_2_35 = 32 << 20
 
 
 def keep_freed_memory() -> None:
-    """Let this process keep freed blocks of up to 1 GiB for its next tensors.
+    """Let this process keep freed blocks of up to 1 GiB for its next tensors, if its C library is glibc.
 
-    By default glibc returns large blocks to the kernel, which clears every page of the next one. Elementwise operations
-    on a megabyte then take ten times as long. Other C libraries are left unchanged.
+    By default glibc returns large freed blocks to the kernel, and the kernel clears every page of a newly allocated
+    block. Elementwise operations on a megabyte then take ten times as long.
     """
     if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "gnu_get_libc_version"):
         set_thresholds(library.mallopt)
 
 
 def set_thresholds(mallopt: Callable[[int, int], int]) -> None:
-    """Set both thresholds to the highest values that `mallopt` accepts; it returns 0 for a refused value.
+    """Set both thresholds to the highest values that `mallopt` accepts; it returns 0 for a value that it rejects.
 
-    Setting either one disables glibc's own adjustment, which reaches 32 MiB. A refused threshold would therefore stay
-    at 128 KiB.
+    Setting one threshold disables glibc's automatic adjustment (up to 32 MiB) of both. If `mallopt` rejected the other
+    one, that would therefore stay at 128 KiB.
     """
     if not mallopt(M_MMAP_THRESHOLD, KEPT_BYTES):
         mallopt(M_MMAP_THRESHOLD, MAX_MMAP_THRESHOLD_BEFORE_2_35)

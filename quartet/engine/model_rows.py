@@ -1,4 +1,4 @@
-"""Rows in the shapes of a model's own cache, and the models that have none."""
+"""Rows (KV cache) in the shapes that a model uses, and rejection of models that need another kind of cache."""
 
 import torch
 from transformers import PretrainedConfig, PreTrainedModel
@@ -9,14 +9,15 @@ from quartet.errors import ConfigError, SetupError
 from quartet.policy.rope import refuse_length_dependent_rope
 
 PLAIN_LAYERS = {DynamicLayer, DynamicSlidingWindowLayer}
-"""Cache layers that hold keys and values only; their subclasses may hold more."""
+"""Types of cache layers that hold keys and values only; subclasses may hold more and are not accepted."""
 
 
 @torch.inference_mode()
 def make_rows(model: PreTrainedModel, max_slots: int, max_context_tokens: int) -> Rows:
-    """Return rows in the shapes that the model itself uses.
+    """Return rows in the shapes of the model's own cache.
 
-    Raises `SetupError` if it keeps something else than keys and values, `ConfigError` if its layers differ.
+    Raises `SetupError` if that cache holds something other than keys and values, and `ConfigError` if the shapes of its
+    layers differ.
     """
     ids_11 = torch.zeros(1, 1, dtype=torch.long, device=model.device)
     cache = getattr(model(input_ids=ids_11, use_cache=True), "past_key_values", None)
@@ -40,9 +41,10 @@ def make_rows(model: PreTrainedModel, max_slots: int, max_context_tokens: int) -
 
 
 def refuse_unsupported(config: PretrainedConfig, max_context_tokens: int) -> None:
-    """Raise `ConfigError` for a model whose layers keep something other than all keys and values.
+    """Raise `ConfigError` for a model that the engine cannot compute correctly.
 
-    Also refuses models whose log-probs depend on the other sequences of a call.
+    Such a model has layers without full attention over the context, or its log-probs depend on the lengths of the other
+    sequences in a forward pass.
     """
     refuse_length_dependent_rope(config, max_context_tokens)
     layer_types = set(getattr(config, "layer_types", None) or ["sliding_attention"])

@@ -1,8 +1,8 @@
-"""Products with weights that stay fixed for many passes: oneDNN keeps them in its own memory layout.
+"""Matrix products with weights that stay fixed for many passes: the weights are stored in oneDNN's memory layout.
 
-Otherwise it reorders the matrix for every product, which for ten tokens takes as long as the product itself. Measured
-by hand on one core of Zen 4, with the matrices of a model of 3.4 M parameters: ten tokens take 1.2 instead of 2.4 ms,
-64 tokens 4.6 instead of 5.8 ms.
+Otherwise oneDNN reorders the matrix for every product, which for ten tokens takes as long as the product itself.
+Measured by hand on one core of Zen 4, with the matrices of a model of 3.4 M parameters: ten tokens take 1.2 instead of
+2.4 ms, 64 tokens 4.6 instead of 5.8 ms.
 """
 
 from typing import Any
@@ -17,8 +17,10 @@ _reorder: Any = getattr(torch.ops.mkldnn, "_reorder_linear_weight", None)
 
 
 class PackedLinear:
-    """x W^T + b of tokens `[T, D]` of the weight's type, T > 0, with no gradient. With oneDNN, a packed copy of W
-    doubles its memory."""
+    """Linear layer without gradient: computes x W^T + b for tokens x `[T, D]`, T > 0, of the weight's dtype.
+
+    With oneDNN, a packed copy of W is kept in addition to W.
+    """
 
     def __init__(self, weight_ED: torch.Tensor, bias_E: torch.Tensor | None = None) -> None:
         self._weight_ED, self._bias_E = weight_ED, bias_E
@@ -37,7 +39,7 @@ class PackedLinear:
         return F.linear(x_TD, self._weight_ED, self._bias_E)
 
     def added_to(self, residual_TE: torch.Tensor, x_TD: torch.Tensor) -> torch.Tensor:
-        """Return `[T, E]`: residual + x W^T + b, in one pass over the result."""
+        """Return residual + x W^T + b `[T, E]`, computed in one pass over the result."""
         if self._packed is not None:
             return _one_dnn.binary(x_TD, residual_TE, self._packed, self._bias_E, "add")
         total_TE = torch.addmm(residual_TE, x_TD, self._weight_ED.t())
@@ -45,7 +47,7 @@ class PackedLinear:
 
 
 def _packs(weight_ED: torch.Tensor) -> bool:
-    """Return whether oneDNN supports this type here and is faster than PyTorch's default."""
+    """Return whether oneDNN supports this dtype on this machine and is faster than PyTorch's default."""
     if weight_ED.device.type != "cpu" or _one_dnn is None or _reorder is None:
         return False
     if weight_ED.dtype == torch.float32:

@@ -1,8 +1,8 @@
-"""Partial responses: a response cut off by a recall, new weights or an engine's end continues from its tokens.
+"""Continuation of a response that was interrupted by a recall, by new weights or by an engine's end.
 
-The torch engine's draws depend on seed and position, so at the same version a continued response equals an
-uninterrupted one. A server's draws depend on the seed and the number of draws so far: there the rest has a seed of its
-own.
+It continues from the tokens sampled so far. The torch engine's draws depend on seed and position only, so a continued
+response equals an uninterrupted one if the policy version is the same. A server's draws depend on the seed and on the
+number of draws so far, so the continuation has another seed (`server_seed`).
 """
 
 from msgspec.structs import replace
@@ -11,7 +11,7 @@ from quartet.engine.base import GenerateRequest, GenerateResult
 from quartet.types import FinishReason, TokenColumns
 
 NOTHING = GenerateResult(finish_reason=FinishReason.ABORT)
-"""Empty result with which a request begins."""
+"""Result without tokens, as for a request that has not sampled any yet."""
 
 
 def rest_of(request: GenerateRequest, sampled: TokenColumns) -> GenerateRequest:
@@ -27,5 +27,5 @@ def rest_of(request: GenerateRequest, sampled: TokenColumns) -> GenerateRequest:
 
 
 def server_seed(request: GenerateRequest) -> int:
-    """Return the seed for a server, in [0, 2^63). A continuation must not reuse the beginning's random numbers."""
+    """Return the seed for a server, in [0, 2^63). A continuation has another seed, so that it does not repeat draws."""
     return (request.sampling.seed + request.begun_tokens) % 2**63

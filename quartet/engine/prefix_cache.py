@@ -1,8 +1,8 @@
-"""Prefix cache: keys and values of token prefixes computed before, for a conversation's turns and a group's prompts.
+"""Prefix cache: keys and values of token prefixes that were computed before.
 
-A radix tree over token ids, never over text: an edge holds tokens and their `Segment`, and sequences share the edges of
-their common prefix. The cache belongs to one policy version; new weights empty it. Eviction is least recently used
-first.
+The turns of a conversation and the prompts of a group share such prefixes. The cache is a radix tree over token ids,
+not over text: an edge holds tokens and their keys and values (`Segment`), and sequences share the edges of their common
+prefix. The cache belongs to one policy version, and new weights empty it. Least recently used edges are evicted first.
 """
 
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ from itertools import count
 from quartet.engine.rows import Rows, Segment
 
 MIN_TOKENS = 16
-"""Shorter common prefixes cost more to store than to compute."""
+"""Minimum length of a cached prefix; storing a shorter one takes longer than computing it."""
 SPARED_SHARE = 0.9
-"""Eviction continues down to this share of the memory, so that it is rare."""
+"""Share of the memory limit down to which an eviction frees memory, so that evictions are rare."""
 
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One edge and its child edges. The root has no tokens."""
+    """One edge of the tree, and its child edges. The root has no tokens."""
 
     token_ids: list[int]
     segment: Segment | None
@@ -31,7 +31,7 @@ class Node:
 
 
 class PrefixCache:
-    """Prefix cache over `Rows`: copies prefixes out of rows and into rows."""
+    """Prefix cache of the engine's `Rows`: copies prefixes out of rows and into rows."""
 
     def __init__(self, rows: Rows, max_bytes: int) -> None:
         self._rows, self.max_bytes = rows, max_bytes
@@ -64,7 +64,7 @@ class PrefixCache:
         return length
 
     def keep(self, row: int, token_ids: list[int]) -> None:
-        """Cache the row, which holds `token_ids`; tokens already cached are not copied again."""
+        """Cache a row, which holds `token_ids`; tokens that are already cached are not copied again."""
         if len(token_ids) < MIN_TOKENS or not self.max_bytes:
             return
         path = self._path(token_ids)
@@ -86,8 +86,10 @@ class PrefixCache:
             self._evict()
 
     def _path(self, token_ids: list[int]) -> list[tuple[Node, int]]:
-        """Return the edges along `token_ids` with their number of shared tokens; only the last may be shared in
-        part."""
+        """Return the edges along `token_ids`, each with the number of its tokens that are shared.
+
+        Only the last edge may be shared in part.
+        """
         node, start, path = self._root, 0, []
         while start < len(token_ids) and (child := node.children.get(token_ids[start])):
             shared = num_shared(child.token_ids, token_ids, start)
@@ -98,7 +100,7 @@ class PrefixCache:
         return path
 
     def _split(self, node: Node, length: int) -> Node:
-        """Cut an edge after `length` tokens. Return its first part."""
+        """Split an edge after `length` tokens. Return its first part."""
         assert node.parent is not None and node.segment is not None
         upper = Node(node.token_ids[:length], node.segment.part(0, length), node.parent, node.used)
         node.parent.children[upper.token_ids[0]] = upper
@@ -108,7 +110,7 @@ class PrefixCache:
         return upper
 
     def _evict(self) -> None:
-        """Evict leaves, least recently used first; an edge is at least as recently used as its children."""
+        """Evict leaves, least recently used first. (No edge was used less recently than its children.)"""
         ends = [(node.used, id(node), node) for node in self._nodes(self._root) if not node.children]
         heapify(ends)
         while self.num_bytes > SPARED_SHARE * self.max_bytes:

@@ -1,4 +1,4 @@
-"""Checks of a request before the engine accepts it."""
+"""Validation of a request before the engine accepts it."""
 
 from collections.abc import Set
 
@@ -17,10 +17,10 @@ def fitted(
     has_tokenizer: bool,
     reads_pictures: bool = False,
 ) -> GenerateRequest:
-    """Return the request with `max_tokens` and `min_tokens` limited to the room that its prompt leaves.
+    """Return the request with `max_tokens` and `min_tokens` limited to the room that its prompt leaves in the context.
 
-    `in_flight` are the ids of the engine's requests. Raises `RefusedRequestError`, or `PromptTooLongError` if there is
-    no room.
+    `in_flight` holds the ids of the engine's present requests. Raises `RefusedRequestError` for an invalid request, and
+    `PromptTooLongError` if the prompt leaves no room.
     """
     prompt, sampling = request.prompt_ids, request.sampling
     room = max_context_tokens - len(prompt)

@@ -1,4 +1,4 @@
-"""Validation of results: an invalid sample must not become training data."""
+"""Validation of an engine's results, so that an invalid sample does not become training data."""
 
 import math
 
@@ -10,7 +10,7 @@ from quartet.types import FinishReason
 def find_problem(request: GenerateRequest, result: GenerateResult, vocab_size: float = math.inf) -> str:
     """Return the problem of a result as a verb phrase whose subject is the engine; "" if the result is valid.
 
-    Log-probs and versions may both be missing: training refuses that later (`quartet.rollout.client`).
+    A result without log-probs and versions is valid here; `quartet.rollout.client` rejects it for training.
     """
     ids, count, sampling = result.token_ids, len(result.token_ids), request.sampling
     fewest = 0 if result.finish_reason is FinishReason.ABORT else 1

@@ -1,8 +1,8 @@
-"""Router over several engines: sends each request to the least loaded engine, and to another one if that dies.
+"""Router over several engines: sends each request to the least loaded engine, and to another one if that engine dies.
 
-The engines serve the same policy, each updated on its own. A stopping engine is **drained**: it returns the tokens
-sampled so far (`api.Handlers.hand_over`), and the requests continue elsewhere. A torch engine's draws depend on seed
-and position only, so at the same version the response stays the same.
+The engines serve the same policy, but each loads new versions on its own. A stopping engine is **drained**: it returns
+the tokens sampled so far (`api.Handlers.hand_over`), and the router continues the requests at other engines. A torch
+engine's draws depend on seed and position only, so the response is the same if the engines serve the same version.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from quartet.types import FinishReason
 LOOK_SECONDS = 0.1
 """Poll interval while no engine is up."""
 MAX_HOMES = 4096
-"""Conversations whose last engine is remembered."""
+"""Maximum number of conversations whose last engine is remembered."""
 
 
 @dataclass(eq=False)
@@ -31,9 +31,9 @@ class Replica:
     name: str
     engine: Engine
     requests: dict[str, int] = field(default_factory=dict)
-    """Request id -> remaining work in tokens: `max_tokens`, plus the prompt if it must be computed."""
+    """Request id -> expected work in tokens: `max_tokens`, plus the prompt's tokens if they must be computed."""
     probe: asyncio.Task[None] | None = None
-    """Health-check task of an unreachable replica; it ends when the replica answers."""
+    """Task that repeats health checks of an unreachable engine; it ends when the engine answers."""
 
     @property
     def is_up(self) -> bool:
@@ -55,17 +55,17 @@ class Replica:
 class Router:
     """`Engine` over several engines that serve the same policy.
 
-    A request goes to the engine with the least work. Its prompt counts as work except on the conversation's last
-    engine, which has most of it in its prefix cache.
+    A request goes to the engine with the least work. The request's prompt counts as work, except for the engine that
+    served the conversation last and has most of the prompt in its prefix cache.
     """
 
     def __init__(
         self, engines: Mapping[str, Engine], *, deadline_seconds: float = 30.0, probe_seconds: float = 1.0
     ) -> None:
-        """Route requests over `engines`, which should raise soon when unreachable, so that another one is tried.
+        """Route requests over `engines`. An unreachable engine should raise soon, so that another one is tried.
 
-        A dead or stopping engine gets no request until it answers a health check, sent every `probe_seconds`.
-        `generate` raises after `deadline_seconds` without an engine.
+        A dead or stopping engine gets no request until it answers a health check; these are sent every `probe_seconds`.
+        `generate` raises an error if no engine is available for `deadline_seconds`.
         """
         self._replicas = {name: Replica(name, engine) for name, engine in engines.items()}
         self._deadline_seconds, self._probe_seconds = deadline_seconds, probe_seconds
@@ -74,9 +74,9 @@ class Router:
         self._aborted: set[str] = set()
 
     async def generate(self, request: GenerateRequest) -> GenerateResult:
-        """Sample a response, on several engines if necessary.
+        """Sample a response, at several engines if necessary.
 
-        Raises an engine's error about the request itself, and `EngineError` if no engine is up until the deadline.
+        Raises an engine's error if the request caused it, and `EngineError` if no engine is up before the deadline.
         """
         self._in_flight.add(request.request_id)
         try:
@@ -89,7 +89,7 @@ class Router:
         sampled, deadline = NOTHING, math.inf
         while (replica := await self._find(request, deadline)) is not None:
             behind = bool(sampled.versions) and await self._is_behind(replica, sampled.versions[-1])
-            if request.request_id in self._aborted:  # during the awaits above
+            if request.request_id in self._aborted:  # it was aborted during the awaits above
                 break
             sampled = NOTHING if behind else sampled  # versions must not decrease along a response
             rest = rest_of(request, sampled)
@@ -106,12 +106,12 @@ class Router:
             if result.finish_reason is not FinishReason.ABORT or request.request_id in self._aborted:
                 self._remember(request.conversation, replica)
                 break
-            self._leave_alone(replica)  # an unrequested abort: the engine is gone or stopping
+            self._leave_alone(replica)  # no abort was requested, so the engine is gone or stopping
             deadline = math.inf if result.token_ids else min(deadline, time.monotonic() + self._deadline_seconds)
         return sampled
 
     async def abort(self, request_id: str) -> None:
-        """End a request early on whichever engine runs it."""
+        """End a request early, at the engine that runs it."""
         self._aborted |= {request_id} & self._in_flight
         for replica in self._replicas.values():
             if request_id in replica.requests:
@@ -132,7 +132,7 @@ class Router:
             await replica.engine.close()
 
     async def _find(self, request: GenerateRequest, deadline: float) -> Replica | None:
-        """Return the engine with the least work; wait while none is up. Return None once the request is aborted.
+        """Return the engine with the least work; wait while no engine is up. Return None if the request is aborted.
 
         Raises `EngineError` after the deadline.
         """
@@ -163,7 +163,7 @@ class Router:
         return serves is not None and serves < version
 
     async def _version_of(self, replica: Replica) -> int | None:
-        """Return the served version, or None if the replica does not answer; it then gets no requests until it does."""
+        """Return the version that the engine serves; None if it does not answer, and then send it no requests."""
         try:
             return await replica.engine.version()
         except EngineError:
@@ -171,7 +171,7 @@ class Router:
             return None
 
     def _leave_alone(self, replica: Replica) -> None:
-        """Send no requests to a replica until it answers a health check, however little work it has."""
+        """Send no requests to an engine until it answers a health check."""
         if replica.is_up:
             replica.probe = asyncio.create_task(self._wait_for(replica))
 

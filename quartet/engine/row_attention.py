@@ -1,7 +1,7 @@
-"""Attention of new tokens, given as one list, to the rows they belong to.
+"""Attention of the new tokens of a pass, given as one list, to the keys and values of their rows.
 
-Neighbouring rows of the same kind run together: rows with one new token, and rows with equally many new tokens from the
-same start. On a CPU a compiled kernel attends if available; the other functions here are the fallback.
+Neighbouring rows are computed together if all of them have one new token, or if they have equally many new tokens from
+the same start. On a CPU a compiled kernel computes attention if it is available; otherwise the functions here do.
 """
 
 from itertools import groupby
@@ -15,20 +15,23 @@ from quartet.engine.row_kernel import RowKernel
 
 
 class Run(NamedTuple):
-    """Neighbouring rows with equally many new tokens; N rows, t new tokens each, L tokens of the longest row."""
+    """Neighbouring rows (one running request each) with equally many new tokens.
+
+    There are N rows with t new tokens each; the longest row has L tokens.
+    """
 
     rows: slice
     tokens: slice
-    """Their slice of the list of new tokens."""
+    """Slice of the list of new tokens that belongs to these rows."""
     num_new: int
     length: int
     mask: torch.Tensor | None = None
-    """Mask added to the scores; it broadcasts over `[N, kv_heads, queries, L]`. None if everything is visible,
-    attention is causal, or the compiled kernel attends."""
+    """Mask that is added to the scores `[N, kv_heads, queries, L]`, broadcast over them. None if no token is hidden, if
+    `causal` is set, or if the compiled kernel is used."""
     causal: bool = False
     by_matrices: bool = False
-    """Use plain matrix products: in bfloat16 on a CPU they take half the time of PyTorch's kernel (256 tokens: 0.35 and
-    0.76 ms). In float32 they take as long and need more memory."""
+    """True to compute attention by plain matrix products. In bfloat16 on a CPU they take half the time of PyTorch's
+    kernel (256 tokens: 0.35 and 0.76 ms). In float32 they take as long and need more memory."""
 
 
 class Pass(NamedTuple):
@@ -40,11 +43,11 @@ class Pass(NamedTuple):
     last_S: torch.Tensor
     runs: list[Run]
     kernel: RowKernel | None
-    """Kernel for all runs, if available."""
+    """Compiled kernel for all runs; None if it is not available."""
 
 
 def plan_pass(spans: list[Span], like: torch.Tensor, kernel: RowKernel | None) -> Pass:
-    """Plan one forward pass. `like` is a buffer of `Rows`, for device and type."""
+    """Plan one forward pass. `like` is a buffer of `Rows`, which gives device and dtype."""
     ids, positions, rows, last = [], [], [], []
     for row, (start, token_ids) in enumerate(spans):
         ids += token_ids
@@ -57,8 +60,10 @@ def plan_pass(spans: list[Span], like: torch.Tensor, kernel: RowKernel | None) -
 
 
 def attend(q_THd: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, plan: Pass) -> torch.Tensor:
-    """Return attention `[T, H d]` of queries `[T, H, d]` over a layer's `[rows, K, max_context, d]`, new tokens
-    included."""
+    """Return the attention output `[T, H d]` for queries `[T, H, d]` over one layer's keys and values.
+
+    These are `[rows, K, capacity, d]` and already contain the new tokens.
+    """
     parts = [_attend_run(q_THd[run.tokens], keys, values, run, plan) for run in plan.runs]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
@@ -81,7 +86,8 @@ def _attend_run(q_THd: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, r
 def _of_singles(
     q_NHd: torch.Tensor, k_NKLd: torch.Tensor, v_NKLd: torch.Tensor, mask: torch.Tensor | None
 ) -> torch.Tensor:
-    """Attend with one new token per row. Query heads that share a key head are stacked, so that no key is copied."""
+    """Compute attention of one new token per row. Query heads that share a key head are stacked, so that no key is
+    copied."""
     num_rows, kv_heads, _, head_dim = k_NKLd.shape
     q_NKGd = q_NHd.reshape(num_rows, kv_heads, -1, head_dim) * head_dim**-0.5
     # In bfloat16, keys x queries takes a third of the time of queries x keys.
@@ -121,7 +127,7 @@ def _runs(spans: list[Span], like: torch.Tensor, *, has_kernel: bool) -> list[Ru
         if has_kernel:
             runs.append(Run(rows, tokens, num_new, max(starts) + num_new))
         elif num_new == 1:
-            # In bfloat16 the whole capacity, so that the rows are contiguous.
+            # In bfloat16 use the whole capacity, so that the rows are contiguous.
             length = like.shape[3] if by_matrices else max(starts) + 1
             runs.append(Run(rows, tokens, 1, length, _mask_of_singles(starts, length, like)))
         else:

@@ -1,5 +1,6 @@
-// Attention of new tokens to the keys and values of their row. `attend_rows` takes one new token per row and reads each
-// row up to its own length (bound by memory bandwidth); `attend_chunks` takes many (bound by arithmetic).
+// Attention of new tokens to the keys and values of their row. `attend_rows` computes one new token per row and reads
+// each row up to its own length (limited by memory bandwidth); `attend_chunks` computes many new tokens per row (limited
+// by arithmetic).
 //
 // Compiled for one shape of heads: HEAD_DIM numbers per head, GROUP query heads per key head, ELEMENT_BYTES per number
 // (2: bfloat16, 4: float32). All arithmetic is float32. The softmax takes one pass over the row (online softmax, Milakov
@@ -9,7 +10,7 @@
 
 constexpr int VECTORS = HEAD_DIM / LANES, BLOCK = 512, BYTES_AHEAD = 4096, LINE_BYTES = 64;
 
-// One head of one token in float32. Its numbers are permuted, alike for queries, keys and values.
+// One head of one token in float32. Its numbers are in a permuted order, the same for queries, keys and values.
 struct Head {
     Floats part[VECTORS];
 };
@@ -43,7 +44,7 @@ static inline Head load(const Element *from) {
 static inline void store(Element *to, const Head &head) { std::memcpy(to, &head, sizeof head); }
 #endif
 
-// Prefetch data of later tokens: the hardware prefetcher alone is too late.
+// Prefetch the data of later tokens, because the hardware prefetcher alone is too late.
 static inline void ask_ahead(const Element *from) {
     for (int offset = 0; offset < HEAD_DIM * ELEMENT_BYTES; offset += LINE_BYTES)
         __builtin_prefetch((const char *)from + BYTES_AHEAD + offset);
@@ -102,7 +103,7 @@ struct Group {
     }
 
 private:
-    // Scores of tokens `first` to `first + LANES - 1`; those from `count` on are masked.
+    // Compute the scores of tokens `first` to `first + LANES - 1`; tokens from `count` on are masked.
     void score(const Element *keys, int64_t first, int64_t count) {
         Floats products[GROUP][LANES];
         for (int t = 0; t < LANES; t++) {
@@ -133,8 +134,8 @@ private:
     }
 };
 
-// `query_stride` is the distance in numbers between the queries of two rows. Rows `[kv_heads, capacity, HEAD_DIM]` are
-// contiguous, `out` is `[rows, heads, HEAD_DIM]`. Row i sees its tokens 0 .. positions[i].
+// `query_stride` is the distance, in elements, between the queries of two rows. Rows `[kv_heads, capacity, HEAD_DIM]`
+// are contiguous, `out` is `[rows, heads, HEAD_DIM]`. Row i attends to its tokens 0 .. positions[i].
 extern "C" void attend_rows(const Element *q, int64_t query_stride, const Element *keys, const Element *values,
                             const int64_t *positions, int64_t rows, int64_t kv_heads, int64_t capacity, Element *out,
                             int64_t threads) {
@@ -150,7 +151,7 @@ extern "C" void attend_rows(const Element *q, int64_t query_stride, const Elemen
     }
 }
 
-// Lanes hold neighbouring new tokens, TILE of which are computed at once.
+// SIMD lanes hold neighbouring new tokens; TILE tokens are computed at once.
 constexpr int WIDE = 2, TILE = WIDE * LANES, KEYS = 64, SCORED = 8, SUMMED = 8;
 
 static inline float to_float(Element x) {
@@ -213,7 +214,7 @@ private:
         std::memcpy(weights[first_key], scores, sizeof scores);  // KEYS is a multiple of SCORED
     }
 
-    // Causal mask: a token sees itself and earlier ones.
+    // Causal mask: a token attends to itself and to earlier tokens.
     void hide(int64_t start, int seen) {
         float *scores = (float *)weights;
         for (int t = 0; t < seen; t++)
@@ -243,7 +244,8 @@ private:
     }
 };
 
-// As `attend_rows`, for `fresh` new tokens per row from position `start` on; `q` and `out` have `rows * fresh` tokens.
+// Like `attend_rows`, but for `fresh` new tokens per row from position `start` on. `q` and `out` have `rows * fresh`
+// tokens.
 extern "C" void attend_chunks(const Element *q, int64_t query_stride, const Element *keys, const Element *values,
                               int64_t start, int64_t fresh, int64_t rows, int64_t kv_heads, int64_t capacity,
                               Element *out, int64_t threads) {

@@ -1,9 +1,9 @@
 """Compiled attention of new tokens to their rows (`kernel_library.py`).
 
-One new token per row: PyTorch's matrix products in bfloat16 read keys and values at 10 of the memory's 40 GB/s. The
-reason is that a group of two query heads leaves most SIMD lanes empty. They also read every row up to the longest.
-`row_kernel.cpp` reads each row up to its own length, at the memory's speed. Many new tokens per row: PyTorch's kernel
-reaches 40 GFLOP/s, this one 115.
+With one new token per row, PyTorch's matrix products in bfloat16 read keys and values at 10 GB/s of the memory's 40,
+because a group of two query heads leaves most SIMD lanes empty. They also read every row up to the length of the
+longest one. `row_kernel.cpp` reads each row up to its own length, at the memory's speed. With many new tokens per row,
+PyTorch's kernel reaches 40 GFLOP/s, and `row_kernel.cpp` 115.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ import torch
 
 
 class RowKernel:
-    """Attention kernel; H query heads, K key-value heads, d head_dim."""
+    """Attention kernel. H: query heads, K: key-value heads, d: head_dim."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         pointer, number = ctypes.c_void_p, ctypes.c_int64
@@ -26,9 +26,9 @@ class RowKernel:
     def singles(
         self, q_NHd: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, positions_N: torch.Tensor
     ) -> torch.Tensor:
-        """Return attention `[N, H d]` of one new token per row over contiguous rows `[N, K, capacity, d]`.
+        """Return the attention output `[N, H d]` of one new token per row over contiguous rows `[N, K, capacity, d]`.
 
-        Row i sees its tokens up to `positions_N[i]`.
+        Row i attends to its tokens up to `positions_N[i]`.
         """
         rows, kv_heads, capacity, _ = keys.shape
         assert keys.is_contiguous() and values.is_contiguous() and q_NHd[0].is_contiguous()
@@ -48,8 +48,10 @@ class RowKernel:
         return out_NHd.flatten(1)
 
     def chunks(self, q_THd: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, start: int) -> torch.Tensor:
-        """Return attention `[T, H d]` of T / N new tokens per row from position `start` on; each sees itself and
-        earlier ones."""
+        """Return the attention output `[T, H d]` of T / N new tokens per row, from position `start` on.
+
+        Attention is causal.
+        """
         rows, kv_heads, capacity, _ = keys.shape
         assert keys.is_contiguous() and values.is_contiguous() and q_THd[0].is_contiguous()
         out_THd = q_THd.new_empty(q_THd.shape)

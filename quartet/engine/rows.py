@@ -1,7 +1,7 @@
-"""Rows: KV cache of the running requests, one row each, rows 0 .. n-1 without gaps.
+"""KV cache of the running requests: n requests have one row each, rows 0 to n - 1.
 
-A forward pass reads one contiguous view of its rows and copies nothing. When a request leaves, the last row moves into
-its place.
+A forward pass reads one contiguous view of these rows and copies nothing. When a request ends, the last row is moved to
+the freed place.
 """
 
 from collections.abc import Iterator
@@ -11,11 +11,11 @@ from typing import NamedTuple
 import torch
 
 STEP_ROWS, STEP_TOKENS = 4, 256
-"""Growth steps of the buffers; each growth copies all rows."""
+"""Steps in which the buffers grow, since each growth copies all rows."""
 
 
 class Segment(NamedTuple):
-    """Keys and values of some consecutive tokens, each `[layers, kv_heads, tokens, head_dim]`."""
+    """Keys and values of consecutive tokens, each `[layers, kv_heads, tokens, head_dim]`."""
 
     keys: torch.Tensor
     values: torch.Tensor
@@ -25,21 +25,21 @@ class Segment(NamedTuple):
         return self.keys.nbytes + self.values.nbytes
 
     def part(self, start: int, end: int) -> "Segment":
-        """Return a copy of tokens `start .. end - 1`, so that the rest can be freed."""
+        """Return a copy of the tokens from `start` to `end - 1`, so that the rest can be freed."""
         return Segment(self.keys[:, :, start:end].clone(), self.values[:, :, start:end].clone())
 
 
 class Rows:
     """Two buffers `[layers, rows, kv_heads, capacity, head_dim]`, for keys and values.
 
-    A head's tokens are contiguous: attention reads them a third faster in bfloat16 than tokens whose heads are
-    contiguous. All rows have the same capacity. It follows the longest row in steps; the number of rows changes in
-    steps too.
+    The tokens of a head are contiguous in memory; in bfloat16, attention reads them a third faster than if the heads of
+    a token were contiguous. All rows have the same capacity, which follows the longest row in steps. The number of rows
+    changes in steps too.
     """
 
     def __init__(self, like: list[tuple[torch.Tensor, torch.Tensor]], rows: int, max_context_tokens: int) -> None:
-        """Create empty buffers with shape, type and device of `like`: keys and values `[1, kv_heads, tokens, head_dim]`
-        per layer."""
+        """Make empty buffers with the heads, dtype and device of `like`, which holds keys and values
+        `[1, kv_heads, tokens, head_dim]` of each layer."""
         self.max_rows, self.max_context_tokens = rows, max_context_tokens
         keys, values = like[0]
         # Zeros, not empty: masked positions are multiplied by 0, and 0 x NaN would spread.
@@ -48,7 +48,7 @@ class Rows:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Replace the rows by empty ones inside the block, and restore those of the running requests after it."""
+        """Use empty rows inside the block, and restore the rows of the running requests after it."""
         keys, values = self.keys, self.values
         self.keys, self.values = _resized(keys[:, :1], 1, 0), _resized(values[:, :1], 1, 0)
         try:
@@ -57,14 +57,14 @@ class Rows:
             self.keys, self.values = keys, values
 
     def reserve(self, rows: int, length: int) -> None:
-        """Grow to `length` tokens in each of the first `rows` rows; never shrink."""
+        """Grow the buffers to at least `rows` rows with room for `length` tokens each; never shrink them."""
         if rows > self.keys.shape[1] or length > self.keys.shape[3]:
             self._resize(max(rows, self.keys.shape[1]), max(length, self.keys.shape[3]))
 
     def fit(self, rows: int, length: int) -> None:
         """Make room for `rows` rows of up to `length` tokens.
 
-        Frees memory if a resize is due anyway or less than half of a row's capacity is needed.
+        Unused memory is freed if the buffers must grow anyway, or if less than half of a row's capacity is needed.
         """
         lacks = rows > self.keys.shape[1] or length > self.keys.shape[3]
         if lacks or self._capacity(2 * length) < self.keys.shape[3]:
@@ -84,12 +84,12 @@ class Rows:
             buffer[:, target, :, :length] = buffer[:, source, :, :length]
 
     def clear(self, row: int) -> None:
-        """Zero a row whose values are not finite, so that they cannot leak into the next request there."""
+        """Set a row with values that are not finite to zero, so that they cannot affect the row's next request."""
         for buffer in (self.keys, self.values):
             buffer[:, row].zero_()
 
     def read(self, row: int, start: int, end: int) -> Segment:
-        """Return a copy of tokens `start .. end - 1`."""
+        """Return a copy of a row's tokens from `start` to `end - 1`."""
         return Segment(self.keys[:, row, :, start:end].clone(), self.values[:, row, :, start:end].clone())
 
     def write(self, row: int, start: int, segment: Segment) -> None:
@@ -101,7 +101,7 @@ class Rows:
 
     def _resize(self, rows: int, length: int) -> None:
         rows, capacity = self._num_rows(rows), self._capacity(length)
-        # One after the other, so that the old keys are freed before the new values are allocated.
+        # In two statements, so that the old keys are freed before the new values are allocated.
         self.keys = _resized(self.keys, rows, capacity)
         self.values = _resized(self.values, rows, capacity)
 

@@ -1,4 +1,4 @@
-"""One request in the engine: its row, its next tokens, its sampled tokens, and its end."""
+"""State of one request in the engine: what is in its row, its next tokens, its sampled tokens."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,28 +17,28 @@ class Running:
     """Waiting or running request."""
 
     request: GenerateRequest
-    """Request as limited to the context."""
+    """The request, with `max_tokens` limited to the context."""
     finish: Callable[[GenerateResult | EngineError], None]
-    """Callback for the result, called once, in the step thread."""
+    """Callback that receives the result. The engine's step thread calls it once."""
     stop_strings: StopStrings | None = None
     sampled: TokenColumns = field(default_factory=TokenColumns)
     stop_string: str = ""
-    """Stop string that ended the response."""
+    """Stop string that ended the response; "" until then."""
 
     started: bool = False
-    """True once the request has had a row; after a preemption it may wait for another one."""
+    """True once the request has had a row; after a preemption it may wait for a row again."""
     held: int = 0
     """Number of tokens whose keys and values are in the row."""
     recompute_until: int = 0
-    """Tokens before this position were computed before, by older weights or in a row that was given up."""
+    """Position up to which tokens are computed a second time, after new weights or after the row was given up."""
     first_version: int = 0
-    """Version of the weights that computed the row; -1 (`scheduler.MIXED`) if several did."""
+    """Policy version that computed the row; -1 (`scheduler.MIXED`) if several versions did."""
     oldest_version: int = 0
-    """Oldest version of the weights that computed the row."""
+    """Oldest policy version that computed a part of the row."""
 
     @property
     def length(self) -> int:
-        """Number of prompt and response tokens so far = position of the next token."""
+        """Number of prompt and response tokens so far; also the position of the next token."""
         return len(self.request.prompt_ids) + len(self.sampled.token_ids)
 
     @property
@@ -47,7 +47,8 @@ class Running:
         return bool(self.sampled.token_ids) and self.held == self.length - 1
 
     def next_span(self, budget: int) -> Span:
-        """Return the last sampled token, or a chunk of at most `max(budget, 1)` tokens still to compute."""
+        """Return the tokens for the next pass: the last sampled one, or in prefill a chunk of the tokens still to
+        compute, at most `budget` and at least one."""
         if self.decodes:
             return Span(self.held, self.sampled.token_ids[-1:])
         return Span(self.held, self.known_ids()[self.held : self.held + max(budget, 1)])
@@ -69,11 +70,11 @@ class Running:
         return FinishReason.LENGTH if len(self.sampled.token_ids) == self.request.sampling.max_tokens else None
 
     def so_far(self) -> GenerateResult:
-        """Return the tokens sampled so far; callable from any thread."""
+        """Return the tokens sampled so far. May be called from any thread."""
         return _result(self.sampled[: len(self.sampled.cache_versions)], FinishReason.ABORT)
 
     def give_up_row(self) -> None:
-        """Mark the row's contents as lost."""
+        """Record that the row's contents are lost and must be recomputed."""
         self.recompute_until, self.held = max(self.recompute_until, self.held), 0
 
     def begin_again(self) -> None:

@@ -1,8 +1,8 @@
-"""Sampling: draws one token per row from logits, with its log-prob under the distribution actually drawn from.
+"""Sampling of one token per row from logits, with its log-prob under the distribution that it was drawn from.
 
-A draw depends only on the row's logits, the request's seed and the token's position. The uniform number comes from a
-counter-based generator, the token from the inverse CDF over the vocabulary. A request therefore samples the same tokens
-alone or in a batch.
+A draw depends only on the row's logits, the request's seed and the token's position: a counter-based generator gives a
+uniform number, and the inverse CDF over the vocabulary the token. A request therefore samples the same tokens alone and
+in a batch.
 """
 
 from collections.abc import Mapping
@@ -19,15 +19,15 @@ BLOCK_TOKENS = 64
 
 
 class Sampled(NamedTuple):
-    """One draw per row; N = rows."""
+    """Draws: one token per row."""
 
     token_ids: list[int]
     logprobs: list[float]
-    """Log-probs in nats under the distribution drawn from; greedy rows report them at temperature 1."""
+    """Log-probs in nats under the distribution that the token was drawn from; for greedy rows at temperature 1."""
     entropies: list[float]
     """Entropies in nats of the full distribution at temperature 1, as the trainer computes them."""
     finite: list[bool]
-    """False if the row's logits held NaN or infinity; its token is then meaningless."""
+    """False for a row whose logits contain NaN or infinity; its token is then meaningless."""
 
 
 def sample(
@@ -45,7 +45,7 @@ def sample(
     if forbidden:
         shifted_NV, weights_NV, _ = _weights(without(logits_NV.float(), forbidden))
     special = [row for row, s in enumerate(samplings) if s.temperature != 1 or s.top_p < 1 or s.top_k]
-    # Greedy rows keep the full distribution: their log-prob is reported at temperature 1.
+    # Greedy rows keep the full distribution, because their log-probs are reported at temperature 1.
     greedy = [row for row in special if samplings[row].temperature == 0]
     if shaped := [row for row in special if samplings[row].temperature != 0]:
         weights_NV[shaped] = shape(shifted_NV[shaped], [samplings[row] for row in shaped])
@@ -61,10 +61,10 @@ def sample(
 
 
 def _weights(logits_NV: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return x - max `[N, V]` of logits x, w = exp(x - max) `[N, V]`, and entropies `[N]` in nats.
+    """Return, for logits x: x - max(x) `[N, V]`, the weights w = exp(x - max(x)) `[N, V]`, and entropies `[N]` in nats.
 
-    With W the sum of w, the entropy is log W - sum(w (x - max)) / W. It is NaN for a row that is not finite: x - max is
-    then NaN or -inf, and 0 x -inf is NaN.
+    With W the sum of w, the entropy is log W - sum(w (x - max(x))) / W. It is NaN for a row whose logits are not all
+    finite, since x - max(x) is then NaN or -inf, and 0 x -inf is NaN.
     """
     shifted_NV = logits_NV - logits_NV.amax(dim=-1, keepdim=True)
     weights_NV = shifted_NV.exp()
@@ -74,10 +74,10 @@ def _weights(logits_NV: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch
 
 
 def inverse_cdf(weights_NV: torch.Tensor, uniforms_N: torch.Tensor) -> torch.Tensor:
-    """Return the first token whose cumulative weight exceeds `uniforms_N` in [0, 1) times the total.
+    """Return the first token whose cumulative weight exceeds the uniform number in [0, 1) times the total weight.
 
-    The token's own weight is above 0. Two steps keep the pass over the vocabulary a plain sum: find the block of
-    tokens, then the token in it.
+    The weight of the returned token is above 0. The search has two steps, first the block of tokens, then the token in
+    the block, so that the pass over the whole vocabulary is a plain sum.
     """
     rows, size = weights_NV.shape
     padded_NV = F.pad(weights_NV, (0, -size % BLOCK_TOKENS))
@@ -89,14 +89,13 @@ def inverse_cdf(weights_NV: torch.Tensor, uniforms_N: torch.Tensor) -> torch.Ten
     before_N1 = until_NB.gather(1, block_N1) - inside_NC.sum(dim=-1, keepdim=True)
     cumulative_NC = before_N1 + inside_NC.cumsum(dim=-1)
     offset_N1 = torch.searchsorted(cumulative_NC, targets_N1, right=True)
-    # Rounding may place the target just above the block's sum; then take its last token of positive weight.
+    # Rounding may place the target just above the block's sum. Then take the block's last token of positive weight.
     last_N1 = (BLOCK_TOKENS - 1 - inside_NC.flip(-1).gt(0).int().argmax(dim=-1, keepdim=True)).clamp_(min=0)
     return (block_N1 * BLOCK_TOKENS + torch.minimum(offset_N1, last_N1)).squeeze(-1).clamp_(max=size - 1)
 
 
 def uniform(seeds: list[int], positions: list[int]) -> np.ndarray:
-    """Return one float64 in [0, 1) per (seed, position): 53 bits of the position's number in the seed's splitmix64
-    stream."""
+    """Return a float64 in [0, 1) for each (seed, position): 53 bits of a splitmix64 hash of both."""
     streams = _splitmix64(np.array([seed & 0xFFFF_FFFF_FFFF_FFFF for seed in seeds], dtype=np.uint64))
     mixed = _splitmix64(streams + np.array(positions, dtype=np.uint64) * _GOLDEN)
     return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
@@ -106,7 +105,7 @@ _GOLDEN = np.uint64(0x9E37_79B9_7F4A_7C15)
 
 
 def _splitmix64(counters: np.ndarray) -> np.ndarray:
-    """Advance splitmix64 (Steele, Lea, Flood 2014) by one step, vectorised, modulo 2^64."""
+    """Apply one step of splitmix64 (Steele, Lea, Flood 2014) to each counter, modulo 2^64."""
     mixed = counters + _GOLDEN
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58_476D_1CE4_E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D0_49BB_1331_11EB)

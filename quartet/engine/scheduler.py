@@ -1,10 +1,10 @@
-"""Continuous batching: selects the requests of each step. Uses no threads.
+"""Continuous batching: selects the requests of each decode step. Uses no threads.
 
-Every step is one forward pass: a token for each decoding request, plus chunks of prompts (chunked prefill), so that a
-long prompt delays no other request. Requests join and leave at any step. Request i owns row i. A row is stored in the
-prefix cache when its prompt is complete and when the request leaves. A new request starts from the longest cached
-prefix, and waits while a longer one is in prefill. When the rows exceed their memory, the request with the fewest
-tokens in its row is preempted.
+Every step is one forward pass over one token of each decoding request, and over chunks of prompts (chunked prefill), so
+that a long prompt does not delay other requests. Requests join and leave at any step. Request i of `running` owns row i
+of the KV cache. A row is copied to the prefix cache when its prompt is complete, and when its request leaves. A new
+request starts from its longest cached prefix; it waits while another request computes a longer prefix of its prompt. If
+the rows exceed their memory, the request with the fewest tokens in its row is preempted.
 """
 
 import time
@@ -21,9 +21,9 @@ from quartet.errors import ConfigError, EngineError
 from quartet.types import FinishReason
 
 MAX_PREFILL_TOKENS = 512
-"""Prompt tokens per step: bounds the delay that new requests cause for running ones."""
+"""Maximum number of prompt tokens in a step; it bounds the delay that new requests cause for running ones."""
 MIXED = -1
-"""`first_version` of a row computed by weights of several versions; no policy has this version."""
+"""`first_version` of a row that several policy versions computed; no policy has this version."""
 
 
 class Scheduler:
@@ -34,7 +34,7 @@ class Scheduler:
     ) -> None:
         """Raise `ConfigError` if `max_row_bytes` cannot hold one request that fills the context."""
         self.version = version
-        """Version recorded with every token sampled from now on."""
+        """Policy version that is recorded with each sampled token."""
         self.counters = Counters()
         self.waiting: deque[Running] = deque()
         self.running: list[Running] = []
@@ -53,11 +53,12 @@ class Scheduler:
         return bool(self.waiting or self.running)
 
     def serve(self, version: int, *, recompute: bool) -> None:
-        """Stamp new tokens with `version`, whose weights are now loaded, and drop prefixes of other weights.
+        """Record new tokens as sampled by `version`, whose weights have just been loaded, and empty the prefix cache.
 
-        With `recompute`, the rows of running requests are recomputed in chunks beside decoding requests. Otherwise they
-        keep what other weights computed, and their tokens record that. After a rollback (`version` is lower) requests
-        restart: versions only grow along a response, and their tokens belong to a discarded policy.
+        With `recompute`, the rows of running requests are computed again in chunks, while other requests decode.
+        Otherwise the rows keep the keys and values of the former weights, and new tokens record the oldest version in
+        their row. After a rollback (`version` is lower than before) all requests begin again, because their tokens
+        belong to a discarded policy and versions must not decrease along a response.
         """
         rolled_back = version < self.version
         self.version = version
@@ -76,7 +77,7 @@ class Scheduler:
         self.waiting.append(entry)
 
     def abort(self, request_id: str) -> None:
-        """End a request with the tokens it has; ignore unknown ids, which may have just finished."""
+        """End a request with the tokens sampled so far. Ignore an unknown id, whose request may have just finished."""
         for entry in [*self.waiting, *self.running]:
             if entry.request.request_id == request_id:
                 self._leave(entry)
@@ -90,7 +91,7 @@ class Scheduler:
         self.running.clear()
 
     def step(self) -> None:
-        """Run one forward pass and sample a token for every request whose prompt is complete."""
+        """Run one forward pass, then sample a token for each request whose prompt is complete."""
         started = time.perf_counter()
         self._admit()
         self._make_room()
@@ -122,7 +123,7 @@ class Scheduler:
             self.counters.recompute_ms += share * 1e3 * (time.perf_counter() - started)
 
     def _admit(self) -> None:
-        """Assign rows to the oldest waiting requests while this step has room for their prompts."""
+        """Assign rows to waiting requests, oldest first, as long as this step has room for their prompts."""
         prefilling = [entry for entry in self.running if not entry.decodes]
         budget = MAX_PREFILL_TOKENS - sum(entry.length - entry.held for entry in prefilling)
         for entry in list(self.waiting):
@@ -151,7 +152,10 @@ class Scheduler:
             self.counters.reused_tokens += entry.held
 
     def _make_room(self) -> None:
-        """Preempt the requests with the fewest tokens in their rows until the others fit; a single row always fits."""
+        """Preempt requests, those with the fewest tokens in their rows first, until the rest fits into memory.
+
+        A single row always fits.
+        """
         while not self._rows_fit(self.running):
             entry = min(self.running, key=lambda running: running.held)
             self._keep(entry)
@@ -162,11 +166,12 @@ class Scheduler:
         self._forward.rows.fit(len(self.running), _longest(self.running))
 
     def _rows_fit(self, entries: list[Running]) -> bool:
-        """Return whether these rows fit into memory, each grown by its next token."""
+        """Return whether the rows of `entries` fit into memory after each has grown by its next token."""
         return self._forward.rows.num_bytes(len(entries), _longest(entries)) <= self._max_row_bytes
 
     def _more_is_computed_now(self, prompt_ids: list[int], prefilling: list[Running]) -> bool:
-        """Return whether a prompt shares at least `MIN_TOKENS` more tokens with one in prefill than are cached."""
+        """Return whether a request in prefill computes a prefix of `prompt_ids` that is at least `MIN_TOKENS` longer
+        than the cached one."""
         end = self._prefixes.num_known(prompt_ids) + MIN_TOKENS
         return len(prompt_ids) > end and any(other.request.prompt_ids[:end] == prompt_ids[:end] for other in prefilling)
 
@@ -188,12 +193,12 @@ class Scheduler:
                 entry.finish(entry.result(reason))
 
     def _keep(self, entry: Running) -> None:
-        """Cache a row, unless weights of other versions computed it."""
+        """Copy a request's row to the prefix cache if only the present policy version computed it."""
         if entry.first_version == self.version:
             self._prefixes.keep(self.running.index(entry), entry.known_ids()[: entry.held])
 
     def _fail_not_finite(self, entries: list[Running]) -> None:
-        # Clear all rows before moving any: a copied NaN would outlive its request.
+        # Clear all these rows before any row is moved, since a copied NaN would outlive its request.
         for entry in entries:
             self._forward.rows.clear(self.running.index(entry))
         for entry in entries:
@@ -207,7 +212,7 @@ class Scheduler:
             )
 
     def _leave(self, entry: Running) -> None:
-        """Remove an entry; its row is cached for the conversation's next turn."""
+        """Remove a request and copy its row to the prefix cache, for the conversation's next turn."""
         if entry in self.waiting:
             self.waiting.remove(entry)
             self.counters.requests += entry.started
@@ -220,7 +225,7 @@ class Scheduler:
         self._free_row(entry)
 
     def _free_row(self, entry: Running) -> None:
-        """Free an entry's row. The last row moves into its place, so that rows stay contiguous."""
+        """Free a request's row, and move the last row to the freed place, so that the rows stay contiguous."""
         row, last = self.running.index(entry), self.running.pop()
         if last is not entry:
             self.running[row] = last
@@ -232,6 +237,6 @@ def _longest(entries: list[Running]) -> int:
 
 
 def _forbidden(entries: list[Running]) -> dict[int, list[int]]:
-    """Stop tokens to mask, per row, until `min_tokens`."""
+    """Return, by row, the stop tokens that must not be sampled before `min_tokens` is reached."""
     short = [row for row, e in enumerate(entries) if len(e.sampled.token_ids) < e.request.sampling.min_tokens]
     return {row: entries[row].request.stop_token_ids for row in short}

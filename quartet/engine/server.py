@@ -1,4 +1,4 @@
-"""Engine process: serves the latest committed version of each policy and loads newer ones on its own."""
+"""Engine process: serves the newest committed version of each policy, and loads new versions by itself."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -23,7 +23,7 @@ from quartet.telemetry.record import Recorder
 
 
 async def run_engine(recipe: Recipe, run_dir: Path, stop: asyncio.Event, module: str = "engine") -> None:
-    """Serve until `stop` is set, as one of `Recipe.engine_modules`.
+    """Run the engine process named `module` (`engine`, `engine-2`, ...: `Recipe.engine_modules`) until `stop` is set.
 
     Raises `EngineError` if the engine ends; the caller then starts a new process.
     """
@@ -40,8 +40,10 @@ async def run_engine(recipe: Recipe, run_dir: Path, stop: asyncio.Event, module:
 
 
 async def _start(recipe: Recipe, ledger: Ledger, stop: asyncio.Event, module: str) -> Started | None:
-    """Start the engine with the ledger's policy; return None if `stop` is set first, since a server's start takes
-    minutes."""
+    """Start the engine with the ledger's policy. Return None if `stop` is set before it has started.
+
+    The start of a server may take minutes.
+    """
     start = start_with_newest(recipe, ledger, module)
     starting = asyncio.create_task(beating(Presence(ledger, module), start))
     stopping = asyncio.create_task(stop.wait())
@@ -62,7 +64,7 @@ async def _follow(
     stop: asyncio.Event,
     module: str,
 ) -> None:
-    """Serve the engines and keep each at the newest version of its policy."""
+    """Serve the engines, one for each policy, and keep each at the newest version of its policy."""
     token, port = run_token(ledger.run_dir), recipe.runtime.engine_port
     first, *others = ((name, one.engine) for name, one in started.items())
     async with serve(first[1], token=token, port=port, recorder=recorder, model=first[0], others=dict(others)) as url:
@@ -75,8 +77,10 @@ async def _follow(
 
 
 async def _keep_up(services: list[EngineService], ledger: Ledger, stop: asyncio.Event) -> None:
-    """Tick all services until `stop`. The one with the most requests reports last, so that the module's presence shows
-    it."""
+    """Call `tick` of all services repeatedly until `stop` is set.
+
+    The service with the most requests is called last, so that the status shows its state as the module's state.
+    """
     with ledger.doorbells.hang("engine") as bell:
         while not stop.is_set():
             for service in sorted(services, key=lambda service: service.active_requests):
@@ -99,9 +103,10 @@ async def serve(
     model: str = MODEL_NAME,
     others: Mapping[str, ServedEngine] = MappingProxyType({}),
 ) -> AsyncIterator[str]:
-    """Serve inside the block and yield the base URL. Port 0 takes a free one. Raises `SetupError` if the port is taken.
+    """Serve `engine` inside the block and yield the base URL. Raises `SetupError` if the port is taken.
 
-    `model` names the engine's policy; `others` are engines of further policies, served below the base URL.
+    `port` 0 picks a free port. `model` is the name of the engine's policy; `others` holds the engines of further
+    policies by name, which are served at paths below the base URL.
     """
     app = make_app(engine, recorder, model=model)
     for name, other in others.items():

@@ -1,4 +1,4 @@
-"""Background work of an engine process: follow the ledger's policy, report presence, write metrics."""
+"""Background work of an engine process: loads new policies, reports its state, writes metrics."""
 
 import asyncio
 import fcntl
@@ -20,13 +20,13 @@ from quartet.types import Policy
 
 METRICS_SECONDS = 5.0
 LOADING_FILE = "loading.lock"
-"""Lock file in the run's folder, held by an engine while it loads a policy."""
+"""Lock file in the run's folder; an engine holds the lock while it loads a policy."""
 
 T = TypeVar("T")
 
 
 class EngineService:
-    """Policy updates, presence and metrics of one engine; `tick` is one poll."""
+    """Policy updates, reported state and metrics of one engine. `tick` is called repeatedly."""
 
     def __init__(
         self,
@@ -37,10 +37,9 @@ class EngineService:
         may_load: Callable[[], bool],
         refused_version: int = -1,
     ) -> None:
-        """Follow the ledger's policy. `may_load` is called before a load; while it returns False, the current policy
-        stays.
+        """Follow the ledger's policy, loading a new version only when `may_load` returns True.
 
-        `refused_version` is the newest policy's version if the engine refused it at its start, else -1.
+        `refused_version` is the newest policy's version if the engine rejected it at its start, else -1.
         """
         self._engine, self._ledger, self._recorder, self._presence = engine, ledger, recorder, presence
         self._may_load = may_load
@@ -51,19 +50,21 @@ class EngineService:
 
     @property
     def active_requests(self) -> int:
-        """Number of requests waiting or running."""
+        """Number of requests that are waiting or running."""
         return self._engine.active_requests
 
     async def tick(self) -> None:
-        """Load a new policy, report the state, and write metrics when due. Raises `EngineError` if the engine has
-        ended."""
+        """Load a new policy if there is one, report the engine's state, and write metrics when due.
+
+        Raises `EngineError` if the engine has ended.
+        """
         policy = self._ledger.latest_policy()
         if await self._follows(policy) and policy.version != self._settled_version:
             self._settled_version = policy.version
             serving = await self._engine.version()
             self._ledger.mark_settled(policy.version, serving=serving, engine=self._presence.module)
         if policy.version == self._refused_version:
-            self._presence.working(f"serving version {await self._engine.version()}, {policy.version} is refused")
+            self._presence.working(f"serving version {await self._engine.version()}, {policy.version} was rejected")
         elif self._engine.active_requests:
             self._presence.working("serving")
         else:
@@ -73,8 +74,8 @@ class EngineService:
             await self._write_metrics()
 
     async def _follows(self, policy: Policy) -> bool:
-        """Return whether the engine has loaded or refused the policy; load it first if allowed."""
-        # Not only newer versions: after a rollback the latest committed policy is an older one.
+        """Return whether the engine has loaded or rejected the policy; if neither, load it first if that is allowed."""
+        # Load any other version, not only a newer one: after a rollback the latest committed policy is older.
         if policy.version in (await self._engine.version(), self._refused_version):
             return True
         if not self._may_load():
@@ -85,8 +86,10 @@ class EngineService:
         return mine
 
     async def _load(self, policy: Policy) -> None:
-        """Load a policy. One that fails its checks is refused once, with an event; the engine keeps its current
-        policy."""
+        """Load a policy. If it fails its checks, record the event `policy_refused` and do not try it again.
+
+        The engine then keeps its current policy.
+        """
         self._presence.working("loading a policy")
         started = time.time()
         try:
@@ -104,7 +107,7 @@ class EngineService:
         self._record(load, started)
 
     def _record(self, load: PolicyLoad, started: float) -> None:
-        """Record metrics and spans of a policy load that began at `started` (Unix seconds) and ends now."""
+        """Record metrics and spans of a policy load that began at `started` (Unix seconds) and has just ended."""
         now, trace = time.time(), f"policy {load.version}"
         self._recorder.metric(
             "engine",
@@ -137,9 +140,10 @@ class EngineService:
 
 @contextmanager
 def turn_to_load(run_dir: Path) -> Iterator[bool]:
-    """Yield whether this engine may load a policy now. Engines of a run load one at a time, so that the others decode.
+    """Yield whether this engine may load a policy now.
 
-    The lock ends with the block or the process.
+    The engines of a run load one after another, so that the others keep decoding. The lock is held until the block or
+    the process ends.
     """
     with (run_dir / LOADING_FILE).open("w") as file:
         try:
@@ -151,7 +155,7 @@ def turn_to_load(run_dir: Path) -> Iterator[bool]:
 
 
 async def beating(presence: Presence, work: Coroutine[Any, Any, T]) -> T:
-    """Await `work` while sending heartbeats: a server start or the load of a large policy takes minutes.
+    """Await `work` and send heartbeats meanwhile, since a server's start or the load of a large policy takes minutes.
 
     Cancellation cancels `work`.
     """

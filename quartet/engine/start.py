@@ -1,4 +1,4 @@
-"""Start of the engine that a recipe names, with a policy loaded and proved."""
+"""Start of the engine that a recipe names, with a loaded and verified policy."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -15,13 +15,14 @@ from quartet.types import Policy
 class Started(NamedTuple):
     engine: ServedEngine
     refused_version: int
-    """Version of the newest policy if an older one is served in its place, else -1."""
+    """Version of the newest policy if the engine rejected it and serves an older one, else -1."""
 
 
 async def start_with_newest(recipe: Recipe, ledger: Ledger, module: str) -> Started:
-    """Start the engine with the newest policy that passes its checks; event `policy_refused` names each newer one.
+    """Start the engine with the newest policy that passes its checks.
 
-    Raises the errors of `start_engine`, and `UnusablePolicyError` with the newest policy's error if none passes.
+    Each newer policy is recorded in an event `policy_refused`. Raises the errors of `start_engine`, and
+    `UnusablePolicyError` with the newest policy's error if no policy passes.
     """
     refusals: dict[int, CheckpointError] = {}
     for policy in ledger.loadable_policies():
@@ -33,13 +34,13 @@ async def start_with_newest(recipe: Recipe, ledger: Ledger, module: str) -> Star
         else:
             return Started(engine, max(refusals, default=-1))
     if not refusals:
-        raise UnusablePolicyError("this run has no policy on its disk", "restore its folders")
+        raise UnusablePolicyError("this run has no policy on its disk", "restore the folders in policies/")
     newest = next(iter(refusals.values()))
     raise UnusablePolicyError(newest.what, newest.advice) from newest
 
 
 async def start_engine(recipe: Recipe, policy: Policy, run_dir: Path, module: str) -> ServedEngine:
-    """Start the engine of `module`, one of `Recipe.engine_modules`.
+    """Start the engine of `module` (one of `Recipe.engine_modules`) with `policy`.
 
     Raises `CheckpointError` for a policy that fails its canary, `SetupError` for an unusable server, and `EngineError`
     if loading times out.

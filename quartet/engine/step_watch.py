@@ -1,4 +1,4 @@
-"""Watchdog of the step thread: a process that responds while its steps hang must not count as healthy."""
+"""Watchdog of the engine's step thread, so that a process whose decode steps hang does not count as healthy."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class StepWatch:
-    """Watchdog that the step thread writes and any other thread reads."""
+    """Watchdog of the step thread. That thread calls `begins` and `sleeps`; any thread may call the other methods."""
 
     def __init__(self, timeout_seconds: float) -> None:
         self._timeout_seconds = timeout_seconds
@@ -24,17 +24,17 @@ class StepWatch:
         self._busy_since = time.monotonic()
 
     def sleeps(self) -> None:
-        """Record that the thread waits for the next command; this wait has no timeout."""
+        """Record that the thread waits for the next command, which may take any time."""
         self._busy_since = None
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the current work counts as hung; at most `timeout_seconds`."""
+        """Seconds until the current work counts as hung, negative afterwards; `timeout_seconds` without work."""
         since = self._busy_since
         return self._timeout_seconds if since is None else self._timeout_seconds - (time.monotonic() - since)
 
     def raise_if_hung(self) -> None:
-        """Raise `EngineError` if the current work exceeds the timeout."""
+        """Raise `EngineError` if the thread's current work has exceeded the timeout."""
         if self.seconds_left < 0:
             raise EngineError(
                 f"the engine's step thread hangs: one step takes longer than engine.step_timeout_seconds = "
@@ -43,7 +43,7 @@ class StepWatch:
             )
 
     async def result_of(self, future: "Future[T]") -> T:
-        """Return the thread's result. Raises its exception, and `EngineError` if the thread hangs."""
+        """Return the result of a command. Raises the command's exception, or `EngineError` if the thread hangs."""
         waiting = asyncio.wrap_future(future)
         while not waiting.done():
             self.raise_if_hung()

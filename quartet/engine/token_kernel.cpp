@@ -1,5 +1,5 @@
 // Per-token operations of a decoder layer, between two matrix products: norms, rotary embedding, writing keys and
-// values to their row, the gate of the MLP. Each is one pass over its numbers; PyTorch takes a dozen.
+// values to their row, the gate of the MLP. Each operation is one pass over its data; PyTorch needs a dozen passes.
 //
 // Compiled for one shape of heads, like row_kernel.cpp. All arithmetic is float32. Hidden sizes are multiples of LANES.
 
@@ -8,7 +8,7 @@
 #include "lanes.h"
 
 constexpr int HALF = HEAD_DIM / 2;
-constexpr int TOKENS_ALONE = 32;  // so few are done before other threads have started
+constexpr int TOKENS_ALONE = 32;  // up to this many tokens, one thread is done before others have started
 
 #if ELEMENT_BYTES == 2
 typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
@@ -55,7 +55,7 @@ extern "C" void norm(const Element *x, const Element *weight, int64_t tokens, in
     for (int64_t t = 0; t < tokens; t++) norm_one(x + t * size, weight, size, epsilon, out + t * size);
 }
 
-// silu(gate) * up, of tokens `[gate, up]` of `size` numbers each.
+// silu(gate) * up, for tokens `[gate, up]` of `size` numbers each.
 extern "C" void gated(const Element *gate_up, int64_t tokens, int64_t size, Element *out, int64_t threads) {
 #pragma omp parallel for schedule(static) num_threads(threads) if (tokens > TOKENS_ALONE)
     for (int64_t t = 0; t < tokens; t++) {
@@ -68,7 +68,7 @@ extern "C" void gated(const Element *gate_up, int64_t tokens, int64_t size, Elem
     }
 }
 
-// One head: RMSNorm if `weight` is given, then rotary embedding in the half-split form:
+// For one head: RMSNorm if `weight` is given, then rotary embedding in the half-split form:
 // (a, b) -> (a cos - b sin, b cos + a sin).
 static inline void turn(const Element *x, const Element *weight, double epsilon, const Element *cos, const Element *sin,
                         Element *out) {
@@ -84,8 +84,8 @@ static inline void turn(const Element *x, const Element *weight, double epsilon,
     }
 }
 
-// Split tokens `[queries, keys, values]` of all heads: queries go to `q`, keys and values to their token's row and
-// position in rows `[kv_heads, capacity, HEAD_DIM]`. `cos` and `sin` have HALF numbers per token.
+// Split tokens `[queries, keys, values]` of all heads. Queries are written to `q`, keys and values to their token's
+// position in its row `[kv_heads, capacity, HEAD_DIM]`. `cos` and `sin` have HALF numbers per token.
 extern "C" void place(const Element *projected, const Element *q_norm, const Element *k_norm, double epsilon,
                       const Element *cos, const Element *sin, const int64_t *rows, const int64_t *positions,
                       int64_t tokens, int64_t kv_heads, int64_t capacity, Element *q, Element *keys, Element *values,

@@ -1,4 +1,4 @@
-"""Compiled operations of `token_ops.py`, each in one pass over its numbers (`kernel_library.py`)."""
+"""Compiled versions of the operations of `token_ops.py`, each in one pass over its data (`kernel_library.py`)."""
 
 import ctypes
 from typing import Any
@@ -70,7 +70,7 @@ class TokenKernel:
 
 
 def can_compute(model: PreTrainedModel, head_dim: int) -> bool:
-    """Return whether half a head and every hidden size are multiples of `LANES`, and all weights have one type."""
+    """Return whether half a head and all hidden sizes are multiples of `LANES`, and all weights have the same dtype."""
     config: Any = model.config
     sizes = (head_dim // 2, config.hidden_size, config.intermediate_size)
     types = {parameter.dtype for parameter in model.parameters()}

@@ -1,4 +1,4 @@
-"""Per-token operations of a decoder layer, between two matrix products, in PyTorch."""
+"""Per-token operations of a decoder layer between its matrix products: their interface, and a version in PyTorch."""
 
 from typing import NamedTuple, Protocol
 
@@ -7,14 +7,14 @@ import torch.nn.functional as F
 
 
 class HeadNorms(NamedTuple):
-    """RMSNorm weights of query heads and key heads, d numbers each, as in Qwen3."""
+    """RMSNorm weights, `[d]` each, of query heads and key heads, as in Qwen3."""
 
     q_d: torch.Tensor
     k_d: torch.Tensor
 
 
 class Places(NamedTuple):
-    """Target rows and positions of the T new tokens of a pass, and their rotary factors: h = d / 2 numbers each."""
+    """Rows and positions of the T new tokens of a pass, and their rotary factors with h = d / 2 numbers each."""
 
     rows_T: torch.Tensor
     positions_T: torch.Tensor
@@ -23,8 +23,8 @@ class Places(NamedTuple):
 
 
 class TokenOps(Protocol):
-    """Per-token operations. T tokens of D hidden numbers, M of the MLP; H query heads, K key-value heads, d numbers
-    each."""
+    """Per-token operations. T: tokens, D: hidden size, M: size of the MLP, H: query heads, K: key-value heads, d: size
+    of a head."""
 
     def normed(self, x_TD: torch.Tensor, weight_D: torch.Tensor) -> torch.Tensor:
         """Return RMSNorm (Zhang and Sennrich 2019) of `x_TD`."""
@@ -38,15 +38,15 @@ class TokenOps(Protocol):
         values: torch.Tensor,
         places: Places,
     ) -> torch.Tensor:
-        """Return queries `[T, H, d]` of `[T, (H + 2 K) d]`; write keys and values to their rows, `[rows, K, capacity,
-        d]`.
+        """Split projections `[T, (H + 2 K) d]`: return queries `[T, H, d]`, write keys and values to their rows.
 
-        Rotary embedding (Su et al. 2021) in the half-split form: (a, b) -> (a cos - b sin, b cos + a sin).
+        Queries and keys get rotary embedding (Su et al. 2021) in the half-split form: (a, b) -> (a cos - b sin,
+        b cos + a sin). The rows are `[rows, K, capacity, d]`.
         """
         ...
 
     def gated(self, gate_up_TE: torch.Tensor) -> torch.Tensor:
-        """Return `[T, M]`: silu(gate) up, of `[T, 2 M]`."""
+        """Return silu(gate) * up `[T, M]` for `[gate, up]` `[T, 2 M]`."""
         ...
 
 

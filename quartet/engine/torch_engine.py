@@ -1,10 +1,10 @@
 """Embedded engine: one PyTorch model, one step thread, continuous batching.
 
 The asyncio side puts commands (request, abort, new weights) into a queue and awaits their futures; the step thread
-executes them between two decode steps. New weights therefore arrive with requests in flight: earlier tokens carry the
-old version, later tokens the new one. The KV cache of requests in flight is recomputed, so that each token depends on
-its own version only, or kept (`engine.old_cache`). Many RL systems keep it: the trainer's importance weights account
-for the mix, and nothing is computed twice.
+executes them between two decode steps. So new weights may arrive while requests are in flight: tokens sampled before
+have the old version, tokens sampled afterwards the new one. By the setting `engine.old_cache`, the KV cache of requests
+in flight is either recomputed, so that each token depends on its own version only, or kept. Many RL systems keep it:
+the trainer's importance weights account for the mix of versions, and nothing is computed twice.
 """
 
 import asyncio
@@ -42,8 +42,10 @@ from quartet.types import Policy
 
 
 def open_torch(recipe: config.Recipe, policy: Policy) -> "TorchEngine":
-    """Return the embedded engine with `policy` loaded. Raises `CheckpointError` if it is damaged or fails its
-    canary."""
+    """Return the embedded engine with `policy` loaded.
+
+    Raises `CheckpointError` if the policy is damaged or fails its canary.
+    """
     loaded = load_policy(policy.path, trust_remote_code=recipe.model.trust_remote_code)
     if loaded.pictures is not None:
         raise ConfigError(
@@ -67,7 +69,8 @@ class TorchEngine:
         config: config.Engine,
         tokenizer: PreTrainedTokenizerBase | None = None,
     ) -> None:
-        """Start the step thread. `tokenizer` decodes text for stop strings; without one they are refused."""
+        """Start the step thread. `tokenizer` decodes text for stop strings; without it, requests with stop strings
+        raise `RefusedRequestError`."""
         own: Torch.Settings = own_settings(config)
         positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self.max_context_tokens = min(config.max_context_tokens, positions or config.max_context_tokens)
@@ -91,12 +94,12 @@ class TorchEngine:
 
     @property
     def counters(self) -> Counters:
-        """Totals since the start."""
+        """Totals since the engine started."""
         return self._scheduler.counters
 
     @property
     def active_requests(self) -> int:
-        """Number of requests waiting or running."""
+        """Number of requests that are waiting or running."""
         return len(self._in_flight)
 
     async def generate(self, request: GenerateRequest) -> GenerateResult:
@@ -119,7 +122,7 @@ class TorchEngine:
             del self._in_flight[request.request_id]
 
     def so_far(self, request_id: str) -> GenerateResult:
-        """Return what a request in flight has sampled so far; the step thread keeps running."""
+        """Return the tokens that a request in flight has sampled so far; the step thread keeps running."""
         entry = self._in_flight.get(request_id)
         return entry.so_far() if entry else NOTHING
 
@@ -136,9 +139,9 @@ class TorchEngine:
     async def load_policy(self, path: str | Path, version: int) -> PolicyLoad:
         """Serve the weights in folder `path` as `version` from the next decode step on.
 
-        Raises `CheckpointError` if they are damaged, do not fit the model or fail the canary; the engine keeps its
-        current weights. Raises `EngineError` if reading them times out or a step hangs. Any other error between two
-        steps ends the engine, because the model's weights are then unknown.
+        Raises `CheckpointError` if the weights are damaged, do not fit the model or fail the canary; the engine keeps
+        its current weights. Raises `EngineError` if reading them times out or a step hangs. Any other error during the
+        swap ends the engine, because the model's weights are then unknown.
         """
         started = time.perf_counter()
         proved = await loaded(
@@ -195,7 +198,10 @@ class TorchEngine:
 
     @torch.inference_mode()
     def _run_steps(self, threads: int) -> None:
-        """Run the step thread. An exception here ends the engine with all its requests, and goes to stderr."""
+        """Execute commands and decode steps until the engine is closed; this is the step thread.
+
+        An exception ends the engine and all its requests, and is printed to stderr.
+        """
         torch.set_num_threads(threads)
         try:
             while not self._closing:
@@ -207,7 +213,7 @@ class TorchEngine:
             self._end()
 
     def _carry_out(self, *, wait: bool) -> None:
-        """Execute queued commands; with `wait`, sleep until one arrives."""
+        """Execute queued commands; with `wait`, sleep until the first one arrives."""
         if wait:
             self._watch.sleeps()
         try:
@@ -233,7 +239,7 @@ class TorchEngine:
         self._scheduler.fail_all(self._stopped())
 
     def _stopped(self) -> EngineError:
-        """Return the error for requests that arrive or remain after the end."""
+        """Return the error for requests that are in flight when the engine ends, or arrive later."""
         error = EngineError(f"the engine has stopped: {self._cause or 'it was closed'}", "restart the engine")
         error.__cause__ = self._cause
         return error

@@ -1,7 +1,7 @@
-"""Engine that samples with the model's own forward pass: no batch, no prefix cache, one request after another.
+"""Engine that samples with the model's own forward pass, one request after another, without a prefix cache.
 
-One thread samples, and exchanges weights between two responses, so all tokens of a response have one version. A
-prompt's pictures go through the model with its first pass; later tokens find them in the KV cache.
+One thread samples. It exchanges weights only between two responses, so all tokens of a response have the same version.
+The pictures of a prompt are input to the first pass only; later tokens attend to them through the KV cache.
 """
 
 import asyncio
@@ -37,11 +37,11 @@ T = TypeVar("T")
 @dataclass(slots=True, eq=False)
 class _Request(Running):
     ended: bool = False
-    """Set by `abort` and by a caller that waits no more: sampling ends at the next token."""
+    """Set by `abort`, and when the caller stops waiting; sampling then ends at the next token."""
 
 
 def open_transformers(recipe: config.Recipe, policy: Policy) -> "TransformersEngine":
-    """Return the engine with `policy` loaded. Raises `CheckpointError` if it is damaged or fails its canary."""
+    """Return the engine with `policy` loaded. Raises `CheckpointError` if the policy is damaged or fails its canary."""
     found = load_policy(policy.path, trust_remote_code=recipe.model.trust_remote_code)
     model: Any = found.model
     with raising_checkpoint_errors(f"cannot serve the policy in {policy.path}"):
@@ -67,18 +67,18 @@ class TransformersEngine:
 
     @property
     def counters(self) -> Counters:
-        """Totals since the start."""
+        """Totals since the engine started."""
         return self._counters
 
     @property
     def active_requests(self) -> int:
-        """Number of requests waiting or running."""
+        """Number of requests that are waiting or running."""
         return len(self._in_flight)
 
     async def generate(self, request: GenerateRequest) -> GenerateResult:
         """Sample a response.
 
-        Raises `PromptTooLongError`, `RefusedRequestError` and its subclasses for pictures, or `EngineError`.
+        Raises `PromptTooLongError`, `RefusedRequestError` (with subclasses for pictures), or `EngineError`.
         """
         request = fitted(
             request,
@@ -99,7 +99,7 @@ class TransformersEngine:
             del self._in_flight[request.request_id]
 
     def so_far(self, request_id: str) -> GenerateResult:
-        """Return what a request in flight has sampled so far; the thread keeps running."""
+        """Return the tokens that a request in flight has sampled so far; the thread keeps running."""
         entry = self._in_flight.get(request_id)
         return entry.so_far() if entry else NOTHING
 
@@ -117,8 +117,8 @@ class TransformersEngine:
     async def load_policy(self, path: str | Path, version: int) -> PolicyLoad:
         """Serve the weights in folder `path` as `version` from the next response on.
 
-        Raises `CheckpointError` if they are damaged, do not fit the model or fail the canary; the engine keeps its
-        current weights.
+        Raises `CheckpointError` if the weights are damaged, do not fit the model or fail the canary; the engine keeps
+        its current weights.
         """
         folder, started = Path(path), time.perf_counter()
         model, gap = await loaded(lambda: self._proved(folder), timeout_seconds=self._load_timeout_seconds)
@@ -132,7 +132,7 @@ class TransformersEngine:
         return PolicyLoad(version=version, prove_seconds=prove_seconds, swap_ms=swap_ms, canary_gap=gap)
 
     async def close(self) -> None:
-        """End the thread; requests in flight end with the tokens they have."""
+        """End the thread; requests in flight end with the tokens sampled so far."""
         self._closed = True
         for entry in self._in_flight.values():
             entry.ended = True
@@ -144,7 +144,7 @@ class TransformersEngine:
 
     @torch.no_grad()
     def _proved(self, folder: Path) -> tuple[Any, float | None]:
-        """Return a copy of the model with the weights in `folder`, and its gap to their canary."""
+        """Return a copy of the model with the verified weights in `folder`, and the canary gap in nats, if any."""
         with refusing(folder), raising_checkpoint_errors("it cannot be computed"):
             model = with_weights(self._model, read_weights(folder))
             return model, verify(model, folder)
@@ -188,7 +188,7 @@ class TransformersEngine:
         return entry.take(drawn.token_ids[0], drawn.logprobs[0], drawn.entropies[0], self._version)
 
     def _positions(self, request: GenerateRequest) -> torch.Tensor:
-        """Return the positions of prompt and response, `[1, L]` or `[3, 1, L]`."""
+        """Return the positions of prompt and response, `[1, L]`, or `[3, 1, L]` for a model that reads pictures."""
         rest = request.sampling.max_tokens
         if self._pictures is None:
             return torch.arange(len(request.prompt_ids) + rest, device=self._model.device).unsqueeze(0)

@@ -1,6 +1,7 @@
 """Changes to a distribution before sampling: forbidden tokens, temperature, top-k, top-p.
 
-Applied in this order, as in vLLM and `transformers`. N rows, V tokens; a weight is a probability times a constant.
+They are applied in this order, as in vLLM and `transformers`. Tensors have N rows and V tokens of the vocabulary. A
+weight is a probability times a constant.
 """
 
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ def without(logits_NV: torch.Tensor, forbidden: Mapping[int, list[int]]) -> torc
 
 
 def shape(shifted_NV: torch.Tensor, samplings: list[Sampling]) -> torch.Tensor:
-    """Return the weights of sampled (not greedy) rows, from logits whose maximum is 0."""
+    """Return the weights of rows that are sampled (not greedy), from logits whose maximum is 0."""
     temperatures_N1 = shifted_NV.new_tensor([[sampling.temperature] for sampling in samplings])
     weights_NV = (shifted_NV / temperatures_N1).exp_()
     if any(sampling.top_k for sampling in samplings):
@@ -31,7 +32,10 @@ def shape(shifted_NV: torch.Tensor, samplings: list[Sampling]) -> torch.Tensor:
 
 
 def keep_top_k(weights_NV: torch.Tensor, top_k_N: torch.Tensor) -> torch.Tensor:
-    """Keep the `top_k` most likely tokens and ties with the last of them, or all if it is 0; others get 0."""
+    """Keep the `top_k` most likely tokens and ties with the last of them, and set the weights of the others to 0.
+
+    A row whose `top_k` is 0 keeps all tokens.
+    """
     size = weights_NV.shape[-1]
     largest_NK = weights_NV.topk(min(int(top_k_N.max()), size), dim=-1).values
     last_N1 = (top_k_N.clamp(min=1, max=size) - 1).unsqueeze(-1)
@@ -40,10 +44,10 @@ def keep_top_k(weights_NV: torch.Tensor, top_k_N: torch.Tensor) -> torch.Tensor:
 
 
 def keep_top_p(weights_NV: torch.Tensor, top_p_N: torch.Tensor) -> torch.Tensor:
-    """Keep the smallest set of most likely tokens whose mass reaches `top_p`; the weights of others become 0.
+    """Keep the smallest set of most likely tokens whose mass reaches `top_p`, and set the weights of the others to 0.
 
-    A token is kept if the mass of the more likely ones is below `top_p` (Holtzman et al. 2020, nucleus sampling), so
-    the most likely token always stays.
+    A token is kept if the mass of the more likely tokens is below `top_p`, so the most likely token is always kept
+    (nucleus sampling, Holtzman et al. 2020).
     """
     sorted_NV, order_NV = weights_NV.sort(dim=-1, descending=True)
     mass_NV = sorted_NV.cumsum(dim=-1)

@@ -1,6 +1,7 @@
-"""Verified loading of weights: a copy scores the canary, then the weights are swapped in place.
+"""Verified loading of weights: a copy of the model scores the canary, then the weights are swapped in place.
 
-The engine's own pass is probed after the swap; if the probe fails, the old weights are restored.
+The canary is a set of token sequences whose log-probs the trainer publishes with each policy. After the swap, the
+engine's forward pass is compared with the model's own pass; if they differ, the old weights are restored.
 """
 
 from collections.abc import Iterator
@@ -20,16 +21,16 @@ from quartet.policy.files import raising_checkpoint_errors
 from quartet.policy.load import read_weights, swap_weights, with_weights
 
 MAX_CANARY_GAP_NATS = 1e-3
-"""Limit if engine and trainer score the same tokens with the same float32 weights."""
+"""Maximum gap if engine and trainer score the same tokens with the same float32 weights."""
 MAX_CANARY_GAP_NATS_REDUCED = 0.25
-"""Limit for an engine in bfloat16 or float16 and a float32 trainer: catches wrong weights, not rounding."""
+"""Maximum gap of an engine in bfloat16 or float16 to a float32 trainer: it allows rounding, but not wrong weights."""
 
 
 def verify(model: PreTrainedModel, folder: Path) -> float | None:
-    """Return the largest difference in nats to the log-probs that the trainer stored with the weights; None without
-    any.
+    """Score the canary with `model` and return the largest difference, in nats, from the log-probs that the trainer
+    stored with the weights; None if the folder has no canary.
 
-    Raises `CheckpointError` if the difference is too large, for instance because other weights are loaded.
+    Raises `CheckpointError` if the difference is too large, for instance because the model has other weights.
     """
     if not has_canary(folder):
         return None
@@ -39,9 +40,9 @@ def verify(model: PreTrainedModel, folder: Path) -> float | None:
 
 
 def refuse_gap(gap: float, folder: Path, *, reduced: bool) -> None:
-    """Raise `CheckpointError` for a gap in nats which shows that the loaded weights are not those in `folder`.
+    """Raise `CheckpointError` if a canary gap, in nats, shows that the loaded weights are not those in `folder`.
 
-    `reduced`: the engine computes in a shorter type than the trainer.
+    `reduced` is set if the engine computes in a shorter dtype than the trainer.
     """
     limit = MAX_CANARY_GAP_NATS_REDUCED if reduced else MAX_CANARY_GAP_NATS
     if not gap <= limit:  # NaN fails too
@@ -52,20 +53,20 @@ def refuse_gap(gap: float, folder: Path, *, reduced: bool) -> None:
 
 
 class ProvedWeights(NamedTuple):
-    """Weights that passed their trainer's canary, and the reference for the engine's own pass."""
+    """Weights that passed the canary, and the reference for checking the engine's forward pass."""
 
     folder: Path
     tensors: dict[str, torch.Tensor]
     canary_gap: float | None
-    """Gap in nats; None without a canary."""
+    """Canary gap in nats; None without a canary."""
     own: OwnPass
 
 
 @torch.no_grad()
 def prove_weights(model: PreTrainedModel, forward: Forward, folder: Path) -> ProvedWeights:
-    """Read the policy in `folder` and prove it in a copy of `model`, which keeps serving meanwhile.
+    """Read the policy in `folder` and verify it in a copy of `model`; `model` itself keeps serving meanwhile.
 
-    Raises `CheckpointError` if the weights are damaged, do not fit or fail their canary.
+    Raises `CheckpointError` if the weights are damaged, do not fit the model or fail their canary.
     """
     with refusing(folder), raising_checkpoint_errors("it cannot be computed"):
         tensors = read_weights(folder)
@@ -75,10 +76,10 @@ def prove_weights(model: PreTrainedModel, forward: Forward, folder: Path) -> Pro
 
 @torch.no_grad()
 def replace_weights(model: PreTrainedModel, forward: Forward, proved: ProvedWeights) -> None:
-    """Swap the weights into `model` in place: the only work between two steps.
+    """Swap the weights into `model` in place; decoding pauses only for this.
 
-    Raises `CheckpointError` and restores the old weights if `forward`, which samples from the model, disagrees with the
-    model's own pass.
+    If `forward`, which samples from the model, disagrees with the model's own pass, restore the old weights and raise
+    `CheckpointError`.
     """
     previous = {name: parameter.clone() for name, parameter in model.named_parameters()}
     crash_point("weights.before")
@@ -97,8 +98,8 @@ def _swap(model: PreTrainedModel, forward: Forward, tensors: dict[str, torch.Ten
 
 @contextmanager
 def refusing(folder: Path) -> Iterator[None]:
-    """Add the refused policy's folder to every `CheckpointError`."""
+    """Add the policy's folder to the message of a `CheckpointError` that is raised inside the block."""
     try:
         yield
     except CheckpointError as error:
-        raise CheckpointError(f"the policy in {folder} is refused: {error.what}", error.advice) from error
+        raise CheckpointError(f"the policy in {folder} failed verification: {error.what}", error.advice) from error

@@ -1,6 +1,6 @@
-"""HTTP records of the engine API: vLLM's `/v1/completions`, token ids in and out. Server and client share them.
+"""JSON records of the engine's HTTP API, used by server and client: vLLM's `/v1/completions`, with token ids.
 
-Only fields that Quartet uses are declared; others that a vLLM client sends are ignored.
+Only fields that Quartet uses are declared; other fields that a vLLM client sends are ignored.
 """
 
 from itertools import groupby
@@ -12,7 +12,7 @@ from quartet.types import MAIN, FinishReason, Media
 
 MODEL_NAME = MAIN
 MAX_BODY_BYTES = 64 * 2**20
-"""Of a request, with its pictures in base64."""
+"""Maximum size of a request's body, including its pictures in base64."""
 
 TokenId = Annotated[int, Meta(ge=0)]
 
@@ -21,7 +21,7 @@ class CompletionRequest(Struct, frozen=True, kw_only=True):
     """Body of `POST /v1/completions`."""
 
     prompt: Annotated[list[TokenId], Meta(min_length=1)]
-    """Token ids; text is refused, because it would be tokenized a second time."""
+    """Token ids. Text is not accepted, because the engine would have to tokenize it a second time."""
     request_id: Annotated[str, Meta(min_length=1)] | None = None
     model: str = MODEL_NAME
     max_tokens: Annotated[int, Meta(ge=1)] = 16
@@ -34,17 +34,20 @@ class CompletionRequest(Struct, frozen=True, kw_only=True):
     stop: list[Annotated[str, Meta(min_length=1)]] = []
     """Stop strings; see `GenerateRequest.stop_strings`."""
     begun_tokens: Annotated[int, Meta(ge=0)] = 0
-    """Quartet's own field: number of the prompt's last tokens that are the response's beginning."""
+    """Quartet's own field: number of tokens at the end of the prompt that are the beginning of the response."""
     media: list[Media] = []
-    """Quartet's own field: pictures for the placeholders in the prompt, which are already expanded."""
+    """Quartet's own field: pictures for the placeholders in the prompt, which has one token for each part of a
+    picture."""
     pictures: dict[str, bytes] = {}
     """Quartet's own field: encoded pictures by content hash."""
     part_seconds: Annotated[float, Meta(ge=0)] = 0.0
-    """Quartet's own field: interval at which new tokens are sent as a line; 0: all at the end."""
+    """Quartet's own field: interval at which new tokens are sent as a line; with 0, all tokens are sent at the end."""
     sign_seconds: Annotated[float, Meta(ge=0)] = 0.0
-    """Quartet's own field: silence after which a healthy engine sends an empty line (keep-alive); 0: never."""
+    """Quartet's own field: seconds without data after which a healthy engine sends an empty line (keep-alive); with 0
+    it sends none."""
     logprobs: int = 0
-    """0: log-prob of the sampled token only, always returned."""
+    """Number of alternatives requested for each token; ignored. The sampled token's log-prob is always returned, and
+    only this."""
     return_token_ids: bool = True
     conversation: str = ""
 
@@ -64,17 +67,19 @@ class Logprobs(Struct, frozen=True):
 class Choice(Struct, frozen=True, kw_only=True):
     index: int = 0
     text: str = ""
-    """Always empty: nothing is detokenized."""
+    """Always empty, since the engine does not detokenize."""
     token_ids: list[int]
     logprobs: Logprobs
     entropies: list[float] = []
-    """Quartet's own field: one per token, of the full softmax at temperature 1, in nats; a server may send none."""
+    """Quartet's own field: entropy of the full softmax at temperature 1, in nats, at each token; empty if the engine
+    does not report it."""
     finish_reason: FinishReason
     stop_reason: int | str | None = None
     """Stop token or stop string that ended the response."""
     weight_versions: list[VersionSpan]
     cache_versions: list[VersionSpan] = []
-    """Oldest version of the keys and values that a token was sampled from; empty if equal to `weight_versions`."""
+    """For each token, the oldest policy version that computed keys and values from which it was sampled; empty if equal
+    to `weight_versions`."""
 
 
 class Usage(Struct, frozen=True, kw_only=True):
@@ -86,9 +91,9 @@ class Usage(Struct, frozen=True, kw_only=True):
 class CompletionResponse(Struct, frozen=True, kw_only=True):
     """Response of `POST /v1/completions`, or one line of it.
 
-    A line holds the tokens since the line before; its finish reason is `abort`, except in the last line. A response
-    that breaks off therefore counts as aborted. If the engine can report the cause, the last line is an
-    `ErrorResponse`.
+    A line holds the tokens since the previous line. Its finish reason is `abort`, except in the last line, so that a
+    response that breaks off counts as aborted. If the response fails and the engine can report the cause, the last line
+    is an `ErrorResponse`.
     """
 
     id: str
@@ -138,14 +143,14 @@ class ErrorResponse(Struct, frozen=True):
 
 
 class AnswerLine(Struct, frozen=True, kw_only=True):
-    """One line as the client reads it: a `CompletionResponse` or an `ErrorResponse`."""
+    """One line of a response, for the client: the fields of a `CompletionResponse` or of an `ErrorResponse`."""
 
     choices: list[Choice] = []
     error: ErrorBody | None = None
 
 
 def to_spans(versions: list[int]) -> list[VersionSpan]:
-    """Return the run-length encoding of a version per token.
+    """Return the run-length encoding of the tokens' versions.
 
     >>> to_spans([3, 3, 4])
     [VersionSpan(version=3, start=0, end=2), VersionSpan(version=4, start=2, end=3)]
@@ -158,7 +163,7 @@ def to_spans(versions: list[int]) -> list[VersionSpan]:
 
 
 def from_spans(spans: list[VersionSpan]) -> list[int]:
-    """Return one version per token. Raises `ValueError` unless the spans cover the tokens in order, without gap or
+    """Return the version of each token. Raises `ValueError` unless the spans cover the tokens in order, without gap or
     overlap."""
     versions: list[int] = []
     for span in spans:

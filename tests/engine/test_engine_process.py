@@ -114,7 +114,7 @@ async def test_an_engine_that_finds_a_damaged_policy_starts_with_the_one_before(
     engine = HttpEngine(lambda: ledger.module_url("engine"), token=run_token(ledger.run_dir))
     assert set((await engine.generate(make_requests(1)[0])).versions) == {0}
     async with asyncio.timeout(30):
-        while ledger.modules()[0].state != "serving version 0, 1 is refused":  # noqa: ASYNC110
+        while ledger.modules()[0].state != "serving version 0, 1 was rejected":  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     (refused,) = [event.fields for event in ledger.events() if event.kind == "policy_refused"]
     assert (refused["version"], refused["module"]) == (1, "engine") and folder in str(refused["error"])

@@ -13,11 +13,11 @@ from quartet.types import Policy
 
 
 class Backend(Part):
-    """An inference engine that a recipe can name."""
+    """Kind of inference engine that a recipe can name."""
 
     embedded: ClassVar[bool] = False
-    """True if the engine computes in this process; `runtime.kind = "synchronous"` and `rollout.stop_strings` need
-    that."""
+    """True if the model runs in the engine's own process, not in a server; `rollout.stop_strings` and
+    `runtime.kind = "synchronous"` need that."""
     reports_entropies: ClassVar[bool] = False
     """True if the engine reports the entropy of the distribution that each token was drawn from."""
 
@@ -26,14 +26,14 @@ class Backend(Part):
 
     @abstractmethod
     async def start(self, recipe: Recipe, policy: Policy, run_dir: Path, module: str) -> ServedEngine:
-        """Return the engine of `module`, one of `Recipe.engine_modules`, with `policy` loaded and proved.
+        """Return the engine of `module` (one of `Recipe.engine_modules`) after loading `policy` and verifying it.
 
         Raises `CheckpointError` for a policy that fails its canary, `SetupError` for an unusable server, and
         `EngineError` if loading times out.
         """
 
     def check_use(self, *, trains: bool) -> None:
-        """Raise `ConfigError` if the engine cannot be used from here, or not for training while `trains` is set."""
+        """Raise `ConfigError` if the engine cannot be used here or, with `trains`, not for training."""
 
     @classmethod
     def check(cls, settings: Any, recipe: Recipe) -> None:

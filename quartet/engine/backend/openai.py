@@ -22,8 +22,8 @@ class OpenAI(Backend):
         api_key_variable: str = ""
         """Environment variable that holds the server's key; a key in the recipe would be stored in the run."""
         reload: Literal["none", "update_weights_from_disk"] = "none"
-        """Route for new weights; `update_weights_from_disk` is SGLang's. A server without one serves evaluation
-        only."""
+        """Route by which the server loads new weights; `update_weights_from_disk` is SGLang's. A server without such a
+        route can be used for evaluation only."""
 
     settings: Settings
 

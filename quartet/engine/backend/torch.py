@@ -1,4 +1,4 @@
-"""Embedded engine. The model and torch are imported at its start."""
+"""Embedded engine `torch`. Torch and the model's code are imported when it starts."""
 
 from pathlib import Path
 
@@ -15,14 +15,15 @@ class Torch(Backend):
 
     class Settings(Section):
         kv_cache_megabytes: Positive = 4096
-        """Memory limit for keys and values of running requests. A token takes 2 x layers x kv_heads x head_dim numbers.
-        Each request has room for as many tokens as the longest, in steps of 256; requests that do not fit wait. During
-        a resize the old buffers are in memory too."""
+        """Memory limit, in MiB, for keys and values of running requests. A token takes 2 x layers x kv_heads x head_dim
+        elements. Every running request gets a buffer as long as the longest running request, rounded up to a multiple
+        of 256 tokens; requests that do not fit wait. During a resize the old buffers are in memory too."""
         step_timeout_seconds: PositiveFloat = 60.0
-        """A step or weight swap that takes longer counts as hung: the process ends and is restarted. Keep it below
+        """Timeout for a decode step or a weight swap; after it the process ends and is restarted. Keep it below
         `rollout.episode_timeout_seconds`, so that rollouts survive the restart."""
         load_timeout_seconds: PositiveFloat = 900.0
-        """Timeout for reading and proving a policy; after it the process ends and is restarted."""
+        """Timeout for loading a policy and checking its weights against its canary; after it the process ends and is
+        restarted."""
 
     settings: Settings
     embedded = True

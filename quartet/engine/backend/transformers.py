@@ -1,4 +1,4 @@
-"""Engine over the model's own forward pass, one request after another, for policies that read pictures."""
+"""Embedded engine `transformers`, which uses the model's own forward pass, for policies that read pictures."""
 
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,15 @@ from quartet.types import Policy
 
 
 class Transformers(Backend):
-    """Embedded engine for any model of `transformers`, also one that reads pictures; one request after another."""
+    """Embedded engine for any model of `transformers`, including models that read pictures.
+
+    It processes one request after another.
+    """
 
     class Settings(Section):
         load_timeout_seconds: PositiveFloat = 900.0
-        """Timeout for reading and proving a policy; after it the process ends and is restarted."""
+        """Timeout for loading a policy and checking its weights against its canary; after it the process ends and is
+        restarted."""
 
     settings: Settings
     embedded = True

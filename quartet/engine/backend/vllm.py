@@ -1,4 +1,4 @@
-"""vLLM, as a server that Quartet starts or that is already running."""
+"""Engine `vllm`: a vLLM server, which Quartet starts or which is already running."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from quartet.types import Policy
 
 
 class Vllm(Backend):
-    """A vLLM server, token ids in and out."""
+    """A vLLM server, used with token ids instead of text."""
 
     class Settings(Section):
         url: ServerUrl = ""
@@ -24,7 +24,7 @@ class Vllm(Backend):
         arguments: list[str] = []
         """Additional arguments for the started server, for example `["--tensor-parallel-size", "2"]`."""
         start_timeout_seconds: PositiveFloat = 900.0
-        """Timeout for the server's start; after it the server and the run end."""
+        """Timeout for the start of the server that Quartet starts; after it the server and the run end."""
 
     settings: Settings
     source = "https://github.com/vllm-project/vllm"

@@ -1,8 +1,9 @@
 """Engine over any server with OpenAI's completion API, by URL.
 
-Training needs token ids, log-probs and a route for new weights; a server without one of them serves evaluation only.
-These servers cannot pause, so new weights interrupt. Every stream is closed, the weights are exchanged, and each
-request continues from its prompt and tokens, as in AReaL. A token's version is therefore that of its stream.
+Training needs token ids, log-probs and a route for new weights; a server that lacks one of these can be used for
+evaluation only. These servers cannot pause requests, so an update of the weights interrupts them: the engine closes
+every stream, has the server load the weights, and continues each request in a new stream from its prompt and the tokens
+sampled so far, as in AReaL. All tokens of one stream have the same policy version.
 """
 
 import asyncio
@@ -31,8 +32,8 @@ PROBE = GenerateRequest(request_id="probe", prompt_ids=[0], sampling=Sampling(ma
 async def open_openai(recipe: Recipe, policy: Policy, *, trains: bool) -> "OpenAIEngine":
     """Connect to the server at `engine.url`.
 
-    Raises `SetupError` that names what training lacks there, and `CheckpointError` if it serves other weights than the
-    policy's.
+    Raises `SetupError`, which names what the server lacks for training, and `CheckpointError` if the server's weights
+    are not the policy's.
     """
     settings, trust = own_settings(recipe.engine), recipe.model.trust_remote_code
     limits = model_limits(Path(policy.path), recipe.engine, trust_remote_code=trust)
@@ -71,13 +72,13 @@ class OpenAIEngine(RemoteEngine):
         self._tokenizer_folder, self._trust_remote_code = folder, recipe.model.trust_remote_code
         self._tokenizer: Any = None
         self._plain = False
-        """True if the server refuses fields outside OpenAI's documentation."""
+        """True if the server rejects requests with fields outside OpenAI's documentation."""
         self._tells_ids = self._tells_logprobs = self._tells_prompt = True
         self._streams: dict[str, asyncio.Task[None]] = {}
         self._partials: dict[str, Partial] = {}
 
     async def find_missing(self) -> str:
-        """Request two tokens. Return what the server lacks for training, or an empty string."""
+        """Request two tokens as a test. Return what the server lacks for training, as verb phrases; "" if nothing."""
         partial = Partial()
         try:
             await read_into(partial, self._server, PROBE, 0, plain=False)
@@ -95,7 +96,7 @@ class OpenAIEngine(RemoteEngine):
                 self._tells_ids
             ),
             "does not return the log-probs of sampled tokens": self._tells_logprobs,
-            "does not echo the log-probs of a prompt, which prove its weights": self._tells_prompt,
+            "does not echo the log-probs of a prompt, by which its weights are verified": self._tells_prompt,
             "takes no new weights: engine.reload = 'none'": self._reload != "none",
         }
         return "; it ".join(what for what, has in lacks.items() if not has)
@@ -103,8 +104,8 @@ class OpenAIEngine(RemoteEngine):
     async def adopt(self, path: str | Path, version: int) -> None:
         """Serve the server's current weights as `version`.
 
-        Raises `CheckpointError` if the canary proves that they are not the policy in `path`; logs a warning without a
-        proof.
+        Raises `CheckpointError` if the canary shows that these weights are not the policy in `path`. Logs a warning if
+        the weights cannot be verified.
         """
         folder = Path(path)
         canary = self._examine(folder)
@@ -120,7 +121,7 @@ class OpenAIEngine(RemoteEngine):
         return self._version
 
     def so_far(self, request_id: str) -> GenerateResult:
-        """Return what a request in flight has sampled so far; no tokens if the server reports no log-probs."""
+        """Return the tokens that a request in flight has sampled so far; none if the server reports no log-probs."""
         partial = self._partials.get(request_id)
         return partial.so_far() if partial and self._tells_logprobs else NOTHING
 
@@ -143,9 +144,9 @@ class OpenAIEngine(RemoteEngine):
         return self._result(partial, request)
 
     async def _stream(self, partial: Partial, request: GenerateRequest) -> None:
-        """Read until the response ends, or until new weights or an abort interrupt it."""
+        """Read a stream until the response ends, or until new weights or an abort interrupt it."""
         async with self._loading:  # no sampling while weights are exchanged
-            if partial.aborted:  # while waiting for the lock
+            if partial.aborted:  # it was aborted while this task waited for the lock
                 return
             reading = read_into(partial, self._server, request, self._version, plain=self._plain)
             self._counters.recomputed_tokens += _length(request, partial) if partial.sampled else 0
@@ -176,7 +177,7 @@ class OpenAIEngine(RemoteEngine):
         return 1e3 * (time.perf_counter() - started)
 
     async def _go_back_or_fail(self, error: ServerRefusedError) -> None:
-        """Raise `EngineError` if the server lost its former weights when it refused new ones."""
+        """Raise `EngineError` if the server lost its former weights when it rejected the new ones."""
         if self._folder is not None:
             try:
                 await self._prove(self._folder, self._examine(self._folder))
@@ -191,7 +192,7 @@ class OpenAIEngine(RemoteEngine):
         return replace(result, token_ids=token_ids[: request.sampling.max_tokens], logprobs=[], versions=[])
 
     def _tokenize(self, partial: Partial, request: GenerateRequest, reason: FinishReason) -> list[int]:
-        """Tokenize the text of a server that reports no token ids; for evaluation only."""
+        """Tokenize the text from a server that reports no token ids; for evaluation only."""
         if self._tokenizer is None:
             self._tokenizer = load_tokenizer(self._tokenizer_folder, trust_remote_code=self._trust_remote_code)
         ids = self._tokenizer(partial.text, add_special_tokens=False, split_special_tokens=True)["input_ids"]

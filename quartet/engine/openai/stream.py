@@ -1,4 +1,4 @@
-"""One streamed completion: its request and its tokens so far. An interrupted stream keeps exact tokens."""
+"""Streamed completion: the request's body, and the tokens received so far, which an interruption does not lose."""
 
 import msgspec
 from msgspec import Struct
@@ -29,13 +29,13 @@ class StreamChunk(Struct, frozen=True):
 
 
 class Partial:
-    """Response in progress, over several streams if it is interrupted."""
+    """Response in progress. After an interruption a new stream continues it."""
 
     def __init__(self) -> None:
         self.sampled = TokenColumns()
         self.text = ""
         self.finish_reason = ""
-        """Finish reason from the server; empty until the response has ended."""
+        """Finish reason that the server sent; empty until the response has ended."""
         self.aborted = False
 
     def add(self, choice: StreamChoice, version: int) -> None:
@@ -52,7 +52,7 @@ class Partial:
         return GenerateResult.of(self.sampled, FinishReason.ABORT)
 
     def has_ended(self, request: GenerateRequest) -> bool:
-        """Return whether the response is complete, also if an interrupted stream did not report its finish reason."""
+        """Return whether the response is complete. An interrupted stream may have ended without its finish reason."""
         return bool(self.finish_reason) or len(self.sampled) >= request.sampling.max_tokens or self._stops(request)
 
     def reason(self, request: GenerateRequest) -> FinishReason:
@@ -67,8 +67,8 @@ class Partial:
 async def read_into(
     partial: Partial, server: InferenceServer, request: GenerateRequest, version: int, *, plain: bool
 ) -> None:
-    """Sample the rest of the response. Cancellation closes the connection; `partial` keeps the tokens received
-    before."""
+    """Sample the rest of the response into `partial`. Cancellation closes the connection; `partial` keeps the tokens
+    received before."""
     body = completion_body(server.model, rest_of(request, partial.result(request)), plain=plain)
     async for data in server.events(ROUTE, body):
         try:
@@ -84,7 +84,7 @@ async def read_into(
 def completion_body(model: str, request: GenerateRequest, *, plain: bool) -> dict[str, object]:
     """Return the request body; `plain` restricts it to fields in OpenAI's documentation."""
     sampling = request.sampling
-    # A greedy token's log-prob is that of the full distribution.
+    # The log-prob of a greedy token is reported for the full distribution.
     whole = sampling.temperature == 0
     body: dict[str, object] = {
         "model": model,
@@ -104,6 +104,6 @@ def completion_body(model: str, request: GenerateRequest, *, plain: bool) -> dic
         "ignore_eos": True,
         "min_tokens": sampling.min_tokens,
         "top_k": -1 if whole or not sampling.top_k else sampling.top_k,
-        "min_p": 0.0,  # this and the next override defaults in the model's folder
+        "min_p": 0.0,  # `min_p` and `repetition_penalty` override defaults in the model's folder
         "repetition_penalty": 1.0,
     }

@@ -1,4 +1,4 @@
-"""Common part of engines on a server: limits, counters, and new weights that are proved before they serve."""
+"""Common part of engines that use a server: limits, counters, and verification of new weights before their use."""
 
 import asyncio
 import time
@@ -25,7 +25,7 @@ from quartet.types import Sampling
 PROBE_TOKENS = 8
 SAME_NATS = 1e-4
 CERTAIN_NATS = 0.1
-"""A token whose log-prob is within this of 0 has nearly the same log-prob at every temperature."""
+"""Bound on |log-prob|, below which a token has nearly the same log-prob at every temperature."""
 
 
 class Limits(NamedTuple):
@@ -50,10 +50,10 @@ def model_limits(folder: Path, config: config.Engine, *, trust_remote_code: bool
 
 
 async def first_card(server: InferenceServer, setting: str, *, model: str = "", waits: bool) -> Card:
-    """Return the model card of a server by URL.
+    """Return the model card of a server that is already running.
 
-    Raises `SetupError` if the server does not respond correctly, or `EngineError` if the run `waits` for a server that
-    it has used before.
+    If the server does not respond correctly, raise `SetupError`, or with `waits` (the run has used this server before,
+    so it may come back) `EngineError`.
     """
     try:
         return await server.card(model)
@@ -64,10 +64,11 @@ async def first_card(server: InferenceServer, setting: str, *, model: str = "", 
 
 
 class RemoteEngine(ABC):
-    """`ServedEngine` except for `_sample`, `_exchange`, `so_far` and `abort`.
+    """Base of a `ServedEngine` over a server; a subclass adds `_sample`, `_exchange`, `so_far` and `abort`.
 
-    A policy load holds `_loading` from its first byte to its proof. Tokens sampled meanwhile may come from weights that
-    fail; a subclass must return none whose version is not in `_proved`.
+    A policy load holds the lock `_loading` from the start of loading until the canary has passed. Tokens sampled
+    meanwhile may come from weights that fail the canary. A subclass must not return a token whose version is not in
+    `_proved`, the versions that have passed.
     """
 
     def __init__(self, server: InferenceServer, limits: Limits, config: config.Engine) -> None:
@@ -90,8 +91,8 @@ class RemoteEngine(ABC):
         return len(self._in_flight)
 
     async def generate(self, request: GenerateRequest) -> GenerateResult:
-        """Sample a response. Raises `PromptTooLongError`, `RefusedRequestError`, or `EngineError` for a fault of the
-        server."""
+        """Sample a response. Raises `PromptTooLongError` or `RefusedRequestError` for an invalid request, and
+        `EngineError` if the server fails."""
         fits = fitted(
             request,
             self._in_flight,
@@ -113,7 +114,8 @@ class RemoteEngine(ABC):
 
     @abstractmethod
     def so_far(self, request_id: str) -> GenerateResult:
-        """Return what a request in flight has sampled so far, as far as its versions are known and proved."""
+        """Return the tokens that a request in flight has sampled so far, as far as their versions are known and have
+        passed the canary."""
 
     async def version(self) -> int:
         """Return the served version. Raises `EngineError` if the server does not respond."""
@@ -127,8 +129,8 @@ class RemoteEngine(ABC):
     async def load_policy(self, path: str | Path, version: int) -> PolicyLoad:
         """Serve the weights in folder `path` as `version`; the server must be able to read that folder.
 
-        Raises `CheckpointError` for weights that are damaged, do not fit or fail the canary; the server then has its
-        former weights again. Raises `EngineError` if the server's weights are unknown.
+        Raises `CheckpointError` for weights that are damaged, do not fit the model or fail the canary; the server then
+        has its former weights again. Raises `EngineError` if it is unknown which weights the server has.
         """
         folder, started = Path(path), time.perf_counter()
         async with self._loading:
@@ -140,16 +142,16 @@ class RemoteEngine(ABC):
                 gap = await self._prove(folder, canary)
             except CheckpointError as error:
                 await self._go_back()
-                raise CheckpointError(f"the policy in {folder} is refused: {error.what}", error.advice) from error
+                raise CheckpointError(f"the policy in {folder} failed verification: {error.what}", error.advice) from error
             self._folder, self._version = folder, version
             self._proved.add(version)
         prove_seconds = time.perf_counter() - started - swap_ms / 1e3
         return PolicyLoad(version=version, prove_seconds=prove_seconds, swap_ms=swap_ms, canary_gap=gap)
 
     async def require_scaled_logprobs(self, temperature: float) -> None:
-        """Raise `SetupError` if the server reports log-probs of the unscaled distribution.
+        """Raise `SetupError` if the server reports log-probs at temperature 1 instead of at `temperature`.
 
-        Training would silently weigh every token wrongly.
+        With such log-probs, training would compute a wrong importance weight for every token.
         """
         if temperature in (0.0, 1.0):
             return
@@ -172,15 +174,18 @@ class RemoteEngine(ABC):
 
     @abstractmethod
     async def _exchange(self, folder: Path, version: int, *, keep_cache: bool) -> float:
-        """Load the weights of `folder` into the server.
+        """Load the weights of `folder` into the server. Return the milliseconds for which decoding was paused.
 
-        Later requests get no KV cache of the weights before. Requests in flight keep theirs with `keep_cache`, if the
-        server supports that. Returns the milliseconds for which decoding was paused. Raises `EngineError` if the
-        server's weights are unknown afterwards.
+        Later requests use no KV cache of the former weights. With `keep_cache`, requests in flight keep their own KV
+        cache, if the server supports that. Raises `EngineError` if it is unknown afterwards which weights the server
+        has.
         """
 
     def _examine(self, folder: Path) -> Canary | None:
-        """Check a policy before the server loads it, and return its canary, if any. Raises `CheckpointError`."""
+        """Check a policy's files before the server loads them; return the canary, or None without one.
+
+        Raises `CheckpointError` if they are damaged or do not fit the model.
+        """
         check_policy(folder)
         shapes = weight_shapes(folder)
         expected = self._shapes or shapes
@@ -193,10 +198,13 @@ class RemoteEngine(ABC):
         return read_canary(folder, self.vocab_size) if has_canary(folder) else None
 
     async def _prove(self, folder: Path, canary: Canary | None) -> float | None:
-        """Return the canary gap in nats, or None without a canary. Raises `CheckpointError` if it is too large."""
+        """Verify the server's weights by the canary. Return the gap in nats, or None without a canary.
+
+        Raises `CheckpointError` if the gap is too large.
+        """
         if canary is None:
             return None
-        longest = self.max_context_tokens - 1  # a server samples at least one token after them
+        longest = self.max_context_tokens - 1  # a server samples at least one token after the prompt
         try:
             scores = await asyncio.gather(*(self._server.score(ids[:longest]) for ids in canary.sequences))
         except EngineError as error:
@@ -206,11 +214,11 @@ class RemoteEngine(ABC):
         return gap
 
     async def _go_back(self) -> None:
-        """Restore the policy that was served before, if any."""
+        """Load the policy that was served before, if any, into the server again."""
         if self._folder is None:
             return
         try:
-            await self._exchange(self._folder, self._version, keep_cache=False)  # drop the refused weights' cache
+            await self._exchange(self._folder, self._version, keep_cache=False)  # drops the rejected weights' cache
             await self._prove(self._folder, self._examine(self._folder))
         except CheckpointError as error:
-            raise EngineError(f"the server serves unproved weights: {error.what}", "restart the server") from error
+            raise EngineError(f"the server has weights that failed verification: {error.what}", "restart it") from error

@@ -13,13 +13,13 @@ from quartet.errors import EngineError, SetupError
 
 MAX_ERROR_CHARACTERS = 500
 KEEP_ALIVE_SECONDS = 1.0
-"""Lifetime of an idle connection. The server closes it after five seconds, possibly while a request is being sent."""
+"""Time after which the client closes an idle connection; a server would do so after 5 s, possibly during a request."""
 
 T = TypeVar("T")
 
 
 class ServerRefusedError(EngineError):
-    """Error status in the server's response."""
+    """The server responded with an error status."""
 
     def __init__(self, what: str, status: int) -> None:
         super().__init__(what)
@@ -79,7 +79,7 @@ class InferenceServer:
             return False
 
     async def card(self, model: str = "") -> Card:
-        """Return the server's card of `model`, or of the first model it lists; requests then name it."""
+        """Return the server's card of `model`, or of the first model that it lists. Later requests name this model."""
         cards = (await self.call("GET", "/v1/models", None, Cards)).data
         found = next((card for card in cards if model in ("", card.id)), None)
         if found is None:
@@ -88,7 +88,7 @@ class InferenceServer:
         return found
 
     async def score(self, token_ids: list[int]) -> list[float]:
-        """Return the log-probs `[num_tokens - 1]` of every token after the first, at temperature 1."""
+        """Return the log-probs `[num_tokens - 1]`, at temperature 1, of all tokens but the first."""
         body = {
             "model": self.model,
             "prompt": token_ids,

@@ -1,6 +1,6 @@
 """Access control of a vLLM server that Quartet starts.
 
-vLLM imports this file by `--middleware`, possibly in an environment without Quartet's other dependencies.
+vLLM imports this file because of `--middleware`, possibly in an environment without Quartet's other dependencies.
 """
 
 import os
@@ -10,14 +10,14 @@ from typing import Any
 from quartet.access.rules import Refusal, refuse_client
 
 KEY_VARIABLE = "VLLM_API_KEY"
-"""Environment variable with the key. vLLM itself checks it at `/v1` only; weights are exchanged at other routes."""
+"""Environment variable with the key. vLLM itself checks the key only below `/v1`, but other routes change weights."""
 
 Scope = dict[str, Any]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class RequireKey:
-    """ASGI middleware that refuses, at every route, requests without the key or from web pages."""
+    """ASGI middleware that rejects, at every route, requests without the key and requests from web pages."""
 
     def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
         self._app, self._key = app, os.environ[KEY_VARIABLE]
@@ -28,7 +28,7 @@ class RequireKey:
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         method = scope.get("method", "GET")  # a WebSocket starts with a GET
-        # vLLM's commands are POST requests without a body, so without a content type.
+        # Some of vLLM's commands are POST requests without a body, so they have no content type to check.
         has_body = ("content-length" in headers and headers["content-length"] != "0") or "transfer-encoding" in headers
         if refusal := refuse_client(method if has_body else "GET", headers, self._key):
             await _refuse(scope, send, refusal)

@@ -1,9 +1,10 @@
-"""Engine over vLLM's HTTP API, token ids in and out.
+"""Engine over vLLM's HTTP API, with token ids instead of text.
 
-New weights are loaded between two steps, while requests are paused. The worker reads the policy's files in place, the
-version's name and the cache salt change, and requests resume. Their KV cache was emptied and is recomputed, or it is
-kept (`engine.old_cache`); new requests find no prefix of older weights. vLLM reports the version that sampled each
-token. Before any such token is returned, the canary is scored over the same API.
+New weights are loaded between two decode steps, while requests are paused. vLLM's worker reads the policy's files in
+place, then the version's name and the cache salt change, and requests resume. By the setting `engine.old_cache`, the KV
+cache of paused requests is recomputed or kept. Because of the new salt, new requests use no cached prefix of older
+weights. vLLM reports the version that sampled each token. Tokens of a new version are returned only after its weights
+have passed the canary, which is scored over the same API.
 """
 
 import time
@@ -32,8 +33,8 @@ PROBE = GenerateRequest(request_id="probe", prompt_ids=[0], sampling=Sampling(ma
 async def open_vllm(recipe: Recipe, policy: Policy, log: Path) -> "VllmEngine":
     """Start a server that logs to `log`, or connect to the one at `engine.url`, and load the policy.
 
-    Raises `SetupError` if the server does not start or lacks what training needs, `CheckpointError` for a policy that
-    it cannot serve faithfully.
+    Raises `SetupError` if the server does not start or lacks something that training needs, and `CheckpointError` if
+    the server's log-probs of the canary differ from the trainer's.
     """
     limits = model_limits(Path(policy.path), recipe.engine, trust_remote_code=recipe.model.trust_remote_code)
     settings: Vllm.Settings = own_settings(recipe.engine)
@@ -72,7 +73,7 @@ class VllmEngine(RemoteEngine):
         self._process = process
         self._keeps = recipe.engine.old_cache == "keep"
         self._server_version = -1
-        """Version of the weights in the server, proved or not."""
+        """Version of the weights in the server, which may not have passed the canary yet."""
         self._cache_salt = uuid.uuid4().hex
         self._responses: dict[str, Response] = {}
         """Responses of requests in flight, by request id."""
@@ -94,7 +95,7 @@ class VllmEngine(RemoteEngine):
             await self._process.close()
 
     async def require_routes(self) -> None:
-        """Raise `SetupError` with the required start options if the server lacks a route."""
+        """Raise `SetupError`, which names the required start options, if the server lacks a route."""
         try:
             await self._server.call("GET", "/weight_info", None, dict[str, Any])
             await self._command("/collective_rpc", {"method": "quartet_is_here"})
@@ -103,15 +104,18 @@ class VllmEngine(RemoteEngine):
             raise _cannot_train(str(error)) from error
 
     async def require_versions(self) -> None:
-        """Raise `SetupError` if the server, which has a policy now, does not report all that training needs."""
+        """Raise `SetupError` if the server's responses lack something that training needs.
+
+        Call it after a policy load.
+        """
         try:
             await self.generate(PROBE)
         except WrongAnswerError as error:
             raise _cannot_train(error.what) from error
 
     def so_far(self, request_id: str) -> GenerateResult:
-        """Return the tokens sampled so far under the version at the request's start; none before that version is
-        proved."""
+        """Return the tokens that a request has sampled with the version at its start; none until that version has
+        passed the canary."""
         response = self._responses.get(request_id)
         return response.so_far() if response and response.asked_at_version in self._proved else NOTHING
 
@@ -125,14 +129,17 @@ class VllmEngine(RemoteEngine):
             del self._responses[request.request_id]
 
     async def _proved_result(self, request: GenerateRequest, response: Response) -> GenerateResult:
-        """Return the result once its weights are proved; wait for a proof in progress."""
+        """Return the result once all its versions have passed the canary; wait for a verification in progress."""
         await self._read(response, generate_body(request, self._cache_salt))
         result = response.result()
         if not self._proved.issuperset(result.versions):
             async with self._loading:
                 pass
         if not self._proved.issuperset(result.versions):
-            what = f"request {request.request_id!r} was sampled by weights that were refused"
+            what = (
+                f"the response to request {request.request_id!r} was sampled from new weights that then failed "
+                "verification"
+            )
             raise WrongAnswerError(what, "retry the request")
         if self._keeps:
             oldest = [min(response.asked_at_version, version) for version in result.versions]
@@ -150,14 +157,14 @@ class VllmEngine(RemoteEngine):
 
     async def _exchange(self, folder: Path, version: int, *, keep_cache: bool) -> float:
         started = time.perf_counter()
-        # Emptying the cache also discards the KV cache of paused requests.
+        # Clearing the cache also discards the KV cache of paused requests.
         clear = "false" if keep_cache else "true"
         await self._command(f"/pause?mode=keep&clear_cache={clear}")
         await self._command("/collective_rpc", {"method": "quartet_load_policy", "args": [str(folder.resolve())]})
         await self._command("/update_weight_version", {"new_version": str(version)})
         for response in self._responses.values():
             response.weights_change()
-        # New for every exchange: a prefix serves only requests under the same weights, proved or not.
+        # Every exchange has a new salt, so that a cached prefix is used only by requests with the same weights.
         self._server_version, self._cache_salt = version, uuid.uuid4().hex
         await self._command("/resume")
         return 1e3 * (time.perf_counter() - started)
@@ -175,6 +182,6 @@ def _cannot_train(what: str) -> SetupError:
 
 
 def _recomputed(request: GenerateRequest, result: GenerateResult) -> int:
-    """Return the number of tokens computed again: all tokens before each change of weights."""
+    """Return the number of tokens that were computed again: for each change of weights, all tokens before it."""
     changes = [i for i in range(1, len(result.versions)) if result.versions[i] != result.versions[i - 1]]
     return sum(len(request.prompt_ids) + position for position in changes)

@@ -1,6 +1,6 @@
-"""Quartet's extension of vLLM's worker, which imports this file by `--worker-extension-cls`.
+"""Quartet's extension of vLLM's worker, which imports this file because of `--worker-extension-cls`.
 
-It needs torch and safetensors, and no other part of Quartet.
+The file needs torch and safetensors, and no other part of Quartet.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from safetensors import safe_open
 
 
 class QuartetExtension:
-    """Mixin of vLLM's worker class; its methods are called through `/collective_rpc`."""
+    """Mixin of vLLM's worker class, whose methods are called through `/collective_rpc`."""
 
     model_runner: Any
     reload_weights: Callable[..., None]
@@ -22,7 +22,7 @@ class QuartetExtension:
         return True
 
     def quartet_load_policy(self, folder: str) -> None:
-        """Replace the model's weights in place by those of a policy folder."""
+        """Replace the model's weights in place by the weights in a policy folder."""
         self.reload_weights(weights_iterator=_tensors(Path(folder)))
         _pack_again(self.model_runner.get_model())
 
@@ -37,8 +37,8 @@ def _tensors(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
 def _pack_again(model: torch.nn.Module) -> None:
     """Renew vLLM's packed copies of the weights.
 
-    On a CPU vLLM multiplies by a packed copy of each matrix. A reload renews the copies of modules with weights of
-    their own in the file. A tied output matrix has none and would keep the old weights.
+    On a CPU, vLLM multiplies by a packed copy of each matrix. A reload renews the copies only of modules whose weights
+    are in the file. A tied output matrix is not in the file, so its copy would keep the old weights.
     """
     for module in model.modules():
         weight = getattr(module, "weight", None)

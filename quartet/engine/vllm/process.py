@@ -37,16 +37,16 @@ REQUIRED_ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1"}
 
 
 class VllmProcess:
-    """One server process. It has its own process group and ends with this process, however that ends."""
+    """One server process in its own process group. It ends with this process, also if this process is killed."""
 
     def __init__(self, recipe: Recipe, folder: Path, max_context_tokens: int, log: Path) -> None:
-        """Start a server with the policy in `folder`. It responds once `wait_until_up` returns."""
+        """Start a server with the policy in `folder`. The server responds once `wait_until_up` has returned."""
         self._log = log
         self.api_key = secrets.token_urlsafe(32)
         self._timeout_seconds = own_settings(recipe.engine).start_timeout_seconds
         port = _free_port()
         self.url = f"http://{HOST}:{port}"
-        # Only this package, without its installed neighbours: vLLM's environment may be another one.
+        # Add only this package to the path, not the packages installed beside it: vLLM may run in another environment.
         self._path = tempfile.TemporaryDirectory(prefix="quartet-vllm-")
         (Path(self._path.name) / "quartet").symlink_to(Path(quartet.__file__).parent)
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ class VllmProcess:
     async def wait_until_up(self, server: InferenceServer) -> None:
         """Wait until the server responds.
 
-        Raises `SetupError` if the process ends or the wait times out: a restart would not help.
+        Raises `SetupError` (the run ends, since a restart would not help) if the process ends or the wait times out.
         """
         try:
             async with asyncio.timeout(self._timeout_seconds):
@@ -70,7 +70,7 @@ class VllmProcess:
             raise SetupError(f"{reason}; see {self._log}", _advice(reason)) from error
 
     def check(self) -> None:
-        """Raise `EngineError` with the last line of the server's log if it has ended."""
+        """Raise `EngineError` with the last line of the server's log if the server has ended."""
         code = self._process.poll()
         if code is not None:
             lines = self._log.read_text(errors="replace").strip().splitlines()
@@ -115,17 +115,17 @@ def _command(recipe: Recipe, folder: Path, max_context_tokens: int, port: int) -
 
 
 def implementation(folder: Path) -> list[str]:
-    """Return the arguments that select a vLLM model implementation with all weights of a policy.
+    """Return the arguments that select a model implementation in vLLM which uses all weights of a policy.
 
-    In vLLM's own Qwen the output projection has no bias: that weight is silently dropped, and the canary fails. The
-    implementation derived from `transformers` has one.
+    In vLLM's own Qwen implementation the attention's output projection has no bias, so a policy's bias is silently
+    dropped, and the canary fails. The implementation derived from `transformers` has this bias.
     """
     biased = any(name.endswith("self_attn.o_proj.bias") for name in weight_shapes(folder))
     return ["--model-impl", "transformers"] if biased else []
 
 
 def _environment(recipe: Recipe, path: str) -> dict[str, str]:
-    """Return the child's environment; variables that the user set for vLLM override the defaults."""
+    """Return the child's environment variables; those that the user has set for vLLM override the defaults."""
     threads = str(recipe.engine.threads)
     defaults = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_NO_USAGE_STATS": "1"}
     paths = os.pathsep.join(filter(None, [path, os.environ.get("PYTHONPATH")]))

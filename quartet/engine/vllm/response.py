@@ -1,4 +1,4 @@
-"""Response streamed by vLLM. Only its last event reports which weights sampled which token."""
+"""Response streamed by vLLM. Only its last event reports the policy version that sampled each token."""
 
 from msgspec.structs import replace
 
@@ -9,7 +9,7 @@ from quartet.types import FinishReason, TokenColumns
 
 
 class Response:
-    """One response; `asked_at_version` is the server's version when the request was sent."""
+    """Response to one request; `asked_at_version` is the server's policy version when the request was sent."""
 
     def __init__(self, asked_at_version: int) -> None:
         self.asked_at_version = asked_at_version
@@ -29,20 +29,23 @@ class Response:
         self._finish_reason = choice.finish_reason or self._finish_reason
 
     def weights_change(self) -> None:
-        """Mark the tokens so far as sampled at `asked_at_version`. Call it before the server resumes.
+        """Record that the tokens received so far were sampled at `asked_at_version`. Call it before the server resumes.
 
-        Versions of later tokens are known only at the end.
+        The versions of later tokens are known only when the response has ended.
         """
         if self._num_before_change is None:
             self._num_before_change = len(self._sampled)
 
     def so_far(self) -> GenerateResult:
-        """Return the tokens whose version is known before the end; the others are lost if the server dies."""
+        """Return the tokens whose version is known although the response has not ended.
+
+        The other tokens are lost if the server dies.
+        """
         known = self._sampled[: self._num_before_change]
         return GenerateResult.of(replace(known, versions=[self.asked_at_version] * len(known)), FinishReason.ABORT)
 
     def result(self) -> GenerateResult:
-        """Return the whole response. Raises `ValueError` if it lacks what training needs."""
+        """Return the whole response. Raises `ValueError` without a finish reason, or without the tokens' versions."""
         if self._finish_reason is None:
             raise ValueError("it has no finish reason")
         if self._sampled and not self._spans:

@@ -1,4 +1,4 @@
-"""Records of vLLM's token route; only fields that Quartet uses are declared."""
+"""JSON records of vLLM's route for token ids; only fields that Quartet uses are declared."""
 
 from msgspec import Struct
 
@@ -8,11 +8,11 @@ from quartet.types import FinishReason
 
 ROUTE = "/inference/v1/generate"
 TOKENS_PER_EVENT = 16
-"""Tokens per event: an event per token would cost a server more than the token. Tokens since the last event are lost if
-the server dies."""
+"""Number of tokens in an event. (An event for each token would take a server more time than the token itself.) If the
+server dies, the tokens since the last event are lost."""
 
 REQUEST_ID_PREFIX = "generate-tokens-"
-"""Prefix that the server adds to a request's id; it accepts no other name for the request."""
+"""Prefix that the server adds to a request's id; later calls must name the request with this prefix."""
 
 
 class Span(Struct, frozen=True):
@@ -30,14 +30,14 @@ class TokenLogprobs(Struct, frozen=True):
 
 
 class StreamChoice(Struct, frozen=True):
-    """New data since the previous event."""
+    """Data of the response since the previous event."""
 
     token_ids: list[int] | None = None
     logprobs: TokenLogprobs | None = None
     finish_reason: FinishReason | None = None
     """Set in the last event only."""
     weight_versions: list[Span] | None = None
-    """Versions of the whole response, in the last event only."""
+    """Policy versions of all tokens of the response; set in the last event only."""
 
 
 class StreamEvent(Struct, frozen=True):
@@ -46,9 +46,9 @@ class StreamEvent(Struct, frozen=True):
 
 
 def generate_body(request: GenerateRequest, cache_salt: str) -> dict[str, object]:
-    """Return the request body. Requests with different salts share no prefix."""
+    """Return the request body. Requests with different salts share no cached prefix."""
     sampling = request.sampling
-    # A greedy token's log-prob is that of the full distribution.
+    # The log-prob of a greedy token is reported for the full distribution.
     whole = sampling.temperature == 0
     return {
         "request_id": request.request_id,

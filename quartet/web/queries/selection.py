@@ -33,7 +33,7 @@ class Selection(Struct, frozen=True, kw_only=True):
     """Committed train step that used the rollout."""
 
     def streams(self) -> list[Sequence[Condition]]:
-        """Return lists of conditions, each of which selects a stream of rows. Together the streams hold all wanted rows.
+        """Return lists of conditions. Each list selects a stream of rows; together the streams hold all wanted rows.
 
         An index holds a stream's rows in the order of their ids, so that SQLite and PostgreSQL can read the stream
         backwards from any id without sorting.
