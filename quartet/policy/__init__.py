@@ -1,1 +1,1 @@
-"""The policy: tokenizer, model, files on disk. `make_policy` makes a new one, `load_policy` loads any."""
+"""Policies: tokenizer, model, files on disk. `make_policy` makes a new policy, `load_policy` loads one from disk."""

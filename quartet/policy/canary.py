@@ -1,7 +1,7 @@
-"""Canary: fixed token sequences and their log-probs under a policy, stored with its weights.
+"""Canary: fixed token sequences and their log-probs under a policy, stored with the policy's weights.
 
-A process that loads the policy scores the same tokens again. The largest difference is the log-prob gap between trainer
-and engine, and verifies that the right weights are loaded.
+A process that loads the policy scores the same tokens again. The largest difference of log-probs is the gap between
+trainer and engine; a small gap shows that the right weights are loaded.
 """
 
 from pathlib import Path
@@ -18,14 +18,15 @@ from quartet.policy.fixed_picture import fixed_picture_logprobs
 from quartet.policy.load import raising_os_errors
 
 CANARY_FILE = "canary.tensors"
-"""File name. The format is safetensors, but vLLM and others read every `*.safetensors` file as weights."""
+"""Name of the canary's file. Its format is safetensors, but its name must not end with `.safetensors`, because vLLM and
+other programs read all such files as weights."""
 MAX_TOKENS = 512
 PICTURE_TOKENS = 32
-"""Tokens of the first sequence that are scored once more, behind a fixed picture, by a model that reads pictures."""
+"""Number of tokens of the first sequence that a model that reads pictures scores once more, after a fixed picture."""
 
 
 def fixed_sequence(vocab_size: int, length: int = 256) -> list[int]:
-    """Return token ids that depend only on the arguments (the Lehmer generator of Park and Miller, 1988)."""
+    """Return pseudo-random token ids that depend only on the arguments (Lehmer generator, Park and Miller 1988)."""
     ids, state = [], 20_231
     for _ in range(length):
         state = state * 48_271 % 2_147_483_647
@@ -36,8 +37,8 @@ def fixed_sequence(vocab_size: int, length: int = 256) -> list[int]:
 def write_canary(folder: str | Path, model: PreTrainedModel, sequences: list[list[int]]) -> None:
     """Store the sequences and their log-probs under `model` in a policy folder.
 
-    Sequences of fewer than two tokens have nothing to score and are left out. Raise `ValueError` for more than 512
-    tokens in total: the canary is scored at every load and must be cheap.
+    Sequences of fewer than two tokens have no token to score and are left out. Raise `ValueError` for more than 512
+    tokens in total, since the canary is scored at every load and must take little time.
     """
     sequences = [ids for ids in sequences if len(ids) > 1]
     total = sum(map(len, sequences))
@@ -61,28 +62,28 @@ class Canary(NamedTuple):
 
     sequences: list[list[int]]
     logprobs: list[torch.Tensor]
-    """Log-probs of every token after the first of its sequence, `[num_tokens - 1]`, float32, in nats."""
+    """For each sequence, the log-probs `[num_tokens - 1]`, float32, in nats, of all tokens but the first."""
     behind_picture: torch.Tensor | None = None
-    """Log-probs of the first sequence's beginning behind the fixed picture; None for a model that reads only text."""
+    """Log-probs of the first sequence's beginning after the fixed picture; None for a model that reads only text."""
 
     def gap(self, scores: list[torch.Tensor]) -> float:
-        """Return the largest |log-prob difference| in nats to `scores`; NaN if one of them is NaN.
+        """Return the largest |log-prob difference|, in nats, between the canary and `scores`; NaN if a score is NaN.
 
-        Scores may be shorter than their sequence, as with a server of smaller context.
+        The scores of a sequence may end early, as with a server whose context is smaller.
         """
         pairs = zip(self.logprobs, scores, strict=True)
         return float(torch.cat([stored[: len(scored)] - scored for stored, scored in pairs]).abs().max())
 
 
 def has_canary(folder: str | Path) -> bool:
-    """Return whether a policy has a canary; one made by another program does not."""
+    """Return whether a policy has a canary. Policies made by other programs have none."""
     return (Path(folder) / CANARY_FILE).is_file()
 
 
 def check_canary(folder: str | Path, model: PreTrainedModel) -> float:
-    """Return the largest |log-prob difference| in nats between the stored canary and `model`.
+    """Return the largest |log-prob difference|, in nats, between the stored canary and `model`.
 
-    Raise `CheckpointError`, and no other error, if the canary is missing, damaged, or does not fit the model's
+    Raise `CheckpointError`, and no other error, if the canary is missing or damaged, or if it does not fit the model's
     vocabulary.
     """
     with raising_checkpoint_errors(f"the policy in {folder} cannot score its canary"):
@@ -112,7 +113,7 @@ def read_canary(folder: str | Path, vocab_size: int) -> Canary:
 
 
 def _is_whole(lengths: torch.Tensor, token_ids: torch.Tensor, logprobs: torch.Tensor) -> bool:
-    """Return whether every sequence has its tokens, and every token but the first its log-prob."""
+    """Return whether the tensors hold the tokens of each sequence, and the log-prob of each token but the first."""
     if lengths.dtype != torch.int64 or token_ids.dtype != torch.int64 or not logprobs.is_floating_point():
         return False
     if lengths.dim() != 1 or token_ids.dim() != 1 or not len(lengths) or int(lengths.min()) < 2:
@@ -123,7 +124,7 @@ def _is_whole(lengths: torch.Tensor, token_ids: torch.Tensor, logprobs: torch.Te
 
 @torch.inference_mode()
 def _score(model: PreTrainedModel, token_ids: list[int]) -> torch.Tensor:
-    """Return log-probs `[num_tokens - 1]`, float32, of every token after the first."""
+    """Return the log-probs `[num_tokens - 1]`, float32, of all tokens but the first."""
     ids = torch.tensor(token_ids, device=model.device)
     logits = model(input_ids=ids[None, :-1], use_cache=False).logits[0].float()
     return logits.log_softmax(-1).gather(-1, ids[1:, None])[:, 0].cpu()

@@ -14,7 +14,7 @@ ROLES = {"system", "user", "tool", ANSWER}
 
 
 class Chat(msgspec.Struct, frozen=True):
-    """One line; other fields of the line are ignored."""
+    """Chat in one line of a file; other fields of the line are ignored."""
 
     messages: list[Message]
     tools: list[Tool] | None = None
@@ -30,9 +30,9 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def exchanges(chat: Chat, renderer: Renderer) -> Iterator[Exchange]:
-    """Yield every answer with its token ids, as a rollout would have recorded them.
+    """Yield each answer of the chat, with the token ids that a rollout would have recorded.
 
-    Raise `ValueError` unless the chat ends with an answer and every answer follows another message.
+    Raise `ValueError` unless the chat ends with an answer and a message precedes every answer.
     """
     read: list[Message] = []
     prompt: Prompt | None = None

@@ -1,4 +1,4 @@
-"""Chat template of a tokenizer, rendered so that only the template's own text becomes special tokens."""
+"""Rendering of a tokenizer's chat template in which only the template's own text can become special tokens."""
 
 import json
 import re
@@ -19,7 +19,7 @@ _MARKS = re.compile(_MARK.format(r"(\d+)"))
 
 
 class ChatTemplate:
-    """Renderer of conversations that await the next response."""
+    """Renders conversations as prompts for the next response."""
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
         self._tokenizer = tokenizer
@@ -46,10 +46,10 @@ class ChatTemplate:
     def prompt(
         self, before: Sequence[Message], messages: Sequence[Message], tools: Sequence[Tool], shown: Prompt
     ) -> Prompt:
-        """Return the ids that the template adds for `messages` after the conversation `before`, which ends with a
-        response. `shown` is inserted before the text of the last message.
+        """Return the ids that the template adds for `messages` after the conversation `before`, which is empty or ends
+        with a response. `shown` (pictures) is inserted before the text of the last message.
 
-        Raise `ConfigError` if the template changes the earlier text or does not render each message once. Raise
+        Raise `ConfigError` if the template changes the earlier text or does not render each message exactly once. Raise
         `EnvError` if the name or definition of a tool contains a special token.
         """
         self._refuse_special_tokens(messages, tools)
@@ -70,11 +70,11 @@ class ChatTemplate:
         return found
 
     def tokens(self, text: str, *, special: bool = False) -> list[int]:
-        """Return the ids of a text; special tokens are recognised only with `special`, for the template's own text."""
+        """Return the ids of a text. Special tokens are recognised only with `special`, used for the template's text."""
         return self._tokenizer(text, add_special_tokens=False, split_special_tokens=not special)["input_ids"]
 
     def _refuse_special_tokens(self, messages: Sequence[Message], tools: Sequence[Tool]) -> None:
-        """Reject special tokens in tools: the template writes their names and definitions into its own text."""
+        """Raise `EnvError` if a tool contains a special token, since the template inserts tools into its own text."""
         texts = [message.name for message in messages if message.name]
         texts += [json.dumps(msgspec.to_builtins(list(tools)), ensure_ascii=False)] if tools else []
         for token in self._tokenizer.all_special_tokens:

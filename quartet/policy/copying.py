@@ -1,14 +1,15 @@
-"""Copying exercises: the warm-up of a new policy, made of random tokens.
+"""Copying exercises of random tokens, with which the training of a new policy begins.
 
 Before a small policy can learn any task it must form an induction circuit: find an earlier occurrence of a token and
-copy what followed it. Four exercises train this directly. None has a fixed answer, so nothing can be memorised, and the
-skill applies to every word. They start short and grow, since the circuit forms many times faster on short sequences:
+copy the tokens after it. Four exercises train this directly. Their answers are random, so the policy cannot memorise
+them, and the skill applies to every word. The exercises are short at first, since the circuit forms many times faster
+on short sequences, and become longer:
 
 - repeat: a random sequence, then the same sequence again;
 - find: a goal that names one label, and a page of random labels and references; the answer is the label and reference;
-- fill: the same with a field and usually a text for it, which is copied after the reference, in quotes;
-- follow: a goal that names several elements, including fields; the page is followed by the actions so far, and the
-  answer is the next. Each action so far was once the answer, and is learned as one.
+- fill: like `find`, but with a field and usually a text for it, which the answer copies after the reference, in quotes;
+- follow: a goal that names several elements, including fields, a page, and the actions done so far; the answer is the
+  next action. The actions done so far are learned too.
 """
 
 from collections.abc import Iterator
@@ -25,14 +26,15 @@ from quartet.policy.renderer import Renderer
 MOST_STEPS = 12
 """Maximum number of actions in a goal of `follow`."""
 ERROR_CHANCE = 0.1
-"""Probability that the actions so far are followed by an error of the last one."""
+"""Probability that an exercise contains an error message after the actions."""
 MASTERED_ACCURACY, ACCURACY_WEIGHT = 0.8, 0.3
-"""A level is mastered once the running mean of the accuracy, with this weight per batch, exceeds this value."""
+"""A level is mastered once the exponential moving average of the batches' accuracy exceeds `MASTERED_ACCURACY`. Each
+batch has the weight `ACCURACY_WEIGHT` in it."""
 
 
 class Level(NamedTuple):
     longest_period: int = 0
-    """Longest period of the sequences in `repeat`, the only exercise of the first levels."""
+    """Longest period of the sequences in `repeat`, which is the only exercise of the first levels."""
     most_elements: int = 0
     """Maximum number of elements on the pages of the other exercises."""
 
@@ -41,16 +43,16 @@ LEVELS = [
     *(Level(longest_period=longest) for longest in (4, 6, 9, 14, 20)),
     *(Level(most_elements=most) for most in (2, 4, 8, 16, 24)),
 ]
-"""Short sequences first: with few candidates, chance finds the right one often enough to learn from it. A policy that
-starts at the last level learns nothing within thousands of steps."""
+"""Levels of difficulty. With few candidates, a policy finds the right one by chance often enough to learn from it; a
+policy that starts at the last level learns nothing within thousands of steps."""
 
 
 PAGE_EXERCISES = ("find", "follow", "fill", "follow")
-"""Repeated in this order; `follow` is the hardest."""
+"""Exercises with pages, in the order in which they are repeated. `follow` is the hardest and therefore occurs twice."""
 
 
 class CopyingExercises:
-    """Generator of exercises for one tokenizer, deterministic by seed. Kinds alternate."""
+    """Generates exercises of alternating kinds for one tokenizer. The same seed gives the same exercises."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, seed: int) -> None:
         renderer = Renderer(tokenizer)
@@ -66,21 +68,21 @@ class CopyingExercises:
         self.level, self._accuracy = 0, 0.0
 
     def observe(self, accuracy: float) -> None:
-        """Record the accuracy of the latest batch, and advance once the level is mastered."""
+        """Record the accuracy of the latest batch, and go to the next level if this one is mastered."""
         self._accuracy += ACCURACY_WEIGHT * (accuracy - self._accuracy)
         if self._accuracy > MASTERED_ACCURACY and self.level + 1 < len(LEVELS):
             self.level += 1
             self._accuracy = 0.0
 
     def batches(self, tokens_per_batch: int, pad_id: int) -> Iterator[TokenBatch]:
-        """Yield batches without end, each of the level reached by then."""
+        """Yield batches of the current level, without end."""
         while True:
             yield pad(self.draw(tokens_per_batch), pad_id)
 
     def draw(self, tokens: int) -> list[Example]:
-        """Draw exercises of the current level that fit `tokens` when padded, or a single longer one.
+        """Draw exercises of the current level that have at most `tokens` tokens in total when padded, but at least one.
 
-        The first one that does not fit begins the next batch.
+        The first exercise that does not fit begins the next batch.
         """
         exercises = self._left_over
         while len(exercises) < 2 or len(exercises) * max(len(one.token_ids) for one in exercises) <= tokens:
@@ -95,7 +97,7 @@ class CopyingExercises:
         return kinds[kind](level.most_elements or level.longest_period)
 
     def _repeat(self, longest_period: int) -> Example:
-        """Draw noise, then a repeated sequence, which is learned from its second round on."""
+        """Draw noise, then a sequence that is repeated; its tokens are learned from the second round on."""
         period = int(self._rng.integers(2, longest_period + 1))
         start = int(self._rng.integers(0, longest_period))
         noise, sequence = self._pages.words_between(start, start), self._pages.words_between(period, period)
@@ -129,7 +131,7 @@ class CopyingExercises:
         return [*target.verb, *target.label, *target.reference, *text]
 
     def _example(self, question: list[int], done: list[list[int]], answer: list[int]) -> Example:
-        """Build an example. The answer, its end and the earlier actions are learned, but not an error after them."""
+        """Build an example. The answer, its end token and the earlier actions are learned; an error message is not."""
         ids, learned = [*self._before, *question], [False] * (len(self._before) + len(question))
         for act in done:
             ids += [*self._did, *act]

@@ -1,4 +1,4 @@
-"""Training examples of supervised fine-tuning: token ids, and a mask of those that are learned."""
+"""Training examples of supervised fine-tuning: token ids, and a mask of the tokens that are learned."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,14 +15,14 @@ from quartet.policy.renderer import Renderer
 
 
 class Example(NamedTuple):
-    """One token sequence. `learned[i]` is True if token i is predicted in the loss."""
+    """One token sequence. `learned[i]` is True if the loss includes the prediction of token i."""
 
     token_ids: list[int]
     learned: list[bool]
 
 
 class TokenBatch(NamedTuple):
-    """Examples padded on the right; padding is never learned and, under causal attention, never seen."""
+    """Examples padded on the right. Padding is never learned, and with causal attention no token attends to it."""
 
     ids_BT: torch.Tensor
     learned_BT: torch.Tensor
@@ -31,8 +31,8 @@ class TokenBatch(NamedTuple):
 def read_chats(path: str | Path, tokenizer: PreTrainedTokenizerBase) -> list[Example]:
     """Read chat-format JSONL; the assistant's messages and the end token after each are learned.
 
-    Token ids are those of an engine, since both come from `Renderer`. Raise `ConfigError` naming file and line for a
-    line that is not a chat of alternating user and assistant, and for a file without chats.
+    The token ids equal those of a rollout, since `Renderer` makes both. Raise `ConfigError`, which names file and line,
+    for a line that is not a chat of alternating user and assistant, and for a file without chats.
     """
     path = Path(path)
     if not path.is_file():
@@ -51,7 +51,7 @@ def read_chats(path: str | Path, tokenizer: PreTrainedTokenizerBase) -> list[Exa
 
 
 def chat_example(chat: Chat, renderer: Renderer) -> Example:
-    """Return one chat as tokens. Raise `ValueError` as `exchanges` does."""
+    """Return one chat as a training example. Raise `ValueError` as `exchanges` does."""
     prompt = response = learned = []
     for exchange in exchanges(chat, renderer):
         prompt, response = exchange.prompt_ids, exchange.response_ids
@@ -62,7 +62,7 @@ def chat_example(chat: Chat, renderer: Renderer) -> Example:
 def batches(
     examples: list[Example], tokens_per_batch: int, pad_id: int, rng: np.random.Generator
 ) -> Iterator[TokenBatch]:
-    """Yield batches epoch by epoch, without end."""
+    """Yield the batches of `one_epoch` again and again, without end."""
     while True:
         yield from one_epoch(examples, tokens_per_batch, pad_id, rng)
 
@@ -72,8 +72,8 @@ def one_epoch(
 ) -> Iterator[TokenBatch]:
     """Yield every example once, in batches of at most `tokens_per_batch` tokens, padding included.
 
-    Examples of similar length share a batch, which keeps padding small; the order of batches is random. An example
-    longer than a batch is a batch of its own.
+    Examples of similar length are put into one batch, so that there is little padding; the order of the batches is
+    random. An example with more than `tokens_per_batch` tokens is a batch by itself.
     """
     lengths = np.array([len(example.token_ids) for example in examples])
     cuts: list[list[int]] = [[]]
@@ -86,7 +86,7 @@ def one_epoch(
 
 
 def pad(examples: list[Example], pad_id: int) -> TokenBatch:
-    """Right-pad to the longest example."""
+    """Return the examples as one batch, padded on the right to the longest example."""
     shape = len(examples), max(len(example.token_ids) for example in examples)
     ids_BT, learned_BT = np.full(shape, pad_id, dtype=np.int64), np.zeros(shape, dtype=bool)
     for row, example in enumerate(examples):

@@ -1,4 +1,4 @@
-"""Checks of a policy's folder before loading: checksums, and one error type for all failures of loading."""
+"""Checks of a policy's folder: verification of checksums, and one type of error for all failures of loading."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +17,7 @@ _RUST_PANIC = "pyo3_runtime"
 
 
 def check_policy(folder: Path, *, except_for: str = "", on_progress: Callable[[], None] = nothing) -> None:
-    """Compare a policy's files with their checksums; a policy made by another program has none and passes.
+    """Compare a policy's files with their checksums. A policy made by another program has no checksums and passes.
 
     Raise `CheckpointError` like `check_folder`.
     """
@@ -26,10 +26,10 @@ def check_policy(folder: Path, *, except_for: str = "", on_progress: Callable[[]
 
 
 def from_newest_whole(folders: Sequence[Path], load: Callable[[Path], T]) -> T:
-    """Return the result of `load` for the first whole folder; `folders` are a run's policies, newest first.
+    """Return the result of `load` for the first undamaged folder of `folders`, a run's policies from new to old.
 
-    Use it for what all policies of a run share, such as the tokenizer. Raise `UnusablePolicyError` with the oldest
-    one's error if none is whole.
+    Use it to load something that all policies of a run share, such as the tokenizer. If all folders are damaged, raise
+    `UnusablePolicyError` with the oldest policy's error.
     """
     *newer, oldest = folders
     for folder in newer:
@@ -45,9 +45,9 @@ def from_newest_whole(folders: Sequence[Path], load: Callable[[Path], T]) -> T:
 
 @contextmanager
 def raising_checkpoint_errors(what: str) -> Iterator[None]:
-    """Convert any error of a library about damaged files to a `CheckpointError` that begins with `what`.
+    """Convert every error of a library about damaged files to a `CheckpointError` whose message begins with `what`.
 
-    For a changed config.json or tokenizer file, `transformers` raises nearly every type of error.
+    If config.json or a tokenizer file is damaged, `transformers` may raise an error of nearly any type.
     """
     try:
         yield

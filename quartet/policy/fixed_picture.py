@@ -1,4 +1,4 @@
-"""A fixed picture for the canary: log-probs behind it prove the weights of the vision tower, too."""
+"""Fixed picture for the canary: log-probs of tokens after it also verify the weights of the vision tower."""
 
 import math
 from collections.abc import Sequence
@@ -11,9 +11,11 @@ from quartet.policy.kind.qwen_vl import MODEL_TYPES
 
 @torch.inference_mode()
 def fixed_picture_logprobs(model: Any, token_ids: Sequence[int]) -> torch.Tensor | None:
-    """Return the log-probs `[num_tokens]`, float32, of tokens behind the picture; None for a text model.
+    """Return the log-probs `[num_tokens]`, float32, of the tokens that follow the picture in the prompt; None for a
+    text model.
 
-    The picture stands for two by two placeholders. Its patches are numbers, so no image processor is needed.
+    The picture takes 2 x 2 placeholder tokens. Its patches are given directly as numbers, so no image processor is
+    needed. Placeholder tokens among `token_ids` are left out.
     """
     if model.config.model_type not in MODEL_TYPES:
         return None

@@ -1,4 +1,4 @@
-"""Progress of long calls of `transformers`: reading a model's tensors, writing its shards."""
+"""Progress of long calls of `transformers`: reading a model's tensors, and writing its shards."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from transformers.utils.logging import set_tqdm_hook
 
 
 class _ReportingBar:
-    """Progress bar of `transformers`, visible or not, whose steps are reported."""
+    """Wrapper of a progress bar of `transformers`, visible or not, that calls `on_progress` after each step."""
 
     def __init__(self, bar: Any, on_progress: Callable[[], None]) -> None:
         self._bar, self._on_progress = bar, on_progress

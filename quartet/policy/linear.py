@@ -1,7 +1,8 @@
 """Matrix products with weights, by the faster of two libraries in PyTorch.
 
 In float32 on a CPU, PyTorch calls MKL, which uses half of the vector width on AMD processors. oneDNN, which PyTorch
-calls for bfloat16, uses all of it: on one core of Zen 5, 210 instead of 110 GFLOP/s (512 tokens, 256 to 1024 channels).
+calls for bfloat16, uses the whole width: 210 instead of 110 GFLOP/s on one core of Zen 5 (512 tokens, 256 to 1024
+channels).
 """
 
 import platform
@@ -12,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 _one_dnn: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
-"""Operator that `torch.compile` calls for the same product."""
+"""oneDNN's operator for x W^T + b, which `torch.compile` uses too; None if this PyTorch has none."""
 
 
 def _one_dnn_is_faster() -> bool:
@@ -32,10 +33,10 @@ ONE_DNN_IS_FASTER = _one_dnn_is_faster()
 
 
 def linear(x_TD: torch.Tensor, weight_ED: torch.Tensor, bias_E: torch.Tensor | None = None) -> torch.Tensor:
-    """Return `[T, E]`: x W^T + b; T may be any number of leading dimensions.
+    """Return x W^T + b `[T, E]`; x may have any number of leading dimensions instead of T.
 
-    The weight must be contiguous: otherwise oneDNN is a thousand times slower. The product by oneDNN has no gradient;
-    `quartet.train.linear` adds one.
+    The weight must be contiguous, since oneDNN is a thousand times slower otherwise. The product by oneDNN has no
+    gradient; `quartet.train.linear` adds it.
     """
     if by_one_dnn(x_TD, weight_ED):
         return _one_dnn(x_TD, weight_ED, bias_E, "none", [], "")
@@ -43,7 +44,10 @@ def linear(x_TD: torch.Tensor, weight_ED: torch.Tensor, bias_E: torch.Tensor | N
 
 
 def by_one_dnn(x_TD: torch.Tensor, weight_ED: torch.Tensor) -> bool:
-    """Return whether oneDNN computes the product. It rejects empty sums; PyTorch reports shapes that do not match."""
+    """Return whether oneDNN computes the product: if it is faster and supports the arguments.
+
+    It does not support empty tensors. Shapes that do not match are left to PyTorch, which reports them.
+    """
     return (
         ONE_DNN_IS_FASTER
         and x_TD.dtype == weight_ED.dtype == torch.float32

@@ -1,7 +1,7 @@
 """Policies on disk: a folder in Hugging Face format (config.json, *.safetensors, tokenizer files) with checksums.
 
-Weights are read from safetensors only; a pickle is never opened. A folder appears complete or not at all, and what was
-changed in it since is noticed before it is loaded. Damage of any kind is a `CheckpointError`.
+Weights are read from safetensors only; a pickle is never opened. A folder is written atomically. Before loading, files
+that have changed are detected by their checksums. Damage of any kind raises `CheckpointError`.
 """
 
 import copy
@@ -30,20 +30,21 @@ from quartet.policy.library_progress import reporting
 from quartet.policy.tokenizer_files import load_tokenizer
 
 SHARD_SIZE = "500MB"
-"""A file of weights is written within a heartbeat: no other Python code of the process runs meanwhile."""
+"""Maximum size of a file of weights. It is small enough to be written between two heartbeats, since no other Python
+code of the process runs during the write."""
 
 _LOADING = Lock()
-"""`transformers` patches its own classes while it loads a model: of two threads that load at once, one would leave them
-patched, and tied weights untied, for as long as the process lives."""
+"""Lock that lets one thread load a model at a time. `transformers` patches its own classes while it loads a model; if
+two threads loaded at once, the classes could stay patched and tied weights untied."""
 
 
 class LoadedPolicy(NamedTuple):
-    """A language model (float32, sdpa attention, eval mode), its tokenizer, and what it makes of pictures."""
+    """Language model (float32, sdpa attention, eval mode), its tokenizer, and its picture processor."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     pictures: PictureProcessor | None = None
-    """None for a model that reads text alone."""
+    """None for a model that reads only text."""
 
 
 def load_policy(
@@ -51,7 +52,7 @@ def load_policy(
 ) -> LoadedPolicy:
     """Load any language model in Hugging Face format, from disk only.
 
-    Raises `CheckpointError` when something is missing, damaged or does not fit the model, never another error for it.
+    Raises `CheckpointError`, and no other error, if a file is missing, damaged or does not fit the model.
     """
     folder = Path(path)
     model = load_model(folder, trust_remote_code=trust_remote_code, on_progress=on_progress)
@@ -61,11 +62,13 @@ def load_policy(
 def load_model(
     folder: Path, *, trust_remote_code: bool = False, on_progress: Callable[[], None] = nothing
 ) -> PreTrainedModel:
-    """Load the weights alone, in float32, and prove that the model computes. Raises `CheckpointError` like
-    `load_policy`."""
+    """Load the model without its tokenizer, in float32, and verify that its forward pass runs.
+
+    Raises `CheckpointError` like `load_policy`.
+    """
     weight_files(folder)
     if not (folder / "config.json").is_file():
-        raise CheckpointError(f"{folder} has no config.json", "it is no model in Hugging Face format, or a damaged one")
+        raise CheckpointError(f"{folder} has no config.json", "it holds no model in Hugging Face format, or is damaged")
     check_policy(folder, on_progress=on_progress)
     transformers_logging.disable_progress_bar()
     with raising_checkpoint_errors(f"cannot load the model in {folder}"), _LOADING, reporting(on_progress):
@@ -92,9 +95,10 @@ def load_model(
 
 
 def make_place(folder: Path) -> None:
-    """Make sure that a policy can be written to `folder`; whoever trains for hours asks before.
+    """Check that a policy can be written to `folder`. Call this before a long training.
 
-    Raises `CheckpointError` when it holds something that is no policy, `ConfigError` or `OSError` where none can be.
+    Raises `CheckpointError` if `folder` holds something other than a policy, and `ConfigError` or `OSError` if it
+    cannot be written.
     """
     _refuse_foreign(folder)
     with usable_output(folder):
@@ -104,7 +108,7 @@ def make_place(folder: Path) -> None:
 
 def _refuse_foreign(folder: Path) -> None:
     if folder.exists() and not (folder / "config.json").is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise CheckpointError(f"{folder} exists and is no policy", "choose another folder; nothing was overwritten")
+        raise CheckpointError(f"{folder} exists and is not a policy", "choose another folder; nothing was overwritten")
 
 
 def save_policy(
@@ -114,9 +118,9 @@ def save_policy(
     *,
     pictures: PictureProcessor | None = None,
 ) -> None:
-    """Write a policy so that `folder` is complete as soon as it exists; an earlier policy there is replaced.
+    """Write a policy to `folder` atomically, replacing an earlier policy there.
 
-    Raises `CheckpointError` when `folder` holds something that is no policy.
+    Raises `CheckpointError` if `folder` holds something other than a policy.
     """
     folder = Path(folder)
     _refuse_foreign(folder)
@@ -132,22 +136,23 @@ def write_policy(
     *,
     pictures: PictureProcessor | None = None,
 ) -> None:
-    """Write weights, tokenizer and image processor; `on_progress` is called after each file of weights."""
+    """Write weights, tokenizer and image processor; call `on_progress` after each file of weights."""
     transformers_logging.disable_progress_bar()
     with raising_os_errors(folder), reporting(on_progress):
         model.save_pretrained(str(folder), max_shard_size=SHARD_SIZE)
         tokenizer.save_pretrained(str(folder))
         if pictures is not None:
             pictures.save(folder)
-    for file in weight_files(folder):  # written for the owner only, unlike the rest
+    for file in weight_files(folder):  # safetensors makes them readable by the owner only, unlike the other files
         file.chmod((folder / "config.json").stat().st_mode)
 
 
 @contextmanager
 def raising_os_errors(path: Path) -> Iterator[None]:
-    """While `path` is written: a full disk that a library in Rust tells as a text becomes the `OSError` that it is.
+    """Convert system errors, such as a full disk, that a Rust library raises while it writes `path`, to `OSError`.
 
-    safetensors raises its own error for it, tokenizers a bare `Exception`; anything without a system error passes.
+    safetensors raises its own error type, tokenizers a bare `Exception`; both name the system error in their text.
+    Other errors are raised unchanged.
     """
     try:
         yield
@@ -160,9 +165,9 @@ def raising_os_errors(path: Path) -> Iterator[None]:
 
 
 def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
-    """All tensors of a policy folder by name. Tied tensors are stored once, so one of their names may be absent.
+    """Return all tensors in a policy's folder, by name. Tied tensors are stored under one of their names only.
 
-    Raises `CheckpointError` that names the damaged or missing file, of the whole policy.
+    Raises `CheckpointError`, which names the file, if any file of the policy is damaged or missing.
     """
     files, weights = weight_files(Path(path)), dict[str, torch.Tensor]()
     check_policy(Path(path))
@@ -173,9 +178,9 @@ def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
 
 
 def weight_shapes(path: str | Path) -> dict[str, list[int]]:
-    """Shape of every tensor of a policy folder by name; reads the files' headers alone, which also hold their lengths.
+    """Return the shapes of all tensors in a policy's folder, by name; only the files' headers are read.
 
-    Raises `CheckpointError` that names the damaged or missing file.
+    Raises `CheckpointError`, which names the file, if a file is missing, damaged or too short.
     """
     shapes: dict[str, list[int]] = {}
     for file in weight_files(Path(path)):
@@ -186,20 +191,20 @@ def weight_shapes(path: str | Path) -> dict[str, list[int]]:
 
 @torch.no_grad()
 def swap_weights(model: PreTrainedModel, weights: dict[str, torch.Tensor]) -> None:
-    """Copy `weights` into the parameters of `model`, in place; everything is checked before the first copy.
+    """Copy `weights` into the parameters of `model`, in place.
 
-    Raises `CheckpointError` for a missing tensor or another shape; the model is unchanged then.
+    Raises `CheckpointError`, before the first copy, if a tensor is missing or has another shape.
     """
     for parameter, stored in _matched(model, weights):
         parameter.copy_(stored)
 
 
 def with_weights(model: PreTrainedModel, weights: dict[str, torch.Tensor]) -> PreTrainedModel:
-    """A copy of `model` that holds `weights`, in the model's type and on its device, and none of its parameters.
+    """Return a copy of `model` with `weights`, in the model's dtype and on its device; it shares no parameter with it.
 
     Raises `CheckpointError` like `swap_weights`.
     """
-    # What the copy is made of where the model has this parameter, under all its names.
+    # The copy gets these tensors in place of the model's parameters, which are therefore not copied.
     instead = {
         id(parameter): torch.nn.Parameter(stored.to(parameter), requires_grad=False)
         for parameter, stored in _matched(model, weights)
@@ -208,7 +213,8 @@ def with_weights(model: PreTrainedModel, weights: dict[str, torch.Tensor]) -> Pr
 
 
 def _matched(model: PreTrainedModel, weights: dict[str, torch.Tensor]) -> list[tuple[torch.nn.Parameter, torch.Tensor]]:
-    """Each parameter of the model with its tensor. Tied parameters are one, stored under one of their names."""
+    """Return each parameter of the model with its tensor in `weights`. Tied parameters count as one, which is stored
+    under any of their names."""
     names_of: dict[torch.nn.Parameter, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names_of.setdefault(parameter, []).append(name)
@@ -217,13 +223,13 @@ def _matched(model: PreTrainedModel, weights: dict[str, torch.Tensor]) -> list[t
         stored = next((weights[name] for name in names if name in weights), None)
         if stored is None or stored.shape != parameter.shape:
             found = "missing" if stored is None else f"of shape {tuple(stored.shape)}"
-            raise CheckpointError(f"{names[0]} is {found}, the model wants {tuple(parameter.shape)}")
+            raise CheckpointError(f"{names[0]} is {found}, but the model needs shape {tuple(parameter.shape)}")
         pairs.append((parameter, stored))
     return pairs
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files that hold a policy's weights. Raises `CheckpointError` when there are none."""
+    """Return the safetensors files that hold a policy's weights. Raises `CheckpointError` if there are none."""
     if not folder.is_dir():
         raise CheckpointError(f"no policy at {folder}", "check model.path; `quartet sft` or `make policy` makes one")
     files = sorted(folder.glob("model*.safetensors"))
@@ -234,4 +240,4 @@ def weight_files(folder: Path) -> list[Path]:
         raise CheckpointError(
             f"{pickles[0]} is a pickle, which could run any code when loaded", "convert the weights to safetensors"
         )
-    raise CheckpointError(f"no model*.safetensors in {folder}", "the folder is no policy or was written only in part")
+    raise CheckpointError(f"no model*.safetensors in {folder}", "the folder is not a policy or was only partly written")

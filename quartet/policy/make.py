@@ -1,4 +1,4 @@
-"""Make a new policy from texts: a tokenizer with their words, and a small model with random weights."""
+"""Making of a new policy from texts: a tokenizer for their words, and a small model with random weights."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,10 +20,10 @@ def make_policy(
     num_kv_heads: int | None = None,
     intermediate_size: int | None = None,
 ) -> LoadedPolicy:
-    """Write an untrained policy to `folder`, the start of `quartet sft`, and return it.
+    """Write an untrained policy, with which `quartet sft` can start, to `folder`, and return the policy.
 
-    The tokenizer learns its words from `texts` (prompts and responses); few texts fill less than `vocab_size` entries.
-    The model's shape is that of `make_model`. The same texts and seed give the same files.
+    The tokenizer gets its words from `texts` (prompts and responses); few texts give fewer than `vocab_size` entries.
+    `make_model` explains the model's sizes. The same texts and seed give the same files.
     """
     tokenizer = train_tokenizer(texts, vocab_size)
     vocabulary = tokenizer.get_vocab()

@@ -1,4 +1,4 @@
-"""A new small policy that reads pictures: Qwen3-VL from `transformers`, with random weights."""
+"""Making of a new small policy that reads pictures: Qwen3-VL from `transformers`, with random weights."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,10 +26,10 @@ def make_vision_policy(
     max_pixels: int = 2**16,
     seed: int = 0,
 ) -> LoadedPolicy:
-    """Write an untrained policy to `folder`; returns it too. One placeholder stands for 2 x 2 patches.
+    """Write an untrained policy to `folder`, and return it. A placeholder token stands for 2 x 2 patches of a picture.
 
-    The tokenizer learns its words from `texts`; four tokens for pictures are added to it. The same texts and seed give
-    the same files.
+    The tokenizer gets its words from `texts`, and four tokens for pictures. The same texts and seed give the same
+    files.
     """
     tokenizer = vision_tokenizer(texts, vocab_size)
     tokens = picture_tokens(tokenizer)
@@ -45,7 +45,7 @@ def make_vision_policy(
             "num_key_value_heads": num_heads,
             "head_dim": head_size,
             "max_position_embeddings": 2048,
-            # Frequencies for time, height and width: one entry of every head's half for each.
+            # `mrope_section`: how many rotary frequencies of a head are for time, height and width.
             "rope_parameters": {
                 "rope_type": "default",
                 "rope_theta": 10_000.0,
@@ -80,7 +80,7 @@ def make_vision_policy(
 
 
 def vision_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """Return a tokenizer that knows the words of `texts`, and the tokens that stand for pictures."""
+    """Return a tokenizer with the words of `texts` and the tokens that stand for pictures."""
     tokenizer = train_tokenizer(texts, vocab_size)
     tokenizer.add_special_tokens({"additional_special_tokens": [USER, ASSISTANT, *PICTURE_TOKENS]})
     return tokenizer
@@ -95,6 +95,6 @@ def picture_tokens(tokenizer: PreTrainedTokenizerFast) -> PictureTokens:
 
 
 def make_processor(patch_size: int, max_pixels: int) -> Qwen2VLImageProcessorPil:
-    """Return transformers' image processor; pictures are enlarged to one placeholder at least."""
+    """Return transformers' image processor. It enlarges small pictures, so that each has at least one placeholder."""
     size = {"shortest_edge": (2 * patch_size) ** 2, "longest_edge": max_pixels}
     return Qwen2VLImageProcessorPil(patch_size=patch_size, merge_size=2, temporal_patch_size=2, size=size)

@@ -1,4 +1,4 @@
-"""A new small policy: Qwen3 from `transformers`, in a size that learns on one core."""
+"""Model of a new small policy: Qwen3 from `transformers`, in a size that can be trained on one core."""
 
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -21,10 +21,11 @@ def make_model(
     pad_token_id: int | None = None,
     seed: int = 0,
 ) -> Qwen3ForCausalLM:
-    """A Qwen3 decoder with random weights and tied embeddings; the defaults make 1.1 M parameters at vocabulary 2048.
+    """Return a Qwen3 decoder with random weights and tied embeddings.
 
-    `num_kv_heads` defaults to `num_heads`, `intermediate_size` to three times `hidden_size`. The same seed gives the
-    same weights and leaves torch's global random state untouched.
+    With the default sizes and a vocabulary of 2048 it has 1.1 M parameters. `num_kv_heads` defaults to `num_heads`,
+    `intermediate_size` to three times `hidden_size`. The same seed gives the same weights; torch's global random state
+    does not change.
     """
     config = Qwen3Config(
         vocab_size=vocab_size,
@@ -52,10 +53,10 @@ def make_model(
 
 @torch.no_grad()
 def _start_for_copying(model: Qwen3ForCausalLM) -> None:
-    """A start from which copying is found in a fraction of the steps; the architecture stays as it is.
+    """Initialise the weights so that the model learns to copy in a fraction of the usual steps.
 
-    Constant parts of queries and keys, rotated by position, tell a head how far a token is, which content alone cannot;
-    sharper queries let it choose one token among many; larger embeddings make tokens distinct.
+    Biases of queries and keys are rotated by position, so that a head can attend by distance, independently of the
+    content. Larger norms of queries let a head select one token among many. Larger embeddings make tokens distinct.
     """
     torch.nn.init.normal_(model.model.embed_tokens.weight, std=EMBEDDING_STD)
     for name, parameter in model.named_parameters():

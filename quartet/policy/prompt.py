@@ -1,15 +1,15 @@
-"""Text of a turn as the policy reads it, in one form for tiny and large models, and for demonstrations."""
+"""Text of a turn that the policy reads, in the same form for all models and for demonstrations."""
 
 from quartet.types import Message, Observation
 
 TURN_FORMAT = 1
-"""Turn format version. Bump on any change to `turn_text`: older demonstrations are then rejected."""
+"""Version of the turn's format. Increase it with any change of `turn_text`: older demonstrations are then rejected."""
 
 
 def turn_text(observation: Observation, actions: list[str]) -> str:
-    """Return goal, one line per element, the actions so far (oldest first), and the last error.
+    """Return the goal, one line for each element of the page, the actions so far (oldest first), and the last error.
 
-    The actions follow the page, near the response: the next action usually depends on the previous one.
+    The actions are at the end, near the response, since the next action usually depends on the previous one.
 
     >>> turn_text(Observation(goal="Press next.", text="button next [2]"), ["click ok [1]"])
     'Press next.\\nbutton next [2]\\ndid click ok [1]'

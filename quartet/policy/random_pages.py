@@ -1,4 +1,4 @@
-"""Random pages and texts as tokens for copying exercises, in the form of an environment's pages."""
+"""Random pages and texts for copying exercises, as token ids, in the form of an environment's pages."""
 
 from itertools import pairwise
 from string import ascii_letters, digits
@@ -10,29 +10,31 @@ from transformers import PreTrainedTokenizerBase
 from quartet.policy.tokenizer import KINDS, MAX_REFERENCE, STATES
 
 SHARED_WORD_CHANCE = 0.3
-"""Probability that a label begins like the previous one, so that one token does not identify it."""
+"""Probability that a label begins with the same token as the previous label, so that one token does not identify it."""
 SPELT_CHANCE, FEW_ELEMENTS, LONGEST_SPELT, FEWEST_LETTERS = 0.5, 4, 9, 8
-"""Probability of a spelt label on pages with more than a few elements: names and passwords are rarely tokens. Its
-letters are drawn from a few that the exercise chooses, so they repeat, and one letter does not identify a position."""
+"""Probability that a label is spelt in letters, on pages with more than `FEW_ELEMENTS` elements, as names and passwords
+are; maximum number of its letters. The letters are drawn from a set of at least `FEWEST_LETTERS` that the exercise
+chooses, so that letters repeat and one letter does not identify a position."""
 FEW_WORDS_CHANCE, FEWEST_WORDS, MOST_FEW_WORDS = 0.5, 12, 60
-"""Probability that an exercise draws from few words, and how many: they then repeat as on real pages."""
+"""Probability that an exercise uses only a few words, which then repeat as on real pages; the minimum and maximum
+number of these words."""
 SPACED_CHANCE, SENTENCE_CHANCE, LONGEST_SENTENCE = 0.7, 0.4, 7
-"""Probability of spaces between a label's words, and of a sentence as text; maximum words of a sentence."""
+"""Probability of spaces between a label's words, and of a sentence as text; maximum number of words in a sentence."""
 OTHER_CASE_CHANCE = 0.25
-"""Probability that the goal changes the case of a word's first letter: login, on a page with Login."""
+"""Probability that the goal changes the case of a label's first letters, as in "login" for a page with "Login"."""
 NOT_ELEMENTS = ("did", "error")
-"""Lines of a page that are not elements."""
+"""First words of a page's lines that are not elements."""
 FIELD_VERBS = {"input": "type ", "select": "select ", "textarea": "type "}
-"""Kinds of elements that take a text, and the verb for it. All others are clicked."""
+"""Kinds of elements into which a text is filled, and the verb of that action. All other elements are clicked."""
 FIELD_CHANCE, CLICKED_FIELD_CHANCE, QUOTED_CHANCE = 0.25, 0.2, 0.6
-"""Probability that an element is such a field, that a field is only clicked, and that a text is in quotes."""
+"""Probability that an element is a field, that a field is only clicked, and that a text in the goal is quoted."""
 TYPED_STATE_CHANCE, STATE_CHANCE = 0.1, 0.25
-"""Probability that an element shows typed text, and that it shows any state."""
+"""Probability that an element shows typed text, and that it shows typed text or another state."""
 
 
 class Element(NamedTuple):
     opening: list[int]
-    """Beginning of the line: the element's kind."""
+    """Beginning of the element's line, which names its kind."""
     label: list[int]
     reference: list[int]
     verb: list[int]
@@ -42,7 +44,7 @@ class Element(NamedTuple):
 
 
 class RandomPages:
-    """Generator of pages from a random generator shared with its user."""
+    """Generates random pages. The caller passes the random generator and also draws from it."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, rng: np.random.Generator) -> None:
         self._tokenizer, self._rng = tokenizer, rng
@@ -75,7 +77,7 @@ class RandomPages:
     def page(
         self, most_elements: int, most_targets: int = 1, field_chance: float = FIELD_CHANCE
     ) -> tuple[list[int], list[Element]]:
-        """Return the lines of a random page with rising references, and the elements to act on, in any order."""
+        """Return the lines of a random page with rising references, and the elements to act on, in random order."""
         count = int(self._rng.integers(1, most_elements + 1))
         highest = min(MAX_REFERENCE, count * int(self._rng.integers(1, 5)))
         numbers = np.sort(self._rng.permutation(highest)[:count])
@@ -90,7 +92,7 @@ class RandomPages:
         return [token for line in lines for token in line], [elements[index] for index in targets]
 
     def goal(self, target: Element, most_noise: int) -> list[int]:
-        """Return a goal's text for an element, with the text to fill in quoted or directly after the label."""
+        """Return a goal that names an element. A text to fill in is quoted, or directly follows the label."""
         named = self._named(target.label)
         if not target.text:
             return [*named, *self.noise(0, most_noise)]
@@ -105,8 +107,10 @@ class RandomPages:
         return [*self._open_quote, *text, *self._close_quote]
 
     def _named(self, label: list[int]) -> list[int]:
-        """Return a label as in a goal: quoted, or after a space and sometimes before a comma; sometimes in other
-        case."""
+        """Return a label in the form of a goal: quoted, or after a space and sometimes followed by a comma.
+
+        Sometimes the case of its words' first letters is changed.
+        """
         if self._rng.random() < OTHER_CASE_CHANCE:
             label = [self._other_case.get(token, token) for token in label]
         chance = self._rng.random()
@@ -115,7 +119,7 @@ class RandomPages:
         return [*self._space, *label, *(self._comma if chance < 0.7 else [])]
 
     def noise(self, shortest: int, longest: int) -> list[int]:
-        """Return random words of a goal with spaces, drawn from all words so that they rarely name an element."""
+        """Return random words with spaces, drawn from all words, so that they rarely name an element of the page."""
         count = int(self._rng.integers(shortest, longest + 1))
         return [token for word in self._rng.choice(self._words, count).tolist() for token in [*self._space, word]]
 
@@ -149,7 +153,7 @@ class RandomPages:
         return self._pick(self._states) if chance < STATE_CHANCE else []
 
     def _label(self) -> list[int]:
-        """Return one to four words, usually with spaces, or one spelt word."""
+        """Return one to four words, usually with spaces between them, or one spelt word."""
         if self._rng.random() < self._spelt_chance:
             length = self._rng.integers(2, LONGEST_SPELT + 1)
             return self._letters[self._rng.integers(len(self._letters), size=length)].tolist()
@@ -160,7 +164,7 @@ class RandomPages:
         return [token for word in words for token in [*self._space, word]][len(self._space) :]
 
     def _make_distinct(self, labels: list[list[int]]) -> None:
-        """Lengthen every label that equals an earlier one, which would be ambiguous."""
+        """Append words to labels that equal an earlier label, since equal labels would be ambiguous."""
         seen: set[tuple[int, ...]] = set()
         for label in labels:
             while tuple(label) in seen:
@@ -168,8 +172,10 @@ class RandomPages:
             seen.add(tuple(label))
 
     def _words_in_other_case(self) -> dict[int, int]:
-        """Map `login` to `Login` and back if both are words. Single letters are kept: they spell names and
-        passwords."""
+        """Return a map from words to the same words with the first letter in the other case (`login` to `Login`).
+
+        Both must be words of the vocabulary. Single letters are left out, since they spell names and passwords.
+        """
         texts = {int(token): str(self._tokenizer.decode([int(token)])) for token in self._words}
         tokens = {text: token for token, text in texts.items() if len(text) > 1}
         swapped = {token: text[0].swapcase() + text[1:] for text, token in tokens.items()}

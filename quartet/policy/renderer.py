@@ -1,8 +1,8 @@
-"""Rendering of messages to token ids, append-only: read or sampled text is never tokenized again.
+"""Append-only rendering of messages to token ids: text that was read or sampled is never tokenized again.
 
-A chat template is split once into the text before a user's text, the text between it and the response, and the text
-between a response and the next user's text. After that only new text is tokenized; ids of prompts and responses are
-kept.
+A chat template is split once into three texts: before a user's text, between that and the response, and between a
+response and the next user's text. Afterwards only new text is tokenized, and the ids of earlier prompts and responses
+are kept.
 """
 
 from collections.abc import Sequence
@@ -22,16 +22,16 @@ EXCHANGE = [Message("user", USER), Message("assistant", ASSISTANT)]
 
 
 class Renderer:
-    """Renderer of conversations to token ids for one tokenizer.
+    """Renders conversations to token ids, for one tokenizer.
 
-    Text never becomes a special token: a page that shows `<|end|>` cannot end a turn.
+    Text of messages never becomes a special token, so a page that shows `<|end|>` cannot end a turn.
     """
 
     stop_token_ids: list[int]
-    """Tokens that end a response: the template's end-of-turn token first, then the tokenizer's own."""
+    """Ids of the tokens that end a response: the template's end-of-turn token, then the tokenizer's end token."""
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase", pictures: "PictureProcessor | None" = None) -> None:
-        """Split the template. `pictures` writes the placeholders of a policy that reads pictures.
+        """Split the template. `pictures` makes the placeholders for a policy that reads pictures.
 
         Raise `ConfigError` if the template is missing or not append-only.
         """
@@ -51,16 +51,16 @@ class Renderer:
         self._verify()
 
     def start(self, user_text: str) -> list[int]:
-        """Return the prompt of a conversation's first response."""
+        """Return the prompt for the first response of a conversation."""
         return self.start_chat([Message("user", user_text)]).ids
 
     def start_chat(
         self, messages: Sequence[Message], tools: Sequence[Tool] = (), pictures: Sequence[Picture] = ()
     ) -> Prompt:
-        """Return the prompt of the first response to messages of any roles.
+        """Return the prompt for the first response to messages of any roles.
 
-        Pictures stand before the text of the last message; a policy that reads only text is shown none. Raise the
-        errors of `ChatTemplate.prompt` and `PictureProcessor.prompt`.
+        Pictures are placed before the text of the last message; for a policy that reads only text they are left out.
+        Raise the errors of `ChatTemplate.prompt` and `PictureProcessor.prompt`.
         """
         shown = self._shown(pictures)
         if _is_text(messages) and not tools:
@@ -68,7 +68,7 @@ class Renderer:
         return self._chat.prompt([], messages, tools, shown)
 
     def extend(self, previous_ids: list[int], response_ids: list[int], user_text: str) -> list[int]:
-        """Return the prompt of the next response: the conversation so far, unchanged, then the new message."""
+        """Return the prompt for the next response: the ids of the conversation so far, then the new message."""
         return self.extend_chat(Prompt(previous_ids), response_ids, [Message("user", user_text)]).ids
 
     def extend_chat(
@@ -78,9 +78,10 @@ class Renderer:
         messages: Sequence[Message],
         pictures: Sequence[Picture] = (),
     ) -> Prompt:
-        """Extend the prompt like `extend`, with messages of any roles and pictures as in `start_chat`.
+        """Return the prompt for the next response, with messages of any roles, and pictures as in `start_chat`.
 
-        A response that was cut off lacks its end token, which is then added to the prompt and so not trained.
+        A response that was cut off has no end token. The end token is then added as part of the prompt, so it is not
+        trained.
         """
         shown = self._shown(pictures)
         if _is_text(messages):
@@ -91,17 +92,17 @@ class Renderer:
         return previous + Prompt(response_ids[:-1] if ended else response_ids) + added
 
     def response(self, text: str) -> list[int]:
-        """Return the ids that a policy samples if it writes `text` and ends its turn."""
+        """Return the ids that a policy samples if it writes `text` and then ends its turn."""
         return [*self._chat.tokens(text), self.stop_token_ids[0]]
 
     def decode(self, ids: list[int]) -> str:
-        """Return the text of a response without special tokens."""
+        """Return the text of a response, without special tokens."""
         text = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         assert isinstance(text, str)
         return text
 
     def _asked(self, text: str) -> Prompt:
-        """Return a user's text, and what stands between it and the response."""
+        """Return the ids of a user's text and of the template's text between this and the response."""
         return Prompt([*self._chat.tokens(text), *self._generation_ids])
 
     def _shown(self, pictures: Sequence[Picture]) -> Prompt:
@@ -109,7 +110,10 @@ class Renderer:
         return sum(parts, Prompt([]))
 
     def _find_stop_tokens(self) -> list[int]:
-        """Return the stop tokens. The separator's first token must end a turn, or generation would never stop."""
+        """Return the stop tokens.
+
+        Raise `ConfigError` if the separator does not begin with a special token, since no token would end a response.
+        """
         own = self._tokenizer.eos_token_id
         own_ids = [own] if isinstance(own, int) else []
         if not self._separator_ids or self._separator_ids[0] not in [*own_ids, *self._tokenizer.all_special_ids]:
@@ -117,7 +121,7 @@ class Renderer:
         return list(dict.fromkeys([self._separator_ids[0], *own_ids]))
 
     def _verify(self) -> None:
-        """Check that three turns, appended one by one, equal the ids of the whole conversation rendered at once."""
+        """Check that three turns, appended one by one, have the same ids as the whole conversation rendered at once."""
         response_ids = [*self._chat.tokens(ASSISTANT), self._separator_ids[0]]
         ids = self.start(USER)
         for _ in range(2):
@@ -127,5 +131,5 @@ class Renderer:
 
 
 def _is_text(messages: Sequence[Message]) -> bool:
-    """Return whether the messages are one user text, as in nearly all observations, which needs no template."""
+    """Return whether the messages are a single user message, which can be rendered without calling the template."""
     return len(messages) == 1 and messages[0].role == "user"

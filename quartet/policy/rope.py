@@ -1,8 +1,9 @@
-"""Rotary embeddings that depend on the longest sequence of a call.
+"""Detection of rotary embeddings whose frequencies depend on the longest sequence of a forward pass.
 
-transformers chooses their frequencies per call, by its largest position. `longrope` (Phi-3) uses the long factors
-beyond the original length, `dynamic` (NTK) another base beyond the trained length. A row's log-probs then depend on the
-other rows of its call, and cached keys from before the change have other frequencies than later ones.
+For some types of rotary embeddings, transformers chooses the frequencies in each pass by the largest position:
+`longrope` (Phi-3) has other factors beyond the original length, `dynamic` (NTK) another base beyond the trained length.
+The log-probs of a row then depend on the other rows of the pass, and cached keys have other frequencies than later
+keys.
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from quartet.errors import ConfigError
 
 
 def refuse_length_dependent_rope(config: PretrainedConfig, max_context_tokens: int) -> None:
-    """Raise `ConfigError` if sequences of `max_context_tokens` reach the length where the frequencies change."""
+    """Raise `ConfigError` if sequences of `max_context_tokens` exceed the length at which the frequencies change."""
     for kind, length in _changes(config):
         if max_context_tokens > length:
             raise ConfigError(
@@ -26,7 +27,7 @@ def refuse_length_dependent_rope(config: PretrainedConfig, max_context_tokens: i
 
 
 def _changes(config: Any) -> Iterator[tuple[str, int]]:
-    """Yield the type of each rope that changes, with the longest sequence before the change."""
+    """Yield each type of rotary embedding whose frequencies change, with the length beyond which they do."""
     parameters = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     by_layer_type = [value for value in parameters.values() if isinstance(value, dict)]
     for rope in by_layer_type or [parameters]:

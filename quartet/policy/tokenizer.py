@@ -1,10 +1,10 @@
 """Tokenizer of policies made by Quartet: words, references and verbs are single tokens, and any text can be encoded.
 
-Text is first cut into pieces, and no token crosses a piece. A word, digit, space, newline or punctuation mark is always
-a piece of its own. So a word is the same token after a space, a quote, a newline or an element's kind. Copying a label
-from goal to response is then copying tokens. A few longer pieces shorten prompts: the reference with its space
-(` [23]`), the start of a line (`\\nbutton `), the verb that opens a response (`click `). Byte tokens make every text
-encodable and decodable without loss.
+Text is first cut into pieces; no token extends over two pieces. Each word, digit, space, newline and punctuation mark
+is a piece. So a word is the same token after a space, a quote, a newline or an element's kind, and a label can be
+copied from the goal to the response token by token. Some longer pieces shorten prompts: a reference with its space
+(` [23]`), the start of a line (`\\nbutton `), the verb at the start of a response (`click `). Byte tokens encode every
+text without loss.
 """
 
 from collections import Counter
@@ -37,7 +37,7 @@ KINDS = (
     "text",
     "textarea",
 )
-"""Words that open a line of a turn: kinds of elements, and the lines of earlier actions and errors."""
+"""Words at the start of a turn's lines: kinds of elements, `did` for earlier actions, `error`."""
 VERBS = ("click", "drag", "key", "scroll", "select", "type")
 STATES = ("checked", "disabled", "expanded", "focused", "selected")
 MAX_REFERENCE = 199
@@ -62,15 +62,16 @@ _LONG_PIECES = "|".join(
         r" \"",
     ]
 )
-"""First match wins. With `(?!\\[)` the reference keeps its space if the label is missing."""
+"""Pattern of the longer pieces; the first alternative that matches is used. `(?!\\[)` leaves the space to the reference
+if an element has no label."""
 _PIECES = rf"{_LONG_PIECES}|[^\W\d]+|\d|\s|."
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """Learn a tokenizer from prompts and responses: words that occur twice become tokens, frequent first.
+    """Make a tokenizer from prompts and responses: words that occur at least twice become tokens, frequent ones first.
 
     The vocabulary has at most `vocab_size` entries: 4 special tokens, 256 bytes, about 260 long pieces, and words.
-    There are no merges: any other word is spelt in bytes, so random strings are spelt the same in every position.
+    There are no merges: all other words are spelt in bytes, so a random string has the same tokens wherever it occurs.
     """
     cut = _pre_tokenizer()
     counts = Counter(piece for text in texts for piece, _span in cut.pre_tokenize_str(text))
@@ -88,7 +89,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
 
 
 def _long_pieces() -> list[str]:
-    """Return the long pieces in the byte-level alphabet."""
+    """Return the long pieces, written in the byte-level alphabet of `tokenizers`."""
     references = [f" [{number}]" for number in range(1, MAX_REFERENCE + 1)]
     openings = [*(f"\n{kind} " for kind in KINDS), *(f"{verb} " for verb in VERBS)]
     words = [*KINDS, *VERBS, *STATES, "done"]

@@ -1,4 +1,4 @@
-"""Tokenizer of a policy on disk, without torch: processes that read no weights start in half the time."""
+"""Loading of a policy's tokenizer without torch, so that processes that read no weights start in half the time."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> PreTrain
 
 
 def vocabulary_size(folder: Path, *, trust_remote_code: bool = False) -> int:
-    """Return the number of tokens that the policy in `folder` can read: the rows of its embedding, padding included.
+    """Return the number of token ids that the policy in `folder` accepts: the rows of its embedding, with padding.
 
     Raise `CheckpointError` if its config.json is missing or damaged.
     """

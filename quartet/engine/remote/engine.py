@@ -142,7 +142,8 @@ class RemoteEngine(ABC):
                 gap = await self._prove(folder, canary)
             except CheckpointError as error:
                 await self._go_back()
-                raise CheckpointError(f"the policy in {folder} failed verification: {error.what}", error.advice) from error
+                what = f"the policy in {folder} failed verification: {error.what}"
+                raise CheckpointError(what, error.advice) from error
             self._folder, self._version = folder, version
             self._proved.add(version)
         prove_seconds = time.perf_counter() - started - swap_ms / 1e3

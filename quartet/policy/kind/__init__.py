@@ -1,1 +1,1 @@
-"""Kinds of models: one file each. `quartet.policy.kind.find` says which one a policy's folder holds."""
+"""Kinds of models, one file each. `quartet.policy.kind.find` determines the kind of the policy in a folder."""

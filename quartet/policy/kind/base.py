@@ -1,4 +1,4 @@
-"""The interface of kinds of models, and of what they do with pictures."""
+"""Interfaces of a kind of model, and of a model's processing of pictures."""
 
 from __future__ import annotations
 
@@ -10,53 +10,53 @@ import numpy as np
 
 from quartet.types import Media, Prompt
 
-if TYPE_CHECKING:  # a rollout worker reads sizes of pictures, and loads no model
+if TYPE_CHECKING:  # a rollout worker needs only the sizes of pictures and must not import torch
     from pathlib import Path
 
     import torch
 
 
 class ModelKind(ABC):
-    """A family of architectures."""
+    """Family of model architectures."""
 
     reads_pictures: ClassVar[bool] = False
 
     @abstractmethod
     def load(self, folder: Path, **options: Any) -> Any:
-        """Return the model in `folder`, with its output matrix: `from_pretrained` with these options."""
+        """Return the model in `folder`, with its output matrix. `options` are passed to `from_pretrained`."""
 
     @abstractmethod
     def pictures(self, folder: Path) -> PictureProcessor | None:
-        """Return what the policy in `folder` makes of pictures; None for a model that reads text alone."""
+        """Return the picture processor of the policy in `folder`; None for a model that reads only text."""
 
 
 class PictureProcessor(ABC):
-    """Pictures as a model reads them. The only place where one becomes placeholder ids."""
+    """Conversion of pictures to a model's input: placeholder token ids, positions and patches."""
 
     fingerprint: str
-    """Of all that decides about grids and patches; recorded with every picture."""
+    """Hash of all settings that determine grids and patches; recorded with every picture."""
     never_sampled: list[int]
-    """Token ids that stand for pictures: no response may hold one."""
+    """Token ids that stand for pictures and must not be in a response."""
 
     @abstractmethod
     def prompt(self, picture: bytes) -> Prompt:
-        """Return the ids that stand for an encoded picture. Only its header is read.
+        """Return the token ids that stand for an encoded picture. Only the picture's header is read.
 
-        Raises `PictureTooLargeError`, and `EnvError` for what is no picture.
+        Raises `PictureTooLargeError`, and `EnvError` if the data are not a picture.
         """
 
     @abstractmethod
     def positions(self, ids_L: np.ndarray, media: Sequence[Media]) -> np.ndarray:
         """Return the positions `[3, L]` (time, height, width) of a sequence's tokens.
 
-        Raises `PlaceholderMismatchError` where its placeholders are not those of its pictures.
+        Raises `PlaceholderMismatchError` if the sequence's placeholders do not match `media`.
         """
 
     @abstractmethod
     def inputs(self, shown: Sequence[tuple[Media, bytes]]) -> dict[str, torch.Tensor]:
-        """Decode pictures into arguments of the model's forward pass; they are in the order of their placeholders.
+        """Decode pictures, given in the order of their placeholders, and return arguments of the model's forward pass.
 
-        Raises `GridMismatchError` where a picture has other patches than its placeholders stand for.
+        Raises `GridMismatchError` if the patches of a picture do not match its placeholders.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Encoded pictures: their size from the header, and their pixels."""
+"""Reading of encoded pictures: the size from the header, and the pixels."""
 
 from io import BytesIO
 from typing import TYPE_CHECKING
@@ -9,19 +9,20 @@ if TYPE_CHECKING:
     from PIL import Image
 
 FORMATS = ("PNG", "JPEG", "WEBP")
-"""Pillow reads more, some of them with other programs."""
+"""Formats that are read. Pillow supports more, but runs other programs for some of them."""
 MAX_PICTURE_PIXELS = 2**26
-"""Twice an 8K screen. Larger pictures are refused by their header: a few kilobytes may hold any number of pixels."""
+"""Maximum number of pixels, twice that of an 8K screen. It is checked in the header before decoding, since a file of a
+few kilobytes may hold any number of pixels."""
 
 
 def opened(picture: bytes) -> "Image.Image":
-    """Read the header of a picture. Raises `PictureTooLargeError`, and `EnvError` for what is no picture."""
+    """Read the header of a picture. Raises `PictureTooLargeError`, and `EnvError` if the data are not a picture."""
     from PIL import Image
 
     try:
         image = Image.open(BytesIO(picture), formats=FORMATS)
     except Image.DecompressionBombError as error:
-        raise PictureTooLargeError(f"an observation's picture is refused: {error}") from error
+        raise PictureTooLargeError(f"an observation's picture is too large: {error}") from error
     except (OSError, SyntaxError, ValueError) as error:
         raise EnvError(f"an observation's picture cannot be read: {error}", "send PNG, JPEG or WebP") from error
     width, height = image.size

@@ -1,4 +1,4 @@
-"""Which kind of model a policy is."""
+"""Determination of the kind of model in a policy's folder."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from quartet.policy.kind.text import TextModel
 
 
 class _Config(msgspec.Struct):
-    """Content of the policy's config.json."""
+    """Field of a policy's config.json that names the architecture."""
 
     model_type: str = ""
 
@@ -25,7 +25,9 @@ def kind_of(folder: Path) -> ModelKind:
 
 
 def load_pictures(folder: Path) -> PictureProcessor | None:
-    """Return what the policy in `folder` makes of pictures; None where it reads text alone. Raises
-    `CheckpointError`."""
+    """Return the picture processor of the policy in `folder`; None if the model reads only text.
+
+    Raises `CheckpointError` if files are missing or damaged.
+    """
     with raising_checkpoint_errors(f"cannot load the image processor in {folder}"):
         return kind_of(folder).pictures(folder)

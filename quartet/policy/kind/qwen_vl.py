@@ -1,7 +1,8 @@
-"""Qwen2.5-VL and Qwen3-VL: pictures as rows of patches, four of them a placeholder, with positions in three dimensions.
+"""Qwen2.5-VL and Qwen3-VL: a picture is a grid of patches, each placeholder token stands for 2 x 2 of them, and
+positions have three dimensions.
 
-Sizes and patches are those of transformers' own image processor; grids and counts are known from a picture's size
-alone. Source: arXiv 2409.12191 (positions), 2502.13923, 2511.21631.
+Sizes and patches are computed by transformers' own image processor. The grid and the number of placeholders follow from
+the picture's size alone. Source: arXiv 2409.12191 (positions), 2502.13923, 2511.21631.
 """
 
 import hashlib
@@ -25,7 +26,7 @@ MODEL_TYPES = frozenset({"qwen2_5_vl", "qwen3_vl"})
 
 
 class QwenVL(ModelKind):
-    """A vision tower in front of a Qwen decoder."""
+    """Model with a vision tower, whose outputs are inputs of a Qwen decoder."""
 
     reads_pictures = True
 
@@ -42,7 +43,7 @@ class QwenVL(ModelKind):
 
 
 class PictureTokens(msgspec.Struct, frozen=True, kw_only=True):
-    """Token ids around and in place of pictures, as config.json names them."""
+    """Ids of the tokens around pictures and in place of pictures, with their names in config.json."""
 
     vision_start_token_id: int
     image_token_id: int
@@ -51,7 +52,7 @@ class PictureTokens(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QwenPictures(PictureProcessor):
-    """Pictures by transformers' `Qwen2VLImageProcessorPil`."""
+    """Picture processor that uses transformers' `Qwen2VLImageProcessorPil`."""
 
     def __init__(self, processor: Any, tokens: PictureTokens) -> None:
         self._processor, self._tokens = processor, tokens
@@ -104,7 +105,7 @@ class QwenPictures(PictureProcessor):
         self._processor.save_pretrained(str(folder))
 
     def _grid(self, width: int, height: int) -> tuple[int, int, int]:
-        """Return the patches along time, height and width. Raises `PictureTooLargeError`."""
+        """Return the number of patches along time, height and width. Raises `PictureTooLargeError`."""
         from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
         patch, size = self._processor.patch_size, self._processor.size
@@ -122,20 +123,21 @@ class QwenPictures(PictureProcessor):
             stands_L[one.offset : one.offset + one.num_placeholders] = True
             if one.num_placeholders != math.prod(one.grid) // self._merge**2:
                 raise PlaceholderMismatchError(
-                    f"picture {one.content_hash} has {one.num_placeholders} placeholders, and its grid is {one.grid}"
+                    f"picture {one.content_hash} has {one.num_placeholders} placeholders, which do not match its grid "
+                    f"of patches {one.grid}"
                 )
         found_L = np.asarray(ids_L) == self._tokens.image_token_id
         if not np.array_equal(found_L, stands_L):
             place = int(np.flatnonzero(found_L != stands_L)[0])
             raise PlaceholderMismatchError(
-                f"{int(found_L.sum())} placeholders of pictures are in a sequence of {len(media)} pictures with "
-                f"{int(stands_L.sum())}; the first that differs is token {place}",
-                "a prompt holds placeholders only where a picture is: let the renderer write both",
+                f"a sequence has {int(found_L.sum())} placeholders of pictures, but its {len(media)} pictures need "
+                f"{int(stands_L.sum())}; the first difference is at token {place}",
+                "a prompt may have placeholders only where it has a picture: let the renderer write both",
             )
 
 
 def _fingerprint(processor: Any) -> str:
-    """Return a hash of the settings that decide about grids and patches."""
+    """Return a hash of the settings that determine grids and patches."""
     names = ("patch_size", "merge_size", "temporal_patch_size", "resample", "rescale_factor", "image_mean", "image_std")
     settings = {name: getattr(processor, name) for name in names} | {
         "size": [processor.size["shortest_edge"], processor.size["longest_edge"]]
@@ -145,7 +147,10 @@ def _fingerprint(processor: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Tuples and enums as JSON has them: a saved processor has the same fingerprint."""
+    """Return a value as JSON would hold it (tuples as lists, enums as numbers).
+
+    So a processor that was saved and loaded has the same fingerprint.
+    """
     if isinstance(value, list | tuple):
         return [float(one) for one in value]
     return int(value) if isinstance(value, int) else value

@@ -1,4 +1,4 @@
-"""Models that read text alone: any causal language model of `transformers`."""
+"""Models that read only text: any causal language model of `transformers`."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ from quartet.policy.kind.base import ModelKind
 
 
 class TextModel(ModelKind):
-    """A causal language model."""
+    """Causal language model, which reads no pictures."""
 
     def load(self, folder: Path, **options: Any) -> Any:
         from transformers import AutoModelForCausalLM
