@@ -1,1 +1,1 @@
-"""Trainer: claims batches, assigns credit, steps, publishes policies. `trainer.py` holds the loop."""
+"""Trainer: claims batches, assigns credit, takes optimizer steps, publishes policies. `trainer.py` has the loop."""

@@ -1,5 +1,8 @@
-"""Weights of tokens in the loss. They are computed over a whole minibatch before it is cut into microbatches, so the
-gradient does not depend on the cut."""
+"""Weights of tokens in the loss.
+
+They are computed over a whole minibatch before this is divided into microbatches, so the gradient does not depend on
+the division.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -9,16 +12,17 @@ from quartet.train.packing import Branch
 from quartet.types import MemberUse
 
 COMPARED = frozenset({MemberUse.FRESH, MemberUse.REPLAY})
-"""Uses of members that are compared within their group and get credit."""
+"""Uses of members that are compared with the other members of their group and get credit."""
 
 
 def token_weights(branches: Sequence[Branch], section: Loss) -> list[float]:
-    """Return the weight of each token, one number per branch.
+    """Return for each branch the weight of each of its tokens.
 
-    Members of different uses are normalised separately: `loss.aggregation` averages over the tokens, branches or
-    trajectories of one use as if the others were absent. The weights of its tokens sum to the use's share. Anchors sum
-    to 1. Fresh and replayed members together sum to 1: replayed ones to `loss.replay_share`, fresh ones to the rest; if
-    one kind is absent, the other sums to 1. Without a `replay_share` the two have one common mean.
+    Members with different uses are normalised separately: `loss.aggregation` averages over the tokens, branches or
+    trajectories of one use as if there were no others, and the weights of these tokens sum to the share of the use. The
+    share of anchors is 1. The share of replayed members is `loss.replay_share`, that of fresh members the rest up to 1;
+    if only one of the two uses occurs, its share is 1. Without `loss.replay_share`, fresh and replayed members are
+    normalised together and their share is 1.
     """
     weigh, weights = AGGREGATIONS[section.aggregation], [0.0] * len(branches)
     for uses, share in _shares(branches, section.replay_share):
@@ -29,7 +33,7 @@ def token_weights(branches: Sequence[Branch], section: Loss) -> list[float]:
 
 
 def _shares(branches: Sequence[Branch], replay_share: float | None) -> list[tuple[frozenset[MemberUse], float]]:
-    """Return the uses that are normalised together with the sum of their weights; only uses in the minibatch."""
+    """Return the sets of uses that are normalised together, each with its share. Absent uses are left out."""
     present = {branch.use for branch in branches}
     anchors = [(frozenset({MemberUse.ANCHOR}), 1.0)] if MemberUse.ANCHOR in present else []
     if replay_share is None or not present >= COMPARED:
@@ -38,13 +42,13 @@ def _shares(branches: Sequence[Branch], replay_share: float | None) -> list[tupl
 
 
 def token_mean(branches: Sequence[Branch]) -> list[float]:
-    """Weigh every trained token the same: 1 / number of trained tokens."""
+    """Give every trained token the same weight: 1 / number of trained tokens."""
     total = sum(branch.num_trained_tokens for branch in branches)
     return [1 / total for _ in branches]
 
 
 def sequence_mean(branches: Sequence[Branch]) -> list[float]:
-    """Weigh every trajectory the same: the mean over its trained tokens (of all its branches), then over
+    """Give every trajectory the same weight: average over its trained tokens (of all its branches), then over
     trajectories."""
     tokens: Counter[int] = Counter()
     for branch in branches:
@@ -53,7 +57,7 @@ def sequence_mean(branches: Sequence[Branch]) -> list[float]:
 
 
 def branch_mean(branches: Sequence[Branch]) -> list[float]:
-    """Weigh every branch the same: the mean over its trained tokens, then over branches."""
+    """Give every branch the same weight: average over its trained tokens, then over branches."""
     return [1 / (len(branches) * branch.num_trained_tokens) for branch in branches]
 
 
@@ -62,4 +66,4 @@ AGGREGATIONS: dict[str, Callable[[Sequence[Branch]], list[float]]] = {
     "sequence_mean": sequence_mean,
     "branch_mean": branch_mean,
 }
-"""Functions from branches, all with trained tokens, to the weight of each of their tokens: one number per branch."""
+"""Functions that map branches, each with trained tokens, to one number per branch: the weight of each of its tokens."""

@@ -1,7 +1,7 @@
-"""Credit assignment: from a packed batch to the advantages, returns and masks of its tokens.
+"""Credit assignment: computes the advantages, returns and masks of a packed batch's tokens.
 
-X counts the positions of all branches, concatenated; the T sampled tokens are addressed by their indices in X. Anchors
-get no credit and do not affect the credit of other members.
+In shapes, X is the number of positions of all branches, concatenated; the T sampled tokens are given by their indices
+in X. Anchors get no credit and do not affect the credit of other members.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,13 +21,13 @@ from quartet.train.turn_selection import HighEntropyTurns
 from quartet.types import Batch
 
 Passes = Mapping[str, Sequence[np.ndarray]]
-"""Results of forward passes by name: per branch, one number for each of its trained tokens."""
+"""Results of forward passes, by the name of the pass: for each branch, one number per trained token."""
 _COLUMNS = {"entropies": "entropies_T", "reference": "reference_logprobs_T"}
-"""Field of `CreditBatch` that holds the result of each pass."""
+"""Name of each pass -> field of `CreditBatch` that holds its result."""
 
 
 def credits_of(recipe: Recipe) -> list[Credit]:
-    """Return the credits of a run, in the order in which they apply."""
+    """Return the credit methods of a run, in the order in which they are applied."""
     train, chosen = recipe.train, build(recipe.credit)
     if not train.min_turn_entropy_percentile:
         return [chosen]
@@ -35,14 +35,14 @@ def credits_of(recipe: Recipe) -> list[Credit]:
 
 
 def needs_of(credits: Sequence[Credit]) -> frozenset[str]:
-    """Return the names of the passes that `assign` needs."""
+    """Return the names of the forward passes whose results `assign` needs."""
     return frozenset[str]().union(*(credit.needs for credit in credits))
 
 
 def assign(batch: Batch, packed: PackedBatch, credits: Sequence[Credit], passes: Passes) -> PackedBatch:
-    """Apply the credits in order; return the packed batch with what they assign to its tokens.
+    """Apply the credit methods in order. Return the packed batch with the advantages, returns and masks they assign.
 
-    Branches without a token left to train are dropped.
+    Branches without a trained token are dropped.
     """
     if not any(branch.use in COMPARED for branch in packed.branches):
         return packed
@@ -92,7 +92,7 @@ def _members(batch: Batch) -> dict[str, Any]:
 
 
 def _tokens(batch: Batch, branches: Sequence[Branch], passes: Passes) -> tuple[np.ndarray, dict[str, Any]]:
-    """Return the tokens' indices in X, and the fields of `CreditBatch` about tokens."""
+    """Return the indices of the T tokens in X, and the fields of `CreditBatch` about tokens."""
     num_calls = [
         len(member.trajectory.calls) if member.use in COMPARED else 0 for _, member in countable_members(batch)
     ]
@@ -119,5 +119,5 @@ def _tokens(batch: Batch, branches: Sequence[Branch], passes: Passes) -> tuple[n
 
 
 def _joined(branches: Sequence[Branch], name: str) -> np.ndarray:
-    """Return `[X]`: a field of all branches, concatenated."""
+    """Return a field of all branches, concatenated: `[X]`."""
     return np.concatenate([getattr(branch, name) for branch in branches])

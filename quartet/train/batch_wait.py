@@ -1,4 +1,4 @@
-"""Reason and time limit of a trainer's wait for a batch."""
+"""A trainer's wait for a batch: the reason that it reports, and the time limit."""
 
 import time
 
@@ -20,24 +20,28 @@ class BatchWait:
         self._held_back_at: float | None = None
 
     def end(self) -> float:
-        """End the wait. Return for how many seconds the batch was held back: 0 unless `on_late` is "wait"."""
+        """End the wait. Return for how many seconds the batch was held back for due groups: 0 unless `on_late` is
+        "wait"."""
         held_back_at, self._held_back_at = self._held_back_at, None
         return time.monotonic() - held_back_at if held_back_at else 0.0
 
     def begin(self) -> None:
-        """Begin the wait, after a batch was trained or released."""
+        """Begin the wait, after a batch has been trained or released."""
         self._fed_at = time.monotonic()
 
     def explain(self) -> None:
-        """Report the reason. Raise `StarvedError`, and end the run, after `train.starved_timeout_seconds` of training
-        without a batch."""
+        """Report the reason of the wait.
+
+        After `train.starved_timeout_seconds` of training without a batch, request the end of the run and raise
+        `StarvedError`.
+        """
         groups, timeout_seconds = self._train.groups_per_batch, self._train.starved_timeout_seconds
         phase = STOPPING if self._ledger.stop_reason() is not None else self._ledger.value("phase", TRAINING)
         if phase == TRAINING and self._held_back(groups):
             return
         food = (f"{groups} {TRAINABLE_GROUPS}", "rollouts of enough groups finish and pass the filters")
         self._presence.waits(*wait_in(phase, *food))
-        if phase != TRAINING:  # before the first admission, or while stopping: not starvation
+        if phase != TRAINING:  # before the first admission or while stopping, a wait is not starvation
             self._fed_at = time.monotonic()
             return
         waited_seconds = time.monotonic() - self._fed_at
@@ -51,7 +55,10 @@ class BatchWait:
             raise StarvedError(reason, "see 'Starved' in docs/troubleshooting.md")
 
     def _held_back(self, groups: int) -> bool:
-        """Return whether a batch is held back for due groups (`on_late` "wait"). That is not starvation."""
+        """Return whether a batch is held back for due groups (`on_late` "wait"); such a wait is not starvation.
+
+        A due group is an unfinished group that the next policy would make too old.
+        """
         admission = self._admission
         if admission.on_late != "wait" or not (count := self._ledger.due_groups(groups, admission.max_lag)):
             self._held_back_at = None

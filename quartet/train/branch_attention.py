@@ -1,8 +1,8 @@
-"""Attention over packed branches. All other layers of a decoder act on single tokens; attention acts on a branch.
+"""Attention over packed branches: the only layer of a decoder in which the tokens of a branch affect each other.
 
 Queries, keys and values of the packed row are gathered branch by branch, with a shared prefix repeated for each branch.
-Attention is then plainly causal, and one of the equal outputs is kept. So a shared prefix goes through the matrices
-once, and its gradient is the sum over these branches, as if each had a row of its own.
+Attention is then causal within each branch. Of the equal outputs for a shared prefix, one is kept. So the other layers
+compute a shared prefix once, and its gradient is the sum over the branches, as if each branch had its own row.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from quartet.train.microbatch import Microbatch
 
 NAME = "quartet_branches"
 FULL_ATTENTION = frozenset({"qwen3_vl_text"})
-"""Decoders whose configuration names no types of layers: every layer of theirs is full attention."""
+"""Types of decoders whose configuration names no types of layers, but whose layers all have full attention."""
 
 
 def attend(
@@ -31,15 +31,15 @@ def attend(
     owners_L: torch.Tensor,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Return outputs `[1, L, H, d]` of H heads, with K heads of keys and values; see `Microbatch` for the other
-    shapes."""
+    """Return the attention outputs `[1, L, H, d]`. H: query heads, K: key-value heads; `Microbatch` explains S, M and
+    L."""
     query_SHMd, key_SKMd, value_SKMd = (_by_branch(part, columns_SM) for part in (query_1HLd, key_1KLd, value_1KLd))
     output_SMHd, _ = sdpa_attention_forward(module, query_SHMd, key_SKMd, value_SKMd, None, **kwargs)
     return output_SMHd.flatten(0, 1).index_select(0, owners_L).unsqueeze(0), None
 
 
 def _by_branch(packed_1HLd: torch.Tensor, columns_SM: torch.Tensor) -> torch.Tensor:
-    """Return `[S, H, M, d]`: the packed values gathered by branch."""
+    """Return the values of a packed row gathered by branch: `[S, H, M, d]`."""
     _, heads, _, head_dim = packed_1HLd.shape
     rows_XHd = packed_1HLd[0].transpose(0, 1).index_select(0, columns_SM.flatten())
     return rows_XHd.view(*columns_SM.shape, heads, head_dim).transpose(1, 2)
@@ -49,8 +49,10 @@ AttentionInterface.register(NAME, attend)
 
 
 def attends_everywhere(model: PreTrainedModel) -> bool:
-    """Return whether branches may be packed: every layer is full attention that can be replaced. A sliding window or a
-    recurrence would cross branches."""
+    """Return whether branches may be packed into one row: all layers must have full attention, which can be replaced.
+
+    A sliding window or a recurrence would extend over the borders of branches.
+    """
     config = _decoder_config(model)
     if config.model_type in FULL_ATTENTION:
         return True
@@ -61,14 +63,15 @@ def attends_everywhere(model: PreTrainedModel) -> bool:
 
 @contextmanager
 def attending_by_branch(model: PreTrainedModel, microbatch: Microbatch) -> Iterator[dict[str, Any]]:
-    """Let a packed microbatch pass through the model in this context; yield the model's extra arguments."""
+    """Replace the model's attention inside the block, if the microbatch is packed; yield extra arguments for the
+    model."""
     if microbatch.columns_SM is None:
         yield {}
         return
     config = _decoder_config(model)
     before, config._attn_implementation = config._attn_implementation, NAME
     try:
-        # transformers uses a mask of four dimensions as it is and makes none of its own.
+        # If it receives a mask of four dimensions, transformers makes no mask of its own.
         no_mask = torch.empty(1, 1, 0, 0, device=microbatch.ids_BL.device)
         yield {"attention_mask": no_mask, "columns_SM": microbatch.columns_SM, "owners_L": microbatch.owners_L}
     finally:
@@ -76,5 +79,5 @@ def attending_by_branch(model: PreTrainedModel, microbatch: Microbatch) -> Itera
 
 
 def _decoder_config(model: PreTrainedModel) -> Any:
-    """Return the configuration that the decoder's layers read; a vision tower has its own, and keeps its attention."""
+    """Return the configuration of the decoder's layers. A vision tower has its own, so its attention is unchanged."""
     return model.get_decoder().config

@@ -1,7 +1,7 @@
 """Trainer state on disk without pickle: tensors as safetensors, numbers as JSON, with checksums.
 
-`trainer/step_000120_batch_000131/` holds the optimizer moments and random state after train step 120, which trained on
-batch 131. The weights are the policy that this step published. A folder appears complete or not at all.
+For example, `trainer/step_000120_batch_000131/` holds the optimizer moments and the random state after train step 120,
+which trained on batch 131. The weights are in the policy that this step published. A folder is written atomically.
 """
 
 import shutil
@@ -21,7 +21,8 @@ from quartet.train.step import Learner
 from quartet.types import MAIN
 
 TENSORS, NUMBERS = "state.safetensors", "state.json"
-"""Files of the first tensors and of the numbers; large states continue in `state-00001.safetensors`, and so on."""
+"""Files of the tensors and of the numbers. More tensors than `SHARD_BYTES` continue in `state-00001.safetensors`, and
+so on."""
 SHARD_BYTES = 500 * 10**6
 RANDOM_STATE = "random_state"
 
@@ -39,9 +40,9 @@ def save_checkpoint(
     durable: bool = False,
     on_progress: Callable[[], None] = nothing,
 ) -> None:
-    """Write `folder`, replacing an existing one.
+    """Write the learner's state to `folder`, replacing an existing folder.
 
-    `durable`: the folder survives power loss on return. `on_progress` is called after each file and chunk.
+    With `durable`, the folder survives power loss once this returns. `on_progress` is called after each file and chunk.
     """
     numbers = Numbers(train_step=train_step, optimizer_step=learner.optimizer_step)
     with whole_folder(folder, point="checkpoint", durable=durable, on_progress=on_progress) as fresh:
@@ -53,7 +54,10 @@ def save_checkpoint(
 
 
 def load_checkpoint(folder: Path, learner: Learner, *, on_progress: Callable[[], None] = nothing) -> int:
-    """Load the state into `learner`, bit for bit; return its train step. Raise `CheckpointError` naming the file."""
+    """Load the state into `learner`, bit for bit, and return its train step.
+
+    Raise `CheckpointError`, which names the file, if the state is missing or damaged.
+    """
     check_folder(folder, on_progress=on_progress)
     with raising_checkpoint_errors(f"cannot load the checkpoint in {folder}"):
         numbers = msgspec.json.decode((folder / NUMBERS).read_bytes(), type=Numbers)
@@ -74,9 +78,10 @@ def load_checkpoint(folder: Path, learner: Learner, *, on_progress: Callable[[],
 
 
 def prune_checkpoints(run_dir: Path, keep: int, train_step: int, policy: str = MAIN) -> None:
-    """Delete a policy's checkpoints except the newest `keep` up to the committed `train_step`, and crashed attempts.
+    """Delete a policy's checkpoints except the newest `keep` up to the committed `train_step`.
 
-    Of several attempts at a step the last is the committed one. Call this only after the commit.
+    Checkpoints of attempts that crashed are deleted too: of several attempts at a step, the last is the committed one.
+    Call this only after the commit.
     """
     by_step = {found.train_step: found.folder for found in checkpoints_on_disk(run_dir, policy)}
     kept = [folder for step, folder in by_step.items() if step <= train_step][-keep:]
@@ -86,7 +91,7 @@ def prune_checkpoints(run_dir: Path, keep: int, train_step: int, policy: str = M
 
 
 def _tensors(learner: Learner) -> dict[str, torch.Tensor]:
-    """Return optimizer state by `parameter name/entry`, for example `model.norm.weight/exp_avg`."""
+    """Return the random state, and the optimizer state by `parameter name/entry` (`model.norm.weight/exp_avg`)."""
     states = learner.optimizer.state
     tensors = {
         f"{name}/{entry}": value.detach().contiguous()
@@ -97,8 +102,10 @@ def _tensors(learner: Learner) -> dict[str, torch.Tensor]:
 
 
 def _shards(tensors: dict[str, torch.Tensor]) -> Iterator[dict[str, torch.Tensor]]:
-    """Split into files that are each written within a heartbeat: a write blocks all other Python code of the
-    process."""
+    """Split the tensors into files of at most `SHARD_BYTES`, if no tensor is larger.
+
+    Each file can be written between two heartbeats; a write blocks all other Python code of the process.
+    """
     shard: dict[str, torch.Tensor] = {}
     for name, tensor in tensors.items():
         if shard and sum(each.nbytes for each in shard.values()) + tensor.nbytes > SHARD_BYTES:

@@ -1,7 +1,8 @@
-"""Input and output of credit: rewards of members and calls, facts of tokens, and the values assigned to tokens.
+"""Input and output of credit methods: rewards of members and calls, facts about tokens, values assigned to tokens.
 
-N members, C calls and T tokens, in the order of groups, of members within a group, of calls within a member, and of
-tokens within a call. Members are those of `quartet.types.GroupMember` that count in their group's baseline.
+Shapes: N members, C calls, T tokens. They are in the order of groups, of members within a group, of calls within a
+member, and of tokens within a call. The members are the rollouts (`quartet.types.GroupMember`) that count in their
+group's baseline.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,9 +15,9 @@ from quartet.types import Call
 
 @dataclass(eq=False, kw_only=True)
 class CreditBatch:
-    """Inputs of credit, and its outputs `advantages_T`, `returns_T` and `mask_T`.
+    """Inputs of a credit method, and its outputs `advantages_T`, `returns_T` and `mask_T`.
 
-    Calls are all calls of the members; tokens are the sampled ones of branches with at least one trained token.
+    Calls are all calls of the members. Tokens are the sampled tokens of branches with at least one trained token.
     """
 
     rollout_ids_N: np.ndarray
@@ -28,35 +29,37 @@ class CreditBatch:
     roles_N: Sequence[str]
     """Role of the member in its rollout."""
     parents_N: np.ndarray
-    """Index among the N of the rollout that this one was forked from. -1 if it was not forked, if the parent is not in
-    the batch, and for replayed members: an imported one names a parent of another run."""
+    """Index, among the N members, of the rollout from which the member was forked. -1 if it was not forked or the
+    parent is not in the batch; also for replayed members, since an imported one may have its parent in another run."""
     fork_calls_N: np.ndarray
-    """Index of the last call shared with the parent, the same in both; -1 where `parents_N` is -1."""
+    """Index of the last call that the member shares with its parent, the same in both; -1 where `parents_N` is -1."""
     replayed_N: np.ndarray
-    """True for stored rollouts that joined the group."""
+    """True for stored rollouts that joined the group as replays."""
     members_C: np.ndarray
-    """Index of the call's member among the N."""
+    """Index of the call's member among the N members."""
     calls: Sequence[Call]
     """The C calls."""
     rewards_C: np.ndarray
-    """Reward of the turns that resulted from each call, float64. Reward outside turns is added to the last call, so the
-    calls of a member sum to its reward."""
+    """Reward of the turns that resulted from the call, float64. Reward outside of turns is added to the member's last
+    call, so that the rewards of a member's calls sum to its reward."""
     calls_T: np.ndarray
-    """Index of the token's call among the C."""
+    """Index of the token's call among the C calls."""
     logprobs_T: np.ndarray
-    """Log-probs recorded at sampling; `RECOMPUTED` where none is valid."""
+    """Log-probs recorded at sampling; `RECOMPUTED` at tokens whose recorded log-prob must not be used."""
     mask_T: np.ndarray
-    """Output. True at tokens to train; tokens that are too old start as False and stay masked."""
+    """Output: True at tokens to train. Tokens that are too old are False from the start and stay masked."""
     entropies_T: np.ndarray | None = None
-    """Entropies in nats. Results of passes are NaN at tokens that are too old, and None if no part needs the pass."""
+    """Entropies in nats, from a forward pass: NaN at tokens that are too old; None if no credit method needs them."""
     reference_logprobs_T: np.ndarray | None = None
+    """Log-probs under the policy that the run started from; NaN and None as for `entropies_T`."""
     groups_C: np.ndarray = field(init=False)
+    """Index of the call's group in the batch."""
     members_T: np.ndarray = field(init=False)
-    """Index of the token's member among the N."""
+    """Index of the token's member among the N members."""
     advantages_T: np.ndarray = field(init=False)
-    """Output, float64; initially 0."""
+    """Output: advantages, float64, initially 0."""
     returns_T: np.ndarray = field(init=False)
-    """Output, float64; initially the sum of the rewards of the token's own call and of later calls."""
+    """Output: returns, float64, initially the rewards of the token's call and of the member's later calls, summed."""
 
     def __post_init__(self) -> None:
         self.groups_C, self.members_T = self.groups_N[self.members_C], self.members_C[self.calls_T]
@@ -64,33 +67,36 @@ class CreditBatch:
         self.returns_T = self.over_members(to_come, self.rewards_C)[self.calls_T]
 
     def assign_members(self, advantages_N: np.ndarray) -> None:
-        """Assign to every token the advantage of its member."""
+        """Give each token the advantage of its member."""
         self.advantages_T[:] = advantages_N[self.members_T]
 
     def assign_calls(self, advantages_C: np.ndarray) -> None:
-        """Assign to every token the advantage of its call."""
+        """Give each token the advantage of its call."""
         self.advantages_T[:] = advantages_C[self.calls_T]
 
     def over_groups(self, function: Callable[..., np.ndarray], *columns_N: np.ndarray) -> np.ndarray:
-        """Return `[N]`: the function's results for the members of each group."""
+        """Apply a function to the members of each group, and return its results, concatenated: `[N]`."""
         return _piecewise(function, self.groups_N, columns_N)
 
     def over_calls_of_groups(self, function: Callable[..., np.ndarray], *columns_C: np.ndarray) -> np.ndarray:
-        """Return `[C]`: the function's results for the calls of each group."""
+        """Apply a function to the calls of each group, and return its results, concatenated: `[C]`."""
         return _piecewise(function, self.groups_C, columns_C)
 
     def over_members(self, function: Callable[..., np.ndarray], *columns_C: np.ndarray) -> np.ndarray:
-        """Return `[C]`: the function's results for the calls of each member."""
+        """Apply a function to the calls of each member, and return its results, concatenated: `[C]`."""
         return _piecewise(function, self.members_C, columns_C)
 
 
 def to_come(rewards_K: np.ndarray) -> np.ndarray:
-    """Return `[K]`: for each of a member's K calls, the sum of its reward and those of later calls."""
+    """Return for each of a member's K calls the sum of the rewards of this call and of later ones: `[K]`."""
     return rewards_K[::-1].cumsum()[::-1]
 
 
 def _piecewise(function: Callable[..., np.ndarray], owners: np.ndarray, columns: Sequence[np.ndarray]) -> np.ndarray:
-    """Apply a function to the parts of columns that have the same owner; owners are ascending."""
+    """Apply a function to each part of the columns with the same owner, and return its results, concatenated.
+
+    The owners are ascending.
+    """
     if not len(owners):
         return np.zeros(0)
     borders = np.flatnonzero(np.diff(owners)) + 1

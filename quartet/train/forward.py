@@ -1,7 +1,7 @@
 """Log-probs of recorded tokens under a model, with the output head applied only where a trained token is predicted.
 
-Most positions of an agent's sequence are observations; the head over the whole vocabulary is the largest matrix of a
-small model, and a branch needs it at a few per cent of its positions.
+Most tokens of an agent's sequence are observations, so the output head, the largest matrix of a small model, is needed
+at only a few percent of the positions.
 """
 
 from typing import NamedTuple
@@ -17,17 +17,18 @@ from quartet.train.sight import Sight
 
 class Scores(NamedTuple):
     logprobs_T: torch.Tensor
-    """Of the recorded tokens at the temperature they were sampled with, in nats. Top-p is not undone."""
+    """Log-probs of the recorded tokens in nats, at the temperature of their sampling, over the full vocabulary."""
     entropies_T: torch.Tensor
-    """Of the full distribution at temperature 1, in nats."""
+    """Entropies of the full distribution at temperature 1, in nats."""
 
 
 def score(
     model: PreTrainedModel, microbatch: Microbatch, sight: Sight | None = None, *, entropy_gradient: bool = False
 ) -> Scores:
-    """One forward pass over the microbatch's T trained tokens; a model that reads pictures needs its sight.
+    """Run one forward pass and return the scores of the microbatch's T trained tokens.
 
-    Padding is on the right, so causal attention alone keeps it from real tokens.
+    `sight` supplies the pictures for a model that reads pictures. With `entropy_gradient`, the entropies carry a
+    gradient. Padding is on the right, so with causal attention no real token attends to it.
     """
     with attending_by_branch(model, microbatch) as mask_and_branches:
         hidden_BLD = _decoder(model)(
@@ -51,8 +52,10 @@ def score(
 
 @torch.no_grad()
 def require_plain_head(model: PreTrainedModel) -> None:
-    """Raise `ConfigError` for architectures whose logits are more than decoder + output matrix (soft-capping, scaling):
-    applying the head ourselves would train on wrong log-probs."""
+    """Raise `ConfigError` for an architecture that changes the logits after the output matrix (soft-capping, scaling).
+
+    `score` applies only the decoder and the output matrix, so its log-probs would be wrong.
+    """
     ids_1L = torch.arange(8, device=model.device).unsqueeze(0)
     hidden_1LD = _decoder(model)(input_ids=ids_1L, use_cache=False).last_hidden_state
     ours_1LV, theirs_1LV = _head(model)(hidden_1LD), model(input_ids=ids_1L, use_cache=False).logits

@@ -1,4 +1,4 @@
-"""Divergence of the engine that sampled from the trainer's weights at the start of the train step."""
+"""Divergence between the engine's distribution at sampling and the trainer's at the start of the train step."""
 
 from collections import Counter
 
@@ -13,9 +13,10 @@ _WEIGHT = "gap_weight"
 
 
 def gap_sums(microbatch: Microbatch, old_logprobs_T: torch.Tensor) -> dict[str, float]:
-    """Return weighted sums of two estimates of KL(rollout || old) in nats (Schulman's k1 and k3), and of their weights.
+    """Return weighted sums of two estimates of KL(rollout || old) in nats (Schulman's k1 and k3), and of the weights.
 
-    Replayed tokens are left out: older policies or no policy sampled them, which says nothing about the engine.
+    `rollout` is the distribution from which the engine sampled, `old` the trainer's at the start of the train step.
+    Replayed tokens are left out: older policies or no policy sampled them, so they say nothing about the engine.
     """
     fresh_T = (microbatch.uses_T == USE_NUMBERS[MemberUse.FRESH]) & (microbatch.rollout_logprobs_T != RECOMPUTED)
     weights_T = microbatch.weights_T[fresh_T]

@@ -1,4 +1,4 @@
-"""Linear layers that also compute their gradients with the faster library: see `quartet.policy.linear`."""
+"""Linear layers that compute outputs and gradients with the faster library of `quartet.policy.linear`."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from quartet.policy.linear import by_one_dnn, linear
 
 
 class TrainedLinear(torch.nn.Linear):
-    """Linear layer that uses oneDNN where it is faster, and the kernel of `torch.nn.Linear` elsewhere."""
+    """Linear layer that uses oneDNN where that is faster, and otherwise the kernel of `torch.nn.Linear`."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         if by_one_dnn(input, self.weight):
@@ -19,19 +19,22 @@ class TrainedLinear(torch.nn.Linear):
 
 
 def train_by_the_faster_library(model: torch.nn.Module) -> None:
-    """Make every plain linear layer of the model a `TrainedLinear`; parameters, names and ties are unchanged."""
+    """Turn every plain linear layer of the model into a `TrainedLinear`; parameters, names and ties do not change."""
     for module in model.modules():
         if type(module) is torch.nn.Linear:
             module.__class__ = TrainedLinear
 
 
 def product(x: torch.Tensor, weight_ED: torch.Tensor, bias_E: torch.Tensor | None) -> torch.Tensor:
-    """Return `[..., E]`: x W^T + b. Reshape outside of the function, whose own views may not be written in place."""
+    """Return x W^T + b `[..., E]`.
+
+    Reshaping is done here, since views made inside an autograd function must not be changed in place.
+    """
     return Product.apply(x.reshape(-1, x.shape[-1]), weight_ED, bias_E).view(*x.shape[:-1], len(weight_ED))
 
 
 class Product(torch.autograd.Function):
-    """`[T, E]`: x W^T + b, with gradients computed by `linear`."""
+    """Autograd function x W^T + b `[T, E]` whose gradients are computed by `linear`."""
 
     @staticmethod
     def forward(ctx: Any, x_TD: torch.Tensor, weight_ED: torch.Tensor, bias_E: torch.Tensor | None) -> torch.Tensor:
@@ -55,7 +58,10 @@ class Product(torch.autograd.Function):
 
 
 def _weight_gradient(gradient_TE: torch.Tensor, x_TD: torch.Tensor) -> torch.Tensor:
-    """Return `[E, D]`. oneDNN copies the left one of two transposed factors, so the narrower one goes left."""
+    """Return the gradient of the weight `[E, D]`.
+
+    oneDNN copies the left of two transposed factors, so the narrower one is put on the left.
+    """
     if gradient_TE.shape[1] < x_TD.shape[1]:
         return linear(gradient_TE.t(), x_TD.t())
     return linear(x_TD.t(), gradient_TE.t()).t()

@@ -1,4 +1,4 @@
-"""Metrics of a train step besides the loss: lag, rewards, token counts and durations of phases."""
+"""Metrics of a train step in addition to the loss: lag, rewards, token counts and durations of phases."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -27,15 +27,15 @@ class PhaseTimer:
         self.seconds[f"{phase}_seconds"] = time.perf_counter() - start
 
     def passed(self, phase: str, start: float) -> None:
-        """Record a phase that began at `start` (Unix seconds), before its train step was known, and ends now."""
+        """Record a phase that began at `start` (Unix seconds), before its train step was known, and has just ended."""
         seconds = self.seconds[f"{phase}_seconds"] = time.time() - start
         self._recorder.finished(Span(start=start, seconds=seconds, name=phase, trace=self.trace))
 
 
 def batch_metrics(batch: Batch, packed: PackedBatch) -> dict[str, Any]:
-    """Return metrics of the batch. Lag is in policy versions, over trajectories; tokens count once, without padding.
+    """Return metrics of the batch. Lag is in policy versions, over trajectories; token counts exclude padding.
 
-    Rewards and successes cover the groups' own members only: stored successes would inflate them.
+    Rewards and successes are of the groups' own members only, since replayed successes would inflate them.
     """
     members = [member.trajectory for group in batch.groups for member in group.members if member.replay is None]
     lags = [lag for lag, count in packed.lag_histogram.items() for _ in range(count)]
@@ -58,8 +58,12 @@ def batch_metrics(batch: Batch, packed: PackedBatch) -> dict[str, Any]:
 
 
 def masked_shares(members: Sequence[MemberTokens]) -> dict[str, float]:
-    """Return the shares of the batch that were too old, by outcome. Masked members stay in the baseline, so masking
-    more of the successes than of the failures, or the reverse, biases learning."""
+    """Return the shares of tokens that were masked because they are too old: of all, of successes and of failures.
+
+    Members with masked tokens still count in the group's baseline, so masking more tokens of the successes than of the
+    failures, or the reverse, biases learning. `wholly_masked_..._share` is the share of members all of whose tokens are
+    masked.
+    """
     outcomes = {"success": [m for m in members if m.success], "failure": [m for m in members if not m.success]}
     return {
         "masked_share": _masked_share(members),

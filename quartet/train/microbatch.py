@@ -1,8 +1,8 @@
-"""From rows of branches (`rows.py`) to tensors.
+"""Tensors of a microbatch, made from rows of branches (`rows.py`).
 
-Where the model allows it, all branches lie behind each other in one row, without padding, and what several of them
-begin with lies there once. Only attention puts the branches together again (`branch_attention.py`). The result is that
-of separate rows, for a fraction of the tokens. Other models get one padded row per branch.
+If the model allows it, all branches are packed into one row, one after another and without padding, and a prefix that
+several branches share is stored once. Attention then gathers the tokens of each branch (`branch_attention.py`). The
+result is the same as with one row per branch, for a fraction of the tokens. Other models get one padded row per branch.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,40 +16,45 @@ from quartet.train.rows import Row
 from quartet.types import Media, MemberUse
 
 USE_NUMBERS = {use: number for number, use in enumerate(MemberUse)}
-"""Number of each use of a member, as tensors hold it."""
+"""Number that stands for each use of a member in tensors."""
 
 
 @dataclass(frozen=True, eq=False)
 class Microbatch:
-    """B rows padded on the right to L tokens, and T trained tokens as flat tensors. In the packed form B is 1, and the
-    row holds S branches of at most M tokens."""
+    """B rows, padded on the right to L tokens, and flat tensors of the T trained tokens.
+
+    In the packed form B is 1, and the row holds S branches of at most M tokens.
+    """
 
     ids_BL: torch.Tensor
     sources_T: torch.Tensor
-    """Index into the flattened B * L of the position that predicts the token."""
+    """Index, into the flattened B * L positions, of the position that predicts the token."""
     targets_T: torch.Tensor
     temperatures_T: torch.Tensor
     rollout_logprobs_T: torch.Tensor
     advantages_T: torch.Tensor
     weights_T: torch.Tensor
     branches_T: torch.Tensor
-    """Number of the token's branch, from 0."""
+    """Index of the token's branch in `branches`."""
     returns_T: torch.Tensor
     uses_T: torch.Tensor
-    """`USE_NUMBERS` of what the token's trajectory is there for."""
+    """Use of the token's trajectory in the batch, as a number of `USE_NUMBERS`."""
     branches: tuple[Branch, ...]
-    """In the order of their tokens."""
+    """Branches of the microbatch, in the order of their tokens."""
     position_ids_BL: torch.Tensor | None = None
-    """Position of each token in its branch, `[3, B, L]` for a model with three; None where it is the column."""
+    """Position of each token in its branch, `[3, B, L]` for a model with three-dimensional positions; None if it equals
+    the column."""
     columns_SM: torch.Tensor | None = None
-    """Column of each token of each branch, 0 behind its end; None in the padded form."""
+    """Column in the packed row of each token of each branch, 0 after the branch's end; None in the padded form."""
     owners_L: torch.Tensor | None = None
-    """Index into the flattened S * M of a branch's token that lies in the column; None in the padded form."""
+    """For each column of the packed row, the index, into the flattened S * M, of a branch's token stored there; None in
+    the padded form."""
     old_logprobs_T: torch.Tensor | None = None
-    """Under the weights at the start of the train step; None when these are still the weights being trained."""
+    """Log-probs under the weights at the start of the train step; None if these weights have not changed yet."""
     reference_logprobs_T: torch.Tensor | None = None
+    """Log-probs under the policy that the run started from; None if no loss term needs them."""
     media: tuple[Media, ...] = ()
-    """Pictures of the rows, in the order of their placeholders; one that branches share is there once."""
+    """Pictures of the rows, in the order of their placeholders; a picture that branches share occurs once."""
 
     def to(self, device: torch.device) -> "Microbatch":
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -58,13 +63,14 @@ class Microbatch:
 
 
 Positions = Callable[[Branch], np.ndarray]
-"""From a branch to the positions of its tokens, `[L]` or `[3, L]`."""
+"""Function that returns the positions of a branch's tokens, `[L]` or `[3, L]`."""
 
 
 def collate(rows: Sequence[Row], *, packed: bool, positions: Positions | None = None) -> Microbatch:
-    """Rows as tensors, and their trained tokens one after the other. Unless `packed`, each row is one branch.
+    """Return the microbatch of some rows. Unless `packed`, each row must hold a single branch.
 
-    `positions` is given for a model whose positions are not places in the branch."""
+    `positions` is given for a model whose positions are not simply the tokens' indices in the branch.
+    """
     branches = [branch for row in rows for branch in row.branches]
     weights = [weight for row in rows for weight in row.weights]
     longest = max(branch.num_tokens for branch in branches)
@@ -103,7 +109,7 @@ def collate(rows: Sequence[Row], *, packed: bool, positions: Positions | None = 
 
 
 def _packed_columns(rows: Sequence[Row]) -> Iterator[np.ndarray]:
-    """Column in the one row of each of a branch's tokens, branch after branch."""
+    """Yield for each branch the columns of its tokens in the packed row."""
     end = 0
     for row in rows:
         columns: list[np.ndarray] = []
@@ -116,7 +122,7 @@ def _packed_columns(rows: Sequence[Row]) -> Iterator[np.ndarray]:
 
 
 def _placing(columns: Sequence[np.ndarray], length: int) -> dict[str, torch.Tensor]:
-    """Where the tokens of the packed branches lie, and back."""
+    """Return `columns_SM` and `owners_L` of `Microbatch`: from branches to columns of the packed row, and back."""
     longest = max(map(len, columns))
     columns_SM = np.zeros((len(columns), longest), dtype=np.int64)
     owners_L = np.zeros(length, dtype=np.int64)
@@ -130,7 +136,7 @@ def _placing(columns: Sequence[np.ndarray], length: int) -> dict[str, torch.Tens
 def _position_ids(
     branches: Sequence[Branch], places: Sequence[np.ndarray], shape: tuple[int, int], positions: Positions | None
 ) -> torch.Tensor:
-    """`[B, L]`, or `[3, B, L]`; 0 at padding."""
+    """Return position ids, `[B, L]` or `[3, B, L]`; 0 at padding."""
     found = [positions(branch) if positions else np.arange(branch.num_tokens) for branch in branches]
     axes = found[0].shape[:-1]
     position_ids_X = np.zeros((*axes, shape[0] * shape[1]), dtype=np.int64)
@@ -140,7 +146,7 @@ def _position_ids(
 
 
 def _media(branches: Sequence[Branch], places: Sequence[np.ndarray]) -> tuple[Media, ...]:
-    """The branches' pictures by the place of their first placeholder, where a shared one has but one."""
+    """Return the branches' pictures by the position of their first placeholder, so that a shared one occurs once."""
     found = {
         int(places_M[one.offset]): one
         for branch, places_M in zip(branches, places, strict=True)
@@ -150,7 +156,7 @@ def _media(branches: Sequence[Branch], places: Sequence[np.ndarray]) -> tuple[Me
 
 
 def _token_values(branch: Branch, trained: np.ndarray, weight: float) -> tuple[np.ndarray, ...]:
-    """Targets, temperatures, rollout log-probs, advantages, returns, weights and uses of a branch's trained tokens."""
+    """Return targets, temperatures, rollout log-probs, advantages, returns, weights and uses of the trained tokens."""
     return (
         branch.ids_L[trained],
         branch.temperatures_L[trained],

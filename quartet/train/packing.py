@@ -1,7 +1,8 @@
-"""From a batch of groups to branches: append-only token sequences with everything the loss needs per token.
+"""Packing of a batch of groups into branches: append-only token sequences with the values that the loss needs.
 
-A call whose prompt is an earlier prompt + its response + more extends that branch; any other call starts a new one.
-A loop that keeps the whole conversation gives one branch per trajectory, one that rewrites its context one per turn.
+A call extends a branch if the call's prompt begins with all tokens of that branch; otherwise the call starts a new
+branch. An agent loop that keeps the whole conversation gives one branch per trajectory; a loop that rewrites its
+context in each turn gives one branch per turn.
 """
 
 from collections import Counter
@@ -16,44 +17,48 @@ from quartet.train.picture_number import picture_number
 from quartet.types import Batch, Call, GroupMember, Media, MemberUse, ReplayRule, Trajectory
 
 NO_VERSION = np.iinfo(np.int64).max
-"""Stands where no policy sampled the token (prompts)."""
+"""Version of tokens that no policy sampled, such as prompts."""
 RECOMPUTED = np.inf
-"""Stands where no recorded log-prob counts. No probability is above 1; NaN would hide what an engine got wrong."""
+"""Log-prob that marks tokens whose recorded log-prob must not be used. It cannot be a real log-prob, as these are at
+most 0, and unlike NaN it does not hide an engine's error."""
 ANY_VERSION = np.iinfo(np.int64).min
-"""The version of a demonstrated token, which has no age."""
+"""Version of demonstrated tokens, which have no age."""
 
 
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """One training sequence of L tokens. Values at tokens that were not sampled are placeholders."""
+    """One training sequence of L tokens. Values at tokens that were not sampled have no meaning."""
 
     trajectory_index: int
-    """Position of its trajectory in the batch: countable members in the order of the groups."""
+    """Index of the branch's trajectory in the batch, counting countable members in the order of the groups."""
     group_index: int
-    """Position of its group in the batch."""
+    """Index of the branch's group in the batch."""
     use: MemberUse
-    """Use of its trajectory in the batch."""
+    """Use of the trajectory in the batch."""
     prompt_tokens: int
-    """Tokens before the first response token, which may be a borrowed one."""
+    """Number of tokens before the first response token; that token may be borrowed from a parent rollout."""
     ids_L: np.ndarray
     trained_L: np.ndarray
-    """True at response tokens that are young enough."""
+    """True at response tokens that are to be trained: young enough, and not masked by credit."""
     rollout_logprobs_L: np.ndarray
-    """`RECOMPUTED` where the old log-prob of the trainer shall stand for it: rules `recompute` and `anchor`,
-    demonstrations."""
+    """Log-probs recorded at sampling. `RECOMPUTED` where the trainer's log-probs at the start of the train step replace
+    them: for the replay rules `recompute` and `anchor`, and for demonstrations."""
     temperatures_L: np.ndarray
     turns_L: np.ndarray
-    """Number of the call, within its trajectory, that sampled the token; -1 at tokens that were not sampled."""
+    """Index of the call, within its trajectory, that sampled the token; -1 at tokens that were not sampled."""
     advantages_L: np.ndarray
-    """float32; 0 until `quartet.train.assign` has assigned credit. So are `returns_L`."""
+    """Advantages, float32; 0 until `quartet.train.assign` has assigned credit."""
     returns_L: np.ndarray
+    """Returns, float32; 0 until `quartet.train.assign` has assigned credit."""
     media: tuple[Media, ...] = ()
-    """Pictures that some of its tokens stand for."""
+    """Pictures for which placeholders are among the tokens."""
 
     @cached_property
     def content(self) -> np.ndarray:
-        """`[L]`: what the model reads. Sequences that begin with the same numbers have the same hidden states there:
-        token ids, and at placeholders the number of their picture."""
+        """Model input as numbers `[L]`: token ids, and at placeholders the number of their picture.
+
+        Where two sequences begin with the same numbers, they have the same hidden states.
+        """
         content_L = self.ids_L.copy() if self.media else self.ids_L
         for one in self.media:
             content_L[one.offset : one.offset + one.num_placeholders] = picture_number(one)
@@ -70,7 +75,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class MemberTokens:
-    """Mask the tokens of a member that are too old. A wholly masked one stays in the group's baseline."""
+    """Token counts of a fresh member. A member whose tokens are all masked still counts in the group's baseline."""
 
     success: bool
     response_tokens: int
@@ -79,19 +84,19 @@ class MemberTokens:
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """The training sequences of one batch and what is worth knowing about them."""
+    """Training sequences of one batch, and counts for metrics."""
 
     branches: list[Branch]
-    """Only those with at least one trained token."""
+    """Branches with at least one trained token."""
     num_trajectories: int
     num_branches: int
     response_tokens: int
     masked_tokens: int
-    """Response tokens left out because they are more than `max_lag` versions old."""
+    """Number of response tokens that are not trained because they are more than `max_lag` versions old."""
     fresh_members: list[MemberTokens]
-    """Those that replay did not add."""
+    """Token counts of the members that were not added by replay."""
     lag_histogram: dict[int, int]
-    """Lag -> number of trajectories."""
+    """Lag in versions -> number of fresh trajectories."""
 
     @property
     def trained_tokens(self) -> int:
@@ -103,10 +108,10 @@ class PackedBatch:
 
 
 def pack_batch(batch: Batch, max_lag: int) -> PackedBatch:
-    """Thread the calls of all countable members into branches. Raises `QuartetError` on what cannot be trained.
+    """Join the calls of all countable members into branches. Raises `QuartetError` for a call that cannot be trained.
 
-    Tokens more than `max_lag` versions old are masked, but not those of replayed members: their age was judged when
-    they joined.
+    Tokens more than `max_lag` versions old are masked, except in replayed members, whose age was checked when they
+    joined the group.
     """
     branches: list[Branch] = []
     members: list[GroupMember] = []
@@ -140,29 +145,35 @@ def _tokens_of(trajectory: Trajectory, branches: Sequence[Branch]) -> MemberToke
 
 
 def _lags(batch: Batch, trajectory: Trajectory) -> dict[int, int]:
-    """Lag by policy version, of a trajectory's tokens."""
+    """Return the lag of each policy version that sampled tokens of a trajectory."""
     return {version: batch.ancestry.lag(version, batch.start_version) for version in trajectory.versions}
 
 
 def _too_old(batch: Batch, trajectory: Trajectory, max_lag: int) -> list[int]:
-    """The versions of a trajectory's tokens that leave the loss."""
+    """Return the policy versions whose tokens are too old to be trained."""
     return [version for version, lag in _lags(batch, trajectory).items() if lag > max_lag]
 
 
 def countable_members(batch: Batch) -> Iterator[tuple[int, GroupMember]]:
-    """Yield (position of the group, member) of all members that count, stored ones too; their order numbers them."""
+    """Yield (index of the group, member) for all countable members, replayed ones included.
+
+    `Branch.trajectory_index` counts members in this order.
+    """
     for group_index, group in enumerate(batch.groups):
         yield from ((group_index, member) for member in group.members if member.trajectory.status.countable)
 
 
 def _without_logprobs(branch: Branch) -> Branch:
-    """Without its recorded log-probs: the old ones of the trainer stand for them, so the importance weight is 1."""
+    """Return a branch whose recorded log-probs are replaced by `RECOMPUTED`.
+
+    The trainer's log-probs at the start of the train step take their place, so importance weights are 1.
+    """
     return replace(branch, rollout_logprobs_L=np.full_like(branch.rollout_logprobs_L, RECOMPUTED))
 
 
 @dataclass
 class _Draft:
-    """A branch while calls are still added to it."""
+    """Branch to which calls can still be added."""
 
     prompt_tokens: int
     ids: list[int]
@@ -177,7 +188,7 @@ class _Draft:
         return same_tokens and call.media[: len(self.media)] == self.media
 
     def append(self, number: int, call: Call) -> None:
-        """Add the new part of the call's prompt, then its response."""
+        """Add the part of the call's prompt that is not in the branch yet, then the call's response."""
         prompt_ids, own = call.trained_prompt_ids, call.own_response
         unsampled, count = len(prompt_ids) - len(self.logprobs), len(call.response_ids)
         context = unsampled + count - len(own)
@@ -206,9 +217,10 @@ class _Draft:
 
 
 def _draft_branches(calls: Sequence[Call]) -> list[_Draft]:
-    """Thread calls into branches. Interleaved conversations are followed: the longest branch that fits is extended.
+    """Join calls into branches. Each call extends the longest branch that it fits, so conversations may be interleaved.
 
-    Calls that are wholly borrowed are context: a branch of nothing else is left out.
+    A call all of whose response tokens are borrowed from a parent rollout is only context; a branch of only such calls
+    is left out.
     """
     drafts: list[_Draft] = []
     for number, call in enumerate(calls):
@@ -217,7 +229,7 @@ def _draft_branches(calls: Sequence[Call]) -> list[_Draft]:
             continue
         if own and not (call.prompt_ids and call.sampling.whole):
             raise QuartetError(
-                "a call with an empty prompt, or sampled greedily or from a part of the distribution "
+                "a call with an empty prompt, or one that was sampled greedily or from a part of the distribution "
                 f"({call.sampling}), has no log-probs to train on",
                 "set rollout.temperature above 0; greedy and truncated sampling are for evaluation",
             )

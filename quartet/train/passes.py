@@ -1,4 +1,4 @@
-"""Forward passes that a credit or a loss term may need, by name, and those that this trainer cannot run."""
+"""Names of the forward passes that a credit method or a loss term may need, and which ones this trainer cannot run."""
 
 from collections.abc import Set
 
@@ -10,12 +10,12 @@ PASSES = {
     "teacher": "log-probs under a teacher's policy",
     "values": "a value head's estimate of the return",
 }
-"""Result of each pass for every trained token."""
+"""Name of each pass -> its result for each trained token."""
 _MISSING = {
     "teacher": "a run has no teacher's policy",
     "values": "the trained model has no value head",
 }
-"""Reason why a pass is unavailable."""
+"""Name of each pass that cannot be run -> the reason."""
 
 
 def require_passes(part: str, needs: Set[str]) -> None:

@@ -1,4 +1,4 @@
-"""Pictures as numbers: what two training sequences must agree in before they share a beginning."""
+"""Numbers for pictures, by which the beginnings of training sequences are compared before they are shared."""
 
 import hashlib
 
@@ -6,6 +6,6 @@ from quartet.types import Media
 
 
 def picture_number(picture: Media) -> int:
-    """Return a negative number, which no token id is; equal for equal pictures that were cut into equal patches."""
+    """Return a negative number, unlike any token id. Equal pictures with equal patches have the same number."""
     name = f"{picture.content_hash}/{picture.grid}/{picture.processor}"
     return -1 - int.from_bytes(hashlib.sha256(name.encode()).digest()[:7])

@@ -1,4 +1,4 @@
-"""Published policy of a train step: the folder with its canary. Engines use it after the ledger has committed it."""
+"""Publication of a train step's policy: its folder, with a canary. Engines load it once the ledger has committed it."""
 
 import shutil
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from quartet.policy.load import write_policy
 from quartet.train.packing import Branch
 
 CANARY_TOKENS = 256
-"""Length of the fixed sequence, and maximum total length of the sequences from the batch."""
+"""Length of the canary's fixed sequence, and maximum total length of its sequences from the batch, in tokens."""
 
 
 def publish_policy(
@@ -26,9 +26,9 @@ def publish_policy(
     durable: bool = False,
     on_progress: Callable[[], None] = nothing,
 ) -> None:
-    """Write weights, tokenizer, image processor and canary to `folder`, replacing what a crashed attempt left there.
+    """Write weights, tokenizer, image processor and canary to `folder`, replacing the folder of a crashed attempt.
 
-    `durable`: the folder survives power loss on return. `on_progress` is called after each file and chunk.
+    With `durable`, the folder survives power loss once this returns. `on_progress` is called after each file and chunk.
     """
     fixed = fixed_sequence(model.config.get_text_config().vocab_size, CANARY_TOKENS)
     with whole_folder(folder, point="policy", durable=durable, on_progress=on_progress) as fresh:
@@ -38,13 +38,18 @@ def publish_policy(
 
 
 def policy_folder(root: Path, version: int, batch_id: int) -> Path:
-    """Return the folder of a batch's policy. It names the batch, so a suspended trainer cannot overwrite a later
-    commit."""
+    """Return the folder for a batch's policy.
+
+    Its name contains the batch, so that a trainer that was suspended cannot overwrite the policy of a later commit.
+    """
     return root / f"v{version:06d}_batch_{batch_id:06d}"
 
 
 def prune_attempts(folder: Path) -> None:
-    """Delete crashed attempts at the version of a committed policy. Call this only after the commit."""
+    """Delete the folders of crashed attempts at the version of the committed policy in `folder`.
+
+    Call this only after the commit.
+    """
     version = folder.name.partition("_")[0]
     for attempt in folder.parent.glob(f"{version}_*"):
         if attempt != folder:
@@ -52,7 +57,7 @@ def prune_attempts(folder: Path) -> None:
 
 
 def first_tokens(branches: Sequence[Branch], max_tokens: int) -> list[list[int]]:
-    """Return the beginnings of the first branches, `max_tokens` tokens in total."""
+    """Return the beginnings of the first branches, at most `max_tokens` tokens in total."""
     sequences: list[list[int]] = []
     for branch in branches:
         if max_tokens < 2:

@@ -1,4 +1,4 @@
-"""Recovery of a trainer after a restart: from the newest committed train step whose files are whole."""
+"""Recovery of a trainer after a restart, from the newest committed train step whose files are undamaged."""
 
 import logging
 from collections.abc import Callable
@@ -18,12 +18,14 @@ T = TypeVar("T")
 def roll_back_to_whole(
     ledger: Ledger, recipe: Recipe, load: Callable[[Path], T], *, on_progress: Callable[[], None] = nothing
 ) -> tuple[RecoveryPoint, T]:
-    """Roll back to the newest train step whose checkpoint and policy are whole; return it and its loaded policy.
+    """Roll back to the newest train step with an undamaged checkpoint and policy; return both, the policy loaded.
 
-    With sparse checkpoints this undoes the steps since the last one. If its files are damaged or missing, the run falls
-    back to the previous checkpoint, and an event names the damage. `load` reads a policy's folder. Raise
-    `CheckpointError` if there is no pair of checkpoint and policy. Raise `UnusablePolicyError` with the newest pair's
-    damage if none is whole: a restart would fail in the same way.
+    If checkpoints are not written after every step, the steps since the last checkpoint are undone. If that checkpoint
+    or its policy is damaged or missing, the run goes back to the previous checkpoint, and an event names the damage.
+    `load` reads a policy's folder.
+
+    Raise `CheckpointError` if there is no checkpoint with a policy. Raise `UnusablePolicyError`, with the damage of the
+    newest pair, if all are damaged; a restart would fail in the same way.
     """
     points = ledger.points_to_go_on_from(recipe.train.train_steps_per_checkpoint)
     damage: list[CheckpointError] = []

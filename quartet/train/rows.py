@@ -1,8 +1,8 @@
-"""Rows of branches, and microbatches of at most `max_tokens_per_microbatch` tokens.
+"""Division of branches into rows, and of rows into microbatches of at most `max_tokens_per_microbatch` tokens.
 
-Branches with the same first prompt, such as the rollouts of a group, form a prefix tree. A shared prefix counts once:
-the prompt and, if a rollout was forked from another one, their common turns. Pictures are compared, not their
-placeholders.
+A row holds branches with the same first prompt, such as the rollouts of a group. The tokens of a shared prefix count
+once; that is the prompt and, if a rollout was forked from another one, the turns that both have in common. Two
+prefixes are equal only if the pictures for their placeholders are equal.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,19 +13,19 @@ import numpy as np
 from quartet.train.packing import Branch
 
 ATTENTION_FACTOR = 4
-"""Bound on attention's positions, as a multiple of `max_tokens_per_microbatch`. Attention splits a packed row into
-branches padded to the longest; shared prompts and padding count. At this factor attention saves about as much for the
-backward pass as all other layers together."""
+"""Bound on the positions in attention, as a multiple of `max_tokens_per_microbatch`. Attention splits a packed row into
+branches, padded to the longest one; shared prompts (once per branch) and padding count. With this factor, attention
+stores about as much memory for the backward pass as all other layers together."""
 LONGEST_TO_SHORTEST = 2
-"""Maximum ratio of branch lengths, within a row and between rows, if attention's positions exceed
-`max_tokens_per_microbatch`. At least half of each padded branch is then tokens."""
+"""Maximum ratio of branch lengths in a microbatch whose positions in attention exceed `max_tokens_per_microbatch`. At
+least half of each padded branch then consists of tokens."""
 
 
 class Shared(NamedTuple):
-    """Longest prefix that a branch shares with an earlier one of its row."""
+    """Longest prefix that a branch shares with an earlier branch of its row."""
 
     branch: int
-    """Index of that branch in the row."""
+    """Index of the earlier branch in the row."""
     num_tokens: int
 
 
@@ -55,9 +55,10 @@ class Row(NamedTuple):
 def share_prompts(
     branches: Sequence[Branch], weights: Sequence[float], *, share: bool, max_tokens_per_microbatch: int
 ) -> list[Row]:
-    """Join branches with the same first prompt into rows that fit a microbatch; without `share`, one branch per row.
+    """Join branches with the same first prompt into rows that fit a microbatch; without `share`, make one row of each.
 
-    Longest branches first, ties in the given order: padding is small, and the same branches give the same rows.
+    Branches are sorted by length, longest first and ties in the given order, so that there is little padding and the
+    same branches always give the same rows.
     """
     rows: list[Row] = []
     open_rows: dict[bytes, Row] = {}
@@ -76,7 +77,7 @@ def share_prompts(
 
 
 def _longest_shared(branches: Sequence[Branch], branch: Branch) -> Shared:
-    """Return the longest prefix that `branch` shares with one of `branches`, none of them shorter."""
+    """Return the longest prefix that `branch` shares with one of `branches`, which are at least as long."""
     found = Shared(0, 0)
     for place, other in enumerate(branches):
         differing = np.flatnonzero(other.content[: branch.num_tokens] != branch.content)
@@ -87,7 +88,7 @@ def _longest_shared(branches: Sequence[Branch], branch: Branch) -> Shared:
 
 
 def _takes(row: Row, branch: Branch, shared: Shared, max_tokens: int) -> bool:
-    """Return whether a row has room for one more branch, which is no longer than those in it."""
+    """Return whether a row has room for another branch, which is not longer than the branches in the row."""
     num_tokens = row.num_tokens + branch.num_tokens - shared.num_tokens
     return num_tokens <= max_tokens and _attention_fits(
         len(row.branches) + 1, row.longest_branch, branch.num_tokens, max_tokens
@@ -100,10 +101,10 @@ def _attention_fits(num_branches: int, longest: int, shortest: int, max_tokens: 
 
 
 def in_chunks(rows: Iterable[Row], max_tokens_per_microbatch: int, *, packed: bool) -> Iterator[list[Row]]:
-    """Yield the rows of each microbatch, in the order of `share_prompts`: by their longest branch.
+    """Yield the rows of each microbatch, in the order of `share_prompts`: by the length of their longest branch.
 
-    A row longer than `max_tokens_per_microbatch` is a microbatch of its own. Only a branch sampled under another recipe
-    can be that long: a replayed one, or one from before a resume with a smaller context.
+    A row with more than `max_tokens_per_microbatch` tokens is a microbatch by itself. Only a branch that was sampled
+    with other settings can be that long: a replayed one, or one from before a resume with a smaller context.
     """
     pending: list[Row] = []
     for row in rows:
@@ -116,7 +117,7 @@ def in_chunks(rows: Iterable[Row], max_tokens_per_microbatch: int, *, packed: bo
 
 
 def _fits(row: Row, pending: list[Row], max_tokens: int, *, packed: bool) -> bool:
-    """Return whether a row fits a microbatch whose first row has the longest branch."""
+    """Return whether a row fits into a microbatch that holds the rows `pending`, the first with the longest branch."""
     longest = pending[0].longest_branch
     if not packed:
         return (len(pending) + 1) * longest <= max_tokens

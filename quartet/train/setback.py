@@ -1,8 +1,9 @@
 """Handling of failed train steps: retry the batch, then quarantine failing groups, and finally end the run.
 
 A batch is tried `train.max_batch_attempts` times. Then each of its groups is computed alone, without an optimizer step.
-Groups that fail are dropped for good; if none fails alone, all are. A fault outside the data fails every batch: after
-`train.max_quarantined_batches` without a train step between them, the run ends with the error.
+Groups that fail alone are quarantined, that is, dropped for good; if no group fails alone, all of them are. If the
+cause is not in the data, every batch fails. After `train.max_quarantined_batches` batches without a successful train
+step between them, the run ends with the error.
 """
 
 import logging
@@ -22,18 +23,18 @@ from quartet.types import Batch
 
 LOG = logging.getLogger(__name__)
 LONGEST_ERROR = 1000
-"""Maximum characters of an error in the ledger; the trainer's log has the full text."""
+"""Maximum number of characters of an error message in the ledger; the trainer's log has the full text."""
 
 
 class FailedStepError(QuartetError):
-    """The arithmetic of a train step failed; `__cause__` is the reason."""
+    """Raised if the arithmetic of a train step fails; `__cause__` is the reason."""
 
 
 @contextmanager
 def arithmetic_of(batch: Batch) -> Iterator[None]:
-    """Raise an error in the arithmetic of a batch as `FailedStepError`, which names the train step and the error.
+    """Convert an error in the arithmetic of a batch to `FailedStepError`, which names the train step and the error.
 
-    Errors of the ledger or of the machine do not depend on the batch and pass through unchanged.
+    Errors of the ledger or of the machine do not depend on the batch and are raised unchanged.
     """
     where = f"train step {batch.train_step}, batch {batch.batch_id}, policy version {batch.start_version}"
     try:
@@ -43,13 +44,13 @@ def arithmetic_of(batch: Batch) -> Iterator[None]:
     except QuartetError as error:
         raise FailedStepError(f"{where}, {error.what}", error.advice) from error
     except Exception as error:
-        # The trainer's only broad except: an error that a batch causes, such as an index out of range or too little
-        # memory, must end neither the run nor every resume.
+        # This is the trainer's only broad `except`. An error that a batch causes, such as an index out of range or too
+        # little memory, must not end the run, and after a resume end it again.
         raise FailedStepError(f"{where}, {type(error).__name__}: {str(error)[:LONGEST_ERROR]}") from error
 
 
 class Setback:
-    """Handler of failed train steps."""
+    """Handles failed train steps of one trainer."""
 
     def __init__(
         self, recipe: Recipe, ledger: Ledger, learner: Learner, credits: Sequence[Credit], presence: Presence
@@ -58,21 +59,21 @@ class Setback:
         self._credits, self._presence = credits, presence
 
     def settle(self, batch: Batch, error: FailedStepError, restore: Callable[[], None]) -> None:
-        """Release the batch, undo the step's changes to the weights (`restore`), and quarantine groups that keep
-        failing.
+        """Release the batch, undo the step's changes to the weights by `restore`, and quarantine groups if the batch
+        has failed too often.
 
-        Raise `UntrainableError` when too many batches in a row were quarantined.
+        Raise `UntrainableError` if groups of too many batches in a row were quarantined.
         """
         LOG.error("%s", error, exc_info=error.__cause__)
         attempts, most = self._ledger.fail_batch(batch, error.what), self._recipe.train.max_batch_attempts
-        if attempts > most:  # the search below ended the process, so no single group is known to fail
+        if attempts > most:  # an earlier search (`_failing`) ended the process, so the failing group is not known
             self._quarantine(batch, self._all(batch), error)
         restore()
         if attempts == most:
             self._quarantine(batch, self._failing(batch) or self._all(batch), error)
 
     def _failing(self, batch: Batch) -> list[int]:
-        """Return the groups that fail on their own."""
+        """Return the ids of the groups that fail when they are computed alone."""
         return [group.group_id for group in batch.groups if self._fails(replace(batch, groups=[group]))]
 
     def _fails(self, batch: Batch) -> bool:

@@ -1,6 +1,6 @@
-"""Supervised fine-tuning: the cold start of a policy, from copying exercises and demonstrations.
+"""Supervised fine-tuning of a policy before RL, on copying exercises and demonstrations.
 
-Prompts are long and responses short, so the language-model head runs only at columns with learned tokens.
+Prompts are long and responses short, so the output head is computed only at columns with learned tokens.
 """
 
 import time
@@ -22,14 +22,14 @@ from quartet.policy.load import load_policy, make_place, save_policy
 from quartet.train.linear import train_by_the_faster_library
 
 WARMUP_STEPS = 30
-"""Linear warmup. The learning rate then falls linearly to its final share in each of the two phases."""
+"""Number of steps of linear warmup. In each of the two phases the learning rate falls linearly to its final share."""
 FINAL_LEARNING_RATE_SHARE = 0.1
 ADAM_BETAS = (0.9, 0.98)
 MAX_GRAD_NORM = 1.0
 STEPS_IN_SUMMARY = 20
 COPY, DEMONSTRATIONS = "copy", "demonstrations"
 Lesson = tuple[str, TokenBatch]
-"""Phase and batch of one optimizer step."""
+"""Phase (`copy` or `demonstrations`) and batch of one optimizer step."""
 
 
 class SftStep(NamedTuple):
@@ -40,19 +40,19 @@ class SftStep(NamedTuple):
     step: int
     """Number of the step over both phases, from 1."""
     total_steps: int
-    """0 if only the time limit ends the training."""
+    """Number of steps of the whole training; 0 if only the time limit ends it."""
     loss: float
     """Mean cross entropy of the learned tokens, in nats."""
     accuracy: float
-    """Share of learned tokens that the model ranked first."""
+    """Share of the learned tokens to which the model gave the highest probability."""
     tokens: int
-    """Tokens in the batch, padding included."""
+    """Number of tokens in the batch, padding included."""
     seconds: float
     """Wall time since the start of training."""
 
 
 class SftSummary(TypedDict):
-    """Result of a fine-tuning; loss and accuracy are means over the last 20 steps, rehearsals included."""
+    """Result of a fine-tuning. Loss and accuracy are means over the last 20 steps of either phase."""
 
     output: str
     examples: int
@@ -67,15 +67,17 @@ class SftSummary(TypedDict):
 
 
 def run_sft(recipe: Recipe, *, on_step: Callable[[SftStep], None] | None = None) -> SftSummary:
-    """Fine-tune the policy at `model.path` and write it to `sft.output`. With no `sft.data` and 0 steps, only copy.
+    """Fine-tune the policy at `model.path` and write it to `sft.output`.
 
-    The same recipe and seed give the same weights unless time decides: `sft.steps` is 0, or `max_seconds` ends the
-    training early. Raise `ConfigError` for missing or malformed demonstrations or an impossible output path. Raise
-    `CheckpointError` for a missing or damaged policy or an output folder with foreign files.
+    Without `sft.data` and with `sft.steps` = 0, train only on copying exercises. The same recipe and seed give the same
+    weights, unless the time limit ends the training: if `sft.steps` is 0, or `sft.max_seconds` is reached before.
+
+    Raise `ConfigError` for missing or malformed demonstrations, or an output path that cannot be used. Raise
+    `CheckpointError` for a missing or damaged policy, or an output folder that holds other files.
     """
     sft = recipe.sft
     if not sft.output:
-        raise ConfigError("sft.output is empty", "name the folder the policy is written to")
+        raise ConfigError("sft.output is empty", "name the folder to which the policy is written")
     if not sft.data and (sft.steps or not sft.copy_steps):
         raise ConfigError(
             "sft.data is empty", "name a chat-format JSONL file; to copy only, set sft.copy_steps, and sft.steps = 0"
@@ -102,7 +104,10 @@ def run_sft(recipe: Recipe, *, on_step: Callable[[SftStep], None] | None = None)
 
 
 def schedule(sft: Sft, copying: Iterator[TokenBatch], demonstrations: Iterator[TokenBatch]) -> Iterator[Lesson]:
-    """Yield batches of copying, then demonstrations with rehearsals of copying among them."""
+    """Yield batches of copying exercises, then of demonstrations.
+
+    After every `sft.steps_per_rehearsal` demonstration steps, another batch of copying exercises is inserted.
+    """
     yield from ((COPY, batch) for batch in islice(copying, sft.copy_steps))
     for number, batch in enumerate(islice(demonstrations, sft.steps or None), start=1):
         yield DEMONSTRATIONS, batch
@@ -111,7 +116,7 @@ def schedule(sft: Sft, copying: Iterator[TokenBatch], demonstrations: Iterator[T
 
 
 def count_steps(sft: Sft) -> int:
-    """Return the number of optimizer steps of all lessons; 0 if the time limit decides."""
+    """Return the number of optimizer steps of all lessons; 0 if only the time limit ends the training."""
     if not sft.data:
         return sft.copy_steps
     if not sft.steps:
@@ -121,9 +126,10 @@ def count_steps(sft: Sft) -> int:
 
 
 def learning_rate(sft: Sft, step: int, demonstrated: int, seconds: float) -> float:
-    """Return the rate of optimizer step `step` (from 1): warmup, decay over copying, then decay over demonstrations.
+    """Return the learning rate of optimizer step `step` (from 1).
 
-    If the number of demonstration steps is open, the second decay follows elapsed time.
+    It rises during warmup, and falls over the copying steps and again over the demonstration steps. If the number of
+    demonstration steps is not limited, the second fall follows the elapsed time.
     """
     if step <= sft.copy_steps:
         peak, done = sft.copy_learning_rate, step / sft.copy_steps
@@ -134,7 +140,7 @@ def learning_rate(sft: Sft, step: int, demonstrated: int, seconds: float) -> flo
 
 
 class SftTrainer:
-    """Model, optimizer and learning rate of one fine-tuning."""
+    """Takes the optimizer steps of one fine-tuning."""
 
     def __init__(self, model: PreTrainedModel, recipe: Recipe) -> None:
         train_by_the_faster_library(model)
@@ -146,7 +152,7 @@ class SftTrainer:
         )
 
     def run(self, lessons: Iterator[Lesson]) -> Iterator[SftStep]:
-        """Train one optimizer step per lesson until the lessons or `max_seconds` end."""
+        """Take one optimizer step per lesson, until there are no more lessons or `max_seconds` have passed."""
         total, started = count_steps(self._sft), time.monotonic()
         demonstrated = 0
         for step, (phase, batch) in enumerate(lessons, start=1):
@@ -159,7 +165,7 @@ class SftTrainer:
                 return
 
     def _learn(self, batch: TokenBatch, learning_rate: float) -> tuple[float, float]:
-        """Take one optimizer step; return the mean loss and accuracy before it."""
+        """Take one optimizer step; return the mean loss and accuracy of the batch before the step."""
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
         logits_NV, targets_N = learned_logits(self._model, batch)
@@ -172,10 +178,11 @@ class SftTrainer:
 
 
 def learned_logits(model: PreTrainedModel, batch: TokenBatch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return logits [N, V] and targets [N] of the batch's N learned tokens, row by row.
+    """Return the logits `[N, V]` and targets `[N]` of the batch's N learned tokens, row by row.
 
-    No attention mask is needed: padding is on the right, where causal attention does not see it. The head runs at each
-    column in which any row learns. Demonstrations in a batch have similar lengths, so few columns are wasted.
+    No attention mask is needed: padding is on the right, so with causal attention no token attends to it. The head is
+    computed at each column in which any row has a learned token. Demonstrations in a batch have similar lengths, so few
+    columns are computed in vain.
     """
     learned_BT = batch.learned_BT[:, 1:]
     columns_C = learned_BT.any(dim=0).nonzero()[:, 0]

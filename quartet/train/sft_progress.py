@@ -1,4 +1,4 @@
-"""Progress of a fine-tuning: by steps, or by time if only the time limit ends it."""
+"""Display of a fine-tuning's progress, by steps, or by time if only the time limit ends the training."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,7 @@
-"""The pictures of training sequences, decoded late: those of one microbatch, just before its forward pass.
+"""Pictures of training sequences, which are decoded for each microbatch just before its forward pass.
 
-The pixels are arguments of that pass and belong to nothing else, so they are freed with it: after a backward pass at
-the latest. What a microbatch holds until then is its `media`.
+The pixels are only arguments of that pass, so they are freed after it, or after the backward pass. Before, a microbatch
+holds only references to its pictures, in `media`.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,23 +18,23 @@ from quartet.train.microbatch import Microbatch
 from quartet.train.packing import Branch
 
 LoadPictures = Callable[[Iterable[str]], dict[str, bytes]]
-"""From content hashes to encoded pictures. Raises `DamagedBlobError`."""
+"""Function that returns encoded pictures by content hash. Raises `DamagedBlobError`."""
 
 
 class Sight:
-    """Inputs of a model that reads pictures, besides token ids."""
+    """Makes the inputs, in addition to token ids, of a model that reads pictures."""
 
     def __init__(self, processor: PictureProcessor, load: LoadPictures) -> None:
         self._processor, self._load = processor, load
 
     def positions(self, branch: Branch) -> np.ndarray:
-        """Return `[3, L]`. Raises `PlaceholderMismatchError`."""
+        """Return the positions of a branch's tokens: `[3, L]`. Raises `PlaceholderMismatchError`."""
         return self._processor.positions(branch.ids_L, branch.media)
 
     def inputs(self, microbatch: Microbatch) -> dict[str, torch.Tensor]:
-        """Return the arguments of the forward pass that show the microbatch's pictures; none where it has none.
+        """Return the arguments of the forward pass with the microbatch's pictures; empty if it has no pictures.
 
-        Raises `PictureMissingError` and `GridMismatchError`.
+        Raises `PictureMissingError`, and `GridMismatchError` if a picture's patches do not match its placeholders.
         """
         try:
             pictures = self._load({one.content_hash for one in microbatch.media}) if microbatch.media else {}
@@ -47,10 +47,10 @@ class Sight:
         return {name: value.to(microbatch.ids_BL.device) for name, value in inputs.items()}
 
     def without_placeholders(self, logits_TV: torch.Tensor) -> torch.Tensor:
-        """Return the logits without the tokens that stand for pictures, which an engine never draws either."""
+        """Return logits in which the tokens that stand for pictures have probability 0, as they have in the engine."""
         return without_tokens(logits_TV, self._processor.never_sampled)
 
 
 def sight_of(processor: PictureProcessor | None, ledger: Ledger) -> Sight | None:
-    """Return a policy's sight, with the ledger's pictures; None where the policy reads text alone."""
+    """Return the `Sight` of a policy, which loads pictures from the ledger; None for a policy that reads only text."""
     return Sight(processor, ledger.store.load_pictures) if processor else None

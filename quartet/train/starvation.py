@@ -1,14 +1,14 @@
-"""Explanation of a trainer's starvation: dropped groups, failed rollouts, and those still on their way."""
+"""Explanation why a trainer gets no batch: counts of dropped groups and of failed, running and queued rollouts."""
 
 from quartet.ledger import Ledger
 from quartet.types import RolloutState
 
 STARVED = "starved: "
-"""Prefix of the stop reason of a run that ended for lack of groups."""
+"""Prefix of the stop reason of a run that ended because its trainer got no batch for too long."""
 
 
 def starvation(ledger: Ledger, waited_for: str) -> str:
-    """Return the stop reason in one line with counts. `waited_for` says what was missing, and for how long."""
+    """Return the stop reason in one line, with counts. `waited_for` describes what was missing, and for how long."""
     since, waiting = ledger.since_last_commit(), ledger.queue_sizes()
     judged, kept = sum(since.verdicts.values()), since.verdicts.get("", 0)
     dropped = _counts({reason: count for reason, count in since.verdicts.items() if reason})

@@ -1,6 +1,6 @@
-"""The train step: minibatches, log-probs under fixed weights, loss, gradient, optimizer.
+"""Arithmetic of a train step: minibatches, log-probs under fixed weights, loss, gradient, optimizer.
 
-`Learner` holds the weights being trained and the optimizer; it knows nothing of ledgers, files or versions.
+`Learner` holds the weights being trained and the optimizer. It uses no ledger, no files and no policy versions.
 """
 
 import math
@@ -30,18 +30,22 @@ from quartet.train.sight import Sight
 
 FINAL_LEARNING_RATE_SHARE = 0.1
 Plan = list[list[Microbatch]]
-"""One list of microbatches per minibatch, in the order of training."""
+"""One list of microbatches for each minibatch, in the order of training."""
 Witness = Callable[[Microbatch, torch.Tensor, torch.Tensor], None]
-"""Is shown each microbatch of the first epoch with its tokens' old log-probs and entropies, both [T], in nats."""
+"""Callback that receives each microbatch of the first epoch, with the old log-probs `[T]` and entropies `[T]` of its
+tokens, in nats."""
 
 
 class NonFiniteError(QuartetError):
-    """A loss or gradient is infinite or not a number. The weights were not touched by it."""
+    """Raised if a loss or gradient is infinite or NaN, before it has changed the weights."""
 
 
 class Learner:
-    """Trains one model. `reference` is the policy of the pass `reference`, None where nothing needs it. `sight` shows
-    the pictures of a batch to a model that reads some."""
+    """Trains one model.
+
+    `reference` is the policy for the pass `reference`, None if no part needs that pass. `sight` supplies the pictures
+    for a model that reads pictures.
+    """
 
     def __init__(
         self,
@@ -52,27 +56,29 @@ class Learner:
     ) -> None:
         self._objective = Objective(recipe.loss)
         if "reference" in self._objective.needs and reference is None:
-            raise ConfigError("a loss term needs a reference policy", "pass the policy the run started from")
+            raise ConfigError("a loss term needs a reference policy", "pass the policy from which the run started")
         require_plain_head(model)
         refuse_length_dependent_rope(model.config.get_text_config(), recipe.engine.max_context_tokens)
         for trained in filter(None, (model, reference)):
             train_by_the_faster_library(trained)
-        self.model, self.recipe, self.reference = model.eval(), recipe, reference  # eval: dropout would be noise in r
+        # In eval mode, since dropout would add noise to the ratio of new to old probability.
+        self.model, self.recipe, self.reference = model.eval(), recipe, reference
         self.optimizer_step = 0
         self.optimizer = _make_optimizer(model, recipe)
         self._packed, self._sight = attends_everywhere(model), sight
 
     def reset(self) -> None:
-        """Forget the optimizer's moments, as before the first step."""
+        """Delete the optimizer's moments, as before the first step."""
         self.optimizer_step = 0
         self.optimizer.state.clear()
 
     def plan(self, branches: Sequence[Branch], train_step: int, progress: Callable[[], None]) -> Plan:
-        """Minibatches of microbatches, with old and reference log-probs where later steps need them.
+        """Divide branches into minibatches of microbatches, with old and reference log-probs where they are needed.
 
-        Whole groups are dealt to minibatches at random, seeded by the run's seed and the train step: within a group
-        rewards are compared and prompts are shared. The first optimizer step starts at the old weights, so with one
-        epoch the first minibatch needs no extra pass. `progress` is called per microbatch.
+        Whole groups are assigned to minibatches at random, seeded by the run's seed and the train step, since rewards
+        are compared and prompts are shared within a group. The old log-probs are those under the weights before the
+        train step. The first optimizer step starts from these weights, so with one epoch the first minibatch needs no
+        extra pass for them. `progress` is called after each microbatch.
         """
         minibatches = self.recipe.train.minibatches
         order = np.random.default_rng([self.recipe.seed, train_step]).permutation(_num_groups(branches))
@@ -87,11 +93,11 @@ class Learner:
         return plan
 
     def update(self, plan: Plan, progress: Callable[[], None], witness: Witness | None = None) -> dict[str, float]:
-        """All optimizer steps of one train step. Returns metrics averaged over them, weighted like the loss;
-        `gap_k1_nats` and `gap_k3_nats`, between engine and trainer, over fresh tokens only.
+        """Take all optimizer steps of one train step. Return metrics, averaged over them and weighted like the loss.
 
-        `computed_tokens` counts the positions of one epoch: padding included, shared beginnings once. An empty plan,
-        all of whose tokens are too old, leaves the weights as they are.
+        `gap_k1_nats` and `gap_k3_nats`, between engine and trainer, are over fresh tokens only. `computed_tokens`
+        counts the positions of one epoch, with padding, and shared prefixes once. An empty plan, as for a batch of
+        tokens that are all too old, leaves the weights unchanged.
 
         Raises `NonFiniteError` before the optimizer step that would have used the bad gradient.
         """
@@ -109,18 +115,18 @@ class Learner:
         return metrics
 
     def rehearse(self, plan: Plan, progress: Callable[[], None]) -> None:
-        """Compute every loss and gradient of a plan and take no step. Raises like `update`."""
+        """Compute all losses and gradients of a plan without an optimizer step. Raises like `update`."""
         for minibatch in plan:
             self._gradient(minibatch, progress, None)
 
     def passes(self, needs: Set[str], branches: Sequence[Branch], progress: Callable[[], None]) -> Passes:
-        """Results of these forward passes, in nats, under the weights before the train step."""
+        """Return the results of the forward passes `needs`, in nats, under the weights before the train step."""
         found: dict[str, list[np.ndarray]] = {}
         if "entropies" in needs:
             found["entropies"] = self._each_token(self.model, branches, lambda scores: scores.entropies_T, progress)
         if "reference" in needs:
             if self.reference is None:
-                raise ConfigError("the credit needs a reference policy", "pass the policy the run started from")
+                raise ConfigError("the credit needs a reference policy", "pass the policy from which the run started")
             found["reference"] = self._each_token(self.reference, branches, lambda scores: scores.logprobs_T, progress)
         return found
 
@@ -132,7 +138,7 @@ class Learner:
         column: Callable[[Scores], torch.Tensor],
         progress: Callable[[], None],
     ) -> list[np.ndarray]:
-        """Per branch one value of each of its trained tokens."""
+        """Return for each branch the values of its trained tokens in one column of the scores."""
         found: dict[int, np.ndarray] = {}
         for rows in self._chunks(branches):
             values_T = column(score(model, self._collated(rows), self._sight)).cpu().numpy()
@@ -158,7 +164,7 @@ class Learner:
 
     @torch.no_grad()
     def _scored(self, plan: Plan, model: PreTrainedModel, name: str, progress: Callable[[], None]) -> Plan:
-        """The plan with the log-probs under `model` filled in as field `name`."""
+        """Return the plan with the log-probs under `model` in the microbatches' field `name`."""
         scored: Plan = []
         for minibatch in plan:
             scored.append([])
@@ -181,7 +187,10 @@ class Learner:
     def _gradient(
         self, minibatch: Sequence[Microbatch], progress: Callable[[], None], witness: Witness | None
     ) -> dict[str, float]:
-        """Leave the clipped gradient of a minibatch in the parameters. Raises `NonFiniteError`."""
+        """Compute the clipped gradient of a minibatch into the parameters, and return metrics.
+
+        Raises `NonFiniteError`.
+        """
         self.optimizer.zero_grad(set_to_none=True)
         totals: Counter[str] = Counter()
         for microbatch in minibatch:
@@ -198,7 +207,7 @@ class Learner:
         return {**totals, "gradient_norm": grad_norm}
 
     def _backward(self, microbatch: Microbatch, witness: Witness | None = None) -> dict[str, float]:
-        """Add one microbatch's gradient; its loss and metrics are parts of the minibatch's sums."""
+        """Add the gradient of one microbatch. Return its loss and metrics, which are summed over the minibatch."""
         entropy_gradient = "entropies" in self._objective.needs
         logprobs_T, entropies_T = score(self.model, microbatch, self._sight, entropy_gradient=entropy_gradient)
         old_logprobs_T = microbatch.old_logprobs_T if microbatch.old_logprobs_T is not None else logprobs_T.detach()
@@ -224,7 +233,7 @@ class Learner:
         return {"loss": loss.item(), **metrics}
 
     def _learning_rate(self) -> float:
-        """Linear warmup over the first optimizer steps, then constant or a linear fall to the final share."""
+        """Return the present learning rate: linear warmup, then constant or (`train.decay_steps`) a linear fall."""
         train, step = self.recipe.train, self.optimizer_step
         warm = min(1.0, step / max(1, train.warmup_steps))
         fallen = min(1.0, max(0, step - train.warmup_steps) / train.decay_steps) if train.decay_steps else 0.0

@@ -1,4 +1,4 @@
-"""Record of what a train step assigns to and computes for each trained token, by group, rollout and call."""
+"""Record of the values that a train step assigns to and computes for each trained token, by group, rollout and call."""
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ class TokenRecord:
         self._calls: list[CallValues] = []
 
     def see(self, microbatch: Microbatch, old_logprobs_T: torch.Tensor, entropies_T: torch.Tensor) -> None:
-        """Record a microbatch of the first epoch."""
+        """Record the values of a microbatch of the first epoch; this is a `Witness`."""
         values_2T = torch.stack([old_logprobs_T, entropies_T]).detach().float().cpu().numpy()
         start = 0
         for branch in microbatch.branches:
@@ -29,7 +29,7 @@ class TokenRecord:
             start = end
 
     def calls(self) -> list[CallValues]:
-        """Return all calls with a trained token, and the first call of every member without any."""
+        """Return all calls with a trained token and, for each member without such a call, its first call."""
         seen = {(call.group_id, call.rollout_id) for call in self._calls}
         return self._calls + [
             _untrained(owner, call)

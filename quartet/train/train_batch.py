@@ -1,7 +1,7 @@
 """Arithmetic of a train step on one batch, without access to files or the ledger.
 
-The same batch, weights and optimizer state give the same bits (float32, one thread). The trainer relies on this after a
-crash, and the audit when it trains a run again.
+The same batch, weights and optimizer state give the same result, bit for bit (float32, one thread). The trainer relies
+on this after a crash, and so does the audit when it trains a run again.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,8 @@ def train_batch(
 ) -> tuple[PackedBatch, dict[str, float]]:
     """Train the learner on a batch; return the packed batch and the metrics of `Learner.update`.
 
-    `progress` is called between microbatches; `witness` receives the values of the tokens. Raise `NonFiniteError`.
+    `progress` is called after each microbatch; `witness` receives the tokens' values. Raise `NonFiniteError` if a loss
+    or gradient is not finite.
     """
     packed, plan = _prepare(batch, learner, recipe, credits, progress, phases)
     with phases("update"):
@@ -42,8 +43,7 @@ def train_batch(
 def rehearse(
     batch: Batch, learner: Learner, recipe: Recipe, credits: Sequence[Credit], progress: Callable[[], None]
 ) -> None:
-    """Compute everything before the first optimizer step of `train_batch`, and change nothing. Raise the same
-    errors."""
+    """Compute all losses and gradients of `train_batch` without changing the weights. Raise the same errors."""
     _, plan = _prepare(batch, learner, recipe, credits, progress, lambda phase: nullcontext())
     learner.rehearse(plan, progress)
 

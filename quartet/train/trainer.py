@@ -1,7 +1,7 @@
 """Trainer loop: claim a batch, train on it, publish the policy, commit. `Trainer.run` repeats `Trainer.train_one`.
 
-The policy and its checkpoint are on disk before the single ledger transaction that commits them. If a trainer dies at
-any point, its batch becomes trainable again, and every committed version can be loaded.
+The policy and its checkpoint are written to disk before a single ledger transaction commits them. If a trainer dies at
+any point before that, its batch becomes trainable again. Every committed version can be loaded.
 """
 
 import asyncio
@@ -39,11 +39,14 @@ from quartet.types import Batch
 
 
 class Trainer:
-    """Trainer of one policy's weights. A policy has one trainer at a time; a second one finds no batch to claim."""
+    """Trains the weights of one policy. A policy has one trainer at a time; a second one finds no batch to claim."""
 
     def __init__(self, recipe: Recipe, ledger: Ledger, run_dir: Path, recorder: Recorder, presence: Presence) -> None:
-        """Restore the newest whole train step. Batches are leased to the module's name, which survives a restart, so a
-        new trainer takes over the leases of its predecessor."""
+        """Restore the newest undamaged train step.
+
+        Batches are leased to the module's name, which is the same after a restart, so that a new trainer takes over the
+        leases of its predecessor.
+        """
         self.recipe, self.ledger, self.run_dir = recipe, ledger, run_dir
         self.recorder, self.presence = recorder, presence
         self._durable = recipe.ledger.durability == "full"
@@ -69,12 +72,14 @@ class Trainer:
         )
         self._lease_renewed = time.monotonic()
         self.wait = BatchWait(recipe, ledger, presence)
-        self._committed: tuple[int, int] | None = None  # train step and batch id of the last own commit
+        self._committed: tuple[int, int] | None = None  # train step and batch id of this trainer's last commit
         self._restore_optimizer(point)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Train until `stop` is set or all trained policies have reached `train.max_train_steps`. Raise `StarvedError`
-        when no batch becomes trainable in time."""
+        """Train until `stop` is set or all trained policies have reached `train.max_train_steps`.
+
+        Raise `StarvedError` if no batch becomes trainable within `train.starved_timeout_seconds`.
+        """
         most = self.recipe.train.max_train_steps
         with self.ledger.doorbells.hang("trainer") as bell:
             while not stop.is_set() and self.ledger.least_train_step() < most:
@@ -119,8 +124,10 @@ class Trainer:
         return True
 
     def finish(self) -> None:
-        """Write the checkpoint of the last train step if sparse checkpoints skipped it, so that a resume starts
-        there."""
+        """Write the checkpoint of the last train step if it has none yet, so that a resume starts from there.
+
+        `train.train_steps_per_checkpoint` above 1 skips checkpoints.
+        """
         if self._committed is None:
             return
         train_step, batch_id = self._committed
@@ -144,7 +151,8 @@ class Trainer:
 
     @property
     def _lease_seconds(self) -> float:
-        """Lease of a batch: the supervisor kills a module that is silent for so long, so its batch is then free."""
+        """Duration of a batch's lease. The supervisor kills a module that sends no heartbeat for this long, so when it
+        restarts the module, the batch is free."""
         return self.recipe.runtime.heartbeat_timeout_seconds
 
     def _claim(self) -> Batch | None:
@@ -165,9 +173,10 @@ class Trainer:
         )
 
     def _progress(self, batch: Batch) -> None:
-        """Send a heartbeat and renew the lease: between microbatches, and between files and chunks while publishing.
+        """Send a heartbeat, and renew the lease if a quarter of it is over.
 
-        Raise `LeaseLostError` if the lease is no longer held.
+        It is called after each microbatch and, while publishing, after each file and chunk. Raise `LeaseLostError` if
+        the lease is no longer held.
         """
         self.presence.beat()
         if time.monotonic() - self._lease_renewed > self._lease_seconds / 4:
@@ -196,7 +205,7 @@ class Trainer:
         with phases("publish"):
             try:
                 path = self._publish(batch, packed, progress)
-            except FileNotFoundError:  # a successor that committed this step prunes these files
+            except FileNotFoundError:  # another trainer that has committed this step deletes these files
                 self.ledger.renew_batch(batch, self._lease_seconds)
                 raise
         report = metrics | batch_metrics(batch, packed) | phases.seconds
@@ -210,7 +219,7 @@ class Trainer:
         self.recorder.metric("train", step=batch.train_step, version=policy.version, **(report | phases.seconds))
 
     def _publish(self, batch: Batch, packed: PackedBatch, progress: Callable[[], None]) -> Path:
-        """Write the policy with its canary, then the checkpoint if one is due. Both are final on disk on return."""
+        """Write the policy with its canary, then the checkpoint if one is due; return the policy's folder."""
         version = self.ledger.next_version()
         path = policy_folder(policies_root(self.run_dir.resolve(), self.ledger.policy), version, batch.batch_id)
         publish_policy(
@@ -231,8 +240,10 @@ class Trainer:
         save_checkpoint(folder, self.learner, train_step, durable=self._durable, on_progress=progress)
 
     def _undo(self, steps_before: int) -> None:
-        """Undo a failed step. Raise `LedgerError` if another trainer has committed: a restore could roll back its
-        steps."""
+        """Undo a failed step's changes to the weights.
+
+        Raise `LedgerError` if another trainer has committed, since restoring could roll back that trainer's steps.
+        """
         if (newest := self.ledger.latest_policy().version) != self.version:
             raise self._succeeded(newest)
         if self.learner.optimizer_step != steps_before:
@@ -240,7 +251,7 @@ class Trainer:
 
 
 async def run_trainer(recipe: Recipe, run_dir: Path, stop: asyncio.Event, module: str = "trainer") -> None:
-    """Run a trainer module, one of `Recipe.trainer_modules`, until `stop` is set."""
+    """Run the trainer process named `module` (one of `Recipe.trainer_modules`) until `stop` is set."""
     torch.set_num_threads(recipe.train.threads)
     with closing(Ledger.open(run_dir)) as ledger, Recorder(run_dir, module) as recorder:
         presence, mine = Presence(ledger, module, recorder=recorder), ledger.of(recipe.trainer_modules[module])

@@ -1,4 +1,4 @@
-"""Facts of a stored trajectory that credit needs."""
+"""Facts about a stored trajectory that credit needs."""
 
 import numpy as np
 
@@ -6,9 +6,9 @@ from quartet.types import Trajectory
 
 
 def call_rewards(trajectory: Trajectory) -> np.ndarray:
-    """Return `[num_calls]`, float64: the rewards of the turns that resulted from each call.
+    """Return for each call the sum of the rewards of its turns: `[num_calls]`, float64.
 
-    Reward outside turns is added to the last call, so the sum is the rollout's reward.
+    Reward outside of turns is added to the last call, so that all calls together sum to the rollout's reward.
     """
     rewards_C = np.zeros(len(trajectory.calls))
     for turn in trajectory.turns:

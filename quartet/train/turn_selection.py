@@ -1,4 +1,4 @@
-"""DART's high-entropy steps: turns in which the policy was certain are left out of the loss."""
+"""DART's selection of high-entropy turns: turns in which the policy was certain are left out of the loss."""
 
 import numpy as np
 
@@ -7,13 +7,14 @@ from quartet.train.credit_batch import CreditBatch
 
 
 class HighEntropyTurns(Credit):
-    """Train only turns whose mean token entropy H_t is at or above the group's percentile tau (arXiv 2509.23866).
+    """Masks the turns whose mean token entropy is below a percentile of the group's turns (arXiv 2509.23866).
 
-    The percentile (DART: 20) is over all turns of the group that have a token to train, interpolated linearly; ties are
-    kept. Advantages are unchanged; masked tokens leave the loss and its denominator.
+    The percentile (20 in DART) is over all turns of the group that have a token to train, interpolated linearly. Turns
+    at the percentile are trained. Advantages do not change; masked tokens are left out of the loss and its denominator.
 
-    With `spare_replayed` all turns of a stored success train, and the percentile is over the group's own turns. Once a
-    success begins to be learned, its entropy is below that of the failures around it, and DART's rule drops it.
+    With `spare_replayed`, all turns of a replayed success are trained, and the percentile is over the group's other
+    turns. Otherwise DART's rule would mask a success as soon as the policy begins to learn it, because its entropy is
+    then lower than that of the failures in its group.
     """
 
     needs = frozenset({"entropies"})

@@ -15,7 +15,7 @@ from quartet.errors import SetupError
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raises `SetupError` if the port is taken or `host` is not this machine's address."""
+    """Return a listening socket. Raises `SetupError` if the port is taken or `host` is no address of this machine."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address[:2], family=family)
