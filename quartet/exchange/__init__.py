@@ -1,4 +1,4 @@
-"""Trajectories as files: export of a run's trajectories, import of demonstrations. Formats: docs/exchange.md."""
+"""Export of a run's trajectories to files, and import of demonstrations. docs/exchange.md explains the formats."""
 
 from quartet.exchange.base import Writer
 from quartet.exchange.chat import ChatWriter

@@ -1,4 +1,4 @@
-"""Protocol of writers: trajectories in, one file out."""
+"""Protocol of writers, each of which writes trajectories to one file in its format."""
 
 from typing import BinaryIO, Protocol
 
@@ -8,7 +8,7 @@ from quartet.exchange.record import TrajectoryRecord
 
 class Writer(Protocol):
     def __init__(self, file: BinaryIO, recipe: Recipe) -> None:
-        """Begin a file; `recipe` is that of the trajectories' run. Raise `SetupError` if a library is missing."""
+        """Begin a file; `recipe` is the recipe of the trajectories' run. Raise `SetupError` if a library is missing."""
 
     def write(self, record: TrajectoryRecord) -> None:
         """Append a trajectory."""

@@ -1,4 +1,4 @@
-"""Trajectories as chats: what `quartet sft` and most other fine-tuning tools read, and what demonstrations come as."""
+"""Trajectories as chats, the format of `quartet sft` and most fine-tuning tools; demonstrations can have it too."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,33 +20,38 @@ _ADVICE = "a demonstration names its task: " + FORM.replace("]}", '], "family": 
 
 
 class ChatLine(Chat, frozen=True, kw_only=True):
-    """A conversation, and the task it belongs to. A loop that starts anew at every turn makes one line per turn."""
+    """Conversation, and the task that it belongs to.
+
+    An agent loop that keeps the whole conversation gives one line per trajectory; a loop that begins a new conversation
+    in each turn gives one line per turn.
+    """
 
     env: str = ""
-    """Empty: that of the run that reads it."""
+    """Name of the environment; empty for the environment of the run that reads the line."""
     family: str
     seed: int
     params: dict[str, Any] = msgspec.field(default_factory=dict)
     turn: int = 0
-    """Of a trajectory of several lines, which stand one after the other: 0, 1, 2, ..."""
+    """Number of the line within its trajectory, from 0; the lines of a trajectory follow one another."""
     reward: float = 1.0
-    """Of the whole trajectory; its first line counts."""
+    """Reward of the whole trajectory; only that of the first line is read."""
     success: bool = True
     policy: str = ""
-    """The policy that said it, and what it was in the rollout; empty where a chat does not say."""
+    """Name of the policy that sampled the answers; empty if unknown."""
     role: str = ""
+    """Role of the policy in the rollout; empty if unknown."""
     observation_hash: str = ""
     """Hash of the observation format; empty if unknown."""
 
 
 class ChatWriter:
-    """One `ChatLine` per conversation."""
+    """Writes one `ChatLine` per conversation."""
 
     def __init__(self, file: BinaryIO, recipe: Recipe) -> None:
         self._file, self._encoder, self._loop = file, msgspec.json.Encoder(), build(recipe.rollout.loop)
 
     def write(self, record: TrajectoryRecord) -> None:
-        """A trajectory without turns leaves no line."""
+        """Append the lines of a trajectory; a trajectory without turns has none."""
         trajectory, task = record.trajectory, record.trajectory.task
         turns = trajectory.turns
         if not turns:
@@ -69,14 +74,15 @@ class ChatWriter:
             self._file.write(self._encoder.encode(line) + b"\n")
 
     def finish(self) -> None:
-        """Every line is whole already."""
+        """Do nothing, since every line is complete."""
 
 
 def read_chat_trajectories(path: Path, env: str, renderer: Renderer) -> Iterator[tuple[int, str, Trajectory]]:
-    """Yield number of the first line, observation hash and trajectory of each demonstration; `env` is that of the run.
+    """Yield (number of the first line, observation hash, trajectory) of each demonstration.
 
-    Its token ids are those that a rollout would have recorded, had the policy said the same. They were not sampled, so
-    they have neither log-probs nor versions. Raises `ConfigError` that names the line.
+    `env` is the name of the run's environment. The token ids are those that a rollout with the same texts would have
+    recorded. They were not sampled, so they have neither log-probs nor versions. Raises `ConfigError`, which names the
+    line, if a line is invalid.
     """
     open_lines: list[tuple[int, ChatLine]] = []
     for number, line in read_lines(path, ChatLine, "chat that names its task", _ADVICE):
@@ -86,7 +92,7 @@ def read_chat_trajectories(path: Path, env: str, renderer: Renderer) -> Iterator
         elif line.turn != len(open_lines) or _task(line, env) != _task(open_lines[0][1], env):
             raise ConfigError(
                 f"{path}:{number}: turn {line.turn} does not follow turn {line.turn - 1} of the same task",
-                "turns of a trajectory stand one after the other, counted from 0",
+                "write the turns of a trajectory one after another, counted from 0",
             )
         open_lines.append((number, line))
     yield from _joined(path, open_lines, env, renderer)
@@ -95,7 +101,7 @@ def read_chat_trajectories(path: Path, env: str, renderer: Renderer) -> Iterator
 def _joined(
     path: Path, lines: list[tuple[int, ChatLine]], env: str, renderer: Renderer
 ) -> Iterator[tuple[int, str, Trajectory]]:
-    """The demonstration that the lines make together, if there are any."""
+    """Yield the demonstration that consists of `lines`; nothing if there are none."""
     calls: list[Call] = []
     turns: list[Turn] = []
     for number, line in lines:
@@ -126,7 +132,7 @@ def _task(line: ChatLine, env: str) -> Task:
 
 
 def _turn(exchange: Exchange, tools: list[Tool], call_index: int) -> Turn:
-    """A chat does not tell goal and page apart."""
+    """Return one exchange as a turn. Its observation has no goal, since a chat does not separate goal and page."""
     seen = Observation(goal="", text="", messages=exchange.read, tools=tools)
     if [message.role for message in exchange.read] == ["user"]:
         seen = Observation(goal="", text=exchange.read[0].content, tools=tools)

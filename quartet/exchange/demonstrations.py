@@ -1,5 +1,4 @@
-"""Import of demonstrations: successes are read from a file, checked, rendered to tokens, and put into the success
-pool."""
+"""Import of demonstrations: successes in a file are checked, rendered to tokens, and put into the success pool."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _Found = tuple[str, Trajectory]
-"""Place in the file, and trajectory."""
+"""Place in the file (`PATH:LINE`), and trajectory."""
 
 
 class ImportSummary(Struct, frozen=True, kw_only=True):
@@ -36,14 +35,16 @@ class ImportSummary(Struct, frozen=True, kw_only=True):
     file: str
     stored: int
     known: int
-    """Number already in the ledger."""
+    """Number of usable demonstrations that were in the ledger already."""
     left_out: dict[str, int]
-    """Counts by reason: `no_success`, `other_task` (this run never draws it), `too_long` (for the engine's context)."""
+    """Number of trajectories that were left out, by reason: `no_success`, `other_task` (a task that this run never
+    draws), `too_long` (for the engine's context)."""
 
 
 def settle(recipe: Recipe, ledger: Ledger, on_progress: Callable[[], None] = nothing) -> None:
-    """Record a run's fingerprint and each policy's vocabulary size, and store its demonstrations. Call it at every
-    start.
+    """Record a run's fingerprint and the vocabulary size of each policy, and store the recipe's demonstrations.
+
+    Call this at every start of a run.
 
     Raise the errors of `store_into`, and `UnusablePolicyError` if no tokenizer of the run can be read.
     """
@@ -56,11 +57,11 @@ def settle(recipe: Recipe, ledger: Ledger, on_progress: Callable[[], None] = not
 
 
 def store_into(ledger: Ledger, recipe: Recipe, path: Path, on_progress: Callable[[], None] = nothing) -> ImportSummary:
-    """Put the successes of a file into the pool in one transaction; demonstrations already there stay unchanged.
+    """Put the successes of a file into the pool in one transaction; demonstrations in the pool do not change.
 
-    Raise `ConfigError` naming file, line and field, and store nothing, in these cases: the run has no pool; a
-    trajectory cannot be trained on or must not be demonstrated; its fingerprint is not the run's; the rule is `stored`
-    and log-probs are missing; or the file has no usable trajectory.
+    Raise `ConfigError`, which names file, line and field, and store nothing, in these cases: the run has no pool; a
+    trajectory cannot be trained on, or is of a task that must not be demonstrated; a trajectory's fingerprint differs
+    from the run's; the replay rule is `stored` and log-probs are missing; the file has no usable trajectory.
     """
     if recipe.replay.name == "none":
         raise ConfigError(f"{ledger.run_dir} has no success pool", 'start one with replay.name = "success_pool"')
@@ -111,7 +112,10 @@ def _tokenizer(ledger: Ledger, recipe: Recipe) -> "PreTrainedTokenizerBase":
 
 
 def _from_policy(ledger: Ledger, load: Callable[[Path], T]) -> T:
-    """Read what all policies of the run share from the newest whole one. Raise `CheckpointError` if none is whole."""
+    """Apply `load`, which reads something that all policies of the run share, to the newest undamaged policy's folder.
+
+    Raise `CheckpointError` if all policies are damaged.
+    """
     from quartet.policy.files import from_newest_whole
 
     return from_newest_whole([ledger.run_dir / policy.path for policy in ledger.loadable_policies()], load)
@@ -134,7 +138,7 @@ def _read(path: Path, recipe: Recipe, tokenizer: "PreTrainedTokenizerBase", mark
 
 
 def _holds_chats(path: Path) -> bool:
-    """Return whether the first line is a chat; trajectories have no field `messages`."""
+    """Return whether a file holds chats: the first line has the field `messages`, which trajectories do not have."""
     with path.open("rb") as file:
         first = next((line for line in file if line.strip()), b"{}")
     try:
@@ -156,7 +160,7 @@ def _reason_to_leave_out(trajectory: Trajectory, recipe: Recipe, families: set[s
 
 
 def _refuse_unsound(where: str, trajectory: Trajectory, vocabulary: int) -> None:
-    """Raise `ConfigError` for a trajectory that would fail the train step of every batch that it joins."""
+    """Raise `ConfigError` for a trajectory with which every train step would fail."""
     flaw = find_flaw(trajectory, vocabulary)
     if flaw is None and not trajectory.num_response_tokens:
         flaw = "calls: no response token to learn from"
@@ -165,7 +169,7 @@ def _refuse_unsound(where: str, trajectory: Trajectory, vocabulary: int) -> None
 
 
 def _refuse_forbidden(where: str, trajectory: Trajectory, recipe: Recipe) -> None:
-    """Raise `ConfigError` for a trajectory that would invalidate the run's measurements or its training."""
+    """Raise `ConfigError` for a trajectory that would make the run's measurements or its training invalid."""
     task = trajectory.task
     if task.seed >= recipe.evaluation.first_seed:
         raise ConfigError(
@@ -175,7 +179,7 @@ def _refuse_forbidden(where: str, trajectory: Trajectory, recipe: Recipe) -> Non
     if task.env == recipe.env.name and task.family in undemonstrated_families(recipe.env):
         raise ConfigError(
             f"{where}: {task.family} may not be demonstrated: it measures learning without demonstrations",
-            "remove its lines",
+            "remove the lines of this family",
         )
     if any(call.response.has_logprobs and not call.sampling.whole for call in trajectory.calls):
         raise ConfigError(
@@ -186,5 +190,5 @@ def _refuse_forbidden(where: str, trajectory: Trajectory, recipe: Recipe) -> Non
     if stored and not all(call.response.has_logprobs for call in trajectory.calls):
         raise ConfigError(
             f"{where} has no log-probs, which replay.demonstration_rule = 'stored' needs for importance weights",
-            "set it to 'recompute', or demonstrate with trajectories sampled by a Quartet policy",
+            "set the rule to 'recompute', or demonstrate with trajectories sampled by a Quartet policy",
         )

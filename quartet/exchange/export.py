@@ -1,4 +1,4 @@
-"""Export of a run's trajectories to one file, even while the run is in progress."""
+"""Export of a run's trajectories to one file; the run may be live."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ class ExportSummary(Struct, frozen=True, kw_only=True):
     turns: int
     response_tokens: int
     damaged: int
-    """Trajectories left out because their blobs are missing or do not match their checksum."""
+    """Number of trajectories left out because their blobs are missing or do not match their checksums."""
     bytes: int
 
 
@@ -42,8 +42,8 @@ def export(
 ) -> ExportSummary:
     """Write the selected trajectories, oldest first, as `kind`: `jsonl`, `parquet` or `chat`.
 
-    The file appears once it is complete and replaces one of the same name. Raise `ConfigError` for an unknown kind, or
-    for a family without trajectories in the run.
+    The file is written atomically and replaces an existing file. Raise `ConfigError` for an unknown kind, or if the run
+    has no trajectory of a selected family.
     """
     writer_class = lookup("export format", kind, WRITERS)
     known = ledger.stored_families()

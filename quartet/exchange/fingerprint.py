@@ -1,9 +1,9 @@
-"""Fingerprint of the meaning of token ids and texts, as three hashes. Trajectories are replayed only if all three
-agree.
+"""Fingerprint: three hashes of the definitions that give token ids and texts their meaning.
 
-Tokenizer and chat template are hashed by their definition. A page becomes text by code in two languages; a hash of its
-source would change with every comment and reject valid data. So that code has version numbers (`observation_format` of
-an environment, `TURN_FORMAT`), and a test fails if the text changes without them.
+A run replays only trajectories with the run's own fingerprint. Tokenizer and chat template are hashed by their
+definitions. The code that turns a page into text, in two languages, is not hashed, since a hash would change with every
+comment and reject valid data. Instead, version numbers of this code are hashed (`observation_format` of an environment,
+`TURN_FORMAT`); a test fails if the text changes and they do not.
 """
 
 import hashlib
@@ -22,25 +22,31 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _VALUE = "fingerprint"
-"""Key of the fingerprint in the ledger."""
+"""Key of the fingerprint among the ledger's values."""
 _NO_PART_OF_IT = ("padding", "truncation")
-"""State that a tokenizer keeps of its last caller."""
+"""Keys of a tokenizer's definition that are left out, since they hold options of its last call."""
 
 
 class Fingerprint(Struct, frozen=True, kw_only=True):
-    """Hashes of 16 hexadecimal digits."""
+    """Three hashes of 16 hexadecimal digits each."""
 
     tokenizer_hash: str
     """Hash of the mapping from text to token ids."""
     chat_template_hash: str
-    """Hash of the template around a turn's text."""
+    """Hash of the chat template, which adds text around a turn's text."""
     observation_hash: str
-    """Hash of the mapping from a page to a turn's text: environment, observation format, turn format, agent loop."""
+    """Hash of the names and version numbers that determine how a page becomes a turn's text: environment, observation
+    format, turn format, agent loop."""
 
     def refuse_other(self, other: "Fingerprint | None", source: str) -> None:
-        """Raise `ConfigError` naming the difference in `other`, found at `source`; this one is the run's."""
+        """Raise `ConfigError`, which names the first difference, unless `other` equals this fingerprint of the run.
+
+        `source` is the file and line of `other`.
+        """
         if other is None:
-            raise ConfigError(f"{source} does not name the tokenizer of its token ids", "export it as chat instead")
+            raise ConfigError(
+                f"{source} does not name the tokenizer of its token ids", "export the trajectories as chat instead"
+            )
         for name, (word, advice) in _PARTS.items():
             mine, its = getattr(self, name), getattr(other, name)
             if mine != its:
@@ -48,25 +54,25 @@ class Fingerprint(Struct, frozen=True, kw_only=True):
 
 
 _PARTS = {
-    "tokenizer_hash": ("tokenizer", "export that run as chat: its text is then tokenized again"),
+    "tokenizer_hash": ("tokenizer", "export that run as chat, whose text this run tokenizes again"),
     "chat_template_hash": ("chat template", "export that run as chat, for which this run's template is used"),
     "observation_hash": (
         "observation format",
-        "its pages have another text form (another env.name, rollout.loop or Quartet): record new demonstrations",
+        "pages became text in another form (other env.name, rollout.loop or Quartet): record new demonstrations",
     ),
 }
 
 
 def run_fingerprint(ledger: Ledger) -> Fingerprint | None:
-    """Return the fingerprint recorded when the run began, or None."""
+    """Return the fingerprint that was recorded when the run began; None if none was."""
     recorded = ledger.value(_VALUE)
     return None if recorded is None else convert(recorded, Fingerprint)
 
 
 def settle_fingerprint(ledger: Ledger, recipe: Recipe, tokenizer: "PreTrainedTokenizerBase") -> Fingerprint:
-    """Record the run's fingerprint at its first start; return it.
+    """Return the run's fingerprint, and record it at the run's first start.
 
-    Raise `ConfigError` at a resume if the text form of pages has changed since: the run would mix two forms.
+    Raise `ConfigError` at a resume if pages become text in another form than before: the run would mix both forms.
     """
     recorded = run_fingerprint(ledger)
     if recorded is None:
@@ -75,13 +81,13 @@ def settle_fingerprint(ledger: Ledger, recipe: Recipe, tokenizer: "PreTrainedTok
     if recorded.observation_hash != observation_hash(recipe):
         raise ConfigError(
             f"{ledger.run_dir} began with another observation format than that of this version of Quartet",
-            "resume it with the version that began it, or start a new run from its newest policy",
+            "resume the run with the version that began it, or start a new run from its newest policy",
         )
     return recorded
 
 
 def fingerprint(tokenizer: "PreTrainedTokenizerBase", recipe: Recipe) -> Fingerprint:
-    """Return the fingerprint of a tokenizer and recipe; this takes 0.1 s for a large vocabulary."""
+    """Return the fingerprint of a tokenizer and a recipe; for a large vocabulary this takes 0.1 s."""
     return Fingerprint(
         tokenizer_hash=_hash(_definition(tokenizer)),
         chat_template_hash=_hash(tokenizer.chat_template),
@@ -90,13 +96,13 @@ def fingerprint(tokenizer: "PreTrainedTokenizerBase", recipe: Recipe) -> Fingerp
 
 
 def observation_hash(recipe: Recipe) -> str:
-    """Return the hash of the mapping from pages to text."""
+    """Return the hash of the names and version numbers that determine how pages become text."""
     observation_format = make_environment(recipe.env).observation_format
     return _hash([recipe.env.name, observation_format, TURN_FORMAT, recipe.rollout.loop.name])
 
 
 def _definition(tokenizer: "PreTrainedTokenizerBase") -> Any:
-    """Return the complete definition of a fast tokenizer; for one written in Python, its class and vocabulary."""
+    """Return the complete definition of a fast tokenizer, or class and vocabulary of a tokenizer written in Python."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return [type(tokenizer).__name__, tokenizer.get_vocab()]

@@ -9,11 +9,11 @@ from quartet.types import FinishReason, Sampling, Status, Task
 
 
 class FormerCallRecord(Struct, frozen=True, kw_only=True):
-    """A call with its prompt and response as one sequence."""
+    """Call whose prompt and response are one sequence."""
 
     policy: str
-    token_ids: list[int]  # [num_tokens], the prompt's, then the response's
-    response_mask: list[int]  # [num_tokens], 1 at the response
+    token_ids: list[int]  # [num_tokens], first the prompt, then the response
+    response_mask: list[int]  # [num_tokens], 0 at the prompt, 1 at the response
     logprobs: list[float]
     versions: list[int]
     entropies: list[float] = []
@@ -40,7 +40,7 @@ class FormerCallRecord(Struct, frozen=True, kw_only=True):
 
 
 class FormerRecord(Struct, frozen=True, kw_only=True, tag_field="format", tag="quartet-trajectory-1"):
-    """Fields of a trajectory with its provenance and its fingerprint."""
+    """Trajectory with its provenance and its fingerprint, in the former format."""
 
     task: Task
     status: Status
@@ -55,7 +55,7 @@ class FormerRecord(Struct, frozen=True, kw_only=True, tag_field="format", tag="q
     fingerprint: Fingerprint | None
 
     def current(self) -> TrajectoryRecord:
-        """Return the record in the current format. Raise `ValueError` if lists of a call do not match."""
+        """Return the record in the current format. Raise `ValueError` if the lengths of a call's lists do not match."""
         trajectory = FormerTrajectory(
             task=self.task,
             status=self.status,
@@ -71,5 +71,5 @@ class FormerRecord(Struct, frozen=True, kw_only=True, tag_field="format", tag="q
 
 
 def current(record: TrajectoryRecord | FormerRecord) -> TrajectoryRecord:
-    """Return a record of either format in the current one. Raise `ValueError` as `FormerRecord.current` does."""
+    """Return a record of either format in the current format. Raise `ValueError` as `FormerRecord.current` does."""
     return record.current() if isinstance(record, FormerRecord) else record

@@ -1,4 +1,4 @@
-"""Trajectories as complete JSON Lines: reading a line back gives the same trajectory, bit for bit."""
+"""Trajectories as JSON Lines without loss: a line that is read back gives the same trajectory, bit for bit."""
 
 import math
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _ADVICE = "docs/exchange.md shows the format"
 
 
 class JsonlWriter:
-    """Writer of one `TrajectoryRecord` per line, with screenshots in base64."""
+    """Writes one `TrajectoryRecord` per line, with screenshots in base64."""
 
     def __init__(self, file: BinaryIO, recipe: Recipe) -> None:
         self._file, self._encoder = file, msgspec.json.Encoder()
@@ -28,16 +28,16 @@ class JsonlWriter:
         if not all(map(math.isfinite, _numbers(record))):
             raise LedgerError(
                 f"rollout {record.provenance.rollout_id} has an infinite number or NaN, which JSON cannot represent",
-                "export it as parquet, or leave its family out",
+                "export as parquet, or leave out the task family of this rollout",
             )
         self._file.write(self._encoder.encode(record) + b"\n")
 
     def finish(self) -> None:
-        """Do nothing: every line is complete."""
+        """Do nothing, since every line is complete."""
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, TrajectoryRecord]]:
-    """Yield line numbers, from 1, and records. Raise `ConfigError` that names an invalid line."""
+    """Yield line numbers, from 1, and records. Raise `ConfigError`, which names the line, if a line is invalid."""
     for number, record in read_lines(path, TrajectoryRecord | FormerRecord, "trajectory", _ADVICE):
         try:
             yield number, current(record)

@@ -10,8 +10,10 @@ from quartet.errors import ConfigError
 
 
 def read_lines(path: Path, kind: Any, name: str, advice: str) -> Iterator[tuple[int, Any]]:
-    """Yield line numbers, from 1, and decoded lines, skipping empty ones. Raise `ConfigError` with `advice` for a line
-    that is not of type `kind`; `name` is the type's name in the message."""
+    """Yield line numbers, from 1, and decoded lines, without empty lines.
+
+    Raise `ConfigError` with `advice` for a line that is not of type `kind`; `name` is the type's name in the message.
+    """
     decoder = msgspec.json.Decoder(kind)
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):

@@ -1,4 +1,4 @@
-"""Trajectories as a table for data frames: one row each, with calls and turns as lists of structs."""
+"""Trajectories as a Parquet table, for data frames: one row each, with calls and turns as lists of structs."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -20,14 +20,14 @@ _PARTS = {
     "provenance": ("run", "purpose", "rollout_id", "group_id", "attempt", "created_at"),
     "fingerprint": ("tokenizer_hash", "chat_template_hash", "observation_hash"),
 }
-"""Structs of a record whose fields become columns."""
+"""Structs of a record whose fields become columns of the table, with the names of these fields."""
 
 
 class ParquetWriter:
-    """Writer of Zstandard-compressed row groups of 200 trajectories."""
+    """Writes row groups of 200 trajectories, compressed with Zstandard."""
 
     def __init__(self, file: BinaryIO, recipe: Recipe) -> None:
-        """Start the file. Raise `SetupError` without pyarrow."""
+        """Begin the file. Raise `SetupError` if pyarrow is not installed."""
         self._arrow = _pyarrow()
         self._schema = _schema(self._arrow)
         self._writer = self._arrow.parquet.ParquetWriter(file, self._schema, compression="zstd")
@@ -50,7 +50,7 @@ class ParquetWriter:
 
 
 def read_parquet(path: Path) -> Iterator[tuple[int, TrajectoryRecord]]:
-    """Yield row numbers, from 1, and records. Raise `ConfigError` for a file of another origin."""
+    """Yield row numbers, from 1, and records. Raise `ConfigError` for a file that Quartet did not write."""
     for number, row in enumerate(_rows(path), start=1):
         try:
             record = _from_row(row)
@@ -67,7 +67,10 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         with arrow.parquet.ParquetFile(path) as file:
             yield from chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(_ROWS_PER_GROUP))
     except (arrow.ArrowException, OSError) as error:
-        raise ConfigError(f"{path} is not Parquet: {error}", "only `quartet ledger export` writes them") from error
+        raise ConfigError(
+            f"cannot read {path} as Parquet: {error}",
+            "give a file written by `quartet ledger export --format parquet`",
+        ) from error
 
 
 def _to_row(record: TrajectoryRecord) -> dict[str, Any]:
@@ -106,12 +109,12 @@ def _observations(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _text(value: Any) -> str:
-    """Encode as JSON a value whose form varies between rows."""
+    """Return a value as JSON text, since its structure varies between rows."""
     return msgspec.json.encode(value).decode()
 
 
 def _without_nulls(value: Any) -> Any:
-    """Remove null values: a record omits fields that have their default."""
+    """Return a value without nulls, which stand for fields that a record omits because they have their default."""
     if isinstance(value, dict):
         return {name: _without_nulls(part) for name, part in value.items() if part is not None}
     return [_without_nulls(part) for part in value] if isinstance(value, list) else value
@@ -127,8 +130,10 @@ def _pyarrow() -> ModuleType:
 
 
 def _schema(pa: Any) -> Any:
-    """Return the schema, named and typed as in `record.py`; numbers are as wide as Python's where they must
-    round-trip."""
+    """Return the schema, with the names and types of `record.py`.
+
+    Numbers that must be read back exactly are as wide as Python's.
+    """
     text, whole, number = pa.string(), pa.int64(), pa.float64()
     sampling = {"temperature": number, "top_k": whole, "top_p": number, "min_tokens": whole, "max_tokens": whole}
     sampling |= {"seed": whole}

@@ -20,13 +20,13 @@ class Provenance(Struct, frozen=True, kw_only=True):
 
 
 class TrajectoryRecord(Struct, frozen=True, kw_only=True, tag_field="format", tag="quartet-trajectory-2"):
-    """Trajectory with its total reward, its provenance and its fingerprint."""
+    """Trajectory with total reward, provenance and fingerprint, in the current format of files."""
 
     trajectory: Trajectory
     reward: float
     provenance: Provenance
     fingerprint: Fingerprint | None
-    """None if the run recorded none: its trajectories can be read, but not replayed in another run."""
+    """None if the run recorded no fingerprint; its trajectories can then be read, but not replayed in another run."""
 
     @classmethod
     def of(cls, trajectory: Trajectory, provenance: Provenance, fingerprint: Fingerprint | None) -> "TrajectoryRecord":

@@ -1,1 +1,1 @@
-"""Telemetry: metrics, spans, presence, logs and receipts of a run, their writers and readers of the files."""
+"""Telemetry of a run: metrics, spans, heartbeats, logs and receipts; their writers, and readers of their files."""

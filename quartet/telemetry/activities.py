@@ -1,7 +1,7 @@
-"""Activities: every kind of span, declared once, with its colour in all pictures of a run.
+"""Activities: all kinds of spans, each with its meaning and the colour that every picture of a run uses for it.
 
-Waits are pale, so that a timeline shows idle time at a glance. The hues are Okabe and Ito's, distinguishable by the
-colour-blind; similar activities have the same hue.
+Waits are pale, so that idle time is visible at a glance. The hues are those of Okabe and Ito, which colour-blind
+readers can distinguish. Similar activities have similar hues.
 """
 
 from msgspec import Struct
@@ -17,15 +17,15 @@ class Activity(Struct, frozen=True):
     name: str
     meaning: str
     colour: str
-    """Hexadecimal."""
+    """Colour in hexadecimal."""
     encloses: bool = False
-    """True if it is drawn behind the spans that it consists of."""
+    """True if the activity consists of other spans, below which it is drawn."""
 
 
 ACTIVITIES: dict[str, Activity] = {
     activity.name: activity
     for activity in (
-        Activity(WAIT, "wait; `reason` says what for", "#d5dae0"),
+        Activity(WAIT, "wait; `reason` names what it waits for", "#d5dae0"),
         Activity("rollout", "one attempt at a task, from reset to append", "#e9ecef", encloses=True),
         Activity("reset", "reset of the environment to a task", "#5fc9a8"),
         Activity("generate", "request to the engine, until its response", "#0072b2"),
@@ -34,32 +34,35 @@ ACTIVITIES: dict[str, Activity] = {
         Activity("append", "append of the trajectory to the ledger", "#8c7a00"),
         Activity("serve", "time in which the engine has requests", "#004c7a"),
         Activity("answer", "one request in the engine, until its response", "#5aa9d6"),
-        Activity("prove", "reading and proving a new policy, beside decoding", "#e5b9d2"),
+        Activity("prove", "reading and verifying a new policy, while decoding continues", "#e5b9d2"),
         Activity("swap", "pause of decoding to load new weights", "#cc79a7"),
         Activity("admit", "selection and admission of groups", "#8f7fd6"),
         Activity("judge", "filtering of a closed group", "#5b4bb0"),
         Activity("train_step", "one batch, from claim to commit", "#e2e6ea", encloses=True),
         Activity("claim", "claim of a batch", "#b9aeea"),
-        Activity("pack", "conversion of trajectories to tensors", "#f0a070"),
+        Activity("pack", "joining of the trajectories' calls into training sequences", "#f0a070"),
         Activity("credit", "assignment of advantage, return and mask to each token", "#e69f00"),
-        Activity("old_logprobs", "forward pass for the log-probs of the weights the step starts from", "#f0d24a"),
+        Activity("old_logprobs", "forward pass for log-probs under the weights at the step's start", "#f0d24a"),
         Activity("update", "forward, backward and optimizer steps", "#d55e00"),
         Activity("publish", "writing of policy and checkpoint to disk", "#9b4a78"),
         Activity("commit", "commit of the train step in the ledger", "#b8a83a"),
     )
 }
-"""Activities by name. Blue is the model, green the environment, violet the data manager, orange and yellow learning,
-pink weights, olive the ledger. No two activities share a colour."""
+"""Activities by name. Hues: blue for the model, green for the environment, violet for the data manager, orange and
+yellow for learning, pink for weights, olive for the ledger. No two activities have the same colour."""
 _UNKNOWN = "#777777"
 
 
 def shown_activity(name: str) -> Activity:
-    """Return the declaration, or a bare one: a copied run, or one of another Quartet version, may name anything."""
+    """Return the declaration of `name`; if there is none, a declaration without a meaning.
+
+    The run may be of another version of Quartet, with other activities.
+    """
     return ACTIVITIES.get(name) or Activity(name, "", _UNKNOWN)
 
 
 def activity(name: str) -> Activity:
-    """Return the declaration of `name`. Raises `ConfigError` that suggests the nearest name."""
+    """Return the declaration of `name`. Raises `ConfigError`, which suggests the nearest name, if there is none."""
     if name not in ACTIVITIES:
         raise ConfigError(
             f"activity {name!r} is not declared. {nearest(name, ACTIVITIES)}",

@@ -1,4 +1,4 @@
-"""Timeline rows for concurrent activities: each takes the first free row."""
+"""Lanes: rows of a timeline for concurrent activities, each of which takes the first free row."""
 
 import heapq
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 
 class Lanes:
-    """Rows `session 0`, `session 1`, ...: as many as were ever in use at once."""
+    """Rows `THING 0`, `THING 1`, ..., for example `session 0`: as many as were ever in use at the same time."""
 
     def __init__(self, thing: str) -> None:
         self._thing, self._free, self._count = thing, list[int](), 0

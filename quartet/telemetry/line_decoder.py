@@ -1,4 +1,4 @@
-"""Decoder for the lines of recorded files. A full disk, a copy or a killed machine may leave damaged lines."""
+"""Decoder for the lines of recorded files, which may be damaged by a full disk, a copy or a killed machine."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
@@ -11,14 +11,14 @@ T = TypeVar("T")
 
 
 class LineDecoder(Generic[T]):
-    """Decoder that skips and counts damaged lines, and warns of the first."""
+    """Decoder that skips and counts damaged lines, and logs a warning about the first one."""
 
     def __init__(self, what: str, kind: type[T], *, is_whole: Callable[[T], bool] = lambda _: True) -> None:
-        """Decode lines as `kind`. `what` names them in the warning; `is_whole` rejects decoded values that no reader
-        can use."""
+        """Decode lines as `kind`. `what` names the lines in the warning; `is_whole` returns False for decoded values
+        that no reader can use."""
         self._what, self._decode, self._is_whole = what, msgspec.json.Decoder(kind).decode, is_whole
         self.damaged = 0
-        """Lines skipped by this process."""
+        """Number of lines skipped by this decoder."""
 
     def __call__(self, lines: Iterable[bytes]) -> Iterator[T]:
         for line in lines:
@@ -39,7 +39,7 @@ class LineDecoder(Generic[T]):
 
 
 def is_record(record: dict[str, Any]) -> bool:
-    """Return whether a line is a metric record, with time and area."""
+    """Return whether a decoded line is a metric record: it has a time and an area."""
     return type(record.get("time")) in (int, float) and type(record.get("area")) is str
 
 

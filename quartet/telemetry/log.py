@@ -1,4 +1,4 @@
-"""Logs: one JSON object per line in `logs/MODULE.jsonl` of the run."""
+"""Logs: one JSON object per line, in the run's `logs/MODULE.jsonl`."""
 
 import logging
 import sys
@@ -11,7 +11,7 @@ from quartet.terminal.printable import printable
 
 
 class JsonFormatter(logging.Formatter):
-    """Formatter for time, level, logger and message; a traceback is one string."""
+    """Formatter that writes time, level, logger, message and, as one string, a traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {
@@ -22,20 +22,20 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
-        return printable(msgspec.json.encode(entry).decode())  # its escapes are those of JSON
+        return printable(msgspec.json.encode(entry).decode())  # `printable` uses escapes that are valid in JSON
 
 
 class LogFile(logging.FileHandler):
-    """Log handler for a disk that may be full: records that cannot be written are lost, and not printed either."""
+    """Log handler that drops records silently if the disk is full."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  (the base class's name)
-        # The same disk holds the ledger, whose error ends the run and says what to do.
+        # The ledger is on the same disk, and its error ends the run with advice.
         if not isinstance(sys.exc_info()[1], OSError):
             super().handleError(record)
 
 
 def log_to_file(run_dir: Path, module: str) -> None:
-    """Write this process's log records (info and above) to the run's log file of `module`."""
+    """Write the log records of this process (level info and above) to the run's log file of `module`."""
     folder = run_dir / "logs"
     folder.mkdir(parents=True, exist_ok=True)
     handler = LogFile(folder / f"{module}.jsonl")

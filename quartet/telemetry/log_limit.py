@@ -1,4 +1,4 @@
-"""Limit of repeated warnings, so that a repeating failure does not fill the disk with its log."""
+"""Limit for repeated warnings, so that a failure that repeats does not fill the disk with log lines."""
 
 import logging
 import time
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 PERIOD_SECONDS = 60.0
 MAX_DIFFERENT = 10
-"""Limit of different warnings per line of code and period."""
+"""Maximum number of different warnings of one line of code in a period."""
 
 
 @dataclass
@@ -22,7 +22,8 @@ class _Place:
 class RepeatLimit(logging.Filter):
     """Filter that passes each warning or error once a minute; the next one reports how many were left out.
 
-    Warnings with different text, such as an address or a count, pass too, up to `MAX_DIFFERENT` per line of code.
+    Warnings of the same line of code with different text, such as another address or count, pass too, up to
+    `MAX_DIFFERENT` a minute.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

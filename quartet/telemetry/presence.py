@@ -1,4 +1,4 @@
-"""Presence of a module: its current activity or wait, since when, and what would end the wait."""
+"""Presence of a module: heartbeats to the ledger with its current activity or wait, and what would end the wait."""
 
 import time
 from collections.abc import Iterator
@@ -12,11 +12,12 @@ from quartet.types.phase import STARTING
 
 METRIC_SECONDS = 5.0
 TRAINABLE_GROUPS = "trainable groups"
-"""Text after the number of groups in the wait of a trainer without data; in other waits it is not starved."""
+"""Text after the number of groups in the reported wait of a trainer that lacks data; by this text, other modules tell
+starvation from other waits."""
 
 
 class ReportSink(Protocol):
-    """Ledger side of a presence: one row per module."""
+    """The method of the ledger that stores a module's presence, one row per module."""
 
     def report(
         self,
@@ -32,9 +33,9 @@ class ReportSink(Protocol):
 
 
 class Presence:
-    """Heartbeat and state of one module. Every call to `beat` is cheap: it writes at most once a second.
+    """Heartbeat and state of one module. `beat` may be called often: it writes at most once in `interval_seconds`.
 
-    With a recorder, waits become spans of the module, and their share of the time a metric.
+    With a recorder, waits are recorded as spans of the module, and their share of the time as a metric.
     """
 
     def __init__(
@@ -56,20 +57,20 @@ class Presence:
         self._next_write = 0.0
         self._measured_at, self._measured_waiting_seconds = self._since_monotonic, 0.0
         self.waiting_seconds = 0.0
-        """Wall seconds of waiting since the module started."""
+        """Wall seconds that the module has waited since it started, without a present wait."""
         self.beat(force=True)
 
     def working(self, state: str) -> None:
-        """Set the module's state to `state`."""
+        """Report that the module works; `state` names the activity."""
         self._change(state, "", "")
 
     def waits(self, waiting_for: str, ends_when: str) -> None:
-        """Set the module's state to waiting, until `working` or another wait."""
+        """Report that the module waits, until the next call of `working` or `waits`."""
         self._change("waiting", waiting_for, ends_when)
 
     @contextmanager
     def waiting(self, waiting_for: str, ends_when: str, *, then: str = "working") -> Iterator[None]:
-        """Wait inside the block, then set the state to `then`."""
+        """Report a wait inside the block, then the activity `then`."""
         self.waits(waiting_for, ends_when)
         try:
             yield
@@ -105,7 +106,7 @@ class Presence:
         self.beat()
 
     def _record_wait(self, waiting_for: str) -> None:
-        """End the span of the previous wait, and begin that of the next, if any."""
+        """End the span of the previous wait, and begin the span of the next wait, if any."""
         if self._wait:
             self._wait.end()
         self._wait = self._recorder.begin(WAIT, reason=waiting_for) if self._recorder and waiting_for else None

@@ -5,17 +5,18 @@ import time
 from pathlib import Path
 
 _STATM = Path("/proc/self/statm")
-"""Memory in pages: the second number is the resident size. Linux only; elsewhere the memory is not recorded."""
+"""File with the process's memory in pages, of which the second number is the resident size. It exists on Linux only; on
+other systems the memory is not recorded."""
 
 
 class ProcessUsage:
-    """Processor use between two calls, and current memory."""
+    """Measures processor use since the previous call, and the current memory."""
 
     def __init__(self) -> None:
         self._wall, self._processor = time.monotonic(), time.process_time()
 
     def since_last(self) -> dict[str, float]:
-        """Return the metrics `module/processor_cores` and `module/memory_megabytes`, without their area."""
+        """Return the metrics `processor_cores` and `memory_megabytes` of the area `module`."""
         wall, processor = time.monotonic(), time.process_time()
         cores = (processor - self._processor) / max(wall - self._wall, 1e-3)
         self._wall, self._processor = wall, processor

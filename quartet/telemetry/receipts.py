@@ -1,7 +1,8 @@
-"""Receipts: records by worker and trainer of what they appended and trained, in files that the ledger never reads.
+"""Receipts: a worker's and trainer's own records of what they appended and trained, for the audit of a run.
 
-`receipts/worker-PID.jsonl` and `receipts/trainer-PID.jsonl`, one JSON object per line. Each step is written before and
-after its transaction, so a process killed in between leaves the first line only. Off unless `runtime.receipts` is set.
+They are in files that the ledger never reads, `receipts/worker-PID.jsonl` and `receipts/trainer-PID.jsonl`, one JSON
+object per line. A line is written before and after each transaction, so a process that is killed in between leaves only
+the first line. Receipts are written only if `runtime.receipts` is set.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ FOLDER = "receipts"
 
 
 class Appending(msgspec.Struct, frozen=True, kw_only=True, tag="appending"):
-    """Receipt before a worker appends a trajectory."""
+    """Receipt that a worker writes before it appends a trajectory."""
 
     time: float
     rollout_id: int
@@ -31,7 +32,7 @@ class Appending(msgspec.Struct, frozen=True, kw_only=True, tag="appending"):
 
 
 class Appended(msgspec.Struct, frozen=True, kw_only=True, tag="appended"):
-    """Receipt of the ledger's result: an `AppendOutcome`, or `superseded`."""
+    """Receipt of an append's result; `outcome` is an `AppendOutcome`, or `superseded` if the lease was lost."""
 
     time: float
     rollout_id: int
@@ -40,7 +41,7 @@ class Appended(msgspec.Struct, frozen=True, kw_only=True, tag="appended"):
 
 
 class Restored(msgspec.Struct, frozen=True, kw_only=True, tag="restored"):
-    """Receipt of the weights from which a trainer continues."""
+    """Receipt of the weights from which a trainer starts or continues; `weights` is their digest."""
 
     time: float
     policy: str = MAIN
@@ -50,7 +51,7 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True, tag="restored"):
 
 
 class TrainedMember(msgspec.Struct, frozen=True, kw_only=True):
-    """One trajectory of a batch. `replay` is set for a stored one that joined the group."""
+    """One trajectory of a batch. `replay` is set for a stored trajectory that joined the group."""
 
     rollout_id: int
     digest: str
@@ -63,7 +64,8 @@ class TrainedGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Committing(msgspec.Struct, frozen=True, kw_only=True, tag="committing"):
-    """Receipt before a trainer commits the batch that led from `start_weights` to `weights`; both are digests."""
+    """Receipt that a trainer writes before it commits a batch. Training the batch changed the weights with digest
+    `start_weights` to those with digest `weights`."""
 
     time: float
     policy: str = MAIN
@@ -76,7 +78,7 @@ class Committing(msgspec.Struct, frozen=True, kw_only=True, tag="committing"):
 
 
 class Committed(msgspec.Struct, frozen=True, kw_only=True, tag="committed"):
-    """Receipt of a committed batch, whose weights became this version."""
+    """Receipt of a committed batch; `version` is the policy version that the commit made."""
 
     time: float
     policy: str = MAIN
@@ -89,8 +91,8 @@ Receipt = Appending | Appended | Restored | Committing | Committed
 
 
 def trajectory_digest(trajectory: Trajectory) -> str:
-    """Return the SHA-256 in hex of the trained data: ids, log-probs, versions and temperature of every call, and
-    reward."""
+    """Return the SHA-256, in hex, of the data that are trained: ids, log-probs, versions and temperature of every call,
+    and the reward."""
     calls = [
         (c.prompt_ids, c.response_ids, c.response.logprobs, c.response.versions, c.sampling.temperature)
         for c in trajectory.calls
@@ -99,7 +101,7 @@ def trajectory_digest(trajectory: Trajectory) -> str:
 
 
 class WorkerReceipts:
-    """Receipts of a rollout worker's appends."""
+    """Writes the receipts of a rollout worker's appends."""
 
     def __init__(self, run_dir: Path, *, enabled: bool) -> None:
         self._write = _writer(run_dir, "worker") if enabled else _nowhere
@@ -124,7 +126,7 @@ class WorkerReceipts:
 
 
 class TrainerReceipts:
-    """Receipts of one policy's trainer. `weights` returns the digest of the current weights."""
+    """Writes the receipts of one policy's trainer. `weights` returns the digest of the current weights."""
 
     def __init__(self, run_dir: Path, policy: str, weights: Callable[[], str], *, enabled: bool) -> None:
         self._write = _writer(run_dir, "trainer") if enabled else _nowhere
@@ -175,7 +177,7 @@ class TrainerReceipts:
 
 
 def read_receipts(run_dir: Path) -> list[Receipt]:
-    """Return all receipts of a run, oldest first. A line torn by the death of its process is left out."""
+    """Return all receipts of a run, oldest first, without lines that a killed process left incomplete."""
     receipts: list[Receipt] = []
     decoder = msgspec.json.Decoder(Receipt)
     for file in (run_dir / FOLDER).glob("*.jsonl"):
@@ -190,7 +192,7 @@ def _trained(member: GroupMember) -> TrainedMember:
 
 
 def _writer(run_dir: Path, role: str) -> Callable[[Callable[[], Receipt]], None]:
-    """Return a function that appends to this process's file, each receipt with a single write."""
+    """Return a function that appends a receipt to this process's file with a single write."""
     folder = run_dir / FOLDER
     folder.mkdir(exist_ok=True)
     descriptor = os.open(folder / f"{role}-{os.getpid()}.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -205,4 +207,4 @@ def _append(descriptor: int, receipt: Receipt) -> None:
 
 
 def _nowhere(receipt: Callable[[], Receipt]) -> None:
-    """Write nothing, without hashing anything."""
+    """Write nothing. The receipt is not even made, which saves the hashing."""

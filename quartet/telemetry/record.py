@@ -1,7 +1,7 @@
 """Recorder of a module's metrics and spans: one JSON object per line, in files that no other process writes.
 
-Lines are buffered and written once a second and at the end, so a killed process loses its last second only. Files and
-slots: `quartet.telemetry.slices`, `quartet.telemetry.rollup`.
+Lines are buffered and written once a second and at the end, so a killed process loses only its last second. The layout
+of the files is explained in `quartet.telemetry.slices`, the sums over time in `quartet.telemetry.rollup`.
 """
 
 import atexit
@@ -30,10 +30,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Recorder:
-    """Metrics and spans of one module instance. Thread-safe; close it at the end, or use `with`.
+    """Records the metrics and spans of one module instance. Thread-safe; close it at the end, or use `with`.
 
-    A failed write, on a full disk for instance, is raised by the next call. If a `with` block ends with another error,
-    the failure becomes a note of that error.
+    If a write fails, for instance because the disk is full, the next call raises the error. If a `with` block ends with
+    another error, the failed write becomes a note of that error.
     """
 
     def __init__(self, run_dir: Path, role: str, *, clock: Callable[[], float] = time.time) -> None:
@@ -67,10 +67,10 @@ class Recorder:
             error.add_note(f"and {self.role} could not write its last records: {failure}")
 
     def metric(self, area: str, /, **values: Any) -> None:
-        """Write one record: the metrics `area/NAME` that belong together.
+        """Write one record: values, by NAME, of the metrics `area/NAME`, which were measured together.
 
-        A number that is not finite is null in the record and absent from rollups. An undeclared metric is recorded with
-        one warning: a missing declaration must not end a run.
+        A number that is not finite is null in the record and left out of the rollups. A metric that is not declared is
+        recorded with one warning, since a missing declaration must not end a run.
         """
         names = self._names.get(area) or self._names.setdefault(area, _Names(area))
         numbers = [(name, float(value)) for thing, value in values.items() if (name := names[thing]) and finite(value)]
@@ -102,19 +102,19 @@ class Recorder:
             span.end()
 
     def finished(self, span: Span) -> None:
-        """Write a span that the caller has timed."""
+        """Record a span whose start and duration the caller has measured."""
         activity(span.name)
         with self._lock:
             self._spans.add(self._tick(), _encode(span))
         self._busy.set()
 
     def flush(self) -> None:
-        """Write the buffered lines and the full slots."""
+        """Write the buffered lines and the rollups of slots that have ended."""
         with self._lock:
             self._catch_up(self._tick())
 
     def close(self) -> None:
-        """End all spans, write everything, stop, and raise any failure. A second call does nothing."""
+        """End all open spans, write everything and stop; raise the error of a failed write. Do nothing if closed."""
         if self._closed.is_set():
             return
         self._closed.set()
@@ -124,7 +124,7 @@ class Recorder:
         with (
             self._lock,
             ExitStack() as steps,
-        ):  # run in reverse order, all of them even if one fails
+        ):  # the steps run in reverse order, all of them even if one fails
             steps.callback(self._raise_failure)
             steps.callback(self._flush)
             steps.callback(self._write_rollups, math.inf)
@@ -137,7 +137,7 @@ class Recorder:
         return self._now
 
     def _raise_failure(self) -> None:
-        """Raise, once, a failed write of the flusher's thread."""
+        """Raise the error of a failed write in the flusher's thread, once."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -159,19 +159,19 @@ class Recorder:
         span.start = now
 
     def _write_rollups(self, now: float) -> None:
-        """Write full slots, after the records that they sum up."""
+        """Write the rollups of slots that have ended by `now`, after the records that they sum up."""
         self._metrics.flush()
         for seconds, slot in self._ladder.take(now):
             self._rollups[seconds].add(slot.begin, _encode(slot))
 
     def _flush(self) -> None:
-        """Flush every file, even if another one fails."""
+        """Flush all files, even if one of them fails."""
         with ExitStack() as files:
             for file in (self._metrics, self._spans, *self._rollups.values()):
                 files.callback(file.flush)
 
     def _flush_regularly(self) -> None:
-        """Run the flusher's thread; it sleeps while nothing is open or buffered."""
+        """Flush once a second, in the flusher's thread, which sleeps while no span is open and nothing is buffered."""
         while not self._closed.is_set():
             self._busy.wait()
             self._closed.wait(FLUSH_SECONDS)
@@ -194,7 +194,7 @@ class Recorder:
 
 
 class OpenSpan:
-    """Span in progress. A long one is written in pieces, so that readers see it before it ends."""
+    """Span in progress. A long span is written in pieces, so that readers see it before it ends."""
 
     __slots__ = ("_recorder", "head", "start")
 
@@ -207,7 +207,7 @@ class OpenSpan:
 
 
 class _Names(dict[str, str | None]):
-    """Series names of one area's values, None for labels; each is looked up once."""
+    """Cache of the series' names of one area's values; None for labels, which form no series."""
 
     def __init__(self, area: str) -> None:
         super().__init__()

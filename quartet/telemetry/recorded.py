@@ -1,4 +1,4 @@
-"""Names of the metrics that a run recorded, read from its rollups: a long run costs little more than a short one."""
+"""Names of the metrics that a run recorded, read from its rollups, so that a long run takes little longer."""
 
 import math
 from collections import defaultdict
@@ -10,7 +10,7 @@ from quartet.telemetry.slices import METRICS, Writer, lines_of, slice_files, wri
 
 
 def recorded_metrics(run_dir: Path) -> dict[str, list[str]]:
-    """Return the roles that recorded each metric, by the metric's name. A new metric appears after ten seconds.
+    """Return the roles that recorded each metric, by the metric's name. A new metric is found after ten seconds.
 
     Raises `RecordsError` for a run that an older Quartet recorded.
     """
@@ -22,7 +22,7 @@ def recorded_metrics(run_dir: Path) -> dict[str, list[str]]:
 
 
 def _names(writer: Writer) -> Iterator[str]:
-    """Yield the names in the coarsest slots, then those in the finer slots that follow them."""
+    """Yield the names in the coarsest slots, then the names in finer slots after the last of those."""
     covered = 0
     for seconds in reversed(ROLLUP_SECONDS):
         begin = covered

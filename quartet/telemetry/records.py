@@ -1,4 +1,4 @@
-"""Reader of metric records, one window at a time."""
+"""Reader of a run's metric records in a time window."""
 
 import math
 from collections.abc import Iterator
@@ -10,12 +10,11 @@ from quartet.telemetry.slices import METRICS, writers
 
 
 def read_records(run_dir: Path, area: str, *, start: float = 0.0, end: float = math.inf) -> Iterator[dict[str, Any]]:
-    """Yield the records of one area (`rollout`, `train`, `data`, ...) in [start, end) Unix seconds, each writer's by
-    time.
+    """Yield the records of one area (`rollout`, `train`, `data`, ...) in [start, end) Unix seconds.
 
-    A record has `time`, `role`, `area`, and the values by their names without the area. Reads slice by slice and keeps
-    none. Without a window that is the whole run: use `read_series` for charts. Raises `RecordsError` for a run that an
-    older Quartet recorded.
+    They come writer by writer, and by time for each writer. A record has `time`, `role`, `area`, and the values by
+    their names without the area. Files are read one after another and not kept in memory. Without a window, the whole
+    run is read; for charts, use `read_series`. Raises `RecordsError` for a run that an older Quartet recorded.
     """
     mark = f'"area":"{area}"'.encode()
     for writer in writers(run_dir, METRICS):

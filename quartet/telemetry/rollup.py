@@ -1,8 +1,8 @@
-"""Rollups: metrics summed up over time slots, so that a chart of a long run reads few lines.
+"""Rollups: metrics summed up over time slots, so that few lines must be read for a chart of a long run.
 
-A writer adds every number to its slot of ten seconds. A full slot is written as one line and added to the enclosing
-slot of a minute, and so on. A line follows the records it sums up, so whatever a killed process had not written is in
-finer slots or in the records.
+A writer adds each number to the current slot of ten seconds. When a slot ends, it is written as one line and added to
+the slot of a minute that contains it, and so on. A line is written after the records that it sums up. So if a killed
+process has not written a slot, its numbers are in finer slots or in the records.
 """
 
 import math
@@ -15,7 +15,7 @@ from quartet.telemetry.line_decoder import LineDecoder
 from quartet.telemetry.slices import slot_of
 
 ROLLUP_SECONDS = (10, 60, 600, 3600)
-"""Widths of the written slots, each a multiple of the one before."""
+"""Widths of the written slots, each a multiple of the previous width."""
 SLOTS_PER_FILE = 360
 Key = TypeVar("Key")
 
@@ -30,7 +30,7 @@ class Rollup(msgspec.Struct, array_like=True, gc=False):
     last: float
 
     def plus(self, later: "Rollup") -> "Rollup":
-        """Return both merged; `last` is that of `later`."""
+        """Return the summary of both; its `last` is that of `later`."""
         return Rollup(
             self.count + later.count,
             self.sum + later.sum,
@@ -51,15 +51,15 @@ decode_slots = LineDecoder("the sums of metrics", Slot)
 
 
 class Ladder:
-    """Rollups of one writer at all widths. Every slot is taken out once, when it has ended, finer ones first."""
+    """Open slots of one writer, one for each width. Each slot is taken out once, after it has ended."""
 
     def __init__(self) -> None:
         self._open: list[Slot | None] = [None] * len(ROLLUP_SECONDS)
         self.due_at = math.inf
-        """Unix seconds at which the next slot ends; call `take` before adding anything later."""
+        """Unix seconds at which the next slot ends; call `take` before adding numbers of this time or later."""
 
     def add(self, moment: float, values: Iterable[tuple[str, float]]) -> None:
-        """Add one record's numbers at `moment` (Unix seconds), before `due_at` and not before earlier records."""
+        """Add the numbers of one record. `moment` (Unix seconds) is before `due_at` and not before earlier records."""
         slot = self._open[0]
         if slot is None:
             slot = self._open[0] = Slot(slot_of(moment, ROLLUP_SECONDS[0]), {})
@@ -79,7 +79,10 @@ class Ladder:
                 known.max = value
 
     def take(self, now: float) -> list[tuple[int, Slot]]:
-        """Take out the slots that ended by `now`, as pairs of width in seconds and slot. Infinity takes all."""
+        """Take out the slots that have ended by `now`, as pairs (width in seconds, slot), finer ones first.
+
+        With `now` = infinity all slots are taken out.
+        """
         taken: list[tuple[int, Slot]] = []
         for level, seconds in enumerate(ROLLUP_SECONDS):
             slot = self._open[level]
@@ -94,8 +97,11 @@ class Ladder:
         return taken
 
     def _carry(self, slot: Slot, level: int) -> None:
-        """Add a full slot to the enclosing coarser one. An open slot of that width is the enclosing one, since earlier
-        ones are taken out first."""
+        """Add an ended slot to the coarser slot that contains it.
+
+        If a slot of the coarser width is open, it is the one that contains it, since earlier slots were taken out
+        before.
+        """
         around = self._open[level]
         if around is None:
             around = self._open[level] = Slot(slot_of(slot.begin, ROLLUP_SECONDS[level]), {})
@@ -103,7 +109,7 @@ class Ladder:
 
 
 def merge(into: dict[Key, Rollup], series: Mapping[Key, Rollup]) -> None:
-    """Merge later rollups into earlier ones, by name."""
+    """Merge later rollups, `series`, into earlier ones, `into`, by name."""
     for key, rollup in series.items():
         into[key] = into[key].plus(rollup) if key in into else rollup
 

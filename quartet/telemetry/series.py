@@ -1,10 +1,10 @@
-"""Metrics as series of points, for charts: a bounded number of points, read from a bounded part of the run.
+"""Metrics as series of points, for charts. The number of points is bounded, and so is the amount of data read.
 
     page = read_series(run_dir, ["rollout/reward", "train/gradient_norm"], axis="train_step", max_points=500)
-    page = read_series(run_dir, names, axis="train_step", max_points=500, cursor=page.cursor)   # what is new
+    page = read_series(run_dir, names, axis="train_step", max_points=500, cursor=page.cursor)   # only newer points
 
-A point is a time slot with the count, sum, smallest, largest and last value of its records. Short windows have slots of
-one second, long ones coarser slots, which the writers have already summed up.
+A point is a time slot with the count, sum, smallest, largest and last value of its records. In short windows a slot is
+one second wide; in long windows slots are wider, and the writers have already summed them up.
 """
 
 import re
@@ -29,7 +29,7 @@ _AXIS_METRIC = {"train_step": "train/step", "version": "train/version"}
 _COARSE_POINTS = 200
 _CURSOR = re.compile("([1-9][0-9]{0,14})@([0-9]{1,15})")
 _SETTLED_SECONDS = 3.0
-"""Delay within which records reach their file; younger slots may still grow."""
+"""Maximum delay until a record is in its file; slots that ended less than this ago may still change."""
 
 
 class Point(Struct, frozen=True, kw_only=True):
@@ -38,13 +38,13 @@ class Point(Struct, frozen=True, kw_only=True):
     x: float
     """Position on the requested axis."""
     time: float
-    """Begin of the slot in Unix seconds."""
+    """Start of the slot in Unix seconds."""
     count: int
     sum: float
     min: float
     max: float
     last: float
-    """Last value; over several roles, that of the process started last."""
+    """Last value; if several roles are merged, the last value of the process that started last."""
 
     @property
     def mean(self) -> float:
@@ -57,7 +57,7 @@ class Series(Struct, frozen=True, kw_only=True):
     name: str
     """`area/thing_unit`, declared in `quartet.telemetry.metrics.METRICS`."""
     role: str
-    """Role that recorded it; empty if all roles are merged."""
+    """Role that recorded the metric; empty if all roles are merged."""
     points: list[Point]
 
 
@@ -66,12 +66,12 @@ class SeriesPage(Struct, frozen=True, kw_only=True):
 
     series: list[Series]
     slot_seconds: int
-    """Width of every point."""
+    """Width of each point's slot."""
     cursor: str
-    """Position for the next call, which returns newer data. A plain string, safe in a URL."""
+    """Position to pass to the next call, which then returns only newer data. It needs no escaping in a URL."""
     replaces: bool
-    """True: these are all points. False: only points changed or added since the cursor; a point replaces the one with
-    the same `time`."""
+    """True if these are all points. False if they are only the points that were changed or added since the cursor; each
+    replaces an earlier point with the same `time`."""
 
 
 def read_series(
@@ -85,12 +85,14 @@ def read_series(
     max_points: int = 1000,
     by_role: bool = False,
 ) -> SeriesPage:
-    """Return series of `names` between `start` and `end`, at most `max_points` points each.
+    """Return series of the metrics `names` between `start` and `end`, with at most `max_points` points each.
 
-    Both are Unix seconds, by default those of the run. With the `cursor` of an earlier page with the same arguments,
-    only newer data is returned. Slots begin at whole multiples of their width, so the first and last may exceed the
-    window. Raises `ConfigError` for an undeclared name or an invalid cursor, `RecordsError` for a run that an older
-    Quartet recorded.
+    `start` and `end` are Unix seconds; by default the whole run is covered. With the `cursor` of an earlier page, made
+    with the same arguments, only newer data are returned. Slots begin at whole multiples of their width, so the first
+    and the last slot may extend beyond the window. With `by_role`, each role has its own series.
+
+    Raises `ConfigError` for a name that is not declared or an invalid cursor, and `RecordsError` for a run that an
+    older Quartet recorded.
     """
     for name in names:
         declared(name)
@@ -130,7 +132,10 @@ def read_series(
 
 
 def _clock(axis: Axis, role: str) -> str:
-    """Return the role whose train steps or versions place the points of `role`: a trainer's own, else all merged."""
+    """Return the role whose train steps or versions give the x of the points of `role`.
+
+    A trainer's points use the trainer's own steps; for all other roles the result is "", which means all trainers.
+    """
     return role if axis != "time" and role.partition("-")[0] == declared(_AXIS_METRIC[axis]).module else ""
 
 
@@ -140,7 +145,7 @@ def _axis_slots(found: Mapping[tuple[str, str], Slots], metric: str, clock: str)
 
 
 class _Places:
-    """Positions of slots on an axis."""
+    """Positions (`Point.x`) of slots on an axis."""
 
     def __init__(
         self,
@@ -151,8 +156,8 @@ class _Places:
         run_start: float,
         begin: float,
     ) -> None:
-        """Take the axis's own metric from `found`, which begins at `begin` (Unix seconds), and read its last value
-        before that."""
+        """Take the metric of the axis (train step or version) from `found`, whose slots start at `begin` (Unix
+        seconds), and read the metric's last value before `begin`."""
         self._is_time, self._slots, self._values = axis == "time", list[int](), list[float]()
         if self._is_time:
             return
@@ -166,13 +171,13 @@ class _Places:
         return Point(x=slot if self._is_time else self._value_at(slot), time=slot, **asdict(rollup))
 
     def _value_at(self, slot: int) -> float:
-        """Return the newest value known within the slot."""
+        """Return the axis metric's newest value in the slot or before it."""
         known = bisect_right(self._slots, slot)
         return self._values[known - 1] if known else self._before
 
 
 def _last_value(run_dir: Path, metric: str, clock: str, start: float, end: float) -> float:
-    """Return the last value of a metric in [start, end), or 0 if there is none: before the first train step."""
+    """Return the last value of a metric in [start, end); 0 if there is none, as before the first train step."""
     if start >= end:
         return 0.0
     everyone = writers(run_dir, METRICS)
@@ -182,10 +187,13 @@ def _last_value(run_dir: Path, metric: str, clock: str, start: float, end: float
 
 
 def _parse_cursor(cursor: str) -> tuple[int, int] | None:
-    """Return width and begin of the first slot that may have changed. Raises `ConfigError`."""
+    """Return the width and the start of the first slot that may have changed; None for an empty cursor.
+
+    Raises `ConfigError` for an invalid cursor.
+    """
     if not cursor:
         return None
     parts = _CURSOR.fullmatch(cursor)
     if parts is None:
-        raise ConfigError(f"{cursor!r} is no cursor of a series", "use the cursor of an earlier page, or none")
+        raise ConfigError(f"{cursor!r} is not a cursor of a series", "use the cursor of an earlier page, or none")
     return int(parts[1]), int(parts[2])

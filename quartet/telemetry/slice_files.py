@@ -1,4 +1,4 @@
-"""Writing side of `quartet.telemetry.slices`: appends to the slices of one folder."""
+"""Writer of the files that `quartet.telemetry.slices` describes, for one folder."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from quartet.telemetry.slices import slice_name, slot_of
 
 
 class SliceFiles:
-    """Slices of one folder; a line goes to the slice of its time, created with its first line. Times never decrease."""
+    """Slices (files by time) of one folder. A line is written to the slice of its time; times must not decrease."""
 
     def __init__(self, folder: Path, seconds: int) -> None:
         self._folder, self._seconds = folder, seconds
@@ -20,7 +20,8 @@ class SliceFiles:
         self._lines.append(line)
 
     def flush(self) -> None:
-        """Write the added lines. Raises `OSError` that names the file, which is left as before; the lines are lost."""
+        """Write the added lines. If that fails, the file is left as it was, the lines are lost, and an `OSError` that
+        names the file is raised."""
         if not self._lines:
             return
         data, self._lines = b"\n".join(self._lines) + b"\n", []
@@ -32,6 +33,6 @@ class SliceFiles:
                 while data:
                     data = data[file.write(data) :]
             except OSError as error:
-                file.truncate(size)  # half a line would damage the next one
-                error.filename = str(path)  # a full disk does not say where
+                file.truncate(size)  # an incomplete line would damage the next one
+                error.filename = str(path)  # the error of a full disk names no file
                 raise

@@ -1,12 +1,12 @@
-"""Layout of record files: one folder per writer, one file per writer and minute.
+"""Layout of record files: one folder for each writer, and in it one file (slice) for each minute.
 
     RUN/metrics/ROLE/WRITER/1795249980.jsonl     metric records, one per line
     RUN/spans/ROLE/WRITER/1795249980.jsonl       spans
     RUN/rollups/ROLE/WRITER/600/1795176000.jsonl metrics summed up over slots of 600 s
 
-A role is a module instance (`worker`, `engine`, `engine-2`), a writer one process of it, named after its start and
-process id. The process that creates a writer's folder is the only one that writes there. A file's name is the Unix
-second at which its slice begins.
+A role is a module instance (`worker`, `engine`, `engine-2`). A writer is one process of a role, named after the time of
+its start and its process id. The process that creates a writer's folder is the only one that writes there. A file's
+name is the Unix second at which its slice begins.
 """
 
 import math
@@ -27,11 +27,11 @@ SLICE_SECONDS = 60
 _SLICE_NAME = re.compile(r"[0-9]{10}\.jsonl")
 _WRITER_NAME = re.compile(r"[0-9]{1,15}(-.*)?")
 _FEW_SLICES = 64
-"""Up to this many file names are tried; beyond that the folder is listed."""
+"""Maximum number of file names that are tried; for a longer time the folder is listed."""
 
 
 class Writer(NamedTuple):
-    """Folder of one process for one kind of records."""
+    """One process of a role, with its folder for one kind of records."""
 
     role: str
     name: str
@@ -39,15 +39,15 @@ class Writer(NamedTuple):
 
     @property
     def started_at(self) -> float:
-        """Start in Unix seconds; nothing in the folder is older."""
+        """Start of the process in Unix seconds; no record in the folder is older."""
         return int(self.name.partition("-")[0]) / 1000
 
     def slices(self, start: float, end: float) -> list[Path]:
-        """Return the files with records of [start, end) in Unix seconds, by time."""
+        """Return the files that hold records from [start, end) in Unix seconds, by time."""
         return slice_files(self.folder, max(start, self.started_at), end, seconds=SLICE_SECONDS)
 
     def lines(self, start: float, end: float) -> Iterator[bytes]:
-        """Yield the lines of these files, including some just outside [start, end)."""
+        """Yield the lines of the files of [start, end); some lines may be just outside of it."""
         for path in self.slices(start, end):
             yield from lines_of(path)
 
@@ -57,7 +57,7 @@ class Writer(NamedTuple):
 
 
 def slice_files(folder: Path, start: float, end: float, *, seconds: int) -> list[Path]:
-    """Return the files of a folder that overlap [start, end), by time."""
+    """Return the files of a folder whose slices overlap [start, end) in Unix seconds, by time."""
     first = slot_of(start, seconds)
     if end - first <= _FEW_SLICES * seconds:
         begins = range(first, first + _FEW_SLICES * seconds, seconds)
@@ -68,7 +68,7 @@ def slice_files(folder: Path, start: float, end: float, *, seconds: int) -> list
 
 
 def slice_names(folder: Path) -> list[str]:
-    """Return all slices of a folder, by time."""
+    """Return the names of all slices of a folder, by time."""
     try:
         return sorted(name for name in os.listdir(folder) if _SLICE_NAME.fullmatch(name))  # noqa: PTH208  (thousands)
     except (FileNotFoundError, NotADirectoryError):
@@ -80,12 +80,12 @@ def slice_name(begin: int) -> str:
 
 
 def slot_of(moment: float, seconds: int) -> int:
-    """Return the Unix second at which the slot around `moment` begins."""
+    """Return the Unix second at which the slot that contains `moment` begins."""
     return int(moment // seconds) * seconds
 
 
 class _Moment(msgspec.Struct):
-    """Time of a line: that of a record, or the end of a span."""
+    """Fields of a line from which its time follows: `time` of a record, or the end of a span."""
 
     time: float = 0.0
     start: float = 0.0
@@ -118,7 +118,7 @@ def writers(run_dir: Path, kind: str, roles: tuple[str, ...] | None = None) -> l
 
 
 def new_writer(run_dir: Path, role: str, started_at: float) -> Writer:
-    """Create a writer with a unique name and its folder of metrics. `started_at` is in Unix seconds."""
+    """Create a writer with a unique name, and its folder for metrics. `started_at` is in Unix seconds."""
     root = run_dir / METRICS / role
     root.mkdir(parents=True, exist_ok=True)
     milliseconds = int(started_at * 1000)
@@ -133,13 +133,15 @@ def new_writer(run_dir: Path, role: str, started_at: float) -> Writer:
 
 
 def lines_of(path: Path, offset: int = 0) -> Iterator[bytes]:
-    """Yield the complete lines of a file from byte `offset` on, without a torn last one (interrupted or still being
-    written)."""
+    """Yield the complete lines of a file from byte `offset` on.
+
+    A last line without a newline, which is still being written or was interrupted, is left out.
+    """
     yield from complete_lines(path, offset)[0]
 
 
 def complete_lines(path: Path, offset: int = 0) -> tuple[list[bytes], int]:
-    """Return the complete lines from byte `offset` on, and the byte at which the next one begins."""
+    """Return the complete lines from byte `offset` on, and the byte at which the next line begins."""
     try:
         with path.open("rb") as file:
             file.seek(offset)
@@ -150,9 +152,9 @@ def complete_lines(path: Path, offset: int = 0) -> tuple[list[bytes], int]:
 
 
 def run_extent(run_dir: Path) -> tuple[float, float] | None:
-    """Return the times of the run's first record and just after its last, spans included, in Unix seconds.
+    """Return the time at which the run's records begin and the time just after the last one, in Unix seconds.
 
-    Returns None before the first record. Reads one slice per process.
+    Spans count as records. Returns None before the first record. Reads only one slice of each process.
     """
     starts, ends = [], []
     for writer in (writer for kind in (METRICS, SPANS) for writer in writers(run_dir, kind)):
@@ -168,5 +170,5 @@ def _refuse_old(run_dir: Path) -> None:
     if (run_dir / "metrics.jsonl").exists():
         raise RecordsError(
             f"{run_dir} keeps its records in metrics.jsonl and spans.jsonl, as an older Quartet wrote them",
-            "its summary.json and ledger stay readable; for charts continue the run with --resume, which records anew",
+            "its summary.json and ledger can still be read; for charts, continue the run with --resume",
         )

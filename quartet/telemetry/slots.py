@@ -1,4 +1,7 @@
-"""Reader of metric slots: the coarsest rollups that exist, and finer ones where a writer has not completed them."""
+"""Reader of metrics in time slots, from the coarsest possible rollups, and from finer ones where these are missing.
+
+A coarse rollup is missing while its slot has not ended, and if its writer was killed.
+"""
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -9,17 +12,19 @@ from quartet.telemetry.rollup import ROLLUP_SECONDS, SLOTS_PER_FILE, Rollup, dec
 from quartet.telemetry.slices import Writer, lines_of, slice_files, slot_of
 
 SLOT_SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600)
-"""Widths of points; beyond the last, each width is twice the one before."""
+"""Widths of points; further widths each double the previous one."""
 MAX_RECORD_BYTES = 6_000_000
-"""Limit of bytes up to which slots finer than the finest rollup are computed from the records themselves."""
+"""Maximum number of bytes of records that are read to compute slots finer than the finest rollup."""
 
 Slots = dict[int, Rollup]
-"""Begin in Unix seconds -> rollup of the slot."""
+"""Start of a slot in Unix seconds -> rollup of the slot."""
 
 
 def choose_slot_seconds(writers: Collection[Writer], start: float, end: float, max_points: int) -> int:
-    """Return the finest width with at most `max_points` slots between two Unix seconds that also bounds the bytes
-    read."""
+    """Return the finest width with at most `max_points` slots between `start` and `end` (Unix seconds).
+
+    If records of more than `MAX_RECORD_BYTES` would have to be read, return the width of the finest rollup.
+    """
     widths = (*SLOT_SECONDS, *(SLOT_SECONDS[-1] * 2**k for k in range(1, 30)))
     seconds = next(width for width in widths if (end - start) / width + 1 <= max_points or width == widths[-1])
     finest = ROLLUP_SECONDS[0]
@@ -31,7 +36,7 @@ def choose_slot_seconds(writers: Collection[Writer], start: float, end: float, m
 def read_slots(
     writers: Collection[Writer], names: Collection[str], start: float, end: float, seconds: int
 ) -> dict[tuple[str, str], Slots]:
-    """Return, by metric name and role, the slots of `seconds` that overlap [start, end) in Unix seconds."""
+    """Return, by metric name and role, the slots of width `seconds` that overlap [start, end) in Unix seconds."""
     first, last = slot_of(start, seconds), math.ceil(end / seconds) * seconds
     level = max((i for i, width in enumerate(ROLLUP_SECONDS) if seconds % width == 0), default=-1)
     found: dict[tuple[str, str], Slots] = {}
@@ -43,7 +48,7 @@ def read_slots(
 
 
 def merged(found: Mapping[tuple[str, str], Slots]) -> dict[tuple[str, str], Slots]:
-    """Return the slots merged over all roles, under the empty role."""
+    """Return the slots merged over all roles; the role in the keys is empty."""
     together: dict[tuple[str, str], Slots] = {}
     for (name, _), slots in found.items():
         merge(together.setdefault((name, ""), {}), slots)
@@ -53,7 +58,7 @@ def merged(found: Mapping[tuple[str, str], Slots]) -> dict[tuple[str, str], Slot
 def _named(
     written: Iterable[tuple[float, Mapping[str, Rollup]]], names: Collection[str]
 ) -> Iterator[tuple[float, str, Rollup]]:
-    """Yield moment, name and rollup of the metrics with these names."""
+    """Yield (time, name, rollup) of the metrics with these names."""
     for moment, series in written:
         yield from ((moment, name, rollup) for name, rollup in series.items() if name in names)
 
@@ -61,10 +66,10 @@ def _named(
 def _written(
     writer: Writer, names: Collection[str], start: float, end: float, level: int
 ) -> Iterator[tuple[float, Mapping[str, Rollup]]]:
-    """Yield what one writer recorded in [start, end), each number once.
+    """Yield rollups of the numbers that one writer recorded in [start, end), each number once.
 
-    Reads the slots of a level, then finer ones after the last of these. A line follows the finer lines that it sums up,
-    so this order misses nothing.
+    First the slots of a level are read, then the finer slots after the last of them. The line of a slot is written
+    after the finer lines that it sums up, so no number is missed in this order.
     """
     if level < 0:
         yield from _recorded(writer, names, start, end)
@@ -82,14 +87,14 @@ def _written(
 def _recorded(
     writer: Writer, names: Collection[str], start: float, end: float
 ) -> Iterator[tuple[float, Mapping[str, Rollup]]]:
-    """Yield the same from the records themselves."""
-    things: dict[str, list[str]] = {}  # by area
+    """Yield a rollup of each number in the records of one writer in [start, end)."""
+    things: dict[str, list[str]] = {}  # names without the area, by area
     for name in names:
         area, _, thing = name.partition("/")
         if described(name).unit != LABEL:
             things.setdefault(area, []).append(thing)
     marks = [f'"area":"{area}"'.encode() for area in things]
-    # Skips decoding of other areas' lines, which are most of them.
+    # Lines of other areas, which are most of all lines, are skipped before decoding.
     marked = (line for line in writer.lines(start, end) if any(mark in line for mark in marks))
     for record in records(marked):
         area = record["area"]

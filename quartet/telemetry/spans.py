@@ -1,4 +1,4 @@
-"""Spans: activities of modules over time, read one window at a time."""
+"""Spans: activities and waits of modules over time; reader of the spans in a time window."""
 
 import heapq
 import math
@@ -13,10 +13,10 @@ from quartet.telemetry.line_decoder import LineDecoder
 from quartet.telemetry.slices import SPANS, Writer, writers
 
 PIECE_SECONDS = 30.0
-"""Longest piece of a span; longer spans are written in pieces while they last. A window needs its own files and those
-of this much time after it."""
+"""Maximum length of a piece; a longer span is written in pieces while it lasts. A line is written at the end of its
+piece, so the spans of a window are in the window's files and those of the next `PIECE_SECONDS`."""
 _LATE_SECONDS = 5.0
-"""Largest delay of writing a piece."""
+"""Maximum delay of writing a piece."""
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -28,22 +28,22 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     """Activity, one of `quartet.telemetry.activities.ACTIVITIES`; a `wait` has a `reason`."""
     role: str = ""
-    """Module instance: `worker`, `engine`, `engine-2`, `trainer`."""
+    """Module instance, for example `worker`, `engine`, `engine-2`, `trainer`."""
     lane: str = ""
-    """Row of the role: a session (`session 3`), or empty for the module itself."""
+    """Row within the role, for example a session (`session 3`); empty for the module itself."""
     trace: str = ""
-    """Id shared by related spans: `rollout 12.1` (rollout 12, attempt 1), `train_step 7`. Its first word is the
-    activity of the span that encloses the others."""
+    """Id that related spans share, for example `rollout 12.1` (rollout 12, attempt 1) or `train_step 7`. Its first word
+    is the activity of the span that encloses the others."""
     reason: str = ""
     """Reason of a wait."""
     continues: bool = False
-    """True if another piece follows, which begins where this one ends."""
+    """True if another piece of the same activity follows, which begins where this one ends."""
     fields: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Further values by name: `family`, `train_step`."""
+    """Further values by name, for example `family`."""
 
     @property
     def end(self) -> float:
-        """Unix seconds."""
+        """End in Unix seconds."""
         return self.start + self.seconds
 
 
@@ -52,16 +52,15 @@ class SpanPage(msgspec.Struct, frozen=True, kw_only=True):
 
     spans: list[Span]
     truncated: bool
-    """True if there are more than `max_spans`; the page then has the longest of each row."""
+    """True if the window has more than `max_spans` spans; the page then holds the longest ones of each row."""
 
 
 def read_spans(
     run_dir: Path, start: float, end: float, *, roles: tuple[str, ...] | None = None, max_spans: int = 20_000
 ) -> SpanPage:
-    """Return the spans that overlap [start, end) (Unix seconds), of all roles or of some. Reads only that window's
-    files.
+    """Return the spans that overlap [start, end) in Unix seconds, of all roles or of `roles`.
 
-    Raises `RecordsError` for a run that an older Quartet recorded.
+    Only the files of this window are read. Raises `RecordsError` for a run that an older Quartet recorded.
     """
     found = [span for writer in writers(run_dir, SPANS, roles) for span in _overlapping(writer, start, end)]
     truncated = len(found) > max_spans
@@ -71,7 +70,10 @@ def read_spans(
 
 
 def longest_of_each_row(spans: Iterable[Span], max_spans: int) -> list[Span]:
-    """Return `max_spans` spans, the longest of each row first, so that no row displaces another."""
+    """Return at most `max_spans` spans: the longest span of each row, then the second longest of each row, and so on.
+
+    So a row with many spans does not displace other rows.
+    """
     rows: dict[tuple[str, str], list[Span]] = defaultdict(list)
     for span in sorted(spans, key=lambda span: -span.seconds):
         rows[span.role, span.lane].append(span)
@@ -80,7 +82,7 @@ def longest_of_each_row(spans: Iterable[Span], max_spans: int) -> list[Span]:
 
 
 def _overlapping(writer: Writer, start: float, end: float) -> Iterator[Span]:
-    """Yield one writer's spans."""
+    """Yield the spans of one writer that overlap [start, end)."""
     for span in decode_spans(writer.lines(start, end + PIECE_SECONDS + _LATE_SECONDS)):
         if span.start < end and span.end >= start:
             yield msgspec.structs.replace(span, role=writer.role)

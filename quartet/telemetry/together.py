@@ -1,4 +1,4 @@
-"""Spans of a module that serves many clients at once: one span while any is served, a wait while none is."""
+"""Spans of a module that serves many clients at once: one span while it serves any client, a wait otherwise."""
 
 import time
 from collections.abc import Iterator
@@ -11,8 +11,7 @@ from quartet.telemetry.record import Recorder
 
 
 class Together:
-    """Counter of concurrent clients: while there are any, `activity` continues; otherwise the module waits for
-    `waits_for`."""
+    """Records a span of `activity` while there are clients, and otherwise a wait with the reason `waits_for`."""
 
     def __init__(self, recorder: Recorder, activity: str, waits_for: str) -> None:
         self._recorder, self._activity, self._waits_for = recorder, activity, waits_for
@@ -41,7 +40,7 @@ class Together:
             self._measure()
 
     def _measure(self) -> None:
-        """Record the share of waiting since the last time, at most once every few seconds."""
+        """Record the share of time spent waiting since the last record, at most once in `METRIC_SECONDS`."""
         seconds = time.monotonic() - self._measured_at
         if seconds >= METRIC_SECONDS:
             self._recorder.metric(

@@ -1,7 +1,7 @@
-"""Token values: what a train step assigned to and computed for each trained token, stored before the trainer's commit.
+"""Token values: the values that a train step assigned to and computed for each trained token.
 
-One file per batch, `tokens/step_000012_batch_000012.msgpack`. The viewer and the audit read it instead of computing the
-values again; training never reads it.
+There is one file per batch, for example `tokens/step_000012_batch_000012.msgpack`, written before the trainer commits.
+The viewer and the audit read the file instead of computing the values again; training never reads it.
 """
 
 from collections.abc import Iterable
@@ -16,49 +16,54 @@ FOLDER = "tokens"
 
 
 class CallValues(Struct, frozen=True, kw_only=True):
-    """Values of one call in one group: `[num_response_tokens]` each, NaN at tokens that were not trained."""
+    """Values of the response tokens of one call in one group.
+
+    Each field of bytes holds `[num_response_tokens]` numbers, NaN at tokens that were not trained.
+    """
 
     rollout_id: int
     call_index: int
     group_id: int | None = None
-    """Group of the values: a stored success that joined another group has values there too. None in files of older
-    versions."""
+    """Group in which the tokens were trained. A success that was replayed in another group has other values there. None
+    in files of older versions."""
     logprobs: bytes
-    """float16, under the weights at the start of the train step, in nats: pi_old."""
+    """Log-probs, float16, in nats, under the weights at the start of the train step (pi_old)."""
     entropies: bytes
-    """float16, in nats, of the distribution that the token was drawn from, when the optimizer step used it."""
+    """Entropies at temperature 1, float16, in nats, under the weights before the optimizer step that used the token
+    first."""
     advantages: bytes = b""
-    """float32, assigned by the credit; a single number if all trained tokens have the same. Empty in files of older
-    versions, as are `returns`."""
+    """Advantages, float32; a single number if all trained tokens have the same advantage. Empty in files of older
+    versions."""
     returns: bytes = b""
+    """Returns, in the same form as `advantages`."""
 
     @property
     def trained(self) -> np.ndarray:
-        """`[num_response_tokens]`: True at trained tokens."""
+        """True at trained tokens: `[num_response_tokens]`."""
         return ~np.isnan(unpacked(self.logprobs))
 
 
 def unpacked(values: bytes) -> np.ndarray:
-    """Return `[num_response_tokens]` float32 from one of the float16 fields."""
+    """Return the numbers of a float16 field: `[num_response_tokens]`, float32."""
     return np.frombuffer(values, dtype=np.float16).astype(np.float32)
 
 
 def packed_assignment(values_R: np.ndarray, trained_R: np.ndarray) -> bytes:
-    """Return the bytes of `advantages` or `returns`."""
+    """Return the bytes of the field `advantages` or `returns` for the values of a call's response tokens."""
     of_trained = values_R[trained_R].astype(np.float32)
     constant = len(of_trained) > 0 and (of_trained == of_trained[0]).all()
     return of_trained[:1].tobytes() if constant else np.where(trained_R, values_R, np.nan).astype(np.float32).tobytes()
 
 
 def assigned(values: bytes, trained_R: np.ndarray) -> np.ndarray | None:
-    """Return `[num_response_tokens]` float32 from `advantages` or `returns`; None if an older version stored none."""
+    """Return the numbers of `advantages` or `returns`: `[num_response_tokens]`, float32; None if the field is empty."""
     return np.where(trained_R, np.frombuffer(values, dtype=np.float32), np.float32(np.nan)) if values else None
 
 
 def write_token_values(
     run_dir: Path, train_step: int, batch_id: int, calls: Iterable[CallValues], max_megabytes: int
 ) -> None:
-    """Write one batch's values atomically, and delete the oldest files over the budget."""
+    """Write the values of one batch atomically. Delete the oldest files if all together exceed `max_megabytes`."""
     path = _path(run_dir, train_step, batch_id)
     path.parent.mkdir(exist_ok=True)
     partial = path.with_suffix(".partial")
@@ -66,14 +71,14 @@ def write_token_values(
     partial.replace(path)
     left = max_megabytes * 10**6
     for file in sorted(path.parent.glob("step_*.msgpack"), reverse=True):
-        with suppress(FileNotFoundError):  # the trainers of a run's other policies delete here, too
+        with suppress(FileNotFoundError):  # trainers of other policies of the run delete files here, too
             left -= file.stat().st_size
             if left < 0:
                 file.unlink()
 
 
 def read_token_values(run_dir: Path, train_step: int, batch_id: int) -> list[CallValues] | None:
-    """Return the values of one batch; None if they were not kept."""
+    """Return the values of one batch; None if its file was deleted or never written."""
     path = _path(run_dir, train_step, batch_id)
     return msgspec.msgpack.decode(path.read_bytes(), type=list[CallValues]) if path.is_file() else None
 

@@ -1,6 +1,6 @@
-"""Current trace: worker, engine and environment host record their work for one rollout as spans of one trace.
+"""Current trace, under which worker, engine and environment host record their work for one rollout as spans.
 
-The worker names the trace around a rollout. Calls to other modules pass it on: to the engine in a header, to the
+The worker sets the trace for each rollout. Calls to other modules pass the trace on: to the engine in a header, to the
 environment host with the reset.
 """
 
@@ -14,7 +14,7 @@ _CURRENT = ContextVar("trace", default="")
 
 @contextmanager
 def traced(trace: str) -> Iterator[None]:
-    """Assign calls inside the block, by this coroutine and those it starts, to `trace`."""
+    """Set the current trace inside the block, for this coroutine and the coroutines that it starts."""
     token = _CURRENT.set(trace)
     try:
         yield
@@ -23,5 +23,5 @@ def traced(trace: str) -> Iterator[None]:
 
 
 def current_trace() -> str:
-    """Return the current trace; empty for work without one, or with one whose spans are not recorded."""
+    """Return the current trace; empty if there is none, or if its spans are not recorded."""
     return _CURRENT.get()
