@@ -104,7 +104,7 @@ class Handlers:
 
     @contextmanager
     def _answering(self, trace: str) -> Iterator[None]:
-        """Record a span of the request in `trace`, which the client names; "" if it records no traces."""
+        """Record a span of the request in `trace`, which the client names; "" if the client records no spans."""
         if self._recorder is None or not trace:
             yield
             return

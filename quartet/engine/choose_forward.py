@@ -1,4 +1,4 @@
-"""Choice of the forward pass, by the model alone.
+"""Choice of the engine's forward pass for a model; no setting affects it.
 
 `DenseForward` is hand-written for some architectures. `CacheForward` runs every other causal language model of
 `transformers` through its cache interface. Either one is used only if it agrees with the model's own forward pass.

@@ -134,9 +134,10 @@ class HttpEngine:
         return url
 
     async def _sample(self, url: str, body: bytes) -> list[AnswerLine]:
-        """Return the lines of a response, without an error line; the response may break off after its first line.
+        """Return the lines of a response, without an error line. If the response breaks off, return the lines before.
 
-        Raises the error of an error line if that is the only line, or if it says that the response is invalid.
+        Raises an error if the response breaks off before its first line, or if an error line is the only line or
+        reports that the response is invalid.
         """
         lines: list[AnswerLine] = []
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=self._silence_seconds)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
 KEPT_BYTES = 1 << 30
 MAX_MMAP_THRESHOLD_BEFORE_2_35 = 32 << 20
-"""Largest value that glibc accepts before version 2.35 (on 64 bits)."""
+"""Largest value of M_MMAP_THRESHOLD that glibc accepts before version 2.35 (on 64 bits)."""
 
 
 def keep_freed_memory() -> None:
@@ -23,8 +23,8 @@ def keep_freed_memory() -> None:
 def set_thresholds(mallopt: Callable[[int, int], int]) -> None:
     """Set both thresholds to the highest values that `mallopt` accepts; it returns 0 for a value that it rejects.
 
-    Setting one threshold disables glibc's automatic adjustment (up to 32 MiB) of both. If `mallopt` rejected the other
-    one, that would therefore stay at 128 KiB.
+    Setting one threshold disables glibc's automatic adjustment of both, which goes up to 32 MiB. A threshold whose
+    value `mallopt` rejected would therefore stay at 128 KiB.
     """
     if not mallopt(M_MMAP_THRESHOLD, KEPT_BYTES):
         mallopt(M_MMAP_THRESHOLD, MAX_MMAP_THRESHOLD_BEFORE_2_35)

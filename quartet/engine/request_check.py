@@ -34,16 +34,23 @@ def fitted(
                 "tokenize with the policy's tokenizer",
             )
     if request.begun_tokens >= len(prompt):
-        raise RefusedRequestError(f"{name} has {request.begun_tokens} begun_tokens", "send fewer than its prompt has")
+        raise RefusedRequestError(
+            f"{name} has {request.begun_tokens} begun_tokens, but only {len(prompt)} prompt tokens",
+            "begun_tokens must be fewer than the prompt's tokens",
+        )
     if request.media and not reads_pictures:
         raise RefusedRequestError(
             f"{name} has {len(request.media)} pictures, but this engine reads text only",
             "set engine.name = 'transformers', which shows pictures to the policy",
         )
     if missing := {one.content_hash for one in request.media} - request.pictures.keys():
-        raise PictureMissingError(f"{name} comes without the picture {min(missing)}", "send all that `media` names")
+        raise PictureMissingError(
+            f"{name} comes without the picture {min(missing)}", "send all pictures that `media` names"
+        )
     if sampling.min_tokens > sampling.max_tokens:
-        raise RefusedRequestError(f"{name} has min_tokens = {sampling.min_tokens} above max_tokens", "lower it")
+        raise RefusedRequestError(
+            f"{name} has min_tokens = {sampling.min_tokens} above max_tokens", "lower min_tokens"
+        )
     if "" in request.stop_strings or (request.stop_strings and not has_tokenizer):
         raise RefusedRequestError(
             f"{name} has an empty stop string, or stop strings for an engine without a tokenizer",

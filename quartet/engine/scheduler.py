@@ -44,7 +44,7 @@ class Scheduler:
             raise ConfigError(
                 f"keys and values of one request that fills the context of {longest} tokens take "
                 f"{needed / 2**20:,.0f} MB, more than engine.kv_cache_megabytes = {max_row_bytes / 2**20:,.0f}",
-                "raise it, or lower engine.max_context_tokens",
+                "raise engine.kv_cache_megabytes, or lower engine.max_context_tokens",
             )
         self._prefixes = PrefixCache(forward.rows, max_prefix_bytes)
 

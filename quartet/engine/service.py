@@ -74,7 +74,7 @@ class EngineService:
             await self._write_metrics()
 
     async def _follows(self, policy: Policy) -> bool:
-        """Return whether the engine has loaded or rejected the policy; if neither, load it first if that is allowed."""
+        """Load the policy if that is due and allowed. Return whether the engine has now loaded or rejected it."""
         # Load any other version, not only a newer one: after a rollback the latest committed policy is older.
         if policy.version in (await self._engine.version(), self._refused_version):
             return True

@@ -47,7 +47,8 @@ def refuse_gap(gap: float, folder: Path, *, reduced: bool) -> None:
     limit = MAX_CANARY_GAP_NATS_REDUCED if reduced else MAX_CANARY_GAP_NATS
     if not gap <= limit:  # NaN fails too
         raise CheckpointError(
-            f"{folder} does not score its canary as its trainer did: {gap:.3g} nats apart, at most {limit} allowed",
+            f"the engine's log-probs of the canary in {folder} differ from the trainer's by {gap:.3g} nats, more than "
+            f"the allowed {limit}",
             "the weights are damaged or of another version, or this engine computes differently; it serves no token",
         )
 

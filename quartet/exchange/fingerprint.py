@@ -3,7 +3,7 @@
 A run replays only trajectories with the run's own fingerprint. Tokenizer and chat template are hashed by their
 definitions. The code that turns a page into text, in two languages, is not hashed, since a hash would change with every
 comment and reject valid data. Instead, version numbers of this code are hashed (`observation_format` of an environment,
-`TURN_FORMAT`); a test fails if the text changes and they do not.
+`TURN_FORMAT`); a test fails if the text changes while the version numbers do not.
 """
 
 import hashlib

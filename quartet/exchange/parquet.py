@@ -20,7 +20,7 @@ _PARTS = {
     "provenance": ("run", "purpose", "rollout_id", "group_id", "attempt", "created_at"),
     "fingerprint": ("tokenizer_hash", "chat_template_hash", "observation_hash"),
 }
-"""Structs of a record whose fields become columns of the table, with the names of these fields."""
+"""Names of structs in a record -> names of their fields, each of which becomes a column of the table."""
 
 
 class ParquetWriter:

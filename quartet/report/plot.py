@@ -128,7 +128,10 @@ def _draw_tasks(axes: Axes, per_task: dict[str, dict[str, float | None]]) -> Non
 
 
 def _smooth(values: list[tuple[float, int]], weight: float = 0.95) -> list[float]:
-    """Return the exponential moving average over groups of pairs (mean, number of groups in this mean)."""
+    """Return the exponential moving averages of means, given as pairs (mean, number of groups in it).
+
+    `weight` is the decay for each group.
+    """
     smoothed: list[float] = []
     for value, count in values:
         kept = weight**count if smoothed else 0.0

@@ -71,9 +71,9 @@ def following(run_dir: Path, name: str) -> Iterator["FollowedRun"]:
 
 
 class FollowedRun:
-    """Run with a sink's read position, which is stored in the run's `sinks/NAME.json` after each write.
+    """Reader of a run for one sink; made by `following`.
 
-    Made by `following`.
+    The read position is stored in the run's `sinks/NAME.json` after each write.
     """
 
     def __init__(self, run_dir: Path, name: str) -> None:

@@ -72,7 +72,7 @@ class RunStatus(Struct, frozen=True, kw_only=True):
     """Progress of the phase; None if the run is not live, the phase has no known end, or the recipe cannot be read."""
 
     def absence(self, module: ModuleStatus) -> str:
-        """Return why an absent module is not missed; empty if the module is present, or absent but needed."""
+        """Return why a module that sends no heartbeats is not needed; empty if it is needed, or sends heartbeats."""
         if module.state == NOT_STARTED:
             return NOT_STARTED
         if module.silent_seconds <= SILENT_AFTER_SECONDS:

@@ -72,7 +72,7 @@ def _draw(axes: Axes, panel: Panel, rows: list[tuple[str, str]], seconds: float)
 
 
 def _draw_row(axes: Axes, spans: list[Span], place: int, start: float) -> None:
-    """Draw enclosing activities as tall bars below the others, and waits as thin bars."""
+    """Draw enclosing activities as tall bars in the background, and waits as thin bars."""
     for name in {span.name for span in spans}:
         known = shown_activity(name)
         height = 0.9 if known.encloses else 0.22 if name == WAIT else 0.66

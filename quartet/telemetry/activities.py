@@ -19,7 +19,7 @@ class Activity(Struct, frozen=True):
     colour: str
     """Colour in hexadecimal."""
     encloses: bool = False
-    """True if the activity consists of other spans, below which it is drawn."""
+    """True if spans of the activity enclose other spans; they are drawn in the background."""
 
 
 ACTIVITIES: dict[str, Activity] = {

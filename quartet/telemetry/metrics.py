@@ -55,7 +55,7 @@ def declared(name: str) -> Metric:
 
 
 def described(name: str) -> Metric:
-    """Return the declaration of `name`; if there is none, as for a part that is not installed, one without module."""
+    """Return the declaration of `name`; for an unknown name, as of a part that is not installed, one without module."""
     return METRICS.get(name) or of_parts().get(name) or Metric(name, "1", name, "")
 
 

@@ -67,7 +67,7 @@ class Recorder:
             error.add_note(f"and {self.role} could not write its last records: {failure}")
 
     def metric(self, area: str, /, **values: Any) -> None:
-        """Write one record: values, by NAME, of the metrics `area/NAME`, which were measured together.
+        """Write one record of values that were measured together: argument NAME is the value of metric `area/NAME`.
 
         A number that is not finite is null in the record and left out of the rollups. A metric that is not declared is
         recorded with one warning, since a missing declaration must not end a run.

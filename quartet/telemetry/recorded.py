@@ -22,7 +22,7 @@ def recorded_metrics(run_dir: Path) -> dict[str, list[str]]:
 
 
 def _names(writer: Writer) -> Iterator[str]:
-    """Yield the names in the coarsest slots, then the names in finer slots after the last of those."""
+    """Yield the names in the coarsest slots, then the names in finer slots that begin after the coarse ones."""
     covered = 0
     for seconds in reversed(ROLLUP_SECONDS):
         begin = covered

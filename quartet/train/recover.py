@@ -18,7 +18,7 @@ T = TypeVar("T")
 def roll_back_to_whole(
     ledger: Ledger, recipe: Recipe, load: Callable[[Path], T], *, on_progress: Callable[[], None] = nothing
 ) -> tuple[RecoveryPoint, T]:
-    """Roll back to the newest train step with an undamaged checkpoint and policy; return both, the policy loaded.
+    """Roll back to the newest train step with an undamaged checkpoint and policy; return it and the loaded policy.
 
     If checkpoints are not written after every step, the steps since the last checkpoint are undone. If that checkpoint
     or its policy is damaged or missing, the run goes back to the previous checkpoint, and an event names the damage.

@@ -45,7 +45,7 @@ def arithmetic_of(batch: Batch) -> Iterator[None]:
         raise FailedStepError(f"{where}, {error.what}", error.advice) from error
     except Exception as error:
         # This is the trainer's only broad `except`. An error that a batch causes, such as an index out of range or too
-        # little memory, must not end the run, and after a resume end it again.
+        # little memory, must not end the run; it would end every resumed run in the same way.
         raise FailedStepError(f"{where}, {type(error).__name__}: {str(error)[:LONGEST_ERROR]}") from error
 
 

@@ -1,7 +1,7 @@
 """Pictures of training sequences, which are decoded for each microbatch just before its forward pass.
 
-The pixels are only arguments of that pass, so they are freed after it, or after the backward pass. Before, a microbatch
-holds only references to its pictures, in `media`.
+The pixels are only arguments of that pass, so they are freed after it, or after the backward pass. Until the pass, a
+microbatch holds only references to its pictures, in `media`.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""Explanation why a trainer gets no batch: counts of dropped groups and of failed, running and queued rollouts."""
+"""Explanation of why a trainer gets no batch: counts of dropped groups, and of ended, running and queued rollouts."""
 
 from quartet.ledger import Ledger
 from quartet.types import RolloutState

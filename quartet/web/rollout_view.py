@@ -21,9 +21,9 @@ from quartet.web.training import Training, training_of
 from quartet.web.viewed_run import ViewedRun
 
 MOST_TILES, MOST_TILES_OF_ALL, LEAST_TILES = 300, 4000, 20
-"""Maximum number of tokens of one response that are shown one by one, about the same for all responses of a page
-together, and the number of tokens up to which a response is shown so in any case. A longer response is shown as text;
-the page of its turn lists its tokens."""
+"""Maximum number of tokens of a response that is shown token by token, and about the maximum number of such tokens on a
+page. A response of up to `LEAST_TILES` tokens is always shown token by token. A longer response is shown as text; the
+page of its turn lists its tokens."""
 KINDS = {
     TrajectoryKind.FINAL: "the one that counts",
     TrajectoryKind.RETRIED: "an infrastructure error, so it was tried again",
@@ -62,7 +62,7 @@ class CallView(Struct, frozen=True, kw_only=True):
     tokens: list[Token]
     """Response tokens; empty if there are too many and the page is not that of their turn."""
     text: str | None
-    """Response as plain text with special tokens, if its tokens are too many to show one by one; otherwise None."""
+    """Response as plain text with special tokens, if its tokens are too many to be shown; otherwise None."""
     prompt: str | None
     """Text of the prompt, with special tokens; None if it is not shown."""
 

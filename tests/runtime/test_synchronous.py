@@ -68,7 +68,7 @@ def test_the_policy_is_proved_in_the_engines_type_before_it_serves(tmp_path, ban
     write_canary(folder, model.to(torch.bfloat16), [fixed_sequence(model.config.vocab_size, 64)])
     runtime, new = {"kind": "synchronous"}, {"resume": False, "fresh": False}
     once = {"train": {"max_train_steps": 1}, "evaluation": {"before_and_after": False}, "admission": {"max_lag": 0}}
-    with pytest.raises(CheckpointError, match="does not score its canary"):
+    with pytest.raises(CheckpointError, match="log-probs of the canary"):
         run_recipe(bandit_recipe(folder, runtime=runtime, **once), tmp_path / "float32", quiet=True, **new)
     bfloat16 = bandit_recipe(folder, runtime=runtime, engine={"dtype": "bfloat16"}, **once)
     run_recipe(bfloat16, tmp_path / "bfloat16", quiet=True, **new)

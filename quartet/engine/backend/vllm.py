@@ -15,12 +15,13 @@ class Vllm(Backend):
 
     class Settings(Section):
         url: ServerUrl = ""
-        """URL of a running server, started as in docs/engines.md; empty starts and supervises one on this machine."""
+        """URL of a running server, started as in docs/engines.md. If empty, Quartet starts and supervises a server on
+        this machine."""
         api_key_variable: str = ""
         """Environment variable that holds the key of the server at `url`; a key in the recipe would be stored in the
         run."""
         python: str = ""
-        """Python interpreter of an environment with vLLM; empty selects the one that runs Quartet."""
+        """Python interpreter of an environment with vLLM; if empty, the interpreter that runs Quartet."""
         arguments: list[str] = []
         """Additional arguments for the started server, for example `["--tensor-parallel-size", "2"]`."""
         start_timeout_seconds: PositiveFloat = 900.0

@@ -1,4 +1,4 @@
-"""Streamed completion: the request's body, and the tokens received so far, which an interruption does not lose."""
+"""Streamed completion: the request's body, and the tokens received so far, which survive an interruption."""
 
 import msgspec
 from msgspec import Struct
@@ -52,7 +52,7 @@ class Partial:
         return GenerateResult.of(self.sampled, FinishReason.ABORT)
 
     def has_ended(self, request: GenerateRequest) -> bool:
-        """Return whether the response is complete. An interrupted stream may have ended without its finish reason."""
+        """Return whether the response is complete; if its stream was interrupted, the finish reason may be missing."""
         return bool(self.finish_reason) or len(self.sampled) >= request.sampling.max_tokens or self._stops(request)
 
     def reason(self, request: GenerateRequest) -> FinishReason:

@@ -196,7 +196,7 @@ def _other_files(ledger: Ledger, run_dir: Path, chain: Sequence[Committing]) -> 
 def _other_optimizer(
     retrace: Retrace, recipe: Recipe, run_dir: Path, chain: Sequence[Committing], policy: str
 ) -> Iterator[Finding]:
-    """Report the newest step's checkpoint if it is missing, or differs from the optimizer state of training again."""
+    """Report the newest step's checkpoint if it is missing, or if training again gave another optimizer state."""
     for step in chain[-1:]:
         folder = checkpoint_folder(run_dir, step.train_step, step.batch_id, policy)
         due = step.train_step % recipe.train.train_steps_per_checkpoint == 0

@@ -1,7 +1,7 @@
 """Train a run's committed batches again, in order, and compare every step bit for bit (float32, one thread).
 
-Training uses the advantages and masks that the trainer stored. They are also computed again from the rewards and must
-equal the stored ones. A step for which none are stored is trained with the computed ones.
+Training uses the advantages and masks that the trainer stored. They are also computed again from the rewards, and the
+computed values must equal the stored ones. If no advantages are stored for a step, it is trained with computed ones.
 """
 
 import copy
@@ -51,7 +51,7 @@ class Retrace:
         return weights_digest(dict(self._learner.model.named_parameters()))
 
     def step(self, receipt: Committing) -> bool:
-        """Train the batch of a receipt. Return False if its stored advantages differ from those computed again.
+        """Train the batch of a receipt. Return False if its stored advantages differ from newly computed ones.
 
         Raise `LedgerError` if the ledger's records differ from the receipt, or if a group has no stored advantages
         although other groups of the batch have them.
@@ -173,7 +173,7 @@ def _lags_as_logprobs(batch: Batch, trajectory: Trajectory) -> Trajectory:
 
 
 def _nothing() -> None:
-    """Do nothing: no process monitors this one."""
+    """Do nothing; a progress callback, since no process expects heartbeats of the audit."""
 
 
 def _no_timer(phase: str) -> nullcontext[None]:

@@ -59,5 +59,5 @@ class Testimony:
         return steps[::-1]
 
     def _was_committed(self, receipt: Committing) -> bool:
-        """Return whether the step was committed: of equal steps, repeated after a crash, the committed one is used."""
+        """Return whether the step was committed. If a crash repeated a step, the committed one of them is used."""
         return receipt.batch_id in self.committed

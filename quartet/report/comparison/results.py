@@ -35,8 +35,8 @@ class Reached(Struct, frozen=True, kw_only=True):
 class HeldOutTasks(Struct, frozen=True, kw_only=True):
     """Tasks on which the newest success of a run was measured; success on other tasks is not comparable.
 
-    For a run that was evaluated during training only, these are the selection seeds: the held-out seeds that choose the
-    best policy, distinct from those that results are reported on.
+    For a run that was evaluated during training only, these are the selection seeds: held-out seeds by which the best
+    policy is chosen. Results are reported on other held-out seeds.
     """
 
     env: str

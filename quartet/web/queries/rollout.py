@@ -55,7 +55,7 @@ class RolloutFacts(Struct, frozen=True, kw_only=True):
 
     @property
     def newest(self) -> Any | None:
-        """Row of the attempt to show first: the final one or, if there is none, the newest; None if none is stored."""
+        """Row of the attempt to show first: the final one, otherwise the newest; None if no attempt is stored."""
         return self.final or (self.attempts[-1] if self.attempts else None)
 
 
