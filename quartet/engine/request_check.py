@@ -48,9 +48,7 @@ def fitted(
             f"{name} comes without the picture {min(missing)}", "send all pictures that `media` names"
         )
     if sampling.min_tokens > sampling.max_tokens:
-        raise RefusedRequestError(
-            f"{name} has min_tokens = {sampling.min_tokens} above max_tokens", "lower min_tokens"
-        )
+        raise RefusedRequestError(f"{name} has min_tokens = {sampling.min_tokens} above max_tokens", "lower min_tokens")
     if "" in request.stop_strings or (request.stop_strings and not has_tokenizer):
         raise RefusedRequestError(
             f"{name} has an empty stop string, or stop strings for an engine without a tokenizer",

@@ -9,7 +9,7 @@ from quartet.config import Recipe
 from quartet.telemetry.metrics import declared
 
 Take = Literal["mean", "max", "rate"]
-"""How a point is computed from its records: as their mean, as their maximum, or as their number per second."""
+"""Value of a point: the mean of its records, their maximum, or their number per second."""
 
 
 class Curve(Struct, frozen=True):

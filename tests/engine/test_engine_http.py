@@ -319,7 +319,7 @@ async def test_a_dead_engine_is_an_engine_error_after_the_deadline(
     async with serve(engine_of(make_model()), token=TOKEN) as url:
         client = client_of(url, deadline_seconds=0.3)
         await client.version()
-    with pytest.raises(EngineError, match="cannot reach"):
+    with pytest.raises(EngineError, match="could not reach"):
         await client.generate(LONG)
     with pytest.raises(EngineError, match="no engine has reported"):
         await client_of(lambda: None, deadline_seconds=0.1).version()
@@ -404,9 +404,9 @@ async def test_a_port_of_something_else_is_an_engine_error(client_of: Callable[.
 
     async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        with pytest.raises(EngineUnreachableError, match="cannot reach"):
+        with pytest.raises(EngineUnreachableError, match="could not reach"):
             await client_of(f"http://127.0.0.1:{port}", deadline_seconds=0.1).version()
-    with pytest.raises(EngineUnreachableError, match="cannot reach"):
+    with pytest.raises(EngineUnreachableError, match="could not reach"):
         await client_of("no address", deadline_seconds=0.1).version()
 
 

@@ -151,7 +151,7 @@ async def test_an_engine_without_any_undamaged_policy_does_not_start(tmp_path: P
         folder = published(tmp_path / f"p{number}", seed=number)
         DAMAGES[0](Path(folder))
         commit(ledger, folder)
-    with pytest.raises(CheckpointError, match="canary in .*p1 differ"):
+    with pytest.raises(CheckpointError, match=r"canary in .*p1 differ"):
         await run_engine(tiny_recipe(), tmp_path, asyncio.Event())
     assert [event.fields["version"] for event in ledger.events() if event.kind == "policy_refused"] == [0, 1]
     ledger.close()

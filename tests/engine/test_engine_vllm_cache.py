@@ -134,9 +134,9 @@ async def test_what_refused_weights_computed_serves_nobody(tmp_path: Path) -> No
         early = asyncio.create_task(engine.generate(request))
         await until(lambda: server.used == [2])
         server.may_score.set()
-        with pytest.raises(CheckpointError, match="refused"):
+        with pytest.raises(CheckpointError, match="failed verification"):
             await load
-        with pytest.raises(EngineError, match="refused"):
+        with pytest.raises(EngineError, match="failed verification"):
             await early
         assert server.cleared == [False, False, True], "requests in flight lose what the refused weights computed"
         result = await engine.generate(request)

@@ -52,7 +52,7 @@ def test_saving_replaces_a_policy_and_leaves_nothing_behind(policy: LoadedPolicy
 
 def test_saving_never_overwrites_something_else(policy: LoadedPolicy, tmp_path: Path):
     (tmp_path / "thesis.txt").write_text("precious")
-    with pytest.raises(CheckpointError, match="is no policy"):
+    with pytest.raises(CheckpointError, match="is not a policy"):
         save_policy(policy.model, policy.tokenizer, tmp_path)
     assert (tmp_path / "thesis.txt").read_text() == "precious"
 

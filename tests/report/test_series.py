@@ -164,6 +164,6 @@ def test_wrong_questions_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Did you mean 'rollout/reward'"):
         read_series(tmp_path, ["rollout/rewards"])
     for cursor in ("yesterday", "0@5", "10@", "@10"):
-        with pytest.raises(ConfigError, match="no cursor"):
+        with pytest.raises(ConfigError, match="not a cursor"):
             read_series(tmp_path, [NAME], cursor=cursor)
     assert read_series(tmp_path, [NAME]).series == []
