@@ -130,7 +130,7 @@ def quarantined(facts: Facts) -> Iterator[Alarm]:
 
 def remedy(reason: str) -> str:
     """Return advice against groups being dropped for this reason."""
-    return _REMEDIES.get(reason, "relax the filter that drops them")
+    return _REMEDIES.get(reason, "relax the one of `filters` that drops them")
 
 
 _OTHER_TASKS = "use control.sampler = 'contrast', other env.families"
