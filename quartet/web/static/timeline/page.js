@@ -9,7 +9,7 @@ import { describe, linkTo, shareSections } from "./words.js";
 const FOLLOW_MS = 2000;
 const REST_MS = 120; // while dragging, the server is asked only after the pointer has rested this long
 const HINT_PIXELS = 330;
-const DENSE = "In rows with many short spans, the height shows each activity's share of time. Zoom in to see each span.";
+const DENSE = "In rows with many short spans, the height is the share of time of each activity. Zoom in to see each span.";
 
 class Page {
   constructor(board) {
