@@ -1,4 +1,4 @@
-"""How far are the engine's log-probs from the trainer's? In nats, token by token, on a real policy's own samples.
+"""How far are the engine's log-probs from the trainer's? Differences in nats per token, on a real policy's own samples.
 
 The policy that ships with the miniwob recipe responds to prompts of its demonstrations. A test checks exact agreement
 in float32. This benchmark measures the gaps of two settings: an engine in bfloat16, and caches that are kept when the

@@ -31,7 +31,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     environment_utilisation: float
     """Share of time that sessions spent in resets and steps."""
     engine_utilisation: float
-    """Processor seconds of an engine per second."""
+    """Processor seconds per second of an engine process."""
     trainer_utilisation: float
     """Share of time in which the trainer had a batch."""
     seconds_to_train_steps: float

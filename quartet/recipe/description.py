@@ -20,7 +20,7 @@ class ChangedSetting(Struct, frozen=True, kw_only=True):
     name: str
     value: str
     default: str | None
-    """None for a setting without a default."""
+    """Default value; None for a setting without a default."""
 
 
 class Description(Struct, frozen=True, kw_only=True):
@@ -32,9 +32,9 @@ class Description(Struct, frozen=True, kw_only=True):
     summary: str
     """The comment at the head of the file."""
     claim: str
-    """First paragraph of the README in the recipe's folder, in Markdown; empty if there is none."""
+    """First paragraph of the README in the recipe's folder, in Markdown; empty if there is no README."""
     result: str
-    """Result for the claim: the next paragraph that begins in bold, in Markdown; empty if there is none."""
+    """Result for the claim, in Markdown: the README's next paragraph that begins in bold; empty if it has none."""
     readme: str
     settings: list[ChangedSetting]
 
@@ -70,7 +70,7 @@ def _paragraphs(markdown: str) -> list[str]:
 
 
 def settings_set(section: Section, prefix: str = "") -> list[ChangedSetting]:
-    """Return all settings of a recipe that differ from their default or have none."""
+    """Return all settings of a recipe that differ from their default or have no default."""
     changed: list[ChangedSetting] = []
     for name, info in type(section).model_fields.items():
         value, default = getattr(section, name), None if info.is_required() else info.default

@@ -1,4 +1,4 @@
-"""Problems of a recipe as sentences: the setting, what is wrong with it, and the nearest existing name."""
+"""Problems of a recipe as sentences that name the setting, the error, and the nearest existing name."""
 
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
@@ -44,9 +44,9 @@ class Problem(Struct, frozen=True):
 def problems_of(
     error: ValidationError, model: type[Section], prefix: str = "", unknown: Callable[[str], str] | None = None
 ) -> list[Problem]:
-    """Return the problems that pydantic found; `prefix` is the place of `model` in the recipe.
+    """Return the problems that pydantic found; `prefix` is the dotted name of the section `model` in the recipe.
 
-    `unknown` explains a key that `model` lacks; by default the nearest key of the recipe is suggested.
+    `unknown` returns the text for a key that `model` does not have; by default the text suggests the nearest key.
     """
     found: list[Problem] = []
     for problem in error.errors():
@@ -68,7 +68,7 @@ def problems_of(
 
 
 def _wrong_value(problem: ErrorDetails, place: str) -> str:
-    """Return what is wrong with the value at `place`, in plain words and with the value if pydantic omits it."""
+    """Return the error of the value at `place` in plain words, with the value if pydantic's message omits it."""
     message = problem["msg"].removeprefix("Value error, ").partition(" or instance of ")[0]
     if message == problem["msg"] and not isinstance(problem["input"], dict | list):
         place = f"{place} = {shortened(repr(problem['input']))}"
@@ -78,7 +78,8 @@ def _wrong_value(problem: ErrorDetails, place: str) -> str:
 
 
 def raise_for(problems: list[Problem], source: str, overrides: list[str]) -> None:
-    """Raise one `ConfigError` for all problems. Each names the override that set the key, otherwise `source`."""
+    """Raise one `ConfigError` for all problems. Each problem begins with the override that set the key, or else with
+    `source`."""
     if not problems:
         return
     given = {override.partition("=")[0]: f"--set {override}" for override in overrides}
@@ -91,7 +92,7 @@ def raise_for(problems: list[Problem], source: str, overrides: list[str]) -> Non
 
 
 def unknown_part_key(choice: Choice, dotted: str) -> Callable[[str], str]:
-    """Return a function that explains a key that the chosen part lacks."""
+    """Return a function that returns the text for a key that the chosen part does not have."""
 
     def explain(key: str) -> str:
         part = find(choice.kind, choice.name)
@@ -136,7 +137,7 @@ def _unknown_key(model: Any, location: tuple[Any, ...], place: str) -> str:
 
 
 def _nameless(model: Any, location: tuple[Any, ...], given: Any) -> str:
-    """Explain what is wrong with a part of a list that has no name."""
+    """Return the error for a part of a list that has no name."""
     for part in location[:-2]:
         model = model.model_fields[part].annotation
     kind: str = get_args(model)[0].kind
@@ -158,7 +159,7 @@ def _all_keys(model: Any, prefix: str = "") -> Iterator[str]:
 
 
 def _keys_of_parts(name: str) -> list[str]:
-    """Return the places where a setting of this name belongs to a part, for kinds with one place in the recipe."""
+    """Return the dotted names of all parts' settings called `name`, for kinds that have one place in the recipe."""
     places = {kind: place for place, kind in _choice_fields(Recipe)}
     return sorted(
         {
@@ -182,9 +183,10 @@ def _choice_fields(model: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _culprit(problem: Problem, given: dict[str, str]) -> str | None:
-    """Return the override nearest to the problem's place.
+    """Return the override that most likely caused the problem, or None.
 
-    A contradiction between settings has no place, but its text names them.
+    A problem at a place was caused by an override of that place. A contradiction between settings has no place, but its
+    text names the settings.
     """
     place, text = problem.place, problem.text
     near = [key for key in given if (_within(key, place) or _within(place, key) if place else f"{key} " in text)]

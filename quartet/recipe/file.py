@@ -62,7 +62,7 @@ def _read(path: Path) -> dict[str, Any]:
 def merged(base: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
     """Return `base` with the values of `data` over it, section by section.
 
-    A part with another name replaces that of `base` with all its settings; lists are replaced.
+    A part with another name replaces the part of `base` and all its settings; lists are replaced as a whole.
     """
     result = dict(base)
     for key, value in data.items():
@@ -97,7 +97,7 @@ def find_recipe(path: Path) -> Path:
 
 
 def _place_paths(data: dict[str, Any], model: Any, folder: Path) -> None:
-    """Make relative paths absolute: they begin at the folder of the recipe's file."""
+    """Make paths absolute that are relative to the folder of the recipe's file."""
     for name, info in model.model_fields.items():
         value = data.get(name)
         if isinstance(value, dict) and (table := named_tables(info)):
@@ -119,7 +119,7 @@ def parse_recipe(
 ) -> Recipe:
     """Validate a plain dict and resolve its parts. An error names the override that set the key, otherwise `source`.
 
-    Relative paths in the settings of parts begin at `folder`, by default the current one.
+    Paths in the settings of parts are relative to `folder`, by default the current folder.
     """
     recipe = _validated(data, source, overrides or [])
     import_plugins(recipe.plugins)
@@ -169,7 +169,8 @@ def _fill_in_default_list(data: dict[str, Any], model: Any, keys: list[str]) -> 
 
 
 def _set(node: Any, keys: list[str], value: Any, override: str) -> None:
-    """Write into nested tables. In a list of parts the key is a name; a part given by its name becomes a table."""
+    """Set a value in nested tables. In a list of parts, a key is the name of a part; a part that is written as a name
+    becomes a table."""
     key, *rest = keys
     if isinstance(node, list):
         parts = [_table(part) for part in node]
@@ -232,7 +233,7 @@ def flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _toml_lines(data: dict[str, Any], section: str = "") -> list[str]:
-    """Return the section's own values, then its sub-sections: TOML needs this order."""
+    """Return the lines of the section's own values, then of its sub-sections, in the order that TOML requires."""
     lines = [f"{key} = {toml_value(value)}" for key, value in data.items() if not isinstance(value, dict)]
     for key, values in data.items():
         if isinstance(values, dict):

@@ -13,7 +13,7 @@ from quartet.registry import all_parts, find, names
 class Setting(Struct, frozen=True, kw_only=True):
     name: str
     default: Any
-    """None if a recipe must set it."""
+    """Default value; None if a recipe must set the setting."""
     meaning: str
 
 

@@ -14,7 +14,7 @@ from quartet.registry import find
 
 
 def choices(section: Section, prefix: str = "") -> Iterator[tuple[str, Choice]]:
-    """Yield (dotted name, choice) of every part of a recipe. In a list the last word is the part's name."""
+    """Yield (dotted name, choice) of every part of a recipe. In a list, the dotted name ends with the part's name."""
     for name in type(section).model_fields:
         value = getattr(section, name)
         if isinstance(value, Choice):
@@ -28,7 +28,7 @@ def choices(section: Section, prefix: str = "") -> Iterator[tuple[str, Choice]]:
 def with_parts(recipe: Recipe, folder: Path) -> tuple[Recipe, list[Problem]]:
     """Return the recipe with the settings of all its parts validated and complete, and the problems found.
 
-    Relative paths in these settings begin at `folder`.
+    Relative paths in these settings are relative to `folder`.
     """
     problems: list[Problem] = []
     complete: dict[int, Choice] = {}
@@ -63,13 +63,13 @@ def _problem(dotted: str, error: ConfigError) -> Problem:
 
 
 def _placed(settings: dict[str, Any], model: type[Section], folder: Path) -> dict[str, Any]:
-    """Make relative paths in a part's own settings absolute: they begin at the recipe's folder."""
+    """Make paths in a part's own settings absolute that are relative to the recipe's folder."""
     paths = {name for name, info in model.model_fields.items() if any(isinstance(m, PathMark) for m in info.metadata)}
     return {key: str(folder / value) if key in paths and value else value for key, value in settings.items()}
 
 
 def _replaced(section: Any, complete: dict[int, Choice]) -> Any:
-    """Return the section with choices replaced, by the identity of the old ones."""
+    """Return the section with its choices replaced; `complete` maps the `id` of each old choice to the new one."""
     update: dict[str, Any] = {}
     for name in type(section).model_fields:
         value = getattr(section, name)

@@ -1,4 +1,4 @@
-"""First recipe as a commented file: the settings of a first run, each under its documentation.
+"""Template of a first recipe: a file with the settings of a first run, each below a comment with its meaning.
 
 The comments are the docstrings of `quartet.config`, so they are always current.
 """
@@ -40,7 +40,7 @@ def commented_recipe(chosen: dict[str, Any], *, every_setting: bool = False) -> 
 
 
 def _section(model: Any, chosen: dict[str, Any], prefix: str, every_setting: bool) -> Iterator[str]:
-    """Yield plain settings first, then sub-sections: TOML needs this order."""
+    """Yield the lines of plain settings first, then of sub-sections, in the order that TOML requires."""
     fields: dict[str, FieldInfo] = model.model_fields
     for name, info in fields.items():
         if not _is_table(info):
@@ -75,7 +75,7 @@ def _comment(text: str) -> list[str]:
 
 
 def _parts_hint(info: FieldInfo) -> str:
-    """Name the parts that a field may choose."""
+    """Return a sentence that names the parts from which a field chooses; empty for any other field."""
     model = next(iter(get_args(info.annotation)), info.annotation)
     if not (isinstance(model, type) and issubclass(model, Choice)):
         return ""
@@ -91,13 +91,13 @@ def _is_table(info: FieldInfo) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as a recipe writes it: a part without settings by its name."""
+    """Return a value in the form of a recipe: a part without settings is written as its name."""
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return value.name if isinstance(value, Choice) and not value.settings else value
 
 
 def model_value(path: Path, folder: Path) -> str:
-    """Return the name of the model at `path` for a recipe in `folder`: relative if it is inside that folder."""
+    """Return `model.path` of a recipe in `folder` for the model at `path`: relative if it is inside the folder."""
     path, folder = path.resolve(), folder.resolve()
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)

@@ -39,7 +39,7 @@ _DEFAULT_SUITES = {"miniwob": "miniwob-24", "locks": "locks"}
 _OF_TORCH = ("kv_cache_megabytes", "step_timeout_seconds", "load_timeout_seconds")
 _TERM_OF = {"entropy_coefficient": "entropy", "kl_coefficient": "kl"}
 _SECTION_OF = {"dynamic": "dynamic_rollouts"}
-"""Section names of parts that differed from the part's name."""
+"""Part -> name of its section in config version 1, if the two differed."""
 
 
 def upgraded(data: dict[str, Any]) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _with_own(name: str, sections: dict[str, Any]) -> dict[str, Any]:
 
 
 def _environment(data: dict[str, Any]) -> dict[str, Any]:
-    """Move the suite into the settings of environments that have suites; a desk's suite was its workload's path."""
+    """Move the suite into the settings of environments that have suites; for `desk` it becomes the workload's path."""
     env = dict(data.get("env", {}))
     suite, name = env.pop("suite", ""), env.get("name", "")
     if name == "desk":
@@ -93,7 +93,7 @@ def _environment(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _engine(data: dict[str, Any]) -> dict[str, Any]:
-    """Give the engine a name and move its own settings beside it."""
+    """Convert `engine.kind` to the engine's name, and move the engine's own settings beside it."""
     engine = dict(data.get("engine", {}))
     name = engine.pop("kind", "torch")
     tables = {other: engine.pop(other, {}) for other in ("vllm", "openai")}
@@ -103,7 +103,7 @@ def _engine(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sinks(data: dict[str, Any]) -> dict[str, Any]:
-    """Move the Prometheus port into the settings of that sink."""
+    """Move the Prometheus port into the settings of the sink `prometheus`."""
     observe = dict(data.get("observe", {}))
     port, chosen = observe.pop("prometheus_port", None), observe.get("sinks", [])
     if port is not None and "prometheus" in chosen:
@@ -118,7 +118,7 @@ def _credit(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _loss(data: dict[str, Any]) -> dict[str, Any]:
-    """Turn the loss into a list of terms, the policy's first; terms with coefficient 0 are dropped."""
+    """Convert the loss to a list of terms, `ppo_clip` first; terms with coefficient 0 are dropped."""
     loss = data.get("loss", {})
     if not loss or "terms" in loss:
         return data
@@ -135,4 +135,4 @@ _STEPS: Mapping[int, tuple[Callable[[dict[str, Any]], dict[str, Any]], ...]] = {
 """Config version -> the steps that lead to the next version, in order."""
 
 CONFIG_VERSION = max(_STEPS) + 1
-"""Version of the form that this Quartet writes."""
+"""Config version that this version of Quartet writes."""

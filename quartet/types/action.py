@@ -70,7 +70,7 @@ class TakenAction(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One action of a response, and its outcome."""
 
     action: Action | None = None
-    """None if the response held no valid action."""
+    """The typed action; None if the response contained no valid action."""
     canonical: str = ""
     """The action in the environment's own notation, as later prompts repeat it; empty if it has none."""
     outcome: Outcome = Outcome.DONE

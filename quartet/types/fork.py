@@ -21,7 +21,7 @@ class Move(Struct, frozen=True):
     """A reset or an action, and its result."""
 
     action: str | None
-    """None for a reset."""
+    """Text of the action; None for a reset."""
     result: StepResult
 
 

@@ -33,7 +33,7 @@ class Observation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     goal: str
     text: str
-    """Everything a text policy reads besides the goal; for a web page, one line per visible element."""
+    """Text that a text policy reads besides the goal; for a web page, one line per visible element."""
     error: str = ""
     """Error message if the previous action was malformed or could not be done. This is the policy's error, never a
     crash."""
@@ -53,7 +53,7 @@ class StepResult(Struct, frozen=True, kw_only=True):
     terminated: bool
     """The task itself ended."""
     truncated: bool = False
-    """The environment ended the episode at a limit of its own, not at one of Quartet's."""
+    """The environment ended the episode at one of its own limits, not at a limit of Quartet."""
     info: dict[str, Any] = field(default_factory=dict)
     actions: list[TakenAction] = []
     """Actions parsed from the response, in order. If empty, the response is parsed with the grammar of

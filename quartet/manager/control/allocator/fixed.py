@@ -1,4 +1,4 @@
-"""The same number of rollouts for every group."""
+"""Allocator with the same number of rollouts for every group."""
 
 from quartet.manager.control.base import RolloutAllocator
 from quartet.types import Root, Task

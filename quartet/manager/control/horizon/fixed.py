@@ -1,4 +1,4 @@
-"""The same turn limit for every group."""
+"""Horizon with the same turn limit for every group."""
 
 from quartet.manager.control.base import Horizon
 from quartet.types import Task
