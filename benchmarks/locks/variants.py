@@ -132,9 +132,9 @@ VARIANTS: dict[str, Variant] = {
     "dart_paper_demonstrated": Variant(options=method_of("dart_paper"), demonstrations="pooled"),
     "dart_code_demonstrated": Variant(options=method_of("dart_code"), demonstrations="pooled"),
 }
-"""`all` is DART's five parts together over plain GRPO, with its four epochs, its entropy bonus and the demonstrations;
-`all_but_entropy` is the same without the choice of turns. `dart`, `dart_paper` and `dart_code` are the methods of the
-recipes of these names: no demonstrations, one epoch, no entropy bonus."""
+"""Variants by name. `all` adds DART's five parts and demonstrations to plain GRPO, which has four epochs and an entropy
+bonus; `all_but_entropy` does the same without high-entropy step selection. `dart`, `dart_paper` and `dart_code` are the
+methods of the recipes with these names: no demonstrations, one epoch, no entropy bonus."""
 
 
 def recipe_of(options: list[str], *, suite: str, policy: str, seed: int) -> Recipe:

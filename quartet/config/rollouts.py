@@ -121,7 +121,7 @@ class Engine(Choice):
     """Maximum tokens of prompt and response together. A longer prompt ends the rollout as `truncated_tokens`; it is
     never cut."""
     threads: Positive = 1
-    """Torch threads. With more than one, speed collapses when other processes compute."""
+    """Number of Torch threads. With more than one, the engine becomes much slower while other processes compute."""
     prefix_cache_megabytes: Annotated[int, Field(ge=0)] = 256
     """Memory of the prefix cache, which holds keys and values of conversations between turns, and of prompts that a
     group shares; 0 disables it. One token takes 2 x layers x kv_heads x head_dim elements."""

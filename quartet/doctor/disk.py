@@ -1,4 +1,4 @@
-"""Check for free disk space, on a file system where SQLite's locks are safe."""
+"""Check free disk space, and that the file system supports SQLite's locks."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from quartet.ledger.database.file_system import refuse_network_file_system
 
 
 class DiskSpace(Doctor):
-    """Check for free disk space, on a file system where SQLite's locks are safe."""
+    """Check free disk space, and that the file system supports SQLite's locks."""
 
     before_training = True
 

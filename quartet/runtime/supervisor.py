@@ -46,7 +46,7 @@ MOST_IDENTICAL_FAULTS = 3
 LONG_LIFE_SECONDS = 600.0
 """Lifetime of a module after which its death no longer counts as consecutive to earlier ones."""
 _FINAL = {error.exit_code: error for error in (ConfigError, SetupError, UntrainableError, UnusablePolicyError)}
-"""Errors that a restart would only repeat, by the module's exit code."""
+"""Errors after which a module is not restarted, since they would occur again; by the module's exit code."""
 
 
 class ModuleDiedError(QuartetError):

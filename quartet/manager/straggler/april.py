@@ -1,4 +1,5 @@
-"""APRIL, active partial rollouts: start more groups than a batch needs, and recycle unfinished ones when it is full."""
+"""APRIL, active partial rollouts: start more groups than a batch needs; when the batch is full, recycle unfinished
+rollouts."""
 
 import math
 from typing import Annotated

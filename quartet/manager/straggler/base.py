@@ -26,11 +26,11 @@ class StragglerRule(Part):
         self.recipe = recipe
 
     def quorum(self, num_rollouts: int) -> Quorum:
-        """Return the quorum of a group for which control wants `num_rollouts`."""
+        """Return the quorum of a group for which the allocator planned `num_rollouts`."""
         return Quorum(queued=num_rollouts, enough=num_rollouts)
 
     def groups_ahead(self, groups: int) -> int:
-        """Return the maximum number of groups ahead if the schedule allows `groups`."""
+        """Return the maximum number of admitted, untrained groups if the schedule allows `groups` of them."""
         return groups
 
     def rests(self, ledger: Ledger) -> bool:

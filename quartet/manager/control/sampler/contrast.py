@@ -9,7 +9,7 @@ from quartet.types import Task
 GROUP_WINDOW = 12
 """Number of newest closed groups of a family to use."""
 HOPED_GROUPS = 4.0
-"""Prior pseudo-count of groups, mixed in proportion to the family's failure rate."""
+"""Prior pseudo-count of groups; a share of them equal to the family's failure rate counts as mixed."""
 DOUBTED_ROLLOUTS = 8
 """Prior pseudo-count of rollouts, half of them failures, so that one successful group does not count as solved."""
 LEAST_WEIGHT = 0.04
