@@ -163,7 +163,7 @@ EXIT_CODES = {
     4: "the machine lacks something",
     5: "the ledger's server does not answer",
     6: "no batch could be trained; the message says why",
-    7: "no policy of the run can be loaded, or none with a whole checkpoint",
+    7: "no policy of the run can be loaded, or none with an undamaged checkpoint",
     130: "stopped by the user",
 }
 """Meaning of each exit status of a command."""
