@@ -193,7 +193,7 @@ def test_a_report_is_made_of_kept_runs_and_ends_with_one_json_line(tmp_path):
     assert report["variants"]["success_pool"]["area_ratio_to_grpo"] == pytest.approx([2, 2, 2])
     assert report["variants"]["success_pool"]["success_hard_gain_over_grpo_sft"] == pytest.approx([0.1, 0.1, 0.1])
     assert set(report["variants"]) == set(shares)
-    assert "| the pool: hard ≥ 40 % | 40 (40 to 40) | yes |" in outcome.output
+    assert "| `success_pool`: success on hard locks ≥ 40 % | 40 (40 to 40) | yes |" in outcome.output
 
 
 def test_runs_of_another_budget_are_not_mixed_in(tmp_path):

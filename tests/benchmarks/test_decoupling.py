@@ -62,7 +62,7 @@ def test_figures_are_those_between_the_first_and_the_last_train_step():
     assert figures(of_mode("rollout_wise"), rollouts, steps, cpu, 0.9, train_steps=2) == replace(
         got, generated_tokens_per_second=20.0
     )
-    with pytest.raises(ValueError, match="ended after 3 train steps, 4 were asked for"):
+    with pytest.raises(ValueError, match="ended after 3 train steps instead of 4"):
         figures(of_mode(COUPLED), rollouts, steps, cpu, 0.9, train_steps=4)
 
 

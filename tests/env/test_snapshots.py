@@ -100,7 +100,7 @@ async def test_the_largest_state_travels_and_a_larger_one_is_a_fault_that_says_s
         assert (await env.restore(task, state)).text == f"{MAX_SNAPSHOT_BYTES} bytes"
         monkeypatch.setattr(guarded, "MAX_SNAPSHOT_BYTES", 100)
         await env.reset(replace(task, seed=101))
-        with pytest.raises(EnvError, match=r"Plain\.snapshot returned 101 bytes, and a state may have 100:"):
+        with pytest.raises(EnvError, match=r"Plain\.snapshot returned 101 bytes; a state may have at most 100:"):
             await env.snapshot()
 
 
