@@ -22,7 +22,12 @@ from quartet.types import Batch
 
 Passes = Mapping[str, Sequence[np.ndarray]]
 """Results of forward passes, by the name of the pass: for each branch, one number per trained token."""
-_COLUMNS = {"entropies": "entropies_T", "reference": "reference_logprobs_T"}
+_COLUMNS = {
+    "entropies": "entropies_T",
+    "reference": "reference_logprobs_T",
+    "teacher": "teacher_logprobs_T",
+    "values": "values_T",
+}
 """Name of each pass -> field of `CreditBatch` that holds its result."""
 
 
@@ -60,7 +65,8 @@ def assign(batch: Batch, packed: PackedBatch, credits: Sequence[Credit], passes:
         replace(branch, advantages_L=advantages_L, returns_L=returns_L, trained_L=trained_L)
         for branch, (advantages_L, returns_L, trained_L) in zip(packed.branches, parts, strict=True)
     ]
-    return replace(packed, branches=[branch for branch in branches if branch.num_trained_tokens])
+    kept = [branch for branch in branches if branch.num_trained_tokens]
+    return replace(packed, branches=kept, credit_metrics=credit_batch.metrics)
 
 
 def _members(batch: Batch) -> dict[str, Any]:

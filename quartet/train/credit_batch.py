@@ -7,6 +7,7 @@ group's baseline.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from quartet.types import Call
 
 @dataclass(eq=False, kw_only=True)
 class CreditBatch:
-    """Inputs of a credit method, and its outputs `advantages_T`, `returns_T` and `mask_T`.
+    """Inputs of a credit method, and its outputs `advantages_T`, `returns_T`, `mask_T` and `metrics`.
 
     Calls are all calls of the members. Tokens are the sampled tokens of branches with at least one trained token.
     """
@@ -52,8 +53,16 @@ class CreditBatch:
     """Entropies in nats, from a forward pass: NaN at tokens that are too old; None if no credit method needs them."""
     reference_logprobs_T: np.ndarray | None = None
     """Log-probs under the policy that the run started from; NaN and None as for `entropies_T`."""
+    teacher_logprobs_T: np.ndarray | None = None
+    """Log-probs under the teacher; NaN and None as for `entropies_T`."""
+    values_T: np.ndarray | None = None
+    """Estimates of the return before each token; NaN and None as for `entropies_T`."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Output: metrics that the part declares, without the prefix `train/`."""
     groups_C: np.ndarray = field(init=False)
     """Index of the call's group in the batch."""
+    places_C: np.ndarray = field(init=False)
+    """Index of the call among its member's calls."""
     members_T: np.ndarray = field(init=False)
     """Index of the token's member among the N members."""
     advantages_T: np.ndarray = field(init=False)
@@ -63,6 +72,7 @@ class CreditBatch:
 
     def __post_init__(self) -> None:
         self.groups_C, self.members_T = self.groups_N[self.members_C], self.members_C[self.calls_T]
+        self.places_C = np.arange(len(self.calls)) - (self.num_calls_N.cumsum() - self.num_calls_N)[self.members_C]
         self.advantages_T = np.zeros(len(self.calls_T))
         self.returns_T = self.over_members(to_come, self.rewards_C)[self.calls_T]
 
@@ -75,24 +85,42 @@ class CreditBatch:
         self.advantages_T[:] = advantages_C[self.calls_T]
 
     def over_groups(self, function: Callable[..., np.ndarray], *columns_N: np.ndarray) -> np.ndarray:
-        """Apply a function to the members of each group, and return its results, concatenated: `[N]`."""
-        return _piecewise(function, self.groups_N, columns_N)
+        """Apply a function to the members of each group, and return its results: `[N]`."""
+        return piecewise(function, self.groups_N, *columns_N)
+
+    def over_roles(self, function: Callable[..., np.ndarray], *columns_N: np.ndarray) -> np.ndarray:
+        """Apply a function to the members of each group with the same role, and return its results: `[N]`."""
+        return over_equal(function, (self.groups_N, np.array(self.roles_N)), *columns_N)
 
     def over_calls_of_groups(self, function: Callable[..., np.ndarray], *columns_C: np.ndarray) -> np.ndarray:
-        """Apply a function to the calls of each group, and return its results, concatenated: `[C]`."""
-        return _piecewise(function, self.groups_C, columns_C)
+        """Apply a function to the calls of each group, and return its results: `[C]`."""
+        return piecewise(function, self.groups_C, *columns_C)
+
+    def over_calls_of_roles(self, function: Callable[..., np.ndarray], *columns_C: np.ndarray) -> np.ndarray:
+        """Apply a function to the calls of each group in the same role, and return its results: `[C]`."""
+        return over_equal(function, (self.groups_C, np.array(self.roles_N)[self.members_C]), *columns_C)
 
     def over_members(self, function: Callable[..., np.ndarray], *columns_C: np.ndarray) -> np.ndarray:
-        """Apply a function to the calls of each member, and return its results, concatenated: `[C]`."""
-        return _piecewise(function, self.members_C, columns_C)
+        """Apply a function to the calls of each member, and return its results: `[C]`."""
+        return piecewise(function, self.members_C, *columns_C)
+
+    def over_trained_tokens(self, function: Callable[..., np.ndarray], *columns_T: np.ndarray) -> np.ndarray:
+        """Apply a function to the trained tokens of each member, and return its results, 0 at other tokens: `[T]`."""
+        values_T, owners = np.zeros(len(self.calls_T)), self.members_T[self.mask_T]
+        values_T[self.mask_T] = piecewise(function, owners, *(column_T[self.mask_T] for column_T in columns_T))
+        return values_T
 
 
-def to_come(rewards_K: np.ndarray) -> np.ndarray:
-    """Return for each of a member's K calls the sum of the rewards of this call and of later ones: `[K]`."""
-    return rewards_K[::-1].cumsum()[::-1]
+def to_come(rewards_K: np.ndarray, discount: float = 1.0) -> np.ndarray:
+    """Return for each of a member's K calls or tokens the sum of its reward and of later ones: `[K]`.
+
+    A reward that is n calls or tokens later is multiplied by `discount` to the power of n.
+    """
+    sums = accumulate(rewards_K[::-1].tolist(), lambda later, reward: reward + discount * later)
+    return np.array(list(sums), dtype=np.float64)[::-1]
 
 
-def _piecewise(function: Callable[..., np.ndarray], owners: np.ndarray, columns: Sequence[np.ndarray]) -> np.ndarray:
+def piecewise(function: Callable[..., np.ndarray], owners: np.ndarray, *columns: np.ndarray) -> np.ndarray:
     """Apply a function to each part of the columns with the same owner, and return its results, concatenated.
 
     The owners are ascending.
@@ -102,3 +130,13 @@ def _piecewise(function: Callable[..., np.ndarray], owners: np.ndarray, columns:
     borders = np.flatnonzero(np.diff(owners)) + 1
     parts = zip(*(np.split(column, borders) for column in columns), strict=True)
     return np.concatenate([function(*part) for part in parts])
+
+
+def over_equal(function: Callable[..., np.ndarray], keys: Sequence[np.ndarray], *columns: np.ndarray) -> np.ndarray:
+    """Apply a function to each part of the columns in which all keys are equal, and return its results in their places."""
+    order = np.lexsort(keys)
+    changes = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)
+    owners = np.concatenate([[0], changes.cumsum()])[: len(order)]
+    values = np.zeros(len(order))
+    values[order] = piecewise(function, owners, *(column[order] for column in columns))
+    return values

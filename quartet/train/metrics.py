@@ -40,6 +40,7 @@ def batch_metrics(batch: Batch, packed: PackedBatch) -> dict[str, Any]:
     members = [member.trajectory for group in batch.groups for member in group.members if member.replay is None]
     lags = [lag for lag, count in packed.lag_histogram.items() for _ in range(count)]
     return {
+        **packed.credit_metrics,
         "trajectories": packed.num_trajectories,
         "replayed_trajectories": packed.num_trajectories - len(members),
         "groups": len(batch.groups),

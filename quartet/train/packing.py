@@ -6,7 +6,7 @@ context in each turn gives one branch per turn.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -97,6 +97,8 @@ class PackedBatch:
     """Token counts of the members that were not added by replay."""
     lag_histogram: dict[int, int]
     """Lag in versions -> number of fresh trajectories."""
+    credit_metrics: Mapping[str, float] = field(default_factory=dict)
+    """Metrics of the credit methods, without the prefix `train/`."""
 
     @property
     def trained_tokens(self) -> int:

@@ -1,7 +1,6 @@
 """Dr. GRPO, GRPO done right: no division by the standard deviation (Liu and others 2025, arXiv 2503.20783)."""
 
-import numpy as np
-
+from quartet.train.baseline import centred
 from quartet.train.credit.base import Credit
 from quartet.train.credit_batch import CreditBatch
 
@@ -17,8 +16,4 @@ class DrGrpo(Credit):
     source = "Dr. GRPO, arXiv 2503.20783"
 
     def assign(self, batch: CreditBatch) -> None:
-        batch.assign_members(batch.over_groups(_centred, batch.rewards_N))
-
-
-def _centred(rewards_N: np.ndarray) -> np.ndarray:
-    return rewards_N - rewards_N.mean()
+        batch.assign_members(batch.over_groups(centred, batch.rewards_N))

@@ -6,6 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from quartet.config.section import PositiveFloat, Section
+from quartet.train.baseline import normalised
 from quartet.train.credit.base import Credit
 from quartet.train.credit_batch import CreditBatch
 
@@ -14,7 +15,7 @@ class Grpo(Credit):
     """Advantage: (reward - group mean) / (group standard deviation + epsilon), the same at every token of a rollout.
 
     Advantages below zero are then multiplied by `negative_weight`; 1 is GRPO as published. The standard deviation is
-    unbiased (ddof = 1). Equal rewards, or a group of one, give exactly 0.
+    unbiased (ddof = 1). Equal rewards, or a group of one, give exactly 0. DAPO's advantage is the same.
     """
 
     class Settings(Section):
@@ -31,7 +32,5 @@ class Grpo(Credit):
 
     def normalised(self, rewards_N: np.ndarray) -> np.ndarray:
         """Return the advantages for the rewards of one group."""
-        if len(rewards_N) < 2 or np.ptp(rewards_N) == 0:
-            return np.zeros(len(rewards_N))  # else 1 / epsilon would amplify the rounding error of the mean
-        advantages_N = (rewards_N - rewards_N.mean()) / (rewards_N.std(ddof=1) + self.settings.epsilon)
+        advantages_N = normalised(rewards_N, self.settings.epsilon)
         return np.where(advantages_N < 0, self.settings.negative_weight * advantages_N, advantages_N)

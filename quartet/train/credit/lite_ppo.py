@@ -3,6 +3,7 @@
 import numpy as np
 
 from quartet.config.section import PositiveFloat, Section
+from quartet.train.baseline import centred
 from quartet.train.credit.base import Credit
 from quartet.train.credit_batch import CreditBatch
 
@@ -24,5 +25,5 @@ class LitePpo(Credit):
     def assign(self, batch: CreditBatch) -> None:
         if len(batch.rewards_N) < 2 or np.ptp(batch.rewards_N) == 0:
             return  # else 1 / epsilon would amplify the rounding error of a mean
-        centred_N = batch.over_groups(lambda rewards_N: rewards_N - rewards_N.mean(), batch.rewards_N)
+        centred_N = batch.over_groups(centred, batch.rewards_N)
         batch.assign_members(centred_N / (batch.rewards_N.std(ddof=1) + self.settings.epsilon))

@@ -1,0 +1,22 @@
+"""Baselines and scales that credits share."""
+
+import numpy as np
+
+
+def centred(values_K: np.ndarray) -> np.ndarray:
+    """Return the values minus their mean, exactly 0 for equal ones: a scale would amplify the mean's rounding error."""
+    return np.zeros(len(values_K)) if np.ptp(values_K) == 0 else values_K - values_K.mean()
+
+
+def normalised(values_K: np.ndarray, epsilon: float) -> np.ndarray:
+    """Return (value - mean) / (unbiased standard deviation + epsilon); zeros for one value or equal ones."""
+    if len(values_K) < 2:
+        return np.zeros(len(values_K))
+    return centred(values_K) / (values_K.std(ddof=1) + epsilon)
+
+
+def whitened(values_T: np.ndarray, mask_T: np.ndarray) -> np.ndarray:
+    """Return the values normalised over the tokens of the mask, and 0 at the others."""
+    white_T = np.zeros(len(values_T))
+    white_T[mask_T] = normalised(values_T[mask_T], epsilon=1e-8)
+    return white_T

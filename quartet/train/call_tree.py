@@ -1,0 +1,40 @@
+"""Forked members as a tree of calls: a node is a call with its response, a leaf is a member.
+
+A child's shared calls are the nodes of its parent. A child whose parent is not in the batch has nodes of its own.
+"""
+
+import numpy as np
+
+from quartet.train.credit_batch import CreditBatch
+
+
+class CallTree:
+    """Nodes of a batch, named by the index among the C of the call that sampled the response."""
+
+    def __init__(self, batch: CreditBatch) -> None:
+        self.nodes_C = _nodes(batch)
+        """Node of each call: itself, or the parent's call that it shares."""
+        self.own_C = self.nodes_C == np.arange(len(self.nodes_C))
+        """True at calls that are nodes, False at shared ones."""
+        self.leaves_C = np.bincount(self.nodes_C, minlength=len(self.nodes_C))[self.nodes_C]
+        """Number of members that pass through the call's node, at least 1."""
+        self._members_C = batch.members_C
+
+    def leaf_means(self, values_N: np.ndarray) -> np.ndarray:
+        """Return `[C]`: the mean of the values of the members that pass through the call's node."""
+        sums_C = np.bincount(self.nodes_C, values_N[self._members_C], minlength=len(self.nodes_C))
+        return sums_C[self.nodes_C] / self.leaves_C
+
+
+def _nodes(batch: CreditBatch) -> np.ndarray:
+    nodes_C, parents_N = np.arange(len(batch.calls)), batch.parents_N
+    first_calls_N = batch.num_calls_N.cumsum() - batch.num_calls_N
+
+    def depth(member: int) -> int:
+        return 0 if parents_N[member] < 0 else 1 + depth(parents_N[member])
+
+    for child in sorted(np.flatnonzero(parents_N >= 0).tolist(), key=depth):
+        parent, shared = parents_N[child], batch.fork_calls_N[child] + 1
+        start, origin = first_calls_N[child], first_calls_N[parent]
+        nodes_C[start : start + shared] = nodes_C[origin : origin + shared]
+    return nodes_C

@@ -1,0 +1,40 @@
+"""Generalised advantage estimation at token level (Schulman and others 2015), as in verl's `core_algos.py`."""
+
+from functools import partial
+
+import numpy as np
+
+from quartet.config.section import Fraction, Section
+from quartet.train.advantage_estimation import explained_variance, gae, token_rewards
+from quartet.train.baseline import whitened
+from quartet.train.credit.base import Credit
+from quartet.train.credit_batch import CreditBatch
+
+
+class Gae(Credit):
+    """Advantage: GAE over the trained tokens of a rollout, normalised over all trained tokens of the batch.
+
+    The reward of a call is at its last token. Observations, and tokens that are not trained, are no steps: credit
+    crosses them undecayed. The return of a token, which the loss term `value` fits, is its advantage before the
+    normalisation + its value. The value after the last token is 0, also of a truncated rollout. Groups play no part, so
+    a group of one learns too.
+    """
+
+    class Settings(Section):
+        discount: Fraction = 1.0
+        """Factor on a reward per token by which it is later (gamma)."""
+        trace: Fraction = 0.95
+        """Weight of later temporal differences per token (lambda): 0 is one step, 1 the return minus the value."""
+
+    settings: Settings
+    needs = frozenset({"values"})
+    source = "GAE, arXiv 1506.02438, equation 16"
+    metrics = {"train/explained_variance": "1: share of the returns' variance that the values explain, at most 1"}
+
+    def assign(self, batch: CreditBatch) -> None:
+        assert batch.values_T is not None
+        estimate = partial(gae, discount=self.settings.discount, trace=self.settings.trace)
+        advantages_T = batch.over_trained_tokens(estimate, token_rewards(batch), batch.values_T)
+        batch.returns_T[:] = np.where(batch.mask_T, advantages_T + batch.values_T, 0.0)
+        batch.advantages_T[:] = whitened(advantages_T, batch.mask_T)
+        batch.metrics |= explained_variance(batch.returns_T[batch.mask_T], batch.values_T[batch.mask_T])

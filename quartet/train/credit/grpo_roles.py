@@ -1,0 +1,23 @@
+"""GRPO's advantage within a role, as for the main and the sub-agents of M-GRPO (2025)."""
+
+from quartet.train.credit.base import Credit
+from quartet.train.credit.grpo import Grpo
+from quartet.train.credit_batch import CreditBatch
+
+
+class GrpoRoles(Credit):
+    """Advantage: (reward - mean) / (standard deviation + epsilon) over the group's rollouts in the same role.
+
+    Roles whose rewards lie apart, such as a solver's and its judge's, each have a baseline of their own. A member is
+    one trajectory: one role in one rollout. With one role the result equals `grpo`. A role that one rollout of the
+    group has gives 0. The released trainer of sub-agents compares them in the order of arrival, across tasks; here only
+    those of one task are compared.
+    """
+
+    class Settings(Grpo.Settings):
+        """Settings of `grpo`."""
+
+    source = "M-GRPO, arXiv 2511.13288"
+
+    def assign(self, batch: CreditBatch) -> None:
+        batch.assign_members(batch.over_roles(Grpo(self.settings).normalised, batch.rewards_N))

@@ -1,0 +1,32 @@
+"""MARS's credit: returns of turns, compared within a role (Yuan and others 2025)."""
+
+from functools import partial
+
+from quartet.config.section import Fraction, PositiveFloat, Section
+from quartet.train.baseline import centred, normalised
+from quartet.train.credit.base import Credit
+from quartet.train.credit_batch import CreditBatch, to_come
+
+
+class Mars(Credit):
+    """Advantage: (discounted return from the call on - its role's mean), normalised over all calls of the batch.
+
+    The mean is over the calls of the group's rollouts in the same role, so the players of a zero-sum game have
+    baselines of their own. The released code forms it per batch for two players with fixed names, over distinct values;
+    here a role is any name, and rollouts of other tasks do not count. A role with one call in its group is 0 before the
+    batch's mean is subtracted.
+    """
+
+    class Settings(Section):
+        discount: Fraction = 1.0
+        """Factor on a reward per call by which it is later."""
+        epsilon: PositiveFloat = 1e-8
+        """Added to the batch's standard deviation."""
+
+    settings: Settings
+    source = "MARS, arXiv 2510.15414, turn-level advantages and agent-specific normalisation"
+
+    def assign(self, batch: CreditBatch) -> None:
+        returns_C = batch.over_members(partial(to_come, discount=self.settings.discount), batch.rewards_C)
+        batch.returns_T[:] = returns_C[batch.calls_T]
+        batch.assign_calls(normalised(batch.over_calls_of_roles(centred, returns_C), self.settings.epsilon))

@@ -1,0 +1,26 @@
+"""REINFORCE without a baseline (Williams 1992)."""
+
+from functools import partial
+
+from quartet.config.section import Fraction, Section
+from quartet.train.credit.base import Credit
+from quartet.train.credit_batch import CreditBatch, to_come
+
+
+class Reinforce(Credit):
+    """Advantage: the discounted sum of the rewards of a token's own call and of later calls.
+
+    Unbiased for any reward, with the highest variance of all credits. A group of one learns from its reward; equal
+    rewards do not give 0. Other members change nothing.
+    """
+
+    class Settings(Section):
+        discount: Fraction = 1.0
+        """Factor on a reward per call by which it is later."""
+
+    settings: Settings
+    source = "Williams 1992, Simple statistical gradient-following algorithms, Machine Learning 8, section 4"
+
+    def assign(self, batch: CreditBatch) -> None:
+        batch.assign_calls(batch.over_members(partial(to_come, discount=self.settings.discount), batch.rewards_C))
+        batch.returns_T[:] = batch.advantages_T

@@ -1,0 +1,48 @@
+"""VL-DAC: advantages from values of steps, for a loss per token (Bredis and others 2025)."""
+
+from functools import partial
+
+import numpy as np
+
+from quartet.config.section import Fraction, Section
+from quartet.train.advantage_estimation import explained_variance, gae, token_rewards
+from quartet.train.baseline import normalised
+from quartet.train.credit.base import Credit
+from quartet.train.credit_batch import CreditBatch, piecewise
+
+
+class VlDac(Credit):
+    """Advantage: GAE over the calls of a rollout, normalised over all calls of the batch; equal within a call.
+
+    The value of a call is that of its first trained token, which has seen the observation and none of the response.
+    Discount and trace count calls, so a long response does not decay the signal. The first trained token of a call has
+    the call's return; the others have their own values, so the loss term `value` does not train them. Calls without a
+    trained token are no steps; their rewards count for the step before. Groups play no part, so a group of one learns.
+    """
+
+    class Settings(Section):
+        discount: Fraction = 0.9
+        """Factor on a reward per call by which it is later (gamma)."""
+        trace: Fraction = 0.95
+        """Weight of later temporal differences per call (lambda)."""
+
+    settings: Settings
+    needs = frozenset({"values"})
+    source = "VL-DAC, arXiv 2508.04280"
+    metrics = {"train/explained_variance": "1: share of the returns' variance that the values explain, at most 1"}
+
+    def assign(self, batch: CreditBatch) -> None:
+        assert batch.values_T is not None
+        trained = np.flatnonzero(batch.mask_T)
+        steps_S, first_S = np.unique(batch.calls_T[trained], return_index=True)
+        starts_S = trained[first_S]
+        values_S = batch.values_T[starts_S]
+        rewards_S = np.bincount(batch.calls_T, token_rewards(batch), minlength=len(batch.calls))[steps_S]
+        estimate = partial(gae, discount=self.settings.discount, trace=self.settings.trace)
+        advantages_S = piecewise(estimate, batch.members_C[steps_S], rewards_S, values_S)
+        advantages_C = np.zeros(len(batch.calls))
+        advantages_C[steps_S] = normalised(advantages_S, epsilon=1e-8)
+        batch.assign_calls(advantages_C)
+        batch.returns_T[:] = np.where(batch.mask_T, batch.values_T, 0.0)
+        batch.returns_T[starts_S] += advantages_S
+        batch.metrics |= explained_variance(advantages_S + values_S, values_S)
