@@ -12,7 +12,6 @@ PASSES = {
 }
 """Name of each pass -> its result for each trained token."""
 _MISSING = {
-    "teacher": "a run has no teacher's policy",
     "values": "the trained model has no value head",
 }
 """Name of each pass that cannot be run -> the reason."""

@@ -5,8 +5,9 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -43,29 +44,30 @@ class NonFiniteError(QuartetError):
 class Learner:
     """Trains one model.
 
-    `reference` is the policy for the pass `reference`, None if no part needs that pass. `sight` supplies the pictures
-    for a model that reads pictures.
+    `frozen` holds the policies for the passes `reference` and `teacher`, as far as parts need these passes. `sight`
+    supplies the pictures for a model that reads pictures.
     """
 
     def __init__(
         self,
         model: PreTrainedModel,
         recipe: Recipe,
-        reference: PreTrainedModel | None = None,
+        frozen: Mapping[str, PreTrainedModel] = MappingProxyType({}),
         sight: Sight | None = None,
     ) -> None:
         self._objective = Objective(recipe.loss)
-        if "reference" in self._objective.needs and reference is None:
-            raise ConfigError("a loss term needs a reference policy", "pass the policy from which the run started")
-        require_plain_head(model)
-        refuse_length_dependent_rope(model.config.get_text_config(), recipe.engine.max_context_tokens)
-        for trained in filter(None, (model, reference)):
-            train_by_the_faster_library(trained)
+        self.frozen = frozen
+        if "reference" in self._objective.needs:
+            self._frozen("reference")
+        for scored in (model, *frozen.values()):
+            require_plain_head(scored)
+            refuse_length_dependent_rope(scored.config.get_text_config(), recipe.engine.max_context_tokens)
+            train_by_the_faster_library(scored)
         # In eval mode, since dropout would add noise to the ratio of new to old probability.
-        self.model, self.recipe, self.reference = model.eval(), recipe, reference
+        self.model, self.recipe = model.eval(), recipe
         self.optimizer_step = 0
         self.optimizer = _make_optimizer(model, recipe)
-        self._packed, self._sight = attends_everywhere(model), sight
+        self._packed, self._sight = all(map(attends_everywhere, (model, *frozen.values()))), sight
 
     def reset(self) -> None:
         """Delete the optimizer's moments, as before the first step."""
@@ -88,8 +90,8 @@ class Learner:
         plan = [list(self._microbatches(minibatch)) for minibatch in dealt if minibatch]
         unscored = 1 if self.recipe.train.epochs == 1 else 0
         plan = plan[:unscored] + self._scored(plan[unscored:], self.model, "old_logprobs_T", progress)
-        if self.reference is not None and "reference" in self._objective.needs:
-            plan = self._scored(plan, self.reference, "reference_logprobs_T", progress)
+        if "reference" in self._objective.needs:
+            plan = self._scored(plan, self._frozen("reference"), "reference_logprobs_T", progress)
         return plan
 
     def update(self, plan: Plan, progress: Callable[[], None], witness: Witness | None = None) -> dict[str, float]:
@@ -124,11 +126,14 @@ class Learner:
         found: dict[str, list[np.ndarray]] = {}
         if "entropies" in needs:
             found["entropies"] = self._each_token(self.model, branches, lambda scores: scores.entropies_T, progress)
-        if "reference" in needs:
-            if self.reference is None:
-                raise ConfigError("the credit needs a reference policy", "pass the policy from which the run started")
-            found["reference"] = self._each_token(self.reference, branches, lambda scores: scores.logprobs_T, progress)
+        for name in sorted(needs & {"reference", "teacher"}):
+            found[name] = self._each_token(self._frozen(name), branches, lambda scores: scores.logprobs_T, progress)
         return found
+
+    def _frozen(self, name: str) -> PreTrainedModel:
+        if name not in self.frozen:
+            raise ConfigError(f"the loss or the credit needs the pass {name!r}", "pass its policy in `frozen`")
+        return self.frozen[name]
 
     @torch.no_grad()
     def _each_token(

@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, nullcontext
 from quartet.config import Recipe
 from quartet.train.assign import assign, needs_of
 from quartet.train.credit.base import Credit
-from quartet.train.objective import Objective
 from quartet.train.packing import PackedBatch, pack_batch
 from quartet.train.step import Learner, Plan, Witness
 from quartet.types import Batch
@@ -53,11 +52,6 @@ def credited(
 ) -> PackedBatch:
     """Return the packed batch with credit assigned under the learner's present weights."""
     return assign(batch, packed, credits, learner.passes(needs_of(credits), packed.branches, progress))
-
-
-def needs_reference(recipe: Recipe, credits: Sequence[Credit]) -> bool:
-    """Return whether a train step needs the policy that the run started from."""
-    return "reference" in needs_of(credits) | Objective(recipe.loss).needs
 
 
 def _prepare(

@@ -18,7 +18,7 @@ from quartet.ledger import Ledger
 from quartet.ledger.checkpoints import RecoveryPoint, checkpoint_folder
 from quartet.ledger.policy_folders import policies_root
 from quartet.policy.digest import weights_digest
-from quartet.policy.load import load_model, load_policy, read_weights, swap_weights
+from quartet.policy.load import load_policy, read_weights, swap_weights
 from quartet.telemetry.presence import Presence
 from quartet.telemetry.receipts import TrainerReceipts
 from quartet.telemetry.record import Recorder
@@ -26,6 +26,7 @@ from quartet.telemetry.token_values import write_token_values
 from quartet.train.assign import credits_of
 from quartet.train.batch_wait import BatchWait
 from quartet.train.checkpoint import load_checkpoint, prune_checkpoints, save_checkpoint
+from quartet.train.frozen import load_frozen
 from quartet.train.metrics import PhaseTimer, batch_metrics
 from quartet.train.packing import PackedBatch
 from quartet.train.publish import policy_folder, prune_attempts, publish_policy
@@ -34,7 +35,7 @@ from quartet.train.setback import FailedStepError, Setback, arithmetic_of
 from quartet.train.sight import sight_of
 from quartet.train.step import Learner
 from quartet.train.token_record import TokenRecord
-from quartet.train.train_batch import needs_reference, train_batch
+from quartet.train.train_batch import train_batch
 from quartet.types import Batch
 
 
@@ -58,11 +59,9 @@ class Trainer:
             lambda folder: load_policy(folder, trust_remote_code=remote_code, on_progress=presence.beat),
             on_progress=presence.beat,
         )
-        reference = None
-        if needs_reference(recipe, self._credits):
-            initial = Path(recipe.policy_sources[ledger.policy].source)
-            reference = load_model(initial, trust_remote_code=remote_code, on_progress=presence.beat)
-        self.learner = Learner(self.model, recipe, reference, sight_of(self._pictures, ledger))
+        initial = Path(recipe.policy_sources[ledger.policy].source)
+        frozen = load_frozen(recipe, self._credits, initial, on_progress=presence.beat)
+        self.learner = Learner(self.model, recipe, frozen, sight_of(self._pictures, ledger))
         self._setback = Setback(recipe, ledger, self.learner, self._credits, presence)
         self._receipts = TrainerReceipts(
             run_dir,

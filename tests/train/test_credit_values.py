@@ -157,7 +157,7 @@ def test_distillation_has_its_least_loss_at_the_teacher() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"), [("gae", "no value head"), ("vl_dac", "no value head"), ("distillation", "no teacher's policy")]
+    ("name", "reason"), [("gae", "no value head"), ("vl_dac", "no value head"), ("distillation", "has no teacher")]
 )
 def test_without_its_pass_a_credit_is_refused_when_the_recipe_is_read(name: str, reason: str) -> None:
     whole = {"name": "t", "model": {"path": "none"}, "env": {"name": "bandit"}, "credit": name}

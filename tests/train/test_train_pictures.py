@@ -253,7 +253,7 @@ def test_the_pixels_of_at_most_one_microbatch_are_alive(seeing: Seeing, recipe: 
     packed = mixed(seeing)
     train = {"epochs": 2, "max_tokens_per_microbatch": 24, "learning_rate": 1e-4}
     counting = Counting(seeing)
-    learner = Learner(seeing.model, recipe(train=train, engine={"max_context_tokens": 512}), None, counting)
+    learner = Learner(seeing.model, recipe(train=train, engine={"max_context_tokens": 512}), sight=counting)
     before = [parameter.detach().clone() for parameter in seeing.model.parameters()]
     plan = learner.plan(packed.branches, 1, lambda: None)
     gc.collect()

@@ -25,10 +25,11 @@ from quartet.train.assign import credits_of
 from quartet.train.checkpoint import load_checkpoint
 from quartet.train.credit.base import Credit
 from quartet.train.credit_batch import CreditBatch
+from quartet.train.frozen import load_frozen
 from quartet.train.packing import Branch, countable_members, pack_batch
 from quartet.train.sight import sight_of
 from quartet.train.step import Learner
-from quartet.train.train_batch import credited, needs_reference, train_batch
+from quartet.train.train_batch import credited, train_batch
 from quartet.types import Batch, Call, Group, GroupMember, Trajectory
 
 
@@ -40,8 +41,8 @@ class Retrace:
         self._recipe, self._ledger, self._ancestry = recipe, ledger, ledger.ancestry()
         model = load_model(initial, trust_remote_code=recipe.model.trust_remote_code)
         self._credits = credits_of(recipe)
-        reference = copy.deepcopy(model) if needs_reference(recipe, self._credits) else None
-        self._learner = Learner(model, recipe, reference, sight_of(load_pictures(initial), ledger))
+        frozen = load_frozen(recipe, self._credits, initial)
+        self._learner = Learner(model, recipe, frozen, sight_of(load_pictures(initial), ledger))
         self.over_lag = 0
         """Number of tokens trained so far that were older than `admission.max_lag` allows."""
 
@@ -66,7 +67,7 @@ class Retrace:
 
     def same_optimizer(self, checkpoint: Path) -> bool:
         """Return whether the optimizer state in a trainer's checkpoint equals the present one, bit for bit."""
-        ours, twin = self._learner, Learner(copy.deepcopy(self._learner.model), self._recipe, self._learner.reference)
+        ours, twin = self._learner, Learner(copy.deepcopy(self._learner.model), self._recipe, self._learner.frozen)
         load_checkpoint(checkpoint, twin)
         pairs = zip(ours.model.parameters(), twin.model.parameters(), strict=True)
         states = [(ours.optimizer.state.get(one, {}), twin.optimizer.state.get(other, {})) for one, other in pairs]

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from quartet.errors import ConfigError
 from quartet.part import Part
 from quartet.train.passes import require_passes
 
@@ -15,7 +16,8 @@ class Credit(Part):
     """Method that turns the rewards of a batch into advantages, returns and a mask of its tokens."""
 
     needs: ClassVar[frozenset[str]] = frozenset()
-    """Forward passes to run first: names of `quartet.train.passes.PASSES`. `CreditBatch` holds their results."""
+    """Forward passes to run first: names of `quartet.train.passes.PASSES`. `CreditBatch` holds their results. A credit
+    that needs the pass `teacher` has a setting `teacher`, the folder of that policy."""
 
     @abstractmethod
     def assign(self, batch: "CreditBatch") -> None:
@@ -24,3 +26,5 @@ class Credit(Part):
     @classmethod
     def check(cls, settings: Any, recipe: "Recipe") -> None:
         require_passes(f"the credit {cls.__name__}", cls.needs)
+        if "teacher" in cls.needs and not getattr(settings, "teacher", ""):
+            raise ConfigError(f"the credit {cls.__name__} has no teacher", "set credit.teacher to a policy's folder")

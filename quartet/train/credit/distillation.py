@@ -5,7 +5,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from quartet.config.section import PositiveFloat, Section
+from quartet.config.section import PolicyPath, PositiveFloat, Section
 from quartet.train.baseline import centred
 from quartet.train.credit.base import Credit
 from quartet.train.credit_batch import CreditBatch
@@ -20,6 +20,8 @@ class Distillation(Credit):
     """
 
     class Settings(Section):
+        teacher: PolicyPath = ""
+        """Folder of the teacher, a policy with the same vocabulary, or the name of a shipped one."""
         coefficient: PositiveFloat = 1.0
         """Factor on the difference of log-probs."""
         reward_weight: Annotated[float, Field(ge=0)] = 0.0

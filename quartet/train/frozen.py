@@ -1,0 +1,44 @@
+"""Policies that a train step scores and does not train: the one that the run started from, and a teacher."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from transformers import PreTrainedModel
+
+from quartet.config import Recipe
+from quartet.errors import ConfigError
+from quartet.files.whole_folder import nothing
+from quartet.policy.load import load_model
+from quartet.policy.tokenizer_files import load_tokenizer
+from quartet.train.assign import needs_of
+from quartet.train.credit.base import Credit
+from quartet.train.objective import Objective
+
+
+def load_frozen(
+    recipe: Recipe, credits: Sequence[Credit], initial: Path, *, on_progress: Callable[[], None] = nothing
+) -> dict[str, PreTrainedModel]:
+    """Return the policy of each pass that needs one besides the trained policy, which began as `initial`.
+
+    Raise `ConfigError` for a teacher with another vocabulary.
+    """
+    folders: dict[str, Path] = {}
+    if "reference" in needs_of(credits) | Objective(recipe.loss).needs:
+        folders["reference"] = initial
+    for credit in credits:
+        if "teacher" in credit.needs:
+            folders["teacher"] = Path(credit.settings.teacher)
+            _require_vocabulary(folders["teacher"], initial, trust_remote_code=recipe.model.trust_remote_code)
+    return {
+        name: load_model(folder, trust_remote_code=recipe.model.trust_remote_code, on_progress=on_progress)
+        for name, folder in folders.items()
+    }
+
+
+def _require_vocabulary(teacher: Path, student: Path, *, trust_remote_code: bool) -> None:
+    theirs, ours = (load_tokenizer(folder, trust_remote_code=trust_remote_code) for folder in (teacher, student))
+    if theirs.get_vocab() != ours.get_vocab():
+        raise ConfigError(
+            f"the teacher in {teacher} has another vocabulary than {student}: its log-probs would be of other tokens",
+            "choose a teacher with the same tokenizer",
+        )
