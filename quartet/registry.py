@@ -169,13 +169,13 @@ def all_parts() -> Iterator[tuple[str, str, type[Part]]]:
 
     Parts that cannot be imported are logged and skipped.
     """
-    yield from ((kind, name, part) for (kind, name), part in _by_path.items())
     for kind in KINDS:
         for name in names(kind):
             try:
                 yield kind, name, find(kind, name)
             except Exception as error:  # noqa: BLE001  (code of other packages may raise anything)
                 LOG.warning("%s %r cannot be imported: %s", kind, name, error)
+    yield from ((kind, name, part) for (kind, name), part in _by_path.items())
 
 
 def build(choice: Choice, *arguments: Any) -> Any:

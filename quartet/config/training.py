@@ -24,6 +24,8 @@ class Train(Section):
     positions. Must be at least `engine.max_context_tokens`."""
     learning_rate: PositiveFloat = 3e-4
     """Peak learning rate of AdamW."""
+    value_learning_rate: PositiveFloat = 1e-3
+    """Peak learning rate of the value head, with the same warmup and decay; there is one if a loss term trains it."""
     warmup_steps: Annotated[int, Field(ge=0)] = 0
     """Optimizer steps over which the learning rate rises linearly."""
     decay_steps: Annotated[int, Field(ge=0)] = 0

@@ -1,7 +1,8 @@
 """Trainer state on disk without pickle: tensors as safetensors, numbers as JSON, with checksums.
 
-For example, `trainer/step_000120_batch_000131/` holds the optimizer moments and the random state after train step 120,
-which trained on batch 131. The weights are in the policy that this step published. A folder is written atomically.
+For example, `trainer/step_000120_batch_000131/` holds the optimizer moments, the value head and the random state after
+train step 120, which trained on batch 131. The policy's weights are in the folder that this step published. A folder is
+written atomically.
 """
 
 import shutil
@@ -25,6 +26,8 @@ TENSORS, NUMBERS = "state.safetensors", "state.json"
 so on."""
 SHARD_BYTES = 500 * 10**6
 RANDOM_STATE = "random_state"
+WEIGHTS = "weights"
+"""Entry that holds a parameter itself: those of the value head, which no policy's folder has."""
 
 
 class Numbers(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,13 +70,18 @@ def load_checkpoint(folder: Path, learner: Learner, *, on_progress: Callable[[],
             on_progress()
         torch.set_rng_state(tensors.pop(RANDOM_STATE))
     learner.optimizer_step = numbers.optimizer_step
-    optimizer, parameters = learner.optimizer, dict(learner.model.named_parameters())
+    optimizer, parameters = learner.optimizer, learner.parameters
+    if missing := {f"{name}/{WEIGHTS}" for name in learner.head_parameters} - tensors.keys():
+        raise CheckpointError(f"{folder / TENSORS} has no value head: {min(missing)!r} is missing", _ADVICE)
     optimizer.state.clear()
     for key, tensor in tensors.items():
         parameter_name, _, entry = key.rpartition("/")
         if parameter_name not in parameters:
             raise CheckpointError(f"{folder / TENSORS} belongs to another model: it has {parameter_name!r}", _ADVICE)
-        optimizer.state[parameters[parameter_name]][entry] = tensor.to(learner.model.device, copy=True)
+        if entry == WEIGHTS:
+            parameters[parameter_name].data.copy_(tensor)
+        else:
+            optimizer.state[parameters[parameter_name]][entry] = tensor.to(learner.model.device, copy=True)
     return numbers.train_step
 
 
@@ -91,14 +99,16 @@ def prune_checkpoints(run_dir: Path, keep: int, train_step: int, policy: str = M
 
 
 def _tensors(learner: Learner) -> dict[str, torch.Tensor]:
-    """Return the random state, and the optimizer state by `parameter name/entry` (`model.norm.weight/exp_avg`)."""
+    """Return the random state, the weights of the value head, and the optimizer state, by `parameter name/entry`
+    (`model.norm.weight/exp_avg`)."""
     states = learner.optimizer.state
     tensors = {
         f"{name}/{entry}": value.detach().contiguous()
-        for name, parameter in learner.model.named_parameters()
+        for name, parameter in learner.parameters.items()
         for entry, value in states.get(parameter, {}).items()
     }
-    return tensors | {RANDOM_STATE: torch.get_rng_state()}
+    head = {f"{name}/{WEIGHTS}": parameter.detach() for name, parameter in learner.head_parameters.items()}
+    return tensors | head | {RANDOM_STATE: torch.get_rng_state()}
 
 
 def _shards(tensors: dict[str, torch.Tensor]) -> Iterator[dict[str, torch.Tensor]]:

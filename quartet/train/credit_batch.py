@@ -133,7 +133,7 @@ def piecewise(function: Callable[..., np.ndarray], owners: np.ndarray, *columns:
 
 
 def over_equal(function: Callable[..., np.ndarray], keys: Sequence[np.ndarray], *columns: np.ndarray) -> np.ndarray:
-    """Apply a function to each part of the columns in which all keys are equal, and return its results in their places."""
+    """Apply a function to each part of the columns in which all keys are equal, and return its results in place."""
     order = np.lexsort(keys)
     changes = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)
     owners = np.concatenate([[0], changes.cumsum()])[: len(order)]

@@ -13,6 +13,7 @@ from quartet.errors import ConfigError
 from quartet.train.branch_attention import attending_by_branch
 from quartet.train.microbatch import Microbatch
 from quartet.train.sight import Sight
+from quartet.train.value_head import ValueHead
 
 
 class Scores(NamedTuple):
@@ -20,10 +21,17 @@ class Scores(NamedTuple):
     """Log-probs of the recorded tokens in nats, at the temperature of their sampling, over the full vocabulary."""
     entropies_T: torch.Tensor
     """Entropies of the full distribution at temperature 1, in nats."""
+    values_T: torch.Tensor | None = None
+    """Estimates of the return before each token; None without a value head."""
 
 
 def score(
-    model: PreTrainedModel, microbatch: Microbatch, sight: Sight | None = None, *, entropy_gradient: bool = False
+    model: PreTrainedModel,
+    microbatch: Microbatch,
+    sight: Sight | None = None,
+    *,
+    value_head: ValueHead | None = None,
+    entropy_gradient: bool = False,
 ) -> Scores:
     """Run one forward pass and return the scores of the microbatch's T trained tokens.
 
@@ -47,7 +55,7 @@ def score(
     with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
         plain_TV = logits_TV.log_softmax(dim=-1)
         entropies_T = -(plain_TV.exp() * plain_TV).sum(dim=-1)
-    return Scores(logprobs_T, entropies_T)
+    return Scores(logprobs_T, entropies_T, value_head(hidden_TD) if value_head is not None else None)
 
 
 @torch.no_grad()

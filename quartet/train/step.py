@@ -25,11 +25,12 @@ from quartet.train.linear import train_by_the_faster_library
 from quartet.train.loss.base import LossInput
 from quartet.train.microbatch import Microbatch, collate
 from quartet.train.objective import Objective, used
+from quartet.train.optimizer import clip_gradients, make_optimizer, scheduled
 from quartet.train.packing import RECOMPUTED, Branch
 from quartet.train.rows import Row, in_chunks, share_prompts
 from quartet.train.sight import Sight
+from quartet.train.value_head import ValueHead
 
-FINAL_LEARNING_RATE_SHARE = 0.1
 Plan = list[list[Microbatch]]
 """One list of microbatches for each minibatch, in the order of training."""
 Witness = Callable[[Microbatch, torch.Tensor, torch.Tensor], None]
@@ -65,14 +66,27 @@ class Learner:
             train_by_the_faster_library(scored)
         # In eval mode, since dropout would add noise to the ratio of new to old probability.
         self.model, self.recipe = model.eval(), recipe
+        self.value_head = _value_head_of(model) if "values" in self._objective.needs else None
         self.optimizer_step = 0
-        self.optimizer = _make_optimizer(model, recipe)
+        self.optimizer = make_optimizer(model, self.value_head, recipe.train)
         self._packed, self._sight = all(map(attends_everywhere, (model, *frozen.values()))), sight
 
+    @property
+    def head_parameters(self) -> dict[str, torch.nn.Parameter]:
+        """Parameters of the value head by name; the policy's folder does not hold them."""
+        return {} if self.value_head is None else dict(self.value_head.named_parameters(prefix="value_head"))
+
+    @property
+    def parameters(self) -> dict[str, torch.nn.Parameter]:
+        """All trained parameters by name."""
+        return dict(self.model.named_parameters()) | self.head_parameters
+
     def reset(self) -> None:
-        """Delete the optimizer's moments, as before the first step."""
+        """Delete the optimizer's moments and set the value head to 0, as before the first step."""
         self.optimizer_step = 0
         self.optimizer.state.clear()
+        if self.value_head is not None:
+            self.value_head.reset()
 
     def plan(self, branches: Sequence[Branch], train_step: int, progress: Callable[[], None]) -> Plan:
         """Divide branches into minibatches of microbatches, with old and reference log-probs where they are needed.
@@ -126,6 +140,8 @@ class Learner:
         found: dict[str, list[np.ndarray]] = {}
         if "entropies" in needs:
             found["entropies"] = self._each_token(self.model, branches, lambda scores: scores.entropies_T, progress)
+        if "values" in needs:
+            found["values"] = self._each_token(self.model, branches, _values, progress)
         for name in sorted(needs & {"reference", "teacher"}):
             found[name] = self._each_token(self._frozen(name), branches, lambda scores: scores.logprobs_T, progress)
         return found
@@ -146,7 +162,7 @@ class Learner:
         """Return for each branch the values of its trained tokens in one column of the scores."""
         found: dict[int, np.ndarray] = {}
         for rows in self._chunks(branches):
-            values_T = column(score(model, self._collated(rows), self._sight)).cpu().numpy()
+            values_T = column(self._score(model, self._collated(rows))).cpu().numpy()
             in_order = [branch for row in rows for branch in row.branches]
             ends = np.cumsum([branch.num_trained_tokens for branch in in_order])
             found |= dict(zip(map(id, in_order), np.split(values_T, ends[:-1]), strict=True))
@@ -169,13 +185,17 @@ class Learner:
 
     @torch.no_grad()
     def _scored(self, plan: Plan, model: PreTrainedModel, name: str, progress: Callable[[], None]) -> Plan:
-        """Return the plan with the log-probs under `model` in the microbatches' field `name`."""
+        """Return the plan with the log-probs under `model` in the microbatches' field `name`.
+
+        If `model` is the trained one, the values of its value head become the old values.
+        """
         scored: Plan = []
         for minibatch in plan:
             scored.append([])
             for microbatch in minibatch:
-                logprobs_T = score(model, microbatch, self._sight).logprobs_T
-                scored[-1].append(replace(microbatch, **{name: logprobs_T}))
+                scores = self._score(model, microbatch)
+                old_values = {"old_values_T": scores.values_T} if model is self.model else {}
+                scored[-1].append(replace(microbatch, **{name: scores.logprobs_T}, **old_values))
                 progress()
         return scored
 
@@ -185,9 +205,9 @@ class Learner:
         metrics = self._gradient(minibatch, progress, witness)
         self.optimizer_step += 1
         for group in self.optimizer.param_groups:
-            group["lr"] = self._learning_rate()
+            group["lr"] = scheduled(group["peak"], self.recipe.train, self.optimizer_step)
         self.optimizer.step()
-        return {**metrics, "learning_rate": self._learning_rate()}
+        return {**metrics, "learning_rate": self.optimizer.param_groups[0]["lr"]}
 
     def _gradient(
         self, minibatch: Sequence[Microbatch], progress: Callable[[], None], witness: Witness | None
@@ -201,12 +221,11 @@ class Learner:
         for microbatch in minibatch:
             totals.update(self._backward(microbatch, witness))
             progress()
-        grad_norm = float(
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.train.max_grad_norm, foreach=True)
-        )
-        if not (math.isfinite(totals["loss"]) and math.isfinite(grad_norm)):
+        grad_norm, *of_head = clip_gradients(self.optimizer, self.recipe.train.max_grad_norm)
+        if not all(map(math.isfinite, (totals["loss"], grad_norm, *of_head))):
             raise NonFiniteError(
-                f"optimizer step {self.optimizer_step + 1}: loss {totals['loss']}, gradient norm {grad_norm}",
+                f"optimizer step {self.optimizer_step + 1}: loss {totals['loss']}, gradient norm {grad_norm}"
+                + "".join(f", of the value head {norm}" for norm in of_head),
                 "lower train.learning_rate or a term's importance_cap, or look at the batch's rewards and log-probs",
             )
         return {**totals, "gradient_norm": grad_norm}
@@ -214,7 +233,7 @@ class Learner:
     def _backward(self, microbatch: Microbatch, witness: Witness | None = None) -> dict[str, float]:
         """Add the gradient of one microbatch. Return its loss and metrics, which are summed over the minibatch."""
         entropy_gradient = "entropies" in self._objective.needs
-        logprobs_T, entropies_T = score(self.model, microbatch, self._sight, entropy_gradient=entropy_gradient)
+        logprobs_T, entropies_T, values_T = self._score(self.model, microbatch, entropy_gradient=entropy_gradient)
         old_logprobs_T = microbatch.old_logprobs_T if microbatch.old_logprobs_T is not None else logprobs_T.detach()
         if witness is not None:
             witness(microbatch, old_logprobs_T, entropies_T)
@@ -229,6 +248,8 @@ class Learner:
             returns_T=microbatch.returns_T,
             entropies_T=entropies_T,
             reference_logprobs_T=microbatch.reference_logprobs_T,
+            values_T=values_T,
+            old_values_T=_old_values(microbatch, values_T),
         )
         loss, metrics = self._objective.loss(tokens, microbatch.uses_T)
         metrics |= gap_sums(microbatch, old_logprobs_T)
@@ -237,23 +258,24 @@ class Learner:
         torch.autograd.backward(loss)
         return {"loss": loss.item(), **metrics}
 
-    def _learning_rate(self) -> float:
-        """Return the present learning rate: linear warmup, then constant or (`train.decay_steps`) a linear fall."""
-        train, step = self.recipe.train, self.optimizer_step
-        warm = min(1.0, step / max(1, train.warmup_steps))
-        fallen = min(1.0, max(0, step - train.warmup_steps) / train.decay_steps) if train.decay_steps else 0.0
-        return train.learning_rate * warm * (1 - (1 - FINAL_LEARNING_RATE_SHARE) * fallen)
+    def _score(self, model: PreTrainedModel, microbatch: Microbatch, *, entropy_gradient: bool = False) -> Scores:
+        """Score a microbatch; with values if it is under the trained policy and there is a value head."""
+        head = self.value_head if model is self.model else None
+        return score(model, microbatch, self._sight, value_head=head, entropy_gradient=entropy_gradient)
 
 
-def _make_optimizer(model: PreTrainedModel, recipe: Recipe) -> torch.optim.AdamW:
-    train = recipe.train
-    return torch.optim.AdamW(
-        model.parameters(),
-        lr=train.learning_rate,
-        betas=(train.adam_beta1, train.adam_beta2),
-        weight_decay=train.weight_decay,
-        fused=True,
-    )
+def _values(scores: Scores) -> torch.Tensor:
+    assert scores.values_T is not None, "a credit that needs values comes with a loss term that trains them"
+    return scores.values_T
+
+
+def _old_values(microbatch: Microbatch, values_T: torch.Tensor | None) -> torch.Tensor | None:
+    """Return the values at the start of the train step; those of now if the weights are still the same."""
+    return microbatch.old_values_T if microbatch.old_values_T is not None or values_T is None else values_T.detach()
+
+
+def _value_head_of(model: PreTrainedModel) -> ValueHead:
+    return ValueHead(model.config.get_text_config().hidden_size).to(model.device)
 
 
 def _num_groups(branches: Sequence[Branch]) -> int:

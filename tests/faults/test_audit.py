@@ -66,6 +66,13 @@ def test_a_sound_run_has_no_findings(sound_run: Path) -> None:
     assert report.appended >= report.trained == STEPS * 2 * 8
 
 
+def test_a_run_with_a_value_head_is_trained_again_bit_for_bit(tmp_path: Path, bandit_policy: Path) -> None:
+    recipe = audited(bandit_policy, 2, credit={"name": "gae"}, loss={"terms": ["ppo_clip", "value"]})
+    run_recipe(recipe, tmp_path / "run", resume=False, fresh=False, quiet=True)
+    report = audit(tmp_path / "run")
+    assert (report.findings, report.train_steps, report.replay_identical) == ([], 2, True)
+
+
 def test_a_policy_with_a_name_is_audited_like_any_other(tmp_path: Path, bandit_policy: Path) -> None:
     """Its checkpoints and versions lie in folders of its own."""
     recipe = audited(bandit_policy, 1, policies={"solver": {}})

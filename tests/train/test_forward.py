@@ -44,7 +44,7 @@ def ours(model: PreTrainedModel, batches: Sequence[Microbatch]) -> list[Token]:
     tokens = []
     for batch in batches:
         scores = score(model, batch)
-        columns = (batch.targets_T, batch.temperatures_T, *scores)
+        columns = (batch.targets_T, batch.temperatures_T, scores.logprobs_T, scores.entropies_T)
         tokens += list(zip(*(column.tolist() for column in columns), strict=True))
     return tokens
 

@@ -33,6 +33,7 @@ from quartet.types import Batch, Policy, ReplayRule, RolloutPlan, Trajectory
 
 RecipeBuilder = Callable[..., Recipe]
 TRAIN = {"groups_per_batch": 2, "learning_rate": 0.01, "minibatches": 2}
+ACTOR_CRITIC = {"credit": "gae", "loss": {"terms": ["ppo_clip", "value"]}}
 
 
 class Run:
@@ -242,8 +243,9 @@ def test_old_checkpoints_go_after_the_commit(run: Run) -> None:
     assert names == ["step_000003_batch_000003", "step_000004_batch_000004"]
 
 
-def test_a_new_trainer_goes_on_bit_for_bit(run: Run, tmp_path: Path) -> None:
-    other = Run(tmp_path / "other", run.recipe)
+@pytest.mark.parametrize("method", [{}, ACTOR_CRITIC], ids=["grpo", "gae"])
+def test_a_new_trainer_goes_on_bit_for_bit(tmp_path: Path, recipe: RecipeBuilder, method: dict[str, Any]) -> None:
+    run, other = (Run(tmp_path / name, recipe(train=TRAIN, **method)) for name in ("run", "other"))
     batches = [(group(10), group(20)), (group(30), group(12))]
     uninterrupted = run.trainer()
     for batch in batches:

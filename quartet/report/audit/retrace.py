@@ -66,10 +66,13 @@ class Retrace:
         return same_credit(packed.branches, anew.branches)
 
     def same_optimizer(self, checkpoint: Path) -> bool:
-        """Return whether the optimizer state in a trainer's checkpoint equals the present one, bit for bit."""
+        """Return whether a checkpoint's optimizer state and value head equal the present ones, bit for bit."""
         ours, twin = self._learner, Learner(copy.deepcopy(self._learner.model), self._recipe, self._learner.frozen)
         load_checkpoint(checkpoint, twin)
-        pairs = zip(ours.model.parameters(), twin.model.parameters(), strict=True)
+        heads = zip(ours.head_parameters.values(), twin.head_parameters.values(), strict=True)
+        if not all(torch.equal(one, other) for one, other in heads):
+            return False
+        pairs = zip(ours.parameters.values(), twin.parameters.values(), strict=True)
         states = [(ours.optimizer.state.get(one, {}), twin.optimizer.state.get(other, {})) for one, other in pairs]
         return ours.optimizer_step == twin.optimizer_step and all(
             one.keys() == other.keys() and all(torch.equal(one[entry], other[entry]) for entry in one)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from quartet.errors import ConfigError
 from quartet.part import Part
+from quartet.registry import find
 from quartet.train.passes import require_passes
 
 if TYPE_CHECKING:
@@ -26,5 +27,9 @@ class Credit(Part):
     @classmethod
     def check(cls, settings: Any, recipe: "Recipe") -> None:
         require_passes(f"the credit {cls.__name__}", cls.needs)
+        terms: list[Any] = [find("loss_term", term.name) for term in recipe.loss.terms]
+        if "values" in cls.needs and not any("values" in term.needs for term in terms):
+            what = f"the credit {cls.__name__} needs values, but no loss term trains a value head"
+            raise ConfigError(what, "add 'value' to loss.terms")
         if "teacher" in cls.needs and not getattr(settings, "teacher", ""):
             raise ConfigError(f"the credit {cls.__name__} has no teacher", "set credit.teacher to a policy's folder")

@@ -68,6 +68,9 @@ class LossTerm(Part):
     @classmethod
     def check(cls, settings: Any, recipe: Recipe) -> None:
         require_passes(f"the loss term {cls.__name__}", cls.needs)
+        if "teacher" in cls.needs:
+            what = f"the loss term {cls.__name__} needs the pass 'teacher', which is run for a credit alone"
+            raise ConfigError(what, "use the credit 'distillation'")
         recorded = Counter(name for term in recipe.loss.terms for name in find("loss_term", term.name).metrics)
         if shared := sorted(name for name in cls.metrics if recorded[name] > 1):
             raise ConfigError(f"{cls.__name__} and another loss term record {shared[0]}", "choose one of them")

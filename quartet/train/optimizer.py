@@ -1,0 +1,41 @@
+"""AdamW over a policy and its value head: one group of parameters each, with a common schedule."""
+
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from quartet.config import Train
+from quartet.train.value_head import ValueHead
+
+FINAL_LEARNING_RATE_SHARE = 0.1
+
+
+def make_optimizer(model: PreTrainedModel, value_head: ValueHead | None, train: Train) -> torch.optim.AdamW:
+    """Return the optimizer; entry `peak` of a group is its peak learning rate. The policy's group is the first."""
+    groups: list[dict[str, Any]] = [{"params": list(model.parameters()), "peak": train.learning_rate}]
+    if value_head is not None:
+        own = {"peak": train.value_learning_rate, "weight_decay": 0.0}
+        groups.append({"params": list(value_head.parameters()), **own})
+    return torch.optim.AdamW(
+        groups,
+        lr=train.learning_rate,
+        betas=(train.adam_beta1, train.adam_beta2),
+        weight_decay=train.weight_decay,
+        fused=True,
+    )
+
+
+def scheduled(peak: float, train: Train, optimizer_step: int) -> float:
+    """Return the learning rate: linear warmup over the first optimizer steps to the peak, then constant or a linear
+    fall to the final share."""
+    warm = min(1.0, optimizer_step / max(1, train.warmup_steps))
+    fallen = min(1.0, max(0, optimizer_step - train.warmup_steps) / train.decay_steps) if train.decay_steps else 0.0
+    return peak * warm * (1 - (1 - FINAL_LEARNING_RATE_SHARE) * fallen)
+
+
+def clip_gradients(optimizer: torch.optim.Optimizer, bound: float) -> list[float]:
+    """Clip the gradient of each group to the norm `bound`; return the norms before that. So a wrong value head does not
+    shorten the steps of the policy."""
+    clip = torch.nn.utils.clip_grad_norm_
+    return [float(clip(group["params"], bound, foreach=True)) for group in optimizer.param_groups]
