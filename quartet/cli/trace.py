@@ -80,6 +80,6 @@ def _window(run: Path, start: float | None, seconds: float) -> tuple[float, floa
     if start >= recorded:
         raise ConfigError(
             f"--from {start:g} is after the end of {run}, which was recorded for {recorded:.1f} s",
-            f"give --from a value of 0 to {recorded:.1f}, or omit it to see the end of training",
+            f"give --from 0 to {recorded:.1f}, or omit --from to see the end of training",
         )
     return extent[0] + start, min(seconds, recorded - start)

@@ -36,7 +36,7 @@ class StragglerRule(Part):
     def rests(self, ledger: Ledger) -> bool:
         """Return whether training rollouts are paused now: running rollouts are recycled, queued rollouts wait.
 
-        It may be True only while a train step or an engine's load of weights is in progress; their end ends the pause.
+        It may be True only while a train step or a load of weights is in progress, so that every pause ends.
         """
         return False
 
