@@ -1,6 +1,7 @@
 """Beginnings of forked rollouts: one blob for all children of a place, deleted when they have ended."""
 
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -45,11 +46,45 @@ class Beginnings(LedgerPart):
             released = {"beginning": "", "beginning_bytes": 0}
             mine = sa.update(rollouts).where(*ended, rollouts.c.beginning.in_(digests))
             connection.execute(mine.values(released))
+        return self._delete_unused_beginnings(digests)
+
+    def damaged_beginnings(self) -> list[tuple[int, str]]:
+        """Return the unfinished children whose beginning cannot be read, each with the damage.
+
+        The rows are read again at the end, because children of an active run end and their beginnings are deleted.
+        """
+        digests = {row.beginning for row in self._unfinished_children()}
+        damage = {digest: self._beginning_damage(digest) for digest in digests}
+        return [(row.id, damage[row.beginning]) for row in self._unfinished_children() if damage.get(row.beginning)]
+
+    def _unfinished_children(self) -> Sequence[Any]:
+        unfinished = (HAS_BEGINNING, rollouts.c.state != RolloutState.FINISHED)
+        query = sa.select(rollouts.c.id, rollouts.c.beginning).where(*unfinished).order_by(rollouts.c.id)
+        with self._database.read() as connection:
+            return connection.execute(query).all()
+
+    def _beginning_damage(self, digest: str) -> str:
+        try:
+            self._read_beginning(digest)
+        except DamagedBlobError as error:
+            return error.what
+        except OSError as error:
+            return f"blob {digest} cannot be read: {error}"
+        return ""
+
+    def _delete_unused_beginnings(self, digests: set[str]) -> int:
+        """Delete the beginnings that no rollout refers to; return how many."""
         with self._database.write() as connection:
             query = sa.select(rollouts.c.beginning).where(HAS_BEGINNING, rollouts.c.beginning.in_(digests))
             unreferenced = digests - set(connection.execute(query).scalars())
             self._store.blobs.delete(connection, unreferenced)
         return len(unreferenced)
+
+    def _discard_beginnings(self, children: Iterable[Child | None]) -> None:
+        """Delete the files of children that were not queued: a large beginning is written before its row."""
+        large = {child.beginning.digest for child in children if child and not child.beginning.in_database}
+        if large:
+            self._delete_unused_beginnings(large)
 
     def _pack_child(self, place: Fork, beginning: Beginning) -> Child:
         """Encode and compress, outside of any transaction."""
@@ -71,9 +106,10 @@ class Beginnings(LedgerPart):
     def _load_shared(self, lease: RolloutLease) -> Beginning:
         """Return what a child shares with its parent; nothing where the rollout begins with a reset. Raises
         `DamagedBlobError`."""
-        if not lease.beginning:
-            return Beginning()
+        return self._read_beginning(lease.beginning) if lease.beginning else Beginning()
+
+    def _read_beginning(self, digest: str) -> Beginning:
         try:
-            return msgspec.msgpack.decode(self._store.blobs.get(lease.beginning), type=Beginning)
+            return msgspec.msgpack.decode(self._store.blobs.get(digest), type=Beginning)
         except msgspec.MsgspecError as error:
-            raise DamagedBlobError(f"blob {lease.beginning} does not hold what a child begins with: {error}") from error
+            raise DamagedBlobError(f"blob {digest} does not hold what a child begins with: {error}") from error

@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from msgspec import Struct, to_builtins
 
 from quartet.ledger.batches import REPLAY
+from quartet.ledger.beginnings import Beginnings
 from quartet.ledger.blobs import DamagedBlobError
 from quartet.ledger.pictures import pictures_of
 from quartet.ledger.policy_folders import policies_root
@@ -60,14 +61,14 @@ class CheckReport(Struct, frozen=True, kw_only=True):
 
     trajectories: int
     blobs: int
-    """Number of distinct blobs read."""
+    """Number of distinct blobs of trajectories that were read."""
     findings: list[Finding]
 
     def to_dict(self) -> dict[str, Any]:
         return to_builtins(self)
 
 
-class Check(RunTotals, Staleness, Recovery):
+class Check(Beginnings, RunTotals, Staleness, Recovery):
     def check(
         self,
         max_lag: int | None = None,
@@ -82,6 +83,10 @@ class Check(RunTotals, Staleness, Recovery):
         """
         findings = [*self._unknown_states(), *self._broken_promises(), *self._orphans()]
         findings += self._lost_files(train_steps_per_checkpoint)
+        findings += [
+            Finding(kind="beginning_damaged", what=f"forked rollout {rollout_id}: {damage}")
+            for rollout_id, damage in self.damaged_beginnings()
+        ]
         if max_lag is not None:
             findings += [Finding(kind="over_lag", what=what) for one in self.each() for what in one.over_lag(max_lag)]
         read: set[str] = set()

@@ -57,14 +57,17 @@ class Forks(Recycling, Groups, Members, Fates):
         child = self._pack_child(place, Beginning(calls=shared_calls(calls, call_index), state=state))
         with self._database.write() as connection:
             held = connection.execute(IS_HELD, attempt_of(lease)).first() is not None
-            children = self._forks_of(connection, place) if held else []
-            if held and not children:
+            earlier = self._forks_of(connection, place) if held else []
+            queued: list[int] = []
+            if held and not earlier:
                 room = max(most_forks - self._live_forks(connection, rollouts.c.group_id == lease.group_id), 0)
-                children = self._grow(connection, lease.group_id, [child] * min(count, room))
+                queued = self._grow(connection, lease.group_id, [child] * min(count, room))
+        if not queued:
+            self._discard_beginnings([child])
         if not held:
             raise lease_lost(lease)
         self.doorbells.ring("worker")
-        return children
+        return earlier or queued
 
     def end_round(self, group_id: int, more: Callable[[Group], Round]) -> bool:
         """Let an open group whose round has ended grow by what `more` answers, or close it when that is nothing, in one
@@ -86,6 +89,8 @@ class Forks(Recycling, Groups, Members, Fates):
         wanted = [self._wanted(group_id, one) for one in more]
         with self._database.write() as connection:
             grown = self._grow(connection, group_id, wanted)
+        if not grown:
+            self._discard_beginnings(wanted)
         self.doorbells.ring("worker")
         return bool(grown)
 

@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from quartet.errors import LeaseLostError
 from quartet.ledger.blobs import DamagedBlobError
 from quartet.manager.retention import Retention
 from quartet.types import Fork, Status
@@ -94,6 +95,45 @@ def test_a_state_that_is_deleted_while_it_is_stored_again_is_written_again(ledge
     with ledger._database.write() as connection:
         ledger._grow(connection, parent.group_id, [packed])
     assert ledger.load_beginning(*ledger.claim_rollouts("w", 1, 60)) == beginning
+
+
+@pytest.mark.parametrize("num_bytes", [100, 200_000], ids=["in_the_database", "in_a_file"])
+def test_a_damaged_beginning_is_a_finding_while_a_child_needs_it(ledger, num_bytes):
+    parent = parent_of(ledger)
+    children = ledger.fork(parent, conversation(), 0, 2, MOST, episode_state(num_bytes))
+    assert ledger.check().findings == []
+    tamper(ledger, "DELETE FROM blobs")
+    for digest in files(ledger):
+        ledger.store.blobs.files.put(digest, b"damaged")
+    found = ledger.check().findings
+    assert [finding.kind for finding in found] == ["beginning_damaged"] * 2
+    assert all(f"rollout {child}: blob" in finding.what for child, finding in zip(children, found, strict=True))
+    for child in ledger.claim_rollouts("w", 2, 60):
+        finish_with_calls(ledger, child)
+    assert ledger.check().findings == [], "children that have ended begin nowhere"
+
+
+def test_a_beginning_that_is_something_else_is_a_finding(ledger):
+    parent = parent_of(ledger)
+    ledger.fork(parent, conversation(), 0, 1, MOST)
+    blobs = ledger.store.blobs
+    with ledger._database.write() as connection:
+        other = blobs.pack(b"no beginning")
+        blobs.write(connection, other)
+        connection.exec_driver_sql(f"UPDATE rollouts SET beginning = '{other.digest}' WHERE parent_id IS NOT NULL")
+    assert [finding.kind for finding in ledger.check().findings] == ["beginning_damaged"]
+
+
+def test_a_large_state_whose_fork_is_refused_leaves_no_file(ledger):
+    parent = parent_of(ledger)
+    ledger.fork(parent, conversation(), 0, 1, 1, episode_state(200_000))
+    (kept,) = files(ledger)
+    assert ledger.fork(parent, conversation(3), 1, 1, 1, episode_state(200_000)) == [], "the group is full"
+    assert len(ledger.fork(parent, conversation(), 0, 1, 1, episode_state(200_000))) == 1, "it forked here before"
+    ledger.give_back(parent)
+    with pytest.raises(LeaseLostError):
+        ledger.fork(parent, conversation(), 0, 1, 1, episode_state(200_000))
+    assert files(ledger) == {kept}
 
 
 def test_the_disk_budget_counts_what_children_begin_with(ledger):
