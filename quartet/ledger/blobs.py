@@ -54,6 +54,10 @@ _DISK_FAULTS = (errno.EIO, errno.EISDIR)
 """Errors of a read that mean lost content; any other error is a problem of the machine."""
 
 
+class BlobTooLargeError(LedgerError):
+    """Bytes to be stored exceed the size limit of a blob."""
+
+
 class DamagedBlobError(LedgerError):
     """A blob is missing, cannot be read, or does not match its checksum."""
 
@@ -81,7 +85,7 @@ class BlobStore:
     def pack(self, data: bytes) -> Blob:
         """Hash and compress bytes, outside of any transaction. A large blob is in its file when this returns.
 
-        Raises `SetupError` on a full disk and then leaves no file behind.
+        Raises `BlobTooLargeError`, and `SetupError` on a full disk; it then leaves no file behind.
         """
         blob = self._compressed(data)
         if not blob.in_database:
@@ -161,6 +165,11 @@ class BlobStore:
                 self.files.delete(digest)
 
     def _compressed(self, data: bytes) -> Blob:
+        if len(data) > LARGEST_BLOB_BYTES:
+            raise BlobTooLargeError(
+                f"a record or picture of {_size(len(data))} cannot be stored: the limit is {LARGEST_BLOB_BYTES}",
+                "shorten what the environment shows, or lower rollout.max_turns",
+            )
         return Blob(digest=hashlib.sha256(data).hexdigest(), data=self._compressor().compress(data))
 
     def _open(self, digest: str, compressed: bytes | None) -> bytes | DamagedBlobError:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from quartet.config import Recipe
 from quartet.errors import LeaseLostError
 from quartet.ledger import AppendOutcome, Ledger
-from quartet.ledger.trajectory_store import PackedTrajectory
 from quartet.manager.straggler.base import StragglerRule
 from quartet.registry import build
 from quartet.rollout.attempt import Attempt
@@ -27,7 +26,7 @@ class Appender:
     async def append(self, attempt: Attempt, trajectories: Sequence[Trajectory]) -> AppendOutcome:
         """Store all trajectories of a finished or recalled rollout.
 
-        Raises `LeaseLostError` if another worker holds the rollout.
+        Raises `LeaseLostError` if another worker holds the rollout, and `BlobTooLargeError`.
         """
         lease = attempt.lease
         parts = [self._ledger.examined(part) for part in trajectories]  # as stored, so that the metrics agree
@@ -57,9 +56,11 @@ class Appender:
         return outcome
 
     async def _finish(self, lease: RolloutLease, parts: Sequence[Trajectory]) -> AppendOutcome:
-        packed: list[PackedTrajectory] = []
+        pack = self._ledger.store.pack
         if any(part.has_pictures for part in parts):  # encoding must not block other rollouts
-            packed = [await asyncio.to_thread(self._ledger.store.pack, part) for part in parts]
+            packed = [await asyncio.to_thread(pack, part) for part in parts]
+        else:
+            packed = [pack(part) for part in parts]
         for part in parts:
             self._receipts.appending(lease, part)
         try:

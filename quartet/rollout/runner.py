@@ -24,7 +24,7 @@ from quartet.errors import (
     RewardError,
 )
 from quartet.ledger import AppendOutcome, Ledger
-from quartet.ledger.blobs import DamagedBlobError
+from quartet.ledger.blobs import BlobTooLargeError, DamagedBlobError
 from quartet.registry import build
 from quartet.rollout.appender import Appender
 from quartet.rollout.attempt import Attempt
@@ -113,7 +113,10 @@ class RolloutRunner:
             # A rollout that reached its time limit was cut off inside a request, whose answer may still arrive.
             statuses = {trajectory.status for trajectory in trajectories}
             healthy = statuses.isdisjoint((Status.ERROR_ENV, Status.ERROR_REWARD, Status.TRUNCATED_TIME))
-            return await self._appender.append(attempt, trajectories)
+            try:
+                return await self._appender.append(attempt, trajectories)
+            except BlobTooLargeError as error:
+                return await self._appender.append(attempt, [attempt.unfinished(Status.ERROR_AGENT, error)])
         except LeaseLostError as error:
             self._ledger.event("lease_lost", rollout_id=lease.rollout_id, attempt=lease.attempt, error=error.what)
             return None

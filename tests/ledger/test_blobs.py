@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 
 from quartet.errors import SetupError
 from quartet.ledger.blob_files import BlobFiles, LocalBlobFiles, ObjectBlobFiles
-from quartet.ledger.blobs import LARGEST_BLOB_BYTES, LARGEST_IN_DATABASE_BYTES, BlobStore, DamagedBlobError
+from quartet.ledger.blobs import (
+    LARGEST_BLOB_BYTES,
+    LARGEST_IN_DATABASE_BYTES,
+    BlobStore,
+    BlobTooLargeError,
+    DamagedBlobError,
+)
 from quartet.ledger.schema import blobs
 from quartet.ledger.trajectory_store import TrajectoryStore
 from quartet.types import Picture, Task
@@ -132,6 +138,13 @@ def test_a_declared_size_that_no_blob_has_is_damage(store, declared):
     replaced(store, digest, bomb(declared))
     with pytest.raises(DamagedBlobError, match=f"{digest} declares"):
         store.get(digest)
+
+
+@pytest.mark.parametrize("pack", [BlobStore.pack, BlobStore.pack_shared])
+def test_a_blob_that_would_be_read_as_damaged_is_refused(store, files, pack):
+    with pytest.raises(BlobTooLargeError, match=f"of {LARGEST_BLOB_BYTES + 1} bytes .* limit is {LARGEST_BLOB_BYTES}"):
+        pack(store, bytes(LARGEST_BLOB_BYTES + 1))
+    assert list(files.digests()) == []
 
 
 def test_a_file_on_a_bad_sector_is_damage(ledger):

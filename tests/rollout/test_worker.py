@@ -250,6 +250,17 @@ class Photographed(BanditEnv):
         return replace(result, observation=replace(result.observation, pictures=[Picture(data=PHOTOGRAPH)]))
 
 
+async def test_a_rollout_too_large_to_be_stored_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("quartet.ledger.blobs.LARGEST_BLOB_BYTES", len(PHOTOGRAPH) - 1)
+    bench = Bench(tmp_path, left, pool=SessionPool(lambda: Photographed(Counter()), 1))
+    bench.admit(turns=2)
+    assert await bench.worker.run_queued() == 1
+    assert bench.ledger.status_counts() == {"error_agent": 1}
+    record = bench.ledger.load_final(1)
+    assert record is not None and f"{len(PHOTOGRAPH)} bytes cannot be stored" in record.error
+    assert len(record.calls) == 2 and bench.ledger.check().findings == []
+
+
 async def test_pictures_are_encoded_beside_the_event_loop(tmp_path, monkeypatch):
     put, threads = LocalBlobFiles.put, []
 
