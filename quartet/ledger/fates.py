@@ -12,12 +12,13 @@ _WAITING = (GroupState.OPEN, GroupState.CLOSED, GroupState.TRAINABLE, GroupState
 
 
 class Fates(LedgerPart):
-    def fates(self) -> dict[int, str]:
-        """Return rollout id -> `trained`, `waiting`, `dropped: REASON`, `left out: FILTER`, the status, or "".
+    def fates(self) -> dict[tuple[int, str], str]:
+        """Return (rollout id, part) -> `trained`, `waiting`, `dropped: REASON`, `left out: FILTER`, the status, or "".
 
         Covers the policy's trajectories of training rollouts that were appended in time. Reads the whole run.
         """
-        columns = (trajectories.c.rollout_id, trajectories.c.status, trajectories.c.excluded, trajectories.c.counted)
+        names = ("rollout_id", "part", "status", "excluded", "counted")
+        columns = tuple(trajectories.c[name] for name in names)
         query = (
             sa.select(*columns, groups.c.state, groups.c.reason)
             .join(groups, trajectories.c.group_id == groups.c.id)
@@ -25,7 +26,7 @@ class Fates(LedgerPart):
             .where(trajectories.c.policy == self.policy)
         )
         with self._database.read() as connection:
-            return {row.rollout_id: fate(row, row) for row in connection.execute(query)}
+            return {(row.rollout_id, row.part): fate(row, row) for row in connection.execute(query)}
 
     def demonstrations(self) -> frozenset[int]:
         """Return the ids of the rollouts that are demonstrations read from a file."""
@@ -33,13 +34,14 @@ class Fates(LedgerPart):
         with self._database.read() as connection:
             return frozenset(connection.execute(query).scalars())
 
-    def load_final(self, rollout_id: int) -> Trajectory | None:
+    def load_final(self, rollout_id: int, part: str | None = None) -> Trajectory | None:
         """Return the policy's final trajectory of a rollout, without screenshots; None if there is none.
 
-        Raises `DamagedBlobError`.
+        `part` is needed where the rollout has several of the policy. Raises `DamagedBlobError`.
         """
         mine = (trajectories.c.rollout_id == rollout_id, trajectories.c.policy == self.policy)
-        final = (*mine, trajectories.c.kind == TrajectoryKind.FINAL)
+        of_part = () if part is None else (trajectories.c.part == part,)
+        final = (*mine, *of_part, trajectories.c.kind == TrajectoryKind.FINAL)
         with self._database.read() as connection:
             blob = connection.execute(sa.select(trajectories.c.blob).where(*final)).scalar()
         return None if blob is None else self._store.load(blob)

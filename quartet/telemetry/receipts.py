@@ -28,6 +28,8 @@ class Appending(msgspec.Struct, frozen=True, kw_only=True, tag="appending"):
     purpose: str
     status: str
     policy: str = MAIN
+    part: str = ""
+    """`Trajectory.part`."""
     digest: str
 
 
@@ -54,6 +56,8 @@ class TrainedMember(msgspec.Struct, frozen=True, kw_only=True):
     """One trajectory of a batch. `replay` is set for a stored trajectory that joined the group."""
 
     rollout_id: int
+    part: str = ""
+    """`Trajectory.part`."""
     digest: str
     replay: ReplayRule | None = None
 
@@ -115,6 +119,7 @@ class WorkerReceipts:
                 purpose=lease.purpose,
                 status=trajectory.status,
                 policy=trajectory.policy,
+                part=trajectory.part,
                 digest=trajectory_digest(trajectory),
             )
         )
@@ -187,7 +192,10 @@ def read_receipts(run_dir: Path) -> list[Receipt]:
 
 def _trained(member: GroupMember) -> TrainedMember:
     return TrainedMember(
-        rollout_id=member.rollout_id, digest=trajectory_digest(member.trajectory), replay=member.replay
+        rollout_id=member.rollout_id,
+        part=member.trajectory.part,
+        digest=trajectory_digest(member.trajectory),
+        replay=member.replay,
     )
 
 

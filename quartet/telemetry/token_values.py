@@ -23,6 +23,8 @@ class CallValues(Struct, frozen=True, kw_only=True):
 
     rollout_id: int
     call_index: int
+    part: str = ""
+    """`Trajectory.part` of the trajectory that has the call."""
     group_id: int | None = None
     """Group in which the tokens were trained. A success that was replayed in another group has other values there. None
     in files of older versions."""

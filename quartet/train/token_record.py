@@ -1,4 +1,6 @@
-"""Record of the values that a train step assigns to and computes for each trained token, by group, rollout and call."""
+"""Record of the values that a train step assigns to and computes for each trained token, by rollout part and call."""
+
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -9,12 +11,21 @@ from quartet.train.packing import Branch, countable_members
 from quartet.types import Batch, Call
 
 
+class Owner(NamedTuple):
+    """The member of a group that calls belong to."""
+
+    group_id: int
+    rollout_id: int
+    part: str
+
+
 class TokenRecord:
     """Token values of one batch, including stored rollouts that joined a group."""
 
     def __init__(self, batch: Batch) -> None:
         self._owners = [
-            (batch.groups[group_index].group_id, member.rollout_id) for group_index, member in countable_members(batch)
+            Owner(batch.groups[group_index].group_id, member.rollout_id, member.trajectory.part)
+            for group_index, member in countable_members(batch)
         ]
         self._first_calls = [member.trajectory.calls[:1] for _, member in countable_members(batch)]
         self._calls: list[CallValues] = []
@@ -30,7 +41,7 @@ class TokenRecord:
 
     def calls(self) -> list[CallValues]:
         """Return all calls with a trained token and, for each member without such a call, its first call."""
-        seen = {(call.group_id, call.rollout_id) for call in self._calls}
+        seen = {(call.group_id, call.rollout_id, call.part) for call in self._calls}
         return self._calls + [
             _untrained(owner, call)
             for owner, calls in zip(self._owners, self._first_calls, strict=True)
@@ -42,16 +53,15 @@ class TokenRecord:
         """Record a branch with the log-probs and entropies of its trained tokens."""
         kept_2L = np.full((2, branch.num_tokens), np.nan, dtype=np.float16)
         kept_2L[:, branch.trained_L] = values_2T
-        group_id, rollout_id = self._owners[branch.trajectory_index]
+        owner = self._owners[branch.trajectory_index]
         for call in np.unique(branch.turns_L[branch.trained_L]).tolist():
             of_call_L = branch.turns_L == call
             trained_R = branch.trained_L[of_call_L]
             logprobs_R, entropies_R = kept_2L[:, of_call_L]
             self._calls.append(
                 CallValues(
-                    rollout_id=rollout_id,
+                    **owner._asdict(),
                     call_index=call,
-                    group_id=group_id,
                     logprobs=logprobs_R.tobytes(),
                     entropies=entropies_R.tobytes(),
                     advantages=packed_assignment(branch.advantages_L[of_call_L], trained_R),
@@ -60,7 +70,6 @@ class TokenRecord:
             )
 
 
-def _untrained(owner: tuple[int, int], call: Call) -> CallValues:
-    group_id, rollout_id = owner
+def _untrained(owner: Owner, call: Call) -> CallValues:
     nothing = np.full(len(call.response_ids), np.nan, dtype=np.float16).tobytes()
-    return CallValues(rollout_id=rollout_id, call_index=0, group_id=group_id, logprobs=nothing, entropies=nothing)
+    return CallValues(**owner._asdict(), call_index=0, logprobs=nothing, entropies=nothing)

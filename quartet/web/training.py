@@ -42,18 +42,15 @@ def training_of(connection: Connection, run: ViewedRun, facts: RolloutFacts) -> 
     batch = connection.execute(sa.select(batches).where(batches.c.id == group.batch_id)).one_or_none()
     if batch is None or batch.state != BatchState.COMMITTED:
         return Training(missing="no train step has used the rollout: no advantage, no mask, no importance weight")
-    return _stored(run, batch, facts)
+    return _stored(run, batch, (facts.rollout.id, final.part, group.id))
 
 
-def _stored(run: ViewedRun, batch: Any, facts: RolloutFacts) -> Training:
+def _stored(run: ViewedRun, batch: Any, owner: tuple[int, str, int]) -> Training:
+    """Read the values of one batch; `owner` is the rollout, its part and its group."""
     calls = read_token_values(run.run_dir, batch.train_step, batch.id)
     if calls is None:
         return Training(missing="the trainer's values are not kept any more (disk.max_token_values_megabytes)")
-    own = [
-        call
-        for call in calls
-        if (call.rollout_id, call.group_id or facts.group.id) == (facts.rollout.id, facts.group.id)
-    ]
+    own = [call for call in calls if (call.rollout_id, call.part, call.group_id or owner[-1]) == owner]
     advantages = {call.call_index: assigned(call.advantages, call.trained) for call in own}
     return Training(
         values={call.call_index: call for call in own},

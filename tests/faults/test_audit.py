@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,18 @@ from msgspec import structs
 from benchmarks.bandit import bandit_recipe
 from benchmarks.crashes.made_up import TASK, made_up
 from quartet.config import Recipe
+from quartet.env.base import Env
 from quartet.report.audit import audit, retrace
 from quartet.report.audit.retrace import tokens_over_lag
+from quartet.rollout.client import ModelClient
+from quartet.rollout.loop.base import Limits
+from quartet.rollout.loop.latest import LatestLoop
 from quartet.runtime.run import run_recipe
 from quartet.telemetry.receipts import FOLDER
 from quartet.telemetry.token_values import CallValues
 from quartet.train.credit.grpo import Grpo
 from quartet.train.packing import pack_batch
-from quartet.types import Batch, Group, GroupMember
+from quartet.types import Batch, Group, GroupMember, Task, Trajectory
 
 pytestmark = pytest.mark.slow
 STEPS = 3
@@ -162,6 +166,36 @@ def test_a_committed_step_that_is_gone_is_found(sound_run: Path, tmp_path: Path)
 
     report = audit(altered(sound_run, tmp_path, "trainer", another))
     assert [finding.kind for finding in report.findings] == ["vanished"]
+
+
+def test_a_damaged_checkpoint_ends_only_its_own_check(sound_run: Path, tmp_path: Path) -> None:
+    def another(receipts: Receipts) -> None:
+        receipts.append(of_type(receipts, "committed")[-1] | {"batch_id": 77, "train_step": STEPS + 1})
+
+    run_dir = altered(sound_run, tmp_path, "trainer", another)
+    (state,) = (run_dir / "trainer").glob(f"step_{STEPS:06}_*/state.safetensors")
+    state.write_bytes(state.read_bytes()[:-1])
+    report = audit(run_dir)
+    assert [finding.kind for finding in report.findings] == ["vanished", "not_audited"]
+    assert str(state.parent) in report.findings[1].what
+    assert (report.replay_identical, report.train_steps) == (False, STEPS)
+
+
+class Twofold(LatestLoop):
+    """Play one episode, and return it as two parts with different rewards."""
+
+    async def run(self, task: Task, env: Env, models: Mapping[str, ModelClient], limits: Limits) -> list[Trajectory]:
+        (played,) = await super().run(task, env, models, limits)
+        other = structs.replace(played, part="other", rewards={"task": 1.0 - played.reward})
+        return [structs.replace(played, part="one"), other]
+
+
+def test_two_parts_of_one_policy_and_rollout_are_audited(bandit_policy: Path, tmp_path: Path) -> None:
+    recipe = audited(bandit_policy, 1, rollout={"loop": "test_audit:Twofold"})
+    run_recipe(recipe, tmp_path / "run", resume=False, fresh=False, quiet=True)
+    report = audit(tmp_path / "run")
+    assert (report.findings, report.replay_identical) == ([], True)
+    assert (report.trained, report.train_steps) == (2 * 2 * 8, 1)
 
 
 def test_weights_that_nobody_trained_are_found(sound_run: Path, tmp_path: Path) -> None:

@@ -26,13 +26,17 @@ def groups_of_two() -> Batch:
     return make_batch([first, second])
 
 
-def kept(batch: Batch, recipe, **train) -> dict[tuple[int, int], CallValues]:
+def recorded(batch: Batch, recipe, **train) -> list[CallValues]:
     setting = recipe(train={"minibatches": 2, "epochs": 2, "learning_rate": 0.01} | train)
     learner = Learner(make_model(), setting)
     branches = pack(batch, max_lag=3).branches
     record = TokenRecord(batch)
     learner.update(learner.plan(branches, 1, nothing), nothing, record.see)
-    return {(call.rollout_id, call.call_index): call for call in record.calls()}
+    return record.calls()
+
+
+def kept(batch: Batch, recipe, **train) -> dict[tuple[int, int], CallValues]:
+    return {(call.rollout_id, call.call_index): call for call in recorded(batch, recipe, **train)}
 
 
 @torch.no_grad()
@@ -87,6 +91,20 @@ def test_what_was_assigned_is_kept_exactly_and_of_stored_members_too(recipe):
             assert values_R.dtype == np.float32
             assert values_R.tolist() == expected_L[of_call_L].tolist()
     assert len(found) == 5  # both calls of the stored member, whatever their age
+
+
+def test_two_parts_of_one_rollout_keep_their_own_values(recipe):
+    batch = groups_of_two()
+    group = batch.groups[1]
+    parts = [
+        replace(member, rollout_id=7, trajectory=replace(member.trajectory, part=part))
+        for member, part in zip(group.members, ("solver", "judge"), strict=True)
+    ]
+    found = recorded(replace(batch, groups=[batch.groups[0], replace(group, members=parts)]), recipe)
+    of_parts = {call.part: call for call in found if call.rollout_id == 7}
+    for member in parts:
+        logprobs = unpacked(of_parts[member.trajectory.part].logprobs)
+        assert logprobs == pytest.approx(truth(member.trajectory.calls[0]), abs=2e-3)
 
 
 @pytest.mark.parametrize("values", [[0.1, 0.1, 0.1], [0.1, 0.2, -0.3], [7.0, 0.2, 0.2]])

@@ -35,7 +35,7 @@ def audit(run: Path, as_json: bool) -> None:
         say(
             f"{report.appended} rollouts appended, {report.trained} trained in {report.train_steps} train steps; "
             f"lost {report.lost}, trained twice {report.trained_twice}, tokens over the bound {report.over_lag}; "
-            f"training again gives {'bit-identical' if report.replay_identical else 'different'} weights"
+            f"training again gives {'bit-identical' if report.replay_identical else 'different or unknown'} weights"
         )
     if report.findings:
         raise SystemExit(1)

@@ -26,20 +26,23 @@ from quartet.policy.digest import weights_digest
 from quartet.policy.load import read_weights
 from quartet.recipe.file import read_resolved
 from quartet.report.audit.retrace import Retrace
-from quartet.report.audit.testimony import Testimony, UnexplainedWeightsError
+from quartet.report.audit.testimony import RolloutPart, Testimony, UnexplainedWeightsError
 from quartet.telemetry.receipts import Committing, read_receipts
 from quartet.types import Policy
 
 REPLAY = "replay_differs"
 """Kind of a finding about weights: training again gives other weights, or no receipt explains them."""
+NOT_AUDITED = "not_audited"
+"""Kind of a finding that a check ended early, with the reason: what it reads is damaged or missing."""
+_UNREADABLE = (CheckpointError, LedgerError, PictureMissingError)
 
 
 class AuditReport(Struct, frozen=True, kw_only=True):
     """Counts and findings of an audit. If `findings` is empty, every promise holds."""
 
     appended: int
-    """Number of countable training rollouts that were reported to their workers as stored. In a run with several
-    trained policies, a rollout counts once for each of them."""
+    """Number of countable trajectories of training rollouts that were reported to their workers as stored: one for each
+    part that a trained policy played."""
     superseded: int
     """Number of appends that the ledger rejected as late, evaluation included."""
     trained: int
@@ -53,7 +56,7 @@ class AuditReport(Struct, frozen=True, kw_only=True):
     """Number of trained tokens whose lag exceeded the bound."""
     replay_identical: bool
     """True if training the batches again gave the same weights, bit for bit, after every step, and the same final
-    optimizer state."""
+    optimizer state. False also if not all of it could be audited."""
     findings: list[Finding]
 
     def to_dict(self) -> dict[str, Any]:
@@ -76,7 +79,13 @@ def audit(run_dir: Path, on_progress: OnProgress = nobody_watches) -> AuditRepor
         audits = [
             _audit_policy(recipe, one, Testimony(receipts, one.policy), run_dir, on_progress) for one in ledger.each()
         ]
-        findings = [finding for one in audits for finding in one.findings] + ledger.check().findings
+        several = len(ledger.trained) > 1
+        findings = [
+            Finding(kind=one.kind, what=f"policy {each.testimony.policy}: {one.what}") if several else one
+            for each in audits
+            for one in each.findings
+        ]
+        findings += ledger.check().findings
     kinds = Counter(finding.kind for finding in findings)
     return AuditReport(
         appended=sum(len(one.testimony.appended()) for one in audits),
@@ -87,7 +96,7 @@ def audit(run_dir: Path, on_progress: OnProgress = nobody_watches) -> AuditRepor
         lost=kinds["lost"],
         trained_twice=kinds["trained_twice"],
         over_lag=sum(one.over_lag for one in audits),
-        replay_identical=not kinds[REPLAY],
+        replay_identical=not kinds[REPLAY] and not kinds[NOT_AUDITED],
         findings=findings,
     )
 
@@ -95,28 +104,38 @@ def audit(run_dir: Path, on_progress: OnProgress = nobody_watches) -> AuditRepor
 def _audit_policy(
     recipe: Recipe, ledger: Ledger, testimony: Testimony, run_dir: Path, on_progress: OnProgress
 ) -> _PolicyAudit:
-    findings, over_lag = [], 0
-    chain: list[Committing] = []
     try:
         initial, newest = _policy(ledger, 0), ledger.latest_policy()
-        chain = testimony.chain(_digest(run_dir, initial), _digest(run_dir, newest), newest.train_step)
+        first, last = _digest(run_dir, initial), _digest(run_dir, newest)
         retrace = Retrace(recipe, ledger, run_dir / initial.path)
-        findings += [
-            *_vanished(testimony, chain),
-            *_other_versions(testimony, chain),
-            *_replay(retrace, chain, on_progress),
-        ]
-        findings += [
-            *_other_files(ledger, run_dir, chain),
-            *_other_optimizer(retrace, recipe, run_dir, chain, ledger.policy),
-        ]
-        over_lag = retrace.over_lag
-    except (UnexplainedWeightsError, CheckpointError, LedgerError, PictureMissingError) as error:
+    except _UNREADABLE as error:
+        return _PolicyAudit(testimony, [], 0, [Finding(kind=NOT_AUDITED, what=error.what)])
+    findings: list[Finding] = []
+    chain: list[Committing] = []
+    try:
+        chain = testimony.chain(first, last, newest.train_step)
+    except UnexplainedWeightsError as error:
         findings.append(Finding(kind=REPLAY, what=error.what))
-    findings += [*_lost(testimony, chain, ledger), *_trained_twice(chain), *_invented(testimony, chain, ledger)]
-    if len(ledger.trained) > 1:
-        findings = [Finding(kind=one.kind, what=f"policy {ledger.policy}: {one.what}") for one in findings]
-    return _PolicyAudit(testimony, chain, over_lag, findings)
+    else:
+        findings += _all_of(
+            _vanished(testimony, chain),
+            _other_versions(testimony, chain),
+            _replay(retrace, chain, on_progress),
+            _other_files(ledger, run_dir, chain),
+            _other_optimizer(retrace, recipe, run_dir, chain, ledger.policy),
+        )
+    findings += _all_of(_lost(testimony, chain, ledger), _trained_twice(chain), _invented(testimony, chain, ledger))
+    return _PolicyAudit(testimony, chain, retrace.over_lag, findings)
+
+
+def _all_of(*checks: Iterator[Finding]) -> Iterator[Finding]:
+    """Yield the findings of all checks. A check that reads something damaged ends there, with the reason as a
+    finding."""
+    for check in checks:
+        try:
+            yield from check
+        except _UNREADABLE as error:
+            yield Finding(kind=NOT_AUDITED, what=error.what)
 
 
 def _lost(testimony: Testimony, chain: Sequence[Committing], ledger: Ledger) -> Iterator[Finding]:
@@ -125,16 +144,16 @@ def _lost(testimony: Testimony, chain: Sequence[Committing], ledger: Ledger) -> 
     A rollout counts as appended if its worker was notified of that, or if the ledger has it, since the worker may have
     died before the notification.
     """
-    trained, fates = set(_fresh(chain)), ledger.fates()
-    for rollout_id in sorted((testimony.appended() | fates.keys()) - trained):
-        if fates.get(rollout_id, "") in ("", "trained"):
-            yield Finding(kind="lost", what=f"rollout {rollout_id} was appended but not trained, without a reason")
+    trained, fates = set(_fresh(chain)), {RolloutPart(*key): fate for key, fate in ledger.fates().items()}
+    for part in sorted((testimony.appended() | fates.keys()) - trained):
+        if fates.get(part, "") in ("", "trained"):
+            yield Finding(kind="lost", what=f"{part} was appended but not trained, without a reason")
 
 
 def _trained_twice(chain: Sequence[Committing]) -> Iterator[Finding]:
-    for rollout_id, times in Counter(_fresh(chain)).items():
+    for part, times in Counter(_fresh(chain)).items():
         if times > 1:
-            yield Finding(kind="trained_twice", what=f"rollout {rollout_id} was trained {times} times")
+            yield Finding(kind="trained_twice", what=f"{part} was trained {times} times")
 
 
 def _invented(testimony: Testimony, chain: Sequence[Committing], ledger: Ledger) -> Iterator[Finding]:
@@ -144,8 +163,9 @@ def _invented(testimony: Testimony, chain: Sequence[Committing], ledger: Ledger)
         for member in (member for group in step.groups for member in group.members):
             if member.replay is not None and member.rollout_id in demonstrations:
                 continue
-            if member.digest not in offered.get(member.rollout_id, ()):
-                what = f"train step {step.train_step} trained a rollout {member.rollout_id} that no worker appended"
+            part = RolloutPart(member.rollout_id, member.part)
+            if member.digest not in offered.get(part, ()):
+                what = f"train step {step.train_step} trained a {part} that no worker appended"
                 yield Finding(kind="invented", what=what)
 
 
@@ -196,20 +216,23 @@ def _other_files(ledger: Ledger, run_dir: Path, chain: Sequence[Committing]) -> 
 def _other_optimizer(
     retrace: Retrace, recipe: Recipe, run_dir: Path, chain: Sequence[Committing], policy: str
 ) -> Iterator[Finding]:
-    """Report the newest step's checkpoint if it is missing, or if training again gave another optimizer state."""
+    """Report the newest step's checkpoint if it is missing, or if training again gave another optimizer state.
+
+    Without the weights of that step, which another finding reports, there is no state to compare.
+    """
     for step in chain[-1:]:
         folder = checkpoint_folder(run_dir, step.train_step, step.batch_id, policy)
         due = step.train_step % recipe.train.train_steps_per_checkpoint == 0
         if due and not folder.is_dir():
             yield Finding(kind="no_checkpoint", what=f"{folder}, the checkpoint of the newest step, is missing")
-        elif due and not retrace.same_optimizer(folder):
+        elif due and retrace.weights == step.weights and not retrace.same_optimizer(folder):
             yield Finding(kind=REPLAY, what=f"{folder} has another optimizer state than training again gives")
 
 
-def _fresh(chain: Sequence[Committing]) -> list[int]:
-    """Return the ids of the rollouts that were trained as members of their own group, not as replays."""
+def _fresh(chain: Sequence[Committing]) -> list[RolloutPart]:
+    """Return the trajectories that were trained as members of their own group, not as replays."""
     members = (member for step in chain for group in step.groups for member in group.members)
-    return [member.rollout_id for member in members if member.replay is None]
+    return [RolloutPart(member.rollout_id, member.part) for member in members if member.replay is None]
 
 
 def _policy(ledger: Ledger, version: int) -> Policy:

@@ -19,8 +19,10 @@ from quartet.ledger import Ledger
 from quartet.policy.digest import weights_digest
 from quartet.policy.kind.find import load_pictures
 from quartet.policy.load import load_model
+from quartet.report.audit.testimony import RolloutPart
 from quartet.telemetry.receipts import Committing, TrainedMember, trajectory_digest
 from quartet.telemetry.token_values import CallValues, assigned, read_token_values
+from quartet.train.aggregation import COMPARED
 from quartet.train.assign import credits_of
 from quartet.train.checkpoint import load_checkpoint
 from quartet.train.credit.base import Credit
@@ -94,9 +96,9 @@ class Retrace:
         )
 
     def _member(self, member: TrainedMember) -> GroupMember:
-        trajectory = self._ledger.load_final(member.rollout_id)
+        trajectory = self._ledger.load_final(member.rollout_id, member.part)
         if trajectory is None or trajectory_digest(trajectory) != member.digest:
-            raise LedgerError(f"rollout {member.rollout_id} is not stored as it was trained")
+            raise LedgerError(f"{RolloutPart(member.rollout_id, member.part)} is not stored as it was trained")
         return GroupMember(rollout_id=member.rollout_id, trajectory=trajectory, replay=member.replay)
 
 
@@ -117,22 +119,23 @@ class StoredCredit(Credit):
 
     def __init__(self, batch: Batch, calls: Sequence[CallValues]) -> None:
         super().__init__(None)
-        self._calls = {(call.group_id, call.rollout_id, call.call_index): call for call in calls}
-        self._group_ids = [group.group_id for group in batch.groups]
-        with_calls = {
-            batch.groups[group].group_id for group, member in countable_members(batch) if member.trajectory.calls
-        }
+        self._calls = {(call.group_id, call.rollout_id, call.part, call.call_index): call for call in calls}
+        members = list(countable_members(batch))
+        self._owners_N = [
+            (batch.groups[group].group_id, member.rollout_id, member.trajectory.part)
+            for group, member in members
+            if member.use in COMPARED
+        ]
+        with_calls = {batch.groups[group].group_id for group, member in members if member.trajectory.calls}
         if foreign := with_calls - {call.group_id for call in calls}:
             raise LedgerError(f"train step {batch.train_step} stored no advantages for the groups {sorted(foreign)}")
 
     def assign(self, batch: CreditBatch) -> None:
         ends = np.searchsorted(batch.calls_T, np.arange(len(batch.calls) + 1))
         first_calls_N = (np.cumsum(batch.num_calls_N) - batch.num_calls_N).tolist()
-        rollouts = zip(batch.groups_N.tolist(), batch.rollout_ids_N.tolist(), strict=True)
-        owners_N = [(self._group_ids[group], rollout) for group, rollout in rollouts]
         batch.mask_T[:] = False
         for call, member in enumerate(batch.members_C.tolist()):
-            stored = self._calls.get((*owners_N[member], call - first_calls_N[member]))
+            stored = self._calls.get((*self._owners_N[member], call - first_calls_N[member]))
             if stored is not None and stored.advantages:
                 of_call = slice(ends[call], ends[call + 1])
                 batch.mask_T[of_call] = stored.trained

@@ -2,11 +2,22 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from quartet.errors import QuartetError
 from quartet.ledger import AppendOutcome
 from quartet.telemetry.receipts import Appended, Appending, Committed, Committing, Receipt, Restored
 from quartet.types import Purpose, Status
+
+
+class RolloutPart(NamedTuple):
+    """One trajectory of a rollout; most rollouts have one, without a name."""
+
+    rollout_id: int
+    name: str
+
+    def __str__(self) -> str:
+        return f"rollout {self.rollout_id}" + (f" ({self.name})" if self.name else "")
 
 
 class UnexplainedWeightsError(QuartetError):
@@ -17,6 +28,7 @@ class Testimony:
     """Receipts of worker and trainer processes about one policy, grouped for the audit. `receipts` are oldest first."""
 
     def __init__(self, receipts: Sequence[Receipt], policy: str) -> None:
+        self.policy = policy
         outcomes = {(r.rollout_id, r.attempt): r.outcome for r in receipts if isinstance(r, Appended)}
         mine = [r for r in receipts if not isinstance(r, Appended) and r.policy == policy]
         training = [r for r in mine if isinstance(r, Appending) and r.purpose == Purpose.TRAIN]
@@ -28,17 +40,17 @@ class Testimony:
         self.committed = {r.batch_id: r for r in mine if isinstance(r, Committed)}
         self.restored = [r for r in mine if isinstance(r, Restored)]
 
-    def appended(self) -> set[int]:
-        """Return the ids of the countable training rollouts that were reported to their workers as stored."""
+    def appended(self) -> set[RolloutPart]:
+        """Return the countable parts of training rollouts that were reported to their workers as stored."""
         stored = (receipt for receipt, outcome in self.appends if outcome == AppendOutcome.APPENDED)
-        return {receipt.rollout_id for receipt in stored if Status(receipt.status).countable}
+        return {RolloutPart(receipt.rollout_id, receipt.part) for receipt in stored if Status(receipt.status).countable}
 
-    def offered(self) -> dict[int, set[str]]:
-        """Return the digests of all trajectories whose append was not rejected, by rollout id."""
-        digests: defaultdict[int, set[str]] = defaultdict(set)
+    def offered(self) -> dict[RolloutPart, set[str]]:
+        """Return the digests of all trajectories whose append was not rejected, by part of a rollout."""
+        digests: defaultdict[RolloutPart, set[str]] = defaultdict(set)
         for receipt, outcome in self.appends:
             if outcome in (AppendOutcome.APPENDED, None):
-                digests[receipt.rollout_id].add(receipt.digest)
+                digests[RolloutPart(receipt.rollout_id, receipt.part)].add(receipt.digest)
         return digests
 
     def chain(self, first: str, last: str, train_step: int) -> list[Committing]:
