@@ -22,6 +22,7 @@ from aiohttp import (
 )
 from msgspec import Struct
 
+from quartet import __version__
 from quartet.access.token import bearer
 from quartet.env.base import Env
 from quartet.env.protocol import (
@@ -35,7 +36,7 @@ from quartet.env.protocol import (
     StepData,
     encode,
 )
-from quartet.errors import EnvError, EnvFaultError, RewardError
+from quartet.errors import EnvError, EnvFaultError, RewardError, SetupError
 from quartet.telemetry.trace import current_trace
 from quartet.types import Observation, StepResult, Task
 
@@ -60,7 +61,8 @@ class Dialer:
         self._http: ClientSession | None = None
 
     async def dial(self) -> ClientWebSocketResponse:
-        """Connect, retrying until the deadline. Raise `EnvError` with the last reason."""
+        """Connect, retrying until the deadline. Raise `EnvError` with the last reason, or `SetupError` if the host has
+        another version of Quartet."""
         deadline = time.monotonic() + self._connect_timeout_seconds
         while True:
             try:
@@ -83,7 +85,8 @@ class Dialer:
             async with asyncio.timeout(GRACE_SECONDS):
                 socket = await self._http.ws_connect(f"{url}/ws", timeout=CLOSE_WITHIN, max_msg_size=0)
                 await socket.send_str(encode("state"))
-                _read(await socket.receive(), StateData)  # a full host answers with an error
+                state = _read(await socket.receive(), StateData)  # a full host answers with an error
+            _check_version(url, state.quartet_version)
             greeted = True
             return socket
         except WSServerHandshakeError as error:
@@ -217,6 +220,15 @@ class RemoteEnvPool:
         await self._dialer.close()
 
 
+def _check_version(url: str, of_host: str) -> None:
+    """Raise `SetupError` if the host has another version of Quartet: their messages may differ."""
+    if of_host and of_host != __version__:
+        raise SetupError(
+            f"the environment host at {url} runs Quartet {of_host}, and this process runs Quartet {__version__}",
+            "start all modules of a run from the same installation of Quartet",
+        )
+
+
 def _read(reply: WSMessage, answer_type: type[T]) -> T:
     """Decode an answer. Raise the error that the host reports, or `EnvError` if the answer violates the protocol."""
     if reply.type is not WSMsgType.TEXT:
@@ -227,7 +239,7 @@ def _read(reply: WSMessage, answer_type: type[T]) -> T:
             error = msgspec.json.decode(message.data, type=ErrorData)
             if error.code is ErrorCode.REWARD_ERROR:
                 raise RewardError(error.message)
-            if error.traceback:
+            if error.fault:
                 raise EnvFaultError(error.message, error.traceback)
             raise EnvError(f"the environment host answered {error.code}: {error.message}")
         return msgspec.json.decode(message.data, type=answer_type)

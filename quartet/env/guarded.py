@@ -1,5 +1,6 @@
 """Sessions of untrusted environments: every failure becomes an `EnvError` that names its place in the code."""
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Iterator
@@ -111,6 +112,8 @@ class GuardedEnv:
         try:
             # Decoding checks the types of a struct's fields; encoding checks that texts can be sent.
             msgspec.msgpack.decode(msgspec.msgpack.encode(answer), type=kind)
+            if isinstance(answer, StepResult):
+                msgspec.json.encode(answer.info)  # JSON, in which it is sent, has no keys but texts
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise EnvFaultError(f"{self._name(method)} returned a {kind.__name__} of wrong types: {error}") from error
         return answer
@@ -126,6 +129,9 @@ def _faults(what: str) -> Iterator[None]:
         yield
     except QuartetError:
         raise
-    except (Exception, SystemExit) as error:  # an environment's `sys.exit` must not end the host
+    except (Exception, SystemExit, asyncio.CancelledError) as error:  # its `sys.exit` must not end the host
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise  # a time limit or a lost client ends the request
         fault = fault_of(error)
         raise EnvFaultError(f"{what} raised {fault.summary}", fault.traceback) from error

@@ -3,7 +3,8 @@
 A connection to `/ws` is one session. The client sends `reset`, `step`, `state` or `close`. Every message but `close`
 gets exactly one answer: `observation`, `state` or `error`. At most one request is in flight, so requests have no ids.
 An error does not end the session. Quartet extends the protocol by a request `snapshot` with an answer `snapshot`, by
-fields of `reset`, and by the key `quartet` of `metadata`.
+fields of `reset`, `state` and `error`, and by the key `quartet` of `metadata`. A client begins with `state`, to compare
+versions.
 """
 
 import math
@@ -131,11 +132,15 @@ class SnapshotData(Struct):
 class StateData(Struct, kw_only=True):
     episode_id: str
     step_count: int
+    quartet_version: str = ""
+    """Version of the host's Quartet, which its clients need to have too; empty from a plain OpenEnv server."""
 
 
 class ErrorData(Struct, kw_only=True, omit_defaults=True):
     message: str
     code: ErrorCode
+    fault: bool = False
+    """True if the environment's code raised an exception or returned an invalid result."""
     traceback: str = ""
     """Traceback of an exception in the environment's code; absent for other errors."""
 

@@ -4,10 +4,12 @@ import asyncio
 import traceback
 from collections.abc import Awaitable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec import structs
 
+from quartet import __version__
 from quartet.env.base import Env, EnvPool, restorable
 from quartet.env.protocol import (
     ErrorCode,
@@ -31,9 +33,9 @@ T = TypeVar("T")
 class RefusedError(Exception):
     """A request that is answered with an error; the session continues."""
 
-    def __init__(self, code: ErrorCode, message: str, traceback: str = "") -> None:
+    def __init__(self, code: ErrorCode, message: str, **fields: Any) -> None:
         super().__init__(message)
-        self.data = ErrorData(message=message, code=code, traceback=traceback)
+        self.data = ErrorData(message=message, code=code, **fields)
 
 
 class HostedSession:
@@ -46,7 +48,7 @@ class HostedSession:
         self._env: Env | None = None
         self._busy = False
         self._in_episode = False
-        self._state = StateData(episode_id="", step_count=0)
+        self._state = StateData(episode_id="", step_count=0, quartet_version=__version__)
 
     async def answer(self, text: str) -> str | None:
         """Return the answer to one message, or None for the message `close`."""
@@ -86,7 +88,7 @@ class HostedSession:
         self._in_episode, self._trace = False, data.trace
         observation = await self._call("reset", self._start(data), task=data.episode_id)
         self._in_episode = True
-        self._state = StateData(episode_id=data.episode_id, step_count=0)
+        self._state = structs.replace(self._state, episode_id=data.episode_id, step_count=0)
         return ObservationData(observation=observation)
 
     async def _start(self, data: ResetData) -> Observation:
@@ -130,8 +132,8 @@ class HostedSession:
             self._busy = False
             code = ErrorCode.REWARD_ERROR if isinstance(error, RewardError) else ErrorCode.EXECUTION_ERROR
             what = str(error) or self._late(activity, error)
-            trace = error.traceback if isinstance(error, EnvFaultError) else ""
-            raise RefusedError(code, what, trace) from error
+            fault = {"fault": True, "traceback": error.traceback} if isinstance(error, EnvFaultError) else {}
+            raise RefusedError(code, what, **fault) from error
         self._busy = False
         return result
 

@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 from aiohttp import ClientSession, WSMsgType
+from msgspec.structs import replace
 
-from quartet import config
+from quartet import __version__, config
 from quartet.access.token import bearer
 from quartet.env import make_pool
 from quartet.env.base import Env
@@ -106,7 +107,8 @@ async def test_a_session_speaks_openenv_word_for_word():
             "type": "observation",
             "data": {"observation": shown, "reward": 0.0, "done": False, "metadata": {"quartet": running}},
         }
-        assert await ask(ws, {"type": "state"}) == {"type": "state", "data": {"episode_id": "e1", "step_count": 1}}
+        state = {"episode_id": "e1", "step_count": 1, "quartet_version": __version__}
+        assert await ask(ws, {"type": "state"}) == {"type": "state", "data": state}
         ended = running | {"terminated": True, "info": {"success": True}}
         assert await ask(ws, {"type": "step", "data": {"action": "click left [1]"}}) == {
             "type": "observation",
@@ -144,7 +146,7 @@ def answers(value):
     """A method that answers with `value`, or raises it."""
 
     async def method(self, argument):
-        if isinstance(value, Exception):
+        if isinstance(value, BaseException):
             raise value
         return value
 
@@ -152,6 +154,7 @@ def answers(value):
 
 
 SEEN = Observation(goal="Pull.", text=PAGE)
+DONE = StepResult(observation=SEEN, reward=1.0, terminated=True)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +162,8 @@ SEEN = Observation(goal="Pull.", text=PAGE)
     [
         ("reset", answers(ValueError("odd")), r"Broken\.reset raised ValueError: odd \(\S*test_host\.py:\d+, in"),
         ("step", answers(TimeoutError()), r"Broken\.step raised TimeoutError \(\S*test_host\.py"),
+        ("step", answers(asyncio.CancelledError()), r"Broken\.step raised CancelledError \(\S*test_host\.py"),
+        ("step", answers(replace(DONE, info={"board": {(0, 0): "x"}})), "returned a StepResult of wrong types: "),
         ("reset", answers(None), "returned None of type NoneType, not Observation"),
         ("step", answers((SEEN, 1.0, True)), "of type tuple, not StepResult"),
         ("step", answers(StepResult(observation=SEEN, reward=1.0, terminated="yes")), r"Expected `bool`.*terminated"),
@@ -184,11 +189,19 @@ async def test_a_fault_of_an_environment_is_told_with_its_place_and_the_session_
         if not said:
             await play()
         for _ in range(2 if said else 0):
-            with pytest.raises(EnvError, match=said) as raised:
+            with pytest.raises(EnvFaultError, match=said) as raised:
                 await play()
-            assert "closed the connection" not in str(raised.value)
-            if "test_host" in said:
-                assert isinstance(raised.value, EnvFaultError) and "test_host.py" in raised.value.traceback
+            assert ("test_host.py" in raised.value.traceback) == ("test_host" in said)
+        await remote.close()
+
+
+async def test_a_host_of_another_version_is_refused_by_naming_both(monkeypatch):
+    monkeypatch.setattr("quartet.env.session.__version__", "0.0.9")
+    async with hosting() as (host, _):
+        remote = RemoteEnvPool(lambda: host.url, 1, token=TOKEN)
+        with pytest.raises(SetupError, match=rf"{host.url} runs Quartet 0\.0\.9, and .* runs Quartet {__version__}"):
+            await remote.acquire()
+        await until(lambda: host.sessions == 0)
         await remote.close()
 
 

@@ -100,8 +100,20 @@ async def test_the_largest_state_travels_and_a_larger_one_is_a_fault_that_says_s
         assert (await env.restore(task, state)).text == f"{MAX_SNAPSHOT_BYTES} bytes"
         monkeypatch.setattr(guarded, "MAX_SNAPSHOT_BYTES", 100)
         await env.reset(replace(task, seed=101))
-        with pytest.raises(EnvError, match=r"Plain\.snapshot returned 101 bytes; a state may have at most 100:"):
+        with pytest.raises(EnvFaultError, match=r"Plain\.snapshot returned 101 bytes; a state may have at most 100:"):
             await env.snapshot()
+
+
+async def test_a_state_that_restores_to_nothing_is_a_fault_of_the_environment() -> None:
+    """A host that dies is an error of another kind, after which the episode is tried again."""
+
+    class Forgetful(Plain):
+        def restore(self, task: Task, snapshot: bytes) -> Any:
+            return None
+
+    async with remote(Forgetful) as env:
+        with pytest.raises(EnvFaultError, match=r"Forgetful\.restore returned None"):
+            await env.restore(Task(env="plain", family="any", seed=1), b"state")
 
 
 async def test_a_session_without_states_says_what_is_missing() -> None:
