@@ -11,11 +11,12 @@ from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.padding import Padding
+from rich.panel import Panel
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from quartet.errors import RecordsError
+from quartet.errors import QuartetError, RecordsError
 from quartet.ledger import Ledger
 from quartet.ledger.rows import FamilyStats
 from quartet.report.braille import Places, braille_line
@@ -55,17 +56,41 @@ CHARTS = (
 
 
 def show_runs(run_dirs: Sequence[Path], console: Console) -> None:
-    """Print the runs; in a terminal, refresh until no run is live or Ctrl-C is pressed. The runs are only read."""
+    """Print the runs; in a terminal, refresh until no run is live or Ctrl-C is pressed. The runs are only read.
+
+    Of several runs, one that cannot be read is listed with the reason. A single one raises its error.
+    """
     with ExitStack() as stack:
-        lookers = [stack.enter_context(Looker(run_dir)) for run_dir in run_dirs]
+        runs = [_Run(run_dir, stack, alone=len(run_dirs) == 1) for run_dir in run_dirs]
         live = stack.enter_context(Live(console=console, auto_refresh=False))
         while True:
-            snapshots = [looker.look() for looker in lookers]
-            screens = [screen(looker, snapshot) for looker, snapshot in zip(lookers, snapshots, strict=True)]
-            live.update(Group(*screens), refresh=True)
-            if not console.is_terminal or not any(snapshot.running for snapshot in snapshots):
+            live.update(Group(*(run.drawn() for run in runs)), refresh=True)
+            if not console.is_terminal or not any(run.running for run in runs):
                 return
             time.sleep(REFRESH_SECONDS)
+
+
+class _Run:
+    """One run of the screen."""
+
+    def __init__(self, run_dir: Path, stack: ExitStack, *, alone: bool) -> None:
+        """Close the run with `stack`. If it is not `alone`, an error is drawn in its place."""
+        self._run_dir, self._stack, self._alone = run_dir, stack, alone
+        self._looker: Looker | None = None
+        self.running = False
+
+    def drawn(self) -> RenderableType:
+        try:
+            self._looker = self._looker or self._stack.enter_context(Looker(self._run_dir))
+            snapshot = self._looker.look()
+            self.running = snapshot.running
+            return screen(self._looker, snapshot)
+        except QuartetError as error:
+            if self._alone:
+                raise
+            self.running = False
+            title = Text(f"{self._run_dir}: unreadable")
+            return Panel(Text(str(error), style="yellow"), title=title, title_align="left")
 
 
 def screen(looker: Looker, snapshot: Snapshot) -> RenderableType:
