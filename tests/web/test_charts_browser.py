@@ -63,6 +63,18 @@ async def test_what_is_drawn_is_saved_with_the_runs_laid_over_each_other(runs, b
     assert {row["run"] for row in csv.DictReader((tmp_path / "one.csv").open())} == {"first"}, "hidden curves stay out"
 
 
+async def test_no_cell_of_a_saved_chart_is_a_formula_to_a_spreadsheet(runs, browser):
+    values = ["=1+1", "+1", "-1", "@sum(a1)", "\t=1", "\r=1", "plain", "a=1", -1.5, None, 'a "b", c']
+    with served(runs[0]) as address:
+        async with opened(browser, f"{address}/runs/first/run") as page:
+            found = await page.evaluate(
+                "async values => { const { cell } = await import('/static/charts/csv.js'); return values.map(cell); }",
+                values,
+            )
+    assert found[:6] == ["'=1+1", "'+1", "'-1", "'@sum(a1)", "'\t=1", '"\'\r=1"']
+    assert found[6:] == ["plain", "a=1", "-1.5", "", '"a ""b"", c"']
+
+
 async def test_a_zoom_stands_in_the_address(runs, browser):
     with served(*runs) as address:
         async with opened(browser, f"{address}/runs/first/run") as page:

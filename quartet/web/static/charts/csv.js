@@ -18,7 +18,7 @@ export function save(title, axis, lines, [low, high]) {
 }
 
 /** Return a cell of the file. A text that a spreadsheet would read as a formula gets an apostrophe before it. */
-function cell(value) {
-  const text = typeof value === "string" && /^[=+\-@]/.test(value) ? `'${value}` : String(value ?? "");
-  return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+export function cell(value) {
+  const text = typeof value === "string" && /^[=+\-@\t\r]/.test(value) ? `'${value}` : String(value ?? "");
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
