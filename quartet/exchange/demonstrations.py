@@ -1,5 +1,6 @@
 """Import of demonstrations: successes in a file are checked, rendered to tokens, and put into the success pool."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,7 +39,7 @@ class ImportSummary(Struct, frozen=True, kw_only=True):
     """Number of usable demonstrations that were in the ledger already."""
     left_out: dict[str, int]
     """Number of trajectories that were left out, by reason: `no_success`, `other_task` (a task that this run never
-    draws), `too_long` (for the engine's context)."""
+    draws), `too_long` (for the engine's context), `duplicate` (of an earlier line of the file)."""
 
 
 def settle(recipe: Recipe, ledger: Ledger, on_progress: Callable[[], None] = nothing) -> None:
@@ -69,13 +70,17 @@ def store_into(ledger: Ledger, recipe: Recipe, path: Path, on_progress: Callable
     mark, vocabulary = settle_fingerprint(ledger, recipe, tokenizer), _settle_vocabulary(ledger, recipe)
     usable: list[Trajectory] = []
     left_out: Counter[str] = Counter()
-    families = set(suite_families(recipe.env))
+    families, seen = set(suite_families(recipe.env)), set[bytes]()
     for where, trajectory in _read(path, recipe, tokenizer, mark):
         on_progress()
         reason = _reason_to_leave_out(trajectory, recipe, families)
         if reason != "no_success":
             _refuse_unsound(where, trajectory, vocabulary)
             _refuse_forbidden(where, trajectory, recipe)
+        if not reason:
+            digest = hashlib.sha256(msgspec.msgpack.encode(trajectory)).digest()
+            reason = "duplicate" if digest in seen else ""
+            seen.add(digest)
         if reason:
             left_out[reason] += 1
         else:

@@ -136,7 +136,7 @@ def test_they_are_stored_once(run, tmp_path):
     before = run.events()
     settle(whole, run)
     assert run.events() == before
-    assert before[0].fields == {"file": str(path), "stored": 2, "known": 1, "left_out": {}}
+    assert before[0].fields == {"file": str(path), "stored": 2, "known": 0, "left_out": {"duplicate": 1}}
     assert len(stored(run)) == 1
     path.write_text(path.read_text() + chat("click right [2]"))
     settle(whole, run)
@@ -156,7 +156,8 @@ def test_the_newest_of_a_task_are_in_use(run, tmp_path):
     lines = [chat(f"click left [{n}]") for n in range(4)]
     assert demonstrate(run, tmp_path, *lines, entries_per_task=2).stored == 4
     assert [member.trajectory.turns[0].response for member in stored(run)] == ["click left [3]", "click left [2]"]
-    assert demonstrate(run, tmp_path, *lines, entries_per_task=2).known == 4
+    again = demonstrate(run, tmp_path, *lines, lines[0], entries_per_task=2)
+    assert (again.stored, again.known, again.left_out) == (0, 4, {"duplicate": 1})
     assert len(stored(run)) == 2
 
 
