@@ -95,15 +95,18 @@ def test_a_run_beside_its_copy_is_refused(small_runs, tmp_path, monkeypatch, com
 
 
 def test_what_does_not_compare_is_said(small_runs, tmp_path):
-    slow0, slow1, *_ = small_runs
+    slow0, slow1, _, fast1 = small_runs
     assert json.loads(invoke("compare", *small_runs, "--json"))["cautions"] == []
     same_seed = changed(slow1, tmp_path / "same_seed", "^seed = 1", "seed = 0")
     (caution,) = json.loads(invoke("compare", slow0, same_seed, "--json"))["cautions"]
     assert "2 runs have the seed 0" in caution
-    other_tasks = changed(slow1, tmp_path / "other_tasks", "^first_seed = .*", "first_seed = 2000000")
+    other_tasks = changed(slow0, tmp_path / "other_tasks", "^first_seed = .*", "first_seed = 2000000")
     (caution,) = json.loads(invoke("compare", slow0, other_tasks, "--json"))["cautions"]
     assert caution.startswith("NOT COMPARABLE") and "4 seeds each from 2,000,000" in caution
     assert invoke("compare", slow0, other_tasks).startswith(caution)
+    (caution,) = json.loads(invoke("compare", slow0, fast1, "--json"))["cautions"]
+    assert "fast-1 and slow-0 have no seed in common" in caution
+    assert invoke("compare", slow0, fast1).startswith(caution)
     invoke("report", slow0, other_tasks, "--output", tmp_path / "report")
     assert "NOT COMPARABLE" in (tmp_path / "report" / "report.html").read_text()
 

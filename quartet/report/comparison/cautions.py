@@ -24,8 +24,15 @@ def refuse_copies(groups: Sequence[Group]) -> None:
 
 def cautions(groups: Sequence[Group]) -> list[str]:
     """Return a sentence for each of these: runs of one group with the same seed, runs that were evaluated on different
-    tasks, evaluations in which episodes have no result, runs that have not ended."""
-    return [*_repeated_seeds(groups), *_different_tasks(groups), *_uncounted(groups), *_unfinished(groups)]
+    tasks, groups that share no seed with the first, evaluations in which episodes have no result, runs that have not
+    ended."""
+    return [
+        *_repeated_seeds(groups),
+        *_different_tasks(groups),
+        *_no_common_seed(groups),
+        *_uncounted(groups),
+        *_unfinished(groups),
+    ]
 
 
 def _repeated_seeds(groups: Sequence[Group]) -> list[str]:
@@ -35,6 +42,17 @@ def _repeated_seeds(groups: Sequence[Group]) -> list[str]:
         for group, seeds in counts
         for seed, count in seeds.items()
         if count > 1
+    ]
+
+
+def _no_common_seed(groups: Sequence[Group]) -> list[str]:
+    first, *others = groups
+    seeds = {run.seed for run in first.runs}
+    return [
+        f"{group.label} and {first.label} have no seed in common, so there is no difference between them seed by seed: "
+        "train one of them with the seeds of the other"
+        for group in others
+        if seeds.isdisjoint(run.seed for run in group.runs)
     ]
 
 
