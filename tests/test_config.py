@@ -194,6 +194,33 @@ def test_resume_may_change_limits_but_not_what_is_learned():
         refuse_changes(old, other)
 
 
+def test_resume_may_not_change_the_order_of_parts():
+    """A filter sees the members that the filters before it kept."""
+    names = ["mixed_outcome", "short_failures"]
+    old, new = (parse_recipe(MINIMAL | {"filters": order}, "test") for order in (names, names[::-1]))
+    assert changed_settings(old, new) == ["filters"]
+    with pytest.raises(ConfigError, match="cannot change filters at resume"):
+        refuse_changes(old, new)
+    fewer = parse_recipe(MINIMAL | {"filters": names[:1]}, "test")
+    assert changed_settings(old, fewer) == ["filters", "filters.short_failures.min_turns"]
+
+
+def test_old_keys_of_all_sections_and_parts_are_reported_at_once():
+    old = {
+        "filter": {"names": ["broken"]},
+        "advantage": {"name": "grpo"},
+        "control": {"vade": {"exponent": 2}},
+        "observe": {"prometheus_port": 9000},
+        "engine": {"kind": "torch"},
+        "replay": {"name": "success_pool", "ruel": "stored"},
+    }
+    with pytest.raises(ConfigError) as refused:
+        parse_recipe(MINIMAL | old, "test")
+    named = ("filter", "advantage", "control.vade", "observe.prometheus_port", "engine.kind", "replay.ruel")
+    assert [key for key in named if f"unknown key '{key}'" not in str(refused.value)] == []
+    assert str(refused.value).count("unknown key") == len(named)
+
+
 HEAVY = "{'torch', 'transformers', 'sqlalchemy', 'aiohttp', 'matplotlib'} & set(sys.modules)"
 
 

@@ -9,7 +9,7 @@ from quartet.runtime.plan import check_recipe
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 NAMES = sorted(folder.name for folder in RECIPES.iterdir() if (folder / "recipe.toml").is_file())
-STATISTICS = {"credit.name", "loss.aggregation", "loss.terms.kl.name", "loss.terms.kl.weight"}
+STATISTICS = {"credit.name", "loss.aggregation", "loss.terms", "loss.terms.kl.weight"}
 POLICY_TERM = ("clip_high", "clip_low", "dual_clip", "importance", "importance_cap")
 DIFFERENCES = {
     "dart_paper": {
@@ -31,12 +31,11 @@ DIFFERENCES = {
         "control.horizon.longest_success.factor",
         "control.horizon.longest_success.groups_per_exploration",
         "control.horizon.longest_success.min_successes",
-        "control.horizon.longest_success.name",
         "control.horizon.longest_success.truncated_share",
-        "control.horizon.suite.name",
+        "control.horizon",
         "filters.short_failures.min_turns",
-        "filters.short_failures.name",
-        *(f"loss.terms.{name}.{key}" for name in ("gspo", "ppo_clip") for key in (*POLICY_TERM, "name", "weight")),
+        "filters",
+        *(f"loss.terms.{name}.{key}" for name in ("gspo", "ppo_clip") for key in (*POLICY_TERM, "weight")),
         "replay.choice",
         "replay.max_replays",
         "train.max_grad_norm",

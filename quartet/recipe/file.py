@@ -1,5 +1,6 @@
 """Recipes as files: read, override, validate with helpful errors, write resolved, compare at resume."""
 
+import copy
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from quartet.config.section import named_tables
 from quartet.errors import ConfigError, nearest, shortened
 from quartet.files.ledger_files import has_database
 from quartet.recipe.errors import problems_of, raise_for
-from quartet.recipe.parts import with_parts
+from quartet.recipe.parts import validated_parts, with_parts
 from quartet.recipe.toml_text import read_toml, toml_value
 from quartet.recipe.upgrade import upgraded
 from quartet.registry import import_plugins
@@ -121,20 +122,42 @@ def parse_recipe(
 
     Paths in the settings of parts are relative to `folder`, by default the current folder.
     """
-    recipe = _validated(data, source, overrides or [])
+    folder = folder or Path.cwd()
+    recipe = _validated(data, source, overrides or [], folder)
     import_plugins(recipe.plugins)
-    recipe, problems = with_parts(recipe, folder or Path.cwd())
+    recipe, problems = with_parts(recipe, folder)
     raise_for(problems, source, overrides or [])
     return recipe
 
 
-def _validated(data: dict[str, Any], source: str, overrides: list[str]) -> Recipe:
+def _validated(data: dict[str, Any], source: str, overrides: list[str], folder: Path | None = None) -> Recipe:
+    """Validate the sections. With a `folder` an error also names the problems in the settings of parts."""
     try:
         return Recipe.model_validate(data)
     except ValidationError as error:
         problems = problems_of(error, Recipe)
+        if folder is not None and (rest := _without_unknown_keys(data, error)) is not None:
+            import_plugins(rest.plugins)
+            problems += validated_parts(rest, folder).problems
     raise_for(problems, source, overrides)
     raise AssertionError("pydantic rejected a recipe without naming a problem")
+
+
+def _without_unknown_keys(data: dict[str, Any], error: ValidationError) -> Recipe | None:
+    """Return the recipe without the keys that no section has; None if that is not its only problem."""
+    known = copy.deepcopy(data)
+    for problem in error.errors():
+        if problem["type"] != "extra_forbidden":
+            return None
+        *sections, key = problem["loc"]
+        table: Any = known
+        for section in sections:
+            table = table[section]
+        del table[key]
+    try:
+        return Recipe.model_validate(known)
+    except ValidationError:
+        return None
 
 
 def apply_override(data: dict[str, Any], override: str) -> None:
@@ -220,11 +243,14 @@ def to_toml(recipe: Recipe) -> str:
 
 
 def flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested sections as one dict of dotted names; a part in a list contributes its name."""
+    """Return nested sections as one dict of dotted names. A list of parts is the list of their names, and the settings
+    of each are beneath its name."""
     flat: dict[str, Any] = {}
     for key, value in data.items():
         if isinstance(value, list) and value and all(isinstance(part, dict) for part in value):
-            flat |= flatten({part["name"]: part for part in value}, f"{prefix}{key}.")
+            flat[prefix + key] = [part["name"] for part in value]
+            own = {part["name"]: {name: one for name, one in part.items() if name != "name"} for part in value}
+            flat |= flatten(own, f"{prefix}{key}.")
         elif isinstance(value, dict):
             flat |= flatten(value, f"{prefix}{key}.")
         else:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -25,14 +25,36 @@ def choices(section: Section, prefix: str = "") -> Iterator[tuple[str, Choice]]:
             yield from ((f"{prefix}{name}.{one.name}", one) for one in value if isinstance(one, Choice))
 
 
+class ValidatedParts(NamedTuple):
+    """The parts of a recipe, each with its settings validated by themselves."""
+
+    problems: list[Problem]
+    complete: dict[int, Choice]
+    """Choice with all settings, by the identity of the choice in the recipe."""
+    chosen: list[tuple[str, type[Part], Section]]
+    """(dotted name, part, settings)."""
+
+
 def with_parts(recipe: Recipe, folder: Path) -> tuple[Recipe, list[Problem]]:
     """Return the recipe with the settings of all its parts validated and complete, and the problems found.
 
     Relative paths in these settings are relative to `folder`.
     """
-    problems: list[Problem] = []
-    complete: dict[int, Choice] = {}
-    chosen: list[tuple[str, type[Part], Section]] = []
+    problems, complete, chosen = validated_parts(recipe, folder)
+    if problems:
+        return recipe, problems
+    recipe = _replaced(recipe, complete)
+    for dotted, part, settings in chosen:
+        try:
+            part.check(settings, recipe)
+        except ConfigError as error:
+            problems.append(_problem(dotted, error))
+    return recipe, problems
+
+
+def validated_parts(recipe: Recipe, folder: Path) -> ValidatedParts:
+    """Find the parts and validate their settings, without comparing them with the rest of the recipe."""
+    problems, complete, chosen = found = ValidatedParts([], {}, [])
     for dotted, choice in choices(recipe):
         try:
             part = find(choice.kind, choice.name)
@@ -46,15 +68,7 @@ def with_parts(recipe: Recipe, folder: Path) -> tuple[Recipe, list[Problem]]:
         else:
             chosen.append((dotted, part, settings))
             complete[id(choice)] = choice.with_settings(settings.model_dump(mode="json"))
-    if problems:
-        return recipe, problems
-    recipe = _replaced(recipe, complete)
-    for dotted, part, settings in chosen:
-        try:
-            part.check(settings, recipe)
-        except ConfigError as error:
-            problems.append(_problem(dotted, error))
-    return recipe, problems
+    return found
 
 
 def _problem(dotted: str, error: ConfigError) -> Problem:
