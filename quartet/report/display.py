@@ -5,6 +5,7 @@ from types import TracebackType
 
 from rich.live import Live
 
+from quartet.errors import InterruptedByUser, LedgerError
 from quartet.report.alarms import Alarm, read_alarms
 from quartet.report.alarms.announced import Announced
 from quartet.report.panel import panel, plain_line
@@ -33,8 +34,11 @@ class LiveDisplay:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Print the alarms raised since the last line, unless the user stopped the run or its ledger is gone."""
         if self._panel:
             self._live.stop()
+        elif not self._quiet and not isinstance(error, LedgerError | InterruptedByUser):
+            self._print(*self._announced.lines(self._alarms(self._reader.read())))
 
     def tick(self) -> None:
         now = time.monotonic()
@@ -45,14 +49,17 @@ class LiveDisplay:
         alarms = self._alarms(status)
         if self._panel:
             self._live.update(panel(status, alarms), refresh=True)
-            return
-        for line in (*self._announced.lines(alarms), plain_line(status)):
-            self._console.print(line, soft_wrap=True, highlight=False, markup=False)
+        else:
+            self._print(*self._announced.lines(alarms), plain_line(status))
 
     def note(self, text: str) -> None:
         """Print a line that stays above the panel."""
         if not self._quiet:
             self._console.print(text)
+
+    def _print(self, *lines: str) -> None:
+        for line in lines:
+            self._console.print(line, soft_wrap=True, highlight=False, markup=False)
 
     def _alarms(self, status: RunStatus) -> list[Alarm]:
         reader = self._reader

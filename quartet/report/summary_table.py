@@ -4,6 +4,7 @@ from typing import Any
 
 from rich.table import Table
 
+from quartet.ledger.quarantine import QUARANTINED
 from quartet.report.labels import HELD_OUT_SAMPLED
 from quartet.report.show import decimal, interval
 
@@ -31,7 +32,7 @@ def summary_table(summary: dict[str, Any]) -> Table:
         if suffix is None and all(summary.get(key) is None for key in keys):
             continue  # either demonstrations were used for all tasks, or for none
         table.add_row(name, *(_percent(summary.get(key)) for key in keys[: 2 + control]), style="bold")
-    table.caption = "".join(f"{line}\n" for line in _uncounted(summary)) + (
+    table.caption = "".join(f"{line}\n" for line in (*_uncounted(summary), *_quarantined(summary))) + (
         f"{summary['rollouts_finished']:,} training rollouts in {summary['train_seconds']:,.0f} s of training\n"
         f"{decimal(summary['rollouts_per_second'], 1)} per second, {summary['train_steps']:,} train steps\n"
         f"lost {summary['lost']}, trained twice {summary['trained_twice']}"
@@ -59,6 +60,12 @@ def _uncounted(summary: dict[str, Any]) -> list[str]:
         for name, one in summary.get("evaluations", {}).items()  # missing in summaries of older runs
         if one["uncounted"]
     ]
+
+
+def _quarantined(summary: dict[str, Any]) -> list[str]:
+    """Return one line if groups were given up because their train steps failed."""
+    count = summary.get("dropped_groups", {}).get(QUARANTINED)
+    return [f"{count:,} groups quarantined: their train steps failed"] if count else []
 
 
 def _percent(value: float | None) -> str:

@@ -12,6 +12,8 @@ from quartet.ledger.rows import Event, RepeatedError
 from quartet.report.alarms import RULES, Facts, read_alarms
 from quartet.report.alarms.announced import Announced
 from quartet.report.alarms.facts import Alarm, NoAction
+from quartet.report.alarms.rollouts import quarantined
+from quartet.report.display import LiveDisplay
 from quartet.report.run_progress import TRAINING, run_progress
 from quartet.report.sink_process import BEAT_SECONDS, LOOK_SECONDS
 from quartet.report.status import GIVEN_UP, NOT_STARTED, SILENT_AFTER_SECONDS, ModuleStatus, StatusReader
@@ -105,6 +107,25 @@ def test_what_is_wrong_rings_one_alarm(healthy, changed, kind):
     assert rung(structs.replace(healthy, **changed)) == [kind]
 
 
+@pytest.mark.parametrize(
+    ("groups", "replay", "suspect"),
+    [
+        ([1, 2], "success_pool", "train.learning_rate"),
+        ([1], "success_pool", "imported success"),
+        ([1], "none", None),
+    ],
+    ids=["whole_batches", "with_a_pool", "without_a_pool"],
+)
+def test_the_likely_cause_of_a_quarantine_depends_on_what_failed(healthy, groups, replay, suspect):
+    record = {"groups": groups, "of_groups": 2, "error": "the loss is not finite"}
+    recipe = bandit_recipe(Path("policy"), replay={"name": replay})
+    events = [Event(time=0.0, kind="batch_quarantined", fields=record)]
+    (alarm,) = quarantined(structs.replace(healthy, events=events, recipe=recipe))
+    assert "not finite" in alarm.what
+    suspects = ("train.learning_rate", "imported success")
+    assert [one for one in suspects if one in alarm.advice] == ([suspect] if suspect else [])
+
+
 def test_each_policy_with_a_refused_version_is_named_once_with_the_newest(healthy):
     events = [
         Event(time=9.0 - version, kind="policy_refused", fields={"policy": name, "version": version, "error": "gap"})
@@ -155,6 +176,17 @@ def test_an_alarm_is_announced_once_when_raised_and_once_when_over():
         "alarm cleared: worker died",
     ]
     assert list(announced.lines([])) == ["alarm cleared: 299 MB are free"]
+
+
+def test_a_run_that_ends_before_the_next_line_still_prints_what_killed_it(ledger, tmp_path, capsys):
+    with LiveDisplay(StatusReader(tmp_path, ledger, RECIPE)) as display:
+        display.tick()
+        ledger.event("module_died", module="env", code=1, last_words="boom")
+        display.tick()  # too early for another line
+    assert "alarm: env died once in ten minutes: boom" in capsys.readouterr().err
+    with LiveDisplay(StatusReader(tmp_path, ledger, RECIPE), quiet=True):
+        pass
+    assert capsys.readouterr().err == ""
 
 
 def test_few_train_steps_say_little_about_masking(healthy):

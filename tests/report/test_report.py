@@ -37,6 +37,11 @@ def test_numbers_are_rounded_and_what_is_not_there_has_no_row():
     assert "without demonstrations" in shown(success_undemonstrated_after=0.25)
 
 
+def test_groups_whose_train_steps_failed_are_told():
+    assert "1,200 groups quarantined" in shown(dropped_groups={"equal_rewards": 3, "quarantined": 1200})
+    assert "quarantined" not in shown(dropped_groups={"equal_rewards": 3}) + shown()
+
+
 def test_episodes_without_a_result_are_told():
     evaluations = {
         "before": {"asked": 80, "episodes": 80, "uncounted": {}},

@@ -1,6 +1,7 @@
 """Alarms about the results of rollouts and groups."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from quartet.config import Recipe
 from quartet.env import make_environment
@@ -124,8 +125,15 @@ def quarantined(facts: Facts) -> Iterator[Alarm]:
             kind="quarantined",
             what=f"{count} groups were quarantined in ten minutes; the last error: {records[0]['error']}",
             advice="their records stay in the ledger: see the event batch_quarantined, and logs/trainer.jsonl for the "
-            "traceback; an imported success may be the cause",
+            f"traceback{_suspect(facts.recipe, records)}",
         )
+
+
+def _suspect(recipe: Recipe, quarantines: Sequence[dict[str, Any]]) -> str:
+    """Return the likely cause: training itself if whole batches failed, else what joined the groups that did."""
+    if all(len(one["groups"]) == one["of_groups"] for one in quarantines):
+        return "; whole batches failed, so training may have diverged: lower train.learning_rate or train.max_grad_norm"
+    return "; a stored or imported success that joined them may be the cause" if recipe.replay.name != "none" else ""
 
 
 def remedy(reason: str) -> str:
