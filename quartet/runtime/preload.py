@@ -6,17 +6,23 @@ read OMP_NUM_THREADS when they are loaded. A child sets its own number of thread
 
 import gc
 import os
+import traceback
 
 import setproctitle  # first: it locates the command line from the environment's address, which changes below
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
-import quartet.engine.server
-import quartet.engine.torch_engine
-import quartet.env.host
-import quartet.manager.manager
-import quartet.rollout.worker
-import quartet.train.trainer  # noqa: F401
+FAULT = ""
+"""Traceback of an import that failed. `multiprocessing` would ignore an `ImportError`, and die of any other error."""
+try:
+    import quartet.engine.server
+    import quartet.engine.torch_engine
+    import quartet.env.host
+    import quartet.manager.manager
+    import quartet.rollout.worker
+    import quartet.train.trainer  # noqa: F401
+except Exception:  # noqa: BLE001  (`start_process` raises it in the supervisor)
+    FAULT = traceback.format_exc()
 
 setproctitle.setproctitle("quartet fork server")
 gc.collect()

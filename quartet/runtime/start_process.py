@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from multiprocessing import connection
 from multiprocessing.forkserver import ensure_running
 from multiprocessing.process import BaseProcess
@@ -25,6 +26,7 @@ from typing import Literal, Protocol
 import setproctitle
 
 from quartet.die_with import die_with
+from quartet.errors import SetupError
 
 StartMethod = Literal["forkserver", "spawn"]
 END_SECONDS = 5.0
@@ -69,7 +71,8 @@ def warm_up() -> None:
 def start_process(method: StartMethod, module: str, run_dir: Path, log: Path, *, threads: int) -> Started:
     """Start a module in its own session, with its output appended to `log` and `threads` threads for PyTorch.
 
-    The module ends when this process ends, even by SIGKILL.
+    The module ends when this process ends, even by SIGKILL. Raises `SetupError` if Quartet's own modules cannot be
+    imported.
     """
     environment = os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
     start = _fork if method == "forkserver" and can_fork() else _spawn
@@ -110,11 +113,36 @@ class _Forked:
 
 def _fork(module: str, run_dir: Path, log: Path, environment: Mapping[str, str]) -> Started:
     warm_up()
+    _require_preload()
     process = _CONTEXT.Process(target=_run_forked, args=(module, run_dir, log, environment), name=module)
     with _without_main():
         process.start()
     _modules[:] = [*(module for module in _modules if module.exitcode is None), process]
     return _Forked(process)
+
+
+@cache
+def _require_preload() -> None:
+    """Raise `SetupError` with the traceback if the fork server could not import all that modules need."""
+    answer, say = _CONTEXT.Pipe(duplex=False)
+    asked = _CONTEXT.Process(target=_tell_fault, args=(say,))
+    with _without_main():
+        asked.start()
+    say.close()
+    fault = answer.recv()
+    asked.join()
+    if fault:
+        raise SetupError(
+            f"a module of Quartet cannot be imported\n{fault.rstrip()}",
+            "install or mend what the last line names; `quartet doctor` compares the installed packages",
+        )
+
+
+def _tell_fault(say: connection.Connection) -> None:
+    """Send what the fork server, of which this process is a copy, could not import."""
+    from quartet.runtime.preload import FAULT
+
+    say.send(FAULT)
 
 
 @atexit.register

@@ -1,5 +1,6 @@
 """Module processes, forked from a warm server or spawned: how they start, and that they end with the one that asked."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -70,6 +71,29 @@ def test_killed_module_has_the_negative_signal_as_exit_code(run_dir, method):
     process = start(run_dir, method)
     psutil.Process(process.pid).kill()
     assert process.wait(60) == -signal.SIGKILL
+
+
+STARTS_ONE = """
+import sys
+from pathlib import Path
+from quartet.runtime.start_process import start_process
+start_process("forkserver", "env", Path(sys.argv[1]), Path(sys.argv[1]) / "log", threads=1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [("import no_such_module", "No module named 'no_such_module'"), ("1 / 0", "ZeroDivisionError")],
+)
+def test_a_library_that_cannot_be_imported_is_reported_at_the_start(run_dir, tmp_path, code, error):
+    (tmp_path / "aiohttp.py").write_text(code)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", str(Path.cwd()))])
+    command = [sys.executable, "-c", STARTS_ONE, str(run_dir)]
+    ended = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 1
+    reported = ended.stderr.partition("SetupError: a module of Quartet cannot be imported")[2]
+    assert "Traceback" in reported and "aiohttp.py" in reported and error in reported and "quartet doctor" in reported
+    assert not (run_dir / "log").exists(), "nothing was started"
 
 
 SCRIPT = """
