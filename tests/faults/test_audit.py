@@ -14,6 +14,7 @@ from benchmarks.bandit import bandit_recipe
 from benchmarks.crashes.made_up import TASK, made_up
 from quartet.config import Recipe
 from quartet.env.base import Env
+from quartet.policy.make import make_policy
 from quartet.report.audit import audit, retrace
 from quartet.report.audit.retrace import tokens_over_lag
 from quartet.rollout.client import ModelClient
@@ -168,19 +169,6 @@ def test_a_committed_step_that_is_gone_is_found(sound_run: Path, tmp_path: Path)
     assert [finding.kind for finding in report.findings] == ["vanished"]
 
 
-def test_a_damaged_checkpoint_ends_only_its_own_check(sound_run: Path, tmp_path: Path) -> None:
-    def another(receipts: Receipts) -> None:
-        receipts.append(of_type(receipts, "committed")[-1] | {"batch_id": 77, "train_step": STEPS + 1})
-
-    run_dir = altered(sound_run, tmp_path, "trainer", another)
-    (state,) = (run_dir / "trainer").glob(f"step_{STEPS:06}_*/state.safetensors")
-    state.write_bytes(state.read_bytes()[:-1])
-    report = audit(run_dir)
-    assert [finding.kind for finding in report.findings] == ["vanished", "not_audited"]
-    assert str(state.parent) in report.findings[1].what
-    assert (report.replay_identical, report.train_steps) == (False, STEPS)
-
-
 class Twofold(LatestLoop):
     """Play one episode, and return it as two parts with different rewards."""
 
@@ -190,12 +178,33 @@ class Twofold(LatestLoop):
         return [structs.replace(played, part="one"), other]
 
 
-def test_two_parts_of_one_policy_and_rollout_are_audited(bandit_policy: Path, tmp_path: Path) -> None:
-    recipe = audited(bandit_policy, 1, rollout={"loop": "test_audit:Twofold"})
-    run_recipe(recipe, tmp_path / "run", resume=False, fresh=False, quiet=True)
-    report = audit(tmp_path / "run")
+@pytest.fixture(scope="module")
+def twofold_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One train step of an untrained policy: both rewards are in every group, whatever it does."""
+    folder = tmp_path_factory.mktemp("twofold")
+    make_policy(["click left [1]"], folder / "policy", vocab_size=600, hidden_size=32, num_layers=1, num_heads=2)
+    recipe = audited(folder / "policy", 1, rollout={"loop": "test_audit:Twofold"})
+    run_recipe(recipe, folder / "run", resume=False, fresh=False, quiet=True)
+    return folder / "run"
+
+
+def test_two_parts_of_one_policy_and_rollout_are_audited(twofold_run: Path) -> None:
+    report = audit(twofold_run)
     assert (report.findings, report.replay_identical) == ([], True)
     assert (report.trained, report.train_steps) == (2 * 2 * 8, 1)
+
+
+def test_a_damaged_checkpoint_ends_only_its_own_check(twofold_run: Path, tmp_path: Path) -> None:
+    def another(receipts: Receipts) -> None:
+        receipts.append(of_type(receipts, "committed")[-1] | {"batch_id": 77, "train_step": 2})
+
+    run_dir = altered(twofold_run, tmp_path, "trainer", another)
+    (state,) = (run_dir / "trainer").glob("step_000001_*/state.safetensors")
+    state.write_bytes(state.read_bytes()[:-1])
+    report = audit(run_dir)
+    assert [finding.kind for finding in report.findings] == ["vanished", "not_audited"]
+    assert str(state.parent) in report.findings[1].what
+    assert (report.replay_identical, report.train_steps) == (False, 1)
 
 
 def test_weights_that_nobody_trained_are_found(sound_run: Path, tmp_path: Path) -> None:
