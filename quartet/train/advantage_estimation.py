@@ -6,10 +6,10 @@ from quartet.train.credit_batch import CreditBatch, to_come
 
 
 def token_rewards(batch: CreditBatch) -> np.ndarray:
-    """Return `[T]`: the reward of each call, at the last token up to the call's end that its member trains.
+    """Return `[T]`: each call's reward, placed at the member's last trained token that is not after the call's end.
 
-    A call may have no token to train: it is too old, or its parent trains it. A reward that no trained token of the
-    member precedes is left out.
+    That token can belong to an earlier call, because a call may have no trained tokens: it is too old, or the parent
+    member trains it. A reward without a trained token of its member before it is left out.
     """
     rewards_T, trained = np.zeros(len(batch.calls_T)), np.flatnonzero(batch.mask_T)
     if not len(trained):
@@ -22,14 +22,18 @@ def token_rewards(batch: CreditBatch) -> np.ndarray:
 
 
 def gae(rewards_K: np.ndarray, values_K: np.ndarray, discount: float, trace: float) -> np.ndarray:
-    """Return `[K]`: for K tokens or steps of a member, the sum of the temporal differences r + discount * v' - v from
-    each one on, discounted by `discount * trace`. The value after the last one is 0."""
+    """Return `[K]`: the advantages of a member's K tokens or steps.
+
+    The temporal difference of a step is r + discount * v' - v, where v' is the value of the next step, and 0 after the
+    last one. An advantage is the sum of the step's temporal difference and of all later ones; one that is n steps
+    later is multiplied by `discount * trace` to the power of n.
+    """
     differences_K = rewards_K + discount * np.append(values_K[1:], 0.0) - values_K
     return to_come(differences_K, discount * trace)
 
 
 def explained_variance(returns_K: np.ndarray, values_K: np.ndarray) -> dict[str, float]:
-    """Return the metric `explained_variance`, 1 - Var(return - value) / Var(return); none for equal returns."""
+    """Return the metric `explained_variance`, 1 - Var(return - value) / Var(return); {} if all returns are equal."""
     if len(returns_K) < 2 or np.ptp(returns_K) == 0:
         return {}
     return {"explained_variance": float(1 - (returns_K - values_K).var() / returns_K.var())}

@@ -4,12 +4,12 @@ import numpy as np
 
 
 def centred(values_K: np.ndarray) -> np.ndarray:
-    """Return the values minus their mean, exactly 0 for equal ones: a scale would amplify the mean's rounding error."""
+    """Return the values minus their mean; exactly 0 if all are equal, as scaling would amplify a rounding error."""
     return np.zeros(len(values_K)) if np.ptp(values_K) == 0 else values_K - values_K.mean()
 
 
 def normalised(values_K: np.ndarray, epsilon: float) -> np.ndarray:
-    """Return (value - mean) / (unbiased standard deviation + epsilon); zeros for one value or equal ones."""
+    """Return (value - mean) / (unbiased standard deviation + epsilon); zeros if all values are equal."""
     if len(values_K) < 2:
         return np.zeros(len(values_K))
     return centred(values_K) / (values_K.std(ddof=1) + epsilon)

@@ -1,6 +1,7 @@
 """Forked members as a tree of calls: a node is a call with its response, a leaf is a member.
 
-A child's shared calls are the nodes of its parent. A child whose parent is not in the batch has nodes of its own.
+The calls that a child shares with its parent are the parent's nodes. A child whose parent is not in the batch shares
+no nodes.
 """
 
 import numpy as np
@@ -9,11 +10,11 @@ from quartet.train.credit_batch import CreditBatch
 
 
 class CallTree:
-    """Nodes of a batch, named by the index among the C of the call that sampled the response."""
+    """Nodes of a batch; a node's number is the index, among the C calls, of the call that sampled the response."""
 
     def __init__(self, batch: CreditBatch) -> None:
         self.nodes_C = _nodes(batch)
-        """Node of each call: itself, or the parent's call that it shares."""
+        """Node of each call: the call itself, or the parent's call if it is shared with the parent."""
         self.own_C = self.nodes_C == np.arange(len(self.nodes_C))
         """True at calls that are nodes, False at shared ones."""
         self.leaves_C = np.bincount(self.nodes_C, minlength=len(self.nodes_C))[self.nodes_C]

@@ -27,7 +27,7 @@ so on."""
 SHARD_BYTES = 500 * 10**6
 RANDOM_STATE = "random_state"
 WEIGHTS = "weights"
-"""Entry that holds a parameter itself: those of the value head, which no policy's folder has."""
+"""Entry for the weights of a parameter. Only parameters of the value head have it, as a policy's folder lacks them."""
 
 
 class Numbers(msgspec.Struct, frozen=True, kw_only=True):

@@ -56,7 +56,7 @@ class CreditBatch:
     teacher_logprobs_T: np.ndarray | None = None
     """Log-probs under the teacher; NaN and None as for `entropies_T`."""
     values_T: np.ndarray | None = None
-    """Estimates of the return before each token; NaN and None as for `entropies_T`."""
+    """Value head's estimate of the return, made before each token; NaN and None as for `entropies_T`."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Output: metrics that the part declares, without the prefix `train/`."""
     groups_C: np.ndarray = field(init=False)

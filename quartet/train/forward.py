@@ -22,7 +22,7 @@ class Scores(NamedTuple):
     entropies_T: torch.Tensor
     """Entropies of the full distribution at temperature 1, in nats."""
     values_T: torch.Tensor | None = None
-    """Estimates of the return before each token; None without a value head."""
+    """Value head's estimate of the return, made before each token; None without a value head."""
 
 
 def score(

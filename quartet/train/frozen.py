@@ -1,4 +1,4 @@
-"""Policies that a train step scores and does not train: the one that the run started from, and a teacher."""
+"""Policies that a train step runs but does not train: the policy that the run started from, and a teacher."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,9 +18,10 @@ from quartet.train.objective import Objective
 def load_frozen(
     recipe: Recipe, credits: Sequence[Credit], initial: Path, *, on_progress: Callable[[], None] = nothing
 ) -> dict[str, PreTrainedModel]:
-    """Return the policy of each pass that needs one besides the trained policy, which began as `initial`.
+    """Return the policies for the passes `reference` and `teacher`, each only if a credit or the loss needs the pass.
 
-    Raise `ConfigError` for a teacher with another vocabulary.
+    The reference is `initial`, the policy that the run started from. Raise `ConfigError` for a teacher with another
+    vocabulary.
     """
     folders: dict[str, Path] = {}
     if "reference" in needs_of(credits) | Objective(recipe.loss).needs:

@@ -54,7 +54,7 @@ class Microbatch:
     reference_logprobs_T: torch.Tensor | None = None
     """Log-probs under the policy that the run started from; None if no loss term needs them."""
     old_values_T: torch.Tensor | None = None
-    """Values under the weights at the start of the train step; None as `old_logprobs_T`, or without a value head."""
+    """Values under the weights at the start of the train step; None without a value head or if `old_logprobs_T` is."""
     media: tuple[Media, ...] = ()
     """Pictures of the rows, in the order of their placeholders; a picture that branches share occurs once."""
 

@@ -35,7 +35,9 @@ def scheduled(peak: float, train: Train, optimizer_step: int) -> float:
 
 
 def clip_gradients(optimizer: torch.optim.Optimizer, bound: float) -> list[float]:
-    """Clip the gradient of each group to the norm `bound`; return the norms before that. So a wrong value head does not
-    shorten the steps of the policy."""
+    """Clip the gradient of each group to the norm `bound`; return the norms before clipping.
+
+    Each group is clipped by itself, so that a large gradient of the value head does not shorten the policy's step.
+    """
     clip = torch.nn.utils.clip_grad_norm_
     return [float(clip(group["params"], bound, foreach=True)) for group in optimizer.param_groups]

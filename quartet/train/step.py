@@ -45,7 +45,7 @@ class NonFiniteError(QuartetError):
 class Learner:
     """Trains one model.
 
-    `frozen` holds the policies for the passes `reference` and `teacher`, as far as parts need these passes. `sight`
+    `frozen` holds the policies for the passes `reference` and `teacher`, if a credit or the loss needs them. `sight`
     supplies the pictures for a model that reads pictures.
     """
 
@@ -270,7 +270,7 @@ def _values(scores: Scores) -> torch.Tensor:
 
 
 def _old_values(microbatch: Microbatch, values_T: torch.Tensor | None) -> torch.Tensor | None:
-    """Return the values at the start of the train step; those of now if the weights are still the same."""
+    """Return the values at the start of the train step; if none were stored, the present ones, which are equal then."""
     return microbatch.old_values_T if microbatch.old_values_T is not None or values_T is None else values_T.detach()
 
 

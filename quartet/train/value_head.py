@@ -1,4 +1,4 @@
-"""Value head: an estimate of the return from the hidden state that predicts a token."""
+"""Value head: it estimates the return, computed from the hidden state that predicts a token."""
 
 import torch
 
@@ -6,8 +6,8 @@ import torch
 class ValueHead(torch.nn.Module):
     """Linear function of the hidden state, 0 at first.
 
-    It passes no gradient back: the policy learns from advantages alone, and a head that is still wrong does not disturb
-    its hidden states (VL-DAC, arXiv 2508.04280).
+    No gradient flows from the head into the policy: the policy learns from advantages alone, and the errors of an
+    untrained head do not change its hidden states (VL-DAC, arXiv 2508.04280).
     """
 
     def __init__(self, hidden_size: int) -> None:
