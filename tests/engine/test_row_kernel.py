@@ -1,6 +1,5 @@
 """The compiled kernel attends like PyTorch does, to each row's own tokens and to nothing else."""
 
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -92,7 +91,7 @@ def test_each_new_token_of_a_chunk_sees_those_before_it(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
-def test_what_is_not_finite_stays_so_in_its_row(dtype: torch.dtype, bad: float) -> None:
+def test_values_that_are_not_finite_stay_in_their_row(dtype: torch.dtype, bad: float) -> None:
     keys, values = torch.randn(2, 2, 1, 40, 64).to(dtype)
     keys[1, 0, 17, 5] = bad
     attended = kernel_of(dtype, 1, 2, 64).singles(
@@ -120,18 +119,30 @@ def test_without_a_compiler_there_is_a_warning_and_no_kernel(
     monkeypatch.setenv("PATH", "")
     module._compiled.cache_clear()
     assert kernel_library(torch.zeros(1, 1, 2, 8, 64), 4) is None
-    assert "they need g++" in caplog.text
+    assert "need g++" in caplog.text
     module._compiled.cache_clear()
 
 
 def test_where_nothing_may_be_written_there_is_a_warning_and_no_kernel(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     module._compiled.cache_clear()
     assert kernel_library(torch.zeros(1, 1, 2, 8, 64), 4) is None
-    assert "missing" in caplog.text
+    assert "XDG_CACHE_HOME" in caplog.text and str(tmp_path / "file") in caplog.text
     module._compiled.cache_clear()
+
+
+def test_kernels_are_compiled_once_for_all_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    found: list[list[tuple[Path, int]]] = []
+    for _ in range(2):
+        module._compiled.cache_clear()
+        assert kernel_library(torch.zeros(1, 1, 2, 8, 64), 4) is not None
+        found.append([(file, file.stat().st_mtime_ns) for file in (tmp_path / "quartet").iterdir()])
+    module._compiled.cache_clear()
+    assert len(found[0]) == 1 and found[0] == found[1]
 
 
 def test_heads_of_another_shape_have_no_kernel() -> None:
