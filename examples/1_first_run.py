@@ -6,7 +6,7 @@ A page shows a row of signs, each with some buttons, one of which is right; only
 start, a transformer of 35,000 parameters, ship with Quartet (`quartet recipes` lists all). The same from a shell:
 
     quartet train locks_forks --set rollout.brancher=none --set control.rollouts_per_group=8 \
-        --set train.max_train_steps=20
+        --set train.max_train_steps=12
 
 Five processes work at the same time: data manager, worker, engine, environment host, trainer. Kill any of them: the run
 goes on, nothing is lost, and nothing is trained twice. `quartet view runs/tutorial-1` shows the run in a browser.
@@ -21,8 +21,8 @@ RUN = Path("runs/tutorial-1")
 SETTINGS = [
     "rollout.brancher=none",  # tutorial 4 is about forks
     "control.rollouts_per_group=8",
-    "train.max_train_steps=20",
-    "evaluation.episodes_per_family=8",
+    "train.max_train_steps=12",
+    "evaluation.episodes_per_family=4",
 ]
 
 

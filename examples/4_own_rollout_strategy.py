@@ -25,7 +25,7 @@ RUN = Path("runs/tutorial-4")
 SETTINGS = [
     'control.allocator={name = "4_own_rollout_strategy:SecondChance"}',
     'rollout.brancher={name = "4_own_rollout_strategy:WhereSurprised", below = 0.3}',
-    "train.max_train_steps=5",
+    "train.max_train_steps=3",
     "evaluation.before_and_after=false",
 ]
 

@@ -15,7 +15,7 @@ from quartet.recipe.file import load_recipe
 from quartet.runtime.run import run_recipe
 
 RUN = Path("runs/tutorial-5")
-SETTINGS = ["rollout.brancher=none", "train.max_train_steps=8", "evaluation.before_and_after=false"]
+SETTINGS = ["rollout.brancher=none", "train.max_train_steps=5", "evaluation.before_and_after=false"]
 QUESTIONS = {
     "Success by family, in training": """
         SELECT family, count(*) AS rollouts, round(avg(success), 2) AS success, round(avg(turns), 1) AS turns

@@ -21,7 +21,7 @@ from quartet.recipe.file import load_recipe
 from quartet.runtime.run import run_recipe
 
 RUNS = Path("runs/tutorial-6")
-SETTINGS = ["rollout.brancher=none", "train.max_train_steps=5", "evaluation.before_and_after=false"]
+SETTINGS = ["rollout.brancher=none", "train.max_train_steps=3", "evaluation.before_and_after=false"]
 WAYS = {
     "one-process": ["runtime.kind=synchronous", "admission.max_lag=0"],
     "processes": [],
