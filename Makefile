@@ -1,4 +1,4 @@
-# `make demo` trains the browser agent that ships; `make test` runs every check. Both set up the machine first.
+# `make demo` trains the browser agent that ships; `make test` tests all behaviour. Both set up the machine first.
 PYTHON ?= python3
 # The newest torch brings several GB of CUDA; this version also exists as a CPU build.
 TORCH  ?= torch==2.13.0
@@ -7,28 +7,33 @@ BIN    := .venv/bin
 PARALLEL ?= -n 2 --dist worksteal
 RUN    ?= runs/demo
 
-.PHONY: demo test campaigns test-all test-vllm check docs docs-slow setup compiler browser postgresql policy lock clean
+.PHONY: demo test campaigns test-all test-vllm check lint types unit docs docs-slow setup compiler browser postgresql policy lock clean
 
 demo: setup browser   ## train on miniwob-24 and end with a summary and a picture
 	$(BIN)/quartet train recipes/miniwob/recipe.toml --run-dir $(RUN) --fresh
 
-test: setup browser postgresql   ## lint, types, tests of all behaviour: a real browser, PostgreSQL, killed processes
-	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/python tools/words.py
-	$(BIN)/pyright
+test: lint types browser postgresql   ## lint, types, all behaviour: a real browser, PostgreSQL, killed processes; ten minutes
 	$(BIN)/pytest -q $(PARALLEL) --durations=40 -m "not campaign and not release"
 
-campaigns: setup browser postgresql   ## crash campaigns, fuzzing, parity with Farama's pages
+campaigns: setup browser postgresql   ## kills and fuzzing by the hundred, Farama's pages, other databases and seeds
 	$(BIN)/pytest -q $(PARALLEL) --durations=40 -m "campaign and not release"
 
-test-all: test campaigns docs-slow test-vllm   ## what a release runs: all of the above, and tests that take minutes each
+test-all: test campaigns docs-slow test-vllm   ## what a release runs: both, slow documentation, vLLM, tests of minutes
 	$(BIN)/pytest -q $(PARALLEL) -m release
 
 test-vllm: .venv-vllm/installed   ## the engines' conformance suite on a real vLLM server, on the CPU
 	.venv-vllm/bin/pytest -q -m vllm tests/engine
 
-check: setup          ## lint, types, fast tests: under two minutes
+check: setup          ## lint, types, unit tests: a minute and a half
+	$(MAKE) --no-print-directory --jobs 2 lint types unit
+
+lint: setup
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/python tools/words.py
+
+types: setup
 	$(BIN)/pyright
+
+unit: setup
 	$(BIN)/pytest -q $(PARALLEL) -m "not slow and not campaign and not release and not browser and not postgresql"
 
 docs: setup           ## the documentation site, in site/; warnings are errors

@@ -17,12 +17,8 @@ from quartet.ledger import Ledger
 from quartet.recipe.file import to_toml
 from quartet.telemetry.presence import Presence
 from quartet.types import RolloutPlan, Task
+from tests.command import quartet
 from tests.ledger.samples import trajectory
-
-
-def quartet(*arguments: object, timeout_seconds: float = 120, **options) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "quartet", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_seconds, **options)
 
 
 @pytest.fixture
@@ -33,7 +29,7 @@ def recipe_path(tmp_path, bandit_policy):
 
 
 def test_help_lists_every_command():
-    shown = quartet("--help")
+    shown = subprocess.run([sys.executable, "-m", "quartet", "--help"], capture_output=True, text=True)
     assert shown.returncode == 0
     for command in ("train", "sft", "eval", "status", "stop"):
         assert command in shown.stdout
@@ -227,15 +223,16 @@ def test_a_taken_port_is_named(recipe_path, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_missing_browser_is_named(tmp_path, bandit_policy):
+def test_a_missing_browser_is_named(tmp_path, bandit_policy, monkeypatch):
     recipe = bandit_recipe(
         bandit_policy,
         env={"name": "miniwob", "suite": "miniwob-24", "families": ["click-test-2"]},
     )
     path = tmp_path / "recipe.toml"
     path.write_text(to_toml(recipe))
-    without_browser = {"PATH": "/nonexistent", "HOME": str(tmp_path)}
-    refused = quartet("train", path, "--run-dir", tmp_path / "run", env=without_browser)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.delenv("QUARTET_CHROMIUM", raising=False)
+    refused = quartet("train", path, "--run-dir", tmp_path / "run")
     assert refused.returncode == 4
     assert "no browser found" in refused.stderr
     assert "apt-get install chromium" in refused.stderr

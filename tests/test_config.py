@@ -328,7 +328,7 @@ def test_wrong_policies_are_refused_with_a_hint(policies, message):
         ({"straggler": "april", "admission": {"schedule": "batch_synchronous"}}, "april pauses the rollouts of one"),
     ],
 )
-def test_what_several_policies_cannot_run_with_is_refused(sections, message):
+def test_settings_unfit_for_several_policies_are_rejected(sections, message):
     with pytest.raises(ConfigError, match=message):
         parse_recipe(MINIMAL | PLAYERS | sections, "test")
 

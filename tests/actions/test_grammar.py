@@ -40,7 +40,7 @@ ACTIONS = (
 
 
 @given(ACTIONS)
-def test_what_is_written_is_read_back(action: Action) -> None:
+def test_formatted_action_parses_to_the_same_action(action: Action) -> None:
     assert parse_action(format_action(action)) == action
 
 
@@ -97,7 +97,7 @@ def test_tolerant_reading(text: str, action: Action) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "next [23]", "click next", "type [3] bob", "undone", "scroll sideways", "key"])
-def test_what_is_no_action(text: str) -> None:
+def test_text_that_is_not_an_action_is_rejected(text: str) -> None:
     with pytest.raises(ActionError, match="not an action"):
         parse_action(text)
 

@@ -14,14 +14,21 @@ SMALL = {
 }
 
 
+METHODS = {"slow": 1e-3, "fast": 5e-3}
+"""Learning rates."""
+
+
 @pytest.fixture(scope="session")
-def small_runs(tmp_path_factory, bandit_policy) -> list[Path]:
+def small_runs(made_once, bandit_policy) -> list[Path]:
     """`slow-0`, `slow-1`, `fast-0`, `fast-1`: methods that differ in their learning rate, seeds 0 and 1."""
-    folder, runs = tmp_path_factory.mktemp("runs"), list[Path]()
-    for name, rate in (("slow", 1e-3), ("fast", 5e-3)):
-        for seed in (0, 1):
+
+    def make(folder: Path) -> None:
+        for name, rate in METHODS.items():
             train = {"groups_per_batch": 2, "max_train_steps": 2, "learning_rate": rate}
-            recipe = bandit_recipe(bandit_policy, train=train, **SMALL).model_copy(update={"seed": seed})
-            runs.append(folder / f"{name}-{seed}")
-            run_recipe(recipe, runs[-1], resume=False, fresh=False, quiet=True)
-    return runs
+            recipe = bandit_recipe(bandit_policy, train=train, **SMALL)
+            for seed in (0, 1):
+                of_seed = recipe.model_copy(update={"seed": seed})
+                run_recipe(of_seed, folder / f"{name}-{seed}", resume=False, fresh=False, quiet=True)
+
+    folder = made_once("small-runs", make)
+    return [folder / f"{name}-{seed}" for name in METHODS for seed in (0, 1)]

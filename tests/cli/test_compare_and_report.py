@@ -94,7 +94,7 @@ def test_a_run_beside_its_copy_is_refused(small_runs, tmp_path, monkeypatch, com
     assert len(json.loads(invoke("compare", small_runs[0], further, "--json"))["groups"]) == 2
 
 
-def test_what_does_not_compare_is_said(small_runs, tmp_path):
+def test_incomparable_runs_are_reported(small_runs, tmp_path):
     slow0, slow1, _, fast1 = small_runs
     assert json.loads(invoke("compare", *small_runs, "--json"))["cautions"] == []
     same_seed = changed(slow1, tmp_path / "same_seed", "^seed = 1", "seed = 0")

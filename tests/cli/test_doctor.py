@@ -45,7 +45,7 @@ def test_a_recipe_for_text_needs_no_browser(recipe_path, monkeypatch):
     assert found["checks"]["browser"] == found["checks"]["fonts"] == []
 
 
-def test_what_lacks_ends_with_the_exit_code_of_setup(monkeypatch):
+def test_missing_requirement_ends_with_the_setup_exit_code(monkeypatch):
     monkeypatch.setenv("QUARTET_CHROMIUM", "/no/such/browser")
     code, found = doctor()
     assert code == SetupError.exit_code and found["lacking"] >= 1

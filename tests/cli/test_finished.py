@@ -42,7 +42,7 @@ def test_with_its_limit_nothing_is_started_and_with_a_higher_one_it_goes_on(monk
     assert resumed(monkeypatch, capsys, run, "--set", "train.max_train_steps=3")[1] == summary
 
 
-def test_what_was_killed_before_its_end_or_lacks_a_part_goes_on(run):
+def test_run_killed_before_its_end_or_lacking_a_part_continues(run):
     recipe = load_recipe(run / "config.toml")
     assert finished_by(recipe, run) == "train.max_train_steps = 2"
     evaluation = recipe.evaluation.model_copy(update={"control": True})
@@ -55,7 +55,7 @@ def test_what_was_killed_before_its_end_or_lacks_a_part_goes_on(run):
     assert finished_by(recipe, run) is None
 
 
-def test_a_run_that_somebody_has_resumed_is_not_marked_as_finished(tmp_path):
+def test_run_resumed_by_another_process_is_not_marked_finished(tmp_path):
     ledger = Ledger.create(tmp_path)
     ledger.enter_phase("training")
     with RunLock(tmp_path), pytest.raises(SetupError, match="is in use by process"):

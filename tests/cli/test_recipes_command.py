@@ -117,7 +117,7 @@ def test_its_comments_are_the_docstrings_of_the_settings(tmp_path):
         assert setting in model.model_fields, f"{dotted} is no setting any more"  # type: ignore[union-attr]
 
 
-def test_init_asks_nobody_without_a_terminal_and_replaces_nothing(tmp_path):
+def test_init_without_a_terminal_asks_and_replaces_nothing(tmp_path):
     assert refused("init", tmp_path, "--model", POLICY).what == "--env is missing"
     assert refused("init", tmp_path, "--env", "bandit").what == "--model is missing"
     assert "Did you mean 'bandit'" in str(refused("init", tmp_path, "--env", "bandid", "--model", POLICY))

@@ -68,6 +68,6 @@ def test_the_doctor_says_from_where_a_run_goes_on_or_that_it_cannot(run: Ledger)
     assert found.grade is Grade.LACKS and "has no checkpoint" in found.what and found.advice
 
 
-def test_the_doctor_says_nothing_where_there_is_no_run(tmp_path: Path) -> None:
+def test_doctor_reports_nothing_without_a_run(tmp_path: Path) -> None:
     assert list(Resumable(NoSettings()).examine(Place(runs=tmp_path, recipe=bandit_recipe(Path("policy"))))) == []
     assert list(Resumable(NoSettings()).examine(Place(runs=tmp_path))) == []

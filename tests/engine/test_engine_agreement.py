@@ -33,7 +33,7 @@ Builder = Callable[..., TorchEngine]
 
 
 @pytest.mark.parametrize("architecture", ["llama_mlp_biased", "qwen2_sliding"])
-def test_what_the_hand_written_pass_does_not_know_goes_through_the_cache(architecture: str) -> None:
+def test_unsupported_architectures_use_the_cache_interface(architecture: str) -> None:
     model = make_model(architecture)
     assert isinstance(make_forward(model, 2, 64), CacheForward)
 

@@ -87,7 +87,7 @@ class Words:
     stop_token_ids: list[int] = []  # noqa: RUF012
 
 
-async def test_what_has_no_logprobs_passes_for_evaluation_alone(connect: Connect) -> None:
+async def test_server_without_logprobs_is_accepted_for_evaluation_only(connect: Connect) -> None:
     """Over Quartet's own API too, as a worker meets it."""
     engine = await connect(trains=False, tells_ids=False)
     async with serve(engine, token=TOKEN) as url:

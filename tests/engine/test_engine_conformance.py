@@ -199,7 +199,7 @@ async def test_the_context_bounds_response_and_prompt(kind: str, open_kind: Open
 
 
 @every_kind
-async def test_what_makes_no_sense_is_refused(kind: str, open_kind: Open) -> None:
+async def test_invalid_requests_are_refused(kind: str, open_kind: Open) -> None:
     engine = await open_kind(kind, model_at(0))
     for prompt_ids in ([], [1, VOCAB_SIZE], [-1]):
         with pytest.raises(RefusedRequestError):
@@ -212,7 +212,7 @@ async def test_what_makes_no_sense_is_refused(kind: str, open_kind: Open) -> Non
 
 
 @every_kind
-async def test_abort_returns_what_there_is(kind: str, open_kind: Open) -> None:
+async def test_abort_returns_the_tokens_sampled_so_far(kind: str, open_kind: Open) -> None:
     engine = await open_kind(kind, model_at(0))
     whole = await engine.generate(LONG)
     delay = 0.01

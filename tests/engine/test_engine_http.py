@@ -223,7 +223,7 @@ async def test_the_answer_has_the_shape_of_vllm(engine_of: Builder) -> None:
         ({"prompt": [1], "model": "other"}, 404, "model_not_found", "other"),
     ],
 )
-async def test_bad_requests_are_refused_in_words(
+async def test_invalid_requests_are_refused_with_a_message(
     body: Any, status: int, kind: str, says: str, engine_of: Builder
 ) -> None:
     text = body if isinstance(body, str) else json.dumps(body)
@@ -422,7 +422,7 @@ async def test_a_server_of_something_else_is_an_engine_error(body: bytes, client
             await client_of(url).version()
 
 
-async def test_a_port_in_use_is_told(engine_of: Builder) -> None:
+async def test_port_in_use_is_reported(engine_of: Builder) -> None:
     engine = engine_of(make_model())
     async with serve(engine, token=TOKEN) as url:
         with pytest.raises(SetupError, match="engine_port"):

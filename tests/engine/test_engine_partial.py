@@ -43,7 +43,7 @@ def test_every_rest_has_a_seed_of_its_own(kind: str, seed: int, counts: list[int
     ("count", "last_id", "reason"),
     [(3, 5, FinishReason.ABORT), (8, 5, FinishReason.LENGTH), (3, 9, FinishReason.STOP)],
 )
-def test_what_is_whole_when_it_is_aborted_has_no_rest(count: int, last_id: int, reason: FinishReason) -> None:
+def test_complete_response_keeps_its_finish_reason_when_aborted(count: int, last_id: int, reason: FinishReason) -> None:
     """The server's own word may have been lost; a rest of no tokens would be refused, attempt after attempt."""
     request = GenerateRequest(request_id="r", prompt_ids=[1, 2], sampling=Sampling(max_tokens=8), stop_token_ids=[9])
     partial = Partial()
@@ -57,7 +57,7 @@ def vllm_choice(count: int, **end: Any) -> VllmChoice:
 
 
 @given(counts=st.lists(st.integers(0, 4), min_size=1, max_size=6), changes=st.lists(st.integers(0, 5), max_size=3))
-def test_what_vllm_has_sampled_so_far_is_the_beginning_of_what_it_ends_with(
+def test_partial_response_of_vllm_is_a_prefix_of_the_final_one(
     counts: list[int], changes: list[int]
 ) -> None:
     """New weights come before the events `changes`, each with a version of its own."""

@@ -140,7 +140,7 @@ async def test_log_probs_and_entropies_are_those_of_the_trainer(
         assert set(result.versions) == {4}
 
 
-async def test_what_stands_for_a_picture_is_never_sampled(engine: TransformersEngine, folder: Path) -> None:
+async def test_picture_placeholders_are_never_sampled(engine: TransformersEngine, folder: Path) -> None:
     policy = load_policy(folder)
     prompt = prompt_of(policy, [40], RED, [41])
     image = policy.model.config.image_token_id

@@ -128,7 +128,7 @@ async def test_an_engine_that_finds_a_damaged_policy_starts_with_the_one_before(
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
-async def test_whatever_a_damaged_policy_makes_a_library_raise_an_older_one_serves(name: str, tmp_path: Path) -> None:
+async def test_older_policy_serves_when_loading_a_damaged_one_raises(name: str, tmp_path: Path) -> None:
     """Without checksums, as an older Quartet left its policies: the libraries' own errors are met."""
     ledger = Ledger.create(tmp_path)
     ledger.register_initial_policy(published(tmp_path / "p0", seed=0))

@@ -103,7 +103,7 @@ def until_one_waits_again(scheduler: Scheduler) -> Running:
 @pytest.mark.parametrize("forward", [DenseForward, CacheForward])
 @pytest.mark.parametrize("recompute", [True, False])
 @torch.inference_mode()
-def test_who_waits_for_room_goes_on_under_new_weights(
+def test_request_waiting_for_a_slot_runs_with_new_weights(
     forward: type[DenseForward | CacheForward], recompute: bool
 ) -> None:
     """It keeps nothing of the old weights but its tokens, so what follows is of the new version alone."""
@@ -131,7 +131,7 @@ def test_who_waits_for_room_goes_on_under_new_weights(
 
 
 @torch.inference_mode()
-def test_who_waits_for_room_can_be_aborted_and_begins_again_after_a_roll_back() -> None:
+def test_waiting_request_can_be_aborted_and_restarts_after_a_roll_back() -> None:
     outcomes: dict[str, GenerateResult] = {}
     scheduler = scheduler_of(long_requests(6, max_tokens=400), outcomes)
     aborted = until_one_waits_again(scheduler)

@@ -157,7 +157,7 @@ async def test_nothing_of_a_failed_request_leaks_into_the_next_one_of_its_slot(e
     assert [o.token_ids for o in outcomes[3:] if isinstance(o, GenerateResult)] == [e.token_ids for e in expected]
 
 
-async def test_abort_returns_what_there_is(engine_of: Builder) -> None:
+async def test_abort_returns_the_tokens_sampled_so_far(engine_of: Builder) -> None:
     engine = engine_of(make_model(), max_slots=1)
     long = Sampling(max_tokens=MAX_CONTEXT_TOKENS)
     running = GenerateRequest(request_id="running", prompt_ids=[1], sampling=long, stop_token_ids=[])

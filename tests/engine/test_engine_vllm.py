@@ -115,7 +115,7 @@ async def test_a_server_that_is_killed_fails_its_requests_and_the_health_check(t
 @pytest.mark.vllm
 @needs_vllm
 @pytest.mark.timeout(600)
-async def test_what_a_server_that_is_killed_had_sampled_is_kept(tmp_path: Path) -> None:
+async def test_tokens_of_a_killed_server_are_kept(tmp_path: Path) -> None:
     """As a worker sees it: the call returns the beginning, and its log-probs are those of the policy."""
     model = make_model("qwen3_tied")
     engine = await open_vllm(engine_recipe("vllm", arguments=VLLM_ARGUMENTS), first_policy(tmp_path), tmp_path / "log")

@@ -124,7 +124,7 @@ async def first_policy(tmp_path: Path) -> AsyncIterator[tuple[PrefixServer, Vllm
         await engine.close()
 
 
-async def test_what_refused_weights_computed_serves_nobody(tmp_path: Path) -> None:
+async def test_cache_entries_of_refused_weights_are_cleared(tmp_path: Path) -> None:
     async with first_policy(tmp_path) as (server, engine, request):
         folder = publish(make_model(seed=1), tmp_path / "p1")
         other_canary(folder)
@@ -144,7 +144,7 @@ async def test_what_refused_weights_computed_serves_nobody(tmp_path: Path) -> No
         assert server.used[-1] == server.loads == 3
 
 
-async def test_who_asks_while_weights_are_proved_uses_no_older_ones(tmp_path: Path) -> None:
+async def test_request_during_the_proof_of_new_weights_uses_no_older_cache(tmp_path: Path) -> None:
     async with first_policy(tmp_path) as (server, engine, request):
         await engine.generate(request)
         folder = publish(make_model(seed=1), tmp_path / "p1")
@@ -222,7 +222,7 @@ async def test_nothing_is_kept_of_an_answer_that_turns_out_wrong(
         await client.close()
 
 
-async def test_what_unproved_weights_sampled_is_not_told(tmp_path: Path) -> None:
+async def test_tokens_of_unproved_weights_are_not_reported(tmp_path: Path) -> None:
     async with first_policy(tmp_path) as (server, engine, request):
         server.may_score.clear()
         load = asyncio.create_task(engine.load_policy(publish(make_model(seed=1), tmp_path / "p1"), 1))

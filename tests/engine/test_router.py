@@ -123,7 +123,7 @@ async def test_an_engine_that_ends_hands_its_requests_over_with_the_tokens_they_
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("dies", ["its process", "its engine"])
-async def test_what_an_engine_told_before_it_died_is_kept(engine_of: Builder, dies: str) -> None:
+async def test_tokens_reported_before_an_engine_died_are_kept(engine_of: Builder, dies: str) -> None:
     (request,) = long_requests(1, max_tokens=200)
     expected = await engine_of(make_model()).generate(request)
     first, second = engine_of(make_model()), engine_of(make_model())

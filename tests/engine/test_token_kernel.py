@@ -86,7 +86,7 @@ def test_gate_where_e_to_the_x_is_nothing() -> None:
     )
 
 
-def test_what_is_no_multiple_of_the_lanes_or_of_several_types_is_not_computed() -> None:
+def test_kernel_rejects_uneven_widths_and_mixed_types() -> None:
     model = make_model("llama_wide")
     assert can_compute(model, 32)
     assert not can_compute(model, 16)

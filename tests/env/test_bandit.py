@@ -55,7 +55,7 @@ async def test_several_pulls_are_rewarded_together_and_done_ends_early():
     ("action", "error"),
     [("hello", "not an action"), ("click up [9]", "no element [9]"), ("key Enter", "only click and done work here")],
 )
-async def test_what_cannot_be_done_is_a_turn_with_an_error(action, error):
+async def test_impossible_action_is_a_turn_with_an_error(action, error):
     env = await make_pool(POOL).acquire()
     await env.reset(task())
     result = await env.step(action)

@@ -84,7 +84,7 @@ async def test_type_replaces_and_presses_real_keys(desk: Desk) -> None:
     assert f"input Name [{ref}] focused" in await do(desk, f'type Name [{ref}] ""')
 
 
-async def test_what_a_page_does_a_moment_later_is_seen(desk: Desk) -> None:
+async def test_delayed_changes_of_a_page_are_observed(desk: Desk) -> None:
     await desk.open("actions.html")
     assert "hint for cat" in await do(desk, f'type [{await desk.ref("input Word")}] "cat"')
 
@@ -290,7 +290,7 @@ async def test_a_page_that_floods_or_cannot_be_decoded_fails_alone(browser: Brow
     await honest.close()
 
 
-async def test_what_a_page_logs_is_not_sent(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_console_output_of_a_page_is_not_transferred(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     page = await browser.new_page(BLANK, width=100, height=100)
     received: list[int] = []
     feed = Framer.feed

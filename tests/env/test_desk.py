@@ -52,7 +52,7 @@ async def test_the_reward_is_the_share_of_right_presses(tmp_path):
     assert (await play(workload, click(RIGHT), click(RIGHT), "done"))[-1] == (0.0, True, True)
 
 
-async def test_who_says_done_too_early_has_no_success(tmp_path):
+async def test_done_before_the_goal_is_no_success(tmp_path):
     assert await play(workload_file(tmp_path), click(RIGHT), "done") == [(0.5, False, False), (0.0, True, False)]
 
 

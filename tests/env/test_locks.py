@@ -76,7 +76,7 @@ async def test_a_reset_lock_starts_again_and_can_still_be_opened(family):
     ("action", "error"),
     [("hello", "not an action"), ("click [9]", "no element [9]"), ("done", "only click works here")],
 )
-async def test_what_presses_no_button_is_an_error_and_changes_nothing(action, error):
+async def test_action_without_a_button_is_an_error_and_changes_nothing(action, error):
     env = await make_pool(POOL).acquire()
     a_task = task("hook")
     before = await env.reset(a_task)

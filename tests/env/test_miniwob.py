@@ -123,7 +123,7 @@ async def test_a_bad_action_is_an_observation(session: MiniWobSession, response:
     assert result.observation.text == start.text
 
 
-async def test_what_appears_can_be_read_and_used(session: MiniWobSession) -> None:
+async def test_elements_that_appear_can_be_read_and_used(session: MiniWobSession) -> None:
     start = await session.reset(task("email-inbox-forward", 5))
     sender, receiver = re.findall(r"email by (\w+) and forward that email to (\w+)", start.goal)[0]
     opened = (await session.step(f"click [{ref(start, f'text {sender}')}]")).observation

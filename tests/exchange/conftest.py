@@ -1,5 +1,5 @@
 """The fixtures of the ledger's tests: trajectories come from one and go into one."""
 
-from tests.ledger.conftest import clock, ledger, url
+from tests.manager.conftest import clock, ledger, url
 
 __all__ = ["clock", "ledger", "url"]

@@ -210,7 +210,7 @@ def test_what_is_refused(tmp_path, clock, bandit_policy, line, message):
             run.close()
 
 
-def test_what_may_not_be_demonstrated(tmp_path, clock, bandit_policy):
+def test_rollouts_that_may_not_be_demonstrated_are_rejected(tmp_path, clock, bandit_policy):
     run = Ledger.create(tmp_path / "run", clock=clock)
     run.register_initial_policy(str(bandit_policy))
     path = tmp_path / "demos.jsonl"

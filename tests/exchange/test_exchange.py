@@ -374,7 +374,7 @@ def test_the_page_shows_what_is_read(tmp_path):
     msgspec.json.decode(chat_json, type=ChatLine, strict=True)
 
 
-def test_what_is_no_trajectory_is_named(tmp_path):
+def test_line_without_a_trajectory_is_named(tmp_path):
     lines, table = tmp_path / "x.jsonl", tmp_path / "x.parquet"
     lines.write_text('\n{"format": "quartet-trajectory-1"}\n')
     with pytest.raises(ConfigError, match=r"x\.jsonl:2 is not a trajectory: "):

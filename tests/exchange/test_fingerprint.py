@@ -73,7 +73,7 @@ def test_a_refusal_names_what_differs(name, word):
         mine.refuse_other(None, "x.jsonl:1")
 
 
-def test_who_changes_the_texts_raises_their_number():
+def test_changed_observation_texts_need_a_new_format_version():
     """Whoever sees this fail: if goals, pages or turns now read differently, raise the number beside the code, then
     update what stands here. If they read as before, only update."""
     seen = Observation(goal="Press next.", text="button next [2]", error="no element [9]")

@@ -29,6 +29,7 @@ from quartet.types import Batch, Group, GroupMember, Task, Trajectory
 
 pytestmark = pytest.mark.slow
 STEPS = 3
+"""Train steps of `recorded_run`."""
 Receipts = list[dict[str, Any]]
 
 
@@ -42,17 +43,10 @@ def audited(policy: Path, train_steps: int, **sections: Any) -> Recipe:
     )
 
 
-@pytest.fixture(scope="module")
-def sound_run(tmp_path_factory: pytest.TempPathFactory, bandit_policy: Path) -> Path:
-    run_dir = tmp_path_factory.mktemp("sound") / "run"
-    run_recipe(audited(bandit_policy, STEPS), run_dir, resume=False, fresh=False, quiet=True)
-    return run_dir
-
-
-def altered(sound_run: Path, folder: Path, role: str, alter: Callable[[Receipts], object]) -> Path:
+def altered(recorded_run: Path, folder: Path, role: str, alter: Callable[[Receipts], object]) -> Path:
     """A copy of the run in which the receipts of one role were altered."""
     run_dir = folder / "run"
-    shutil.copytree(sound_run, run_dir)
+    shutil.copytree(recorded_run, run_dir, ignore=shutil.ignore_patterns("*-wal", "*-shm"))  # of a reader beside it
     (file,) = (run_dir / FOLDER).glob(f"{role}-*.jsonl")
     receipts = [json.loads(line) for line in file.read_text().splitlines()]
     alter(receipts)
@@ -64,8 +58,8 @@ def of_type(receipts: Receipts, kind: str) -> Receipts:
     return [receipt for receipt in receipts if receipt["type"] == kind]
 
 
-def test_a_sound_run_has_no_findings(sound_run: Path) -> None:
-    report = audit(sound_run)
+def test_a_sound_run_has_no_findings(recorded_run: Path) -> None:
+    report = audit(recorded_run)
     assert not report.findings
     assert (report.train_steps, report.abandoned_steps, report.replay_identical) == (STEPS, 0, True)
     assert report.appended >= report.trained == STEPS * 2 * 8
@@ -86,9 +80,9 @@ def test_a_policy_with_a_name_is_audited_like_any_other(tmp_path: Path, bandit_p
     assert (report.findings, report.train_steps, report.replay_identical) == ([], 1, True)
 
 
-def test_what_was_not_kept_is_assigned_again(sound_run: Path, tmp_path: Path) -> None:
+def test_missing_token_values_are_computed_again(recorded_run: Path, tmp_path: Path) -> None:
     """Of the first step nothing is left, of the second what a Quartet of schema 5 kept, which knew no groups."""
-    run_dir = altered(sound_run, tmp_path, "trainer", lambda receipts: None)
+    run_dir = altered(recorded_run, tmp_path, "trainer", lambda receipts: None)
     first, second, _ = sorted((run_dir / "tokens").iterdir())
     first.unlink()
     calls = msgspec.msgpack.decode(second.read_bytes(), type=list[CallValues])
@@ -110,62 +104,62 @@ def test_other_advantages_than_the_rewards_give_are_found(
     assert report.replay_identical
 
 
-def test_a_run_without_receipts_is_not_taken_for_a_sound_one(sound_run: Path, tmp_path: Path) -> None:
-    run_dir = altered(sound_run, tmp_path, "trainer", list.clear)
+def test_a_run_without_receipts_is_not_taken_for_a_sound_one(recorded_run: Path, tmp_path: Path) -> None:
+    run_dir = altered(recorded_run, tmp_path, "trainer", list.clear)
     report = audit(run_dir)
     assert (report.replay_identical, report.train_steps) == (False, 0)
     assert report.lost == STEPS * 2 * 8  # the ledger says trained, and nobody else does
 
 
-def test_a_lost_rollout_is_found(sound_run: Path, tmp_path: Path) -> None:
+def test_a_lost_rollout_is_found(recorded_run: Path, tmp_path: Path) -> None:
     def one_more(receipts: Receipts) -> None:
         for kind in ("appending", "appended"):
             receipts.append(of_type(receipts, kind)[0] | {"rollout_id": 999_999})
 
-    report = audit(altered(sound_run, tmp_path, "worker", one_more))
+    report = audit(altered(recorded_run, tmp_path, "worker", one_more))
     assert [finding.kind for finding in report.findings] == ["lost"]
     assert (report.lost, report.replay_identical) == (1, True)
 
 
-def test_a_group_trained_twice_is_found(sound_run: Path, tmp_path: Path) -> None:
+def test_a_group_trained_twice_is_found(recorded_run: Path, tmp_path: Path) -> None:
     def again(receipts: Receipts) -> None:
         first, second, _ = of_type(receipts, "committing")
         second["groups"].append(first["groups"][0])
 
-    report = audit(altered(sound_run, tmp_path, "trainer", again))
+    report = audit(altered(recorded_run, tmp_path, "trainer", again))
     assert (report.trained_twice, report.replay_identical) == (8, False)
 
 
-def test_a_group_left_out_is_found(sound_run: Path, tmp_path: Path) -> None:
+def test_a_group_left_out_is_found(recorded_run: Path, tmp_path: Path) -> None:
     report = audit(
-        altered(sound_run, tmp_path, "trainer", lambda receipts: of_type(receipts, "committing")[1]["groups"].pop())
+        altered(recorded_run, tmp_path, "trainer", lambda receipts: of_type(receipts, "committing")[1]["groups"].pop())
     )
     assert (report.lost, report.replay_identical) == (8, False)
 
 
-def test_a_trajectory_that_nobody_sampled_is_found(sound_run: Path, tmp_path: Path) -> None:
+def test_trajectory_without_a_worker_receipt_is_found(recorded_run: Path, tmp_path: Path) -> None:
     def forget(receipts: Receipts) -> None:
         for receipt in of_type(receipts, "appending"):
             receipt["digest"] = "0" * 64
 
-    report = audit(altered(sound_run, tmp_path, "worker", forget))
+    report = audit(altered(recorded_run, tmp_path, "worker", forget))
     assert {finding.kind for finding in report.findings} == {"invented"}
 
 
-def test_what_was_refused_may_not_be_trained(sound_run: Path, tmp_path: Path) -> None:
+def test_training_on_a_refused_trajectory_is_found(recorded_run: Path, tmp_path: Path) -> None:
     def refuse(receipts: Receipts) -> None:
         for receipt in of_type(receipts, "appended"):
             receipt["outcome"] = "superseded"
 
-    report = audit(altered(sound_run, tmp_path, "worker", refuse))
+    report = audit(altered(recorded_run, tmp_path, "worker", refuse))
     assert {finding.kind for finding in report.findings} == {"invented"}
 
 
-def test_a_committed_step_that_is_gone_is_found(sound_run: Path, tmp_path: Path) -> None:
+def test_a_committed_step_that_is_gone_is_found(recorded_run: Path, tmp_path: Path) -> None:
     def another(receipts: Receipts) -> None:
         receipts.append(of_type(receipts, "committed")[-1] | {"batch_id": 77, "train_step": STEPS + 1})
 
-    report = audit(altered(sound_run, tmp_path, "trainer", another))
+    report = audit(altered(recorded_run, tmp_path, "trainer", another))
     assert [finding.kind for finding in report.findings] == ["vanished"]
 
 
@@ -207,15 +201,15 @@ def test_a_damaged_checkpoint_ends_only_its_own_check(twofold_run: Path, tmp_pat
     assert (report.replay_identical, report.train_steps) == (False, 1)
 
 
-def test_weights_that_nobody_trained_are_found(sound_run: Path, tmp_path: Path) -> None:
+def test_weights_that_differ_from_the_replay_are_found(recorded_run: Path, tmp_path: Path) -> None:
     def other_weights(receipts: Receipts) -> None:
         of_type(receipts, "committing")[-1]["weights"] = "0" * 64
 
-    report = audit(altered(sound_run, tmp_path, "trainer", other_weights))
+    report = audit(altered(recorded_run, tmp_path, "trainer", other_weights))
     assert not report.replay_identical
 
 
-def test_tokens_over_the_lag_bound_are_counted_whatever_the_packing_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_over_the_lag_bound_are_counted_independently_of_packing(monkeypatch: pytest.MonkeyPatch) -> None:
     members = [GroupMember(rollout_id=index, trajectory=made_up(index, reward=float(index))) for index in range(2)]
     groups = [Group(group_id=1, task=TASK, members=members)]
     batch = Batch(batch_id=1, attempt=1, train_step=4, start_version=3, groups=groups)

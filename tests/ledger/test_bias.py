@@ -28,7 +28,7 @@ def train(ledger: Ledger) -> None:
         ledger.commit_batch(batch, f"policies/v{batch.train_step:06d}", {})
 
 
-def test_nothing_sampled_nothing_said(ledger):
+def test_selection_bias_is_empty_without_samples(ledger):
     bias = ledger.selection_bias()
     assert (bias.sampled, bias.counted, bias.trained) == (0, None, None)
 

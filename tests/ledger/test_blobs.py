@@ -211,12 +211,12 @@ def test_a_blob_and_its_row_are_never_without_each_other(ledger):
     """The transaction that fails leaves neither."""
     ledger.admit(plan(rollouts=1))
     (lease,) = ledger.claim_rollouts("w", 1, 60)
-    packed = ledger._store.pack(trajectory(TASK))
+    packed = ledger.store.pack(trajectory(TASK))
     with pytest.raises(ZeroDivisionError), ledger._database.write() as connection:
-        ledger._store.write(connection, packed)
+        ledger.store.write(connection, packed)
         raise ZeroDivisionError
     with pytest.raises(DamagedBlobError, match="missing"):
-        ledger._store.load(packed.record.digest)
+        ledger.store.load(packed.record.digest)
     finish(ledger, lease)
 
 

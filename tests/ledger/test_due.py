@@ -20,7 +20,7 @@ def late(line: list[int], *, groups_per_batch: int, max_lag: int) -> int:
     groups_per_batch=st.integers(1, 4),
     max_lag=st.integers(0, 3),
 )
-def test_it_waits_just_when_the_others_would_be_too_old(slacks, unfinished, groups_per_batch, max_lag):
+def test_trainer_waits_exactly_when_later_groups_would_be_too_old(slacks, unfinished, groups_per_batch, max_lag):
     """A line as long as admission allows, of groups that could all be trained in time were they finished."""
     line = [
         max(0, max_lag - position // groups_per_batch - slacks[position])
@@ -39,7 +39,7 @@ def test_it_waits_just_when_the_others_would_be_too_old(slacks, unfinished, grou
     assert due_groups(ended, unfinished[count:], **rule) == 0
 
 
-def test_what_is_too_old_in_any_case_is_not_waited_for():
+def test_groups_too_old_in_any_case_are_not_waited_for():
     assert due_groups([0], [0], groups_per_batch=1, max_lag=0) == 0  # both may only be in this step, one of them is
     assert due_groups([0], [1], groups_per_batch=1, max_lag=0) == 0
     assert due_groups([0], [1], groups_per_batch=1, max_lag=1) == 1

@@ -34,7 +34,7 @@ def end(ledger: Ledger, lease: RolloutLease, status: Status) -> None:
         (Status.ERROR_AGENT, FamilyResult(0, 0, 1)),
     ],
 )
-def test_every_way_to_end_is_counted_or_told(ledger, status, result):
+def test_every_status_is_counted_or_reported(ledger, status, result):
     evaluate(ledger, [status], seeds=range(7, 8))
     assert ledger.evaluation_results("after 1/greedy") == {"fixed": result}
 
@@ -58,7 +58,7 @@ def test_the_denominator_that_was_asked_for_is_told(ledger):
     assert (shown.success, shown.together) == (0.075, FamilyResult(3, 40, 40))
 
 
-def test_what_still_runs_is_neither_an_episode_nor_uncounted(ledger):
+def test_running_rollouts_are_neither_counted_nor_uncounted(ledger):
     evaluate(ledger, [Status.COMPLETED], seeds=range(3))
     assert ledger.evaluation_results("after 1/greedy") == {"fixed": (1, 1, 0)}
     ledger.cancel_unfinished()

@@ -16,6 +16,7 @@ from quartet.ledger import Ledger
 from quartet.ledger.schema import rollouts
 from quartet.types import Fork, RolloutLease, Root, Status
 from tests.ledger.samples import FakeClock, conversation, episode_state, finish_with_calls, plan, trajectory
+from tests.postgresql import needs_postgresql
 
 MOST_FORKS = 3
 LARGE = 70_000
@@ -135,16 +136,25 @@ def go_on(run_dir: Path, clock: FakeClock) -> None:
     ledger.close()
 
 
+CELLS = [
+    pytest.param("before", "sqlite"),
+    pytest.param("after", "postgresql", marks=needs_postgresql),
+    pytest.param("after", "sqlite", marks=pytest.mark.campaign),
+    pytest.param("before", "postgresql", marks=[needs_postgresql, pytest.mark.campaign]),
+]
+"""`make test` has each moment on one database, the campaigns have it on the other."""
+
+
 @pytest.mark.slow
-def test_a_kill_at_every_state_change_of_forks(ledger, clock, tmp_path):
+@pytest.mark.parametrize(("moment", "url"), CELLS, indirect=["url"])
+def test_a_kill_at_every_state_change_of_forks(ledger, clock, tmp_path, moment):
     """One life after the other in the same run, each with its own end."""
     writes = list(life(ledger, clock))
     everything_has_ended_well(ledger)
     for step in range(len(writes)):
-        for moment in ("before", "after"):
-            die_at(step, moment, ledger.run_dir, clock, tmp_path)
-            clock.now += 1000
-            go_on(ledger.run_dir, clock)
+        die_at(step, moment, ledger.run_dir, clock, tmp_path)
+        clock.now += 1000
+        go_on(ledger.run_dir, clock)
     assert ledger.check().findings == []
     ledger.collect_garbage()  # states whose fork was not committed
     assert set(ledger.store.blobs.files.digests()) == set()

@@ -88,7 +88,7 @@ def test_missing_policies_and_checkpoints_are_named(ledger):
         ledger.points_to_go_on_from(2)
 
 
-def test_what_nobody_but_a_stranger_could_write(ledger):
+def test_rows_that_only_foreign_sql_can_write_are_found(ledger):
     group_id = trainable_group(ledger)
     unguard(ledger, "groups")
     tamper(ledger, f"UPDATE groups SET state = 'trained' WHERE id = {group_id}")
@@ -107,7 +107,7 @@ def test_upgrade(ledger, tmp_path):
     assert run("check", str(tmp_path / "old"))[0] == 0
 
 
-def test_tokens_over_the_lag_bound_that_nobody_masked(ledger):
+def test_unmasked_tokens_over_the_lag_bound_are_found(ledger):
     """Each member of a group has one token that is one version too old for a bound of 0."""
 
     def trained(start_version: int, masked_tokens: int) -> list[str]:
@@ -134,7 +134,7 @@ with RunLock(Path(sys.argv[1])):
 
 
 @on_sqlite
-def test_nobody_upgrades_a_ledger_that_an_older_quartet_works_on(ledger, tmp_path):
+def test_upgrade_is_refused_while_an_older_quartet_runs(ledger, tmp_path):
     old = tmp_path / "old"
     as_version_1(ledger, old)
     holder = subprocess.Popen(

@@ -128,7 +128,7 @@ def test_an_older_ledger_is_upgraded_when_asked(ledger, tmp_path):
 def test_durability_holds_for_every_opening(tmp_path, durability, synchronous):
     Ledger.create(tmp_path, durability=durability).close()
     ledger = Ledger.open(tmp_path)
-    with ledger._database.read() as connection:
+    with ledger.read() as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == synchronous
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
     ledger.close()

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
@@ -301,9 +301,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 TestLedger = LedgerMachine.TestCase
-TestLedger.settings = settings(
-    max_examples=20, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+TestLedger.settings = settings(max_examples=12, stateful_step_count=30)
 
 
 class PostgresqlMachine(LedgerMachine):
@@ -316,13 +314,15 @@ class PostgresqlMachine(LedgerMachine):
 
 @needs_postgresql
 class TestLedgerOnPostgresql(PostgresqlMachine.TestCase):
-    settings = settings(
-        max_examples=20, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-    )
+    settings = settings(max_examples=6, stateful_step_count=30)
+
+
+@pytest.mark.campaign
+@needs_postgresql
+class TestLedgerOnPostgresqlLong(PostgresqlMachine.TestCase):
+    settings = settings(max_examples=20, stateful_step_count=40)
 
 
 @pytest.mark.release
 class TestLedgerLong(LedgerMachine.TestCase):
-    settings = settings(
-        max_examples=25, stateful_step_count=80, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-    )
+    settings = settings(max_examples=25, stateful_step_count=80)

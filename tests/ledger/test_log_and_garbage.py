@@ -92,15 +92,15 @@ def test_only_what_nothing_refers_to_is_deleted(ledger):
     ledger.admit(plan(rollouts=1))
     (lease,) = ledger.claim_rollouts("w", 1, 60)
     finish(ledger, lease, screenshot=os.urandom(1000))
-    large = ledger._store.blobs.pack(os.urandom(200_000))  # as a worker leaves it that dies before its commit
-    small = ledger._store.blobs.pack(b"nobody's")
+    large = ledger.store.blobs.pack(os.urandom(200_000))  # as a worker leaves it that dies before its commit
+    small = ledger.store.blobs.pack(b"nobody's")
     with ledger._database.write() as connection:
-        ledger._store.blobs.write(connection, small)
+        ledger.store.blobs.write(connection, small)
     result = CliRunner().invoke(cli, ["ledger", "gc", str(ledger.run_dir)])
     assert (result.exit_code, result.output) == (0, "2 blobs deleted\n")
     assert ledger.check().findings == []
     assert len(ledger.load_group(kept).members) == 2
-    assert large.digest not in set(ledger._store.blobs.files.digests())
+    assert large.digest not in set(ledger.store.blobs.files.digests())
     assert ledger.collect_garbage() == 0
 
 

@@ -68,7 +68,7 @@ def test_claims_skip_what_another_worker_is_claiming(ledger):
         assert claimed == [3, 4]
 
 
-def test_what_the_manager_reads_holds_until_it_commits(ledger):
+def test_reads_of_the_manager_are_stable_until_it_commits(ledger):
     """A worker's append waits for the manager's transaction, and the other way round."""
     ledger.admit(plan(rollouts=1))
     (lease,) = ledger.claim_rollouts("w", 1, 60)

@@ -80,7 +80,7 @@ def test_lately_reads_no_more_of_a_longer_run(ledger):
     ledger.training_began()
     assert len(asked) == 4
     for statement, parameters in asked.copy():
-        with ledger._database.read() as connection:
+        with ledger.read() as connection:
             rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters).all()
         steps = " | ".join(row[3] for row in rows)
         assert "TEMP B-TREE" not in steps, steps

@@ -43,7 +43,7 @@ def test_a_renewed_lease_lives_on(ledger, clock):
     assert finish(ledger, lease) is AppendOutcome.APPENDED
 
 
-def test_whoever_lost_the_lease_is_refused_and_the_work_is_kept(ledger, clock):
+def test_append_without_the_lease_is_refused_and_the_record_is_kept(ledger, clock):
     ledger.admit(plan(rollouts=1))
     (asleep,) = ledger.claim_rollouts("asleep", 1, 10)
     clock.now += 11
@@ -82,7 +82,7 @@ def test_a_rollout_that_kills_its_workers_is_given_up(ledger, clock):
     assert ledger.status_counts() == {"cancelled": 1}
 
 
-def test_what_comes_after_the_deadline_is_late(ledger, clock):
+def test_rollout_finished_after_the_deadline_is_late(ledger, clock):
     group_id = ledger.admit(plan(rollouts=2))
     quick, slow = ledger.claim_rollouts("w", 2, 1000)
     finish(ledger, quick)

@@ -179,7 +179,7 @@ def test_a_call_that_no_policy_can_have_made_is_an_error_of_the_engine(run, chan
     assert run.status_counts() == {"error_engine": 1}
 
 
-def test_what_is_sound_is_stored_as_it_is(run):
+def test_sound_trajectory_is_stored_unchanged(run):
     sound = trajectory(TASK, reward=-3.5, versions=(0, 5))
     assert run.examined(sound) is sound
 

@@ -41,7 +41,7 @@ def test_it_refuses_to_write(viewed):
 
 def test_the_database_itself_refuses_as_well(viewed):
     ledger, view = viewed
-    with pytest.raises((sa.exc.DatabaseError, SetupError)), view._database.read() as connection:
+    with pytest.raises((sa.exc.DatabaseError, SetupError)), view.read() as connection:
         connection.execute(sa.text("DELETE FROM policies"))
     assert ledger.latest_policy().version == 0
 

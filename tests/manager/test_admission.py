@@ -135,8 +135,13 @@ def settings_of(on_late: str, number: int) -> dict:
     }
 
 
+def runs(several: range) -> list:
+    """The first run of each mode; the others belong to the campaigns."""
+    return [several[0], *(pytest.param(number, marks=pytest.mark.campaign) for number in several[1:])]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", runs(range(4)))
 @pytest.mark.parametrize("on_late", ["mask", "wait", "drop"])
 def test_a_real_run_reaches_its_end(on_late, number):
     it_reaches_its_end("", 8, on_late, **settings_of(on_late, number))
@@ -144,7 +149,7 @@ def test_a_real_run_reaches_its_end(on_late, number):
 
 @needs_postgresql
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(4, 6))
+@pytest.mark.parametrize("number", runs(range(5, 3, -1)))
 @pytest.mark.parametrize("on_late", ["mask", "wait", "drop"])
 def test_a_real_run_on_postgresql_reaches_its_end(on_late, number):
     it_reaches_its_end(server_url(), 4, on_late, **settings_of(on_late, number))

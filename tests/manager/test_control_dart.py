@@ -194,9 +194,9 @@ def test_vade_prefers_what_is_sometimes_solved():
 
 
 @on_sqlite
-def test_what_control_asks_comes_from_an_index(ledger):
+def test_control_queries_use_an_index(ledger):
     """However long the run: SQLite uses a partial index only when the query's words imply its condition."""
-    with ledger._database.read() as connection:
+    with ledger.read() as connection:
         for query, index in (
             (succeeded("left", MAIN), "successes_by_turns"),
             (judged("left", MAIN), "outcomes_by_family"),

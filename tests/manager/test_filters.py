@@ -97,7 +97,7 @@ def test_every_member_that_is_left_out_says_why(ledger):
         ledger.append(lease, made, 3)
     with manager_of(whole, ledger) as manager:
         manager.tick()
-    with ledger._database.read() as connection:
+    with ledger.read() as connection:
         rows = connection.exec_driver_sql("SELECT excluded FROM trajectories ORDER BY rollout_id")
         reasons = list(rows.scalars())
     assert reasons == ["", "overlong", "broken", ""]

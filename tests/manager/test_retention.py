@@ -61,7 +61,7 @@ def test_rolled_back_policies_take_no_place_of_those_that_are_live(ledger):
     assert ledger.next_version() == 9
 
 
-def test_what_an_engine_serves_or_may_be_loading_stays(ledger):
+def test_policies_served_or_being_loaded_are_kept(ledger):
     publish(ledger, range(1, 9))
     ledger.expect_engines(["engine", "engine-2"])
     ledger.mark_settled(8, serving=8)
@@ -130,7 +130,7 @@ def sweep_records(ledger, clock, **disk) -> list[int]:
     settings = recipe(disk={"min_free_megabytes": 1, **disk}).disk
     assert Retention(settings, ledger, ledger.run_dir, clock=clock).sweep() is None
     kept = sa.select(trajectories.c.rollout_id).where(trajectories.c.blob != "").order_by(trajectories.c.id)
-    with ledger._database.read() as connection:
+    with ledger.read() as connection:
         return list(connection.execute(kept).scalars())
 
 
@@ -195,7 +195,7 @@ def test_records_that_a_roll_back_would_train_again_stay_however_old(ledger, clo
     assert batch is not None and [len(group.members) for group in batch.groups] == [2, 2, 2]
 
 
-def test_what_is_in_use_stays_however_old(ledger, clock):
+def test_records_in_use_are_kept_at_any_age(ledger, clock):
     trainable_group(ledger)
     train_one(ledger)
     ledger.store_successes(plan().task, [2], keep=8)
@@ -228,7 +228,7 @@ def test_a_success_that_a_group_to_be_trained_was_joined_by_stays(ledger, clock,
 
 
 def blobs_of(ledger, rollout_id: int) -> tuple[str, list[str]]:
-    with ledger._database.read() as connection:
+    with ledger.read() as connection:
         mine = sa.select(trajectories.c.id, trajectories.c.blob).where(trajectories.c.rollout_id == rollout_id)
         row = connection.execute(mine).one()
         return row.blob, pictures_of(connection, [row.id])[row.id]

@@ -69,7 +69,7 @@ def test_failures_do_not_make_a_group(ledger):
         assert ledger.queue_sizes().groups[GroupState.TRAINABLE] == 1
 
 
-def test_who_finishes_before_the_group_has_closed_is_a_member_too(ledger):
+def test_rollout_finished_before_its_group_closes_is_a_member(ledger):
     with redundant(ledger) as manager:
         tick(manager)
         leases = ledger.claim_rollouts("w", 4, 60)
@@ -79,7 +79,7 @@ def test_who_finishes_before_the_group_has_closed_is_a_member_too(ledger):
         assert len(ledger.load_group(leases[0].group_id).members) == 3
 
 
-def test_what_a_cancelled_rollout_had_sampled_is_kept_and_audited(ledger):
+def test_tokens_of_a_cancelled_rollout_are_kept_and_audited(ledger):
     with redundant(ledger) as manager:
         tick(manager)
         first, second, third, _ = ledger.claim_rollouts("w", 4, 60)

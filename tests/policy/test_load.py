@@ -31,7 +31,7 @@ def logits(model) -> torch.Tensor:
     return model(input_ids=PROMPT).logits
 
 
-def test_what_is_saved_is_loaded(policy: LoadedPolicy, tmp_path: Path):
+def test_saved_policy_loads_unchanged(policy: LoadedPolicy, tmp_path: Path):
     save_policy(policy.model, policy.tokenizer, tmp_path / "again")
     again = load_policy(tmp_path / "again")
     assert torch.equal(logits(again.model), logits(policy.model))

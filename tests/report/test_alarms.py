@@ -103,7 +103,7 @@ def test_a_healthy_run_has_none(healthy):
         ({"events": [Event(time=0.0, kind="module_died", fields={"module": "env", "last_words": "x"})] * 2}, "died"),
     ],
 )
-def test_what_is_wrong_rings_one_alarm(healthy, changed, kind):
+def test_each_fault_raises_one_alarm(healthy, changed, kind):
     assert rung(structs.replace(healthy, **changed)) == [kind]
 
 
@@ -201,7 +201,7 @@ def test_a_silent_module_and_a_starving_trainer(healthy):
     assert rung(with_modules(healthy, module("trainer", waiting_for="2 trainable groups", since_seconds=20.0))) == []
 
 
-def test_nobody_starves_once_training_is_over(healthy):
+def test_no_starvation_alarm_after_training(healthy):
     """What the trainer said last stays in its row while the last evaluation runs."""
     told = module("trainer", waiting_for="2 trainable groups", since_seconds=200.0, silent_seconds=76.0)
     assert rung(with_modules(healthy, told, phase="evaluating after 10")) == []
@@ -224,7 +224,7 @@ def test_a_trainer_that_is_held_back_is_not_starving(healthy):
         ("a_filter_of_ones_own", "filters", "too easy"),
     ],
 )
-def test_what_to_try_depends_on_why_groups_are_dropped(healthy, reason, setting, other):
+def test_advice_depends_on_the_drop_reason(healthy, reason, setting, other):
     facts = structs.replace(healthy, verdicts={reason: 100})
     (alarm,) = [alarm for rule in RULES for alarm in rule(facts)]
     assert reason in alarm.what and setting in alarm.advice and other not in alarm.advice
@@ -236,7 +236,7 @@ def test_the_trainer_is_not_missed_while_a_policy_is_evaluated(healthy):
     assert rung(with_modules(healthy, gone)) == ["silent"]
 
 
-def test_modules_that_nobody_expects_are_not_missed(ledger, tmp_path):
+def test_modules_that_are_not_expected_raise_no_alarm(ledger, tmp_path):
     """An engine and a sink of a former start, and a sink that was given up."""
     recipe = bandit_recipe(Path("policy"), observe={"sinks": ["tensorboard", "prometheus"]})
     late = Ledger.open(tmp_path, clock=lambda: time.time() - 100)

@@ -53,7 +53,7 @@ def damaged_run(tmp_path):
     return tmp_path
 
 
-def test_what_is_whole_is_read(damaged_run):
+def test_complete_records_are_read(damaged_run):
     extent = run_extent(damaged_run)
     assert extent is not None
     assert [span.name for span in read_spans(damaged_run, 0, extent[1]).spans] == ["train_step"] * 3

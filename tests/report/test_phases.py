@@ -48,7 +48,7 @@ def test_modules_that_have_yet_to_start_are_named(ledger):
     assert {one.module for one in status.at_rest().modules} == {"manager"}, "of a run at rest only who ever spoke"
 
 
-def test_what_a_module_said_before_the_run_was_resumed_is_not_about_this_start(ledger):
+def test_module_states_from_before_a_resume_are_not_shown(ledger):
     with closing(Ledger.open(ledger.run_dir, clock=lambda: time.time() - 100)) as late:
         Presence(late, "trainer", interval_seconds=0).working("training")
     for phase, told in (("starting", "not started yet"), ("training", ""), ("stopping", "not needed in this phase")):
@@ -92,7 +92,7 @@ def test_a_wait_is_for_the_phase_that_is_also_before_the_module_speaks_again(led
     assert row(status_of(ledger), "worker").waiting_for == waits_for
 
 
-def test_an_interrupted_run_says_in_which_phase_it_was(ledger):
+def test_interrupted_run_shows_its_phase(ledger):
     ledger.enter_phase("evaluating before")
     assert "interrupted while evaluating before" in shown(resting_panel(status_of(ledger).at_rest()))
 

@@ -39,7 +39,7 @@ def test_waits_are_spans_with_their_reason(tmp_path: Path, monkeypatch: pytest.M
     assert shares and all(0 <= share <= 1 for share in shares)
 
 
-def test_who_serves_many_waits_while_nobody_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_server_waits_only_while_it_serves_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(together_module, "METRIC_SECONDS", 0.0)
     recorder = Recorder(tmp_path, "engine")
     served = Together(recorder, "serve", "requests")

@@ -182,7 +182,7 @@ def test_a_collector_that_refuses_ends_the_sink_and_nothing_counts_as_shown(run)
     assert len(exporter.get_finished_spans()) == 6
 
 
-def test_opentelemetry_refuses_an_exporter_that_nobody_knows(run, monkeypatch) -> None:
+def test_opentelemetry_rejects_an_unknown_exporter(run, monkeypatch) -> None:
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "zipkin")
     with pytest.raises(ConfigError, match="`otlp` or `console`"):
         OpenTelemetrySink(NoSettings(), run.recipe, run.folder)
@@ -254,7 +254,7 @@ class FromElsewhere(Sink):
     def close(self) -> None: ...
 
 
-def test_the_missing_package_of_somebody_s_sink_is_installed_by_its_own_name() -> None:
+def test_advice_for_a_plugin_sink_names_its_missing_package() -> None:
     with pytest.raises(SetupError, match="needs the package 'no_such_package'") as refused:
         check_package(f"{__name__}:FromElsewhere")
     assert refused.value.advice.startswith("pip install 'no_such_package'")

@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,6 @@ from quartet.report.braille import braille_line
 from quartet.report.looker import Looker
 from quartet.report.screen import show_runs
 from quartet.run.run_dir import RunLock
-from quartet.runtime.run import run_recipe
 from quartet.terminal.progress import Watched
 
 pytestmark = pytest.mark.slow
@@ -32,17 +32,10 @@ NUMBERS = st.floats(-1e6, 1e6)
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory, bandit_policy) -> Path:
-    folder = tmp_path_factory.mktemp("runs") / "bandit"
-    recipe = bandit_recipe(
-        bandit_policy,
-        runtime={"kind": "synchronous"},
-        rollout={"max_turns": 1, "max_tokens": 8, "temperature": 1.2},
-        train={"groups_per_batch": 2, "max_train_steps": 3},
-        evaluation={"episodes_per_family": 4},
-    )
-    run_recipe(recipe, folder, resume=False, fresh=False, quiet=True)
-    return folder
+def run(tmp_path_factory, recorded_run) -> Path:
+    """A copy, since some tests lock it."""
+    copy, open_files = tmp_path_factory.mktemp("runs") / "bandit", shutil.ignore_patterns("*-wal", "*-shm")
+    return shutil.copytree(recorded_run, copy, ignore=open_files)
 
 
 def dots(lines: list[str]) -> list[list[bool]]:
@@ -71,7 +64,7 @@ def test_the_highest_value_is_at_the_top_and_the_lowest_at_the_bottom():
     assert braille_line([], 2, 1, 3) == ["⠀⠀"]
 
 
-def test_what_happened_at_the_same_train_step_stands_in_the_same_column():
+def test_values_of_one_train_step_share_a_column():
     """However many records a chart has, and wherever in the run they lie."""
     few, many = [(0, 0.0), (20, 1.0), (40, 0.0)], [(step, float(step == 20)) for step in range(41)]
     peaks = [dots(braille_line(places, 11, 3, 40))[0].index(True) for places in (few, many)]

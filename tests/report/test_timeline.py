@@ -82,7 +82,7 @@ def test_the_command_writes_a_trace_and_a_picture_of_several_runs(run, tmp_path:
 
 
 @pytest.mark.parametrize("arguments", [["-o", "trace.txt"], ["{run}", "-o", "two.json"]])
-def test_what_cannot_be_written_is_said(run, arguments) -> None:
+def test_trace_of_an_impossible_output_is_rejected(run, arguments) -> None:
     given = [argument.format(run=run.folder) for argument in arguments]
     error = CliRunner().invoke(cli, ["trace", str(run.folder), *given]).exception
     assert isinstance(error, ConfigError) and "a .json file holds one run" in str(error)

@@ -74,7 +74,7 @@ GOOD = ScriptedEngine(TOKENIZER, lambda request, index: "").result("ab")
         (replace(GOOD, versions=[-1, 6, 7]), "go backwards"),
     ],
 )
-async def test_what_cannot_be_a_sample_is_an_engine_error_and_not_recorded(bad, problem):
+async def test_invalid_sample_is_an_engine_error_and_is_not_recorded(bad, problem):
     model, _ = client_of(bad)
     with pytest.raises(EngineError, match=problem):
         await model.generate([1, 2], 8)
@@ -154,7 +154,7 @@ async def test_a_call_says_how_old_its_cache_was():
     assert (await after.generate([1, 2], 8)).response.cache_versions == kept.cache_versions + GOOD.versions
 
 
-async def test_what_was_not_asked_for_again_is_not_lost_by_another_recall():
+async def test_unused_partial_calls_survive_another_recall():
     before, _ = await recalled_in_the_second_call(1)
     after, _ = resumed(lambda request, index: "unused", before.sampled)
     await after.generate([1, 2, 3], 32)

@@ -186,7 +186,7 @@ async def test_a_pass_that_hangs_or_gives_nan_is_an_engine_error(kind: str, says
 
 def deadline(bench: Bench) -> float:
     """Of the one lease that there is."""
-    with bench.ledger._database.read() as connection:
+    with bench.ledger.read() as connection:
         return float(connection.execute(sa.select(rollouts.c.deadline)).scalar_one() or 0.0)
 
 

@@ -129,7 +129,7 @@ async def test_an_evaluation_goes_on_while_training_rests(tmp_path):
         assert set(bench.engine.slow) == {f"{bench.worker._runner.name}/1.1/0"}
 
 
-async def test_who_does_not_make_the_group_gives_its_session_to_the_next(tmp_path):
+async def test_rollouts_of_a_closed_group_release_their_sessions(tmp_path):
     """Three sessions, two of them with rollouts that nobody waits for any more."""
     bench = Bench(tmp_path, Script("2.1/0", "3.1/0"), engine=SlowEngine)
     group_id = bench.admit(rollouts=3, enough=1)
@@ -140,13 +140,13 @@ async def test_who_does_not_make_the_group_gives_its_session_to_the_next(tmp_pat
         await until(lambda: attempts(bench) == {"final": 1, "late": 2})
         bench.admit(rollouts=3)
         await until(lambda: attempts(bench).get("final") == 4)
-    with bench.ledger._database.read() as connection:
+    with bench.ledger.read() as connection:
         late = connection.execute(trajectories.select().where(trajectories.c.kind == "late")).all()
     assert [(row.status, row.response_tokens, row.counted) for row in late] == [("cancelled", 2, False)] * 2
 
 
 @pytest.mark.parametrize("rule", ["none", "redundancy", "early_stop"])
-async def test_only_april_rests(tmp_path, rule):
+async def test_only_april_pauses_rollouts_while_a_batch_is_full(tmp_path, rule):
     sections = APRIL | {"straggler": {"name": rule}}
     bench = Bench(tmp_path, Script(), engine=SlowEngine, sections=sections)
     bench.admit()

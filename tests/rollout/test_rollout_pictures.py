@@ -154,7 +154,7 @@ async def test_a_text_policy_is_shown_no_picture() -> None:
     assert all(turn.observation.pictures for turn in trajectory.turns)
 
 
-async def test_what_was_sampled_for_another_picture_is_not_gone_on_with(policy: LoadedPolicy) -> None:
+async def test_response_to_another_picture_is_not_continued(policy: LoadedPolicy) -> None:
     model, _ = model_of(policy)
     calls = (await play("latest", model)).calls
     again, engine = model_of(policy, calls)

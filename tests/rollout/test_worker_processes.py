@@ -112,7 +112,7 @@ async def test_a_host_that_comes_back_on_another_port_is_found(policy, tmp_path)
     assert set(counts) <= {"completed", "truncated_turns"}, ledger.events()
 
 
-async def test_what_three_modules_did_for_a_rollout_is_one_trace(policy, tmp_path):
+async def test_spans_of_three_modules_for_a_rollout_are_one_trace(policy, tmp_path):
     recipe = recipe_of(policy, "append")
     ledger = Ledger.create(tmp_path / "run")
     ledger.register_initial_policy(str(policy))

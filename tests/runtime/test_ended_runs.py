@@ -38,7 +38,7 @@ def reason(tmp_path: Path) -> str:
     return stopped or ""
 
 
-def test_a_starved_run_says_what_was_dropped_and_what_to_try(tmp_path: Path, bandit_policy: Path) -> None:
+def test_starved_run_reports_drop_reasons_and_advice(tmp_path: Path, bandit_policy: Path) -> None:
     sections = {
         "runtime": {"kind": "synchronous"},
         "admission": {"max_lag": 0},

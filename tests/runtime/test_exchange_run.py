@@ -12,8 +12,8 @@ from quartet.ledger import Ledger
 from quartet.recipe.file import to_toml
 from quartet.runtime.run import run_recipe
 from quartet.types import Purpose
-from tests.runtime.test_end_to_end import finish, slow_learner, start_run, train_step, wait_for
-from tests.test_cli import quartet
+from tests.command import quartet
+from tests.live_runs import promises_hold, slow_learner, train_while
 
 pytestmark = pytest.mark.slow
 
@@ -59,10 +59,10 @@ def test_another_run_replays_it(teacher, tmp_path, bandit_policy, kind, rule):
     file, folder = tmp_path / "successes.jsonl", tmp_path / "run"
     export(teacher, kind, file, "--success")
     replay = {"name": "success_pool", "demonstrations": str(file), "demonstration_rule": rule}
-    for steps, resume in ((3, False), (6, True)):
+    for steps, resume in ((2, False), (4, True)):
         recipe = pairs(bandit_policy, replay=replay, train={"max_train_steps": steps, "learning_rate": 1e-5})
         summary = run_recipe(recipe, folder, resume=resume, fresh=False, quiet=True)
-    assert (summary["train_steps"], summary["lost"], summary["trained_twice"]) == (6, 0, 0)
+    assert (summary["train_steps"], summary["lost"], summary["trained_twice"]) == (4, 0, 0)
     assert summary["replayed"] > 0
     ledger = Ledger.open(folder)
     (event,) = (event for event in ledger.events(10_000) if event.kind == "demonstrations_stored")
@@ -101,13 +101,14 @@ def test_fine_tuning_reads_it(teacher, tmp_path, bandit_policy):
 
 
 def test_a_run_at_work_is_exported(tmp_path, bandit_policy):
-    process = start_run(tmp_path, slow_learner(bandit_policy, max_train_steps=40))
-    wait_for(lambda: train_step(tmp_path / "run") >= 2, process)
-    assert process.poll() is None, "it is at work when the export begins"
-    summary = export(tmp_path / "run", "jsonl", tmp_path / "x.jsonl")
-    records = [record for _, record in read_jsonl(tmp_path / "x.jsonl")]
-    assert len(records) == summary["trajectories"] > 0
-    assert {record.provenance.purpose for record in records} == {Purpose.TRAIN}
-    assert all(record.fingerprint for record in records)
-    summary = finish(process)
-    assert (summary["train_steps"], summary["lost"], summary["trained_twice"]) == (40, 0, 0)
+    def export_and_train_on(ledger, wait):
+        summary = export(tmp_path / "run", "jsonl", tmp_path / "x.jsonl")
+        exported_at = ledger.train_step()
+        wait(lambda: ledger.train_step() >= exported_at + 2)
+        records = [record for _, record in read_jsonl(tmp_path / "x.jsonl")]
+        assert len(records) == summary["trajectories"] > 0
+        assert {record.provenance.purpose for record in records} == {Purpose.TRAIN}
+        assert all(record.fingerprint for record in records)
+
+    summary = train_while(tmp_path / "run", slow_learner(bandit_policy, max_train_steps=1000), export_and_train_on)
+    promises_hold(tmp_path / "run", summary)

@@ -24,7 +24,7 @@ def forked_recipe(policy, **runtime):
         },
         control={"rollouts_per_group": 4},
         admission={"max_lag": 0},
-        train={"max_train_steps": 3, "max_seconds": 600.0},
+        train={"max_train_steps": 2, "max_seconds": 600.0},
         evaluation={"before_and_after": False},
         runtime={"receipts": True} | runtime,
     )
@@ -34,7 +34,7 @@ def test_a_run_trains_on_children_and_every_bit_is_explained(tmp_path, bandit_po
     """One after the other, so one seed gives one run; training it again from its records gives the same weights."""
     recipe = forked_recipe(bandit_policy, kind="synchronous")
     summary = run_recipe(recipe, tmp_path / "run", resume=False, fresh=False, quiet=True)
-    assert (summary["train_steps"], summary["lost"], summary["trained_twice"]) == (3, 0, 0)
+    assert (summary["train_steps"], summary["lost"], summary["trained_twice"]) == (2, 0, 0)
     ledger = Ledger.open(tmp_path / "run")
     trained = (
         sa.select(rollouts.c.id)
@@ -57,12 +57,12 @@ def test_a_run_trains_on_children_and_every_bit_is_explained(tmp_path, bandit_po
         assert child.calls[shared].prompt_ids == parent.calls[shared].prompt_ids
     ledger.close()
     report = audit(tmp_path / "run")
-    assert not report.findings and report.replay_identical and report.trained > 3 * 2 * 4 / 2
+    assert not report.findings and report.replay_identical and report.trained > 2 * 2 * 4 / 2
 
 
 def test_modules_that_work_at_the_same_time_train_on_children_too(tmp_path, bandit_policy):
     summary = run_recipe(forked_recipe(bandit_policy), tmp_path / "run", resume=False, fresh=False, quiet=True)
-    assert (summary["train_steps"], summary["lost"], summary["trained_twice"]) == (3, 0, 0)
+    assert (summary["train_steps"], summary["lost"], summary["trained_twice"]) == (2, 0, 0)
     ledger = Ledger.open(tmp_path / "run")
     with ledger.read() as connection:
         forks = sa.select(sa.func.count()).where(

@@ -1,35 +1,30 @@
 """Two policies in one run of separate processes, and a trained one against a frozen one."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
+from quartet.config import Recipe
 from quartet.ledger import Ledger
 from quartet.ledger.schema import batches, trajectories, uses
 from quartet.policy.digest import weights_digest
 from quartet.policy.load import read_weights
+from quartet.recipe.file import load_recipe
 from quartet.report.audit import audit
 from quartet.report.status import StatusReader
-from quartet.shipped import shipped_policies
 from quartet.telemetry.receipts import FOLDER
+from tests.live_runs import train
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[2]
-START = shipped_policies()["miniwob-start"]
 
 
-def train(run_dir: Path, *overrides: str, resume: bool = False) -> dict:
-    """`quartet train recipes/pennies --json`."""
-    command = [sys.executable, "-m", "quartet", "train", str(ROOT / "recipes" / "pennies"), "--run-dir", str(run_dir)]
-    options = [word for override in overrides for word in ("--set", override)]
-    resumed = ["--resume"] if resume else []
-    done = subprocess.run([*command, *resumed, "--json", *options], capture_output=True, text=True, timeout=400)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.strip().splitlines()[-1])
+def pennies(policy: Path, max_train_steps: int, *settings: str) -> Recipe:
+    """`recipes/pennies` with a smaller policy, which shows either side about equally often."""
+    smaller = (f'model.path="{policy}"', "train.groups_per_batch=1", "rollout.temperature=1")
+    steps = f"train.max_train_steps={max_train_steps}"
+    return load_recipe(Path("pennies"), [*smaller, steps, "runtime.receipts=true", *settings])
 
 
 def digest(folder: str | Path) -> str:
@@ -53,39 +48,39 @@ def without_steps_of(run_dir: Path, policy: str) -> None:
         file.write_text("".join(line for line in lines if not gone <= json.loads(line).items()))
 
 
-def test_two_policies_train_in_one_run(tmp_path):
-    summary = train(tmp_path / "run", "train.max_train_steps=4", "runtime.receipts=true")
+def test_two_policies_train_in_one_run(tmp_path, bandit_policy):
+    summary = train(tmp_path / "run", pennies(bandit_policy, 2))
     assert (summary["lost"], summary["trained_twice"]) == (0, 0)
     for name in ("even", "odd"):
         one = summary["policies"][name]
-        assert (one["trained"], one["train_steps"], one["version"], one["over_lag"]) == (True, 4, 4, 0)
+        assert (one["trained"], one["train_steps"], one["version"], one["over_lag"]) == (True, 2, 2, 0)
         assert max(map(int, one["lag_histogram"])) <= 2
-    again = train(tmp_path / "run", "train.max_train_steps=5", "runtime.receipts=true", resume=True)
-    assert [one["train_steps"] for one in again["policies"].values()] == [5, 5]
+    again = train(tmp_path / "run", pennies(bandit_policy, 3), resume=True)
+    assert [one["train_steps"] for one in again["policies"].values()] == [3, 3]
     ledger = Ledger.open(tmp_path / "run")
     assert used_by(ledger) == {"even": {"even"}, "odd": {"odd"}}
     assert ledger.check(max_lag=2, train_steps_per_checkpoint=1).findings == []
     folders = [one.latest_policy().path for one in ledger.each()]
-    assert len({digest(START), *map(digest, folders)}) == 3, "each went its own way"
+    assert len({digest(bandit_policy), *map(digest, folders)}) == 3, "each went its own way"
     shown = StatusReader(tmp_path / "run", ledger).read()
-    assert [(one.name, one.train_step) for one in shown.policies] == [("even", 5), ("odd", 5)]
+    assert [(one.name, one.train_step) for one in shown.policies] == [("even", 3), ("odd", 3)]
     ledger.close()
     report = audit(tmp_path / "run")
-    assert (report.findings, report.train_steps, report.replay_identical) == ([], 10, True)
+    assert (report.findings, report.train_steps, report.replay_identical) == ([], 6, True)
     assert report.appended >= report.trained > 0
     without_steps_of(tmp_path / "run", "odd")
     found = audit(tmp_path / "run").findings
     assert found and all(one.what.startswith("policy odd: ") for one in found)
 
 
-def test_the_tokens_of_a_frozen_opponent_stay_out_of_the_loss(tmp_path):
-    summary = train(tmp_path / "run", "train.max_train_steps=3", "policies.odd.trained=false")
+def test_the_tokens_of_a_frozen_opponent_stay_out_of_the_loss(tmp_path, bandit_policy):
+    summary = train(tmp_path / "run", pennies(bandit_policy, 3, "policies.odd.trained=false"))
     assert {name: one["train_steps"] for name, one in summary["policies"].items()} == {"even": 3, "odd": 0}
     ledger = Ledger.open(tmp_path / "run")
     assert used_by(ledger) == {"even": {"even"}}, "no use row names a trajectory of the opponent"
     opponent = ledger.of("odd")
     assert [policy.version for policy in opponent.policies()] == [0]
-    assert digest(opponent.latest_policy().path) == digest(START) != digest(ledger.latest_policy().path)
+    assert digest(opponent.latest_policy().path) == digest(bandit_policy) != digest(ledger.latest_policy().path)
     tokens = sa.func.sum(trajectories.c.response_tokens)
     in_batches = sa.select(tokens).join(uses, uses.c.trajectory_id == trajectories.c.id).where(~uses.c.voided)
     with ledger.read() as connection:

@@ -69,7 +69,7 @@ def test_with_full_durability_the_recipe_and_its_folders_are_synced(tmp_path, du
 
 @pytest.mark.parametrize("fresh", [False, True])
 @pytest.mark.parametrize("name", ["thesis.tex", "config.toml", "logs", "policies"])
-def test_a_folder_that_is_no_run_is_left_alone(tmp_path, fresh, name):
+def test_folder_without_a_run_is_not_modified(tmp_path, fresh, name):
     (tmp_path / name).write_text("precious")
     with pytest.raises(ConfigError, match="is not a run and" if name != "config.toml" or fresh else "holds a run"):
         prepare(RECIPE, tmp_path, resume=False, fresh=fresh)

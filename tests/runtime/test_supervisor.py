@@ -21,10 +21,14 @@ from quartet.telemetry.presence import Presence
 
 
 @pytest.fixture
-def supervisor(tmp_path):
-    ledger = Ledger.create(tmp_path / "run")
-    yield Supervisor(bandit_recipe(Path("unused")), tmp_path / "run", ledger)
-    ledger.close()
+def ledger(tmp_path):
+    with closing(Ledger.create(tmp_path / "run")) as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def supervisor(ledger):
+    return Supervisor(bandit_recipe(Path("unused")), ledger.run_dir, ledger)
 
 
 def away_for(looks: int):
@@ -39,23 +43,23 @@ def away_for(looks: int):
     return condition
 
 
-def test_it_outlasts_a_server_that_comes_back_and_says_once_that_it_is_away(supervisor, caplog):
+def test_supervisor_outlasts_an_unreachable_ledger_and_reports_it_once(supervisor, caplog):
     assert supervisor.run_until(away_for(3)) == "back"
     assert caplog.messages == ["waiting for the database: cannot reach the ledger"]
 
 
-def test_it_ends_when_the_server_stays_away(supervisor, monkeypatch):
+def test_supervisor_ends_when_the_ledger_stays_unreachable(supervisor, monkeypatch):
     monkeypatch.setattr(PATIENCE, "seconds", 0.0)
     with pytest.raises(LedgerUnreachableError):
         supervisor.run_until(away_for(3))
 
 
-def test_a_module_that_refuses_its_recipe_is_not_started_again(supervisor):
+def test_a_module_that_refuses_its_recipe_is_not_started_again(supervisor, ledger):
     """Nothing has written its `config.toml`."""
     with supervisor, pytest.raises(ConfigError, match=r"'manager' cannot run: the run's .*is missing"):
         supervisor.start("manager")
         supervisor.run_until(lambda: None)
-    assert [event.fields["code"] for event in supervisor._ledger.events()] == [2]
+    assert [event.fields["code"] for event in ledger.events()] == [2]
 
 
 def test_a_signal_ends_the_wait_for_a_server_that_is_away(supervisor):
@@ -67,7 +71,7 @@ def test_a_signal_ends_the_wait_for_a_server_that_is_away(supervisor):
         supervisor.outlast(away)
 
 
-def test_what_the_run_before_said_is_not_up_though_its_process_id_is_back(tmp_path, monkeypatch):
+def test_module_state_of_an_earlier_start_does_not_count_when_its_process_id_is_reused(tmp_path, monkeypatch):
     """As in a container, where process ids begin anew."""
     monkeypatch.setattr(ModuleProcess, "pid", os.getpid())
     with closing(Ledger.create(tmp_path / "run")) as ledger:
@@ -112,7 +116,7 @@ def test_a_wall_clock_that_jumps_silences_no_module_and_hides_no_silence(tmp_pat
         assert heartbeats.silent_seconds("worker") == 0.0
 
 
-def test_time_in_which_the_supervisor_could_not_look_is_no_silence(tmp_path):
+def test_time_without_supervision_does_not_count_as_silence(tmp_path):
     """The ledger's server was frozen, or the supervisor itself was stopped."""
     now = [0.0]
     with closing(Ledger.create(tmp_path / "run")) as ledger:
@@ -138,9 +142,9 @@ def test_a_silent_module_is_killed_and_started_again_until_its_restarts_are_used
 
 
 @pytest.mark.parametrize(("lived_seconds", "ends"), [(5.0, True), (LONG_LIFE_SECONDS, False)])
-def test_the_same_exception_ends_the_run_only_where_it_comes_soon_after_each_start(supervisor, lived_seconds, ends):
+def test_same_exception_ends_the_run_only_soon_after_each_start(supervisor, ledger, lived_seconds, ends):
     """One that comes once a day is not in the way of the run: the restarts bound it."""
-    process = ModuleProcess("worker", supervisor._run_dir, max_restarts=20, max_delay_seconds=1.0)
+    process = ModuleProcess("worker", ledger.run_dir, max_restarts=20, max_delay_seconds=1.0)
     process.lived_seconds = lived_seconds
     for _ in range(MOST_IDENTICAL_FAULTS - 1):
         supervisor._raise_if_repeated(process, "OSError: out of memory")
@@ -148,7 +152,7 @@ def test_the_same_exception_ends_the_run_only_where_it_comes_soon_after_each_sta
         supervisor._raise_if_repeated(process, "OSError: out of memory")
 
 
-def test_a_death_while_the_ledger_is_away_is_told_when_it_is_back(supervisor, monkeypatch):
+def test_death_of_a_module_is_recorded_once_the_ledger_is_reachable(supervisor, ledger, monkeypatch):
     event, away = Ledger.event, iter([True])
 
     def reached_the_second_time(ledger: Ledger, kind: str, **fields: object) -> None:
@@ -160,14 +164,14 @@ def test_a_death_while_the_ledger_is_away_is_told_when_it_is_back(supervisor, mo
     with supervisor, pytest.raises(ConfigError, match=r"config\.toml is missing"):
         supervisor.start("manager")
         supervisor.run_until(lambda: None)
-    assert [event.fields["code"] for event in supervisor._ledger.events()] == [2]
+    assert [event.fields["code"] for event in ledger.events()] == [2]
 
 
-def test_a_sink_that_cannot_run_is_given_up_and_the_run_goes_on(supervisor):
+def test_sink_that_cannot_run_is_given_up_and_the_run_continues(supervisor, ledger):
     """Nothing has written its `config.toml` either."""
 
     def given_up() -> str | None:
-        kinds = [event.kind for event in supervisor._ledger.events()]
+        kinds = [event.kind for event in ledger.events()]
         return "given up" if "sink_given_up" in kinds else None
 
     with supervisor:
@@ -176,5 +180,5 @@ def test_a_sink_that_cannot_run_is_given_up_and_the_run_goes_on(supervisor):
         supervisor.start("sink-prometheus")  # as the next phase does
         assert supervisor.run_until(lambda: "and on it goes") == "and on it goes"
         assert not supervisor._processes
-        assert supervisor._ledger.value(GIVEN_UP) == ["sink-prometheus"]
-    assert [event.kind for event in supervisor._ledger.events()] == ["sink_given_up", "module_died"], "newest first"
+        assert ledger.value(GIVEN_UP) == ["sink-prometheus"]
+    assert [event.kind for event in ledger.events()] == ["sink_given_up", "module_died"], "newest first"

@@ -51,9 +51,11 @@ class OddFilter(Filter):
 """Imported in every process of a run, as an edited checkout would."""
 
 
-def train(tmp_path: Path, policy: Path, *arguments: str, **sections: dict) -> CompletedProcess[str]:
+def train(
+    tmp_path: Path, policy: Path, *arguments: str, code: str = BROKEN, **sections: dict
+) -> CompletedProcess[str]:
     """`quartet train` with the broken code, started as a user would."""
-    (tmp_path / "broken.py").write_text(BROKEN)
+    (tmp_path / "broken.py").write_text(code)
     (tmp_path / "sitecustomize.py").write_text("import broken\n")
     small = {"env": {"families": [], "sessions": 2}, "evaluation": {"before_and_after": False}}
     (tmp_path / "recipe.toml").write_text(to_toml(bandit_recipe(policy, **small, **sections)))
@@ -64,10 +66,21 @@ def train(tmp_path: Path, policy: Path, *arguments: str, **sections: dict) -> Co
 
 
 @pytest.mark.parametrize("runtime", ["processes", "synchronous"])
-def test_an_exception_of_the_environment_stops_the_run_and_is_shown_everywhere(tmp_path, bandit_policy, runtime):
+def test_exception_of_the_environment_stops_the_run_and_the_repaired_run_is_resumed(tmp_path, bandit_policy, runtime):
     sections = {"rollout": {"max_identical_errors": 7}, "runtime": {"kind": runtime}, "admission": {"max_lag": 0}}
-    ended = train(tmp_path, bandit_policy, "--set", "env.name=broken:OddBandit", **sections)
+    sections |= {"train": {"max_train_steps": 1}}
+    odd = ("--set", "env.name=broken:OddBandit")
+    ended = train(tmp_path, bandit_policy, *odd, **sections)
     assert ended.returncode == 1, ended.stderr
+    shows_the_error_everywhere(tmp_path, ended)
+    if runtime == "synchronous":  # errors from before the resume do not count
+        code = BROKEN.replace("raise ValueError", "return await super().step(action)\n        raise")
+        repaired = train(tmp_path, bandit_policy, "--resume", *odd, code=code, **sections)
+        assert repaired.returncode == 0, repaired.stderr
+
+
+def shows_the_error_everywhere(tmp_path: Path, ended: CompletedProcess[str]) -> None:
+    """In the terminal, the ledger, the dashboard and `quartet status`."""
     place = "(broken.py:10, in step)"
     assert (
         "error: 7 rollouts in a row ended as error_env with the same error: Odd.step raised ValueError" in ended.stderr
@@ -90,21 +103,6 @@ def test_an_exception_of_the_environment_stops_the_run_and_is_shown_everywhere(t
     assert "broken.py" in page and "Traceback (most recent call last)" in page
     status = CliRunner().invoke(cli, ["status", str(tmp_path / "run")], env={"COLUMNS": "400"})
     assert "Odd.step raised ValueError" in status.output
-
-
-def test_a_mended_run_is_resumed(tmp_path, bandit_policy):
-    """The errors of before the resume do not count."""
-    sections = {"rollout": {"max_identical_errors": 5}, "train": {"max_train_steps": 1}}
-    sections |= {"runtime": {"kind": "synchronous"}, "admission": {"max_lag": 0}}
-    odd = ("--set", "env.name=broken:OddBandit")
-    assert train(tmp_path, bandit_policy, *odd, **sections).returncode == 1
-    global BROKEN
-    broken, BROKEN = BROKEN, BROKEN.replace("raise ValueError", "return await super().step(action)\n        raise")
-    try:
-        mended = train(tmp_path, bandit_policy, "--resume", *odd, **sections)
-    finally:
-        BROKEN = broken
-    assert mended.returncode == 0, mended.stderr
 
 
 def test_an_exception_of_the_agent_loop_stops_the_run(tmp_path, bandit_policy):

@@ -36,11 +36,11 @@ def test_no_text_holds_a_control_character_afterwards(text):
 
 
 @given(st.text(st.characters(categories=["L", "N", "P", "S", "Zs"])))
-def test_what_people_write_stays(text):
+def test_ordinary_text_is_unchanged(text):
     assert printable(text) == text
 
 
-def test_what_is_said_is_printable(capsys):
+def test_output_is_printable(capsys):
     say(HOSTILE)
     say(HOSTILE, err=True, fg="red")
     out, err = capsys.readouterr()

@@ -68,7 +68,7 @@ def test_epsilon_stands_beside_the_standard_deviation() -> None:
     np.testing.assert_allclose(halves, [0.75, -0.25, -0.25, -0.25])  # std = 0.5 exactly
 
 
-def test_what_went_worse_may_weigh_less() -> None:
+def test_negative_weight_scales_advantages_below_zero() -> None:
     quarter = of_rewards(credit_of("grpo", negative_weight=0.25), [1, 0, 0, 0])
     np.testing.assert_allclose(quarter, [1.5, -0.125, -0.125, -0.125], atol=1e-5)
 

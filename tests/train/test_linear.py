@@ -96,7 +96,7 @@ def test_other_types_are_left_to_torch() -> None:
 
 
 @pytest.mark.parametrize("shape", [(32,), (5, 32), (2, 3, 32)])
-def test_what_comes_out_may_be_written_in_place(shape: tuple[int, ...]) -> None:
+def test_output_may_be_changed_in_place(shape: tuple[int, ...]) -> None:
     layer = torch.nn.Linear(32, 16)
     x = torch.randn(shape)
     expected = torch.autograd.grad(layer(x).mul(2).sum(), layer.weight)[0]

@@ -72,7 +72,7 @@ def test_advantages_are_taken_over_trajectories_not_branches() -> None:
     np.testing.assert_allclose([advantage_of(b) for b in packed.branches], [1.5] * 5 + [-0.5] * 3, atol=1e-5)
 
 
-def test_what_does_not_count_is_neither_baseline_nor_trained() -> None:
+def test_uncounted_rollouts_are_neither_baseline_nor_trained() -> None:
     call = make_call([1], [2])
     group = [make_trajectory([call], 1.0), make_trajectory([call], 0.0)]
     with_errors = [

@@ -74,7 +74,7 @@ def test_a_token_that_was_not_trained_has_no_values(recipe):
     assert found.trained.tolist() == [True, False, True]
 
 
-def test_what_was_assigned_is_kept_exactly_and_of_stored_members_too(recipe):
+def test_assigned_advantages_are_stored_exactly_also_of_stored_members(recipe):
     batch = groups_of_two()
     group = batch.groups[0]
     stored = replace(group.members[0], replay=ReplayRule.STORED)

@@ -101,7 +101,7 @@ STEPS_DEVIATION = math.sqrt(4 / 15)
         ("rloo", [1.0] * 2, [-0.5] * 2),
     ],
 )
-def test_what_a_train_step_stores_is_the_credit_of_the_rewards(
+def test_train_step_stores_the_credit_of_the_rewards(
     tmp_path: Path, recipe: RecipeBuilder, name: str, success: list[float], failure: list[float]
 ) -> None:
     """Two groups of one success and two failures, of two calls each, whose last has the reward; worked out by hand."""
@@ -117,7 +117,7 @@ def test_what_a_train_step_stores_is_the_credit_of_the_rewards(
         assert returns == pytest.approx(float(wins))
 
 
-def test_without_enough_groups_it_says_what_it_waits_for(run: Run) -> None:
+def test_trainer_without_enough_groups_reports_its_wait(run: Run) -> None:
     trainer = run.trainer()
     run.feed(group(10))
     assert not trainer.train_one()
@@ -437,7 +437,7 @@ async def test_starving_stops_the_run_with_an_explanation(tmp_path: Path, recipe
     assert (run.ledger.stop_reason() or "").startswith("starved")
 
 
-def test_nobody_starves_before_the_training_phase(tmp_path: Path, recipe: RecipeBuilder) -> None:
+def test_no_starvation_before_the_training_phase(tmp_path: Path, recipe: RecipeBuilder) -> None:
     run = Run(tmp_path / "run", recipe(train=TRAIN | {"starved_timeout_seconds": 1e-6}))
     trainer = run.trainer()
     for phase, waiting_for in (("evaluating before", "the evaluation"), ("starting", "the start of all modules")):
@@ -451,7 +451,7 @@ def test_nobody_starves_before_the_training_phase(tmp_path: Path, recipe: Recipe
         trainer.wait.explain()
 
 
-def test_the_time_before_the_training_phase_counts_for_nobody_s_hunger(
+def test_time_before_the_training_phase_does_not_count_as_starvation(
     tmp_path: Path, recipe: RecipeBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Run(tmp_path / "run", recipe(train=TRAIN | {"starved_timeout_seconds": 300}))

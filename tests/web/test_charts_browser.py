@@ -44,7 +44,7 @@ async def test_a_metric_is_found_pinned_and_remembered_and_a_link_shows_the_same
             await expect(page.locator("[data-chart='train/gradient_norm'] canvas")).to_be_visible()
 
 
-async def test_what_is_drawn_is_saved_with_the_runs_laid_over_each_other(runs, browser, tmp_path):
+async def test_drawn_curves_of_all_selected_runs_are_saved_as_csv(runs, browser, tmp_path):
     with served(*runs) as address:
         async with opened(browser, f"{address}/runs/first/run?axis=time&smoothing=0&with=second") as page:
             await expect(page.locator("[data-chart=entropy] canvas")).to_be_visible()
@@ -75,7 +75,7 @@ async def test_no_cell_of_a_saved_chart_is_a_formula_to_a_spreadsheet(runs, brow
     assert found[6:] == ["plain", "a=1", "-1.5", "", '"a ""b"", c"']
 
 
-async def test_a_zoom_stands_in_the_address(runs, browser):
+async def test_zoom_is_part_of_the_address(runs, browser):
     with served(*runs) as address:
         async with opened(browser, f"{address}/runs/first/run") as page:
             await page.locator("[data-chart=entropy] .plot").focus()

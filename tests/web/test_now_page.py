@@ -32,7 +32,7 @@ async def shown(ledger: Ledger) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", answer.text))
 
 
-async def test_work_and_waits_are_told_while_somebody_works_on_the_run(ledger):
+async def test_activities_and_waits_are_shown_while_the_run_is_active(ledger):
     Presence(ledger, "engine", interval_seconds=0).working("serving")
     Presence(ledger, "trainer", interval_seconds=0).waits("4 trainable groups", "rollouts finish")
     ledger.enter_phase("training")
@@ -45,7 +45,7 @@ async def test_work_and_waits_are_told_while_somebody_works_on_the_run(ledger):
 
 
 @pytest.mark.parametrize(("phase", "told"), [("training", "silent for"), ("evaluating before", "off")])
-async def test_a_trainer_that_says_nothing_is_missed_in_training_only(ledger, phase, told):
+async def test_silent_trainer_is_reported_in_training_only(ledger, phase, told):
     late = Ledger.open(ledger.run_dir, clock=lambda: time.time() - 100)
     Presence(late, "trainer", interval_seconds=0).working("training")
     late.close()

@@ -58,7 +58,7 @@ def test_a_retried_rollout_shows_both_attempts_and_the_one_that_counts(ledger):
 
 
 @pytest.mark.parametrize(("rollout_id", "why"), [(3, "all failed"), (5, "all solved")])
-def test_a_dropped_rollout_says_why(ledger, rollout_id, why):
+def test_drop_reason_of_a_rollout_is_shown(ledger, rollout_id, why):
     assert viewed(ledger, rollout_id).fate == f"was not trained on: its group was dropped ({why})"
 
 
@@ -160,7 +160,7 @@ def test_a_released_claim_stays_in_the_lineage(tmp_path):
     run.ledger.close()
 
 
-def test_a_late_copy_is_kept_and_says_so(tmp_path):
+def test_late_attempt_is_kept_and_marked_late(tmp_path):
     run = Recorder(tmp_path / "run")
     early, slow = run.open_group("left", 2)
     run.ledger.append(early, trajectory(early.task, 1.0), 3)

@@ -77,7 +77,7 @@ def test_counts_stop(ledger, monkeypatch):
         assert str(count_rollouts(connection, Selection(status=Status.ERROR_ENV))) == "1"
 
 
-def test_what_runs_and_waits_is_listed_apart(ledger):
+def test_running_and_waiting_rollouts_are_listed_separately(ledger):
     with ledger.read() as connection:
         assert [(row.id, row.state) for row in unfinished_rollouts(connection)] == [(11, "leased"), (12, "queued")]
 

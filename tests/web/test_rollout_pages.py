@@ -47,7 +47,7 @@ async def client(ledger):
 
 
 @pytest.mark.parametrize("page", PAGES)
-async def test_what_a_model_or_a_page_wrote_is_text(client, page):
+async def test_text_of_models_and_pages_is_escaped(client, page):
     answer = await client.get(f"/runs/run/{page}")
     assert answer.status_code == 200, answer.text
     assert "<script>" not in answer.text and "<img src=x" not in answer.text
@@ -78,7 +78,7 @@ async def test_the_hostile_texts_are_there_to_be_read(client):
         ("timeline/window?start=nan&seconds=1", 400),
     ],
 )
-async def test_what_is_not_there_is_explained(client, page, status):
+async def test_missing_page_is_explained(client, page, status):
     answer = await client.get(f"/runs/run/{page}")
     assert answer.status_code == status
     assert "cannot be shown" in answer.text

@@ -116,7 +116,7 @@ async def test_nothing_outside_is_served(run_dir, path):
 
 
 @pytest.mark.parametrize("page", NAVIGATION)
-async def test_what_a_model_wrote_is_text(run_dir, page):
+async def test_model_output_is_shown_as_text(run_dir, page):
     async with ask(build_app([run_dir])) as client:
         html = (await client.get(f"/runs/run/{page}")).text
     assert SCRIPT not in html and "<img src=x" not in html

@@ -1,4 +1,4 @@
-"""Who rings for whom. A wait in these tests would last longer than a test may, so that only a ring can end it."""
+"""Which role each change notifies. A wait here would outlast its test, so that only a notification can end it."""
 
 import asyncio
 import signal
@@ -23,7 +23,7 @@ time.sleep(600)
 """
 
 pytestmark = pytest.mark.timeout(60)
-"""A ring that nobody hears is a wait that does not end: that is how these tests fail."""
+"""A notification that is lost is a wait that does not end: that is how these tests fail."""
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def bells(tmp_path) -> Doorbells:
     return Doorbells(tmp_path / "bells", FOR_EVER_SECONDS)
 
 
-async def test_a_ring_ends_the_wait(bells):
+async def test_notification_ends_the_wait(bells):
     with bells.hang("worker") as bell:
         wait = asyncio.create_task(bell.wait())
         await asyncio.sleep(0.05)
@@ -43,7 +43,7 @@ async def test_a_ring_ends_the_wait(bells):
         await wait
 
 
-async def test_a_ring_before_the_wait_is_heard_and_only_once(bells):
+async def test_notification_before_the_wait_is_delivered_once(bells):
     with bells.hang("worker") as bell:
         bells.ring("worker")
         bells.ring("worker")
@@ -55,7 +55,7 @@ async def test_a_ring_before_the_wait_is_heard_and_only_once(bells):
         await again
 
 
-async def test_a_stop_ends_the_wait(bells):
+async def test_stop_event_ends_the_wait(bells):
     stop = asyncio.Event()
     with bells.hang("worker") as bell:
         wait = asyncio.create_task(bell.wait(stop))
@@ -64,25 +64,25 @@ async def test_a_stop_ends_the_wait(bells):
         await wait
 
 
-async def test_without_a_ring_who_waits_looks_by_itself(tmp_path):
+async def test_listener_polls_without_a_notification(tmp_path):
     with Doorbells(tmp_path, 0.01).hang("worker") as bell:
         await bell.wait()
 
 
-def test_ringing_where_nobody_listens_is_no_trouble(bells, caplog):
+def test_notifying_without_a_listener_does_nothing(bells, caplog):
     bells.ring("worker")
     bells.hang("worker").__exit__(None, None, None)
     bells.ring("worker")
     assert not caplog.records
 
 
-def test_a_bell_that_cannot_be_rung_is_told_and_no_error(bells, tmp_path, caplog):
+def test_failed_notification_is_logged_and_raises_nothing(bells, tmp_path, caplog):
     (tmp_path / "bells" / "worker").mkdir(parents=True)
     bells.ring("worker")
     assert "cannot notify" in caplog.text
 
 
-async def test_where_no_pipe_can_be_who_waits_looks_by_itself(bells, tmp_path, caplog):
+async def test_listener_polls_where_no_pipe_can_be_made(bells, tmp_path, caplog):
     (tmp_path / "bells" / "worker").mkdir(parents=True)
     with bells.hang("worker") as bell:
         await bell.wait()
@@ -90,7 +90,7 @@ async def test_where_no_pipe_can_be_who_waits_looks_by_itself(bells, tmp_path, c
     assert len(caplog.records) == 1
 
 
-async def test_more_rings_than_a_pipe_holds(bells):
+async def test_more_notifications_than_the_pipe_holds_do_not_block(bells):
     with bells.hang("worker") as bell:
         for _ in range(70_000):
             bells.ring("worker")
@@ -105,7 +105,7 @@ def kill_a_listener(tmp_path: Path) -> None:
     process.communicate()
 
 
-async def test_a_killed_listener_leaves_a_bell_that_its_successor_hears(bells, tmp_path):
+async def test_next_listener_is_notified_after_a_killed_one(bells, tmp_path):
     kill_a_listener(tmp_path)
     assert (tmp_path / "bells" / "worker").is_fifo()
     bells.ring("worker")  # nobody hears it
@@ -117,7 +117,7 @@ async def test_a_killed_listener_leaves_a_bell_that_its_successor_hears(bells, t
         await wait
 
 
-async def test_who_stops_listening_takes_nobody_elses_bell_away(bells):
+async def test_listener_that_stops_leaves_other_listeners_subscribed(bells):
     with bells.hang("worker") as bell:
         with bells.hang("worker"):
             pass
@@ -195,14 +195,14 @@ def damaged(ledger):
         (trained, lambda ledger, _: ledger.roll_back(0), "engine"),
     ],
 )
-async def test_who_commits_rings_for_who_waits(ledger, given, deed, role):
+async def test_commit_notifies_the_role_that_waits_for_it(ledger, given, deed, role):
     before = given(ledger)
     with Doorbells(ledger.run_dir / "bells", FOR_EVER_SECONDS).hang(role) as bell:
         deed(ledger, before)
         await bell.wait()
 
 
-def test_an_expired_batch_rings_for_the_trainer(ledger, clock):
+def test_expired_batch_notifies_the_trainer(ledger, clock):
     claimed(ledger)
     clock.now += 61
     with Doorbells(ledger.run_dir / "bells", FOR_EVER_SECONDS).hang("trainer") as bell:
