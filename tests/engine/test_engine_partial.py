@@ -57,9 +57,7 @@ def vllm_choice(count: int, **end: Any) -> VllmChoice:
 
 
 @given(counts=st.lists(st.integers(0, 4), min_size=1, max_size=6), changes=st.lists(st.integers(0, 5), max_size=3))
-def test_partial_response_of_vllm_is_a_prefix_of_the_final_one(
-    counts: list[int], changes: list[int]
-) -> None:
+def test_partial_response_of_vllm_is_a_prefix_of_the_final_one(counts: list[int], changes: list[int]) -> None:
     """New weights come before the events `changes`, each with a version of its own."""
     response, version, versions, told = Response(3), 3, list[int](), list[GenerateResult]()
     for index, count in enumerate(counts):

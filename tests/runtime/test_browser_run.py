@@ -31,6 +31,7 @@ def test_a_killed_chromium_comes_back_and_the_promises_hold(tmp_path):
             "control.rollouts_per_group=4",
         ],
     )
+
     def kill_chromium(ledger, wait):
         host = next(row.pid for row in ledger.modules() if row.module == "env")
         browsers = [child for child in psutil.Process(host).children() if "chrom" in child.name()]

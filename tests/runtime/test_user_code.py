@@ -51,9 +51,7 @@ class OddFilter(Filter):
 """Imported in every process of a run, as an edited checkout would."""
 
 
-def train(
-    tmp_path: Path, policy: Path, *arguments: str, code: str = BROKEN, **sections: dict
-) -> CompletedProcess[str]:
+def train(tmp_path: Path, policy: Path, *arguments: str, code: str = BROKEN, **sections: dict) -> CompletedProcess[str]:
     """`quartet train` with the broken code, started as a user would."""
     (tmp_path / "broken.py").write_text(code)
     (tmp_path / "sitecustomize.py").write_text("import broken\n")
