@@ -28,6 +28,7 @@ def recipe_path(tmp_path, bandit_policy):
     return path
 
 
+@pytest.mark.slow
 def test_help_lists_every_command():
     shown = subprocess.run([sys.executable, "-m", "quartet", "--help"], capture_output=True, text=True)
     assert shown.returncode == 0
@@ -56,6 +57,7 @@ def test_a_setting_without_set_gets_the_hint(recipe_path, arguments):
     assert told.returncode == 2 and "--set train.learning_rate" in told.stderr and "'--help'" not in told.stderr
 
 
+@pytest.mark.slow
 def test_dry_run_loads_no_model_library(recipe_path):
     program = (
         "import sys\nfrom click.testing import CliRunner\nfrom quartet.cli import cli\n"
@@ -162,6 +164,7 @@ def test_a_run_without_receipts_cannot_be_audited(stored_run):
     assert "has no receipts" in refused.stderr and "runtime.receipts = true" in refused.stderr
 
 
+@pytest.mark.slow
 def test_export_loads_no_more_than_it_needs(stored_run, tmp_path):
     program = (
         "import sys\nfrom click.testing import CliRunner\nfrom quartet.cli import cli\n"
@@ -254,6 +257,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_explained_wherever_it_is_met(recipe_path, tmp_path):
     arguments = [str(recipe_path), "--run-dir", str(tmp_path / "run")]
     done = subprocess.run(

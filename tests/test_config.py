@@ -224,6 +224,7 @@ def test_old_keys_of_all_sections_and_parts_are_reported_at_once():
 HEAVY = "{'torch', 'transformers', 'sqlalchemy', 'aiohttp', 'matplotlib'} & set(sys.modules)"
 
 
+@pytest.mark.slow
 def test_configuration_and_help_import_nothing_heavy():
     program = f"""
 import sys, quartet.config, quartet.types, quartet.runtime.plan

@@ -4,6 +4,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parents[1] / "tools" / "install_browser.sh"
 COMMANDS = {
     "id": "echo 0",
@@ -13,6 +15,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.slow
 def test_a_package_that_the_release_lacks_keeps_no_other_from_being_installed(tmp_path):
     for name, line in COMMANDS.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from quartet.registry import KINDS, find, names
 
 ROOT = Path(__file__).parents[1]
@@ -54,6 +56,7 @@ print(json.dumps({"chosen": {one.kind: one.settings["volume"] for _, one in choi
 """
 
 
+@pytest.mark.slow
 def test_one_new_part_of_every_kind_is_one_new_file_each(tmp_path):
     copy = shutil.copytree(ROOT / "quartet", tmp_path / "quartet", ignore=shutil.ignore_patterns("__pycache__"))
     before = contents(copy)

@@ -28,6 +28,7 @@ def test_every_file_of_a_kind_is_one_documented_part(kind):
         assert all(info.description for info in part.Settings.model_fields.values()), f"{kind} {name}"
 
 
+@pytest.mark.slow
 def test_listing_names_imports_no_part():
     program = (
         "import sys; from quartet.registry import names, KINDS; [names(kind) for kind in KINDS];"

@@ -123,6 +123,7 @@ def test_policies_of_one_name_in_different_folders_are_evaluated_apart(tmp_path)
     assert evaluation_name(tmp_path / "other" / ".." / "one" / "policy") == one
 
 
+@pytest.mark.slow
 def test_a_run_about_to_start_is_waited_for(tmp_path):
     run = tmp_path / "run"
     run.mkdir()
@@ -159,6 +160,7 @@ def test_a_log_on_a_full_disk_prints_no_traceback(capfd):
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_wandb_without_a_key_says_how_to_log_in(tmp_path):
     run = tmp_path / "run"
     run.mkdir()

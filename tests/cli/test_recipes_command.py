@@ -64,6 +64,7 @@ def test_paths_begin_at_the_file_and_overrides_at_the_current_folder(tmp_path, m
     assert (recipe.sft.data, recipe.sft.output, recipe.replay.demonstrations) == ("/data.jsonl", "/out", "")
 
 
+@pytest.mark.slow
 def test_an_installed_package_finds_its_recipes(tmp_path):
     """The wheel's layout, as pyproject.toml maps it: `recipes/` inside the package, and no checkout around it."""
     build = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]

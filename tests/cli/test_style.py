@@ -149,6 +149,7 @@ def test_a_run_without_its_recipe_still_has_a_status(monkeypatch, capsys, tmp_pa
     assert code == 0 and "run/config.toml is missing" in shown.replace("\n", "") and "Traceback" not in shown
 
 
+@pytest.mark.slow
 def test_help_imports_no_library_of_weight():
     program = (
         "import sys\nfrom click.testing import CliRunner\nfrom quartet.cli import cli\n"

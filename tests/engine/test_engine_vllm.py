@@ -46,6 +46,7 @@ def recipe_with(python: str, **vllm: object) -> Recipe:
     return engine_recipe("vllm", python=python, **vllm)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")
 async def test_without_vllm_the_run_ends_and_says_how_to_get_it(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match=r"quartet-rl\[vllm\]"):

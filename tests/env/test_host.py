@@ -373,6 +373,7 @@ def host_processes(count: int) -> Iterator[list[tuple[subprocess.Popen[str], str
             process.communicate()
 
 
+@pytest.mark.slow
 async def test_a_killed_host_costs_the_running_episodes_and_its_successor_is_found_on_another_port():
     with host_processes(2) as [(first, first_url), (_, second_url)]:
         urls = [first_url]

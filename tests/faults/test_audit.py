@@ -25,7 +25,7 @@ from quartet.telemetry.receipts import FOLDER
 from quartet.telemetry.token_values import CallValues
 from quartet.train.credit.grpo import Grpo
 from quartet.train.packing import pack_batch
-from quartet.types import Batch, Group, GroupMember, Task, Trajectory
+from quartet.types import Batch, Group, GroupMember, Purpose, Task, Trajectory
 
 pytestmark = pytest.mark.slow
 STEPS = 3
@@ -113,8 +113,9 @@ def test_a_run_without_receipts_is_not_taken_for_a_sound_one(recorded_run: Path,
 
 def test_a_lost_rollout_is_found(recorded_run: Path, tmp_path: Path) -> None:
     def one_more(receipts: Receipts) -> None:
-        for kind in ("appending", "appended"):
-            receipts.append(of_type(receipts, kind)[0] | {"rollout_id": 999_999})
+        appending = next(one for one in of_type(receipts, "appending") if one["purpose"] == Purpose.TRAIN)
+        appended = next(one for one in of_type(receipts, "appended") if one["rollout_id"] == appending["rollout_id"])
+        receipts += [one | {"rollout_id": 999_999} for one in (appending, appended)]
 
     report = audit(altered(recorded_run, tmp_path, "worker", one_more))
     assert [finding.kind for finding in report.findings] == ["lost"]

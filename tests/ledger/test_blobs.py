@@ -242,6 +242,7 @@ assert files.get("ab" * 32) == b"small"
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_explained_and_leaves_nothing_half_written(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(tmp_path)], capture_output=True, text=True, check=True, timeout=60

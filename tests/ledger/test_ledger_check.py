@@ -133,6 +133,7 @@ with RunLock(Path(sys.argv[1])):
 """
 
 
+@pytest.mark.slow
 @on_sqlite
 def test_upgrade_is_refused_while_an_older_quartet_runs(ledger, tmp_path):
     old = tmp_path / "old"

@@ -151,6 +151,7 @@ except SetupError as error:
 """
 
 
+@pytest.mark.slow
 @on_sqlite
 def test_a_full_disk_is_explained_and_what_was_committed_stays(ledger):
     done = subprocess.run(

@@ -105,6 +105,7 @@ def kill_a_listener(tmp_path: Path) -> None:
     process.communicate()
 
 
+@pytest.mark.slow
 async def test_next_listener_is_notified_after_a_killed_one(bells, tmp_path):
     kill_a_listener(tmp_path)
     assert (tmp_path / "bells" / "worker").is_fifo()

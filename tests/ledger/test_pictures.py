@@ -191,6 +191,7 @@ def killed_at(ledger, tmp_path, point: str, what: str) -> None:
     assert done.returncode == -signal.SIGKILL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["blob.after", "append.before"])
 def test_a_kill_between_the_blob_and_its_row_loses_nothing(ledger, tmp_path, point):
     ledger.admit(plan(rollouts=1))
@@ -204,6 +205,7 @@ def test_a_kill_between_the_blob_and_its_row_loses_nothing(ledger, tmp_path, poi
     assert ledger.collect_garbage() == 0
 
 
+@pytest.mark.slow
 def test_a_kill_between_the_rows_and_their_blob_leaves_garbage_only(ledger, tmp_path):
     trainable_group(ledger, screenshot=LARGE)
     train_one(ledger)

@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from quartet.ledger import Ledger
 from tests.ledger.samples import plan
 
@@ -33,6 +35,7 @@ def start(run_dir: Path, name: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_kill_minus_nine_loses_nothing_that_was_appended(tmp_path, url):
     ledger = Ledger.create(tmp_path, url=url)
     ledger.register_initial_policy("p0")
@@ -66,6 +69,7 @@ def test_kill_minus_nine_loses_nothing_that_was_appended(tmp_path, url):
     ledger.close()
 
 
+@pytest.mark.slow
 def test_writers_take_turns(tmp_path, url):
     """Two processes that write as fast as they can: every rollout is claimed by exactly one of them."""
     ledger = Ledger.create(tmp_path, url=url)

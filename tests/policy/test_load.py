@@ -178,6 +178,7 @@ load_policy(folder)
 '''
 
 
+@pytest.mark.slow
 def test_a_file_that_does_not_fit_is_an_os_error(policy_folder: Path, tmp_path: Path):
     """A limit on the size of files stands for the full disk: to the libraries both are errors of the system."""
     target = tmp_path / "policy"

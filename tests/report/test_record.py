@@ -124,6 +124,7 @@ for number in range(10**9):
 """
 
 
+@pytest.mark.slow
 def test_a_killed_writer_loses_no_more_than_was_buffered(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -202,6 +203,7 @@ recorder.close()
 """
 
 
+@pytest.mark.slow
 def test_half_a_line_is_taken_back(tmp_path: Path) -> None:
     """A file that may not grow, as on a full disk: the write ends in the middle of a line."""
     told = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,11 +20,13 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from benchmarks.bandit import bandit_recipe
+from quartet.ledger import Ledger
 from quartet.recipe.file import to_toml
 from quartet.report.braille import braille_line
 from quartet.report.looker import Looker
 from quartet.report.screen import show_runs
 from quartet.run.run_dir import RunLock
+from quartet.telemetry.presence import Presence
 from quartet.terminal.progress import Watched
 
 pytestmark = pytest.mark.slow
@@ -88,7 +91,9 @@ def test_the_screen_of_a_run_fits_the_terminal(run, width):
 def test_a_run_at_work_is_told_from_one_at_rest(run):
     with Looker(run) as looker:
         assert not looker.look().running and looker.look().status.progress is None
-        with RunLock(run):
+        with RunLock(run), closing(Ledger.open(run)) as ledger:
+            for module in ("manager", "worker", "trainer"):  # a heartbeat: those of the recorded run are old
+                Presence(ledger, module).working("at work")
             snapshot = looker.look()
         assert snapshot.running and snapshot.to_dict()["alarms"] == []
 

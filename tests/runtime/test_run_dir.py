@@ -100,6 +100,7 @@ def test_one_supervisor_per_run(tmp_path):
     assert supervisor_pid(tmp_path) is None
 
 
+@pytest.mark.slow
 def test_a_killed_supervisor_leaves_no_lock(tmp_path):
     program = (
         "import os, signal, sys; from pathlib import Path; from quartet.run.run_dir import RunLock\n"

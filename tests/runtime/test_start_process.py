@@ -46,6 +46,7 @@ def is_serving(run_dir: Path) -> bool:
         return bool(ledger.module_url("env"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_module_serves_under_its_own_name_and_ends_at_sigterm(run_dir, method):
     process = start(run_dir, method)
@@ -59,6 +60,7 @@ def test_module_serves_under_its_own_name_and_ends_at_sigterm(run_dir, method):
     assert process.wait(60) == process.poll() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_exit_code_and_last_words_of_a_module_that_cannot_run(run_dir, method):
     (run_dir / "config.toml").unlink()
@@ -66,6 +68,7 @@ def test_exit_code_and_last_words_of_a_module_that_cannot_run(run_dir, method):
     assert "config.toml is missing" in (run_dir / "log").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_killed_module_has_the_negative_signal_as_exit_code(run_dir, method):
     process = start(run_dir, method)

@@ -54,6 +54,7 @@ def test_supervisor_ends_when_the_ledger_stays_unreachable(supervisor, monkeypat
         supervisor.run_until(away_for(3))
 
 
+@pytest.mark.slow
 def test_a_module_that_refuses_its_recipe_is_not_started_again(supervisor, ledger):
     """Nothing has written its `config.toml`."""
     with supervisor, pytest.raises(ConfigError, match=r"'manager' cannot run: the run's .*is missing"):
@@ -71,6 +72,7 @@ def test_a_signal_ends_the_wait_for_a_server_that_is_away(supervisor):
         supervisor.outlast(away)
 
 
+@pytest.mark.slow
 def test_module_state_of_an_earlier_start_does_not_count_when_its_process_id_is_reused(tmp_path, monkeypatch):
     """As in a container, where process ids begin anew."""
     monkeypatch.setattr(ModuleProcess, "pid", os.getpid())
@@ -83,6 +85,7 @@ def test_module_state_of_an_earlier_start_does_not_count_when_its_process_id_is_
             assert supervisor.are_up("manager")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jump_seconds", [-3600, 3600])
 def test_a_wall_clock_that_jumps_delays_no_restart(tmp_path, monkeypatch, jump_seconds):
     process, wall_clock = ModuleProcess("manager", tmp_path, max_restarts=1, max_delay_seconds=0.01), time.time
@@ -127,6 +130,7 @@ def test_time_without_supervision_does_not_count_as_silence(tmp_path):
         assert heartbeats.silent_seconds("worker") == MAX_GAP_SECONDS
 
 
+@pytest.mark.slow
 def test_a_silent_module_is_killed_and_started_again_until_its_restarts_are_used_up(tmp_path):
     """With no patience at all even a module at work is silent for too long."""
     runtime = {"heartbeat_timeout_seconds": 1e-6, "max_restarts_per_module": 1, "max_restart_delay_seconds": 0.01}
@@ -152,6 +156,7 @@ def test_same_exception_ends_the_run_only_soon_after_each_start(supervisor, ledg
         supervisor._raise_if_repeated(process, "OSError: out of memory")
 
 
+@pytest.mark.slow
 def test_death_of_a_module_is_recorded_once_the_ledger_is_reachable(supervisor, ledger, monkeypatch):
     event, away = Ledger.event, iter([True])
 
@@ -167,6 +172,7 @@ def test_death_of_a_module_is_recorded_once_the_ledger_is_reachable(supervisor, 
     assert [event.fields["code"] for event in ledger.events()] == [2]
 
 
+@pytest.mark.slow
 def test_sink_that_cannot_run_is_given_up_and_the_run_continues(supervisor, ledger):
     """Nothing has written its `config.toml` either."""
 

@@ -20,6 +20,7 @@ def view(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-m", "quartet", "view", *arguments], stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_it_prints_an_address_and_ends_with_sigterm(run_dir):
     process = view(str(run_dir), "--port", "0")
     assert process.stdout is not None
@@ -30,6 +31,7 @@ def test_it_prints_an_address_and_ends_with_sigterm(run_dir):
     assert process.wait(timeout=30) in (0, -signal.SIGTERM)
 
 
+@pytest.mark.slow
 def test_on_other_addresses_it_asks_for_a_token_that_it_made_up(run_dir):
     process = view(str(run_dir), "--port", "0", "--host", "0.0.0.0")
     assert process.stdout is not None
