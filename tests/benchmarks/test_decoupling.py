@@ -100,7 +100,7 @@ def test_latencies_at_another_scale_are_the_same_latencies(tmp_path):
 def test_a_run_is_watched_from_outside(tmp_path):
     policy = make_start(tmp_path / "start", ACTING, steps=1, shape={"hidden_size": 16, "num_layers": 1, "num_heads": 1})
     short = of_mode("rollout_wise", policy)
-    short = short.model_copy(update={"rollout": short.rollout.model_copy(update={"max_turns": 3, "max_tokens": 16})})
+    short = short.model_copy(update={"rollout": short.rollout.model_copy(update={"max_turns": 3})})
     got = run(short, tmp_path, train_steps=2)
     assert got.actions_per_minute > 0 and got.seconds_to_train_steps > 0
     assert got.engine_utilisation > 0
