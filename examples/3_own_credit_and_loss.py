@@ -17,8 +17,8 @@ from quartet.recipe.file import load_recipe
 from quartet.runtime.run import run_recipe
 from quartet.train.credit.base import Credit
 from quartet.train.credit_batch import CreditBatch
+from quartet.train.importance import bounded_exp
 from quartet.train.loss.base import LossInput, LossTerm, weighted_sum
-from quartet.train.loss.ppo_clip import bounded_exp
 
 RUN = Path("runs/tutorial-3")
 SETTINGS = [

@@ -4,7 +4,7 @@ from collections import Counter
 
 import torch
 
-from quartet.train.loss.ppo_clip import bounded_exp
+from quartet.train.importance import bounded_exp
 from quartet.train.microbatch import USE_NUMBERS, Microbatch
 from quartet.train.packing import RECOMPUTED
 from quartet.types import MemberUse

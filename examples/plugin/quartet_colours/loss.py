@@ -5,8 +5,8 @@ from typing import ClassVar
 import torch
 
 from quartet.config.section import PositiveFloat, Section
+from quartet.train.importance import bounded_exp
 from quartet.train.loss.base import LossInput, LossTerm
-from quartet.train.loss.ppo_clip import bounded_exp
 
 
 class Reinforce(LossTerm):

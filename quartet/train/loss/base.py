@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from quartet.errors import ConfigError
@@ -48,6 +49,14 @@ class LossInput(NamedTuple):
     """Result of the pass `values` under the weights being trained; carries a gradient."""
     old_values_T: torch.Tensor | None = None
     """Result of the pass `values` under the weights at the start of the train step."""
+    lags_T: torch.Tensor | None = None
+    """Lag of the token in policy versions; 0 if no policy sampled it."""
+    trajectories_T: torch.Tensor | None = None
+    """Index of the token's trajectory in the batch."""
+    groups_T: torch.Tensor | None = None
+    """Index of the token's group in the batch."""
+    minibatch_T: torch.Tensor | None = None
+    """Result of the term's own `over_minibatch`, for the tokens of the microbatch."""
 
 
 class LossTerm(Part):
@@ -55,6 +64,10 @@ class LossTerm(Part):
 
     needs: ClassVar[frozenset[str]] = frozenset()
     """Forward passes that the term needs: names of `quartet.train.passes.PASSES`. Other passes are not run."""
+
+    needs_minibatch: ClassVar[bool] = False
+    """True if the term overrides `over_minibatch`. A minibatch of several microbatches then takes a second forward
+    pass."""
 
     @property
     def uses(self) -> frozenset[MemberUse]:
@@ -64,6 +77,14 @@ class LossTerm(Part):
     @abstractmethod
     def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
         """Return the term and its metrics, both weighted sums over tokens, so that microbatches add up."""
+
+    def over_minibatch(self, tokens: LossInput) -> torch.Tensor:
+        """Return `[T]` or `[T, K]`: facts of each token that depend on the whole minibatch, as `minibatch_T` of `loss`.
+
+        `tokens` holds all tokens of the minibatch under the weights being trained, without gradients. So a rank, a mean
+        or a pair of tokens does not depend on the cut into microbatches.
+        """
+        raise NotImplementedError(f"{type(self).__name__} sets `needs_minibatch` and has no `over_minibatch`")
 
     @classmethod
     def check(cls, settings: Any, recipe: Recipe) -> None:
@@ -80,3 +101,8 @@ def weighted_sum(tokens: LossInput, values_T: torch.Tensor | None) -> torch.Tens
     """Return the weighted sum over tokens of a pass's or a term's values."""
     assert values_T is not None, "a term declares the passes that it needs"
     return (tokens.weights_T * values_T).sum()
+
+
+def weighted_sums(tokens: LossInput, metrics: Mapping[str, torch.Tensor]) -> dict[str, float]:
+    """Return the weighted sum over tokens of each metric's values."""
+    return {name: float((tokens.weights_T * values_T).sum()) for name, values_T in metrics.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from quartet.train.importance import over_branches
 from quartet.train.loss.base import LossInput
 from quartet.train.loss.ppo_clip import PpoClip
 
@@ -25,9 +26,6 @@ class Gspo(PpoClip):
     source = "GSPO, arXiv 2507.18071"
 
     def log_ratio(self, tokens: LossInput) -> torch.Tensor:
-        log_ratio_T, branches_T = super().log_ratio(tokens), tokens.branches_T
-        size = int(branches_T.max()) + 1
-        sums = log_ratio_T.new_zeros(size).index_add(0, branches_T, log_ratio_T)
-        counts = branches_T.bincount(minlength=size).clamp(min=1)
-        means_T = (sums / counts)[branches_T]
+        log_ratio_T = super().log_ratio(tokens)
+        means_T = over_branches(log_ratio_T, tokens.branches_T, mean=True)
         return means_T.detach() + log_ratio_T - log_ratio_T.detach()
