@@ -1,36 +1,69 @@
-"""Distance to the reference policy: the k3 estimate of the KL divergence, as in GRPO (DeepSeekMath, equation 4)."""
+"""Distance to the reference policy, by an estimate of the KL divergence from the sampled tokens."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
 
+from quartet.config.section import Section
+from quartet.train.importance import MAX_LOG_RATIO
 from quartet.train.loss.base import LossInput, LossTerm, weighted_sum
 
 if TYPE_CHECKING:  # the command line validates a recipe without loading torch
     import torch
 
 
+MAX_NATS = 10.0
+"""Bound on the estimate of a token, so that one token cannot outweigh a batch; a token at the bound has no gradient."""
+
+
 class Kl(LossTerm):
     """Mean over tokens of an estimate of KL(policy || reference) in nats, at most 10 per token.
 
-    The reference is the policy that the run started from.
+    The reference is the policy that the run started from. `kl_old` has a reference that moves.
     """
 
+    class Settings(Section):
+        estimator: Literal["k1", "k2", "k3"] = "k3"
+        """Schulman's estimates, with x = log pi_ref - log pi: `k1` = -x, `k2` = x^2 / 2, `k3` = e^x - x - 1 (GRPO). On
+        tokens that the policy sampled, the expected gradient of `k2` is that of KL(policy || reference), that of `k3`
+        is that of KL(reference || policy), and that of `k1` is 0: with a weight of 0 it measures."""
+
+    settings: Settings
     needs = frozenset({"reference"})
-    source = "DeepSeekMath, arXiv 2402.03300, equation 4; bounds of `kl_penalty` in verl's core_algos.py"
+    source = (
+        "DeepSeekMath, arXiv 2402.03300, equation 4 (k3); arXiv 2506.09477 (gradients of the estimates); bounds of "
+        "`kl_penalty` in verl's core_algos.py"
+    )
     metrics = {"train/reference_kl_nats": "nats: divergence from the reference policy, with the loss term `kl`"}
 
     def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
         assert tokens.reference_logprobs_T is not None, "the term needs the pass `reference`"
-        divergence = weighted_sum(tokens, k3(tokens.logprobs_T, tokens.reference_logprobs_T))
+        divergence = self.divergence(tokens, tokens.reference_logprobs_T)
         return divergence, {"reference_kl_nats": divergence.item()}
+
+    def divergence(self, tokens: LossInput, reference_logprobs_T: torch.Tensor) -> torch.Tensor:
+        """Return the weighted sum of the estimates. The bounds are those of `kl_penalty` in verl's `core_algos.py`."""
+        return weighted_sum(tokens, ESTIMATORS[self.settings.estimator](tokens.logprobs_T, reference_logprobs_T))
+
+
+def k1(logprobs_T: torch.Tensor, reference_logprobs_T: torch.Tensor) -> torch.Tensor:
+    """Return the unbiased estimate of KL(policy || reference) per token, of either sign, in nats."""
+    return (logprobs_T - reference_logprobs_T).clamp(-MAX_NATS, MAX_NATS)
+
+
+def k2(logprobs_T: torch.Tensor, reference_logprobs_T: torch.Tensor) -> torch.Tensor:
+    """Return half the squared log-ratio per token, in nats, at most 10."""
+    return (0.5 * (logprobs_T - reference_logprobs_T).square()).clamp(max=MAX_NATS)
 
 
 def k3(logprobs_T: torch.Tensor, reference_logprobs_T: torch.Tensor) -> torch.Tensor:
-    """Return Schulman's non-negative k3 estimate of KL(policy || reference) per token, in nats, at most 10.
+    """Return the non-negative, unbiased estimate of KL(policy || reference) per token, in nats, at most 10.
 
-    The bounds on the log-ratio before `exp` and on the estimate follow `kl_penalty` in verl's `core_algos.py`; with
-    them one token cannot outweigh a batch. A token at the bound has no gradient; the others have 1 - pi_ref / pi.
+    The log-ratio is bounded before `exp`. Below the bound the gradient is 1 - pi_ref / pi.
     """
-    log_ratio_T = (reference_logprobs_T - logprobs_T).clamp(-20, 20)
-    return (log_ratio_T.exp() - log_ratio_T - 1).clamp(max=10)
+    log_ratio_T = (reference_logprobs_T - logprobs_T).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return (log_ratio_T.exp() - log_ratio_T - 1).clamp(max=MAX_NATS)
+
+
+ESTIMATORS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {"k1": k1, "k2": k2, "k3": k3}

@@ -1,0 +1,30 @@
+"""Distance to the reference policy whose gradient is that of the KL divergence also on tokens of an older policy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quartet.train.importance import bounded_exp
+from quartet.train.loss.base import LossInput, LossTerm, weighted_sum
+from quartet.train.loss.kl import Kl, k3
+
+if TYPE_CHECKING:  # the command line validates a recipe without loading torch
+    import torch
+
+
+class KlUnbiased(LossTerm):
+    """Mean over tokens of r * k3 in nats, with r = pi / pi_old and the k3 estimate of the term `kl`.
+
+    The ratio carries a gradient, so the expected gradient over tokens of the old policy is that of
+    KL(policy || reference), which no estimate of `kl` has off-policy. TRL's default.
+    """
+
+    needs = frozenset({"reference"})
+    source = "DeepSeek-V3.2, arXiv 2512.02556"
+    metrics = Kl.metrics
+
+    def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
+        assert tokens.reference_logprobs_T is not None, "the term needs the pass `reference`"
+        ratio_T = bounded_exp(tokens.logprobs_T - tokens.old_logprobs_T)
+        divergence = weighted_sum(tokens, ratio_T * k3(tokens.logprobs_T, tokens.reference_logprobs_T))
+        return divergence, {"reference_kl_nats": divergence.item()}
