@@ -99,6 +99,7 @@ def _conversation(random: np.random.Generator, prompt: np.ndarray, group: int, n
         rollout_logprobs_L=np.full(length, -8.0, dtype=np.float32),
         temperatures_L=np.ones(length, dtype=np.float32),
         turns_L=np.zeros(length, dtype=np.int64),
+        lags_L=np.zeros(length, dtype=np.int64),
         advantages_L=np.full(length, advantage, dtype=np.float32),
         returns_L=np.zeros(length, dtype=np.float32),
     )

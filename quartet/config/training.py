@@ -1,8 +1,8 @@
 """Settings of training: reinforcement learning, and the supervised stage before it."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from quartet.config.choice import Choice, SeveralOf
 from quartet.config.section import Fraction, LocalPath, Positive, PositiveFloat, Section
@@ -59,10 +59,24 @@ class Train(Section):
     """Train all turns of a stored success, and compute the percentile over the turns of the group's own rollouts. If
     false, as in DART, turns of a stored success are left out once the policy has begun to learn them, since their
     entropy falls."""
+    overlong_max_tokens: Positive | None = None
+    """Lower the reward of rollouts that come near this many response tokens, as DAPO does, before credit is assigned.
+    The penalty is -1 there. Unset, there is none."""
+    overlong_cache_tokens: Positive = 256
+    """Response tokens over which that penalty falls from 0 to -1."""
+    mask_truncated: bool = False
+    """Leave truncated rollouts out of the loss and keep them in the baseline, as DAPO does; the filter `overlong`
+    removes them from both."""
     threads: Positive = 1
     """Torch threads."""
     starved_timeout_seconds: PositiveFloat = 300.0
     """Stop the run with an explanation (exit code 3) after this long without a batch to train on."""
+
+    @model_validator(mode="after")
+    def _some_length_is_free(self) -> Self:
+        if self.overlong_max_tokens is not None and self.overlong_cache_tokens > self.overlong_max_tokens:
+            raise ValueError("train.overlong_cache_tokens is above train.overlong_max_tokens: lower the first")
+        return self
 
 
 class Credit(Choice):
@@ -86,13 +100,23 @@ class Loss(Section):
 
     terms: Annotated[SeveralOf[LossTerm], Field(min_length=1)] = [LossTerm(name="ppo_clip")]
     """Terms of the loss, for instance `["ppo_clip", {name = "kl", weight = 0.1}]`; a list replaces the default."""
-    aggregation: Literal["token_mean", "sequence_mean", "branch_mean"] = "token_mean"
+    aggregation: Literal["token_mean", "sequence_mean", "branch_mean", "fixed_divisor"] = "token_mean"
     """Weight of tokens in the loss. `token_mean`: every token weighs the same; `sequence_mean`: every trajectory;
-    `branch_mean`: every branch, which with the loop `latest` is every turn."""
+    `branch_mean`: every branch, which with the loop `latest` is every turn; `fixed_divisor`: every token the same, in
+    all minibatches (Dr. GRPO): the sum over a trajectory's tokens / `divisor_tokens`, then the mean over
+    trajectories."""
+    divisor_tokens: Positive | None = None
+    """Divisor of `fixed_divisor`, for example the most response tokens of a trajectory."""
     replay_share: Fraction | None = None
     """Total weight of the replayed members' tokens in a minibatch. The tokens of fresh members have the remaining
     weight, and the loss is averaged over each kind separately. If unset, the loss is averaged over both kinds together,
     so that a stored success weighs as much as any member (DART)."""
+
+    @model_validator(mode="after")
+    def _one_divisor(self) -> Self:
+        if (self.divisor_tokens is None) == (self.aggregation == "fixed_divisor"):
+            raise ValueError("loss.divisor_tokens and loss.aggregation = 'fixed_divisor' go together: set both")
+        return self
 
 
 class Sft(Section):

@@ -6,6 +6,7 @@ the division.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from quartet.config import Loss
 from quartet.train.packing import Branch
@@ -22,14 +23,20 @@ def token_weights(branches: Sequence[Branch], section: Loss) -> list[float]:
     trajectories of one use as if there were no others, and the weights of these tokens sum to the share of the use. The
     share of anchors is 1. The share of replayed members is `loss.replay_share`, that of fresh members the rest up to 1;
     if only one of the two uses occurs, its share is 1. Without `loss.replay_share`, fresh and replayed members are
-    normalised together and their share is 1.
+    normalised together and their share is 1. With a fixed divisor the sums are not 1, and the shares are factors.
     """
-    weigh, weights = AGGREGATIONS[section.aggregation], [0.0] * len(branches)
+    weigh, weights = _aggregation(section), [0.0] * len(branches)
     for uses, share in _shares(branches, section.replay_share):
         places = [place for place, branch in enumerate(branches) if branch.use in uses]
         for place, weight in zip(places, weigh([branches[place] for place in places]), strict=True):
             weights[place] = share * weight
     return weights
+
+
+def _aggregation(section: Loss) -> Callable[[Sequence[Branch]], list[float]]:
+    if section.divisor_tokens is not None:
+        return partial(fixed_divisor, section.divisor_tokens)
+    return AGGREGATIONS[section.aggregation]
 
 
 def _shares(branches: Sequence[Branch], replay_share: float | None) -> list[tuple[frozenset[MemberUse], float]]:
@@ -61,9 +68,17 @@ def branch_mean(branches: Sequence[Branch]) -> list[float]:
     return [1 / (len(branches) * branch.num_trained_tokens) for branch in branches]
 
 
+def fixed_divisor(divisor_tokens: int, branches: Sequence[Branch]) -> list[float]:
+    """Weigh every token the same, whatever else is in the minibatch: the sum over a trajectory's trained tokens divided
+    by `divisor_tokens`, then the mean over trajectories."""
+    trajectories = {branch.trajectory_index for branch in branches}
+    return [1 / (len(trajectories) * divisor_tokens) for _ in branches]
+
+
 AGGREGATIONS: dict[str, Callable[[Sequence[Branch]], list[float]]] = {
     "token_mean": token_mean,
     "sequence_mean": sequence_mean,
     "branch_mean": branch_mean,
 }
-"""Functions that map branches, each with trained tokens, to one number per branch: the weight of each of its tokens."""
+"""Means: functions that map branches, each with trained tokens, to one number per branch, the weight of each of its
+tokens."""

@@ -15,10 +15,11 @@ from quartet.registry import build
 from quartet.train.aggregation import COMPARED
 from quartet.train.credit.base import Credit
 from quartet.train.credit_batch import CreditBatch
+from quartet.train.overlong import OverlongPenalty, TruncatedMask
 from quartet.train.packing import Branch, PackedBatch, countable_members
 from quartet.train.trajectory_facts import call_rewards
 from quartet.train.turn_selection import HighEntropyTurns
-from quartet.types import Batch
+from quartet.types import Batch, Status
 
 Passes = Mapping[str, Sequence[np.ndarray]]
 """Results of forward passes, by the name of the pass: for each branch, one number per trained token."""
@@ -33,10 +34,15 @@ _COLUMNS = {
 
 def credits_of(recipe: Recipe) -> list[Credit]:
     """Return the credit methods of a run, in the order in which they are applied."""
-    train, chosen = recipe.train, build(recipe.credit)
-    if not train.min_turn_entropy_percentile:
-        return [chosen]
-    return [chosen, HighEntropyTurns(train.min_turn_entropy_percentile, spare_replayed=train.spare_replayed_turns)]
+    train, credits = recipe.train, [build(recipe.credit)]
+    if train.overlong_max_tokens is not None:
+        credits.insert(0, OverlongPenalty(train.overlong_max_tokens, train.overlong_cache_tokens))
+    if train.mask_truncated:
+        credits.append(TruncatedMask())
+    if train.min_turn_entropy_percentile:
+        percentile, spared = train.min_turn_entropy_percentile, train.spare_replayed_turns
+        credits.append(HighEntropyTurns(percentile, spare_replayed=spared))
+    return credits
 
 
 def needs_of(credits: Sequence[Credit]) -> frozenset[str]:
@@ -86,6 +92,7 @@ def _members(batch: Batch) -> dict[str, Any]:
         "rollout_ids_N": np.array([member.rollout_id for _, member in members]),
         "groups_N": np.array([group_index for group_index, _ in members]),
         "rewards_N": np.array([trajectory.reward for trajectory in trajectories]),
+        "truncated_N": np.array([trajectory.status is not Status.COMPLETED for trajectory in trajectories]),
         "num_calls_N": np.array(num_calls),
         "roles_N": [trajectory.role for trajectory in trajectories],
         "parents_N": np.array(parents),

@@ -26,6 +26,8 @@ class CreditBatch:
     """Index of the member's group in the batch, ascending."""
     rewards_N: np.ndarray
     """Total reward of the rollout, float64."""
+    truncated_N: np.ndarray
+    """True for rollouts that a limit of turns or tokens ended."""
     num_calls_N: np.ndarray
     roles_N: Sequence[str]
     """Role of the member in its rollout."""
@@ -74,6 +76,14 @@ class CreditBatch:
         self.groups_C, self.members_T = self.groups_N[self.members_C], self.members_C[self.calls_T]
         self.places_C = np.arange(len(self.calls)) - (self.num_calls_N.cumsum() - self.num_calls_N)[self.members_C]
         self.advantages_T = np.zeros(len(self.calls_T))
+        self.add_rewards(np.zeros(len(self.rewards_N)))
+
+    def add_rewards(self, rewards_N: np.ndarray) -> None:
+        """Add a reward to each member, at its last call, and renew the returns."""
+        self.rewards_N = self.rewards_N + rewards_N
+        last_C = np.flatnonzero(np.diff(self.members_C, append=-1))
+        self.rewards_C = self.rewards_C.copy()
+        self.rewards_C[last_C] += rewards_N[self.members_C[last_C]]
         self.returns_T = self.over_members(to_come, self.rewards_C)[self.calls_T]
 
     def assign_members(self, advantages_N: np.ndarray) -> None:

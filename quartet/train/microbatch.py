@@ -37,6 +37,11 @@ class Microbatch:
     branches_T: torch.Tensor
     """Index of the token's branch in `branches`."""
     returns_T: torch.Tensor
+    lags_T: torch.Tensor
+    trajectories_T: torch.Tensor
+    """Index of the token's trajectory in the batch."""
+    groups_T: torch.Tensor
+    """Index of the token's group in the batch."""
     uses_T: torch.Tensor
     """Use of the token's trajectory in the batch, as a number of `USE_NUMBERS`."""
     branches: tuple[Branch, ...]
@@ -89,7 +94,7 @@ def collate(rows: Sequence[Row], *, packed: bool, positions: Positions | None = 
         sources.append(places_M[trained - 1])
         tokens.append(_token_values(branch, trained, weight))
         lengths.append(len(trained))
-    targets, temperatures, logprobs, advantages, returns, token_weights, uses = (
+    targets, temperatures, logprobs, advantages, returns, lags, token_weights, trajectories, groups, uses = (
         torch.from_numpy(np.concatenate(part)) for part in zip(*tokens, strict=True)
     )
     return Microbatch(
@@ -102,6 +107,9 @@ def collate(rows: Sequence[Row], *, packed: bool, positions: Positions | None = 
         weights_T=token_weights,
         branches_T=torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)),
         returns_T=returns,
+        lags_T=lags,
+        trajectories_T=trajectories,
+        groups_T=groups,
         uses_T=uses,
         branches=tuple(branches),
         position_ids_BL=_position_ids(branches, places, shape, positions) if packed or positions else None,
@@ -158,13 +166,17 @@ def _media(branches: Sequence[Branch], places: Sequence[np.ndarray]) -> tuple[Me
 
 
 def _token_values(branch: Branch, trained: np.ndarray, weight: float) -> tuple[np.ndarray, ...]:
-    """Return targets, temperatures, rollout log-probs, advantages, returns, weights and uses of the trained tokens."""
+    """Return the values of a branch's trained tokens, in the order in which `collate` reads them."""
+    count = len(trained)
     return (
         branch.ids_L[trained],
         branch.temperatures_L[trained],
         branch.rollout_logprobs_L[trained],
         branch.advantages_L[trained],
         branch.returns_L[trained],
-        np.full(len(trained), weight, dtype=np.float32),
-        np.full(len(trained), USE_NUMBERS[branch.use]),
+        branch.lags_L[trained],
+        np.full(count, weight, dtype=np.float32),
+        np.full(count, branch.trajectory_index),
+        np.full(count, branch.group_index),
+        np.full(count, USE_NUMBERS[branch.use]),
     )

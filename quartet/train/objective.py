@@ -1,6 +1,7 @@
 """Loss of a run: the weighted sum of the recipe's loss terms, each over the members to which it applies."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -8,6 +9,11 @@ from quartet.config import Loss
 from quartet.registry import build
 from quartet.train.loss.base import LossInput, LossTerm
 from quartet.types import MemberUse
+
+Facts = list[torch.Tensor | None]
+"""Result of `over_minibatch` of each term; None for a term that does not need the whole minibatch."""
+_WEIGHT_OF = "weight of "
+"""Prefix of the sum of the weights over the tokens of a metric."""
 
 
 class Objective:
@@ -17,17 +23,79 @@ class Objective:
         self._terms: list[tuple[float, LossTerm]] = [(choice.weight, build(choice)) for choice in section.terms]
         self.needs = frozenset[str]().union(*(term.needs for _, term in self._terms))
         """Forward passes that the terms need."""
+        self.needs_minibatch = any(term.needs_minibatch for _, term in self._terms)
 
-    def loss(self, tokens: LossInput, uses_T: torch.Tensor) -> tuple[torch.Tensor, dict[str, float]]:
-        """Return the loss and the metrics of all terms. `uses_T` is the field of `Microbatch`."""
+    def loss(
+        self, tokens: LossInput, uses_T: torch.Tensor, facts: Facts | None = None
+    ) -> tuple[torch.Tensor, dict[str, float]]:
+        """Return the loss and the metrics of all terms for one microbatch, both sums over tokens (see `means`).
+
+        `uses_T` comes from `Microbatch`, `facts` from `over_minibatch`. Without `facts` the microbatch is taken for the
+        whole minibatch.
+        """
         total, metrics = tokens.weights_T.new_zeros(()), Counter[str]()
-        for weight, term in self._terms:
-            loss, found = term.loss(tokens._replace(weights_T=tokens.weights_T * used(uses_T, term.uses)))
+        facts = facts or self._facts(detached(tokens), uses_T)
+        for (weight, term), minibatch_T in zip(self._terms, facts, strict=True):
+            own = _own(term, tokens, uses_T)._replace(minibatch_T=minibatch_T)
+            loss, found = term.loss(own)
             total = total + weight * loss
-            metrics.update(found)
+            metrics.update(with_weights(found, own.weights_T))
         return total, dict(metrics)
+
+    def over_minibatch(self, parts: Sequence[LossInput], uses: Sequence[torch.Tensor]) -> list[Facts]:
+        """Return the facts for each microbatch of a minibatch, from the tokens of all of them."""
+        sizes = [len(uses_T) for uses_T in uses]
+        columns = [
+            [None] * len(sizes) if whole_T is None else list(whole_T.split(sizes))
+            for whole_T in self._facts(joined(parts), torch.cat(list(uses)))
+        ]
+        return [list(facts) for facts in zip(*columns, strict=True)]
+
+    def _facts(self, tokens: LossInput, uses_T: torch.Tensor) -> Facts:
+        return [
+            term.over_minibatch(_own(term, tokens, uses_T)) if term.needs_minibatch else None for _, term in self._terms
+        ]
+
+
+def _own(term: LossTerm, tokens: LossInput, uses_T: torch.Tensor) -> LossInput:
+    """Return the tokens with weight 0 where the term does not apply."""
+    return tokens._replace(weights_T=tokens.weights_T * used(uses_T, term.uses))
 
 
 def used(uses_T: torch.Tensor, uses: frozenset[MemberUse]) -> torch.Tensor:
     """Return 1.0 at tokens of members with one of the `uses`, and 0 elsewhere: `[T]`."""
     return torch.tensor([float(use in uses) for use in MemberUse], device=uses_T.device)[uses_T]
+
+
+def detached(tokens: LossInput) -> LossInput:
+    """Return the tokens without gradients."""
+    columns = {name: column_T.detach() for name, column_T in tokens._asdict().items() if column_T is not None}
+    return tokens._replace(**columns)
+
+
+def joined(parts: Sequence[LossInput]) -> LossInput:
+    """Return the tokens of several microbatches one after the other, without gradients; branches stay apart."""
+    branches: list[torch.Tensor] = []
+    for part in parts:
+        branches.append(part.branches_T + (branches[-1].max() + 1 if branches else 0))
+    present = [name for name, column_T in parts[0]._asdict().items() if column_T is not None]
+    columns = {name: torch.cat([getattr(part, name) for part in parts]).detach() for name in present}
+    return parts[0]._replace(**columns | {"branches_T": torch.cat(branches)})
+
+
+def with_weights(sums: Mapping[str, float], weights_T: torch.Tensor) -> dict[str, float]:
+    """Return the metrics of a term, weighted sums over its tokens, and the sum of the weights for each."""
+    weight = weights_T.sum().item()
+    return {**sums, **{_WEIGHT_OF + name: weight for name in sums}}
+
+
+def means(totals: Mapping[str, float]) -> dict[str, float]:
+    """Return the sums of a minibatch, with the metrics of terms divided by the weight of their tokens.
+
+    So a metric is a mean over tokens also where the weights of the loss do not sum to 1. It is 0 without tokens.
+    """
+    return {
+        name: total / (totals.get(_WEIGHT_OF + name) or 1.0)
+        for name, total in totals.items()
+        if not name.startswith(_WEIGHT_OF)
+    }

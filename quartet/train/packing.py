@@ -46,6 +46,8 @@ class Branch:
     temperatures_L: np.ndarray
     turns_L: np.ndarray
     """Index of the call, within its trajectory, that sampled the token; -1 at tokens that were not sampled."""
+    lags_L: np.ndarray
+    """Lag of the token in policy versions; 0 if no policy sampled it."""
     advantages_L: np.ndarray
     """Advantages, float32; 0 until `quartet.train.assign` has assigned credit."""
     returns_L: np.ndarray
@@ -119,9 +121,10 @@ def pack_batch(batch: Batch, max_lag: int) -> PackedBatch:
     members: list[GroupMember] = []
     fresh: list[MemberTokens] = []
     for group_index, member in countable_members(batch):
-        too_old = _too_old(batch, member.trajectory, max_lag) if member.replay is None else []
+        member_lags = _lags(batch, member.trajectory)
+        too_old = [version for version, lag in member_lags.items() if lag > max_lag] if member.replay is None else []
         drafts = _draft_branches(member.trajectory.calls)
-        own = [draft.freeze(len(members), group_index, member.use, too_old) for draft in drafts]
+        own = [draft.freeze(len(members), group_index, member.use, member_lags, too_old) for draft in drafts]
         branches += own if member.replay in (None, ReplayRule.STORED) else map(_without_logprobs, own)
         if member.replay is None:
             fresh.append(_tokens_of(member.trajectory, own))
@@ -149,11 +152,6 @@ def _tokens_of(trajectory: Trajectory, branches: Sequence[Branch]) -> MemberToke
 def _lags(batch: Batch, trajectory: Trajectory) -> dict[int, int]:
     """Return the lag of each policy version that sampled tokens of a trajectory."""
     return {version: batch.ancestry.lag(version, batch.start_version) for version in trajectory.versions}
-
-
-def _too_old(batch: Batch, trajectory: Trajectory, max_lag: int) -> list[int]:
-    """Return the policy versions whose tokens are too old to be trained."""
-    return [version for version, lag in _lags(batch, trajectory).items() if lag > max_lag]
 
 
 def countable_members(batch: Batch) -> Iterator[tuple[int, GroupMember]]:
@@ -200,8 +198,18 @@ class _Draft:
         self.temperatures += [1.0] * unsampled + [call.sampling.temperature] * count
         self.turns += [-1] * unsampled + [number if own else -1] * count
 
-    def freeze(self, trajectory_index: int, group_index: int, use: MemberUse, too_old: Sequence[int]) -> Branch:
+    def freeze(
+        self,
+        trajectory_index: int,
+        group_index: int,
+        use: MemberUse,
+        lags: Mapping[int, int],
+        too_old: Sequence[int],
+    ) -> Branch:
         versions_L = np.array(self.versions)
+        lags_L = np.zeros(len(versions_L), dtype=np.int64)
+        for version, lag in lags.items():
+            lags_L[versions_L == version] = lag
         return Branch(
             trajectory_index=trajectory_index,
             group_index=group_index,
@@ -212,6 +220,7 @@ class _Draft:
             rollout_logprobs_L=np.array(self.logprobs, dtype=np.float32),
             temperatures_L=np.array(self.temperatures, dtype=np.float32),
             turns_L=np.array(self.turns),
+            lags_L=lags_L,
             advantages_L=np.zeros(len(self.ids), dtype=np.float32),
             returns_L=np.zeros(len(self.ids), dtype=np.float32),
             media=tuple(self.media),

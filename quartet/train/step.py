@@ -24,7 +24,7 @@ from quartet.train.gap import gap_means, gap_sums
 from quartet.train.linear import train_by_the_faster_library
 from quartet.train.loss.base import LossInput
 from quartet.train.microbatch import Microbatch, collate
-from quartet.train.objective import Objective, used
+from quartet.train.objective import Facts, Objective, means, used, with_weights
 from quartet.train.optimizer import clip_gradients, make_optimizer, scheduled
 from quartet.train.packing import RECOMPUTED, Branch
 from quartet.train.rows import Row, in_chunks, share_prompts
@@ -218,8 +218,8 @@ class Learner:
         """
         self.optimizer.zero_grad(set_to_none=True)
         totals: Counter[str] = Counter()
-        for microbatch in minibatch:
-            totals.update(self._backward(microbatch, witness))
+        for microbatch, facts in zip(minibatch, self._facts(minibatch, progress), strict=True):
+            totals.update(self._backward(microbatch, witness, facts))
             progress()
         grad_norm, *of_head = clip_gradients(self.optimizer, self.recipe.train.max_grad_norm)
         if not all(map(math.isfinite, (totals["loss"], grad_norm, *of_head))):
@@ -228,33 +228,32 @@ class Learner:
                 + "".join(f", of the value head {norm}" for norm in of_head),
                 "lower train.learning_rate or a term's importance_cap, or look at the batch's rewards and log-probs",
             )
-        return {**totals, "gradient_norm": grad_norm}
+        return {**means(totals), "gradient_norm": grad_norm}
 
-    def _backward(self, microbatch: Microbatch, witness: Witness | None = None) -> dict[str, float]:
+    @torch.no_grad()
+    def _facts(self, minibatch: Sequence[Microbatch], progress: Callable[[], None]) -> Sequence[Facts | None]:
+        """Score the whole minibatch first if a term needs it and there is a cut; return the facts per microbatch."""
+        if not self._objective.needs_minibatch or len(minibatch) == 1:
+            return [None] * len(minibatch)
+        parts: list[LossInput] = []
+        for microbatch in minibatch:
+            parts.append(_loss_input(microbatch, self._score(self.model, microbatch)))
+            progress()
+        return self._objective.over_minibatch(parts, [microbatch.uses_T for microbatch in minibatch])
+
+    def _backward(
+        self, microbatch: Microbatch, witness: Witness | None = None, facts: Facts | None = None
+    ) -> dict[str, float]:
         """Add the gradient of one microbatch. Return its loss and metrics, which are summed over the minibatch."""
         entropy_gradient = "entropies" in self._objective.needs
-        logprobs_T, entropies_T, values_T = self._score(self.model, microbatch, entropy_gradient=entropy_gradient)
-        old_logprobs_T = microbatch.old_logprobs_T if microbatch.old_logprobs_T is not None else logprobs_T.detach()
+        scores = self._score(self.model, microbatch, entropy_gradient=entropy_gradient)
+        tokens = _loss_input(microbatch, scores)
         if witness is not None:
-            witness(microbatch, old_logprobs_T, entropies_T)
-        recorded_T = microbatch.rollout_logprobs_T
-        tokens = LossInput(
-            logprobs_T=logprobs_T,
-            old_logprobs_T=old_logprobs_T,
-            rollout_logprobs_T=torch.where(recorded_T == RECOMPUTED, old_logprobs_T, recorded_T),
-            advantages_T=microbatch.advantages_T,
-            weights_T=microbatch.weights_T,
-            branches_T=microbatch.branches_T,
-            returns_T=microbatch.returns_T,
-            entropies_T=entropies_T,
-            reference_logprobs_T=microbatch.reference_logprobs_T,
-            values_T=values_T,
-            old_values_T=_old_values(microbatch, values_T),
-        )
-        loss, metrics = self._objective.loss(tokens, microbatch.uses_T)
-        metrics |= gap_sums(microbatch, old_logprobs_T)
+            witness(microbatch, tokens.old_logprobs_T, scores.entropies_T)
+        loss, metrics = self._objective.loss(tokens, microbatch.uses_T, facts)
+        metrics |= gap_sums(microbatch, tokens.old_logprobs_T)
         compared_T = microbatch.weights_T * used(microbatch.uses_T, COMPARED)
-        metrics["entropy_nats"] = (compared_T * entropies_T).sum().item()
+        metrics |= with_weights({"entropy_nats": (compared_T * scores.entropies_T).sum().item()}, compared_T)
         torch.autograd.backward(loss)
         return {"loss": loss.item(), **metrics}
 
@@ -276,6 +275,30 @@ def _old_values(microbatch: Microbatch, values_T: torch.Tensor | None) -> torch.
 
 def _value_head_of(model: PreTrainedModel) -> ValueHead:
     return ValueHead(model.config.get_text_config().hidden_size).to(model.device)
+
+
+def _loss_input(microbatch: Microbatch, scores: Scores) -> LossInput:
+    """Return the tokens of a microbatch, scored under the weights being trained."""
+    old_logprobs_T = microbatch.old_logprobs_T
+    if old_logprobs_T is None:
+        old_logprobs_T = scores.logprobs_T.detach()
+    recorded_T = microbatch.rollout_logprobs_T
+    return LossInput(
+        logprobs_T=scores.logprobs_T,
+        old_logprobs_T=old_logprobs_T,
+        rollout_logprobs_T=torch.where(recorded_T == RECOMPUTED, old_logprobs_T, recorded_T),
+        advantages_T=microbatch.advantages_T,
+        weights_T=microbatch.weights_T,
+        branches_T=microbatch.branches_T,
+        returns_T=microbatch.returns_T,
+        entropies_T=scores.entropies_T,
+        reference_logprobs_T=microbatch.reference_logprobs_T,
+        values_T=scores.values_T,
+        old_values_T=_old_values(microbatch, scores.values_T),
+        lags_T=microbatch.lags_T,
+        trajectories_T=microbatch.trajectories_T,
+        groups_T=microbatch.groups_T,
+    )
 
 
 def _num_groups(branches: Sequence[Branch]) -> int:

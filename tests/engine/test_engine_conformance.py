@@ -63,6 +63,9 @@ def trainer_logprobs(model: PreTrainedModel, request: GenerateRequest, token_ids
         weights_T=zeros_T,
         branches_T=zeros_T.long(),
         returns_T=zeros_T,
+        lags_T=zeros_T.long(),
+        trajectories_T=zeros_T.long(),
+        groups_T=zeros_T.long(),
         uses_T=zeros_T.long(),
         branches=(),
     )

@@ -91,6 +91,7 @@ def test_tokens_older_than_max_lag_are_masked_and_counted() -> None:
     assert np.flatnonzero(branch.trained_L).tolist() == [3]
     assert (packed.masked_tokens, packed.trained_tokens, packed.num_branches) == (3, 1, 2)
     assert packed.lag_histogram == {3: 1}
+    assert branch.lags_L.tolist() == [0, 3, 3, 2]
 
 
 def test_masking_is_told_by_outcome() -> None:
@@ -117,6 +118,7 @@ def test_after_a_roll_back_age_is_a_distance_along_the_ancestry() -> None:
     packed = tiny_batches.pack(batch, max_lag=2)
     assert [branch.ids_L.tolist() for branch in packed.branches] == [[1, 2], [5, 6]]
     assert (packed.masked_tokens, packed.lag_histogram) == (1, {4: 1})
+    assert [branch.lags_L.tolist() for branch in packed.branches] == [[0, 1], [0, 0]]
 
 
 @pytest.mark.parametrize("sampling", [{"temperature": 0.0}, {"top_p": 0.9}, {"top_k": 5}, {"min_tokens": 1}])

@@ -46,16 +46,20 @@ def gradient(recipe: Recipe, branches: list[Branch], *, share_prompts: bool = Tr
     """Flat gradient of the first minibatch, before clipping."""
     learner = Learner(make_model(), recipe, {"reference": make_model(seed=1)})
     learner._packed = share_prompts
-    for microbatch in learner.plan(branches, train_step=1, progress=nothing)[0]:
-        learner._backward(microbatch)
+    minibatch = learner.plan(branches, train_step=1, progress=nothing)[0]
+    for microbatch, facts in zip(minibatch, learner._facts(minibatch, nothing), strict=True):
+        learner._backward(microbatch, facts=facts)
     return torch.cat([p.grad.flatten() for p in learner.model.parameters() if p.grad is not None])
 
 
-@pytest.mark.parametrize("name", ["ppo_clip", "gspo"])
-@pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean", "branch_mean"])
+@pytest.mark.parametrize("name", ["ppo_clip", "gspo", "clip_cov", "dpo"])
+@pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean", "branch_mean", "fixed_divisor"])
 def test_gradient_does_not_depend_on_the_microbatch_size(recipe: RecipeBuilder, aggregation: str, name: str) -> None:
-    terms = [name, {"name": "kl", "weight": 0.1}, {"name": "entropy", "weight": 0.01}]
+    own = {"cov_share": 0.1, "cov_low": 0.1} if name == "clip_cov" else {}
+    terms = [{"name": name, **own}, {"name": "kl", "weight": 0.1}, {"name": "entropy", "weight": 0.01}]
     loss = {"terms": terms, "aggregation": aggregation}
+    if aggregation == "fixed_divisor":
+        loss["divisor_tokens"] = 8
     gradients = [
         gradient(setting, branches_of(trajectories(), setting))
         for setting in (recipe(loss=loss, train={"max_tokens_per_microbatch": n}) for n in (50, 128, 4096))
@@ -65,7 +69,7 @@ def test_gradient_does_not_depend_on_the_microbatch_size(recipe: RecipeBuilder, 
         torch.testing.assert_close(other, gradients[0], atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["ppo_clip", "gspo"])
+@pytest.mark.parametrize("name", ["ppo_clip", "gspo", "dpo"])
 def test_gradient_does_not_depend_on_shared_prompts(recipe: RecipeBuilder, name: str) -> None:
     setting = recipe(loss={"terms": [name]})
     groups = [[make_trajectory([make_call(range(30), [arm, 7])], float(arm == 0)) for arm in range(4)]]
@@ -92,6 +96,32 @@ def test_an_aggregation_weighs_tokens_branches_or_trajectories(recipe: RecipeBui
         values, counts = microbatch.weights_T.unique(return_counts=True)
         found = {round(value, 6): count for value, count in zip(values.tolist(), counts.tolist(), strict=True)}
         assert found == {round(value, 6): count for value, count in expected.items()}
+
+
+def test_a_fixed_divisor_is_the_same_in_all_minibatches(recipe: RecipeBuilder) -> None:
+    """Rollouts of 1 and of 9 tokens in two branches; divisor 20: each token 1 / (2 * 20), also of a minibatch of more
+    tokens. Metrics are means whatever the weights sum to."""
+    groups = [[
+        make_trajectory([make_call([1], [2])], 1.0),
+        make_trajectory([make_call([3], [4] * 4), make_call([5], [6] * 5)], 0.0),
+    ]]  # fmt: skip
+    setting = recipe(loss={"aggregation": "fixed_divisor", "divisor_tokens": 20})
+    learner = Learner(make_model(), setting)
+    plan = learner.plan(branches_of(groups, setting), 1, nothing)
+    assert plan[0][0].weights_T.tolist() == pytest.approx([1 / 40] * 10)
+    metrics, as_mean = learner.update(plan, nothing), Learner(make_model(), recipe())
+    expected = as_mean.update(as_mean.plan(branches_of(groups, setting), 1, nothing), nothing)
+    for name in ("entropy_nats", "importance_mean", "ratio_mean", "effective_sample_fraction", "gap_k1_nats"):
+        assert metrics[name] == pytest.approx(expected[name], rel=1e-5)
+    assert metrics["loss"] == pytest.approx(expected["loss"] * 10 / 40, rel=1e-5)
+
+
+@pytest.mark.parametrize("loss", [{"aggregation": "fixed_divisor"}, {"divisor_tokens": 20}])
+def test_a_fixed_divisor_has_a_number_and_a_number_has_a_fixed_divisor(
+    recipe: RecipeBuilder, loss: dict[str, object]
+) -> None:
+    with pytest.raises(ConfigError, match=r"divisor_tokens.*go together"):
+        recipe(loss=loss)
 
 
 def test_untrained_tokens_have_exactly_zero_gradient(recipe: RecipeBuilder, tiny_model: Qwen3ForCausalLM) -> None:

@@ -1,0 +1,58 @@
+"""DPO on pairs inside a group: the better of two rollouts of a task shall gain more on the reference than the worse."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quartet.config.section import PositiveFloat, Section
+from quartet.train.loss.base import LossInput, LossTerm, weighted_sums
+from quartet.train.pairs import pairs_in_groups
+
+if TYPE_CHECKING:  # the command line validates a recipe without loading torch
+    import torch
+
+
+class Dpo(LossTerm):
+    """Mean over pairs of -log sigmoid(beta * (h_better - h_worse)), h = the sum of log pi - log pi_ref over a rollout.
+
+    A pair is two trajectories of a group with different advantages (the mean over their tokens), so credit decides
+    which is better; a group of equals has none. Each pair of the minibatch weighs the same, whatever
+    `loss.aggregation` says. The two of a pair may be in different microbatches, so the slopes of the loss are computed
+    from the log-probs of the whole minibatch.
+    """
+
+    class Settings(Section):
+        beta: PositiveFloat = 0.1
+        """Strength of the tie to the reference: the margin in nats is multiplied by it."""
+
+    settings: Settings
+    needs = frozenset({"reference"})
+    needs_minibatch = True
+    metrics = {
+        "train/dpo_accuracy": "1: share of the pairs of the loss term `dpo` in the right order",
+        "train/dpo_margin_nats": "nats: mean margin of these pairs, before the factor `beta`",
+    }
+    source = "DPO, arXiv 2305.18290, equation 7"
+
+    def over_minibatch(self, tokens: LossInput) -> torch.Tensor:
+        """Return `[T, 4]`: slope of the loss in the token's log-prob, its share of the loss, accuracy and margin."""
+        assert tokens.reference_logprobs_T is not None, "the term needs the pass `reference`"
+        pairs, beta = pairs_in_groups(tokens), self.settings.beta
+        gains_N = pairs.sums(tokens.logprobs_T - tokens.reference_logprobs_T)
+        margins_P = gains_N[pairs.better_P] - gains_N[pairs.worse_P]
+        weight = 1 / max(1, len(margins_P))
+        slopes_P = -beta * weight * (-beta * margins_P).sigmoid()
+        slopes_N = pairs.zeros_N.index_add(0, pairs.better_P, slopes_P).index_add(0, pairs.worse_P, -slopes_P)
+        losses_P = (-beta * margins_P).logaddexp(margins_P.new_zeros(()))
+        facts_T4 = pairs.used_T.new_zeros(len(pairs.used_T), 4)
+        facts_T4[:, 0] = pairs.used_T * slopes_N[pairs.members_T]
+        facts_T4[:, 1] = pairs.used_T / pairs.used_T.sum().clamp(min=1) * weight * losses_P.sum()
+        facts_T4[:, 2] = weight * (margins_P > 0).sum()
+        facts_T4[:, 3] = weight * margins_P.sum()
+        return facts_T4
+
+    def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
+        assert tokens.minibatch_T is not None, "the term needs the whole minibatch"
+        slopes_T, losses_T, accuracy_T, margin_T = tokens.minibatch_T.unbind(1)
+        loss = (losses_T + slopes_T * (tokens.logprobs_T - tokens.logprobs_T.detach())).sum()
+        return loss, weighted_sums(tokens, {"dpo_accuracy": accuracy_T, "dpo_margin_nats": margin_T})

@@ -1,0 +1,37 @@
+"""Treatment of rollouts that are too long: DAPO's soft overlong punishment, and masking of truncated rollouts."""
+
+import numpy as np
+
+from quartet.train.credit.base import Credit
+from quartet.train.credit_batch import CreditBatch
+
+
+class OverlongPenalty(Credit):
+    """Lower the reward of long rollouts before credit is assigned (DAPO, arXiv 2503.14476, equation 13).
+
+    The penalty is 0 up to `max_tokens - cache_tokens` response tokens, falls linearly to -1 at `max_tokens`, and stays
+    there. It is part of the last call's reward. The stored reward, and so filters and metrics, are unchanged.
+    """
+
+    def __init__(self, max_tokens: int, cache_tokens: int) -> None:
+        super().__init__(None)
+        self._max_tokens, self._cache_tokens = max_tokens, cache_tokens
+
+    def assign(self, batch: CreditBatch) -> None:
+        tokens_C = [len(call.own_response) for call in batch.calls]
+        tokens_N = np.bincount(batch.members_C, tokens_C, minlength=len(batch.rewards_N))
+        free = self._max_tokens - self._cache_tokens
+        batch.add_rewards(np.clip((free - tokens_N) / self._cache_tokens, -1.0, 0.0))
+
+
+class TruncatedMask(Credit):
+    """Leave the tokens of truncated rollouts out of the loss; their rewards stay in the baseline (DAPO, section 3.4).
+
+    The filter `overlong` removes them from the baseline too.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def assign(self, batch: CreditBatch) -> None:
+        batch.mask_T &= ~batch.truncated_N[batch.members_T]

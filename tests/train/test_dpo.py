@@ -1,0 +1,83 @@
+"""DPO on pairs inside a group: the closed form, which pairs there are, and pairs that are cut apart."""
+
+import math
+
+import pytest
+import torch
+
+from quartet.config import LossTerm
+from quartet.registry import build
+from quartet.train.loss.base import LossInput
+
+BETA = 0.5
+DPO = build(LossTerm.model_validate({"name": "dpo", "beta": BETA}))
+
+
+def rollouts(*members: tuple[int, float, list[float]]) -> LossInput:
+    """Rollouts of (group, advantage, gains on the reference of its tokens)."""
+    gains, groups, trajectories, advantages = [], [], [], []
+    for number, (group, advantage, own) in enumerate(members):
+        gains += own
+        groups += [group] * len(own)
+        trajectories += [number] * len(own)
+        advantages += [advantage] * len(own)
+    double, count = torch.float64, len(gains)
+    reference_T = torch.full((count,), -3.0, dtype=double)
+    logprobs_T = (reference_T + torch.tensor(gains, dtype=double)).requires_grad_()
+    return LossInput(
+        logprobs_T=logprobs_T,
+        old_logprobs_T=reference_T,
+        rollout_logprobs_T=reference_T,
+        advantages_T=torch.tensor(advantages, dtype=double),
+        weights_T=torch.full((count,), 1 / count, dtype=double),
+        branches_T=torch.tensor(trajectories),
+        reference_logprobs_T=reference_T,
+        trajectories_T=torch.tensor(trajectories),
+        groups_T=torch.tensor(groups),
+    )
+
+
+def evaluated(batch: LossInput) -> tuple[float, list[float], dict[str, float]]:
+    facts = DPO.over_minibatch(batch._replace(logprobs_T=batch.logprobs_T.detach()))
+    loss, metrics = DPO.loss(batch._replace(minibatch_T=facts))
+    (gradient_T,) = torch.autograd.grad(loss, batch.logprobs_T)
+    return loss.item(), gradient_T.tolist(), metrics
+
+
+def test_one_pair_by_hand() -> None:
+    """Gains 0.6 and -0.2 of the better, 0.1 of the worse: margin 0.3, times beta 0.15."""
+    loss, gradient, metrics = evaluated(rollouts((0, 1.0, [0.6, -0.2]), (0, -1.0, [0.1])))
+    slope = BETA / (1 + math.exp(0.15))
+    assert loss == pytest.approx(math.log(1 + math.exp(-0.15)))
+    assert gradient == pytest.approx([-slope, -slope, slope])
+    assert metrics == pytest.approx({"dpo_accuracy": 1.0, "dpo_margin_nats": 0.3})
+
+
+def test_at_the_reference_every_pair_costs_log_two() -> None:
+    batch = rollouts((0, 1.0, [0.0]), (0, -1.0, [0.0, 0.0]), (0, 0.5, [0.0]))
+    loss, gradient, metrics = evaluated(batch)
+    assert loss == pytest.approx(math.log(2))
+    assert gradient == pytest.approx([-2 * BETA / 6, 2 * BETA / 6, 2 * BETA / 6, 0.0])
+    assert metrics["dpo_accuracy"] == 0.0
+
+
+def test_pairs_are_inside_a_group() -> None:
+    """The second group is a tie, the third a group of one: the first alone has a pair."""
+    pair = [(0, 1.0, [0.4]), (0, -1.0, [0.2])]
+    alone = evaluated(rollouts(*pair))
+    loss, gradient, _ = evaluated(rollouts(*pair, (1, 0.1, [5.0] * 3), (1, 0.1, [-5.0] * 7), (2, 9.0, [3.0])))
+    assert loss == pytest.approx(alone[0])
+    assert gradient == pytest.approx([*alone[1], *[0.0] * 11])
+
+
+def test_without_a_pair_there_is_no_loss() -> None:
+    loss, gradient, metrics = evaluated(rollouts((0, 0.1, [0.3, 0.1]), (0, 0.1, [0.7])))
+    assert (loss, gradient, metrics) == (0.0, [0.0] * 3, {"dpo_accuracy": 0.0, "dpo_margin_nats": 0.0})
+
+
+def test_a_member_without_a_token_of_weight_is_in_no_pair() -> None:
+    batch = rollouts((0, 1.0, [0.4]), (0, -1.0, [0.2]), (0, -2.0, [9.0]))
+    masked = batch._replace(weights_T=batch.weights_T * torch.tensor([1.0, 1.0, 0.0]))
+    alone = evaluated(rollouts((0, 1.0, [0.4]), (0, -1.0, [0.2])))
+    assert evaluated(masked)[0] == pytest.approx(alone[0])
+    assert evaluated(masked)[1] == pytest.approx([*alone[1], 0.0])
