@@ -1,7 +1,9 @@
 """The success pool: who joins, by which rule, how often, and what the ledger and the trainer make of it."""
 
+import pytest
 from msgspec.structs import replace
 
+from quartet.errors import ConfigError
 from quartet.ledger import Ledger
 from quartet.manager.replay.success_pool import SuccessPool
 from quartet.types import Group, GroupMember, GroupState, ReplayRule, Task
@@ -21,7 +23,8 @@ def rolled_out(ledger: Ledger, *rewards: float, seed: int = 1) -> int:
 
 
 def tick(ledger: Ledger, **replay) -> None:
-    whole = recipe(replay={"name": "success_pool"} | replay, evaluation={"before_and_after": False})
+    loss = {"terms": ["ppo_clip", "nll"] if replay.get("name") == "reference" else ["ppo_clip"]}
+    whole = recipe(replay={"name": "success_pool"} | replay, loss=loss, evaluation={"before_and_after": False})
     ledger.set_value("phase", "judging")  # closes and judges, admits nothing
     with manager_of(whole, ledger) as manager:
         manager.tick()
@@ -58,6 +61,33 @@ def test_only_of_the_same_task_and_only_when_all_failed(ledger):
     totals = ledger.totals()
     assert totals.groups == {GroupState.DROPPED: 2, GroupState.TRAINABLE: 2}
     assert [(group.group_id, len(group.members)) for group in claim(ledger, 2).groups][1] == (mixed, 2)
+
+
+def test_reference_data_joins_every_group_as_an_anchor(ledger):
+    """Failures, a mixed group and a group whose own success was stored before a crash; never its own member."""
+    rolled_out(ledger, 1.0, 0.0)
+    tick(ledger)
+    rolled_out(ledger, 0.0, 0.0)
+    rolled_out(ledger, 0.0, 1.0)
+    tick(ledger, name="reference")
+    first, second, third = claim(ledger, 3).groups
+    assert members(first) == [(1.0, None), (0.0, None)]
+    assert members(second) == [(0.0, None), (0.0, None), (1.0, ReplayRule.ANCHOR)]
+    assert members(third) == [(0.0, None), (1.0, None), (1.0, ReplayRule.ANCHOR)]
+    own = [member.rollout_id for member in third.members]
+    assert len(set(own)) == 3
+
+
+@pytest.mark.parametrize(
+    ("replay", "terms", "refused"),
+    [
+        ({"demonstrations": "/d.jsonl"}, ["ppo_clip", "nll"], "set replay.demonstration_rule to 'anchor'"),
+        ({}, ["ppo_clip"], "no term of loss.terms imitates anchors"),
+    ],
+)
+def test_reference_data_is_imitated_and_never_compared_with_the_group(replay, terms, refused):
+    with pytest.raises(ConfigError, match=refused):
+        recipe(replay={"name": "reference"} | replay, loss={"terms": terms})
 
 
 def test_substitution_leaves_the_first_member_out(ledger):
@@ -134,7 +164,7 @@ def test_a_group_without_members_gets_none(ledger):
     pool = SuccessPool(SuccessPool.Settings(), recipe(replay={"name": "success_pool"}), ledger)
     group = ledger.load_group(rolled_out(ledger, 1.0))
     pool.observe(group)
-    assert len(pool.compose(replace(group, members=[replace(group.members[0], trajectory=FAILED)])).members) == 2
+    assert len(pool.compose(replace(group, members=[FAILED_MEMBER])).members) == 2
     assert pool.compose(replace(group, members=[])).members == []
 
 

@@ -52,7 +52,7 @@ class SuccessPool(Replay):
     def compose(self, group: Group) -> Group:
         if not group.members or any(member.trajectory.success for member in group.members):
             return group
-        stored = self._pick(group)
+        stored = self.pick(group)
         if stored is None:
             return group
         kept = group.members[1:] if self.settings.mode == "substitute" else group.members
@@ -63,9 +63,12 @@ class SuccessPool(Replay):
         if successes:
             self.ledger.store_successes(group.task, successes, self.recipe.replay.entries_per_task)
 
-    def _pick(self, group: Group) -> GroupMember | None:
-        """Return a readable stored success of the group's task, or None."""
+    def pick(self, group: Group) -> GroupMember | None:
+        """Return a readable stored success of the group's task, or None; never one of the group's own members, which a
+        manager that was killed may have stored already."""
+        own = {member.rollout_id for member in group.members}
         rollouts = self.ledger.stored_successes(group.task, self.settings.max_replays, self.settings.max_lag)
+        rollouts = [rollout_id for rollout_id in rollouts if rollout_id not in own]
         if self.settings.choice == "random":
             random.Random(f"{self.recipe.seed}/replay/{group.group_id}").shuffle(rollouts)
         rules = {Purpose.TRAIN: self.settings.rule, Purpose.DEMONSTRATION: self.recipe.replay.demonstration_rule}

@@ -1,0 +1,57 @@
+"""Reference data beside reinforcement learning: a stored success of the task joins every group, to be imitated."""
+
+from typing import Annotated, Literal
+
+from msgspec.structs import replace
+from pydantic import Field
+
+from quartet.config import Recipe
+from quartet.config.section import Positive, Section
+from quartet.errors import ConfigError
+from quartet.ledger import Ledger
+from quartet.manager.replay.base import Replay
+from quartet.manager.replay.success_pool import SuccessPool
+from quartet.types import Group, ReplayRule
+
+
+class Reference(Replay):
+    """Add a demonstration or a stored success of the task to every group, as an anchor.
+
+    Anchors are not compared with the group; a supervised loss term such as `nll` imitates them, so the policy does not
+    forget the reference data while it learns by reward. A group of a task without stored success gets none, and a group
+    of failures is kept for its anchor.
+    """
+
+    class Settings(Section):
+        choice: Literal["random", "newest"] = "random"
+        """Choice among the task's stored successes."""
+        max_replays: Positive = 1000
+        """Maximum number of groups that an entry joins."""
+        max_lag: Annotated[int, Field(ge=0)] | None = None
+        """Successes with a token of a larger lag do not join. Unset, there is no limit. Demonstrations have no lag."""
+
+    settings: Settings
+    source = "RLinf-Co: a supervised loss on reference data beside the policy's, factor 0.2 (documentation of RLinf)"
+
+    def __init__(self, settings: Settings, recipe: Recipe, ledger: Ledger) -> None:
+        super().__init__(settings, recipe, ledger)
+        self._pool = SuccessPool(_as_pool(settings), recipe, ledger)
+
+    @classmethod
+    def check(cls, settings: Settings, recipe: Recipe) -> None:
+        SuccessPool.check(_as_pool(settings), recipe)
+        if recipe.replay.demonstrations and recipe.replay.demonstration_rule is not ReplayRule.ANCHOR:
+            raise ConfigError(
+                "the replay reference compares no member with the group", "set replay.demonstration_rule to 'anchor'"
+            )
+
+    def compose(self, group: Group) -> Group:
+        stored = self._pool.pick(group) if group.members else None
+        return replace(group, members=[*group.members, stored]) if stored else group
+
+    def observe(self, group: Group) -> None:
+        self._pool.observe(group)
+
+
+def _as_pool(settings: Reference.Settings) -> SuccessPool.Settings:
+    return SuccessPool.Settings(rule=ReplayRule.ANCHOR, **settings.model_dump())
