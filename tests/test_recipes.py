@@ -9,8 +9,9 @@ from quartet.runtime.plan import check_recipe
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 NAMES = sorted(folder.name for folder in RECIPES.iterdir() if (folder / "recipe.toml").is_file())
-STATISTICS = {"credit.name", "loss.aggregation", "loss.terms", "loss.terms.kl.weight"}
-POLICY_TERM = ("clip_high", "clip_low", "dual_clip", "importance", "importance_cap")
+STATISTICS = {"credit.name", "loss.aggregation", "loss.terms", "loss.terms.kl.estimator", "loss.terms.kl.weight"}
+IMPORTANCE = ("importance", "importance_cap", "importance_floor", "importance_level")
+POLICY_TERM = ("clip_high", "clip_low", "dual_clip", *IMPORTANCE)
 DIFFERENCES = {
     "dart_paper": {
         *STATISTICS,
