@@ -12,7 +12,7 @@ RUN    ?= runs/demo
 demo: setup browser   ## train on miniwob-24 and end with a summary and a picture
 	$(BIN)/quartet train recipes/miniwob/recipe.toml --run-dir $(RUN) --fresh
 
-test: lint types browser postgresql   ## lint, types, all behaviour: a real browser, PostgreSQL, killed processes; ten minutes
+test: lint types browser postgresql   ## lint, types, all behaviour: a real browser, PostgreSQL, killed processes
 	$(BIN)/pytest -q $(PARALLEL) --durations=40 -m "not campaign and not release"
 
 campaigns: setup browser postgresql   ## kills and fuzzing by the hundred, Farama's pages, other databases and seeds
@@ -24,7 +24,7 @@ test-all: test campaigns docs-slow test-vllm   ## what a release runs: both, slo
 test-vllm: .venv-vllm/installed   ## the engines' conformance suite on a real vLLM server, on the CPU
 	.venv-vllm/bin/pytest -q -m vllm tests/engine
 
-check: setup          ## lint, types, unit tests: a minute and a half
+check: setup          ## lint, types, unit tests
 	$(MAKE) --no-print-directory --jobs 2 lint types unit
 
 lint: setup
