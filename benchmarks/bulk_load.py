@@ -60,7 +60,7 @@ _SEQUENCES = ("batches", "groups", "rollouts", "blobs", "trajectories", "uses")
 
 def load(ledger: Ledger, trajectories: int) -> None:
     """Fill a new ledger up to this many trajectories; a multiple of 512 gives whole batches."""
-    with ledger._database.write() as connection:
+    with ledger.db.write() as connection:
         _fill(connection, _FAMILIES, 0, 23)
     for table, count in (
         (_BATCHES, trajectories // (GROUP * BATCH) + 1),
@@ -72,9 +72,9 @@ def load(ledger: Ledger, trajectories: int) -> None:
         (_USES, trajectories),
     ):
         for low in range(1, count + 1, _CHUNK):
-            with ledger._database.write() as connection:
+            with ledger.db.write() as connection:
                 _fill(connection, table, low, min(low + _CHUNK - 1, count))
-    with ledger._database.write() as connection:
+    with ledger.db.write() as connection:
         _settle(connection)
 
 

@@ -83,7 +83,7 @@ def measure(kills: int, seed: int, folder: Path, ledger_url: str, settings: Sequ
         with CrashRun(path, recipe) as run:
             campaign = Campaign(run, seed + number)
             sparse = setting.train_steps_per_checkpoint > 1
-            points = ALL_AT_WORK if sparse else ALL_AT_WORK - set(both("roll_back"))
+            points = ALL_AT_WORK if sparse else ALL_AT_WORK - set(both("batches.roll_back"))
             campaign.begin()
             if ledger_url:
                 campaign.lost_connections()
@@ -100,7 +100,7 @@ def attack(campaign: Campaign, number: int, points: Collection[str], kills: int)
     """Attack a run that has begun: stopped workers and trainers, the crash points of its work, and its end."""
     campaign.late_worker()
     campaign.late_trainer("policy.before")
-    campaign.late_trainer("committing.after", dies_at=f"release_batch.{'after' if number % 2 else 'before'}")
+    campaign.late_trainer("committing.after", dies_at=f"batches.release.{'after' if number % 2 else 'before'}")
     if number == 0:
         campaign.large_records()
         campaign.stopped_trainer()

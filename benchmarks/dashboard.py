@@ -75,7 +75,7 @@ def make_run(run_dir: Path, rollouts: int) -> None:
     """Make a finished run of this many rollouts, about 5 kB each."""
     run_dir.mkdir(parents=True)
     ledger = Ledger.create(run_dir)
-    ledger.register_initial_policy("policy")
+    ledger.policies.register_initial("policy")
     load(ledger, rollouts)
     ledger.close()
     _record(run_dir, rollouts)

@@ -67,7 +67,7 @@ def main(sizes: str, databases: str, appends: int, claims: int, folder: Path | N
 def measure(run_dir: Path, url: str, size: int, appends: int, claims: int) -> dict[str, float]:
     """Return the figures of one database at one size."""
     ledger = Ledger.create(run_dir, url=url)
-    ledger.register_initial_policy("policies/v000000")
+    ledger.policies.register_initial("policies/v000000")
     began = time.perf_counter()
     load(ledger, size)
     figures = {"load_seconds": time.perf_counter() - began}
@@ -89,7 +89,7 @@ def append_all(ledger: Ledger, leases: list[RolloutLease]) -> None:
     records = [record(leases[0].task, random.Random(number)) for number in range(16)]
     for number, lease in enumerate(leases):
         records[number % 16].calls[0].prompt_ids[0] = lease.rollout_id  # so that no two blobs are equal
-        ledger.append(lease, records[number % 16], max_attempts=3)
+        ledger.trajectories.append(lease, records[number % 16], max_attempts=3)
 
 
 def append_by_processes(run_dir: Path, leases: list[RolloutLease], workers: int) -> float:
@@ -120,14 +120,14 @@ def claim_times(ledger: Ledger, claims: int) -> tuple[list[float], list[float]]:
     claimed, loaded = [], []
     for _ in range(claims):
         began = time.perf_counter()
-        claim = ledger.lease_batch("trainer", BATCH, 10**9, "mask", LEASE_SECONDS)
+        claim = ledger.batches.lease("trainer", BATCH, 10**9, "mask", LEASE_SECONDS)
         leased_at = time.perf_counter()
         assert claim is not None
-        batch = ledger.load_batch(claim)
+        batch = ledger.batches.load(claim)
         loaded.append(1e3 * (time.perf_counter() - leased_at))
         claimed.append(1e3 * (leased_at - began))
         assert batch is not None
-        ledger.release_batch(batch)
+        ledger.batches.release(batch)
     return claimed, loaded
 
 
@@ -135,19 +135,19 @@ def leased(ledger: Ledger, rollouts: int) -> list[RolloutLease]:
     """Admit rollouts and return their leases."""
     for number in range(rollouts // GROUP):
         task = Task(env="e", family=f"family-{number % 24}", seed=number)
-        ledger.admit(RolloutPlan(task=task, num_rollouts=GROUP, max_turns=16))
+        ledger.groups.admit(RolloutPlan(task=task, num_rollouts=GROUP, max_turns=16))
     leases: list[RolloutLease] = []
-    while more := ledger.claim_rollouts("w", 500, LEASE_SECONDS):
+    while more := ledger.rollouts.claim("w", 500, LEASE_SECONDS):
         leases += more
     return leases
 
 
 def wait_for_trainer(ledger: Ledger, groups: int) -> None:
     """Make this many groups trainable; the others stay open."""
-    for group_id in ledger.closable(1e12)[:groups]:
-        ledger.close_group(group_id)
-        members = [member.rollout_id for member in ledger.load_group(group_id).members]
-        ledger.make_trainable(group_id, members, 2)
+    for group_id in ledger.groups.closable(1e12)[:groups]:
+        ledger.groups.close(group_id)
+        members = [member.rollout_id for member in ledger.groups.load(group_id).members]
+        ledger.groups.make_trainable(group_id, members, 2)
 
 
 def record(task: Task, random: random.Random) -> Trajectory:

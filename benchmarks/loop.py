@@ -63,7 +63,7 @@ def measure(recipe: str, seconds: float, overrides: tuple[str, ...], run_dir: Pa
 def _processor_seconds(ledger: Ledger) -> dict[str, float]:
     """Return the user and system seconds of every module so far, with its living child processes."""
     used = {}
-    for row in ledger.modules():
+    for row in ledger.modules.all():
         try:
             process = psutil.Process(row.pid)
             family = [process, *process.children(recursive=True)]

@@ -27,6 +27,7 @@ from benchmarks.bandit import bandit_recipe, make_bandit_policy
 from quartet.config import Recipe
 from quartet.ledger import Ledger
 from quartet.recipe.file import to_toml
+from quartet.report.totals import run_totals
 from quartet.types.phase import STARTING
 
 METHODS = ("forkserver", "spawn")
@@ -119,7 +120,7 @@ def _seconds_back(folder: Path, method: str) -> list[float]:
 
 def _at_work(ledger: Ledger, module: str) -> int | None:
     """Return the process id of a module whose start-up is complete, or None."""
-    rows = {row.module: row for row in ledger.modules()}
+    rows = {row.module: row for row in ledger.modules.all()}
     return rows[module].pid if module in rows and rows[module].state != STARTING else None
 
 
@@ -127,7 +128,7 @@ def _has_rollout(run_dir: Path) -> bool:
     if not Ledger.exists(run_dir):
         return False
     with closing(Ledger.open(run_dir)) as ledger:
-        return ledger.totals().train_rollouts > 0
+        return run_totals(ledger).train_rollouts > 0
 
 
 def _wait_until(condition: Callable[[], object], run: subprocess.Popen[bytes]) -> None:

@@ -58,7 +58,9 @@ def measure(folder: Path, seconds: float, url: str) -> dict[str, float]:
         supervisor.start(*MODULES)
         supervisor.run_until(lambda: "all wait" if _all_wait(ledger) else None)
         _run_for(supervisor, SETTLE_SECONDS)
-        processes = {row.module: psutil.Process(row.pid) for row in ledger.modules()} | {"supervisor": psutil.Process()}
+        processes = {row.module: psutil.Process(row.pid) for row in ledger.modules.all()} | {
+            "supervisor": psutil.Process()
+        }
         before, began = {name: _used(process) for name, process in processes.items()}, time.monotonic()
         _run_for(supervisor, seconds)
         elapsed = time.monotonic() - began
@@ -82,7 +84,7 @@ def _recipe(folder: Path, url: str) -> Recipe:
 
 
 def _all_wait(ledger: Ledger) -> bool:
-    waiting = {row.module for row in ledger.modules() if row.waiting_for}
+    waiting = {row.module for row in ledger.modules.all() if row.waiting_for}
     return waiting.issuperset(MODULES)
 
 

@@ -59,7 +59,7 @@ class WhereSurprised(Brancher):
 def main() -> None:
     summary = run_recipe(load_recipe(Path("locks_forks"), SETTINGS), RUN, resume=False, fresh=True, quiet=False)
     with closing(Ledger.view(RUN)) as ledger:
-        forked = ledger.forked_rollouts()
+        forked = ledger.forks.count()
     print(f"{summary['rollouts_finished']} rollouts, {forked} of them forked; lost: {summary['lost']}")
 
 

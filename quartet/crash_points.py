@@ -27,36 +27,36 @@ FILES = {
 }
 """Atomic writes outside the database: `NAME.before` is just before the write takes effect, `NAME.after` just after."""
 TRANSACTIONS = {
-    "claim_rollouts": "worker",
-    "renew": "worker",
-    "append": "worker",
-    "give_back": "worker, when it is asked to stop",
-    "admit_if": "manager",
-    "close_group": "manager, when the time of a group is over or an evaluation has ended",
-    "end_round": "manager, when all members of a training group have ended",
-    "make_trainable": "manager",
-    "drop_group": "manager",
-    "store_successes": "manager",
-    "expire_leases": "manager",
-    "expire_batches": "manager",
-    "mark_deleted": "manager",
-    "admit_evaluation": "manager",
-    "mark_best": "manager",
-    "finish_evaluation": "manager",
-    "lease_batch": "trainer",
-    "commit_batch": "trainer",
-    "release_batch": "trainer, when its batch is no longer its own",
-    "roll_back": "trainer, when it starts after a crash between two checkpoints",
-    "report": "every module: its heartbeat",
+    "rollouts.claim": "worker",
+    "rollouts.renew": "worker",
+    "trajectories.append": "worker",
+    "rollouts.release": "worker, when it is asked to stop",
+    "groups.admit_if": "manager",
+    "groups.close": "manager, when the time of a group is over or an evaluation has ended",
+    "groups.end_round": "manager, when all members of a training group have ended",
+    "groups.make_trainable": "manager",
+    "groups.drop": "manager",
+    "pool.store": "manager",
+    "rollouts.expire": "manager",
+    "batches.expire": "manager",
+    "policies.mark_deleted": "manager",
+    "evaluations.admit": "manager",
+    "policies.mark_best": "manager",
+    "evaluations.finish": "manager",
+    "batches.lease": "trainer",
+    "batches.commit": "trainer",
+    "batches.release": "trainer, when its batch is no longer its own",
+    "batches.roll_back": "trainer, when it starts after a crash between two checkpoints",
+    "modules.report": "every module: its heartbeat",
     "event": "every module",
     "set_value": "every module",
     "request_stop": "manager or trainer, when training ends",
     "create": "supervisor, at the start of a run",
-    "register_initial_policy": "supervisor, at the start of a run",
-    "end_leases": "supervisor, when a run is resumed",
-    "cancel_unfinished": "supervisor, when training ends",
+    "policies.register_initial": "supervisor, at the start of a run",
+    "rollouts.requeue_all": "supervisor, when a run is resumed",
+    "groups.cancel_unfinished": "supervisor, when training ends",
 }
-"""Writing methods of the ledger: `NAME.before` is just before the commit, `NAME.after` just after.
+"""Writing methods of the ledger and of its parts: `NAME.before` is just before the commit, `NAME.after` just after.
 
 Rare writes have crash points too, but no test campaign reaches them: a recalled rollout, a damaged blob, a full disk
 budget, an upgrade, the end by the clock, very long train steps.
@@ -67,6 +67,8 @@ _FOLDER = os.environ.get(VARIABLE, "")
 _LEDGER = "quartet.ledger"
 _BELOW_ITS_METHODS = tuple(f"{_LEDGER}.{name}" for name in ("database", "blob", "trajectory_store"))
 """Modules that run inside a ledger method's transaction, so their functions do not name the point."""
+_WITHOUT_PREFIX = ("Ledger", "RunDatabase")
+"""Classes whose methods name a point alone; those of a part are named with it: `rollouts.claim`."""
 
 
 def crash_point(name: str) -> None:
@@ -84,9 +86,10 @@ def transaction_crash_point(moment: str) -> None:
 def _ledger_method() -> str:
     frame = sys._getframe(2)
     while frame is not None:
-        name, module = frame.f_code.co_name, frame.f_globals["__name__"]
-        if module.startswith(_LEDGER) and not module.startswith(_BELOW_ITS_METHODS) and not name.startswith("_"):
-            return name
+        (owner, _, name), module = frame.f_code.co_qualname.rpartition("."), frame.f_globals["__name__"]
+        of_ledger = module.startswith(_LEDGER) and not module.startswith(_BELOW_ITS_METHODS)
+        if of_ledger and owner and not name.startswith("_"):  # a function without an owner runs for a method
+            return name if owner in _WITHOUT_PREFIX else f"{owner.lower()}.{name}"
         frame = frame.f_back
     return "unnamed"
 

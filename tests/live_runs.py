@@ -15,6 +15,7 @@ from benchmarks.bandit import bandit_recipe
 from quartet.config import Recipe
 from quartet.ledger import Ledger
 from quartet.recipe.file import to_toml
+from quartet.report.staleness import over_lag
 from quartet.report.summary import Summary
 from quartet.run.run_files import foreign_names
 from quartet.runtime.run import run_recipe
@@ -101,7 +102,7 @@ def train_step(run_dir: Path) -> int:
     if not (run_dir / "ledger.sqlite").exists() or not (run_dir / "policies").exists():
         return 0
     with closing(Ledger.open(run_dir)) as ledger:
-        return ledger.train_step()
+        return ledger.batches.train_step()
 
 
 def died(ledger: Ledger) -> list[str]:
@@ -113,5 +114,5 @@ def promises_hold(run_dir: Path, summary: Summary | dict[str, Any], max_lag: int
     """Assert that nothing is lost or trained twice, no trained token is too old, and every file is a run's."""
     assert (summary["lost"], summary["trained_twice"]) == (0, 0)
     with closing(Ledger.open(run_dir)) as ledger:
-        assert not list(ledger.over_lag(max_lag))
+        assert not list(over_lag(ledger, max_lag))
     assert foreign_names(run_dir) == []

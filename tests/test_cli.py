@@ -119,8 +119,8 @@ def test_a_corrupted_ledger_is_named_and_left_alone(recipe_path, tmp_path, bandi
 
 def test_status_and_stop_of_a_finished_run(tmp_path, bandit_policy):
     ledger = Ledger.create(tmp_path / "run")
-    ledger.register_initial_policy(str(bandit_policy))
-    Presence(ledger, "trainer").waits("a batch", "a group")
+    ledger.policies.register_initial(str(bandit_policy))
+    Presence(ledger.modules, "trainer").waits("a batch", "a group")
     ledger.close()
     status = json.loads(quartet("status", tmp_path / "run", "--json").stdout)
     assert status["running"] is False
@@ -135,12 +135,12 @@ def stored_run(tmp_path, recipe_path, bandit_policy):
     """A run with one success and one failure."""
     run = tmp_path / "run"
     ledger = Ledger.create(run)
-    ledger.register_initial_policy(str(bandit_policy))
+    ledger.policies.register_initial(str(bandit_policy))
     (run / "config.toml").write_text(recipe_path.read_text())
     task = Task(env="bandit", family="fixed", seed=1)
-    ledger.admit(RolloutPlan(task=task, num_rollouts=2, max_turns=1))
-    for lease in ledger.claim_rollouts("w", 2, 60):
-        ledger.append(lease, trajectory(task, reward=float(lease.index)), 3)
+    ledger.groups.admit(RolloutPlan(task=task, num_rollouts=2, max_turns=1))
+    for lease in ledger.rollouts.claim("w", 2, 60):
+        ledger.trajectories.append(lease, trajectory(task, reward=float(lease.index)), 3)
     ledger.close()
     return run
 

@@ -19,35 +19,43 @@ ENGINES, SERVER = "engine", "server"
 LONGEST_FREEZE = 1.5
 """Longest freeze of the database server at a random moment, as a multiple of `runtime.ledger_patience_seconds`."""
 
-BEGINNING = ("config", "create", "register_initial_policy")
-ENDING = ("request_stop", "cancel_unfinished")
+BEGINNING = ("config", "create", "policies.register_initial")
+ENDING = ("request_stop", "groups.cancel_unfinished")
 """Writes of the supervisor while no modules run."""
 LARGE = ("blob",)
 """Write of a file for a blob that is too large for a row."""
-LATE = ("release_batch", "expire_batches")
+LATE = ("batches.release", "batches.expire")
 """Writes about the batch of a trainer that was stopped."""
-STARTS = ("roll_back.before", "restored.before")
+STARTS = ("batches.roll_back.before", "restored.before")
 """Crash points of which a starting trainer reaches one before it releases its earlier batch."""
 AT_WORK = {
-    "worker": ("claim_rollouts", "renew", "appending", "append", "appended", "give_back"),
+    "worker": ("rollouts.claim", "rollouts.renew", "appending", "trajectories.append", "appended", "rollouts.release"),
     "manager": (
-        *("admit_if", "end_round", "close_group", "make_trainable", "drop_group", "store_successes", "expire_leases"),
-        *("mark_deleted", "admit_evaluation", "mark_best", "finish_evaluation"),
+        *(
+            "groups.admit_if",
+            "groups.end_round",
+            "groups.close",
+            "groups.make_trainable",
+            "groups.drop",
+            "pool.store",
+            "rollouts.expire",
+        ),
+        *("policies.mark_deleted", "evaluations.admit", "policies.mark_best", "evaluations.finish"),
     ),
     "trainer": (
-        *("restored", "roll_back", "lease_batch", "policy", "canary", "checkpoint"),
-        *("committing", "commit_batch", "committed"),
+        *("restored", "batches.roll_back", "batches.lease", "policy", "canary", "checkpoint"),
+        *("committing", "batches.commit", "committed"),
     ),
     "engine": ("weights",),
-    "everybody": ("report", "event", "set_value", "end_leases"),
+    "everybody": ("modules.report", "event", "set_value", "rollouts.requeue_all"),
 }
 """The other writes, by the module that usually does them; one crash point of each row is armed at a time."""
 PROVOKED_BY = {
-    "expire_leases": (ENGINES, "worker"),
-    "renew": (ENGINES,),
-    "give_back": (ENGINES, "supervisor"),
-    "end_leases": ("supervisor",),
-    "roll_back": ("trainer",),
+    "rollouts.expire": (ENGINES, "worker"),
+    "rollouts.renew": (ENGINES,),
+    "rollouts.release": (ENGINES, "supervisor"),
+    "rollouts.requeue_all": ("supervisor",),
+    "batches.roll_back": ("trainer",),
     "restored": ("trainer",),
 }
 """Modules whose deaths, in this order, make a write likely. Without an engine rollouts stay in progress for seconds."""
@@ -99,7 +107,7 @@ class Campaign:
         random moment."""
         for row in rows:
             self.run.arm(row[0])
-        victims = [victim for row in rows for victim in PROVOKED_BY.get(row[0].partition(".")[0], ())]
+        victims = [victim for row in rows for victim in PROVOKED_BY.get(row[0].rpartition(".")[0], ())]
         for victim in victims or [self._random.choice(self._victims)]:
             time.sleep(self._random.uniform(0, RANDOM_MOMENT_SECONDS))
             self._kill(victim)
@@ -141,7 +149,7 @@ class Campaign:
         trainer = self.run.stop_at("policy.before", "trainer")
         for point in STARTS:
             self.run.arm(point, signal.SIGSTOP)
-        for point in both("expire_batches"):
+        for point in both("batches.expire"):
             self.run.arm(point)
             self.run.until(lambda point=point: not self.run.armed(point), what=point)
             self._count(point)

@@ -114,9 +114,9 @@ class CrashRun:
         if self._ledger is None:
             return 0
         try:
-            return self._ledger.least_train_step()
+            return self._ledger.batches.least_train_step()
         except LedgerUnreachableError:  # the server was killed; the next call opens a new connection
-            return self._ledger.least_train_step()
+            return self._ledger.batches.least_train_step()
 
     def until(self, condition: Callable[[], object], seconds: float = PATIENCE_SECONDS, what: str = "") -> None:
         """Wait for a condition; resume the run if its supervisor was killed. Raises `StuckError` after `seconds`."""

@@ -26,12 +26,12 @@ def large(lease: RolloutLease, version: int) -> Trajectory:
 
 def main(run_dir: Path) -> int:
     ledger, receipts = Ledger.open(run_dir), WorkerReceipts(run_dir, enabled=True)
-    leases = ledger.claim_rollouts(f"large-{os.getpid()}", 1, LEASE_SECONDS)
+    leases = ledger.rollouts.claim(f"large-{os.getpid()}", 1, LEASE_SECONDS)
     for lease in leases:
-        trajectory = large(lease, ledger.latest_policy().version)
+        trajectory = large(lease, ledger.policies.latest().version)
         receipts.appending(lease, trajectory)
         try:
-            receipts.appended(lease, ledger.append(lease, trajectory, 3))
+            receipts.appended(lease, ledger.trajectories.append(lease, trajectory, 3))
         except LeaseLostError:
             receipts.appended(lease, "superseded")
     return 0 if leases else 2

@@ -16,6 +16,7 @@ from benchmarks.locks.measure import ALL
 from benchmarks.locks.run import House
 from quartet.config import Recipe
 from quartet.ledger import Ledger
+from quartet.report.staleness import lag_histogram
 
 
 class Learned(Struct, frozen=True, kw_only=True):
@@ -38,11 +39,11 @@ class FullLineHouse(House):
     async def learn(self) -> list[float]:
         """Train `train.max_train_steps` steps, and return the curve of success."""
         curve = [self._success()]
-        while self._ledger.train_step() < self._recipe.train.max_train_steps:
+        while self._ledger.batches.train_step() < self._recipe.train.max_train_steps:
             while self._manager.tick():
                 await self._roll_out()
             self._trainer.train_one()
-            policy = self._ledger.latest_policy()
+            policy = self._ledger.policies.latest()
             await self._engine.load_policy(policy.path, policy.version)
             curve.append(self._success())
         return curve
@@ -60,12 +61,12 @@ def learn(recipe: Recipe, run_dir: Path) -> Learned:
 async def _learn(recipe: Recipe, run_dir: Path) -> Learned:
     started = time.process_time()
     ledger = Ledger.create(run_dir, seed=recipe.seed)
-    ledger.register_initial_policy(recipe.model.path)
+    ledger.policies.register_initial(recipe.model.path)
     house = FullLineHouse(recipe, run_dir, ledger)
     try:
         curve = await house.learn()
         seconds = time.process_time() - started
-        return Learned(curve=curve, lag_histogram=ledger.lag_histogram(), cpu_seconds=seconds)
+        return Learned(curve=curve, lag_histogram=lag_histogram(ledger), cpu_seconds=seconds)
     finally:
         await house.close()
         ledger.close()

@@ -63,15 +63,15 @@ async def demonstrate(
     recipe: Recipe, ledger: Ledger, tokenizer: PreTrainedTokenizerBase, recorder: Recorder
 ) -> list[GroupMember]:
     """Let the expert solve the tasks of the recipe's suite. The statistics of training do not count these rollouts."""
-    presence = Presence(ledger, "expert")
+    presence = Presence(ledger.modules, "expert")
     pool, models = make_pool(recipe.env), {ledger.policy: Model(Expert(tokenizer), Renderer(tokenizer))}
     worker = RolloutWorker(recipe, ledger, models, pool, recorder, presence)
     members: list[GroupMember] = []
     for task in tasks(recipe.env.settings["suite"]):
         steps = len(solution(task))
-        group_id = ledger.admit(RolloutPlan(task=task, num_rollouts=1, max_turns=steps, purpose=Purpose.EVAL))
+        group_id = ledger.groups.admit(RolloutPlan(task=task, num_rollouts=1, max_turns=steps, purpose=Purpose.EVAL))
         await worker.run_queued()
-        members += ledger.load_group(group_id).members
+        members += ledger.groups.load(group_id).members
     return members
 
 

@@ -19,6 +19,7 @@ from quartet.manager.evaluation import admit_evaluation
 from quartet.manager.manager import DataManager
 from quartet.policy.load import load_policy
 from quartet.policy.renderer import Renderer
+from quartet.report.totals import run_totals
 from quartet.rollout.client import Model
 from quartet.rollout.worker import RolloutWorker
 from quartet.telemetry.presence import Presence
@@ -62,15 +63,15 @@ def run(recipe: Recipe, run_dir: Path, budget_tokens: int, *, demonstrations: bo
 async def _run(recipe: Recipe, run_dir: Path, budget_tokens: int, demonstrations: bool) -> Result:
     started = time.process_time()
     ledger = Ledger.create(run_dir, seed=recipe.seed)
-    ledger.register_initial_policy(recipe.model.path)
+    ledger.policies.register_initial(recipe.model.path)
     house = House(recipe, run_dir, ledger)
     try:
         if demonstrations:
             await house.fill_pool()
         curve = await house.train(budget_tokens)
-        ledger.cancel_unfinished()  # rollouts that were admitted for a further phase
+        ledger.groups.cancel_unfinished()  # rollouts that were admitted for a further phase
         success = await house.evaluate()
-        totals = ledger.totals()
+        totals = run_totals(ledger)
         return Result(
             curve=curve,
             success=success,
@@ -79,7 +80,7 @@ async def _run(recipe: Recipe, run_dir: Path, budget_tokens: int, demonstrations
             turns=totals.turns,
             groups=sum(totals.groups.values()) - totals.dropped_by_reason.get("training_ended", 0),
             trained_groups=totals.groups.get(GroupState.TRAINED, 0),
-            train_steps=ledger.train_step(),
+            train_steps=ledger.batches.train_step(),
             cpu_seconds=time.process_time() - started,
         )
     finally:
@@ -95,18 +96,18 @@ class House:
         model, self._tokenizer, _ = load_policy(recipe.model.path)
         self._engine = TorchEngine(model, 0, recipe.engine, self._tokenizer)
         self._pool = make_pool(recipe.env)
-        self._manager = DataManager(recipe, ledger, self._recorder, Presence(ledger, "manager"))
+        self._manager = DataManager(recipe, ledger, self._recorder, Presence(ledger.modules, "manager"))
         models = {ledger.policy: Model(self._engine, Renderer(self._tokenizer))}
-        presence = Presence(ledger, "worker")
+        presence = Presence(ledger.modules, "worker")
         self._worker = RolloutWorker(recipe, ledger, models, self._pool, self._recorder, presence)
-        self._trainer = Trainer(recipe, ledger, run_dir, self._recorder, Presence(ledger, "trainer"))
+        self._trainer = Trainer(recipe, ledger, run_dir, self._recorder, Presence(ledger.modules, "trainer"))
         self._measure = Measure(suite_families(recipe.env), recipe.evaluation.first_seed, self._tokenizer)
 
     async def fill_pool(self) -> None:
         """Store the expert's successes in the success pool."""
         shown = await demonstrate(self._recipe, self._ledger, self._tokenizer, self._recorder)
         keep = self._recipe.replay.entries_per_task
-        self._ledger.store_demonstrations([member.trajectory for member in shown], keep)
+        self._ledger.pool.store_demonstrations([member.trajectory for member in shown], keep)
 
     async def train(self, budget_tokens: int) -> list[tuple[int, dict[str, float]]]:
         """Train until the budget is spent, and return the success curve, whose last point is at the budget."""
@@ -120,7 +121,7 @@ class House:
                 return [*curve, (budget_tokens, self._measure(self._trainer.model))]
             while self._trainer.train_one():
                 pass
-            policy = self._ledger.latest_policy()
+            policy = self._ledger.policies.latest()
             await self._engine.load_policy(policy.path, policy.version)
             if tokens - curve[-1][0] >= budget_tokens / MEASURES:
                 curve.append((tokens, self._measure(self._trainer.model)))
@@ -138,7 +139,7 @@ class House:
             tag="end",
         )
         await self._roll_out()
-        results = self._ledger.evaluation_results("end")
+        results = self._ledger.evaluations.results("end")
         by_difficulty = {"all": results}
         for family, result in results.items():
             by_difficulty.setdefault(LOCKS[family].difficulty, {})[family] = result
@@ -151,7 +152,7 @@ class House:
 
     async def _roll_out(self) -> None:
         """Run all queued rollouts, as many at once as there are sessions; then their forks."""
-        while leases := self._ledger.claim_rollouts("benchmark", 1_000_000, self._recipe.rollout.lease_seconds):
+        while leases := self._ledger.rollouts.claim("benchmark", 1_000_000, self._recipe.rollout.lease_seconds):
             async with asyncio.TaskGroup() as group:
                 for lease in leases:
                     group.create_task(self._roll_out_one(lease))

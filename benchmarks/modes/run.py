@@ -37,7 +37,7 @@ def run(recipe: Recipe, folder: Path, *, train_steps: int) -> Figures:
 
 def _sample(ledger: Ledger, recipe: Recipe) -> list[CpuSample]:
     """Return a list of one sample of the engines' processor seconds; empty if an engine is not running."""
-    pids = {row.module: row.pid for row in ledger.modules() if row.module in recipe.engine_modules}
+    pids = {row.module: row.pid for row in ledger.modules.all() if row.module in recipe.engine_modules}
     if len(pids) < len(recipe.engine_modules):
         return []
     try:

@@ -117,9 +117,9 @@ def _policy_of_run(run: Path, which: str, tasks: "Recipe") -> Path:
 
     ledger = Ledger.view(run)
     try:
-        best = ledger.best_policy() if which == "best" else None
-        chosen_on = ledger.evaluation_seeds(tasks.env.name, DURING) if best else set[int]()
-        policy = best or ledger.latest_policy()
+        best = ledger.policies.best() if which == "best" else None
+        chosen_on = ledger.evaluations.seeds(tasks.env.name, DURING) if best else set[int]()
+        policy = best or ledger.policies.latest()
     finally:
         ledger.close()
     if which == "best" and best is None:

@@ -6,6 +6,7 @@ from contextlib import closing
 from quartet.doctor.base import Doctor, Finding, Place, ok, refused
 from quartet.errors import QuartetError
 from quartet.ledger import Ledger
+from quartet.ledger.recovery import points_to_go_on_from
 
 
 class Resumable(Doctor):
@@ -19,7 +20,7 @@ class Resumable(Doctor):
             if not Ledger.exists(run_dir):
                 return
             with closing(Ledger.view(run_dir)) as ledger:
-                point = ledger.points_to_go_on_from(place.recipe.train.train_steps_per_checkpoint)[0]
+                point = points_to_go_on_from(ledger, place.recipe.train.train_steps_per_checkpoint)[0]
         except QuartetError as error:
             yield refused(error)
         else:

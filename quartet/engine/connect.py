@@ -37,5 +37,5 @@ def connect(recipe: Recipe, ledger: Ledger) -> Router:
 
 
 def _url(ledger: Ledger, module: str) -> str | None:
-    url = ledger.module_url(module)
+    url = ledger.modules.url(module)
     return url and url + served_at(ledger.policy, ledger.trained[0])

@@ -45,7 +45,7 @@ async def _start(recipe: Recipe, ledger: Ledger, stop: asyncio.Event, module: st
     The start of a server may take minutes.
     """
     start = start_with_newest(recipe, ledger, module)
-    starting = asyncio.create_task(beating(Presence(ledger, module), start))
+    starting = asyncio.create_task(beating(Presence(ledger.modules, module), start))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -68,7 +68,7 @@ async def _follow(
     token, port = run_token(ledger.run_dir), recipe.runtime.engine_port
     first, *others = ((name, one.engine) for name, one in started.items())
     async with serve(first[1], token=token, port=port, recorder=recorder, model=first[0], others=dict(others)) as url:
-        presence, may_load = Presence(ledger, module, url=url), _may_load(recipe, ledger)
+        presence, may_load = Presence(ledger.modules, module, url=url), _may_load(recipe, ledger)
         services = [
             EngineService(one.engine, ledger.of(name), recorder, presence, may_load, one.refused_version)
             for name, one in started.items()

@@ -58,11 +58,11 @@ class EngineService:
 
         Raises `EngineError` if the engine has ended.
         """
-        policy = self._ledger.latest_policy()
+        policy = self._ledger.policies.latest()
         if await self._follows(policy) and policy.version != self._settled_version:
             self._settled_version = policy.version
             serving = await self._engine.version()
-            self._ledger.mark_settled(policy.version, serving=serving, engine=self._presence.module)
+            self._ledger.policies.mark_settled(policy.version, serving=serving, engine=self._presence.module)
         if policy.version == self._refused_version:
             self._presence.working(f"serving version {await self._engine.version()}, {policy.version} was rejected")
         elif self._engine.active_requests:

@@ -25,7 +25,7 @@ async def start_with_newest(recipe: Recipe, ledger: Ledger, module: str) -> Star
     `UnusablePolicyError` with the newest policy's error if no policy passes.
     """
     refusals: dict[int, CheckpointError] = {}
-    for policy in ledger.loadable_policies():
+    for policy in ledger.policies.loadable():
         try:
             engine = await start_engine(recipe, policy, ledger.run_dir, module)
         except CheckpointError as error:

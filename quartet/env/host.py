@@ -129,7 +129,9 @@ async def run_env_host(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> No
             # An environment that cannot run at all (no browser) ends this process with advice, before a rollout fails.
             await pool.release(await pool.acquire(), healthy=True)
             await host.start(recipe.runtime.env_port)
-            await _report(host, recipe.env.sessions, Presence(ledger, "env", url=host.url, recorder=recorder), stop)
+            await _report(
+                host, recipe.env.sessions, Presence(ledger.modules, "env", url=host.url, recorder=recorder), stop
+            )
         finally:
             await host.stop()
 

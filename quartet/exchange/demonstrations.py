@@ -91,7 +91,7 @@ def store_into(ledger: Ledger, recipe: Recipe, path: Path, on_progress: Callable
             f"no demonstration in {path} can be used by this run: {counts}",
             "demonstrate successes of env.name, in families and seeds that this recipe trains on",
         )
-    stored = ledger.store_demonstrations(usable, recipe.replay.entries_per_task)
+    stored = ledger.pool.store_demonstrations(usable, recipe.replay.entries_per_task)
     summary = ImportSummary(file=str(path), stored=stored, known=len(usable) - stored, left_out=dict(left_out))
     if stored:
         ledger.event("demonstrations_stored", **msgspec.to_builtins(summary))
@@ -101,11 +101,11 @@ def store_into(ledger: Ledger, recipe: Recipe, path: Path, on_progress: Callable
 def _settle_vocabulary(ledger: Ledger, recipe: Recipe) -> int:
     from quartet.policy.tokenizer_files import vocabulary_size
 
-    if (known := ledger.vocabulary_size) is not None:
+    if (known := ledger.policies.vocabulary_size) is not None:
         return known
     trust = recipe.model.trust_remote_code
     size = _from_policy(ledger, lambda folder: vocabulary_size(folder, trust_remote_code=trust))
-    ledger.settle_vocabulary(size)
+    ledger.policies.settle_vocabulary(size)
     return size
 
 
@@ -123,7 +123,7 @@ def _from_policy(ledger: Ledger, load: Callable[[Path], T]) -> T:
     """
     from quartet.policy.files import from_newest_whole
 
-    return from_newest_whole([ledger.run_dir / policy.path for policy in ledger.loadable_policies()], load)
+    return from_newest_whole([ledger.run_dir / policy.path for policy in ledger.policies.loadable()], load)
 
 
 def _read(path: Path, recipe: Recipe, tokenizer: "PreTrainedTokenizerBase", mark: Fingerprint) -> Iterator[_Found]:

@@ -12,8 +12,8 @@ from quartet.errors import ConfigError, nearest
 from quartet.exchange import WRITERS
 from quartet.exchange.fingerprint import run_fingerprint
 from quartet.exchange.record import Provenance, TrajectoryRecord
+from quartet.exchange.stored import Selection, stored_families, stored_trajectories
 from quartet.ledger import Ledger
-from quartet.ledger.export import Selection
 from quartet.on_progress import OnProgress, nobody_watches
 from quartet.registry import lookup
 
@@ -46,7 +46,7 @@ def export(
     has no trajectory of a selected family.
     """
     writer_class = lookup("export format", kind, WRITERS)
-    known = ledger.stored_families()
+    known = stored_families(ledger)
     for family in selection.families:
         if family not in known:
             raise ConfigError(
@@ -79,7 +79,7 @@ def export(
 
 def _records(ledger: Ledger, selection: Selection, sums: Counter[str]) -> Iterator[TrajectoryRecord]:
     mark, run = run_fingerprint(ledger), ledger.run_dir.resolve().name
-    for stored in ledger.stored_trajectories(selection):
+    for stored in stored_trajectories(ledger, selection):
         if stored.trajectory is None:
             sums["damaged"] += 1
             continue

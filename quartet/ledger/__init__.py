@@ -1,64 +1,66 @@
 """The ledger: the only contract between the modules of a run.
 
-One class, with one file per state machine. Every public method is one transaction and takes about a millisecond.
+`Ledger` opens a run's database; its parts hold the methods, one class and file for each: `ledger.rollouts.claim(...)`,
+`ledger.batches.commit(...)`. Every method that writes is one transaction and takes about a millisecond.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy import Connection
 
-from quartet.errors import LedgerError
-from quartet.ledger.bias import Bias
+from quartet.ledger.batches import Batches
 from quartet.ledger.blob_files import LocalBlobFiles, ObjectBlobFiles
 from quartet.ledger.blobs import BlobStore
-from quartet.ledger.check import Check
-from quartet.ledger.claims import Claims
-from quartet.ledger.costs import Costs
 from quartet.ledger.database import Database, Durability, create_database, find_database, has_database, view_database
-from quartet.ledger.demonstrations import Demonstrations
-from quartet.ledger.disk_space import DiskSpace
-from quartet.ledger.export import Export
-from quartet.ledger.fates import Fates
+from quartet.ledger.disk import Disk
+from quartet.ledger.evaluations import Evaluations
 from quartet.ledger.forks import Forks
-from quartet.ledger.held_out import HeldOut
-from quartet.ledger.migrations import MIGRATIONS, migrate
+from quartet.ledger.groups import Groups
 from quartet.ledger.modules import Modules
-from quartet.ledger.overview import CurrentState
-from quartet.ledger.quarantine import Quarantine
-from quartet.ledger.recent import Recent
-from quartet.ledger.rows import AppendOutcome
-from quartet.ledger.schema import SCHEMA_VERSION, metadata
+from quartet.ledger.policies import Policies
+from quartet.ledger.pool import Pool
+from quartet.ledger.quarantine import forget_streaks
+from quartet.ledger.rollouts import Rollouts
+from quartet.ledger.rows import AppendOutcome, Event
+from quartet.ledger.run_database import RunDatabase
+from quartet.ledger.schema import SCHEMA_VERSION, events, metadata
+from quartet.ledger.schema_version import check_version
 from quartet.ledger.statistics import Statistics
+from quartet.ledger.trajectories import Trajectories
 from quartet.ledger.trajectory_store import TrajectoryStore
 from quartet.ledger.transitions import guard
+from quartet.ledger.values import read_value, write_value
 from quartet.types import MAIN
 
 __all__ = ["AppendOutcome", "Ledger"]
 
 
-class Ledger(
-    Demonstrations,
-    Forks,
-    HeldOut,
-    Claims,
-    Quarantine,
-    Modules,
-    CurrentState,
-    Statistics,
-    Recent,
-    Costs,
-    Check,
-    Bias,
-    Fates,
-    DiskSpace,
-    Export,
-):
+class Ledger:
     """The ledger of one run. Safe to share between threads; every process opens its own.
 
     Any method raises `SetupError` on a full disk and `LedgerError` if the file is damaged.
     """
+
+    def __init__(self, db: RunDatabase) -> None:
+        self.db = db
+        """The database that all parts share, for statements of one's own."""
+        self.run_dir = db.run_dir
+        self.policy = db.policy
+        """Policy whose groups, batches and versions the parts are about; see `of`."""
+        self.trained, self.frozen = db.trained, db.frozen
+        """Names of the run's policies: the trained ones, and those that only answer requests."""
+        self.store = db.store
+        """Trajectories by blob digest."""
+        self.doorbells = db.doorbells
+        self.forks = Forks(db)
+        self.rollouts, self.trajectories = Rollouts(db), Trajectories(db, self.forks)
+        self.groups, self.batches, self.policies = Groups(db), Batches(db), Policies(db)
+        self.pool, self.evaluations = Pool(db), Evaluations(db)
+        self.modules, self.statistics, self.disk = Modules(db), Statistics(db), Disk(db)
 
     @classmethod
     def exists(cls, run_dir: Path) -> bool:
@@ -99,13 +101,13 @@ class Ledger(
             "trained_policies": list(trained),
             "frozen_policies": list(frozen),
         }
-        ledger = cls._on(run_dir, create_database(run_dir, durability, url), values, clock)
-        with ledger._database.write() as connection:
+        db = _run_database(run_dir, create_database(run_dir, durability, url), values, clock)
+        with db.write() as connection:
             metadata.create_all(connection)
             guard(connection)
             for key, value in values.items():
-                ledger._set_value(connection, key, value)
-        return ledger
+                write_value(connection, key, value)
+        return cls(db)
 
     @classmethod
     def open(cls, run_dir: Path, *, clock: Callable[[], float] | None = None, upgrade: bool = False) -> "Ledger":
@@ -114,14 +116,14 @@ class Ledger(
         With `upgrade` an older schema is migrated. That needs the run's lock: running modules of an older Quartet could
         not use the ledger any more.
         """
-        probe = cls._on(run_dir, find_database(run_dir), {}, clock)
+        probe = _run_database(run_dir, find_database(run_dir), {}, clock)
         try:
-            probe._database.check()
-            probe._check_version(upgrade)
+            probe.database.check()
+            check_version(probe, upgrade)
             values = {key: probe.value(key, default) for key, default in _DEFAULTS.items()}
         finally:
-            probe.close()
-        return cls._on(run_dir, find_database(run_dir, values["durability"]), values, clock)
+            probe.database.close()
+        return cls(_run_database(run_dir, find_database(run_dir, values["durability"]), values, clock))
 
     @classmethod
     def view(cls, run_dir: Path) -> "Ledger":
@@ -130,54 +132,86 @@ class Ledger(
         The cost does not depend on the size. Raises `LedgerError` if it is missing, too old or too new, and at writes.
         """
         database = view_database(run_dir)
-        probe = cls._on(run_dir, database, {}, None)
+        probe = _run_database(run_dir, database, {}, None)
         database.check()
-        probe._check_version(upgrade=False)
+        check_version(probe, upgrade=False)
         values = {key: probe.value(key, default) for key, default in _DEFAULTS.items()}
-        return cls._on(run_dir, database, values, None)
+        return cls(_run_database(run_dir, database, values, None))
 
-    def _check_version(self, upgrade: bool) -> None:
-        with self._database.read() as connection:
-            made = sa.inspect(connection).has_table("run")
-        if not made:
-            raise LedgerError(
-                f"the ledger of {self.run_dir} has no tables: the process that created it was stopped early",
-                "it held no data; start the run again with --fresh",
-            )
-        version = self.value("schema_version", 0)
-        if version == SCHEMA_VERSION:
-            return
-        if version > SCHEMA_VERSION or version not in MIGRATIONS:
-            advice = "use the Quartet that wrote it" + (" or a newer one" if version > SCHEMA_VERSION else "")
-        elif not upgrade:
-            advice = f"upgrade it with `quartet ledger upgrade {self.run_dir}`, or by resuming the run"
-        else:
-            return self._upgrade()
-        raise LedgerError(
-            f"the ledger of {self.run_dir} has schema version {version}, this Quartet reads version {SCHEMA_VERSION}",
-            advice,
-        )
+    def of(self, policy: str) -> "Ledger":
+        """Return the same ledger for another policy of the run. They share connections: close only one of them."""
+        return Ledger(self.db.of(policy))
 
-    def _upgrade(self) -> None:
-        with self._database.write() as connection:
-            version = self._value(connection, "schema_version", 0)  # another process may have upgraded it
-            migrate(connection, version, SCHEMA_VERSION)
-            guard(connection)
-            self._set_value(connection, "schema_version", SCHEMA_VERSION)
-            self._event(connection, "ledger_upgraded", from_version=version, to_version=SCHEMA_VERSION)
+    def each(self) -> list["Ledger"]:
+        """Return the ledger for each trained policy."""
+        return [self.of(policy) for policy in self.trained]
 
-    @classmethod
-    def _on(
-        cls, run_dir: Path, database: Database, values: dict[str, Any], clock: Callable[[], float] | None
-    ) -> "Ledger":
-        values = _DEFAULTS | values
-        files = (
-            ObjectBlobFiles(values["blobs_url"])
-            if values["blobs_url"]
-            else LocalBlobFiles(run_dir / "blobs", fsync=values["durability"] == "full")
-        )
-        store, trained = TrajectoryStore(BlobStore(database, files)), values["trained_policies"]
-        return cls(run_dir, database, store, clock, trained, values["frozen_policies"])
+    def close(self) -> None:
+        """Close this process's connections."""
+        self.db.database.close()
+
+    def read(self) -> AbstractContextManager[Connection]:
+        """Open a consistent read snapshot for custom queries, such as those of `quartet.web.queries`."""
+        return self.db.read()
+
+    def now(self) -> float:
+        """Return the time in seconds of the clock for leases and deadlines (`Database.now`)."""
+        with self.db.read() as connection:
+            return self.db.now(connection)
+
+    def event(self, kind: str, **fields: Any) -> None:
+        """Record an event for display; `fields` must be JSON."""
+        self.db.event(kind, **fields)
+
+    def events(self, limit: int = 100) -> list[Event]:
+        """Return the newest `limit` events, newest first."""
+        query = sa.select(events).order_by(events.c.id.desc()).limit(limit)
+        with self.db.read() as connection:
+            rows = connection.execute(query).all()
+        return [Event(time=row.time, kind=row.kind, fields=row.fields) for row in rows]
+
+    def value(self, key: str, default: Any = None) -> Any:
+        """Return a named value of the run (`training_seconds`, `stop_reason`, ...), or `default`."""
+        return self.db.value(key, default)
+
+    def set_value(self, key: str, value: Any) -> None:
+        """Write a named value of the run; it must be JSON."""
+        self.db.set_value(key, value)
+
+    def enter_phase(self, phase: str) -> None:
+        """Set the run's phase, one of those of `quartet.types.phase`."""
+        self.set_value("phase", phase)
+        self.doorbells.ring("manager")
+
+    def request_stop(self, reason: str) -> None:
+        """Request the end of the run; the first reason is kept. The supervisor acts on `stop_reason`."""
+        with self.db.write() as connection:
+            if read_value(connection, "stop_reason") is None:
+                write_value(connection, "stop_reason", reason)
+                self.db.record(connection, "stop", reason=reason)
+
+    def stop_reason(self) -> str | None:
+        """Return the reason of the requested stop, or None."""
+        return self.value("stop_reason")
+
+    def clear_stop(self) -> None:
+        """Clear an earlier stop request and the counts of quarantined batches: their cause may have been fixed."""
+        self.set_value("stop_reason", None)
+        forget_streaks(self.db)
+
+
+def _run_database(
+    run_dir: Path, database: Database, values: dict[str, Any], clock: Callable[[], float] | None
+) -> RunDatabase:
+    """Return the database with the settings that the run's ledger stores about itself."""
+    values = _DEFAULTS | values
+    files = (
+        ObjectBlobFiles(values["blobs_url"])
+        if values["blobs_url"]
+        else LocalBlobFiles(run_dir / "blobs", fsync=values["durability"] == "full")
+    )
+    store = TrajectoryStore(BlobStore(database, files))
+    return RunDatabase(run_dir, database, store, clock, values["trained_policies"], values["frozen_policies"])
 
 
 _DEFAULTS: dict[str, Any] = {

@@ -1,96 +1,215 @@
 """The batch state machine, claimed -> committed or claimed -> released, and its effect on groups and uses.
 
-`claims.py` creates batches.
-
 Every use of a trajectory is a row. A database index allows one live use of role `fresh` per trajectory.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from quartet.errors import LeaseLostError
-from quartet.ledger.members import Members
-from quartet.ledger.policies import LAST_TRAIN_STEP, Policies
-from quartet.ledger.schema import batches, groups, policies, uses
-from quartet.types import Batch, BatchState, GroupState, Policy
+from quartet.ledger.claims import (
+    FRESH_OF_BATCH,
+    GROUPS_OF_BATCH,
+    REPLAYED_OF_BATCH,
+    BatchClaim,
+    count_due,
+    lease_groups,
+    next_train_step,
+    waiting_groups,
+)
+from quartet.ledger.members import drop_groups, drop_too_small, load_members, mark_damaged, task_of
+from quartet.ledger.policy_rows import ancestry_of, insert_policy, newest
+from quartet.ledger.quarantine import count_failure, quarantine, quarantined_groups
+from quartet.ledger.releases import CLAIMED, batch_lost, is_held, release, return_groups
+from quartet.ledger.run_database import RunDatabase
+from quartet.ledger.schema import batches, groups, policies
+from quartet.ledger.train_steps import committed_step, step_limit_key
+from quartet.ledger.values import write_value
+from quartet.types import Batch, BatchState, Group, GroupState, OnLate, Policy
 
-FRESH, REPLAY = "fresh", "replay"
-"""Roles of a use: training in the rollout's own group, or in another group that it joined."""
 
-CLAIMED = batches.c.state == BatchState.CLAIMED
+class Batches:
+    """Batches of the policy: claimed by its trainer, committed or released; and the train steps that they make."""
 
+    def __init__(self, db: RunDatabase) -> None:
+        self._db = db
 
-class Batches(Members, Policies):
-    def renew_batch(self, batch: Batch, lease_seconds: float) -> None:
+    def claim(self, trainer: str, groups: int, max_lag: int, on_late: OnLate, lease_seconds: float) -> Batch | None:
+        """Lease the policy's oldest `groups` trainable groups and load them.
+
+        A batch that this trainer held is released first: the trainer was restarted. Members with damaged blobs are
+        marked, and the claim is repeated without them. Returns None in these cases:
+
+        - There are fewer trainable groups, or `on_late` is "wait" and other groups have to end first (`due_groups`).
+        - Another trainer holds a batch of the policy: only one is in training at a time.
+        - The last train step that `limit_train_steps` allows is committed.
+        """
+        while claim := self.lease(trainer, groups, max_lag, on_late, lease_seconds):
+            if batch := self.load(claim):
+                return batch
+        return None
+
+    def lease(
+        self, trainer: str, groups: int, max_lag: int, on_late: OnLate, lease_seconds: float
+    ) -> BatchClaim | None:
+        """Run the transaction of `claim`, without reading trajectories."""
+        db = self._db
+        with db.write() as connection:
+            train_step = next_train_step(db, connection, trainer)
+            if train_step is None:
+                return None
+            waiting = waiting_groups(connection, db.policy)
+            late = {group.group_id for group in waiting if group.exceeds(max_lag, on_late)}
+            if late:
+                drop_groups(connection, sorted(late), "over_lag")
+            in_time = [group for group in waiting if group.group_id not in late]
+            others_first = on_late == "wait" and count_due(connection, db.policy, in_time, groups, max_lag)
+            chosen = [] if others_first or len(in_time) < groups else [group.group_id for group in in_time[:groups]]
+            claim = lease_groups(db, connection, trainer, train_step, chosen, lease_seconds) if chosen else None
+        if late:
+            db.doorbells.ring("manager")
+        return claim
+
+    def load(self, claim: BatchClaim) -> Batch | None:
+        """Read the trajectories of a claim. If one is damaged, mark it, release the batch and return None."""
+        of_batch = {"batch_id": claim.batch_id}
+        members: dict[int, list[Any]] = {}
+        with self._db.read() as connection:
+            for row in connection.execute(FRESH_OF_BATCH, of_batch):
+                members.setdefault(row.group_id, []).append(row)
+            for row in connection.execute(REPLAYED_OF_BATCH, of_batch):
+                members[row.joined_group].append(row)
+            rows = connection.execute(GROUPS_OF_BATCH, of_batch).all()
+            ancestry = ancestry_of(connection, self._db.policy)
+        found, damaged = load_members(self._db.store, [member for row in rows for member in members.get(row.id, ())])
+        if damaged or len(members) < len(rows) or not rows:  # or another process found damage, or took the lease
+            self._give_up(claim, damaged)
+            return None
+        loaded = iter(found)
+        return Batch(
+            batch_id=claim.batch_id,
+            attempt=claim.attempt,
+            train_step=claim.train_step,
+            start_version=claim.start_version,
+            ancestry=ancestry,
+            groups=[
+                Group(
+                    group_id=row.id,
+                    task=task_of(row),
+                    members=[next(loaded) for _ in members[row.id]],
+                    policy=self._db.policy,
+                )
+                for row in rows
+            ],
+        )
+
+    def renew(self, batch: Batch, lease_seconds: float) -> None:
         """Extend the lease of a batch. Raises `LeaseLostError` if it is no longer held."""
-        with self._database.write() as connection:
-            deadline = self._now(connection) + lease_seconds
-            held = connection.execute(sa.update(batches).where(_held(batch)).values(deadline=deadline)).rowcount
+        with self._db.write() as connection:
+            deadline = self._db.now(connection) + lease_seconds
+            held = connection.execute(sa.update(batches).where(is_held(batch)).values(deadline=deadline)).rowcount
         if not held:
-            raise _lost(batch)
+            raise batch_lost(batch)
 
-    def commit_batch(self, batch: Batch, policy_path: str, metrics: dict[str, Any]) -> Policy:
+    def commit(self, batch: Batch, policy_path: str, metrics: dict[str, Any]) -> Policy:
         """Commit a trained batch and its policy, which is already on disk, in one transaction.
 
         Non-finite metrics are stored as null, because JSON cannot represent them. Raises `LeaseLostError` if the lease
         was lost; then nothing is committed and an event is recorded.
         """
+        db = self._db
         storable = {name: None if _is_strange(value) else value for name, value in metrics.items()}
-        committed = {"state": BatchState.COMMITTED, "committed_at": self._clock(), "metrics": storable}
+        committed = {"state": BatchState.COMMITTED, "committed_at": db.clock(), "metrics": storable}
         policy = None
-        with self._database.write() as connection:
-            if connection.execute(sa.update(batches).where(_held(batch)).values(committed)).rowcount:
+        with db.write() as connection:
+            if connection.execute(sa.update(batches).where(is_held(batch)).values(committed)).rowcount:
                 trained = sa.update(groups).where(groups.c.batch_id == batch.batch_id)
                 connection.execute(trained.values(state=GroupState.TRAINED))
-                policy = self._insert_policy(connection, policy_path, batch.train_step)
+                policy = insert_policy(db, connection, policy_path, batch.train_step)
             else:
-                self._event(connection, "batch_superseded", batch_id=batch.batch_id, train_step=batch.train_step)
+                db.record(connection, "batch_superseded", batch_id=batch.batch_id, train_step=batch.train_step)
         if policy is None:
-            raise _lost(batch)
-        self.doorbells.ring("engine", "manager")
+            raise batch_lost(batch)
+        db.doorbells.ring("engine", "manager")
         return policy
 
-    def release_batch(self, batch: Batch) -> None:
+    def release(self, batch: Batch) -> None:
         """Release a batch untrained: its groups become trainable again. A batch that is already lost is ignored."""
-        with self._database.write() as connection:
-            self._release_batch(connection, batch)
+        with self._db.write() as connection:
+            release(self._db, connection, is_held(batch))
 
-    def expire_batches(self) -> int:
+    def expire(self) -> int:
         """Release the batches whose lease expired; return their number."""
-        with self._database.read() as connection:
-            overdue = sa.and_(CLAIMED, batches.c.deadline < self._now(connection))
+        with self._db.read() as connection:
+            overdue = sa.and_(CLAIMED, batches.c.deadline < self._db.now(connection))
             if not connection.execute(sa.select(batches.c.id).where(overdue)).first():
                 return 0
-        with self._database.write() as connection:
-            released = self._release(connection, overdue)
-        self.doorbells.ring("trainer")
+        with self._db.write() as connection:
+            released = release(self._db, connection, overdue)
+        self._db.doorbells.ring("trainer")
         return released
+
+    def fail(self, batch: Batch, error: str) -> int:
+        """Release a batch whose train step failed, and count the failure at each of its groups.
+
+        Returns the largest number of failures of one of these groups. If the batch is already lost, its groups may be
+        another trainer's: then nothing is counted and 0 is returned.
+        """
+        with self._db.write() as connection:
+            if not release(self._db, connection, is_held(batch)):
+                return 0
+            return count_failure(self._db, connection, batch, error)
+
+    def quarantine(self, batch: Batch, group_ids: Sequence[int], error: str) -> int:
+        """Drop these groups of a failed batch permanently, and reset the failure counts of the batch's other groups.
+
+        Groups that another trainer has claimed or trained meanwhile are not dropped. Stored successes that joined the
+        dropped groups leave the pool, because they would spoil the next group that they join. Returns the number of
+        consecutive batches that lost groups this way without a committed train step between them.
+        """
+        with self._db.write() as connection:
+            streak = quarantine(self._db, connection, batch, group_ids, error)
+        self._db.doorbells.ring("manager")
+        return streak
+
+    def quarantined_groups(self) -> int:
+        """Return the number of quarantined groups of this run."""
+        return quarantined_groups(self._db)
+
+    def due_groups(self, groups: int, max_lag: int) -> int:
+        """Return the number of unfinished groups that the next train step waits for (`on_late` "wait").
+
+        It is 0 with fewer than `groups` trainable groups.
+        """
+        policy = self._db.policy
+        with self._db.read() as connection:
+            return count_due(connection, policy, waiting_groups(connection, policy), groups, max_lag)
 
     def train_step(self) -> int:
         """Return the number of the policy's last committed train step; 0 before the first."""
-        with self._database.read() as connection:
-            return self._train_step(connection)
+        with self._db.read() as connection:
+            return committed_step(connection, self._db.policy)
 
     def least_train_step(self) -> int:
         """Return the largest train step that every trained policy has reached."""
-        with self._database.read() as connection:
-            return min(ledger._train_step(connection) for ledger in self.each())
+        with self._db.read() as connection:
+            return min(committed_step(connection, policy) for policy in self._db.trained)
 
     def limit_train_steps(self, last: int | None) -> None:
         """Refuse claims beyond train step `last`, for every policy; None removes the limit."""
-        for ledger in self.each():
-            self.set_value(ledger._key(LAST_TRAIN_STEP), last)
+        for policy in self._db.trained:
+            self._db.set_value(step_limit_key(policy), last)
 
     def stop_claims(self) -> bool:
         """Refuse further claims, so that the batches in training are the last; return True if there are none."""
-        with self._database.write() as connection:
+        with self._db.write() as connection:
             claimed = set(connection.execute(sa.select(batches.c.policy).where(CLAIMED)).scalars())
-            for ledger in self.each():
-                last = ledger._train_step(connection) + (ledger.policy in claimed)
-                self._set_value(connection, ledger._key(LAST_TRAIN_STEP), last)
+            for policy in self._db.trained:
+                last = committed_step(connection, policy) + (policy in claimed)
+                write_value(connection, step_limit_key(policy), last)
         return not claimed
 
     def roll_back(self, train_step: int) -> int:
@@ -99,60 +218,36 @@ class Batches(Members, Policies):
         Their groups become trainable again and their policies are marked rolled back. Version numbers are not reused.
         Open groups sample their next tokens from the remaining policy.
         """
-        mine = batches.c.policy == self.policy
+        db = self._db
+        mine = batches.c.policy == db.policy
         undone = sa.and_(mine, batches.c.state == BatchState.COMMITTED, batches.c.train_step > train_step)
-        lost = (policies.c.name == self.policy, policies.c.train_step > train_step)
-        with self._database.write() as connection:
+        lost = (policies.c.name == db.policy, policies.c.train_step > train_step)
+        with db.write() as connection:
             ids = list(connection.execute(sa.select(batches.c.id).where(undone)).scalars())
-            self._return_groups(connection, ids)
+            return_groups(connection, ids)
             connection.execute(sa.update(batches).where(undone).values(state=BatchState.RELEASED))
             connection.execute(sa.update(policies).where(*lost).values(rolled_back=True))
-            self._lower_open_groups(connection, self._latest_policy(connection).version)
+            _lower_open_groups(connection, db.policy)
             if ids:  # a batch that another trainer holds starts from an undone policy
-                self._release(connection, sa.and_(mine, CLAIMED))
-                self._event(connection, "rolled_back", to_train_step=train_step, train_steps=len(ids))
-        self.doorbells.ring("engine", "manager")
+                release(db, connection, sa.and_(mine, CLAIMED))
+                db.record(connection, "rolled_back", to_train_step=train_step, train_steps=len(ids))
+        db.doorbells.ring("engine", "manager")
         return len(ids)
 
-    def _release_batch(self, connection: Connection, batch: Batch) -> bool:
-        """Return whether the batch was still held."""
-        return bool(self._release(connection, _held(batch)))
+    def _give_up(self, claim: BatchClaim, damaged: dict[int, str]) -> None:
+        with self._db.write() as connection:
+            mark_damaged(self._db, connection, damaged)
+            release(self._db, connection, batches.c.id == claim.batch_id)
+            drop_too_small(connection)  # claimed groups are not checked by `mark_damaged`
+        self._db.doorbells.ring("manager")
 
-    def _release(self, connection: Connection, condition: sa.ColumnElement[bool]) -> int:
-        rows = connection.execute(sa.select(batches).where(condition)).all()
-        ids = [row.id for row in rows]
-        if not ids:
-            return 0
-        self._return_groups(connection, ids)
-        connection.execute(sa.update(batches).where(batches.c.id.in_(ids)).values(state=BatchState.RELEASED))
-        for row in rows:
-            self._event(connection, "batch_released", batch_id=row.id, train_step=row.train_step, trainer=row.trainer)
-        return len(ids)
 
-    def _return_groups(self, connection: Connection, batch_ids: list[int]) -> None:
-        connection.execute(sa.update(uses).where(uses.c.batch_id.in_(batch_ids)).values(voided=True))
-        back = {"state": GroupState.TRAINABLE, "batch_id": None}
-        connection.execute(sa.update(groups).where(groups.c.batch_id.in_(batch_ids)).values(back))
-
-    def _lower_open_groups(self, connection: Connection, version: int) -> None:
-        """Lower the oldest version of open groups to `version`, so that it stays a lower bound of their tokens."""
-        younger = (groups.c.state == GroupState.OPEN, groups.c.policy == self.policy, groups.c.oldest_version > version)
-        connection.execute(sa.update(groups).where(*younger).values(oldest_version=version))
-
-    def _train_step(self, connection: Connection) -> int:
-        committed = (batches.c.policy == self.policy, batches.c.state == BatchState.COMMITTED)
-        return connection.execute(sa.select(sa.func.max(batches.c.train_step)).where(*committed)).scalar() or 0
+def _lower_open_groups(connection: Connection, policy: str) -> None:
+    """Lower the oldest version of open groups to the newest policy, so that it stays a lower bound of their tokens."""
+    version = newest(connection, policy).version
+    younger = (groups.c.state == GroupState.OPEN, groups.c.policy == policy, groups.c.oldest_version > version)
+    connection.execute(sa.update(groups).where(*younger).values(oldest_version=version))
 
 
 def _is_strange(value: Any) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
-
-
-def _held(batch: Batch) -> sa.ColumnElement[bool]:
-    return sa.and_(
-        batches.c.id == batch.batch_id, batches.c.attempt == batch.attempt, batches.c.state == BatchState.CLAIMED
-    )
-
-
-def _lost(batch: Batch) -> LeaseLostError:
-    return LeaseLostError(f"batch {batch.batch_id} (train step {batch.train_step}) no longer holds its lease")

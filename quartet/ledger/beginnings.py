@@ -1,16 +1,17 @@
 """Beginnings of forked rollouts: one blob for all children of a place, deleted when they have ended."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import sqlalchemy as sa
+from msgspec.structs import replace
 from sqlalchemy import Connection
 
-from quartet.ledger.blobs import Blob, DamagedBlobError
-from quartet.ledger.part import LedgerPart
+from quartet.ledger.blobs import Blob, BlobStore, DamagedBlobError
+from quartet.ledger.run_database import RunDatabase
 from quartet.ledger.schema import HAS_BEGINNING, rollouts
-from quartet.types import Beginning, Fork, RolloutLease, RolloutState
+from quartet.types import Beginning, Call, FinishReason, Fork, RolloutLease, TokenColumns
 
 
 class Child(NamedTuple):
@@ -19,97 +20,66 @@ class Child(NamedTuple):
     place: Fork
     beginning: Blob
     deletions: int
-    """Of blobs in this run before the beginning was packed."""
+    """Number of blob deletions in this run before the beginning was packed."""
 
 
-class Beginnings(LedgerPart):
-    def beginning_bytes(self) -> int:
-        """Return the bytes of what children begin with that have not ended, or were not released since."""
-        different = sa.select(rollouts.c.beginning, rollouts.c.beginning_bytes).where(HAS_BEGINNING).distinct()
-        with self._database.read() as connection:
-            total = sa.select(sa.func.sum(different.subquery().c.beginning_bytes))
-            return int(connection.execute(total).scalar() or 0)
+def shared_calls(calls: Sequence[Call], call_index: int) -> list[Call]:
+    """Return the calls that a child shares with its parent, wholly borrowed, and the parent's next prompt, where there
+    is one, without a response: a child that is shown another one has diverged."""
+    shared = [replace(call, borrowed=len(call.prompt_ids) + len(call.response)) for call in calls[: call_index + 1]]
+    following = [
+        replace(call, response=TokenColumns(), borrowed=len(call.prompt_ids), finish_reason=FinishReason.ABORT)
+        for call in calls[call_index + 1 : call_index + 2]
+    ]
+    return shared + following
 
-    def drop_beginnings(self) -> int:
-        """Delete what children that have ended began with, unless other children begin with the same. Return how many
-        blobs.
 
-        The references go first, and the blobs in a later transaction: a crash in between leaves blobs for
-        `collect_garbage`.
-        """
-        ended = (HAS_BEGINNING, rollouts.c.state == RolloutState.FINISHED)
-        with self._database.read() as connection:
-            digests = set(connection.execute(sa.select(rollouts.c.beginning).where(*ended)).scalars())
-        if not digests:
-            return 0
-        with self._database.write() as connection:
-            released = {"beginning": "", "beginning_bytes": 0}
-            mine = sa.update(rollouts).where(*ended, rollouts.c.beginning.in_(digests))
-            connection.execute(mine.values(released))
-        return self._delete_unused_beginnings(digests)
+def pack_child(blobs: BlobStore, place: Fork, beginning: Beginning) -> Child:
+    """Encode and compress, outside of any transaction."""
+    deletions = blobs.deletions()
+    return Child(place, blobs.pack_shared(msgspec.msgpack.encode(beginning)), deletions)
 
-    def damaged_beginnings(self) -> list[tuple[int, str]]:
-        """Return the unfinished children whose beginning cannot be read, each with the damage.
 
-        The rows are read again at the end, because children of an active run end and their beginnings are deleted.
-        """
-        digests = {row.beginning for row in self._unfinished_children()}
-        damage = {digest: self._beginning_damage(digest) for digest in digests}
-        return [(row.id, damage[row.beginning]) for row in self._unfinished_children() if damage.get(row.beginning)]
+def write_child(blobs: BlobStore, connection: Connection, child: Child | None) -> dict[str, int | str]:
+    """Store what a new rollout begins with; return the columns of its row that say where and how it begins."""
+    if child is None:
+        return {}
+    blobs.write_shared(connection, [child.beginning], child.deletions)
+    return {
+        "parent_id": child.place.rollout_id,
+        "parent_call": child.place.call_index,
+        "beginning": child.beginning.digest,
+        "beginning_bytes": len(child.beginning.data),
+    }
 
-    def _unfinished_children(self) -> Sequence[Any]:
-        unfinished = (HAS_BEGINNING, rollouts.c.state != RolloutState.FINISHED)
-        query = sa.select(rollouts.c.id, rollouts.c.beginning).where(*unfinished).order_by(rollouts.c.id)
-        with self._database.read() as connection:
-            return connection.execute(query).all()
 
-    def _beginning_damage(self, digest: str) -> str:
-        try:
-            self._read_beginning(digest)
-        except DamagedBlobError as error:
-            return error.what
-        except OSError as error:
-            return f"blob {digest} cannot be read: {error}"
-        return ""
+def load_shared(blobs: BlobStore, lease: RolloutLease) -> Beginning:
+    """Return what a child shares with its parent; nothing where the rollout begins with a reset.
 
-    def _delete_unused_beginnings(self, digests: set[str]) -> int:
-        """Delete the beginnings that no rollout refers to; return how many."""
-        with self._database.write() as connection:
-            query = sa.select(rollouts.c.beginning).where(HAS_BEGINNING, rollouts.c.beginning.in_(digests))
-            unreferenced = digests - set(connection.execute(query).scalars())
-            self._store.blobs.delete(connection, unreferenced)
-        return len(unreferenced)
+    Raises `DamagedBlobError`.
+    """
+    return read_beginning(blobs, lease.beginning) if lease.beginning else Beginning()
 
-    def _discard_beginnings(self, children: Iterable[Child | None]) -> None:
-        """Delete the files of children that were not queued: a large beginning is written before its row."""
-        large = {child.beginning.digest for child in children if child and not child.beginning.in_database}
-        if large:
-            self._delete_unused_beginnings(large)
 
-    def _pack_child(self, place: Fork, beginning: Beginning) -> Child:
-        """Encode and compress, outside of any transaction."""
-        deletions = self._store.blobs.deletions()
-        return Child(place, self._store.blobs.pack_shared(msgspec.msgpack.encode(beginning)), deletions)
+def read_beginning(blobs: BlobStore, digest: str) -> Beginning:
+    """Read a stored beginning. Raises `DamagedBlobError`."""
+    try:
+        return msgspec.msgpack.decode(blobs.get(digest), type=Beginning)
+    except msgspec.MsgspecError as error:
+        raise DamagedBlobError(f"blob {digest} does not hold what a child begins with: {error}") from error
 
-    def _write_child(self, connection: Connection, child: Child | None) -> dict[str, int | str]:
-        """Store what a new rollout begins with; return the columns of its row that say where and how it begins."""
-        if child is None:
-            return {}
-        self._store.blobs.write_shared(connection, [child.beginning], child.deletions)
-        return {
-            "parent_id": child.place.rollout_id,
-            "parent_call": child.place.call_index,
-            "beginning": child.beginning.digest,
-            "beginning_bytes": len(child.beginning.data),
-        }
 
-    def _load_shared(self, lease: RolloutLease) -> Beginning:
-        """Return what a child shares with its parent; nothing where the rollout begins with a reset. Raises
-        `DamagedBlobError`."""
-        return self._read_beginning(lease.beginning) if lease.beginning else Beginning()
+def delete_unused(db: RunDatabase, digests: set[str]) -> int:
+    """Delete the beginnings that no rollout refers to, in a transaction of its own; return their number."""
+    with db.write() as connection:
+        query = sa.select(rollouts.c.beginning).where(HAS_BEGINNING, rollouts.c.beginning.in_(digests))
+        unreferenced = digests - set(connection.execute(query).scalars())
+        db.store.blobs.delete(connection, unreferenced)
+    return len(unreferenced)
 
-    def _read_beginning(self, digest: str) -> Beginning:
-        try:
-            return msgspec.msgpack.decode(self._store.blobs.get(digest), type=Beginning)
-        except msgspec.MsgspecError as error:
-            raise DamagedBlobError(f"blob {digest} does not hold what a child begins with: {error}") from error
+
+def discard(db: RunDatabase, children: Iterable[Child | None]) -> None:
+    """Delete the files of children that were not queued: a large beginning is written before its row."""
+    large = {child.beginning.digest for child in children if child and not child.beginning.in_database}
+    if large:
+        delete_unused(db, large)

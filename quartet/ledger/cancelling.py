@@ -5,47 +5,49 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from quartet.ledger.part import LedgerPart
+from quartet.ledger.run_database import RunDatabase
 from quartet.ledger.schema import TrajectoryKind, groups, rollouts, trajectories
 from quartet.types import RolloutState, Status
 
 
-class Cancelling(LedgerPart):
-    def _cancel(self, connection: Connection, unwanted: sa.ColumnElement[bool]) -> int:
-        """Cancel the unfinished ones among the `unwanted` rollouts, and their forks. Return their number, without the
-        forks."""
-        ids = self._end_as_cancelled(connection, unwanted, rollouts.c.state != RolloutState.FINISHED)
-        self._cancel_forks(connection, ids)
-        return len(ids)
+def cancel_rollouts(db: RunDatabase, connection: Connection, unwanted: sa.ColumnElement[bool]) -> int:
+    """Cancel the unfinished ones among the `unwanted` rollouts, and their forks. Return their number, without the
+    forks."""
+    ids = _end_as_cancelled(db, connection, unwanted, rollouts.c.state != RolloutState.FINISHED)
+    cancel_forks(db, connection, ids)
+    return len(ids)
 
-    def _cancel_forks(self, connection: Connection, parents: Sequence[int]) -> None:
-        """Cancel all forks of these rollouts, at any depth. The records of finished forks no longer count."""
-        cancelled: list[int] = []
-        while parents:
-            live_forks = (rollouts.c.parent_id.in_(parents), rollouts.c.status != Status.CANCELLED)
-            forks = self._end_as_cancelled(connection, *live_forks)
-            if forks:
-                records = (trajectories.c.rollout_id.in_(forks), trajectories.c.kind == TrajectoryKind.FINAL)
-                not_counted = {"status": Status.CANCELLED, "counted": False}
-                connection.execute(sa.update(trajectories).where(*records).values(not_counted))
-                self._event(connection, "forks_cancelled", parents=list(parents), forks=list(forks))
-            cancelled += forks
-            parents = forks
-        if cancelled:  # groups last, against deadlock: a fork that fails locks its own row, then its group's
-            self._shrink_groups(connection, cancelled)
 
-    def _shrink_groups(self, connection: Connection, forks: Sequence[int]) -> None:
-        """Reduce the number of members that the groups of cancelled forks need to close. A group deadline that had not
-        started starts now."""
-        gone = sa.select(sa.func.count()).where(rollouts.c.id.in_(forks), rollouts.c.group_id == groups.c.id)
-        smaller = {
-            "enough": groups.c.enough - gone.scalar_subquery(),
-            "leased_at": sa.func.coalesce(groups.c.leased_at, self._now(connection)),
-        }
-        mine = sa.select(rollouts.c.group_id).where(rollouts.c.id.in_(forks))
-        connection.execute(sa.update(groups).where(groups.c.id.in_(mine)).values(smaller))
+def cancel_forks(db: RunDatabase, connection: Connection, parents: Sequence[int]) -> None:
+    """Cancel all forks of these rollouts, at any depth. The records of finished forks no longer count."""
+    cancelled: list[int] = []
+    while parents:
+        live_forks = (rollouts.c.parent_id.in_(parents), rollouts.c.status != Status.CANCELLED)
+        forks = _end_as_cancelled(db, connection, *live_forks)
+        if forks:
+            records = (trajectories.c.rollout_id.in_(forks), trajectories.c.kind == TrajectoryKind.FINAL)
+            not_counted = {"status": Status.CANCELLED, "counted": False}
+            connection.execute(sa.update(trajectories).where(*records).values(not_counted))
+            db.record(connection, "forks_cancelled", parents=list(parents), forks=list(forks))
+        cancelled += forks
+        parents = forks
+    if cancelled:  # groups last, against deadlock: a fork that fails locks its own row, then its group's
+        _shrink_groups(db, connection, cancelled)
 
-    def _end_as_cancelled(self, connection: Connection, *conditions: sa.ColumnElement[bool]) -> Sequence[int]:
-        ended = {"state": RolloutState.FINISHED, "status": Status.CANCELLED, "finished_at": self._clock()}
-        update = sa.update(rollouts).where(*conditions).values(ended)
-        return connection.execute(update.returning(rollouts.c.id)).scalars().all()
+
+def _shrink_groups(db: RunDatabase, connection: Connection, forks: Sequence[int]) -> None:
+    """Reduce the number of members that the groups of cancelled forks need to close. A group deadline that had not
+    started starts now."""
+    gone = sa.select(sa.func.count()).where(rollouts.c.id.in_(forks), rollouts.c.group_id == groups.c.id)
+    smaller = {
+        "enough": groups.c.enough - gone.scalar_subquery(),
+        "leased_at": sa.func.coalesce(groups.c.leased_at, db.now(connection)),
+    }
+    mine = sa.select(rollouts.c.group_id).where(rollouts.c.id.in_(forks))
+    connection.execute(sa.update(groups).where(groups.c.id.in_(mine)).values(smaller))
+
+
+def _end_as_cancelled(db: RunDatabase, connection: Connection, *conditions: sa.ColumnElement[bool]) -> Sequence[int]:
+    ended = {"state": RolloutState.FINISHED, "status": Status.CANCELLED, "finished_at": db.clock()}
+    update = sa.update(rollouts).where(*conditions).values(ended)
+    return connection.execute(update.returning(rollouts.c.id)).scalars().all()

@@ -6,71 +6,78 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from quartet.errors import LedgerError
-from quartet.ledger.groups import Groups
-from quartet.ledger.policies import Policies
+from quartet.ledger.group_rows import admit_group
+from quartet.ledger.policy_rows import newest
 from quartet.ledger.results import FamilyResult
+from quartet.ledger.run_database import RunDatabase
 from quartet.ledger.schema import IS_FINAL, evaluations, groups, rollouts, trajectories
 from quartet.types import RolloutPlan, RolloutState, Status
 
 
-class Evaluations(Groups, Policies):
-    def admit_evaluation(self, tag: str, plans: Iterable[RolloutPlan]) -> int:
+class Evaluations:
+    """Evaluations of the run by their tags."""
+
+    def __init__(self, db: RunDatabase) -> None:
+        self._db = db
+
+    def admit(self, tag: str, plans: Iterable[RolloutPlan]) -> int:
         """Queue a whole evaluation in one transaction; return the newest policy version at that time.
 
         Raises `LedgerError` if the tag was used before.
         """
-        with self._database.write() as connection:
+        db = self._db
+        with db.write() as connection:
             if connection.execute(sa.select(evaluations.c.tag).where(evaluations.c.tag == tag)).first():
                 raise LedgerError(f"evaluation {tag!r} was admitted before", "give it another tag")
-            version = self._latest_policy(connection).version
-            connection.execute(sa.insert(evaluations).values(tag=tag, version=version, created_at=self._clock()))
+            version: int = newest(connection, db.policy).version
+            connection.execute(sa.insert(evaluations).values(tag=tag, version=version, created_at=db.clock()))
             for plan in plans:
-                self._admit(connection, plan)
-        self.doorbells.ring("worker")
+                admit_group(db, connection, plan)
+        db.doorbells.ring("worker")
         return version
 
-    def finish_evaluation(self, tag: str) -> None:
+    def finish(self, tag: str) -> None:
         """Mark an evaluation as finished: its result has been recorded."""
-        with self._database.write() as connection:
+        with self._db.write() as connection:
             done = sa.update(evaluations).where(evaluations.c.tag == tag)
-            connection.execute(done.values(finished_at=self._clock()))
+            connection.execute(done.values(finished_at=self._db.clock()))
 
-    def evaluations_admitted(self) -> dict[str, int]:
+    def admitted(self) -> dict[str, int]:
         """Return the policy version by tag of all evaluations."""
-        return self._evaluations(sa.true())
+        return self._versions(sa.true())
 
-    def evaluation_admitted(self, tag: str) -> bool:
+    def was_admitted(self, tag: str) -> bool:
         """Return whether an evaluation with this tag was admitted."""
-        return tag in self.evaluations_admitted()
+        return tag in self.admitted()
 
-    def evaluations_running(self) -> dict[str, int]:
+    def running(self) -> dict[str, int]:
         """Return the policy version by tag of the evaluations whose result is not recorded yet."""
-        return self._evaluations(evaluations.c.finished_at.is_(None))
+        return self._versions(evaluations.c.finished_at.is_(None))
 
-    def evaluation_open(self, tag: str) -> int:
+    def unfinished(self, tag: str) -> int:
         """Return the number of unfinished rollouts of an evaluation."""
         query = (
             sa.select(sa.func.count())
             .select_from(rollouts.join(groups))
             .where(groups.c.tag == tag, rollouts.c.state != RolloutState.FINISHED)
         )
-        with self._database.read() as connection:
+        with self._db.read() as connection:
             return connection.execute(query).scalar_one()
 
-    def evaluation_results(self, tag: str) -> dict[str, FamilyResult]:
+    def results(self, tag: str) -> dict[str, FamilyResult]:
         """Return the results of the finished rollouts by task family."""
-        with self._database.read() as connection:
+        with self._db.read() as connection:
             return read_results(connection, tag)
 
-    def evaluation_seeds(self, env: str, tag_prefix: str) -> set[int]:
+    def seeds(self, env: str, tag_prefix: str) -> set[int]:
         """Return the seeds of all evaluations in an environment whose tag starts with `tag_prefix`."""
         query = sa.select(groups.c.task_seed).distinct()
         query = query.where(groups.c.env == env, groups.c.tag.startswith(tag_prefix, autoescape=True))
-        with self._database.read() as connection:
+        with self._db.read() as connection:
             return set(connection.execute(query).scalars())
 
-    def _evaluations(self, condition: sa.ColumnElement[bool]) -> dict[str, int]:
-        with self._database.read() as connection:
+    def _versions(self, condition: sa.ColumnElement[bool]) -> dict[str, int]:
+        with self._db.read() as connection:
             rows = connection.execute(sa.select(evaluations).where(condition).order_by(evaluations.c.created_at))
             return {row.tag: row.version for row in rows}
 

@@ -1,126 +1,166 @@
 """The group state machine: open -> closed -> trainable -> claimed -> trained, or -> dropped with a reason.
 
-The first half: admission, closing, and the filters' verdict. Claiming and training are in `batches.py`.
+The first half: admission, growth, closing, and the filters' verdict. Claiming and training are in `batches.py`.
 
-A group compares trajectories of one policy. Where several policies of a run are trained, each has a group for the same
-rollouts: the first has the rollouts, the others stand beside it (`rollouts_of`) and open and close with it. From the
-verdict on each goes its own way: one policy may train on its group while another one's waits, or is dropped.
+A group compares trajectories of one policy. If several policies of a run are trained, each has a group for the same
+rollouts: the first has the rollouts, the others are beside it (`rollouts_of`) and open and close with it. After the
+verdicts they are independent: one policy may train on its group while that of another waits, or is dropped.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from quartet.errors import LedgerError
-from quartet.ledger.cancelling import Cancelling
-from quartet.ledger.policies import Policies
-from quartet.ledger.pool import Pool
-from quartet.ledger.schema import batches, families, groups, rollouts, trajectories
+from quartet.ledger.beginnings import discard
+from quartet.ledger.cancelling import cancel_rollouts
+from quartet.ledger.group_rows import ADMITTED_STATES, COUNTED, ROUND_HAS_ENDED, admit_group, close_group, move_group
+from quartet.ledger.growth import ended_round, grow, packed_child
+from quartet.ledger.members import MEMBERS, load_members, mark_damaged, task_of
+from quartet.ledger.run_database import RunDatabase
+from quartet.ledger.schema import batches, groups, rollouts, trajectories
+from quartet.ledger.serving import all_settled, most_versions_behind, served_version
+from quartet.ledger.success_pool import join_group
+from quartet.ledger.train_steps import may_train
 from quartet.ledger.version_list import read_versions, version_list
-from quartet.types import BatchState, GroupState, Purpose, ReplayRule, RolloutPlan, RolloutState
-
-ADMITTED_STATES = (GroupState.OPEN, GroupState.CLOSED, GroupState.TRAINABLE, GroupState.CLAIMED)
-"""Training groups in these states hold an admission slot."""
+from quartet.types import BatchState, Group, GroupState, Purpose, ReplayRule, RolloutPlan, Round
 
 _HAS_ROLLOUTS = groups.c.rollouts_of.is_(None)
-"""It does not stand beside another policy's group."""
-_OWN = sa.and_(trajectories.c.group_id == groups.c.id, trajectories.c.counted)
-_HAS_ENOUGH = sa.and_(
-    groups.c.enough < groups.c.num_rollouts,
-    sa.select(sa.func.count(trajectories.c.rollout_id.distinct())).where(_OWN).scalar_subquery() >= groups.c.enough,
-)
-_UNFINISHED = sa.exists().where(rollouts.c.group_id == groups.c.id, rollouts.c.state != RolloutState.FINISHED)
-ROUND_HAS_ENDED = sa.or_(~_UNFINISHED, _HAS_ENOUGH)
-"""All members of a group are finished, or enough of them countable."""
+"""The group is not beside another policy's group."""
 _STEPS = sa.select(sa.func.coalesce(sa.func.max(batches.c.train_step), 0))
 _OUTCOME = {
-    "countable": sa.select(sa.func.count()).where(_OWN).scalar_subquery(),
-    "successes": sa.select(sa.func.count()).where(_OWN, trajectories.c.success).scalar_subquery(),
-    "mixed": sa.select(sa.func.count(trajectories.c.reward.distinct()) > 1).where(_OWN).scalar_subquery(),
+    "countable": sa.select(sa.func.count()).where(COUNTED).scalar_subquery(),
+    "successes": sa.select(sa.func.count()).where(COUNTED, trajectories.c.success).scalar_subquery(),
+    "mixed": sa.select(sa.func.count(trajectories.c.reward.distinct()) > 1).where(COUNTED).scalar_subquery(),
     "judged_at_step": _STEPS.where(
         batches.c.state == BatchState.COMMITTED, batches.c.policy == groups.c.policy
     ).scalar_subquery(),
 }
-"""Written with the verdict: what control asks of a group later on."""
+"""Written with the verdict: what control reads of a group later."""
 
 
-class Groups(Cancelling, Pool, Policies):
+class Groups:
+    """Groups of rollouts: admitted, closed, judged, and read with their members."""
+
+    def __init__(self, db: RunDatabase) -> None:
+        self._db = db
+
     def admit(self, plan: RolloutPlan) -> int:
-        """Write a group and its queued rollouts; returns the group's id. Groups of other policies stand beside it."""
-        with self._database.write() as connection:
-            group_id = self._admit(connection, plan)
-        self.doorbells.ring("worker")
+        """Write a group and its queued rollouts; return the group's id. Groups of other policies are beside it."""
+        with self._db.write() as connection:
+            group_id = admit_group(self._db, connection, plan)
+        self._db.doorbells.ring("worker")
         return group_id
 
     def admit_if(self, plan: RolloutPlan, *, versions_behind: int, settled: bool) -> bool:
-        """Like `admit`; False, and no group, once an engine serves a policy that is more than `versions_behind` behind
-        the newest, or, with `settled`, while one has neither taken nor refused the newest."""
-        with self._database.write() as connection:
-            in_pace = self._versions_behind(connection) <= versions_behind
-            admitted = in_pace and (not settled or self._latest_is_settled(connection))
+        """Admit a group unless an engine serves a policy more than `versions_behind` behind the newest, or, with
+        `settled`, has neither loaded nor refused the newest. Return whether it was admitted."""
+        db = self._db
+        with db.write() as connection:
+            in_pace = most_versions_behind(connection, db.trained) <= versions_behind
+            admitted = in_pace and (not settled or all_settled(connection, (*db.trained, *db.frozen)))
             if admitted:
-                self._admit(connection, plan)
+                admit_group(db, connection, plan)
         if admitted:
-            self.doorbells.ring("worker")
+            db.doorbells.ring("worker")
         return admitted
 
     def has_older_unfinished(self) -> bool:
         """Return whether a training group begun under an older policy than the served one is still open or closed."""
         unfinished = (groups.c.purpose == Purpose.TRAIN, groups.c.state.in_((GroupState.OPEN, GroupState.CLOSED)))
-        with self._database.read() as connection:
+        with self._db.read() as connection:
             older = [
-                sa.and_(groups.c.policy == ledger.policy, groups.c.oldest_version < ledger._served_version(connection))
-                for ledger in self.each()
+                sa.and_(groups.c.policy == policy, groups.c.oldest_version < served_version(connection, policy))
+                for policy in self._db.trained
             ]
             query = sa.select(groups.c.id).where(*unfinished, sa.or_(*older)).limit(1)
             return connection.execute(query).first() is not None
 
-    def groups_ahead(self) -> int:
-        """Training groups that are open, waiting or in training: those that hold an admission slot. Of the policy with
-        the most, among those that may still train."""
+    def ahead(self) -> int:
+        """Return the number of training groups that hold an admission slot: open, waiting or in training.
+
+        This is the maximum over the policies that may still train.
+        """
         ahead = (groups.c.purpose == Purpose.TRAIN, groups.c.state.in_(ADMITTED_STATES))
         query = sa.select(groups.c.policy, sa.func.count().label("size")).where(*ahead).group_by(groups.c.policy)
-        with self._database.read() as connection:
-            training = [ledger.policy for ledger in self.each() if ledger._may_train(connection)]
+        with self._db.read() as connection:
+            training = [policy for policy in self._db.trained if may_train(connection, policy)]
             sizes = {row.policy: row.size for row in connection.execute(query)}
-        return max((sizes.get(policy, 0) for policy in training or self.trained), default=0)
+        return max((sizes.get(policy, 0) for policy in training or self._db.trained), default=0)
 
-    def groups_admitted(self) -> int:
+    def admitted(self) -> int:
         """Return the number of groups ever admitted, the counter that task samplers draw from."""
         demonstrated = sa.select(sa.func.count()).where(groups.c.purpose == Purpose.DEMONSTRATION)
         beside = sa.select(sa.func.count()).where(groups.c.rollouts_of.is_not(None))
         others = demonstrated.scalar_subquery() + beside.scalar_subquery()
         query = sa.select(sa.func.coalesce(sa.func.max(groups.c.id), 0) - others)
-        with self._database.read() as connection:
+        with self._db.read() as connection:
             return connection.execute(query).scalar_one()
 
     def closable(self, deadline_seconds: float) -> list[int]:
-        """Open groups whose members are all finished, or enough of them countable; and training groups whose first
-        lease is `deadline_seconds` ago."""
-        begun_before = self.now() - deadline_seconds
+        """Return the open groups that may close: those whose round has ended, and training groups whose first lease
+        began `deadline_seconds` ago."""
+        with self._db.read() as connection:
+            begun_before = self._db.now(connection) - deadline_seconds
         overdue = sa.and_(groups.c.purpose == Purpose.TRAIN, groups.c.leased_at <= begun_before)
-        return self._group_ids(list(Purpose), GroupState.OPEN, sa.or_(ROUND_HAS_ENDED, overdue), _HAS_ROLLOUTS)
+        return self._ids(list(Purpose), GroupState.OPEN, sa.or_(ROUND_HAS_ENDED, overdue), _HAS_ROLLOUTS)
 
     def ended_rounds(self) -> list[int]:
-        """Open training groups whose members are all finished, or enough of them countable: the allocator may add a
-        round to them, or they are closed."""
-        return self._group_ids([Purpose.TRAIN], GroupState.OPEN, ROUND_HAS_ENDED, _HAS_ROLLOUTS)
+        """Return the open training groups whose members are all finished, or enough of them countable: the allocator
+        may add a round to them, or they are closed."""
+        return self._ids([Purpose.TRAIN], GroupState.OPEN, ROUND_HAS_ENDED, _HAS_ROLLOUTS)
 
-    def close_group(self, group_id: int) -> None:
-        """Close an open group and those beside it: members that are not finished are cancelled with their forks; what
-        they append later is `late`.
+    def end_round(self, group_id: int, more: Callable[[Group], Round]) -> bool:
+        """Grow an open group whose round has ended by the result of `more`, or close it if that is empty, in one
+        transaction. Return whether it grew.
 
-        Raises `LedgerError` when the group is not open.
+        `more` is called before that transaction, and again if a member was added or lost meanwhile. A group that
+        waits for members, because a running one was forked, is left as it is. Raises `LedgerError` if the group is
+        not open, or if a fork names a rollout of another group, one without a record, or a call that it does not
+        have.
         """
-        with self._database.write() as connection:
-            cancelled = self._close(connection, group_id)
-        if cancelled:
-            self.doorbells.ring("worker")
+        grew = None
+        while grew is None:
+            grew = self._end_round(group_id, more)
+        self._db.doorbells.ring("worker", "manager")
+        return grew
 
-    def closed_groups(self) -> list[int]:
-        """Training groups that wait for the filters' verdict, oldest first."""
-        return self._group_ids([Purpose.TRAIN], GroupState.CLOSED)
+    def extend(self, group_id: int, more: Round) -> bool:
+        """Add rollouts to an open group. Return False, and add none, once it has closed. Raises like `end_round`."""
+        wanted = [packed_child(self._db, group_id, one) for one in more]
+        with self._db.write() as connection:
+            grown = grow(self._db, connection, group_id, wanted)
+        if not grown:
+            discard(self._db, wanted)
+        self._db.doorbells.ring("worker")
+        return bool(grown)
+
+    def close(self, group_id: int) -> None:
+        """Close an open group and those beside it. Unfinished members are cancelled with their forks; what they append
+        later is `late`. Raises `LedgerError` if the group is not open."""
+        with self._db.write() as connection:
+            cancelled = close_group(self._db, connection, group_id)
+        if cancelled:
+            self._db.doorbells.ring("worker")
+
+    def closed(self) -> list[int]:
+        """Return the training groups that wait for the filters' verdict, oldest first."""
+        return self._ids([Purpose.TRAIN], GroupState.CLOSED)
+
+    def load(self, group_id: int) -> Group:
+        """Return a group with its countable members, without pictures.
+
+        A member with a damaged blob is left out and marked: status `damaged`, and an event.
+        """
+        with self._db.read() as connection:
+            row = connection.execute(sa.select(groups).where(groups.c.id == group_id)).one()
+            rows = connection.execute(MEMBERS.where(trajectories.c.group_id == group_id)).all()
+        members, damaged = load_members(self._db.store, rows)
+        if damaged:
+            with self._db.write() as connection:
+                mark_damaged(self._db, connection, damaged)
+        return Group(group_id=group_id, task=task_of(row), members=members, policy=row.policy)
 
     def make_trainable(
         self,
@@ -131,18 +171,18 @@ class Groups(Cancelling, Pool, Policies):
         excluded: Mapping[int, str] | None = None,
         replayed: Mapping[int, ReplayRule] | None = None,
     ) -> None:
-        """The filters let a closed group pass.
+        """Move a closed group that passed the filters to the trainable ones.
 
         `kept` are rollout ids of its own members; the other countable ones stay stored, marked with the reason that
-        `excluded` gives (rollout id -> reason). `replayed` are stored rollouts that join. Should blobs be lost later,
-        the group is dropped when one of these or all but `min_countable` of its own are gone.
+        `excluded` gives (rollout id -> reason). `replayed` are stored rollouts that join. If blobs are lost later, the
+        group is dropped as soon as a joined rollout is gone, or fewer than `min_countable` of its own are left.
         """
-        with self._database.write() as connection:
-            self._exclude(connection, group_id, list(kept), excluded or {})
+        with self._db.write() as connection:
+            _exclude(connection, group_id, list(kept), excluded or {})
             own = (trajectories.c.group_id == group_id, trajectories.c.counted, trajectories.c.excluded == "")
             texts = connection.execute(sa.select(trajectories.c.versions).where(*own)).scalars()
             versions = [version for text in texts for version in read_versions(text)]
-            self._move(
+            move_group(
                 connection,
                 group_id,
                 GroupState.CLOSED,
@@ -153,90 +193,54 @@ class Groups(Cancelling, Pool, Policies):
                 newest_version=max(versions, default=None),
                 versions=version_list(versions),
             )
-            self._join(connection, group_id, replayed or {})
-        self.doorbells.ring("trainer", "worker", "engine")
+            join_group(connection, self._db.policy, group_id, replayed or {})
+        self._db.doorbells.ring("trainer", "worker", "engine")
 
-    def drop_group(self, group_id: int, reason: str) -> None:
-        """The filters refuse a closed group."""
-        with self._database.write() as connection:
-            self._move(connection, group_id, GroupState.CLOSED, GroupState.DROPPED, **_OUTCOME, reason=reason)
-        self.doorbells.ring("trainer", "engine")  # a batch may have waited for it
+    def drop(self, group_id: int, reason: str) -> None:
+        """Drop a closed group that the filters refuse."""
+        with self._db.write() as connection:
+            move_group(connection, group_id, GroupState.CLOSED, GroupState.DROPPED, **_OUTCOME, reason=reason)
+        self._db.doorbells.ring("trainer", "engine")  # a batch may have waited for it
 
     def cancel_unfinished(self) -> int:
-        """Training has ended: drop what is open, evaluations too, reason `training_ended`; returns how many groups.
+        """Drop all open groups at the end of training, evaluations too, reason `training_ended`; return their number.
 
         Their unfinished rollouts are cancelled. Trainable groups stay, a resumed run may train on them.
         """
         open_groups = (groups.c.state == GroupState.OPEN,)
-        dropped = {"state": GroupState.DROPPED, "reason": "training_ended", "closed_at": self._clock()}
-        with self._database.write() as connection:
+        dropped = {"state": GroupState.DROPPED, "reason": "training_ended", "closed_at": self._db.clock()}
+        with self._db.write() as connection:
             ids = list(connection.execute(sa.select(groups.c.id).where(*open_groups)).scalars())
-            self._cancel(connection, rollouts.c.group_id.in_(ids))
+            cancel_rollouts(self._db, connection, rollouts.c.group_id.in_(ids))
             connection.execute(sa.update(groups).where(groups.c.id.in_(ids)).values(dropped))
         return len(ids)
 
-    def _close(self, connection: Connection, group_id: int) -> int:
-        """Return how many members were cancelled."""
-        has_enough = sa.select(groups.c.id).where(groups.c.id == group_id, _HAS_ENOUGH)
-        in_time = connection.execute(has_enough).first() is not None
-        self._move(connection, group_id, GroupState.OPEN, GroupState.CLOSED, closed_at=self._clock())
-        beside = sa.update(groups).where(groups.c.rollouts_of == group_id, groups.c.state == GroupState.OPEN)
-        connection.execute(beside.values(state=GroupState.CLOSED, closed_at=self._clock()))
-        cancelled = self._cancel(connection, rollouts.c.group_id == group_id)
-        if cancelled and not in_time:
-            self._event(connection, "group_deadline", group_id=group_id, cancelled=cancelled)
-        return cancelled
+    def _end_round(self, group_id: int, more: Callable[[Group], Round]) -> bool | None:
+        """Return None if the group has changed since `more` was called."""
+        with self._db.read() as connection:
+            seen = ended_round(connection, group_id)
+        if seen is None:
+            return False
+        wanted = [packed_child(self._db, group_id, one) for one in more(self.load(group_id))]
+        with self._db.write() as connection:
+            if ended_round(connection, group_id) != seen:
+                return None
+            if wanted and not grow(self._db, connection, group_id, wanted):
+                raise LedgerError(f"group {group_id} is not open, so it cannot grow")
+            if not wanted:
+                close_group(self._db, connection, group_id)
+        return bool(wanted)
 
-    def _exclude(self, connection: Connection, group_id: int, kept: list[int], reasons: Mapping[int, str]) -> None:
-        own = (trajectories.c.group_id == group_id, trajectories.c.counted)
-        left_out = sa.update(trajectories).where(*own, trajectories.c.rollout_id.not_in(kept))
-        connection.execute(left_out.values(excluded="filter"))
-        for rollout_id, reason in reasons.items():
-            member = sa.update(trajectories).where(*own, trajectories.c.rollout_id == rollout_id)
-            connection.execute(member.values(excluded=reason))
-
-    def _admit(self, connection: Connection, plan: RolloutPlan) -> int:
-        task, training = plan.task, plan.purpose is Purpose.TRAIN
-        if training:
-            self._count_admission(connection, task.family)
-        group = {
-            "purpose": plan.purpose,
-            "policy": self.policy,
-            "tag": plan.tag,
-            "env": task.env,
-            "family": task.family,
-            "task_seed": task.seed,
-            "params": task.params,
-            "num_rollouts": plan.num_rollouts,
-            "enough": plan.num_rollouts if plan.enough is None else plan.enough,
-            "max_turns": plan.max_turns,
-            "temperature": plan.temperature,
-            "state": GroupState.OPEN,
-            "oldest_version": self._served_version(connection) if training else None,
-            "created_at": self._clock(),
-        }
-        group_id: int = connection.execute(sa.insert(groups).values(group).returning(groups.c.id)).scalar_one()
-        queued = {"group_id": group_id, "purpose": plan.purpose, "state": RolloutState.QUEUED}
-        connection.execute(sa.insert(rollouts), [{**queued, "index": index} for index in range(plan.num_rollouts)])
-        for ledger in self.each() if training else ():
-            if ledger.policy != self.policy:
-                own = {"policy": ledger.policy, "oldest_version": ledger._served_version(connection)}
-                connection.execute(sa.insert(groups).values(group | own | {"rollouts_of": group_id}))
-        return group_id
-
-    def _count_admission(self, connection: Connection, family: str) -> None:
-        more = sa.update(families).where(families.c.family == family).values(train_groups=families.c.train_groups + 1)
-        if not connection.execute(more).rowcount:
-            connection.execute(sa.insert(families).values(family=family, train_groups=1))
-
-    def _group_ids(self, purposes: list[Purpose], state: GroupState, *conditions: sa.ColumnElement[bool]) -> list[int]:
+    def _ids(self, purposes: list[Purpose], state: GroupState, *conditions: sa.ColumnElement[bool]) -> list[int]:
         query = sa.select(groups.c.id).where(groups.c.purpose.in_(purposes), groups.c.state == state, *conditions)
-        with self._database.read() as connection:
+        with self._db.read() as connection:
             return list(connection.execute(query.order_by(groups.c.id)).scalars())
 
-    def _move(
-        self, connection: Connection, group_id: int, before: GroupState, after: GroupState, **values: object
-    ) -> None:
-        move = sa.update(groups).where(groups.c.id == group_id, groups.c.state == before)
-        if not connection.execute(move.values(state=after, **values)).rowcount:
-            raise LedgerError(f"group {group_id} is not {before}, so it cannot become {after}")
+
+def _exclude(connection: Connection, group_id: int, kept: list[int], reasons: Mapping[int, str]) -> None:
+    own = (trajectories.c.group_id == group_id, trajectories.c.counted)
+    left_out = sa.update(trajectories).where(*own, trajectories.c.rollout_id.not_in(kept))
+    connection.execute(left_out.values(excluded="filter"))
+    for rollout_id, reason in reasons.items():
+        member = sa.update(trajectories).where(*own, trajectories.c.rollout_id == rollout_id)
+        connection.execute(member.values(excluded=reason))

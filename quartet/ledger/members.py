@@ -7,9 +7,10 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from quartet.ledger.blobs import DamagedBlobError
-from quartet.ledger.part import LedgerPart
+from quartet.ledger.run_database import RunDatabase
 from quartet.ledger.schema import groups, replays, rollouts, trajectories
-from quartet.types import Group, GroupMember, GroupState, Purpose, ReplayRule, Status, Task
+from quartet.ledger.trajectory_store import TrajectoryStore
+from quartet.types import GroupMember, GroupState, Purpose, ReplayRule, Status, Task
 
 MEMBERS = (
     sa.select(*(trajectories.c[name] for name in ("id", "rollout_id", "group_id", "blob")), rollouts.c.index)
@@ -18,63 +19,64 @@ MEMBERS = (
     .order_by(trajectories.c.group_id, rollouts.c.index, trajectories.c.id)
 )
 """Trajectories that count in their group, by rollout index; the parts of a rollout are in their stored order."""
-
+REPLAYED = (
+    sa.select(
+        *(trajectories.c[name] for name in ("id", "rollout_id", "blob")),
+        replays.c.group_id.label("joined_group"),
+        replays.c.rule,
+    )
+    .select_from(trajectories)
+    .join(replays, replays.c.trajectory_id == trajectories.c.id)
+    .where(trajectories.c.counted)
+    .order_by(replays.c.id)
+)
+"""Stored trajectories with the group that each of them joined, and the replay rule."""
 WAITING = (groups.c.purpose == Purpose.TRAIN, groups.c.state == GroupState.TRAINABLE)
 """Condition for groups that wait for a trainer; admission bounds their number."""
 
 
-class Members(LedgerPart):
-    def load_group(self, group_id: int) -> Group:
-        """Return a group with its countable members, without screenshots.
+def load_members(store: TrajectoryStore, rows: Sequence[Any]) -> tuple[list[GroupMember], dict[int, str]]:
+    """Return the members that can be read, and the errors of the others by trajectory id."""
+    members: list[GroupMember] = []
+    damaged: dict[int, str] = {}
+    found = store.load_many(row.blob for row in rows)
+    for row in rows:
+        trajectory, rule = found[row.blob], getattr(row, "rule", None)
+        if isinstance(trajectory, DamagedBlobError):
+            damaged[row.id] = str(trajectory)
+            continue
+        replay = ReplayRule(rule) if rule else None
+        members.append(GroupMember(rollout_id=row.rollout_id, trajectory=trajectory, replay=replay))
+    return members, damaged
 
-        A member with a damaged blob is left out and marked: status `damaged`, and an event.
-        """
-        with self._database.read() as connection:
-            row = connection.execute(sa.select(groups).where(groups.c.id == group_id)).one()
-            rows = connection.execute(MEMBERS.where(trajectories.c.group_id == group_id)).all()
-        members, damaged = self._load_members(rows)
-        if damaged:
-            with self._database.write() as connection:
-                self._mark_damaged(connection, damaged)
-        return Group(group_id=group_id, task=task_of(row), members=members, policy=row.policy)
 
-    def _load_members(self, rows: Sequence[Any]) -> tuple[list[GroupMember], dict[int, str]]:
-        """Return the members that can be read, and the errors of the others by trajectory id."""
-        members: list[GroupMember] = []
-        damaged: dict[int, str] = {}
-        found = self._store.load_many(row.blob for row in rows)
-        for row in rows:
-            trajectory, rule = found[row.blob], getattr(row, "rule", None)
-            if isinstance(trajectory, DamagedBlobError):
-                damaged[row.id] = str(trajectory)
-                continue
-            replay = ReplayRule(rule) if rule else None
-            members.append(GroupMember(rollout_id=row.rollout_id, trajectory=trajectory, replay=replay))
-        return members, damaged
+def mark_damaged(db: RunDatabase, connection: Connection, damaged: dict[int, str]) -> None:
+    """Mark trajectories whose blobs cannot be read; `damaged` holds the errors by trajectory id."""
+    mark = sa.update(trajectories).values(status=Status.DAMAGED, counted=False)
+    for trajectory_id, finding in damaged.items():
+        connection.execute(mark.where(trajectories.c.id == trajectory_id))
+        owner = sa.select(trajectories.c.rollout_id).where(trajectories.c.id == trajectory_id).scalar_subquery()
+        connection.execute(sa.update(rollouts).where(rollouts.c.id == owner).values(status=Status.DAMAGED))
+        db.record(connection, "blob_damaged", trajectory_id=trajectory_id, finding=finding)
+    drop_too_small(connection)
 
-    def _mark_damaged(self, connection: Connection, damaged: dict[int, str]) -> None:
-        mark = sa.update(trajectories).values(status=Status.DAMAGED, counted=False)
-        for trajectory_id, finding in damaged.items():
-            connection.execute(mark.where(trajectories.c.id == trajectory_id))
-            owner = sa.select(trajectories.c.rollout_id).where(trajectories.c.id == trajectory_id).scalar_subquery()
-            connection.execute(sa.update(rollouts).where(rollouts.c.id == owner).values(status=Status.DAMAGED))
-            self._event(connection, "blob_damaged", trajectory_id=trajectory_id, finding=finding)
-        self._drop_too_small(connection)
 
-    def _drop_too_small(self, connection: Connection) -> None:
-        """Drop waiting groups that damage left with too few members of their own, or without a stored member."""
-        own = (trajectories.c.group_id == groups.c.id, trajectories.c.counted, trajectories.c.excluded == "")
-        count = sa.select(sa.func.count()).select_from(trajectories).where(*own).scalar_subquery()
-        joined = replays.join(trajectories, replays.c.trajectory_id == trajectories.c.id)
-        gone = sa.select(replays.c.id).select_from(joined).where(replays.c.group_id == groups.c.id)
-        lost_one = gone.where(~trajectories.c.counted).exists()
-        too_small = sa.or_(count < groups.c.min_countable, count == 0, lost_one)
-        query = sa.select(groups.c.id).where(*WAITING, too_small)
-        self._drop(connection, list(connection.execute(query).scalars()), "damaged")
+def drop_too_small(connection: Connection) -> None:
+    """Drop waiting groups that damage left with too few members of their own, or without a stored member."""
+    own = (trajectories.c.group_id == groups.c.id, trajectories.c.counted, trajectories.c.excluded == "")
+    count = sa.select(sa.func.count()).select_from(trajectories).where(*own).scalar_subquery()
+    joined = replays.join(trajectories, replays.c.trajectory_id == trajectories.c.id)
+    gone = sa.select(replays.c.id).select_from(joined).where(replays.c.group_id == groups.c.id)
+    lost_one = gone.where(~trajectories.c.counted).exists()
+    too_small = sa.or_(count < groups.c.min_countable, count == 0, lost_one)
+    query = sa.select(groups.c.id).where(*WAITING, too_small)
+    drop_groups(connection, list(connection.execute(query).scalars()), "damaged")
 
-    def _drop(self, connection: Connection, group_ids: list[int], reason: str) -> None:
-        dropped = {"state": GroupState.DROPPED, "reason": reason, "batch_id": None}
-        connection.execute(sa.update(groups).where(groups.c.id.in_(group_ids)).values(dropped))
+
+def drop_groups(connection: Connection, group_ids: list[int], reason: str) -> None:
+    """Drop groups with a reason; they belong to no batch any more."""
+    dropped = {"state": GroupState.DROPPED, "reason": reason, "batch_id": None}
+    connection.execute(sa.update(groups).where(groups.c.id.in_(group_ids)).values(dropped))
 
 
 def task_of(row: Any) -> Task:

@@ -4,12 +4,17 @@ import os
 
 import sqlalchemy as sa
 
-from quartet.ledger.part import LedgerPart
 from quartet.ledger.rows import ModuleRow
+from quartet.ledger.run_database import RunDatabase
 from quartet.ledger.schema import modules
 
 
-class Modules(LedgerPart):
+class Modules:
+    """Modules of the run by their names."""
+
+    def __init__(self, db: RunDatabase) -> None:
+        self._db = db
+
     def report(
         self,
         module: str,
@@ -22,7 +27,7 @@ class Modules(LedgerPart):
         url: str,
     ) -> None:
         """Record a heartbeat of the calling process. Waiting times add up over all processes of a module."""
-        now, pid = self._clock(), os.getpid()
+        now, pid = self._db.clock(), os.getpid()
         said = {
             "pid": pid,
             "url": url,
@@ -33,7 +38,7 @@ class Modules(LedgerPart):
             "beat_at": now,
             "waiting_seconds": waiting_seconds,
         }
-        with self._database.write_beside() as connection:
+        with self._db.write_beside() as connection:
             mine = sa.select(modules).where(modules.c.module == module).with_for_update()
             before = connection.execute(mine).one_or_none()
             if before is None:
@@ -52,9 +57,9 @@ class Modules(LedgerPart):
                 said["former_alive_seconds"] = before.former_alive_seconds + before.beat_at - before.started_at
             connection.execute(sa.update(modules).where(modules.c.module == module).values(**said))
 
-    def modules(self) -> list[ModuleRow]:
+    def all(self) -> list[ModuleRow]:
         """Return every module that ever reported, sorted by name."""
-        with self._database.read() as connection:
+        with self._db.read() as connection:
             rows = connection.execute(sa.select(modules).order_by(modules.c.module)).all()
         return [
             ModuleRow(
@@ -72,8 +77,8 @@ class Modules(LedgerPart):
             for row in rows
         ]
 
-    def module_url(self, module: str) -> str | None:
+    def url(self, module: str) -> str | None:
         """Return the URL that a module reported, or None. The module may have died since."""
         query = sa.select(modules.c.url).where(modules.c.module == module)
-        with self._database.read() as connection:
+        with self._db.read() as connection:
             return connection.execute(query).scalar() or None

@@ -1,8 +1,8 @@
-"""Pictures of trajectories: references to them, their size in bytes, and their deletion.
+"""Pictures of trajectories, as part of a transaction: references to them, their size in bytes, and who needs them.
 
 A picture is one blob, regardless of how many trajectories refer to it; a row of `pictures` is one reference. References
 are deleted first, and a blob without references in a later transaction. A crash in between leaves an unreferenced blob
-for `collect_garbage`.
+for `Disk.collect_garbage`.
 """
 
 from collections import defaultdict
@@ -11,7 +11,6 @@ from collections.abc import Iterable
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from quartet.ledger.part import LedgerPart
 from quartet.ledger.schema import batches, groups, pictures, pool, replays, trajectories
 from quartet.types import GroupState, Purpose
 
@@ -24,54 +23,20 @@ _JOINED = groups.alias("joined")
 _EARLIER = pictures.alias("earlier")
 
 
-class Pictures(LedgerPart):
-    def drop_pictures(self, limit: int, checkpoint_step: int) -> tuple[int, int]:
-        """Drop the pictures of the oldest `limit` rollouts that are over and not needed.
+def drop_references(connection: Connection, trajectory_ids: Iterable[int]) -> dict[str, int]:
+    """Delete the references of these trajectories; return the bytes of each picture referred to, by digest."""
+    mine = pictures.c.trajectory_id.in_(list(trajectory_ids))
+    gone = connection.execute(sa.delete(pictures).where(mine).returning(pictures.c.digest, pictures.c.bytes))
+    return {row.digest: row.bytes for row in gone}
 
-        Returns the number of rollouts whose pictures were dropped, and the bytes freed. The latter may be 0 while other
-        rollouts refer to the same pictures.
-        """
-        oldest = (
-            sa.select(trajectories.c.id)
-            .join(groups, trajectories.c.group_id == groups.c.id)
-            .join(pictures, pictures.c.trajectory_id == trajectories.c.id)
-            .where(is_over(checkpoint_step), ~is_needed(checkpoint_step))
-            .group_by(trajectories.c.id)
-            .order_by(trajectories.c.id)
-            .limit(limit)
-        )
-        with self._database.write() as connection:
-            ids = connection.execute(oldest).scalars().all()
-            sizes = self._drop_references(connection, ids)
-        return len(ids), self._delete_unreferenced(sizes)
 
-    def _drop_references(self, connection: Connection, trajectory_ids: Iterable[int]) -> dict[str, int]:
-        """Delete the references of these trajectories; return the bytes of each picture referred to, by digest."""
-        mine = pictures.c.trajectory_id.in_(list(trajectory_ids))
-        gone = connection.execute(sa.delete(pictures).where(mine).returning(pictures.c.digest, pictures.c.bytes))
-        return {row.digest: row.bytes for row in gone}
-
-    def _delete_unreferenced(self, sizes: dict[str, int]) -> int:
-        """Delete those of the blobs that no row refers to; return their bytes.
-
-        No other write runs during this transaction, so no new reference can appear before the deletion. A later
-        append writes the blobs again (`TrajectoryStore.write_pictures`).
-        """
-        if not sizes:
-            return 0
-        with self._database.write() as connection:
-            query = sa.select(pictures.c.digest).where(pictures.c.digest.in_(list(sizes))).distinct()
-            unreferenced = sizes.keys() - connection.execute(query).scalars()
-            self._store.blobs.delete(connection, unreferenced)
-        return sum(sizes[digest] for digest in unreferenced)
-
-    def _picture_bytes(self, connection: Connection, after: int) -> int:
-        """Return the bytes of pictures whose first referring trajectory has an id above `after`."""
-        earlier = sa.select(_EARLIER.c.digest).where(
-            _EARLIER.c.digest == pictures.c.digest, _EARLIER.c.trajectory_id < pictures.c.trajectory_id
-        )
-        new = sa.select(sa.func.sum(pictures.c.bytes)).where(pictures.c.trajectory_id > after, ~earlier.exists())
-        return int(connection.execute(new).scalar() or 0)
+def picture_bytes(connection: Connection, after: int) -> int:
+    """Return the bytes of pictures whose first referring trajectory has an id above `after`."""
+    earlier = sa.select(_EARLIER.c.digest).where(
+        _EARLIER.c.digest == pictures.c.digest, _EARLIER.c.trajectory_id < pictures.c.trajectory_id
+    )
+    new = sa.select(sa.func.sum(pictures.c.bytes)).where(pictures.c.trajectory_id > after, ~earlier.exists())
+    return int(connection.execute(new).scalar() or 0)
 
 
 def pictures_of(connection: Connection, trajectory_ids: Iterable[int]) -> dict[int, list[str]]:

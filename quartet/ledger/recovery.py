@@ -4,62 +4,67 @@ The trainer rolls back to the newest one, retention keeps the files of all of th
 without a policy.
 """
 
+from pathlib import Path
+
 import sqlalchemy as sa
 
 from quartet.errors import CheckpointError
-from quartet.ledger.batches import Batches
+from quartet.ledger import Ledger
 from quartet.ledger.checkpoints import Checkpoint, RecoveryPoint, checkpoints_on_disk
 from quartet.ledger.schema import batches
 from quartet.types import BatchState, Policy
 
 
-class Recovery(Batches):
-    def recovery_points(self) -> list[RecoveryPoint]:
-        """Return the committed train steps whose checkpoint and policy are both on disk, newest first."""
-        policies = {policy.train_step: policy for policy in self.loadable_policies() if self.has_folder(policy)}
-        return [
-            RecoveryPoint(train_step=found.train_step, policy=policies[found.train_step], checkpoint=found.folder)
-            for found in self.committed_checkpoints()
-            if found.train_step in policies
-        ]
+def recovery_points(ledger: Ledger) -> list[RecoveryPoint]:
+    """Return the committed train steps whose checkpoint and policy are both on disk, newest first."""
+    loadable = ledger.policies.loadable()
+    policies = {policy.train_step: policy for policy in loadable if has_folder(ledger.run_dir, policy)}
+    return [
+        RecoveryPoint(train_step=found.train_step, policy=policies[found.train_step], checkpoint=found.folder)
+        for found in committed_checkpoints(ledger)
+        if found.train_step in policies
+    ]
 
-    def points_to_go_on_from(self, train_steps_per_checkpoint: int) -> list[RecoveryPoint]:
-        """Return the points a trainer may resume from, newest first: recovery points, and train step 0 before the first
-        checkpoint is due.
 
-        Raises `CheckpointError` if there is none: resuming without a checkpoint would silently reset the optimizer's
-        moments.
-        """
-        points, train_step = self.recovery_points(), self.train_step()
-        if train_step < train_steps_per_checkpoint:
-            initial = self.policies()[0]
-            points.append(RecoveryPoint(train_step=0, policy=initial, checkpoint=None))
-        if not points:
-            raise CheckpointError(
-                f"the run at {self.run_dir} is at train step {train_step} and has no checkpoint beside the policy of "
-                "the same step",
-                "restore a folder of `trainer/` and the one of its step in `policies/` from a copy, or start a new run "
-                "with model.path = the run's newest policy; `quartet ledger check` names what is missing",
-            )
-        return points
+def points_to_go_on_from(ledger: Ledger, train_steps_per_checkpoint: int) -> list[RecoveryPoint]:
+    """Return the points a trainer may resume from, newest first: recovery points, and train step 0 before the first
+    checkpoint is due.
 
-    def committed_checkpoints(self) -> list[Checkpoint]:
-        """Return the checkpoints on disk of committed train steps, newest first, with or without their policies."""
-        found = checkpoints_on_disk(self.run_dir, self.policy)
-        steps = [checkpoint.train_step for checkpoint in found]
-        query = sa.select(batches.c.train_step, batches.c.id).where(
-            batches.c.policy == self.policy,
-            batches.c.state == BatchState.COMMITTED,
-            batches.c.train_step.in_(steps),
+    Raises `CheckpointError` if there is none: resuming without a checkpoint would silently reset the optimizer's
+    moments.
+    """
+    points, train_step = recovery_points(ledger), ledger.batches.train_step()
+    if train_step < train_steps_per_checkpoint:
+        initial = ledger.policies.live()[0]
+        points.append(RecoveryPoint(train_step=0, policy=initial, checkpoint=None))
+    if not points:
+        raise CheckpointError(
+            f"the run at {ledger.run_dir} is at train step {train_step} and has no checkpoint beside the policy of "
+            "the same step",
+            "restore a folder of `trainer/` and the one of its step in `policies/` from a copy, or start a new run "
+            "with model.path = the run's newest policy; `quartet ledger check` names what is missing",
         )
-        with self._database.read() as connection:
-            committed = {row.train_step: row.id for row in connection.execute(query)}
-        return [
-            checkpoint
-            for checkpoint in reversed(found)
-            if checkpoint.train_step in committed and checkpoint.batch_id in (None, committed[checkpoint.train_step])
-        ]
+    return points
 
-    def has_folder(self, policy: Policy) -> bool:
-        """Return whether the policy's folder is on disk; a relative path is relative to the run."""
-        return (self.run_dir / policy.path).is_dir()
+
+def committed_checkpoints(ledger: Ledger) -> list[Checkpoint]:
+    """Return the checkpoints on disk of committed train steps, newest first, with or without their policies."""
+    found = checkpoints_on_disk(ledger.run_dir, ledger.policy)
+    steps = [checkpoint.train_step for checkpoint in found]
+    query = sa.select(batches.c.train_step, batches.c.id).where(
+        batches.c.policy == ledger.policy,
+        batches.c.state == BatchState.COMMITTED,
+        batches.c.train_step.in_(steps),
+    )
+    with ledger.read() as connection:
+        committed = {row.train_step: row.id for row in connection.execute(query)}
+    return [
+        checkpoint
+        for checkpoint in reversed(found)
+        if checkpoint.train_step in committed and checkpoint.batch_id in (None, committed[checkpoint.train_step])
+    ]
+
+
+def has_folder(run_dir: Path, policy: Policy) -> bool:
+    """Return whether the policy's folder is on disk; a relative path is relative to the run."""
+    return (run_dir / policy.path).is_dir()

@@ -24,7 +24,7 @@ from sqlalchemy import (
     text,
 )
 
-from quartet.types import MAIN
+from quartet.types import MAIN, Purpose
 
 SCHEMA_VERSION = 6
 """Schema version. Increment it on any change of a table or of the record format, and add a step to `migrations.py`.
@@ -236,6 +236,9 @@ trajectories = Table(
     Index("trajectories_by_purpose", "purpose", "counted", "id"),
     Index("trajectories_by_time", "kind", "created_at"),
 )
+IS_TRAINING = groups.c.purpose.not_in([purpose for purpose in Purpose if purpose is not Purpose.TRAIN])
+"""Condition for training groups, written as an exclusion: for an equality SQLite would choose an index that needs a
+sort of all training groups."""
 IS_FINAL = trajectories.c.kind == literal_column(f"'{TrajectoryKind.FINAL}'")
 """A literal, because SQLite uses the index of final trajectories only if the query text implies its condition."""
 
@@ -264,6 +267,9 @@ batches = Table(
     Column("metrics", JSON),
     Index("batches_by_state", "state", "train_step", "policy"),
 )
+
+FRESH, REPLAY = "fresh", "replay"
+"""Roles of a use: training in the rollout's own group, or in another group that it joined."""
 
 uses = Table(
     "uses",

@@ -63,11 +63,11 @@ class Admission:
     def capacity(self) -> Capacity:
         """Return the current capacity."""
         # Sizes are read first: a train step that is committed between the two queries then has not freed its slots yet.
-        sizes, ahead = self._ledger.queue_sizes(), self._ledger.groups_ahead()
-        versions_behind = self._ledger.versions_behind()
-        if self.settled_only and not self._ledger.latest_is_settled():
+        sizes, ahead = self._ledger.statistics.queue_sizes(), self._ledger.groups.ahead()
+        versions_behind = self._ledger.policies.versions_behind()
+        if self.settled_only and not self._ledger.policies.latest_is_settled():
             return Capacity(groups=0, waiting_for=_ENGINE, ends_when="it loads or rejects the newest policy")
-        if self._schedule.oldest_first and self._ledger.has_older_unfinished():
+        if self._schedule.oldest_first and self._ledger.groups.has_older_unfinished():
             # After a restart an engine serves the newest policy already in the middle of a batch.
             return Capacity(groups=0, waiting_for="older groups", ends_when="the groups of the previous policy end")
         load = Load(

@@ -27,7 +27,7 @@ def admit_evaluation(
     """Queue one rollout per family and seed. Return the newest policy version.
 
     Turn limits are the suite's, whatever the training horizon, so that evaluations of all runs are comparable.
-    `ledger.evaluation_open(tag)` counts the unfinished rollouts; `ledger.evaluation_results(tag)` has the results.
+    `ledger.evaluations.unfinished(tag)` counts the unfinished rollouts, `ledger.evaluations.results(tag)` the results.
     Raises `LedgerError` if the tag was used before.
     """
 
@@ -45,7 +45,7 @@ def admit_evaluation(
                     tag=tag,
                 )
 
-    return ledger.admit_evaluation(tag, plans())
+    return ledger.evaluations.admit(tag, plans())
 
 
 class PeriodicEvaluation:
@@ -58,7 +58,7 @@ class PeriodicEvaluation:
 
     def __init__(self, recipe: Recipe, ledger: Ledger, recorder: Recorder, families: list[str]) -> None:
         self._recipe, self._ledger, self._recorder, self._families = recipe, ledger, recorder, families
-        self._done = set(ledger.evaluations_admitted())
+        self._done = set(ledger.evaluations.admitted())
 
     def admit_due(self, train_step: int) -> bool:
         """Queue the evaluation of the newest due train step, unless an evaluation is running.
@@ -86,10 +86,10 @@ class PeriodicEvaluation:
         """Record the results of the evaluations that have ended; return True if one had ended."""
         changed = False
         for tag, version in self._running().items():
-            if self._ledger.evaluation_open(tag):
+            if self._ledger.evaluations.unfinished(tag):
                 continue
-            self._record(tag, version, self._ledger.evaluation_results(tag))
-            self._ledger.finish_evaluation(tag)
+            self._record(tag, version, self._ledger.evaluations.results(tag))
+            self._ledger.evaluations.finish(tag)
             changed = True
         return changed
 
@@ -98,7 +98,7 @@ class PeriodicEvaluation:
         if warning := uncounted_warning(results):
             self._ledger.event("evaluation_uncounted", tag=tag, warning=warning)
         elif success is not None:
-            self._ledger.mark_best(version, success)
+            self._ledger.policies.mark_best(version, success)
         if success is not None:
             self._recorder.metric(
                 "evaluation",
@@ -111,5 +111,5 @@ class PeriodicEvaluation:
             )
 
     def _running(self) -> dict[str, int]:
-        running = self._ledger.evaluations_running()
+        running = self._ledger.evaluations.running()
         return {tag: version for tag, version in running.items() if tag.startswith(DURING)}

@@ -35,11 +35,11 @@ class Judge:
             return self._drop(group, "too_few_countable")
         least = min(self._min_rollouts, len(own))  # stored members count towards the minimum
         ledger = self._ledger.of(group.policy)
-        ledger.make_trainable(group.group_id, own, least, excluded=left_rollouts, replayed=stored)
+        ledger.groups.make_trainable(group.group_id, own, least, excluded=left_rollouts, replayed=stored)
         return GroupState.TRAINABLE, ""
 
     def _drop(self, group: Group, reason: str) -> tuple[GroupState, str]:
-        self._ledger.drop_group(group.group_id, reason)
+        self._ledger.groups.drop(group.group_id, reason)
         return GroupState.DROPPED, reason
 
 

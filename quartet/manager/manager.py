@@ -55,10 +55,10 @@ class DataManager:
         context = ControlContext(
             recipe=recipe,
             families=families,
-            statistics=lambda: ledger.statistics(window),
-            family_statistics=lambda family: ledger.family_statistics(family, window),
-            train_step=ledger.train_step,
-            groups_admitted=ledger.groups_admitted,
+            statistics=lambda: ledger.statistics.families(window),
+            family_statistics=lambda family: ledger.statistics.family(family, window),
+            train_step=ledger.batches.train_step,
+            groups_admitted=ledger.groups.admitted,
         )
         self._sampler: TaskSampler = build(recipe.control.sampler, context)
         self._allocator: RolloutAllocator = build(recipe.control.allocator, context)
@@ -105,7 +105,7 @@ class DataManager:
 
     def _train(self) -> bool:
         """Queue a due evaluation, then end training or admit groups; return whether anything changed."""
-        train_step = self._ledger.least_train_step()
+        train_step = self._ledger.batches.least_train_step()
         changed = self._evaluation.admit_due(train_step)
         if self._stop_rule.ending(train_step, self._training_clock.seconds):
             self._presence.waits("the end of training", "the train step in progress is committed")
@@ -113,18 +113,18 @@ class DataManager:
         return self._admit() | changed
 
     def _expire(self) -> bool:
-        rollouts = self._ledger.expire_leases(self._recipe.rollout.max_attempts)
-        return bool(self._ledger.expire_batches()) | bool(rollouts)
+        rollouts = self._ledger.rollouts.expire(self._recipe.rollout.max_attempts)
+        return bool(self._ledger.batches.expire()) | bool(rollouts)
 
     def _close_groups(self) -> bool:
-        closable = self._ledger.closable(self._recipe.admission.group_deadline_seconds)
-        ended = self._ledger.ended_rounds() if closable and self._adds_rounds else []
+        closable = self._ledger.groups.closable(self._recipe.admission.group_deadline_seconds)
+        ended = self._ledger.groups.ended_rounds() if closable and self._adds_rounds else []
         for group_id in closable:
             if group_id in ended:
-                self._ledger.end_round(group_id, self._more)
+                self._ledger.groups.end_round(group_id, self._more)
             else:
-                self._ledger.close_group(group_id)
-        closed = self._ledger.closed_groups()
+                self._ledger.groups.close(group_id)
+        closed = self._ledger.groups.closed()
         for group_id in closed:
             self._decide(group_id)
         return bool(closable or closed)
@@ -148,7 +148,7 @@ class DataManager:
             self._judge_group(group_id)
 
     def _judge_group(self, group_id: int) -> None:
-        group = self._ledger.load_group(group_id)
+        group = self._ledger.groups.load(group_id)
         replay = self._replays[group.policy]
         composed = replay.compose(group)
         # Successes are stored before the decision, so that a kill in between repeats the decision and loses no success.
@@ -192,13 +192,13 @@ class DataManager:
             temperature=self._recipe.rollout.temperature,
         )
         settled = self._admission.settled_only
-        return self._ledger.admit_if(plan, versions_behind=versions_behind, settled=settled)
+        return self._ledger.groups.admit_if(plan, versions_behind=versions_behind, settled=settled)
 
     def _sweep(self) -> None:
         if time.monotonic() < self._sweep_at:
             return
         self._sweep_at = time.monotonic() + SWEEP_SECONDS
-        self._ledger.shorten_log()
+        self._ledger.disk.shorten_log()
         if reason := self._retention.sweep():
             self._ledger.request_stop(reason)
 
@@ -214,7 +214,7 @@ async def run_manager(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> Non
         closing(Ledger.open(run_dir)) as ledger,
         Recorder(run_dir, "manager") as recorder,
     ):
-        presence = Presence(ledger, "manager", recorder=recorder)
+        presence = Presence(ledger.modules, "manager", recorder=recorder)
         if not is_evaluation(run_dir):  # an evaluation replays and exports nothing
             settle(recipe, ledger, presence.beat)
         await DataManager(recipe, ledger, recorder, presence).run(stop)

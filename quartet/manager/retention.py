@@ -9,6 +9,7 @@ from quartet.config import Disk
 from quartet.files.disk import STOPPED_BY_DISK, free_megabytes
 from quartet.ledger import Ledger
 from quartet.ledger.policy_folders import policies_root
+from quartet.ledger.recovery import recovery_points
 
 _ROLLOUTS_PER_STEP = 500
 """Number of rollouts whose pictures are deleted in one transaction, so that other writers can use the ledger between
@@ -33,13 +34,13 @@ class Retention:
     def _sweep_policies(self, ledger: Ledger) -> None:
         """Delete the folders of a policy's versions that are no longer needed."""
         # Rows are read first, so that a policy that is committed meanwhile is not considered for deletion.
-        on_disk, root = ledger.policies_on_disk(), policies_root(self._run_dir, ledger.policy).resolve()
+        on_disk, root = ledger.policies.on_disk(), policies_root(self._run_dir, ledger.policy).resolve()
         kept = self._needed_versions(ledger)
         for policy in on_disk:
             folder = self._folder(policy.path)
             if policy.version not in kept and folder.parent == root:
                 # The row is marked first, so that a crash leaves an unused folder, not a row without its folder.
-                ledger.mark_deleted(policy.version)
+                ledger.policies.mark_deleted(policy.version)
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _needed_versions(self, ledger: Ledger) -> set[int]:
@@ -48,12 +49,12 @@ class Retention:
         In use are the first and the best version, versions under evaluation, versions that an engine serves or may be
         loading, and versions of a recovery point.
         """
-        live = [policy.version for policy in ledger.loadable_policies()]
-        kept = {0, *live[: self._disk.keep_policies], *ledger.evaluations_running().values()}
-        kept |= {point.policy.version for point in ledger.recovery_points()}
-        settled = ledger.settled_version()
+        live = [policy.version for policy in ledger.policies.loadable()]
+        kept = {0, *live[: self._disk.keep_policies], *ledger.evaluations.running().values()}
+        kept |= {point.policy.version for point in recovery_points(ledger)}
+        settled = ledger.policies.settled_version()
         kept |= {version for version in live if version >= settled}
-        if best := ledger.best_policy():
+        if best := ledger.policies.best():
             kept.add(best.version)
         return kept
 
@@ -62,13 +63,13 @@ class Retention:
         if age is None and versions is None:
             return
         while True:
-            freed, old_to = self._ledger.drop_records(
+            freed, old_to = self._ledger.disk.drop_records(
                 self._old_to,
                 _ROLLOUTS_PER_STEP,
                 created_before=None if age is None else self._clock() - age,
                 version_below=None
                 if versions is None
-                else min(one.version_before(versions) for one in self._ledger.each()),
+                else min(one.policies.version_before(versions) for one in self._ledger.each()),
                 checkpoint_step=self._checkpoint_step(),
             )
             self._blob_bytes -= freed
@@ -78,7 +79,7 @@ class Retention:
 
     def _checkpoint_step(self) -> int:
         """Return the oldest train step that the run can roll back to; later steps may be trained again."""
-        return min(min((point.train_step for point in one.recovery_points()), default=0) for one in self._ledger.each())
+        return min(min((point.train_step for point in recovery_points(one)), default=0) for one in self._ledger.each())
 
     def _folder(self, path: str) -> Path:
         """Return a policy's folder; a relative path is relative to the run."""
@@ -86,12 +87,12 @@ class Retention:
 
     def _sweep_blobs(self) -> str | None:
         budget = self._disk.max_blob_megabytes * 10**6
-        self._ledger.drop_beginnings()
-        beginnings = self._ledger.beginning_bytes()
-        new, self._counted_to = self._ledger.blob_bytes(after=self._counted_to)
+        self._ledger.disk.drop_beginnings()
+        beginnings = self._ledger.disk.beginning_bytes()
+        new, self._counted_to = self._ledger.disk.blob_bytes(after=self._counted_to)
         self._blob_bytes += new
         while (total := self._blob_bytes + beginnings) > budget:
-            dropped, freed = self._ledger.drop_pictures(_ROLLOUTS_PER_STEP, self._checkpoint_step())
+            dropped, freed = self._ledger.disk.drop_pictures(_ROLLOUTS_PER_STEP, self._checkpoint_step())
             if not dropped:
                 return (
                     f"{STOPPED_BY_DISK}blobs take {total / 1e6:.0f} MB, more than disk.max_blob_megabytes = "

@@ -48,7 +48,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
         """Return whether an engine may load the newest policy now. Paused, recycled rollouts do not block it."""
         if not self.between_batches:
             return True
-        unfinished = ledger.unfinished_rollouts(Purpose.TRAIN)
+        unfinished = ledger.rollouts.unfinished(Purpose.TRAIN)
         return not unfinished[RolloutState.LEASED] and (not unfinished[RolloutState.QUEUED] or rule.rests(ledger))
 
 

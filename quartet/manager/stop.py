@@ -42,7 +42,7 @@ class StopRule:
     def __init__(self, train: Train, ledger: Ledger) -> None:
         self._train, self._ledger = train, ledger
         # The ledger rejects claims after the last step, so that the trainer cannot exceed the limit between two ticks.
-        ledger.limit_train_steps(train.max_train_steps)
+        ledger.batches.limit_train_steps(train.max_train_steps)
 
     def ending(self, train_step: int, seconds: float) -> bool:
         """Return whether training is over or ending after `seconds` of it; `train_step` is the last committed one."""
@@ -51,6 +51,6 @@ class StopRule:
         limit = reached_limit(self._train, train_step, seconds)
         if limit is None:
             return False
-        if train_step >= self._train.max_train_steps or self._ledger.stop_claims():
+        if train_step >= self._train.max_train_steps or self._ledger.batches.stop_claims():
             self._ledger.request_stop(f"{limit} reached")
         return True

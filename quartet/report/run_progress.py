@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from quartet.config import Recipe
 from quartet.ledger import Ledger
+from quartet.report.recent import evaluation_counts
 from quartet.report.show import count
 from quartet.types.phase import EVALUATING, TRAINING
 
@@ -28,7 +29,7 @@ def run_progress(recipe: Recipe, ledger: Ledger, phase: str, train_step: int) ->
     if not phase.startswith(EVALUATING):
         return None
     when = phase.removeprefix(EVALUATING)
-    done, total = ledger.evaluation_counts([f"{when}/greedy", f"{when}/sampled"])
+    done, total = evaluation_counts(ledger, [f"{when}/greedy", f"{when}/sampled"])
     if not total:
         return None
     return RunProgress(share=done / total, what=f"{count(done)} of {count(total)} episodes", seconds_left=None)

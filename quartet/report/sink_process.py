@@ -31,7 +31,7 @@ async def run_sink(recipe: Recipe, run_dir: Path, stop: asyncio.Event, module: s
     with following(run_dir, name) as followed:
         sink: Sink = build(chosen_sink(recipe, name), recipe, run_dir)
         with closing(Ledger.open(run_dir)) as ledger:
-            presence = Presence(ledger, module, interval_seconds=BEAT_SECONDS)
+            presence = Presence(ledger.modules, module, interval_seconds=BEAT_SECONDS)
             while not stop.is_set():
                 presence.waits("new records", "a module writes some")
                 await asyncio.to_thread(followed.show, sink)

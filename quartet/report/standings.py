@@ -3,6 +3,9 @@
 from msgspec import Struct
 
 from quartet.ledger import Ledger
+from quartet.report.overview import read_overview
+from quartet.report.recent import recent_success
+from quartet.report.staleness import recent_lag
 
 RECENT_ROLLOUTS = 100
 RECENT_TRAIN_STEPS = 8
@@ -31,14 +34,14 @@ def standings(ledger: Ledger) -> list[PolicyStanding]:
 
 
 def _standing(ledger: Ledger) -> PolicyStanding:
-    newest, trained = ledger.latest_policy(), ledger.policy in ledger.trained
+    newest, trained = ledger.policies.latest(), ledger.policy in ledger.trained
     return PolicyStanding(
         name=ledger.policy,
         trained=trained,
         version=newest.version,
-        served_version=min(ledger.overview().served_versions.values(), default=None),
+        served_version=min(read_overview(ledger).served_versions.values(), default=None),
         train_step=newest.train_step,
-        mean_lag=ledger.recent_lag(RECENT_TRAIN_STEPS),
+        mean_lag=recent_lag(ledger, RECENT_TRAIN_STEPS),
         # For a frozen policy the ledger would return the success rate of the whole run.
-        success_recent=ledger.recent_success(RECENT_ROLLOUTS) if trained else None,
+        success_recent=recent_success(ledger, RECENT_ROLLOUTS) if trained else None,
     )

@@ -8,7 +8,9 @@ from msgspec import Struct, structs, to_builtins
 
 from quartet.config import Recipe
 from quartet.ledger import Ledger
+from quartet.report.recent import recent_rates, recent_success
 from quartet.report.run_progress import RunProgress, run_progress
+from quartet.report.staleness import recent_lag
 from quartet.report.standings import RECENT_ROLLOUTS, RECENT_TRAIN_STEPS, PolicyStanding, standings
 from quartet.report.training_rollouts import TrainingRollouts
 from quartet.types.phase import ENDED, EVALUATING, FINISHED, STARTING, STOPPING, wait_now
@@ -119,15 +121,15 @@ class StatusReader:
 
     def read(self) -> RunStatus:
         ledger, now = self.ledger, time.time()
-        phase, train_step = ledger.value("phase", "not started"), ledger.train_step()
-        rates, queue = ledger.rates(RATE_WINDOW_SECONDS), ledger.queue_sizes()
+        phase, train_step = ledger.value("phase", "not started"), ledger.batches.train_step()
+        rates, queue = recent_rates(ledger, RATE_WINDOW_SECONDS), ledger.statistics.queue_sizes()
         status = RunStatus(
             name=self.run_dir.resolve().name,
             phase=phase,
             train_step=train_step,
-            policy_version=ledger.latest_policy().version,
-            mean_lag=ledger.recent_lag(RECENT_TRAIN_STEPS),
-            success_recent=ledger.recent_success(RECENT_ROLLOUTS),
+            policy_version=ledger.policies.latest().version,
+            mean_lag=recent_lag(ledger, RECENT_TRAIN_STEPS),
+            success_recent=recent_success(ledger, RECENT_ROLLOUTS),
             training_rollouts=self._training_rollouts.count(),
             trajectories_stored=rates.trajectories_stored,
             rollouts_per_second=rates.rollouts_per_second,
@@ -135,8 +137,8 @@ class StatusReader:
             prompt_tokens_per_second=rates.prompt_tokens_per_second,
             rollouts=queue.rollouts,
             groups=queue.groups,
-            quarantined_groups=ledger.quarantined_groups(),
-            forked_rollouts=ledger.forked_rollouts(),
+            quarantined_groups=ledger.batches.quarantined_groups(),
+            forked_rollouts=ledger.forks.count(),
             modules=self._modules(phase, now),
             policies=standings(ledger) if len(ledger.trained + ledger.frozen) > 1 else [],
             stop_reason=ledger.stop_reason() or "",
@@ -160,7 +162,7 @@ class StatusReader:
                 silent_seconds=now - row.beat_at,
                 expected=row.module not in given_up and (known is None or row.module in known),
             )
-            for row in self.ledger.modules()
+            for row in self.ledger.modules.all()
         }
         for module in self._processes():
             former = phase == STARTING and module in found and found[module].silent_seconds > SILENT_AFTER_SECONDS

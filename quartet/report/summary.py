@@ -12,22 +12,25 @@ from quartet.env import undemonstrated_families
 from quartet.files.disk import whole_file
 from quartet.ledger import Ledger
 from quartet.ledger.results import FamilyResult, Results, success_rate, total
+from quartet.report.bias import selection_bias
+from quartet.report.staleness import lag_histogram, over_lag
 from quartet.report.standings import PolicyStanding, standings
+from quartet.report.totals import run_totals, status_counts
 
 Summary = dict[str, Any]
 
 
 def after_tag(ledger: Ledger) -> str:
     """Return the tag of the final evaluation. It holds the train step, so a run that continues is evaluated again."""
-    return f"after {ledger.train_step()}"
+    return f"after {ledger.batches.train_step()}"
 
 
 def build_summary(recipe: Recipe, ledger: Ledger, *, wall_seconds: float, control: Results | None) -> Summary:
     """Return the summary: success on held-out seeds before and after training, speed, lag, and the promises' counts."""
-    before, before_sampled = (ledger.evaluation_results(f"before/{how}") for how in ("greedy", "sampled"))
-    after, after_sampled = (ledger.evaluation_results(f"{after_tag(ledger)}/{how}") for how in ("greedy", "sampled"))
+    before, before_sampled = (ledger.evaluations.results(f"before/{how}") for how in ("greedy", "sampled"))
+    after, after_sampled = (ledger.evaluations.results(f"{after_tag(ledger)}/{how}") for how in ("greedy", "sampled"))
     new = undemonstrated_families(recipe.env)
-    totals, seconds = ledger.totals(), float(ledger.value("training_seconds", 0.0))
+    totals, seconds = run_totals(ledger), float(ledger.value("training_seconds", 0.0))
     per_second = (lambda count: round(count / seconds, 3)) if seconds else (lambda count: None)
     return {
         "name": recipe.name,
@@ -53,8 +56,8 @@ def build_summary(recipe: Recipe, ledger: Ledger, *, wall_seconds: float, contro
         ),
         "train_seconds": round(seconds, 1),
         "wall_seconds": round(wall_seconds, 1),
-        "train_steps": ledger.train_step(),
-        "policy_version": ledger.latest_policy().version,
+        "train_steps": ledger.batches.train_step(),
+        "policy_version": ledger.policies.latest().version,
         "policies": {one.name: _policy(ledger.of(one.name), one, recipe) for one in standings(ledger)},
         "rollouts_finished": totals.train_rollouts,
         "rollouts_per_second": per_second(totals.train_rollouts),
@@ -66,17 +69,17 @@ def build_summary(recipe: Recipe, ledger: Ledger, *, wall_seconds: float, contro
         "generated_tokens_per_second": per_second(totals.response_tokens),
         "trained_tokens_per_second": per_second(totals.trained_tokens),
         "trained_token_share": round(totals.trained_tokens / max(1, totals.response_tokens), 3),
-        "lag_histogram": {str(lag): count for lag, count in sorted(ledger.lag_histogram().items())},
+        "lag_histogram": {str(lag): count for lag, count in sorted(lag_histogram(ledger).items())},
         "masked_tokens": totals.masked_tokens,
         "held_back_seconds": round(totals.held_back_seconds, 1),
-        "statuses": ledger.status_counts(),
+        "statuses": status_counts(ledger),
         "attempts": totals.attempts,
         "dropped_groups": totals.dropped_by_reason,
-        "selection_bias": to_builtins(ledger.selection_bias()),
+        "selection_bias": to_builtins(selection_bias(ledger)),
         "replayed": totals.replayed,
         "lost": totals.lost,
         "trained_twice": totals.trained_twice,
-        "share_waiting": {row.module: round(row.share_waiting, 3) for row in ledger.modules()},
+        "share_waiting": {row.module: round(row.share_waiting, 3) for row in ledger.modules.all()},
     }
 
 
@@ -86,8 +89,8 @@ def _policy(ledger: Ledger, standing: PolicyStanding, recipe: Recipe) -> dict[st
         "trained": standing.trained,
         "train_steps": standing.train_step,
         "version": standing.version,
-        "lag_histogram": {str(lag): count for lag, count in ledger.lag_histogram().items()},
-        "over_lag": sum(1 for _ in ledger.over_lag(recipe.admission.max_lag)),
+        "lag_histogram": {str(lag): count for lag, count in lag_histogram(ledger).items()},
+        "over_lag": sum(1 for _ in over_lag(ledger, recipe.admission.max_lag)),
     }
 
 
@@ -122,7 +125,7 @@ def read_summary(run_dir: Path) -> Summary | None:
 
 def evaluation_summary(recipe: Recipe, ledger: Ledger, policy: Path) -> Summary:
     """Return the results of `quartet eval`: greedy and sampled success, in total and per task family."""
-    greedy, sampled = ledger.evaluation_results("eval/greedy"), ledger.evaluation_results("eval/sampled")
+    greedy, sampled = ledger.evaluations.results("eval/greedy"), ledger.evaluations.results("eval/sampled")
     new = undemonstrated_families(recipe.env)
     return {
         "policy": str(policy),

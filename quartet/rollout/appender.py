@@ -29,11 +29,13 @@ class Appender:
         Raises `LeaseLostError` if another worker holds the rollout, and `BlobTooLargeError`.
         """
         lease = attempt.lease
-        parts = [self._ledger.examined(part) for part in trajectories]  # as stored, so that the metrics agree
+        parts = [
+            self._ledger.trajectories.examined(part) for part in trajectories
+        ]  # as stored, so that the metrics agree
         trajectory = next((part for part in parts if part.policy == lease.policy), parts[0])
         with attempt.watch.span("append"):
             if trajectory.status is Status.CANCELLED:
-                outcome = self._ledger.recycle(lease, trajectory, self._max_recycles)
+                outcome = self._ledger.trajectories.recycle(lease, trajectory, self._max_recycles)
             else:
                 outcome = await self._finish(lease, parts)
         self._recorder.metric(
@@ -64,7 +66,7 @@ class Appender:
         for part in parts:
             self._receipts.appending(lease, part)
         try:
-            outcome = self._ledger.append(lease, parts[0], self._max_attempts, parts[1:], packed)
+            outcome = self._ledger.trajectories.append(lease, parts[0], self._max_attempts, parts[1:], packed)
         except LeaseLostError:
             self._receipts.appended(lease, "superseded")
             raise

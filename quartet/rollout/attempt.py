@@ -79,7 +79,7 @@ async def recall_unwanted(attempts: Iterable[Attempt], ledger: Ledger, *, rests:
     If training is paused (`rests`), recall all training attempts too.
     """
     attempts = list(attempts)
-    held = ledger.held(attempt.lease for attempt in attempts)
+    held = ledger.rollouts.held(attempt.lease for attempt in attempts)
     unwanted = [
         attempt
         for attempt in attempts

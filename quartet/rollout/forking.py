@@ -34,7 +34,7 @@ class Forking:
         Raises `LeaseLostError`, and the errors of the session when it stores its state.
         """
         count = self._brancher.forks(call, so_far) if so_far else 0
-        if count <= 0 or self._ledger.forked_rollouts(lease.group_id) >= self._most_forks:
+        if count <= 0 or self._ledger.forks.count(lease.group_id) >= self._most_forks:
             return
         state = await session.state() if isinstance(session, RecordedEnv) else None
-        self._ledger.fork(lease, [*so_far, call], len(so_far) - 1, count, self._most_forks, state)
+        self._ledger.forks.add(lease, [*so_far, call], len(so_far) - 1, count, self._most_forks, state)

@@ -65,7 +65,7 @@ class RolloutRunner:
         """
         watch, beginning, damage = self._watch(lease, lane), Beginning(), None
         try:
-            beginning = self._ledger.load_beginning(lease)
+            beginning = self._ledger.trajectories.load_beginning(lease)
         except DamagedBlobError as error:
             damage = error
         models = {name: self._client(name, lease, watch, beginning.calls) for name in self._models}
@@ -92,7 +92,7 @@ class RolloutRunner:
             for_training=lease.purpose is Purpose.TRAIN and policy in self._ledger.trained,
             partial=[call for call in known if call.policy == policy],
             on_call=partial(self._fork_before, lease) if forks else None,
-            on_diverged=partial(self._ledger.drop_forks, lease) if first else nothing,
+            on_diverged=partial(self._ledger.forks.cancel, lease) if first else nothing,
         )
 
     async def carry_out(self, attempt: Attempt, session: Env) -> AppendOutcome | None:
@@ -121,7 +121,7 @@ class RolloutRunner:
             self._ledger.event("lease_lost", rollout_id=lease.rollout_id, attempt=lease.attempt, error=error.what)
             return None
         except asyncio.CancelledError:
-            self._ledger.give_back(lease)
+            self._ledger.rollouts.release(lease)
             raise
         finally:
             del self._attempts[lease.rollout_id, lease.attempt]
@@ -182,7 +182,7 @@ class RolloutRunner:
             if self._attempts[lease.rollout_id, lease.attempt].recalled:
                 return  # the lease may have ended; the sampled calls are about to be stored
             if time.monotonic() - renewed >= useful_seconds:
-                self._ledger.renew(lease, lease_seconds)
+                self._ledger.rollouts.renew(lease, lease_seconds)
                 renewed = time.monotonic()
 
         spans = self._recorder if lease.rollout_id % self._recipe.observe.rollouts_per_span == 0 else None

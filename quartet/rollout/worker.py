@@ -125,7 +125,7 @@ class RolloutWorker:
 
     def _claim(self) -> RolloutLease | None:
         self._resting = self._stragglers.rests(self._ledger)
-        leases = self._ledger.claim_rollouts(
+        leases = self._ledger.rollouts.claim(
             self._runner.name, 1, self._recipe.rollout.lease_seconds, training=not self._resting
         )
         return leases[0] if leases else None
@@ -168,13 +168,13 @@ async def run_worker(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None
     with closing(Ledger.open(run_dir)) as ledger, Recorder(run_dir, "worker") as recorder:
         engines = {name: connect(recipe, ledger.of(name)) for name in (*ledger.trained, *ledger.frozen)}
         pool = RemoteEnvPool(
-            lambda: ledger.module_url("env"),
+            lambda: ledger.modules.url("env"),
             recipe.env.sessions,
             token=run_token(run_dir),
             request_timeout_seconds=recipe.env.step_timeout_seconds,
         )
         try:
-            presence = Presence(ledger, "worker", recorder=recorder)
+            presence = Presence(ledger.modules, "worker", recorder=recorder)
             models = {name: Model(engine, _make_renderer(recipe, ledger.of(name))) for name, engine in engines.items()}
             await RolloutWorker(recipe, ledger, models, pool, recorder, presence).run(stop)
         finally:
@@ -197,7 +197,7 @@ def _make_renderer(recipe: Recipe, ledger: Ledger) -> Renderer:
         with raising_checkpoint_errors(f"cannot use the tokenizer in {folder}"):
             return Renderer(tokenizer, load_pictures(folder))
 
-    return from_newest_whole([ledger.run_dir / policy.path for policy in ledger.loadable_policies()], load)
+    return from_newest_whole([ledger.run_dir / policy.path for policy in ledger.policies.loadable()], load)
 
 
 def _running(leases: list[RolloutLease]) -> str:

@@ -23,7 +23,7 @@ class Heartbeats:
     def __init__(self, ledger: Ledger, clock: Callable[[], float] = time.monotonic) -> None:
         self._ledger, self._clock = ledger, clock
         self._looked_at = clock()
-        self._rows = {row.module: row for row in ledger.modules()}
+        self._rows = {row.module: row for row in ledger.modules.all()}
         self._heard: set[str] = set()
         self._silent_seconds: dict[str, float] = {}
 
@@ -34,7 +34,7 @@ class Heartbeats:
 
     def look(self) -> None:
         """Read all heartbeats."""
-        rows = {row.module: row for row in self._ledger.modules()}
+        rows = {row.module: row for row in self._ledger.modules.all()}
         now = self._clock()
         gap_seconds = min(now - self._looked_at, MAX_GAP_SECONDS)
         for module in self._silent_seconds:

@@ -11,7 +11,7 @@ def raise_if_repeated(recipe: Recipe, ledger: Ledger) -> None:
     """Raise `RepeatedErrorError` and request a stop if the newest `Recipe.most_identical_errors` rollouts failed with
     the same error."""
     most = recipe.most_identical_errors
-    repeated = ledger.identical_errors(most)
+    repeated = ledger.trajectories.identical_errors(most)
     if repeated is None or repeated.count < most:
         return
     reason = f"{most} rollouts in a row ended as {repeated.status} with the same error: {repeated.error}"

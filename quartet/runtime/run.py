@@ -23,6 +23,7 @@ from quartet.files.disk import STOPPED_BY_DISK
 from quartet.ledger import Ledger
 from quartet.ledger.database.location import trust_server
 from quartet.ledger.database.patience import PATIENCE
+from quartet.ledger.recovery import points_to_go_on_from
 from quartet.ledger.results import Results
 from quartet.manager.evaluation import EVALUATION_MARKER, is_evaluation
 from quartet.policy.files import check_policy
@@ -124,7 +125,7 @@ def _forget_stop(run_dir: Path) -> None:
     with RunLock(run_dir):
         ledger = Ledger.open(run_dir, upgrade=True)
         ledger.clear_stop()
-        ledger.end_leases()
+        ledger.rollouts.requeue_all()
         ledger.close()
 
 
@@ -136,9 +137,9 @@ def _require_recovery_point(recipe: Recipe, run_dir: Path) -> None:
     if not Ledger.exists(run_dir):
         return
     with closing(Ledger.open(run_dir)) as ledger:
-        if ledger.policies():
+        if ledger.policies.live():
             for one in ledger.each():
-                one.points_to_go_on_from(recipe.train.train_steps_per_checkpoint)
+                points_to_go_on_from(one, recipe.train.train_steps_per_checkpoint)
 
 
 def _train(recipe: Recipe, run_dir: Path, *, quiet: bool, view: View) -> None:
@@ -203,7 +204,7 @@ def train_control(recipe: Recipe, run_dir: Path, *, quiet: bool) -> Results:
         )
     evaluate_policy(recipe, folder / "policy", folder / "evaluation", quiet=quiet)
     ledger = Ledger.open(folder / "evaluation")
-    results = ledger.evaluation_results("eval/greedy")
+    results = ledger.evaluations.results("eval/greedy")
     ledger.close()
     return results
 

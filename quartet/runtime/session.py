@@ -48,8 +48,8 @@ class Session:
             stack.callback(forget_token, self.run_dir)
             self.ledger = open_or_create(self.recipe, self.run_dir)
             stack.callback(self.ledger.close)
-            self.ledger.forget_errors()
-            self.ledger.expect_engines(self.recipe.engine_modules)
+            self.ledger.trajectories.forget_errors()
+            self.ledger.policies.expect_engines(self.recipe.engine_modules)
             self._supervisor = stack.enter_context(Supervisor(self.recipe, self.run_dir, self.ledger))
             self.outlast = self._supervisor.outlast
             self.display = LiveDisplay(StatusReader(self.run_dir, self.ledger, self.recipe), quiet=self._quiet)
@@ -84,7 +84,7 @@ class Session:
         reason = self._run_until(self.ledger.stop_reason)
         self.outlast(lambda: self.ledger.enter_phase(STOPPING))
         self._supervisor.stop(*self.recipe.trainer_modules)
-        self.outlast(self.ledger.cancel_unfinished)
+        self.outlast(self.ledger.groups.cancel_unfinished)
         self.display.note(f"training ended: {reason}")
 
     def evaluate(self, when: str) -> None:
@@ -93,11 +93,11 @@ class Session:
         If the evaluation `when` is complete, nothing is evaluated again.
         """
         self._enter_phase(f"{EVALUATING}{when}", *serving(self.recipe))
-        self._run_until(lambda: "settled" if self.ledger.latest_is_settled() else None)
+        self._run_until(lambda: "settled" if self.ledger.policies.latest_is_settled() else None)
         tags = self.outlast(lambda: admit_missing_evaluations(self.recipe, self.ledger, when))
-        self._run_until(lambda: None if any(self.ledger.evaluation_open(tag) for tag in tags) else "done")
+        self._run_until(lambda: None if any(self.ledger.evaluations.unfinished(tag) for tag in tags) else "done")
         for tag in tags:
-            results = self.outlast(lambda tag=tag: self.ledger.evaluation_results(tag))
+            results = self.outlast(lambda tag=tag: self.ledger.evaluations.results(tag))
             self.display.note(f"success {tag}: {described(results)}")
             if warning := uncounted_warning(results):
                 self.ledger.event("evaluation_uncounted", tag=tag, warning=warning)
@@ -128,7 +128,7 @@ def admit_missing_evaluations(recipe: Recipe, ledger: Ledger, when: str) -> list
     """
     temperatures = {f"{when}/greedy": 0.0, f"{when}/sampled": recipe.rollout.temperature}
     for tag, temperature in temperatures.items():
-        if not ledger.evaluation_admitted(tag):
+        if not ledger.evaluations.was_admitted(tag):
             admit_evaluation(
                 ledger,
                 recipe,
@@ -152,6 +152,6 @@ def open_or_create(recipe: Recipe, run_dir: Path) -> Ledger:
         names = {"trained": recipe.trained_policies, "frozen": recipe.frozen_policies}
         ledger = Ledger.create(run_dir, seed=recipe.seed, **names, **recipe.ledger.model_dump())
     for name, one in recipe.policy_sources.items():
-        if not ledger.of(name).policies():  # a new ledger, or a start killed between the two steps
-            ledger.of(name).register_initial_policy(str(Path(one.source).resolve()))
+        if not ledger.of(name).policies.live():  # a new ledger, or a start killed between the two steps
+            ledger.of(name).policies.register_initial(str(Path(one.source).resolve()))
     return ledger

@@ -44,7 +44,7 @@ def train_synchronously(recipe: Recipe, run_dir: Path) -> None:
 async def _run(recipe: Recipe, run_dir: Path) -> None:
     with closing(open_or_create(recipe, run_dir)) as ledger:
         settle(recipe, ledger)
-        ledger.forget_errors()
+        ledger.trajectories.forget_errors()
         ledger.enter_phase(STARTING)
         house = _House(recipe, run_dir, ledger)
         try:
@@ -65,7 +65,7 @@ class _House:
         self._recipe, self._ledger = recipe, ledger
         self._recorders = {module: Recorder(run_dir, module) for module in ("manager", "worker", "trainer")}
         self._trainer = Trainer(recipe, ledger, run_dir, *self._observed("trainer"))
-        policy = ledger.latest_policy()  # the newest undamaged one: the trainer has rolled back to it
+        policy = ledger.policies.latest()  # the newest undamaged one: the trainer has rolled back to it
         tokenizer = load_tokenizer(Path(policy.path), trust_remote_code=recipe.model.trust_remote_code)
         self._engine = open_torch(recipe, policy)
         self._pool = GuardedPool(make_pool(recipe.env))
@@ -80,7 +80,7 @@ class _House:
 
     def _observed(self, module: str) -> tuple[Recorder, Presence]:
         recorder = self._recorders[module]
-        return recorder, Presence(self._ledger, module, recorder=recorder)
+        return recorder, Presence(self._ledger.modules, module, recorder=recorder)
 
     async def evaluate(self, when: str) -> None:
         """Run the held-out episodes of `when`, one at a time."""
@@ -92,8 +92,8 @@ class _House:
     async def train(self) -> None:
         """Admit, roll out, train and load the new weights, until the data manager requests a stop."""
         self._ledger.enter_phase(TRAINING)
-        version = self._ledger.latest_policy().version
-        self._ledger.mark_settled(version, serving=version)
+        version = self._ledger.policies.latest().version
+        self._ledger.policies.mark_settled(version, serving=version)
         last_trained = time.monotonic()
         while not self._ledger.stop_reason():
             self._manager.tick()
@@ -101,9 +101,9 @@ class _House:
             self._manager.tick()
             if self._trainer.train_one():
                 last_trained = time.monotonic()
-                policy = self._ledger.latest_policy()
+                policy = self._ledger.policies.latest()
                 await self._engine.load_policy(policy.path, policy.version)
-                self._ledger.mark_settled(policy.version, serving=policy.version)
+                self._ledger.policies.mark_settled(policy.version, serving=policy.version)
             elif time.monotonic() - last_trained > self._recipe.train.starved_timeout_seconds:
                 limit = self._recipe.train.starved_timeout_seconds
                 waited_for = f"no batch for {limit:g} s (train.starved_timeout_seconds)"

@@ -60,7 +60,7 @@ class BatchWait:
         A due group is an unfinished group that the next policy would make too old.
         """
         admission = self._admission
-        if admission.on_late != "wait" or not (count := self._ledger.due_groups(groups, admission.max_lag)):
+        if admission.on_late != "wait" or not (count := self._ledger.batches.due_groups(groups, admission.max_lag)):
             self._held_back_at = None
             return False
         self._fed_at = time.monotonic()

@@ -10,6 +10,7 @@ from quartet.errors import CheckpointError, UnusablePolicyError
 from quartet.files.whole_folder import check_folder, nothing
 from quartet.ledger import Ledger
 from quartet.ledger.checkpoints import RecoveryPoint
+from quartet.ledger.recovery import points_to_go_on_from
 
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -27,7 +28,7 @@ def roll_back_to_whole(
     Raise `CheckpointError` if there is no checkpoint with a policy. Raise `UnusablePolicyError`, with the damage of the
     newest pair, if all are damaged; a restart would fail in the same way.
     """
-    points = ledger.points_to_go_on_from(recipe.train.train_steps_per_checkpoint)
+    points = points_to_go_on_from(ledger, recipe.train.train_steps_per_checkpoint)
     damage: list[CheckpointError] = []
     for point in points:
         try:
@@ -39,8 +40,10 @@ def roll_back_to_whole(
             LOG.error("cannot recover from train step %d: %s", point.train_step, error)
             ledger.event("recovery_point_damaged", train_step=point.train_step, error=error.what)
             continue
-        if point.train_step < ledger.train_step():
-            LOG.warning("rolling back to train step %d from train step %d", point.train_step, ledger.train_step())
-            ledger.roll_back(point.train_step)
+        if point.train_step < ledger.batches.train_step():
+            LOG.warning(
+                "rolling back to train step %d from train step %d", point.train_step, ledger.batches.train_step()
+            )
+            ledger.batches.roll_back(point.train_step)
         return point, loaded
     raise UnusablePolicyError(damage[0].what, damage[0].advice) from damage[0]

@@ -65,7 +65,7 @@ class Setback:
         Raise `UntrainableError` if groups of too many batches in a row were quarantined.
         """
         LOG.error("%s", error, exc_info=error.__cause__)
-        attempts, most = self._ledger.fail_batch(batch, error.what), self._recipe.train.max_batch_attempts
+        attempts, most = self._ledger.batches.fail(batch, error.what), self._recipe.train.max_batch_attempts
         if attempts > most:  # an earlier search (`_failing`) ended the process, so the failing group is not known
             self._quarantine(batch, self._all(batch), error)
         restore()
@@ -86,7 +86,7 @@ class Setback:
 
     def _quarantine(self, batch: Batch, group_ids: list[int], error: FailedStepError) -> None:
         LOG.error("quarantined %d of %d groups of batch %d", len(group_ids), len(batch.groups), batch.batch_id)
-        streak = self._ledger.quarantine(batch, group_ids, error.what)
+        streak = self._ledger.batches.quarantine(batch, group_ids, error.what)
         if streak >= self._recipe.train.max_quarantined_batches:
             raise UntrainableError(
                 f"{streak} batches in a row could not be trained; the last error: {error.what}",

@@ -9,10 +9,10 @@ STARVED = "starved: "
 
 def starvation(ledger: Ledger, waited_for: str) -> str:
     """Return the stop reason in one line, with counts. `waited_for` describes what was missing, and for how long."""
-    since, waiting = ledger.since_last_commit(), ledger.queue_sizes()
+    since, waiting = ledger.statistics.since_last_commit(), ledger.statistics.queue_sizes()
     judged, kept = sum(since.verdicts.values()), since.verdicts.get("", 0)
     dropped = _counts({reason: count for reason, count in since.verdicts.items() if reason})
-    step = ledger.train_step()
+    step = ledger.batches.train_step()
     parts = [
         f"since train step {step}" if step else "since the start",
         f"{judged} groups were judged and {kept} kept" + (f" (dropped: {dropped})" if dropped else ""),

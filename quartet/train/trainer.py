@@ -81,8 +81,8 @@ class Trainer:
         """
         most = self.recipe.train.max_train_steps
         with self.ledger.doorbells.hang("trainer") as bell:
-            while not stop.is_set() and self.ledger.least_train_step() < most:
-                if self.ledger.train_step() >= most:
+            while not stop.is_set() and self.ledger.batches.least_train_step() < most:
+                if self.ledger.batches.train_step() >= most:
                     self.presence.waits("the other policies", f"they reach train.max_train_steps = {most}")
                     await bell.wait(stop)
                 elif self.train_one():
@@ -114,7 +114,7 @@ class Trainer:
         except FailedStepError as error:
             self._setback.settle(batch, error, lambda: self._undo(steps_before))
         except LeaseLostError as error:  # the lease expired while this process was suspended
-            self.ledger.release_batch(batch)
+            self.ledger.batches.release(batch)
             self.ledger.event(
                 "train_step_failed", train_step=batch.train_step, batch_id=batch.batch_id, error=error.what
             )
@@ -156,12 +156,12 @@ class Trainer:
 
     def _claim(self) -> Batch | None:
         admission, train = self.recipe.admission, self.recipe.train
-        batch = self.ledger.claim_batch(
+        batch = self.ledger.batches.claim(
             self.presence.module, train.groups_per_batch, admission.max_lag, admission.on_late, self._lease_seconds
         )
         self._lease_renewed = time.monotonic()
         if batch is not None and batch.start_version != self.version:
-            self.ledger.release_batch(batch)
+            self.ledger.batches.release(batch)
             raise self._succeeded(batch.start_version)
         return batch
 
@@ -179,7 +179,7 @@ class Trainer:
         """
         self.presence.beat()
         if time.monotonic() - self._lease_renewed > self._lease_seconds / 4:
-            self.ledger.renew_batch(batch, self._lease_seconds)
+            self.ledger.batches.renew(batch, self._lease_seconds)
             self._lease_renewed = time.monotonic()
 
     def _train(self, batch: Batch, phases: PhaseTimer) -> None:
@@ -205,12 +205,12 @@ class Trainer:
             try:
                 path = self._publish(batch, packed, progress)
             except FileNotFoundError:  # another trainer that has committed this step deletes these files
-                self.ledger.renew_batch(batch, self._lease_seconds)
+                self.ledger.batches.renew(batch, self._lease_seconds)
                 raise
         report = metrics | batch_metrics(batch, packed) | phases.seconds
         self._receipts.committing(batch)
         with phases("commit"):
-            policy = self.ledger.commit_batch(batch, str(path), report)
+            policy = self.ledger.batches.commit(batch, str(path), report)
         self._receipts.committed(batch, policy)
         self.version, self._committed = policy.version, (batch.train_step, batch.batch_id)
         prune_checkpoints(self.run_dir, self.recipe.disk.keep_checkpoints, batch.train_step, self.ledger.policy)
@@ -219,7 +219,7 @@ class Trainer:
 
     def _publish(self, batch: Batch, packed: PackedBatch, progress: Callable[[], None]) -> Path:
         """Write the policy with its canary, then the checkpoint if one is due; return the policy's folder."""
-        version = self.ledger.next_version()
+        version = self.ledger.policies.next_version()
         path = policy_folder(policies_root(self.run_dir.resolve(), self.ledger.policy), version, batch.batch_id)
         publish_policy(
             self.model,
@@ -243,7 +243,7 @@ class Trainer:
 
         Raise `LedgerError` if another trainer has committed, since restoring could roll back that trainer's steps.
         """
-        if (newest := self.ledger.latest_policy().version) != self.version:
+        if (newest := self.ledger.policies.latest().version) != self.version:
             raise self._succeeded(newest)
         if self.learner.optimizer_step != steps_before:
             self.restore()
@@ -253,5 +253,5 @@ async def run_trainer(recipe: Recipe, run_dir: Path, stop: asyncio.Event, module
     """Run the trainer process named `module` (one of `Recipe.trainer_modules`) until `stop` is set."""
     torch.set_num_threads(recipe.train.threads)
     with closing(Ledger.open(run_dir)) as ledger, Recorder(run_dir, module) as recorder:
-        presence, mine = Presence(ledger, module, recorder=recorder), ledger.of(recipe.trainer_modules[module])
+        presence, mine = Presence(ledger.modules, module, recorder=recorder), ledger.of(recipe.trainer_modules[module])
         await Trainer(recipe, mine, run_dir, recorder, presence).run(stop)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from quartet.report.comparison.intervals import wilson
+from quartet.report.held_out import held_out_results
 from quartet.report.panel import MODULE_ORDER
 from quartet.telemetry.series import Axis, Point, Series, SeriesPage, read_series
 from quartet.telemetry.slices import METRICS, writers
@@ -115,7 +116,7 @@ def _held_out_points(run: ViewedRun, how: str, axis: Axis) -> list[list[float]]:
             *(result.time, 1, result.success, result.success),
             *_interval(result.success, result.together.episodes),
         ]
-        for result in run.ledger.held_out_results(how)
+        for result in held_out_results(run.ledger, how)
     ]
 
 

@@ -9,9 +9,9 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 
 from quartet.ledger.blobs import DamagedBlobError
-from quartet.ledger.fates import fate
 from quartet.ledger.pictures import pictures_of
 from quartet.ledger.schema import TrajectoryKind
+from quartet.report.fates import fate
 from quartet.types import Call, Observation, Outcome, Pointer, Purpose, TakenAction, Trajectory, Turn
 from quartet.types.frame import Point, Screen
 from quartet.web.queries.rollout import RolloutFacts

@@ -23,6 +23,7 @@ from quartet.policy.load import load_policy
 from quartet.policy.make import make_policy
 from quartet.policy.renderer import Renderer
 from quartet.recipe.file import changed_settings, load_recipe
+from quartet.report.totals import run_totals
 from quartet.types import Task
 
 pytestmark = pytest.mark.slow
@@ -169,7 +170,7 @@ def test_a_run_ends_with_its_budget_and_only_the_pool_can_train_an_ignorant_poli
     recipe = recipe_of(options, suite="locks", policy=str(untrained), seed=0)
     ended = run(recipe, tmp_path / "run", BUDGET_TOKENS, demonstrations=demonstrations)
     ledger = Ledger.open(tmp_path / "run")
-    totals = ledger.totals()
+    totals = run_totals(ledger)
     ledger.close()
     per_phase = recipe.max_groups_ahead * 8 * recipe.rollout.max_turns * recipe.rollout.max_tokens
     assert ended.tokens == ended.curve[-1][0] == BUDGET_TOKENS

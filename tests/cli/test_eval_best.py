@@ -18,10 +18,10 @@ def make_run(folder: Path, policy: Path, *, chosen_on: range) -> Path:
     """A run whose initial policy an evaluation on these seeds has marked as the best."""
     recipe = bandit_recipe(policy, evaluation={"episodes_per_family": 4})
     ledger = Ledger.create(folder)
-    ledger.register_initial_policy(str(policy))
+    ledger.policies.register_initial(str(policy))
     admit_evaluation(ledger, recipe, ["fixed"], seeds=chosen_on, temperature=0.0, tag="during/1")
-    ledger.cancel_unfinished()
-    ledger.mark_best(0, 0.75)
+    ledger.groups.cancel_unfinished()
+    ledger.policies.mark_best(0, 0.75)
     ledger.close()
     (folder / "config.toml").write_text(to_toml(recipe))
     return folder
@@ -48,7 +48,7 @@ def test_the_best_policy_is_reported_on_seeds_that_did_not_choose_it(tmp_path, b
     assert "8 of 8 episodes have a result; seeds 1,000,000 to 1,000,003" in told
     (evaluation,) = (run / "evaluations").iterdir()
     ledger = Ledger.view(evaluation)
-    assert ledger.evaluation_seeds("bandit", "eval/") == set(range(1_000_000, 1_000_004))
+    assert ledger.evaluations.seeds("bandit", "eval/") == set(range(1_000_000, 1_000_004))
     ledger.close()
     summary = json.loads((evaluation / "summary.json").read_text())
     assert summary["seeds"] == [1_000_000, 1_000_003]

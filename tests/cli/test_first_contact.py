@@ -136,7 +136,7 @@ def test_a_run_about_to_start_is_waited_for(tmp_path):
         try:
             assert "is starting: waiting for its ledger" in view.stderr.readline()
             ledger = Ledger.create(run)
-            ledger.register_initial_policy("policy")
+            ledger.policies.register_initial("policy")
             ledger.close()
             assert view.stdout.readline().startswith("http://127.0.0.1:")
         finally:

@@ -26,21 +26,21 @@ def run(tmp_path: Path, bandit_policy: Path) -> Iterator[Ledger]:
     recipe, run_dir = bandit_recipe(bandit_policy), tmp_path / "bandit"
     ledger = Ledger.create(run_dir)
     (run_dir / "config.toml").write_text(to_toml(recipe))
-    ledger.register_initial_policy(str(bandit_policy))
+    ledger.policies.register_initial(str(bandit_policy))
     for version in (1, 2):
         trainable_group(ledger, versions=(version - 1,))
-        batch = ledger.claim_batch("t", 1, 9, "mask", 60)
+        batch = ledger.batches.claim("t", 1, 9, "mask", 60)
         assert batch is not None
         folder = run_dir / "policies" / f"v{version:06d}"
         folder.mkdir(parents=True)
         checkpoint_folder(run_dir, version, batch.batch_id).mkdir(parents=True)
-        ledger.commit_batch(batch, str(folder), {})
+        ledger.batches.commit(batch, str(folder), {})
     yield ledger
     ledger.close()
 
 
 def doctors_findings(run: Ledger) -> list[Finding]:
-    recipe = bandit_recipe(Path(run.policies()[0].path))
+    recipe = bandit_recipe(Path(run.policies.live()[0].path))
     return list(Resumable(NoSettings()).examine(Place(runs=run.run_dir.parent, recipe=recipe)))
 
 

@@ -143,7 +143,7 @@ def test_a_file_that_the_system_refuses_is_named(monkeypatch, capsys, tmp_path):
 
 def test_a_run_without_its_recipe_still_has_a_status(monkeypatch, capsys, tmp_path):
     ledger = Ledger.create(tmp_path / "run")
-    ledger.register_initial_policy("policy")
+    ledger.policies.register_initial("policy")
     ledger.close()
     code, shown = ended(monkeypatch, capsys, "status", str(tmp_path / "run"))
     assert code == 0 and "run/config.toml is missing" in shown.replace("\n", "") and "Traceback" not in shown

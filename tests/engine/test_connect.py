@@ -37,7 +37,7 @@ async def test_an_engine_that_hangs_is_given_up_before_the_lease_is_lost(tmp_pat
     ledger = Ledger.create(tmp_path)
     router = router_for(ledger, lease_seconds=2.0)
     async with serving(app) as url, asyncio.timeout(30):
-        Presence(ledger, "engine", url=url).beat()
+        Presence(ledger.modules, "engine", url=url).beat()
         with pytest.raises(EngineError, match=r"was silent for 1\.6 s"):
             await router.generate(make_requests(1)[0])
     await router.close()
@@ -56,7 +56,7 @@ async def test_a_frozen_process_blocks_no_health_check(tmp_path: Path) -> None:
     ledger = Ledger.create(tmp_path)
     router = router_for(ledger, lease_seconds=3600.0)
     async with asyncio.timeout(60), await asyncio.start_server(accept, "127.0.0.1", 0) as server:
-        Presence(ledger, "engine", url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}").beat()
+        Presence(ledger.modules, "engine", url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}").beat()
         with pytest.raises(EngineError, match="none of the engines answers"):
             await router.version()
         assert connected.is_set()

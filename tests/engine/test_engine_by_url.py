@@ -228,12 +228,12 @@ async def test_sampling_that_openai_s_own_api_does_not_know_is_passed_on_or_refu
 async def test_the_engine_process_follows_the_ledger_on_a_server(engine_of: Builder, tmp_path: Path) -> None:
     model = make_model(seed=0)
     ledger = Ledger.create(tmp_path)
-    ledger.register_initial_policy(str(publish(make_model(seed=0), tmp_path / "p0")))
+    ledger.policies.register_initial(str(publish(make_model(seed=0), tmp_path / "p0")))
     async with OpenAIServer(engine_of(model), model).serve() as url:
         recipe = engine_recipe("openai", url=url, reload="update_weights_from_disk")
         stop = asyncio.Event()
         process = asyncio.create_task(run_engine(recipe, tmp_path, stop))
-        engine = HttpEngine(lambda: ledger.module_url("engine"), token=run_token(ledger.run_dir))
+        engine = HttpEngine(lambda: ledger.modules.url("engine"), token=run_token(ledger.run_dir))
         assert set((await engine.generate(make_requests(1)[0])).versions) == {0}
         commit(ledger, str(publish(make_model(seed=1), tmp_path / "p1")))
         async with asyncio.timeout(30):

@@ -82,10 +82,10 @@ async def test_a_process_whose_policy_cannot_be_read_stops_when_it_is_told_to(
     gone_on = Event()
     monkeypatch.setattr(torch_engine, "open_torch", lambda *_: (Event().wait(20), gone_on.set()))
     ledger = Ledger.create(tmp_path)
-    ledger.register_initial_policy("nowhere")
+    ledger.policies.register_initial("nowhere")
     stop = asyncio.Event()
     process = asyncio.create_task(run_engine(tiny_recipe(), tmp_path, stop))
-    await until(lambda: any(row.module == "engine" for row in ledger.modules()))
+    await until(lambda: any(row.module == "engine" for row in ledger.modules.all()))
     stop.set()
     await process
     assert not gone_on.is_set(), "it did not wait for the policy"
@@ -94,10 +94,10 @@ async def test_a_process_whose_policy_cannot_be_read_stops_when_it_is_told_to(
 
 async def test_the_process_of_an_engine_that_hangs_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = Ledger.create(tmp_path)
-    ledger.register_initial_policy(str(publish(make_model(), tmp_path / "p0")))
+    ledger.policies.register_initial(str(publish(make_model(), tmp_path / "p0")))
     process = asyncio.create_task(run_engine(tiny_recipe(step_timeout_seconds=1.0), tmp_path, asyncio.Event()))
     client = HttpEngine(
-        lambda: ledger.module_url("engine"), token=run_token(ledger.run_dir), silence_seconds=5, deadline_seconds=5
+        lambda: ledger.modules.url("engine"), token=run_token(ledger.run_dir), silence_seconds=5, deadline_seconds=5
     )
     assert await client.version() == 0
     monkeypatch.setattr(DenseForward, "extend", for_ever)

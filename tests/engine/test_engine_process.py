@@ -17,6 +17,7 @@ from quartet.engine.server import run_engine
 from quartet.engine.start import start_with_newest
 from quartet.errors import CheckpointError
 from quartet.ledger import Ledger
+from quartet.ledger.policy_rows import insert_policy
 from quartet.recipe.file import parse_recipe
 from quartet.telemetry.records import read_records
 from quartet.types import RolloutPlan, Task
@@ -31,8 +32,8 @@ def published(folder: Path, *, seed: int) -> str:
 
 def commit(ledger: Ledger, path: str) -> None:
     """What the trainer's commit does to the policies."""
-    with ledger._database.write() as connection:
-        ledger._insert_policy(connection, path, train_step=1)
+    with ledger.db.write() as connection:
+        insert_policy(ledger.db, connection, path, train_step=1)
 
 
 def tiny_recipe(dtype: str = "float32", schedule: str = "rollout_wise") -> Recipe:
@@ -53,10 +54,10 @@ async def test_the_engine_process_follows_the_ledger(
 ) -> None:
     monkeypatch.setattr(service, "METRICS_SECONDS", 0.0)
     ledger = Ledger.create(tmp_path)
-    ledger.register_initial_policy(published(tmp_path / "p0", seed=0))
+    ledger.policies.register_initial(published(tmp_path / "p0", seed=0))
     stop = asyncio.Event()
     process = asyncio.create_task(run_engine(tiny_recipe(dtype), tmp_path, stop))
-    engine = HttpEngine(lambda: ledger.module_url("engine"), token=run_token(ledger.run_dir))
+    engine = HttpEngine(lambda: ledger.modules.url("engine"), token=run_token(ledger.run_dir))
     request = make_requests(1)[0]
     assert set((await engine.generate(request)).versions) == {0}
     commit(ledger, published(tmp_path / "p1", seed=1))
@@ -79,16 +80,16 @@ async def test_the_engine_process_follows_the_ledger(
 @pytest.mark.parametrize("damage", DAMAGES)
 async def test_a_damaged_policy_is_recorded_and_not_served(damage: Callable[[Path], None], tmp_path: Path) -> None:
     ledger = Ledger.create(tmp_path)
-    ledger.register_initial_policy(published(tmp_path / "p0", seed=0))
+    ledger.policies.register_initial(published(tmp_path / "p0", seed=0))
     stop = asyncio.Event()
     process = asyncio.create_task(run_engine(tiny_recipe(), tmp_path, stop))
-    engine = HttpEngine(lambda: ledger.module_url("engine"), token=run_token(ledger.run_dir))
+    engine = HttpEngine(lambda: ledger.modules.url("engine"), token=run_token(ledger.run_dir))
     await engine.version()
     folder = published(tmp_path / "p1", seed=1)
     damage(Path(folder))
     commit(ledger, folder)
     async with asyncio.timeout(30):
-        while not ledger.latest_is_settled():  # noqa: ASYNC110
+        while not ledger.policies.latest_is_settled():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     (refused,) = [event.fields for event in ledger.events() if event.kind == "policy_refused"]
     assert (refused["version"], refused["module"]) == (1, "engine") and folder in str(refused["error"])
@@ -105,20 +106,20 @@ async def test_an_engine_that_finds_a_damaged_policy_starts_with_the_one_before(
     damage: Callable[[Path], None], tmp_path: Path
 ) -> None:
     ledger = Ledger.create(tmp_path)
-    ledger.register_initial_policy(published(tmp_path / "p0", seed=0))
+    ledger.policies.register_initial(published(tmp_path / "p0", seed=0))
     folder = published(tmp_path / "p1", seed=1)
     damage(Path(folder))
     commit(ledger, folder)
     stop = asyncio.Event()
     process = asyncio.create_task(run_engine(tiny_recipe(), tmp_path, stop))
-    engine = HttpEngine(lambda: ledger.module_url("engine"), token=run_token(ledger.run_dir))
+    engine = HttpEngine(lambda: ledger.modules.url("engine"), token=run_token(ledger.run_dir))
     assert set((await engine.generate(make_requests(1)[0])).versions) == {0}
     async with asyncio.timeout(30):
-        while ledger.modules()[0].state != "serving version 0, 1 was rejected":  # noqa: ASYNC110
+        while ledger.modules.all()[0].state != "serving version 0, 1 was rejected":  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     (refused,) = [event.fields for event in ledger.events() if event.kind == "policy_refused"]
     assert (refused["version"], refused["module"]) == (1, "engine") and folder in str(refused["error"])
-    assert ledger.latest_is_settled() and ledger.value("served_version") == 0
+    assert ledger.policies.latest_is_settled() and ledger.value("served_version") == 0
     commit(ledger, published(tmp_path / "p2", seed=2))
     await until_version(engine, 2)
     stop.set()
@@ -131,7 +132,7 @@ async def test_an_engine_that_finds_a_damaged_policy_starts_with_the_one_before(
 async def test_older_policy_serves_when_loading_a_damaged_one_raises(name: str, tmp_path: Path) -> None:
     """Without checksums, as an older Quartet left its policies: the libraries' own errors are met."""
     ledger = Ledger.create(tmp_path)
-    ledger.register_initial_policy(published(tmp_path / "p0", seed=0))
+    ledger.policies.register_initial(published(tmp_path / "p0", seed=0))
     newest = without_checksums(publish(make_model(seed=1), tmp_path / "p1"))
     commit(ledger, str(newest))
     whole, served = (newest / name).read_bytes(), set[int]()
@@ -159,22 +160,24 @@ async def test_an_engine_without_any_undamaged_policy_does_not_start(tmp_path: P
 
 async def test_between_batches_new_weights_wait_for_the_last_training_rollout(tmp_path: Path) -> None:
     ledger = Ledger.create(tmp_path)
-    ledger.register_initial_policy(published(tmp_path / "p0", seed=0))
-    group_id = ledger.admit(RolloutPlan(task=Task(env="bandit", family="fixed", seed=0), num_rollouts=1, max_turns=1))
+    ledger.policies.register_initial(published(tmp_path / "p0", seed=0))
+    group_id = ledger.groups.admit(
+        RolloutPlan(task=Task(env="bandit", family="fixed", seed=0), num_rollouts=1, max_turns=1)
+    )
     stop = asyncio.Event()
     process = asyncio.create_task(run_engine(tiny_recipe(schedule="one_step_off"), tmp_path, stop))
-    engine = HttpEngine(lambda: ledger.module_url("engine"), token=run_token(ledger.run_dir))
+    engine = HttpEngine(lambda: ledger.modules.url("engine"), token=run_token(ledger.run_dir))
     assert await engine.version() == 0
     commit(ledger, published(tmp_path / "p1", seed=1))
     for _ in range(3):  # looks
         ledger.doorbells.ring("engine")
         await asyncio.sleep(0.05)
-    assert (await engine.version(), ledger.latest_is_settled()) == (0, False)
-    ledger.close_group(group_id)
-    ledger.drop_group(group_id, "too_few_countable")
+    assert (await engine.version(), ledger.policies.latest_is_settled()) == (0, False)
+    ledger.groups.close(group_id)
+    ledger.groups.drop(group_id, "too_few_countable")
     await until_version(engine, 1)
     async with asyncio.timeout(30):
-        while not ledger.latest_is_settled():  # noqa: ASYNC110
+        while not ledger.policies.latest_is_settled():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     stop.set()
     await process

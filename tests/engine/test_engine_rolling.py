@@ -21,13 +21,15 @@ Builder = Callable[..., TorchEngine]
 
 
 def service_of(name: str, engine: TorchEngine, ledger: Ledger) -> EngineService:
-    return EngineService(engine, ledger, Recorder(ledger.run_dir, name), Presence(ledger, name), may_load=lambda: True)
+    return EngineService(
+        engine, ledger, Recorder(ledger.run_dir, name), Presence(ledger.modules, name), may_load=lambda: True
+    )
 
 
 async def test_engines_load_one_at_a_time_and_go_on_decoding(engine_of: Builder, tmp_path: Path) -> None:
     ledger = Ledger.create(tmp_path / "run")
-    ledger.register_initial_policy("unused")
-    ledger.expect_engines(["engine", "engine-2"])
+    ledger.policies.register_initial("unused")
+    ledger.policies.expect_engines(["engine", "engine-2"])
     first, second = engine_of(make_model()), engine_of(make_model())
     services = [service_of("engine", first, ledger), service_of("engine-2", second, ledger)]
     for service in services:
@@ -43,13 +45,13 @@ async def test_engines_load_one_at_a_time_and_go_on_decoding(engine_of: Builder,
     loading = asyncio.create_task(services[0].tick())
     await until(lambda: first._commands.qsize() == 1)  # its weights are proved, the swap waits
     await services[1].tick()
-    assert (await second.version(), ledger.latest_is_settled()) == (0, False), "it is not its turn"
+    assert (await second.version(), ledger.policies.latest_is_settled()) == (0, False), "it is not its turn"
     assert (await second.generate(replace(requests[0], request_id="meanwhile"))).versions[0] == 0
     go_on.set()
     await loading
     await services[1].tick()
     assert (await first.version(), await second.version()) == (1, 1)
-    assert ledger.latest_is_settled()
+    assert ledger.policies.latest_is_settled()
     for request, result in zip(requests, await asyncio.gather(*tasks), strict=True):
         assert len(result.token_ids) == request.sampling.max_tokens
         assert result.versions == sorted(result.versions)

@@ -76,12 +76,12 @@ async def test_a_server_that_never_answers_is_ended(tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 async def test_the_engine_process_starts_it_follows_the_ledger_and_ends_it(tmp_path: Path) -> None:
     ledger = Ledger.create(tmp_path)
-    ledger.register_initial_policy(first_policy(tmp_path).path)
+    ledger.policies.register_initial(first_policy(tmp_path).path)
     stop = asyncio.Event()
     recipe = engine_recipe("vllm", arguments=VLLM_ARGUMENTS)
     process = asyncio.create_task(run_engine(recipe, tmp_path, stop))
-    await until(lambda: bool(ledger.module_url("engine")) or process.done())
-    engine = HttpEngine(lambda: ledger.module_url("engine"), token=run_token(ledger.run_dir))
+    await until(lambda: bool(ledger.modules.url("engine")) or process.done())
+    engine = HttpEngine(lambda: ledger.modules.url("engine"), token=run_token(ledger.run_dir))
     assert set((await engine.generate(make_requests(1)[0])).versions) == {0}
     commit(ledger, str(publish(make_model("qwen3_tied", seed=1), tmp_path / "p1")))
     async with asyncio.timeout(60):

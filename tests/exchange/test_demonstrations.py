@@ -11,10 +11,14 @@ from quartet.env import undemonstrated_families
 from quartet.errors import ConfigError
 from quartet.exchange.demonstrations import settle, store_into
 from quartet.exchange.export import export
+from quartet.exchange.stored import Selection, stored_trajectories
 from quartet.ledger import Ledger
-from quartet.ledger.export import Selection
 from quartet.policy.renderer import Renderer
 from quartet.policy.tokenizer_files import load_tokenizer
+from quartet.report.bias import selection_bias
+from quartet.report.check import check_ledger
+from quartet.report.recent import recent_rates
+from quartet.report.totals import run_totals, status_counts
 from quartet.rollout.episode import actions_of
 from quartet.train.assign import assign
 from quartet.train.credit.grpo import Grpo
@@ -30,7 +34,7 @@ PAGE = "Pull an arm.\nbutton left [1]\nbutton right [2]"
 def run(tmp_path, clock, url, bandit_policy):
     """The ledger of a run whose policy can be loaded."""
     ledger = Ledger.create(tmp_path / "run", clock=clock, url=url)
-    ledger.register_initial_policy(str(bandit_policy))
+    ledger.policies.register_initial(str(bandit_policy))
     yield ledger
     ledger.close()
 
@@ -54,12 +58,12 @@ def demonstrate(run: Ledger, tmp_path, *lines: str, **replay):
 
 def stored(run: Ledger, task: Task = TASK):
     rules = {Purpose.TRAIN: ReplayRule.STORED, Purpose.DEMONSTRATION: ReplayRule.RECOMPUTE}
-    return [run.load_stored(rollout_id, rules) for rollout_id in run.stored_successes(task, 8)]
+    return [run.pool.load(rollout_id, rules) for rollout_id in run.pool.usable(task, 8)]
 
 
 def fail(run: Ledger) -> int:
-    group_id = run.admit(replace(plan(), task=TASK))
-    for lease in run.claim_rollouts("w", 2, 60):
+    group_id = run.groups.admit(replace(plan(), task=TASK))
+    for lease in run.rollouts.claim("w", 2, 60):
         finish(run, lease, reward=0.0)
     return group_id
 
@@ -99,7 +103,7 @@ def test_it_joins_a_group_that_failed_and_is_trained_in_full(run, tmp_path):
     demonstrate(run, tmp_path, chat("click left [1]"))
     failed = fail(run)
     judge(run)
-    batch = run.claim_batch("t", 1, 1, "mask", 60)
+    batch = run.batches.claim("t", 1, 1, "mask", 60)
     assert batch is not None and batch.groups[0].group_id == failed
     packed = assign(batch, pack_batch(batch, max_lag=0), [Grpo(Grpo.Settings())], {})
     *_, demonstrated = packed.branches
@@ -107,10 +111,10 @@ def test_it_joins_a_group_that_failed_and_is_trained_in_full(run, tmp_path):
     assert (demonstrated.advantages_L[demonstrated.trained_L] > 0).all() and packed.masked_tokens == 0
     assert demonstrated.num_trained_tokens == len(response)
     assert np.all(demonstrated.rollout_logprobs_L[demonstrated.trained_L] == RECOMPUTED)
-    run.commit_batch(batch, "p1", {})
-    totals = run.totals()
+    run.batches.commit(batch, "p1", {})
+    totals = run_totals(run)
     assert (totals.replayed, totals.lost, totals.trained_twice) == (1, 0, 0)
-    assert run.check().findings == []
+    assert check_ledger(run).findings == []
 
 
 @pytest.mark.parametrize("task", [{"seed": 2}, {"family": "named"}])
@@ -118,12 +122,12 @@ def test_another_task_gets_none(run, tmp_path, task):
     demonstrate(run, tmp_path, chat("click left [1]", **task))
     fail(run)
     judge(run)
-    assert run.totals().dropped_by_reason == {"equal_rewards": 1}
+    assert run_totals(run).dropped_by_reason == {"equal_rewards": 1}
 
 
 def test_tasks_that_differ_in_their_parameters_alone_do_not_share_their_successes(run):
     tasks = [replace(TASK, params={"turns": turns}) for turns in (1, 2)]
-    run.store_demonstrations([trajectory(task, reward=1.0) for task in tasks], 8)
+    run.pool.store_demonstrations([trajectory(task, reward=1.0) for task in tasks], 8)
     assert [len(stored(run, task)) for task in [*tasks, TASK]] == [1, 1, 0]
     assert [stored(run, task)[0].trajectory.task for task in tasks] == tasks
 
@@ -147,9 +151,9 @@ def test_all_or_none(run):
     """The second task's seed fits no column of the database."""
     good = trajectory(TASK, reward=1.0)
     with pytest.raises((OverflowError, sa.exc.DBAPIError)):
-        run.store_demonstrations([good, trajectory(replace(TASK, seed=2**70), reward=1.0)], 8)
+        run.pool.store_demonstrations([good, trajectory(replace(TASK, seed=2**70), reward=1.0)], 8)
     assert stored(run) == []
-    assert run.store_demonstrations([good], 8) == 1
+    assert run.pool.store_demonstrations([good], 8) == 1
 
 
 def test_the_newest_of_a_task_are_in_use(run, tmp_path):
@@ -163,20 +167,20 @@ def test_the_newest_of_a_task_are_in_use(run, tmp_path):
 
 def test_they_are_no_rollouts_of_the_policy(run, tmp_path):
     demonstrate(run, tmp_path, *(chat("click left [1]", seed=seed) for seed in range(5)))
-    assert run.groups_admitted() == 0 and run.groups_ahead() == 0
-    assert run.rates(60).rollouts_per_second == 0 and run.rates(60).prompt_tokens_per_second == 0
-    assert run.status_counts() == {} and run.statistics(32) == {}
-    assert run.totals().train_rollouts == 0 and run.totals().attempts == {}
-    assert run.claim_rollouts("w", 9, 60) == [] and run.closable(0) == [] and run.closed_groups() == []
-    assert run.selection_bias().sampled == 0
-    assert list(run.stored_trajectories(Selection())) == []
+    assert run.groups.admitted() == 0 and run.groups.ahead() == 0
+    assert recent_rates(run, 60).rollouts_per_second == 0 and recent_rates(run, 60).prompt_tokens_per_second == 0
+    assert status_counts(run) == {} and run.statistics.families(32) == {}
+    assert run_totals(run).train_rollouts == 0 and run_totals(run).attempts == {}
+    assert run.rollouts.claim("w", 9, 60) == [] and run.groups.closable(0) == [] and run.groups.closed() == []
+    assert selection_bias(run).sampled == 0
+    assert list(stored_trajectories(run, Selection())) == []
     fail(run)
-    assert run.groups_admitted() == 1 and run.rates(60).rollouts_per_second == 2
+    assert run.groups.admitted() == 1 and recent_rates(run, 60).rollouts_per_second == 2
 
 
 def test_a_bound_on_age_leaves_them_alone(run, tmp_path):
     demonstrate(run, tmp_path, chat("click left [1]"))
-    assert len(run.stored_successes(TASK, 8, max_lag=0)) == 1
+    assert len(run.pool.usable(TASK, 8, max_lag=0)) == 1
 
 
 @pytest.mark.parametrize(
@@ -202,7 +206,7 @@ def test_a_bound_on_age_leaves_them_alone(run, tmp_path):
 def test_what_is_refused(tmp_path, clock, bandit_policy, line, message):
     with pytest.raises(ConfigError, match=message):
         run = Ledger.create(tmp_path / "run", clock=clock)
-        run.register_initial_policy(str(bandit_policy))
+        run.policies.register_initial(str(bandit_policy))
         try:
             demonstrate(run, tmp_path, line)
         finally:
@@ -212,7 +216,7 @@ def test_what_is_refused(tmp_path, clock, bandit_policy, line, message):
 
 def test_rollouts_that_may_not_be_demonstrated_are_rejected(tmp_path, clock, bandit_policy):
     run = Ledger.create(tmp_path / "run", clock=clock)
-    run.register_initial_policy(str(bandit_policy))
+    run.policies.register_initial(str(bandit_policy))
     path = tmp_path / "demos.jsonl"
     suite = recipe(env={"name": "miniwob", "suite": "miniwob-24", "families": []}, replay={"name": "success_pool"})
     forbidden = sorted(undemonstrated_families(suite.env))[0]
@@ -236,12 +240,12 @@ def test_a_run_without_a_pool(run, tmp_path):
 def other(tmp_path, clock, bandit_policy):
     """Another run of the same policy, with one success and one failure of the task, sampled by its version 12."""
     ledger = Ledger.create(tmp_path / "other", clock=clock)
-    ledger.register_initial_policy(str(bandit_policy))
+    ledger.policies.register_initial(str(bandit_policy))
     settle(pool_recipe(), ledger)
-    group = ledger.admit(replace(plan(), task=TASK))
-    for lease in ledger.claim_rollouts("w", 2, 60):
+    group = ledger.groups.admit(replace(plan(), task=TASK))
+    for lease in ledger.rollouts.claim("w", 2, 60):
         finish(ledger, lease, reward=float(lease.index), versions=(12, 12))
-    ledger.close_group(group)
+    ledger.groups.close(group)
     yield ledger
     ledger.close()
 
@@ -255,10 +259,10 @@ def test_trajectories_of_another_run(run, other, tmp_path, kind):
     (event,) = run.events()
     assert (event.fields["stored"], event.fields["left_out"]) == (1, {"no_success": 1})
     assert stored(run)[0].trajectory == replace(trajectory(TASK, reward=1.0, versions=(12, 12)))
-    assert run.stored_successes(TASK, 8, max_lag=0), "a version of another run is no age here"
+    assert run.pool.usable(TASK, 8, max_lag=0), "a version of another run is no age here"
     fail(run)
     judge(run, demonstration_rule="stored", max_lag=0)
-    batch = run.claim_batch("t", 1, 0, "mask", 60)
+    batch = run.batches.claim("t", 1, 0, "mask", 60)
     assert batch is not None
     assert [member.replay for member in batch.groups[0].members] == [None, None, ReplayRule.STORED]
     *_, demonstrated = pack_batch(batch, max_lag=0).branches
@@ -291,9 +295,9 @@ def test_greedy_and_truncated_trajectories_are_refused(change, run, other, tmp_p
 
 def test_live_successes_keep_their_own_rule(run, tmp_path):
     demonstrate(run, tmp_path, chat("click left [1]"))
-    group = run.admit(replace(plan(), task=TASK))
-    for lease in run.claim_rollouts("w", 2, 60):
+    group = run.groups.admit(replace(plan(), task=TASK))
+    for lease in run.rollouts.claim("w", 2, 60):
         finish(run, lease, reward=float(lease.index))
     judge(run)
     assert [member.replay for member in stored(run)] == [ReplayRule.STORED, ReplayRule.RECOMPUTE]
-    assert run.totals().groups == {"trainable": 1} and group
+    assert run_totals(run).groups == {"trainable": 1} and group

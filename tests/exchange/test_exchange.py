@@ -22,7 +22,7 @@ from quartet.exchange.fingerprint import Fingerprint
 from quartet.exchange.jsonl import JsonlWriter, read_jsonl
 from quartet.exchange.parquet import ParquetWriter, read_parquet
 from quartet.exchange.record import Provenance, TrajectoryRecord
-from quartet.ledger.export import Selection
+from quartet.exchange.stored import Selection, stored_trajectories
 from quartet.types import (
     Call,
     FinishReason,
@@ -239,12 +239,12 @@ def test_a_number_that_json_does_not_know_is_refused():
 def test_the_selection(ledger, tmp_path):
     trainable_group(ledger)
     trainable_group(ledger, family="right")
-    group = ledger.admit(plan("left", rollouts=1, purpose=Purpose.EVAL))
-    (lease,) = ledger.claim_rollouts("w", 1, 60)
-    ledger.append(lease, trajectory(lease.task, reward=1.0), 3)
-    ledger.admit(plan(rollouts=1))
-    (retried,) = ledger.claim_rollouts("w", 1, 60)
-    ledger.append(retried, trajectory(retried.task, status=Status.ERROR_ENV), 3)
+    group = ledger.groups.admit(plan("left", rollouts=1, purpose=Purpose.EVAL))
+    (lease,) = ledger.rollouts.claim("w", 1, 60)
+    ledger.trajectories.append(lease, trajectory(lease.task, reward=1.0), 3)
+    ledger.groups.admit(plan(rollouts=1))
+    (retried,) = ledger.rollouts.claim("w", 1, 60)
+    ledger.trajectories.append(retried, trajectory(retried.task, status=Status.ERROR_ENV), 3)
 
     def taken(limit: int | None = None, **selection) -> list[int]:
         export(ledger, recipe(), "jsonl", tmp_path / "x.jsonl", Selection(**selection), limit)
@@ -290,12 +290,12 @@ def test_screenshots_only_when_asked_for(ledger, tmp_path):
     for kind, read in (("jsonl", read_jsonl), ("parquet", read_parquet)):
         assert pictures(kind, read) == [b"", b""]
         assert pictures(kind, read, screenshots=True) == [b"picture", b"picture"]
-    for group_id in ledger.closable(0):
-        ledger.close_group(group_id)
-    batch = ledger.claim_batch("t", 1, 9, "mask", 60)
+    for group_id in ledger.groups.closable(0):
+        ledger.groups.close(group_id)
+    batch = ledger.batches.claim("t", 1, 9, "mask", 60)
     assert batch is not None
-    ledger.commit_batch(batch, "p1", {})
-    assert ledger.drop_pictures(9, checkpoint_step=1)[0] == 2
+    ledger.batches.commit(batch, "p1", {})
+    assert ledger.disk.drop_pictures(9, checkpoint_step=1)[0] == 2
     assert pictures("jsonl", read_jsonl, screenshots=True) == [b"", b""]
 
 
@@ -311,7 +311,7 @@ def test_damaged_ones_are_left_out_and_counted(ledger, tmp_path):
 def test_a_run_at_work_does_not_make_the_export_endless(ledger):
     trainable_group(ledger)
     found = 0
-    for _ in ledger.stored_trajectories(Selection()):
+    for _ in stored_trajectories(ledger, Selection()):
         trainable_group(ledger)
         found += 1
     assert found == 2
@@ -322,9 +322,9 @@ def test_pages_follow_the_key(ledger):
     statements: list[str] = []
     trainable_group(ledger)
     sa.event.listen(
-        ledger._database._engine, "before_cursor_execute", lambda c, cur, sql, *rest: statements.append(sql)
+        ledger.db.database._engine, "before_cursor_execute", lambda c, cur, sql, *rest: statements.append(sql)
     )
-    list(ledger.stored_trajectories(Selection(families=["left"], successes_only=True)))
+    list(stored_trajectories(ledger, Selection(families=["left"], successes_only=True)))
     (page,) = [sql for sql in statements if "LIMIT" in sql]
     assert "purpose =" not in page and "family =" not in page
 
@@ -353,9 +353,11 @@ def test_chats_are_what_the_loop_showed(ledger, tmp_path):
 
 @pytest.mark.parametrize("loop", ["append", "latest", "alternate"])
 def test_a_trajectory_without_turns_leaves_no_chat(ledger, tmp_path, loop):
-    ledger.admit(plan(rollouts=1))
-    (lease,) = ledger.claim_rollouts("w", 1, 60)
-    ledger.append(lease, replace(trajectory(lease.task, status=Status.TRUNCATED_TOKENS), calls=[], turns=[]), 1)
+    ledger.groups.admit(plan(rollouts=1))
+    (lease,) = ledger.rollouts.claim("w", 1, 60)
+    ledger.trajectories.append(
+        lease, replace(trajectory(lease.task, status=Status.TRUNCATED_TOKENS), calls=[], turns=[]), 1
+    )
     several = {"policies": {"a": {}, "b": {}}} if loop == "alternate" else {}
     export(ledger, recipe(rollout={"loop": loop}, **several), "chat", tmp_path / "x.jsonl", Selection())
     assert (tmp_path / "x.jsonl").read_bytes() == b""

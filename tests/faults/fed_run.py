@@ -24,7 +24,7 @@ class FedRun:
     def __init__(self, run_dir: Path, recipe: Recipe) -> None:
         self.run_dir = run_dir
         self.ledger = Ledger.create(run_dir)
-        self.ledger.register_initial_policy(recipe.model.path)
+        self.ledger.policies.register_initial(recipe.model.path)
         self._receipts = WorkerReceipts(run_dir, enabled=True)
         (run_dir / "config.toml").write_text(to_toml(recipe))
         self._points = run_dir / "points"
@@ -33,14 +33,14 @@ class FedRun:
     def feed(self, groups: int, replayed: Mapping[int, ReplayRule] | None = None) -> None:
         """Groups of two, one of which succeeded; their tokens say which group it is. `replayed` joins each of them."""
         for _ in range(groups):
-            group_id = self.ledger.admit(RolloutPlan(task=TASK, num_rollouts=2, max_turns=1))
-            leases = self.ledger.claim_rollouts("worker", 2, 60)
+            group_id = self.ledger.groups.admit(RolloutPlan(task=TASK, num_rollouts=2, max_turns=1))
+            leases = self.ledger.rollouts.claim("worker", 2, 60)
             for lease in leases:
                 trajectory = made_up(10 * group_id + lease.index, reward=float(lease.index))
                 self._receipts.appending(lease, trajectory)
-                self._receipts.appended(lease, self.ledger.append(lease, trajectory, 3))
-            self.ledger.close_group(group_id)
-            self.ledger.make_trainable(group_id, [lease.rollout_id for lease in leases], 2, replayed=replayed)
+                self._receipts.appended(lease, self.ledger.trajectories.append(lease, trajectory, 3))
+            self.ledger.groups.close(group_id)
+            self.ledger.groups.make_trainable(group_id, [lease.rollout_id for lease in leases], 2, replayed=replayed)
 
     def train(self, module: str = TRAINER, *, killed_at: str | None = None) -> int:
         """Let a trainer process work to its end, or until it dies at a crash point; returns its exit code."""

@@ -18,6 +18,8 @@ from quartet.crash_points import NAMES
 from quartet.errors import InterruptedByUser, LedgerUnreachableError
 from quartet.ledger import Ledger
 from quartet.report.audit import AuditReport, audit
+from quartet.report.check import check_ledger
+from quartet.report.totals import run_totals
 from tests.postgresql import needs_postgresql, server_url
 
 
@@ -39,7 +41,7 @@ def test_a_run_that_is_killed_and_stopped_keeps_its_promises(tmp_path: Path, ban
     with CrashRun(tmp_path, crash_recipe(bandit_policy, SETTINGS["sparse"])) as run:
         campaign = Campaign(run, seed=0)
         campaign.begin()
-        campaign.attack(both("append", "commit_batch", "weights"))
+        campaign.attack(both("trajectories.append", "batches.commit", "weights"))
         campaign.late_worker()
         campaign.late_trainer("committing.after")
         run.kill_everybody()
@@ -56,14 +58,14 @@ def test_sparse_checkpoints_two_engines_and_one_policy_leave_a_way_back(tmp_path
     with CrashRun(tmp_path, crash_recipe(bandit_policy, SETTINGS["few"])) as run:
         campaign = Campaign(run, seed=2)
         run.start()
-        campaign.attack([*both("mark_deleted", "roll_back"), "checkpoint.after"])
+        campaign.attack([*both("policies.mark_deleted", "batches.roll_back"), "checkpoint.after"])
         run.kill_everybody()
         run.finish()
         assert run.kills >= 6
     kept_promises(run)
     ledger = Ledger.open(run.run_dir)
     assert "rolled_back" in [event.kind for event in ledger.events(10_000)]
-    assert ledger.check(train_steps_per_checkpoint=SETTINGS["few"].train_steps_per_checkpoint).findings == []
+    assert check_ledger(ledger, train_steps_per_checkpoint=SETTINGS["few"].train_steps_per_checkpoint).findings == []
     ledger.close()
 
 
@@ -73,15 +75,15 @@ def test_a_worker_may_die_while_a_recalled_rollout_goes_back_to_the_queue(tmp_pa
     there is: either way every token is trained once, with the version that sampled it."""
     with CrashRun(tmp_path, recalling(crash_recipe(bandit_policy, SETTINGS["dense"]))) as run:
         run.start()
-        for point in both("recycle"):
+        for point in both("trajectories.recycle"):
             run.until_trained()
             assert run.hit(point, PATIENCE_SECONDS), f"nobody came by {point}"
         run.until_trained(2)
         run.finish()
     kept_promises(run)
     ledger = Ledger.open(run.run_dir)
-    assert ledger.totals().attempts["partial"] >= 1
-    assert ledger.check().findings == []
+    assert run_totals(ledger).attempts["partial"] >= 1
+    assert check_ledger(ledger).findings == []
     ledger.close()
 
 
@@ -101,7 +103,7 @@ def test_on_postgresql_the_server_may_end_connections_and_die(tmp_path: Path, ba
         campaign = Campaign(run, seed=1)
         run.start()
         campaign.lost_connections()
-        campaign.attack(both("append", "commit_batch"))
+        campaign.attack(both("trajectories.append", "batches.commit"))
         run.kill_everybody()
         run.finish()
         assert run.kills >= 11
@@ -119,7 +121,7 @@ def test_two_policies_whose_trainers_are_killed_and_whose_run_is_stopped(tmp_pat
     recipe = crash_recipe(bandit_policy, SETTINGS["two_policies"])
     with CrashRun(tmp_path, recipe) as run:
         run.start()
-        for point in ("committing.after", "commit_batch.after"):
+        for point in ("committing.after", "batches.commit.after"):
             run.until_trained()
             assert run.hit(point, PATIENCE_SECONDS), f"no trainer came by {point}"
         run.until_trained()
@@ -130,10 +132,10 @@ def test_two_policies_whose_trainers_are_killed_and_whose_run_is_stopped(tmp_pat
         run.finish()
     kept_promises(run)
     ledger = Ledger.open(run.run_dir)
-    trained = [one.train_step() for one in ledger.each()]
+    trained = [one.batches.train_step() for one in ledger.each()]
     assert ledger.trained == ("even", "odd") and trained[0] == trained[1] >= 5
-    assert [one.check(max_lag=recipe.admission.max_lag).findings for one in ledger.each()] == [[], []]
-    evaluations = ledger.evaluations_admitted()
-    ended = evaluations.keys() - ledger.evaluations_running().keys()
-    assert ended and all(ledger.evaluation_results(tag)["pennies"].asked == 2 for tag in ended)
+    assert [check_ledger(one, max_lag=recipe.admission.max_lag).findings for one in ledger.each()] == [[], []]
+    evaluations = ledger.evaluations.admitted()
+    ended = evaluations.keys() - ledger.evaluations.running().keys()
+    assert ended and all(ledger.evaluations.results(tag)["pennies"].asked == 2 for tag in ended)
     ledger.close()

@@ -14,6 +14,7 @@ from quartet.config import Recipe
 from quartet.errors import InterruptedByUser
 from quartet.ledger import Ledger
 from quartet.report.audit import audit
+from quartet.report.check import check_ledger
 from tests.postgresql import Proxy, needs_postgresql, server_url
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(900), needs_postgresql]
@@ -72,4 +73,4 @@ def kept_promises(run: CrashRun) -> None:
     assert (report.lost, report.trained_twice, report.over_lag, report.replay_identical) == (0, 0, 0, True)
     assert report.trained > report.train_steps > 0
     with closing(Ledger.open(run.run_dir)) as ledger:
-        assert ledger.check().findings == []
+        assert check_ledger(ledger).findings == []

@@ -11,6 +11,7 @@ from benchmarks.bandit import bandit_recipe
 from benchmarks.crashes.made_up import TASK, made_up
 from quartet.cli import cli
 from quartet.report.audit import audit
+from quartet.report.totals import run_totals
 from quartet.telemetry.receipts import FOLDER
 from quartet.types import ReplayRule, TokenColumns
 from tests.faults.fed_run import TRAINER, FedRun
@@ -32,14 +33,14 @@ def fed(begun: FedRun) -> FedRun:
     return begun
 
 
-@pytest.mark.parametrize("point", ["commit_batch.before", "commit_batch.after"])
+@pytest.mark.parametrize("point", ["batches.commit.before", "batches.commit.after"])
 def test_a_trainer_without_a_mistake_may_die_anywhere(fed: FedRun, point: str) -> None:
     assert fed.train(killed_at=point) == -9
     assert fed.train() == 0
     report = audit(fed.run_dir)
     assert not report.findings
     assert (report.train_steps, report.trained, report.replay_identical) == (STEPS, 2 * STEPS, True)
-    assert report.abandoned_steps == (point == "commit_batch.before")
+    assert report.abandoned_steps == (point == "batches.commit.before")
 
 
 @pytest.mark.release
@@ -54,7 +55,7 @@ def test_a_commit_before_the_files_is_found(fed: FedRun, point: str) -> None:
 
 @pytest.mark.release
 def test_forgotten_moments_are_found(fed: FedRun) -> None:
-    assert fed.train(killed_at="commit_batch.after") == -9
+    assert fed.train(killed_at="batches.commit.after") == -9
     assert fed.train("tests.faults.forgets_moments") == 0
     report = audit(fed.run_dir)
     assert not report.replay_identical
@@ -65,15 +66,15 @@ def test_a_replayed_demonstration_is_not_taken_for_an_invented_rollout(begun: Fe
     made = made_up(77, reward=1.0)
     calls = [structs.replace(call, response=TokenColumns(token_ids=call.response.token_ids)) for call in made.calls]
     shown = structs.replace(made, calls=calls)
-    begun.ledger.store_demonstrations([shown], keep=1)
-    (stored,) = begun.ledger.stored_successes(TASK, max_replays=1)
+    begun.ledger.pool.store_demonstrations([shown], keep=1)
+    (stored,) = begun.ledger.pool.usable(TASK, max_replays=1)
     begun.feed(1, replayed={stored: ReplayRule.RECOMPUTE})
     begun.feed(STEPS - 1)
     assert begun.train() == 0
     report = audit(begun.run_dir)
     assert not report.findings
     assert report.replay_identical
-    assert begun.ledger.totals().replayed == 1
+    assert run_totals(begun.ledger).replayed == 1
 
 
 def test_the_command_says_what_the_audit_found(fed: FedRun) -> None:

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from quartet.errors import QuartetError
 from quartet.exchange.demonstrations import settle, store_into
 from quartet.exchange.export import export
+from quartet.exchange.stored import Selection
 from quartet.ledger import Ledger
 from quartet.ledger.blobs import DamagedBlobError
-from quartet.ledger.export import Selection
 from quartet.ledger.soundness import find_flaw
 from quartet.types import Purpose, ReplayRule, Task
 from tests.fuzz.mutations import as_json, mutated, spliced
@@ -29,7 +29,7 @@ MANY = settings(max_examples=300)
 @pytest.fixture(scope="module")
 def run(bandit_policy: Path, tmp_path_factory: pytest.TempPathFactory):
     ledger = Ledger.create(tmp_path_factory.mktemp("imports") / "run")
-    ledger.register_initial_policy(str(bandit_policy))
+    ledger.policies.register_initial(str(bandit_policy))
     settle(RECIPE, ledger)
     yield ledger
     ledger.close()
@@ -38,10 +38,10 @@ def run(bandit_policy: Path, tmp_path_factory: pytest.TempPathFactory):
 @pytest.fixture(scope="module")
 def sound(run: Ledger) -> dict[str, Any]:
     """One exported success."""
-    group_id = run.admit(replace(plan(rollouts=1), task=TASK))
-    (lease,) = run.claim_rollouts("w", 1, 60)
+    group_id = run.groups.admit(replace(plan(rollouts=1), task=TASK))
+    (lease,) = run.rollouts.claim("w", 1, 60)
     finish(run, lease, reward=1.0, versions=(0, 0))
-    run.close_group(group_id)
+    run.groups.close(group_id)
     file = run.run_dir / "sound.jsonl"
     export(run, RECIPE, "jsonl", file, Selection())
     assert store_into(run, RECIPE, file).stored == 1, "unchanged it is of use"
@@ -51,8 +51,8 @@ def sound(run: Ledger) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def record(run: Ledger) -> tuple[int, str]:
     """Rollout and digest of a stored record."""
-    run.admit(replace(plan(rollouts=1), task=TASK))
-    (lease,) = run.claim_rollouts("w", 1, 60)
+    run.groups.admit(replace(plan(rollouts=1), task=TASK))
+    (lease,) = run.rollouts.claim("w", 1, 60)
     finish(run, lease, reward=1.0)
     return lease.rollout_id, spoil(run, lease.rollout_id)[0]
 
@@ -64,12 +64,12 @@ def test_any_file_of_demonstrations_is_imported_or_refused_in_words(
 ) -> None:
     file = run.run_dir / "fuzzed.jsonl"
     file.write_bytes(data.draw(spliced(as_json(sound)) | mutated(sound).map(as_json)) + b"\n")
-    before = run.stored_successes(TASK, 1)
+    before = run.pool.usable(TASK, 1)
     try:
         summary = store_into(run, RECIPE, file)
     except QuartetError as error:
         assert str(error)
-        assert run.stored_successes(TASK, 1) == before, "nothing of the file is stored"
+        assert run.pool.usable(TASK, 1) == before, "nothing of the file is stored"
     else:
         assert summary.stored + summary.known == 1
         _is_trainable(run)
@@ -77,10 +77,10 @@ def test_any_file_of_demonstrations_is_imported_or_refused_in_words(
 
 def _is_trainable(run: Ledger) -> None:
     """What is stored can be loaded, joins a group, and is all that a train step asks for."""
-    (newest, *_) = run.stored_successes(TASK, 1)
-    member = run.load_stored(newest, {Purpose.DEMONSTRATION: ReplayRule.RECOMPUTE})
+    (newest, *_) = run.pool.usable(TASK, 1)
+    member = run.pool.load(newest, {Purpose.DEMONSTRATION: ReplayRule.RECOMPUTE})
     assert member is not None and member.trajectory.num_response_tokens
-    assert find_flaw(member.trajectory, run.vocabulary_size or 0) is None
+    assert find_flaw(member.trajectory, run.policies.vocabulary_size or 0) is None
     assert not any(call.response.mismatch for call in member.trajectory.calls)
 
 

@@ -35,6 +35,6 @@ def url(request) -> str:
 @pytest.fixture
 def ledger(tmp_path, clock, url):
     ledger = Ledger.create(tmp_path / "run", seed=5, clock=clock, url=url)
-    ledger.register_initial_policy("policies/v000000")
+    ledger.policies.register_initial("policies/v000000")
     yield ledger
     ledger.close()

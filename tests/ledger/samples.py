@@ -92,7 +92,7 @@ def trajectory(
 
 
 def finish(ledger: Ledger, lease: RolloutLease, *, max_attempts: int = 3, **fields) -> AppendOutcome:
-    return ledger.append(lease, trajectory(lease.task, **fields), max_attempts)
+    return ledger.trajectories.append(lease, trajectory(lease.task, **fields), max_attempts)
 
 
 def conversation(count: int = 2) -> list[Call]:
@@ -124,16 +124,16 @@ def episode_state(num_bytes: int = 100) -> EpisodeState:
 def finish_with_calls(ledger: Ledger, lease: RolloutLease, **fields) -> AppendOutcome:
     """Two calls, as a child has them that was forked after the first one."""
     record = replace(trajectory(lease.task, **fields), calls=conversation(), parent=lease.parent)
-    return ledger.append(lease, record, 3)
+    return ledger.trajectories.append(lease, record, 3)
 
 
 def trainable_group(ledger: Ledger, *, family: str = "left", versions: tuple[int, ...] = (0,), **fields) -> int:
     """A group of two with rewards 0 and 1 that waits for the trainer."""
-    group_id = ledger.admit(plan(family))
-    for lease in ledger.claim_rollouts("w", 2, 60):
+    group_id = ledger.groups.admit(plan(family))
+    for lease in ledger.rollouts.claim("w", 2, 60):
         finish(ledger, lease, reward=float(lease.index), versions=versions, **fields)
-    ledger.close_group(group_id)
-    ledger.make_trainable(group_id, [m.rollout_id for m in ledger.load_group(group_id).members], 2)
+    ledger.groups.close(group_id)
+    ledger.groups.make_trainable(group_id, [m.rollout_id for m in ledger.groups.load(group_id).members], 2)
     return group_id
 
 
@@ -158,7 +158,7 @@ def manager_of(recipe: Recipe, ledger: Ledger) -> Iterator[DataManager]:
     """A data manager; make another one on the same ledger to restart it."""
     recorder = Recorder(ledger.run_dir, "manager")
     try:
-        yield DataManager(recipe, ledger, recorder, Presence(ledger, "manager"))
+        yield DataManager(recipe, ledger, recorder, Presence(ledger.modules, "manager"))
     finally:
         recorder.close()
 
@@ -166,7 +166,7 @@ def manager_of(recipe: Recipe, ledger: Ledger) -> Iterator[DataManager]:
 def spoil(ledger: Ledger, *rollout_ids: int, missing: bool = False, data: bytes = b"damaged") -> list[str]:
     """Write `data` over the records of these rollouts where they lie, or remove them; returns the digests."""
     query = sa.select(trajectories.c.blob).where(trajectories.c.rollout_id.in_(rollout_ids))
-    with ledger._database.write() as connection:
+    with ledger.db.write() as connection:
         digests = list(connection.execute(query).scalars())
         mine = blobs.c.digest.in_([bytes.fromhex(digest) for digest in digests])
         change = sa.delete(blobs) if missing else sa.update(blobs).values(data=data)
@@ -182,7 +182,7 @@ def bomb(declared_bytes: int) -> bytes:
 
 def unguard(ledger: Ledger, *tables: str) -> None:
     """Take the database's own guard off, as only a stranger would."""
-    with ledger._database.write() as connection:
+    with ledger.db.write() as connection:
         for table in tables:
             on = f" ON {table}" if connection.dialect.name == "postgresql" else ""
             connection.exec_driver_sql(f"DROP TRIGGER {table}_guard{on}")
@@ -190,5 +190,5 @@ def unguard(ledger: Ledger, *tables: str) -> None:
 
 def tamper(ledger: Ledger, statement: str) -> None:
     """Plain SQL, past every check of the program."""
-    with ledger._database.write() as connection:
+    with ledger.db.write() as connection:
         connection.exec_driver_sql(statement)

@@ -4,12 +4,14 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from quartet.errors import LeaseLostError
+from quartet.report.staleness import lag_histogram
+from quartet.report.totals import run_totals, status_counts
 from quartet.types import Status
 from tests.ledger.samples import finish, plan, spoil, tamper, trainable_group, unguard
 
 
 def claim(ledger, groups=1, *, trainer="t", max_lag=2, on_late="mask", lease_seconds=10):
-    return ledger.claim_batch(trainer, groups, max_lag, on_late, lease_seconds)
+    return ledger.batches.claim(trainer, groups, max_lag, on_late, lease_seconds)
 
 
 def test_claim_train_commit(ledger):
@@ -18,14 +20,14 @@ def test_claim_train_commit(ledger):
     assert [group.group_id for group in batch.groups] == ids[:2]
     assert [m.trajectory.reward for m in batch.groups[0].members] == [0.0, 1.0]
     assert (batch.train_step, batch.start_version) == (1, 0)
-    policy = ledger.commit_batch(batch, "policies/v000001", {"trained_tokens": 4})
-    assert (policy.version, policy.train_step, ledger.train_step()) == (1, 1, 1)
-    assert ledger.latest_policy() == policy
+    policy = ledger.batches.commit(batch, "policies/v000001", {"trained_tokens": 4})
+    assert (policy.version, policy.train_step, ledger.batches.train_step()) == (1, 1, 1)
+    assert ledger.policies.latest() == policy
     assert claim(ledger, 2) is None
-    totals = ledger.totals()
+    totals = run_totals(ledger)
     assert totals.groups == {"trainable": 1, "trained": 2}
     assert (totals.trained_tokens, totals.lost, totals.trained_twice) == (4, 0, 0)
-    assert ledger.lag_histogram() == {0: 4}
+    assert lag_histogram(ledger) == {0: 4}
 
 
 def test_the_oldest_versions_go_first(ledger):
@@ -38,17 +40,17 @@ def test_a_dead_trainers_batch_is_trained_exactly_once(ledger, clock):
     dead = claim(ledger, trainer="dead")
     assert claim(ledger, trainer="next") is None
     clock.now += 11
-    assert ledger.expire_batches() == 1
-    assert ledger.expire_batches() == 0
+    assert ledger.batches.expire() == 1
+    assert ledger.batches.expire() == 0
     batch = claim(ledger, trainer="next")
     assert batch.groups == dead.groups
-    for late in (lambda: ledger.renew_batch(dead, 10), lambda: ledger.commit_batch(dead, "stale", {})):
+    for late in (lambda: ledger.batches.renew(dead, 10), lambda: ledger.batches.commit(dead, "stale", {})):
         with pytest.raises(LeaseLostError):
             late()
-    ledger.release_batch(dead)
-    assert ledger.commit_batch(batch, "policies/v000001", {"trained_tokens": 2}).version == 1
-    assert [policy.path for policy in ledger.policies()] == ["policies/v000000", "policies/v000001"]
-    totals = ledger.totals()
+    ledger.batches.release(dead)
+    assert ledger.batches.commit(batch, "policies/v000001", {"trained_tokens": 2}).version == 1
+    assert [policy.path for policy in ledger.policies.live()] == ["policies/v000000", "policies/v000001"]
+    totals = run_totals(ledger)
     assert (totals.trained_tokens, totals.lost, totals.trained_twice) == (2, 0, 0)
 
 
@@ -58,17 +60,17 @@ def test_a_restarted_trainer_need_not_wait_for_its_own_lease(ledger):
     after = claim(ledger, lease_seconds=1000)
     assert after.groups == before.groups and after.batch_id != before.batch_id
     with pytest.raises(LeaseLostError):
-        ledger.commit_batch(before, "stale", {})
+        ledger.batches.commit(before, "stale", {})
 
 
 def test_release_and_renew(ledger, clock):
     trainable_group(ledger)
     batch = claim(ledger)
     clock.now += 9
-    ledger.renew_batch(batch, 10)
+    ledger.batches.renew(batch, 10)
     clock.now += 9
-    assert ledger.expire_batches() == 0
-    ledger.release_batch(batch)
+    assert ledger.batches.expire() == 0
+    ledger.batches.release(batch)
     assert claim(ledger, trainer="other") is not None
 
 
@@ -87,46 +89,46 @@ def test_over_lag(ledger, on_late, versions, dropped):
     """Start version 3, at most 2 versions of lag: a token of version 0 is too old."""
     for version in range(1, 4):
         trainable_group(ledger, versions=(version - 1,))
-        ledger.commit_batch(claim(ledger), f"policies/v{version}", {})
+        ledger.batches.commit(claim(ledger), f"policies/v{version}", {})
     trainable_group(ledger, versions=versions)
     batch = claim(ledger, on_late=on_late)
     assert (batch is None) == dropped
-    assert ledger.totals().dropped_by_reason == ({"over_lag": 1} if dropped else {})
+    assert run_totals(ledger).dropped_by_reason == ({"over_lag": 1} if dropped else {})
 
 
 def test_only_countable_members_are_trained(ledger):
-    group_id = ledger.admit(plan(rollouts=4))
+    group_id = ledger.groups.admit(plan(rollouts=4))
     statuses = [Status.COMPLETED, Status.TRUNCATED_TIME, Status.TRUNCATED_TURNS, Status.ERROR_AGENT]
-    leases = ledger.claim_rollouts("w", 4, 10)
+    leases = ledger.rollouts.claim("w", 4, 10)
     for lease, status in zip(leases, statuses, strict=True):
         finish(ledger, lease, status=status)
-    ledger.close_group(group_id)
-    members = [member.rollout_id for member in ledger.load_group(group_id).members]
+    ledger.groups.close(group_id)
+    members = [member.rollout_id for member in ledger.groups.load(group_id).members]
     assert members == [leases[0].rollout_id, leases[2].rollout_id]
-    ledger.make_trainable(group_id, members, 2)
+    ledger.groups.make_trainable(group_id, members, 2)
     assert [m.rollout_id for m in claim(ledger).groups[0].members] == members
 
 
 def test_members_a_filter_leaves_out_are_kept_but_not_trained(ledger):
-    group_id = ledger.admit(plan(rollouts=3))
-    for lease in ledger.claim_rollouts("w", 3, 10):
+    group_id = ledger.groups.admit(plan(rollouts=3))
+    for lease in ledger.rollouts.claim("w", 3, 10):
         finish(ledger, lease)
-    ledger.close_group(group_id)
-    kept = [member.rollout_id for member in ledger.load_group(group_id).members[:2]]
-    ledger.make_trainable(group_id, kept, 2, excluded={3: "purify"})
+    ledger.groups.close(group_id)
+    kept = [member.rollout_id for member in ledger.groups.load(group_id).members[:2]]
+    ledger.groups.make_trainable(group_id, kept, 2, excluded={3: "purify"})
     batch = claim(ledger)
     assert [m.rollout_id for m in batch.groups[0].members] == kept
-    ledger.commit_batch(batch, "policies/v000001", {"trained_tokens": 2})
-    assert (ledger.totals().trained_tokens, ledger.totals().lost) == (2, 0)
+    ledger.batches.commit(batch, "policies/v000001", {"trained_tokens": 2})
+    assert (run_totals(ledger).trained_tokens, run_totals(ledger).lost) == (2, 0)
 
 
 def test_a_damaged_blob_costs_its_member_and_a_group_that_gets_too_small(ledger):
     broken, whole = trainable_group(ledger, family="broken"), trainable_group(ledger, family="whole")
-    (digest,) = spoil(ledger, ledger.load_group(broken).members[0].rollout_id)
+    (digest,) = spoil(ledger, ledger.groups.load(broken).members[0].rollout_id)
     assert [group.group_id for group in claim(ledger).groups] == [whole]
-    totals = ledger.totals()
+    totals = run_totals(ledger)
     assert totals.dropped_by_reason == {"damaged": 1}
-    assert (totals.lost, ledger.status_counts()) == (0, {"completed": 3, "damaged": 1})
+    assert (totals.lost, status_counts(ledger)) == (0, {"completed": 3, "damaged": 1})
     (event,) = [event for event in ledger.events() if event.kind == "blob_damaged"]
     assert digest in event.fields["finding"]
 
@@ -134,41 +136,41 @@ def test_a_damaged_blob_costs_its_member_and_a_group_that_gets_too_small(ledger)
 def test_a_crash_between_checkpoints_rolls_back_and_reuses_no_version(ledger):
     for version in (1, 2):
         trainable_group(ledger)
-        ledger.commit_batch(claim(ledger), f"policies/v{version}", {})
-    assert ledger.roll_back(1) == 1
-    assert (ledger.train_step(), ledger.latest_policy().version) == (1, 1)
+        ledger.batches.commit(claim(ledger), f"policies/v{version}", {})
+    assert ledger.batches.roll_back(1) == 1
+    assert (ledger.batches.train_step(), ledger.policies.latest().version) == (1, 1)
     batch = claim(ledger)
     assert batch.train_step == 2
-    assert ledger.commit_batch(batch, "policies/v3", {}).version == 3
-    assert [policy.version for policy in ledger.policies()] == [0, 1, 3]
-    assert (ledger.totals().lost, ledger.totals().trained_twice) == (0, 0)
+    assert ledger.batches.commit(batch, "policies/v3", {}).version == 3
+    assert [policy.version for policy in ledger.policies.live()] == [0, 1, 3]
+    assert (run_totals(ledger).lost, run_totals(ledger).trained_twice) == (0, 0)
 
 
 def test_a_roll_back_takes_the_batch_in_training_along(ledger):
     """It starts from weights that are undone: committed, it would bring the undone step back without its uses."""
     for version in (1, 2):
         trainable_group(ledger)
-        ledger.commit_batch(claim(ledger), f"policies/v{version}", {})
+        ledger.batches.commit(claim(ledger), f"policies/v{version}", {})
     trainable_group(ledger)
     batch = claim(ledger)
     assert (batch.train_step, batch.start_version) == (3, 2)
-    ledger.roll_back(1)
+    ledger.batches.roll_back(1)
     with pytest.raises(LeaseLostError):
-        ledger.commit_batch(batch, "policies/v3", {})
-    assert (ledger.train_step(), ledger.totals().groups) == (1, {"trainable": 2, "trained": 1})
-    assert (ledger.totals().lost, ledger.totals().trained_twice) == (0, 0)
+        ledger.batches.commit(batch, "policies/v3", {})
+    assert (ledger.batches.train_step(), run_totals(ledger).groups) == (1, {"trainable": 2, "trained": 1})
+    assert (run_totals(ledger).lost, run_totals(ledger).trained_twice) == (0, 0)
 
 
 def test_no_claim_after_the_last_train_step(ledger):
     trainable_group(ledger)
     trainable_group(ledger)
-    ledger.limit_train_steps(1)
+    ledger.batches.limit_train_steps(1)
     batch = claim(ledger)
-    assert not ledger.stop_claims()
-    ledger.commit_batch(batch, "policies/v1", {})
-    assert ledger.stop_claims()
+    assert not ledger.batches.stop_claims()
+    ledger.batches.commit(batch, "policies/v1", {})
+    assert ledger.batches.stop_claims()
     assert claim(ledger) is None
-    ledger.limit_train_steps(None)
+    ledger.batches.limit_train_steps(None)
     assert claim(ledger) is not None
 
 
@@ -185,12 +187,12 @@ TAMPERING = {
 def test_a_broken_promise_is_found(ledger, name):
     tampering, lost, trained_twice = TAMPERING[name]
     trainable_group(ledger)
-    ledger.commit_batch(claim(ledger), "policies/v1", {})
+    ledger.batches.commit(claim(ledger), "policies/v1", {})
     trainable_group(ledger)
-    assert (ledger.totals().lost, ledger.totals().trained_twice) == (0, 0)
+    assert (run_totals(ledger).lost, run_totals(ledger).trained_twice) == (0, 0)
     unguard(ledger, "groups")
     tamper(ledger, tampering)
-    assert (ledger.totals().lost, ledger.totals().trained_twice) == (lost, trained_twice)
+    assert (run_totals(ledger).lost, run_totals(ledger).trained_twice) == (lost, trained_twice)
 
 
 def test_the_database_itself_refuses_a_second_live_use(ledger):

@@ -39,7 +39,7 @@ def files(request, tmp_path) -> BlobFiles:
 
 @pytest.fixture
 def store(ledger, files) -> BlobStore:
-    return BlobStore(ledger._database, files)
+    return BlobStore(ledger.db.database, files)
 
 
 def put(store: BlobStore, data: bytes) -> str:
@@ -153,7 +153,7 @@ def test_a_file_on_a_bad_sector_is_damage(ledger):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with pytest.raises(DamagedBlobError, match=r"cannot be read: .*Input/output error"):
-        BlobStore(ledger._database, BadDisk(ledger.run_dir)).get("ab" * 32)
+        BlobStore(ledger.db.database, BadDisk(ledger.run_dir)).get("ab" * 32)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_trajectory_with_and_without_its_pictures(ledger, store):
     seen = trajectory(TASK, reward=1.0, versions=(1, 2), screenshot=b"\x89PNG")
     packed = trajectories.pack(seen)
     (picture,) = packed.pictures
-    with ledger._database.write() as connection:
+    with ledger.db.write() as connection:
         trajectories.write(connection, packed)
         store.write_shared(connection, packed.pictures, packed.deletions)
     whole = trajectories.load(packed.record.digest, [picture.digest])
@@ -209,10 +209,10 @@ def test_a_blob_of_something_else_is_damage(store):
 
 def test_a_blob_and_its_row_are_never_without_each_other(ledger):
     """The transaction that fails leaves neither."""
-    ledger.admit(plan(rollouts=1))
-    (lease,) = ledger.claim_rollouts("w", 1, 60)
+    ledger.groups.admit(plan(rollouts=1))
+    (lease,) = ledger.rollouts.claim("w", 1, 60)
     packed = ledger.store.pack(trajectory(TASK))
-    with pytest.raises(ZeroDivisionError), ledger._database.write() as connection:
+    with pytest.raises(ZeroDivisionError), ledger.db.write() as connection:
         ledger.store.write(connection, packed)
         raise ZeroDivisionError
     with pytest.raises(DamagedBlobError, match="missing"):

@@ -47,27 +47,27 @@ def test_groups_too_old_in_any_case_are_not_waited_for():
 
 
 def claim(ledger):
-    return ledger.claim_batch("t", 1, 1, "wait", 60)
+    return ledger.batches.claim("t", 1, 1, "wait", 60)
 
 
 def committed(ledger, count):
     for _ in range(count):
-        version = ledger.latest_policy().version
+        version = ledger.policies.latest().version
         trainable_group(ledger, versions=(version,))
-        ledger.commit_batch(claim(ledger), f"p{version + 1}", {})
+        ledger.batches.commit(claim(ledger), f"p{version + 1}", {})
 
 
 def test_the_next_policy_waits_for_a_due_group_which_then_goes_first(ledger):
-    due = ledger.admit(plan(rollouts=1))
-    (lease,) = ledger.claim_rollouts("slow", 1, 60)
+    due = ledger.groups.admit(plan(rollouts=1))
+    (lease,) = ledger.rollouts.claim("slow", 1, 60)
     committed(ledger, 1)
     younger = trainable_group(ledger, versions=(1,))
-    assert (ledger.due_groups(1, 1), claim(ledger)) == (1, None)
-    assert ledger.claim_batch("t", 1, 2, "wait", 60) is not None, "a wider bound has no need to wait"
-    ledger.expire_batches()
+    assert (ledger.batches.due_groups(1, 1), claim(ledger)) == (1, None)
+    assert ledger.batches.claim("t", 1, 2, "wait", 60) is not None, "a wider bound has no need to wait"
+    ledger.batches.expire()
     finish(ledger, lease, versions=(0,))
-    ledger.close_group(due)
-    ledger.make_trainable(due, [lease.rollout_id], 1)
+    ledger.groups.close(due)
+    ledger.groups.make_trainable(due, [lease.rollout_id], 1)
     assert [group.group_id for group in claim(ledger).groups] == [due]
     assert younger != due
 
@@ -75,8 +75,8 @@ def test_the_next_policy_waits_for_a_due_group_which_then_goes_first(ledger):
 def test_the_wait_ends_at_the_deadline_of_the_group(ledger, clock):
     with manager_of(recipe(admission={"on_late": "wait", "group_deadline_seconds": 50}), ledger) as manager:
         ledger.set_value("phase", "evaluating")  # nothing new is admitted
-        ledger.admit(plan(rollouts=1))
-        ledger.claim_rollouts("never comes back", 1, 1000)
+        ledger.groups.admit(plan(rollouts=1))
+        ledger.rollouts.claim("never comes back", 1, 1000)
         committed(ledger, 1)
         trainable_group(ledger, versions=(1,))
         assert claim(ledger) is None
@@ -90,32 +90,32 @@ def test_the_wait_ends_at_the_deadline_of_the_group(ledger, clock):
 def test_a_group_is_as_old_as_what_the_engine_serves(ledger, settled):
     """Admitted while the engine serves the version before the newest, its first tokens are of that."""
     committed(ledger, 1)
-    ledger.mark_settled(settled, serving=0)
-    ledger.admit(plan(rollouts=1))
+    ledger.policies.mark_settled(settled, serving=0)
+    ledger.groups.admit(plan(rollouts=1))
     trainable_group(ledger, versions=(1,))
-    assert ledger.due_groups(1, 1) == 1
-    assert ledger.due_groups(1, 2) == 0
+    assert ledger.batches.due_groups(1, 1) == 1
+    assert ledger.batches.due_groups(1, 2) == 0
 
 
 def test_a_roll_back_makes_an_open_group_as_old_as_the_policy_that_is_left(ledger):
     committed(ledger, 2)
-    ledger.admit(plan(rollouts=1))
-    ledger.claim_rollouts("slow", 1, 60)
-    ledger.roll_back(1)  # the second step's group, of version 1, is back
-    assert ledger.due_groups(1, 1) == 0
-    ledger.commit_batch(claim(ledger), "p3", {})
+    ledger.groups.admit(plan(rollouts=1))
+    ledger.rollouts.claim("slow", 1, 60)
+    ledger.batches.roll_back(1)  # the second step's group, of version 1, is back
+    assert ledger.batches.due_groups(1, 1) == 0
+    ledger.batches.commit(claim(ledger), "p3", {})
     trainable_group(ledger, versions=(3,))
-    assert ledger.due_groups(1, 1) == 1
-    assert ledger.due_groups(1, 2) == 0
+    assert ledger.batches.due_groups(1, 1) == 1
+    assert ledger.batches.due_groups(1, 2) == 0
 
 
 def test_admission_waits_for_the_engine(ledger):
     with manager_of(recipe(admission={"on_late": "wait"}), ledger) as manager:
         manager.tick()
-        assert ledger.groups_ahead() == 0
+        assert ledger.groups.ahead() == 0
         manager._presence.beat(force=True)
-        assert (ledger.modules()[0].waiting_for, ledger.modules()[0].state) == ("the engine", "waiting")
-        ledger.mark_settled(0, serving=0)
+        assert (ledger.modules.all()[0].waiting_for, ledger.modules.all()[0].state) == ("the engine", "waiting")
+        ledger.policies.mark_settled(0, serving=0)
         while manager.tick():
             pass
-        assert ledger.groups_ahead() == 4
+        assert ledger.groups.ahead() == 4

@@ -14,6 +14,8 @@ from msgspec.structs import replace
 from quartet import crash_points
 from quartet.ledger import Ledger
 from quartet.ledger.schema import rollouts
+from quartet.report.check import check_ledger
+from quartet.report.totals import run_totals
 from quartet.types import Fork, RolloutLease, Root, Status
 from tests.ledger.samples import FakeClock, conversation, episode_state, finish_with_calls, plan, trajectory
 from tests.postgresql import needs_postgresql
@@ -28,24 +30,24 @@ def attempts_that_end(
 ) -> Generator[str, None, list[RolloutLease]]:
     """A parent whose attempts end without a record, each with two children, one of which has finished."""
     for end in ("retried", "given back", "expired"):
-        yield "fork"
-        ledger.fork(lease, conversation(3), 0, 2, MOST_FORKS)
-        yield "claim_rollouts"
-        child, _ = ledger.claim_rollouts("w", 2, 60)
-        yield "append"
+        yield "forks.add"
+        ledger.forks.add(lease, conversation(3), 0, 2, MOST_FORKS)
+        yield "rollouts.claim"
+        child, _ = ledger.rollouts.claim("w", 2, 60)
+        yield "trajectories.append"
         finish_with_calls(ledger, child)
         if end == "retried":
-            yield "append"
+            yield "trajectories.append"
             finish_with_calls(ledger, lease, status=Status.ERROR_ENV)
         elif end == "given back":
-            yield "give_back"
-            ledger.give_back(lease)
+            yield "rollouts.release"
+            ledger.rollouts.release(lease)
         else:
             clock.now += 61
-            yield "expire_leases"
-            ledger.expire_leases()
-        yield "claim_rollouts"
-        lease, *others = ledger.claim_rollouts("w", 9, 60)
+            yield "rollouts.expire"
+            ledger.rollouts.expire()
+        yield "rollouts.claim"
+        lease, *others = ledger.rollouts.claim("w", 9, 60)
     return [lease, *others]
 
 
@@ -53,50 +55,52 @@ def life(ledger: Ledger, clock: FakeClock) -> Iterator[str]:
     """One group with every way in which forks begin and end. Yields the name of each write before it."""
 
     def claim(count: int):
-        return ledger.claim_rollouts("w", count, 60)
+        return ledger.rollouts.claim("w", count, 60)
 
-    yield "admit"
-    group_id = ledger.admit(plan(rollouts=2))
-    yield "claim_rollouts"
+    yield "groups.admit"
+    group_id = ledger.groups.admit(plan(rollouts=2))
+    yield "rollouts.claim"
     parent, _ = claim(2)
     yield "blob"
-    yield "fork"
-    ledger.fork(parent, conversation(3), 0, 2, MOST_FORKS, episode_state(LARGE))
-    yield "claim_rollouts"
+    yield "forks.add"
+    ledger.forks.add(parent, conversation(3), 0, 2, MOST_FORKS, episode_state(LARGE))
+    yield "rollouts.claim"
     first, second = claim(2)
-    yield "fork"
-    ledger.fork(first, conversation(3), 1, 1, MOST_FORKS, episode_state())
-    yield "append"
+    yield "forks.add"
+    ledger.forks.add(first, conversation(3), 1, 1, MOST_FORKS, episode_state())
+    yield "trajectories.append"
     finish_with_calls(ledger, second, reward=1.0)
-    yield "recycle"
-    ledger.recycle(parent, replace(trajectory(parent.task, status=Status.CANCELLED), calls=conversation()), 9)
-    yield "claim_rollouts"
+    yield "trajectories.recycle"
+    ledger.trajectories.recycle(
+        parent, replace(trajectory(parent.task, status=Status.CANCELLED), calls=conversation()), 9
+    )
+    yield "rollouts.claim"
     (again,) = claim(1)
-    yield "drop_forks"
-    ledger.drop_forks(again)
-    yield "drop_beginnings"
-    assert ledger.drop_beginnings() >= 2
+    yield "forks.cancel"
+    ledger.forks.cancel(again)
+    yield "disk.drop_beginnings"
+    assert ledger.disk.drop_beginnings() >= 2
     again, *others = yield from attempts_that_end(ledger, clock, again)
     for lease in (again, *others):
-        yield "append"
+        yield "trajectories.append"
         finish_with_calls(ledger, lease, reward=float(lease.index))
-    yield "end_round"
-    assert ledger.end_round(group_id, lambda group: [Root(), Fork(rollout_id=again.rollout_id, call_index=0)])
-    yield "extend"
-    ledger.extend(group_id, [Fork(rollout_id=again.rollout_id, call_index=1)])
-    yield "cancel"
-    ledger.cancel([lease.rollout_id for lease in claim(1)] + [again.rollout_id + 1000])
-    yield "end_leases"
-    ledger.end_leases()
+    yield "groups.end_round"
+    assert ledger.groups.end_round(group_id, lambda group: [Root(), Fork(rollout_id=again.rollout_id, call_index=0)])
+    yield "groups.extend"
+    ledger.groups.extend(group_id, [Fork(rollout_id=again.rollout_id, call_index=1)])
+    yield "rollouts.cancel"
+    ledger.rollouts.cancel([lease.rollout_id for lease in claim(1)] + [again.rollout_id + 1000])
+    yield "rollouts.requeue_all"
+    ledger.rollouts.requeue_all()
     for lease in claim(9):
-        yield "append"
+        yield "trajectories.append"
         finish_with_calls(ledger, lease)
-    yield "end_round"
-    assert not ledger.end_round(group_id, lambda group: [])
+    yield "groups.end_round"
+    assert not ledger.groups.end_round(group_id, lambda group: [])
 
 
 def everything_has_ended_well(ledger: Ledger) -> None:
-    assert (ledger.totals().lost, ledger.queue_sizes().groups["open"]) == (0, 0)
+    assert (run_totals(ledger).lost, ledger.statistics.queue_sizes().groups["open"]) == (0, 0)
     with ledger.read() as connection:
         rows = connection.execute(sa.select(rollouts)).all()
     status = {row.id: row.status for row in rows}
@@ -104,8 +108,8 @@ def everything_has_ended_well(ledger: Ledger) -> None:
     kept = [row for row in rows if row.parent_id is not None and row.status != Status.CANCELLED]
     assert all(status[row.parent_id] == Status.COMPLETED for row in kept), "no child without a parent"
     assert max(Counter(row.group_id for row in kept).values(), default=0) <= MOST_FORKS
-    ledger.drop_beginnings()
-    assert ledger.beginning_bytes() == 0, "no state outlives the children that need it"
+    ledger.disk.drop_beginnings()
+    assert ledger.disk.beginning_bytes() == 0, "no state outlives the children that need it"
 
 
 def die_at(step: int, moment: str, run_dir: Path, clock: FakeClock, points: Path) -> None:
@@ -126,12 +130,12 @@ def die_at(step: int, moment: str, run_dir: Path, clock: FakeClock, points: Path
 def go_on(run_dir: Path, clock: FakeClock) -> None:
     """Another worker and another manager end what the dead one began."""
     ledger = Ledger.open(run_dir, clock=clock)
-    ledger.expire_leases()
-    while leases := ledger.claim_rollouts("other", 9, 60):
+    ledger.rollouts.expire()
+    while leases := ledger.rollouts.claim("other", 9, 60):
         for lease in leases:
             finish_with_calls(ledger, lease)
-    for group_id in ledger.ended_rounds():
-        ledger.end_round(group_id, lambda group: [])
+    for group_id in ledger.groups.ended_rounds():
+        ledger.groups.end_round(group_id, lambda group: [])
     everything_has_ended_well(ledger)
     ledger.close()
 
@@ -155,6 +159,6 @@ def test_a_kill_at_every_state_change_of_forks(ledger, clock, tmp_path, moment):
         die_at(step, moment, ledger.run_dir, clock, tmp_path)
         clock.now += 1000
         go_on(ledger.run_dir, clock)
-    assert ledger.check().findings == []
-    ledger.collect_garbage()  # states whose fork was not committed
+    assert check_ledger(ledger).findings == []
+    ledger.disk.collect_garbage()  # states whose fork was not committed
     assert set(ledger.store.blobs.files.digests()) == set()

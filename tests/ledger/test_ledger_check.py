@@ -14,7 +14,10 @@ from quartet.cli import cli
 from quartet.errors import CheckpointError, LedgerError, SetupError
 from quartet.ledger import Ledger
 from quartet.ledger.checkpoints import checkpoint_folder
+from quartet.ledger.recovery import points_to_go_on_from
 from quartet.recipe.file import to_toml
+from quartet.report.check import check_ledger
+from quartet.report.totals import run_totals
 from quartet.runtime.run import _forget_stop
 from tests.ledger.samples import bomb, on_sqlite, recipe, spoil, tamper, trainable_group, unguard
 
@@ -25,17 +28,17 @@ def run(*arguments: str) -> tuple[int, str]:
 
 
 def kinds(ledger: Ledger) -> list[str]:
-    return sorted(finding.kind for finding in ledger.check().findings)
+    return sorted(finding.kind for finding in check_ledger(ledger).findings)
 
 
 def test_a_sound_ledger(ledger):
     for _ in range(3):
         trainable_group(ledger, screenshot=b"png")
-    batch = ledger.claim_batch("t", 2, 1, "mask", 60)
+    batch = ledger.batches.claim("t", 2, 1, "mask", 60)
     assert batch is not None
     (ledger.run_dir / "policies" / "v000001").mkdir(parents=True)
     checkpoint_folder(ledger.run_dir, 1, batch.batch_id).mkdir(parents=True)
-    ledger.commit_batch(batch, "policies/v000001", {})
+    ledger.batches.commit(batch, "policies/v000001", {})
     (ledger.run_dir / "config.toml").write_text(to_toml(recipe()))
     assert run("check", str(ledger.run_dir)) == (0, "6 trajectories, 3 blobs, 0 findings\n")
 
@@ -63,29 +66,29 @@ def test_damaged_and_missing_blobs_are_named(ledger):
 def test_missing_policies_and_checkpoints_are_named(ledger):
     for version in (1, 2, 3, 4):
         trainable_group(ledger)
-        batch = ledger.claim_batch("t", 1, 9, "mask", 60)
+        batch = ledger.batches.claim("t", 1, 9, "mask", 60)
         folder = ledger.run_dir / "policies" / f"v{version:06d}"
         folder.mkdir(parents=True)
         if version % 2 == 0:
             checkpoint_folder(ledger.run_dir, version, batch.batch_id).mkdir(parents=True)
-        ledger.commit_batch(batch, str(folder), {})
+        ledger.batches.commit(batch, str(folder), {})
 
     def found() -> list[tuple[str, bool]]:
         """Kinds of findings, and whether each says which train step or version it is about."""
-        return [(finding.kind, "4" in finding.what) for finding in ledger.check(None, 2).findings]
+        return [(finding.kind, "4" in finding.what) for finding in check_ledger(ledger, None, 2).findings]
 
     assert found() == []
-    ledger.mark_deleted(4)  # what the retention of Quartet 0.1 did
+    ledger.policies.mark_deleted(4)  # what the retention of Quartet 0.1 did
     shutil.rmtree(ledger.run_dir / "policies" / "v000004")
     assert found() == [("checkpoint_without_policy", True)]
-    assert [point.train_step for point in ledger.points_to_go_on_from(2)] == [2]
+    assert [point.train_step for point in points_to_go_on_from(ledger, 2)] == [2]
     checkpoint_folder(ledger.run_dir, 4, 4).rmdir()
     assert found() == [("checkpoint_missing", True)]
     shutil.rmtree(ledger.run_dir / "policies" / "v000002")
     kinds = [kind for kind, _ in found()]
     assert kinds == ["policy_missing", "checkpoint_without_policy", "checkpoint_missing"]
     with pytest.raises(CheckpointError, match="at train step 4 and has no checkpoint"):
-        ledger.points_to_go_on_from(2)
+        points_to_go_on_from(ledger, 2)
 
 
 def test_rows_that_only_foreign_sql_can_write_are_found(ledger):
@@ -112,15 +115,15 @@ def test_unmasked_tokens_over_the_lag_bound_are_found(ledger):
 
     def trained(start_version: int, masked_tokens: int) -> list[str]:
         trainable_group(ledger, versions=(max(0, start_version - 1), start_version))
-        batch = ledger.claim_batch("t", 1, 1, "mask", 60)
+        batch = ledger.batches.claim("t", 1, 1, "mask", 60)
         assert batch is not None and batch.start_version == start_version
-        ledger.commit_batch(batch, "p", {"masked_tokens": masked_tokens})
-        return [finding.what for finding in ledger.check(max_lag=0).findings]
+        ledger.batches.commit(batch, "p", {"masked_tokens": masked_tokens})
+        return [finding.what for finding in check_ledger(ledger, max_lag=0).findings]
 
     assert trained(0, masked_tokens=2) == []
     assert trained(1, masked_tokens=2) == []
     assert trained(2, masked_tokens=1) == ["batch 3 has 2 tokens with a lag above 0 and masked 1"]
-    assert ledger.check(max_lag=1).findings == ledger.check().findings == []
+    assert check_ledger(ledger, max_lag=1).findings == check_ledger(ledger).findings == []
 
 
 HOLD = """
@@ -161,7 +164,7 @@ def test_a_blob_that_cannot_be_read_is_a_finding(ledger):
     path = next((ledger.run_dir / "blobs").rglob("*.zst"))
     path.unlink()
     path.mkdir()
-    findings = ledger.check().findings
+    findings = check_ledger(ledger).findings
     assert len(findings) == 2, "both members of the group saw this picture"
     assert all(finding.kind == "blob_damaged" and "cannot be read" in finding.what for finding in findings)
 
@@ -171,6 +174,6 @@ def test_a_header_that_declares_too_much_is_a_finding(ledger):
     spoil(ledger, 1, data=bomb(3 << 30))
     code, output = run("check", str(ledger.run_dir))
     assert code == 1 and "blob_damaged: trajectory 1: " in output and "declares 3221225472 bytes" in output
-    assert ledger.claim_batch("t", 1, 1, "mask", 60) is None, "the claim marks it and drops its group"
-    assert ledger.totals().dropped_by_reason == {"damaged": 1}
+    assert ledger.batches.claim("t", 1, 1, "mask", 60) is None, "the claim marks it and drops its group"
+    assert run_totals(ledger).dropped_by_reason == {"damaged": 1}
     assert run("check", str(ledger.run_dir))[0] == 0

@@ -12,6 +12,7 @@ from quartet.errors import LedgerError, SetupError
 from quartet.ledger import Ledger
 from quartet.ledger.blob_files import LocalBlobFiles
 from quartet.ledger.database.sqlite import SqliteDatabase
+from quartet.report.totals import run_totals
 from tests.ledger.samples import on_sqlite, plan, trainable_group
 
 VERSION_1 = Path(__file__).parent / "fixtures" / "ledger_v1.sql"
@@ -24,22 +25,22 @@ def test_a_missing_ledger(tmp_path):
 
 
 def test_the_newest_policy_is_served_once_the_engine_says_so(ledger):
-    assert not ledger.latest_is_settled()
-    ledger.mark_settled(0, serving=0)
-    assert ledger.latest_is_settled()
-    ledger.mark_settled(1, serving=1)
-    assert not ledger.latest_is_settled()
+    assert not ledger.policies.latest_is_settled()
+    ledger.policies.mark_settled(0, serving=0)
+    assert ledger.policies.latest_is_settled()
+    ledger.policies.mark_settled(1, serving=1)
+    assert not ledger.policies.latest_is_settled()
 
 
 def test_the_newest_policy_is_settled_once_all_engines_say_so(ledger):
-    ledger.expect_engines(["engine", "engine-2"])
-    ledger.mark_settled(0, serving=0)
-    assert not ledger.latest_is_settled()
-    ledger.mark_settled(0, serving=0, engine="engine-2")
-    assert ledger.latest_is_settled()
-    ledger.expect_engines(["engine"])  # the run was resumed with one
-    ledger.mark_settled(1, serving=0, engine="engine-2")
-    assert ledger.latest_is_settled()
+    ledger.policies.expect_engines(["engine", "engine-2"])
+    ledger.policies.mark_settled(0, serving=0)
+    assert not ledger.policies.latest_is_settled()
+    ledger.policies.mark_settled(0, serving=0, engine="engine-2")
+    assert ledger.policies.latest_is_settled()
+    ledger.policies.expect_engines(["engine"])  # the run was resumed with one
+    ledger.policies.mark_settled(1, serving=0, engine="engine-2")
+    assert ledger.policies.latest_is_settled()
 
 
 def test_a_second_run_in_the_same_folder_is_refused(ledger):
@@ -56,7 +57,7 @@ def test_a_file_that_is_no_database(tmp_path):
 
 def test_a_damaged_page(tmp_path):
     ledger = Ledger.create(tmp_path)
-    ledger.register_initial_policy("p0")
+    ledger.policies.register_initial("p0")
     for _ in range(20):
         trainable_group(ledger)
     ledger.close()
@@ -110,14 +111,14 @@ def definitions(ledger: Ledger) -> dict[str, object]:
 def test_an_older_ledger_is_upgraded_when_asked(ledger, tmp_path):
     trainable_group(ledger)
     trainable_group(ledger, family="right")
-    ledger.admit(plan("right"))
+    ledger.groups.admit(plan("right"))
     as_version_1(ledger, tmp_path / "old")
     with pytest.raises(LedgerError, match="quartet ledger upgrade"):  # a run of the older Quartet may be at work on it
         Ledger.open(tmp_path / "old")
     upgraded = Ledger.open(tmp_path / "old", upgrade=True)
-    assert upgraded.statistics(32) == ledger.statistics(32)
-    assert upgraded.statistics(32)["right"].outcomes[0].successes == 1
-    assert upgraded.totals() == ledger.totals()
+    assert upgraded.statistics.families(32) == ledger.statistics.families(32)
+    assert upgraded.statistics.families(32)["right"].outcomes[0].successes == 1
+    assert run_totals(upgraded) == run_totals(ledger)
     assert upgraded.events()[0].kind == "ledger_upgraded"
     assert definitions(upgraded) == definitions(ledger)
     upgraded.close()

@@ -15,6 +15,9 @@ from quartet.errors import LeaseLostError
 from quartet.ledger import Ledger
 from quartet.ledger.database import drop_database
 from quartet.ledger.rows import AppendOutcome
+from quartet.report.check import check_ledger
+from quartet.report.staleness import lag_histogram
+from quartet.report.totals import run_totals
 from quartet.types import Batch, ReplayRule, RolloutLease, Status
 from tests.ledger.samples import FakeClock, finish, plan, trajectory
 from tests.postgresql import needs_postgresql, server_url
@@ -52,7 +55,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @initialize()
     def create(self) -> None:
         self.ledger = Ledger.create(self.folder / "run", clock=self.clock, url=self.url())
-        self.ledger.register_initial_policy("p0")
+        self.ledger.policies.register_initial("p0")
         self.admit(2)
         self.claim(2)
 
@@ -65,15 +68,15 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(rollouts=st.integers(1, 3), spare=st.integers(0, 1))
     def admit(self, rollouts: int, spare: int = 0) -> None:
-        self.ledger.admit(replace(plan(rollouts=rollouts + spare), enough=rollouts))
+        self.ledger.groups.admit(replace(plan(rollouts=rollouts + spare), enough=rollouts))
 
     @rule(count=st.integers(1, 4))
     def claim(self, count: int) -> None:
-        for lease in self.ledger.claim_rollouts("w", count, LEASE_SECONDS):
+        for lease in self.ledger.rollouts.claim("w", count, LEASE_SECONDS):
             assert lease.rollout_id not in self.holder and lease.rollout_id not in self.appended
             assert lease.attempt > self.attempts.get(lease.rollout_id, 0)
             assert lease.recycled == self.recycled[lease.rollout_id] <= MAX_RECYCLES
-            sampled = [len(call.response_ids) for call in self.ledger.load_beginning(lease).calls]
+            sampled = [len(call.response_ids) for call in self.ledger.trajectories.load_beginning(lease).calls]
             assert sum(sampled) == self.partials.get(lease.rollout_id, 0), "what was sampled is kept"
             self.holder[lease.rollout_id] = self.attempts[lease.rollout_id] = lease.attempt
             self.leases.append(lease)
@@ -83,7 +86,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def append(self, data: st.DataObject, status: Status, reward: float) -> None:
         lease = data.draw(st.sampled_from(self.leases))
         held = self.holder.get(lease.rollout_id) == lease.attempt
-        version = self.ledger.latest_policy().version
+        version = self.ledger.policies.latest().version
         try:
             outcome = finish(
                 self.ledger, lease, status=status, reward=reward, versions=(version,), max_attempts=MAX_ATTEMPTS
@@ -107,11 +110,11 @@ class LedgerMachine(RuleBasedStateMachine):
     def recycle(self, data: st.DataObject) -> None:
         lease = data.draw(st.sampled_from(self.leases))
         held = self.holder.get(lease.rollout_id) == lease.attempt
-        assert held == bool(self.ledger.held([lease]))
+        assert held == bool(self.ledger.rollouts.held([lease]))
         tokens = self.partials.get(lease.rollout_id, 0) + 1
         partial = trajectory(lease.task, status=Status.CANCELLED, versions=(0,) * tokens)
         try:
-            outcome = self.ledger.recycle(lease, partial, MAX_RECYCLES)
+            outcome = self.ledger.trajectories.recycle(lease, partial, MAX_RECYCLES)
         except LeaseLostError:
             assert not held
             return
@@ -135,7 +138,7 @@ class LedgerMachine(RuleBasedStateMachine):
         known = self.children.get(lease.rollout_id, [])
         calls = trajectory(lease.task, versions=(0,) * 3).calls
         try:
-            forks = self.ledger.fork(lease, calls, 0, count, MAX_FORKS)
+            forks = self.ledger.forks.add(lease, calls, 0, count, MAX_FORKS)
         except LeaseLostError:
             assert not held
             return
@@ -156,7 +159,7 @@ class LedgerMachine(RuleBasedStateMachine):
         lease = data.draw(st.sampled_from(self.leases))
         held = self.holder.get(lease.rollout_id) == lease.attempt
         try:
-            self.ledger.renew(lease, LEASE_SECONDS)
+            self.ledger.rollouts.renew(lease, LEASE_SECONDS)
             assert held
         except LeaseLostError:
             assert not held
@@ -166,12 +169,12 @@ class LedgerMachine(RuleBasedStateMachine):
         """Leases and batches end, and the data manager notices."""
         self.clock.now += seconds
         deadlines = {lease.rollout_id: lease.attempt for lease in self.leases}
-        self.ledger.expire_leases()
+        self.ledger.rollouts.expire()
         if seconds > LEASE_SECONDS:
             for rollout_id in list(self.holder):
                 self.lose_forks(rollout_id)
             self.holder = {}
-        if self.ledger.expire_batches():
+        if self.ledger.batches.expire():
             self.live_batch = None
         assert set(self.holder) <= set(deadlines)
 
@@ -182,38 +185,38 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule()
     def close_groups(self) -> None:
-        for group_id in self.ledger.closable(DEADLINE_SECONDS):
-            self.ledger.close_group(group_id)
+        for group_id in self.ledger.groups.closable(DEADLINE_SECONDS):
+            self.ledger.groups.close(group_id)
             for lease in self.leases:
                 if lease.group_id == group_id:
                     self.holder.pop(lease.rollout_id, None)
                 if lease.group_id == group_id and lease.rollout_id not in self.appended:
                     self.lose_forks(lease.rollout_id)
-        for group_id in self.ledger.closed_groups():
-            group = self.ledger.load_group(group_id)
+        for group_id in self.ledger.groups.closed():
+            group = self.ledger.groups.load(group_id)
             members = [member.rollout_id for member in group.members]
             assert set(members) <= self.appended - self.withdrawn
             successes = [member.rollout_id for member in group.members if member.trajectory.success]
-            self.ledger.store_successes(group.task, successes, keep=2)
-            stored = [] if successes else self.ledger.stored_successes(group.task, MAX_REPLAYS)
+            self.ledger.pool.store(group.task, successes, keep=2)
+            stored = [] if successes else self.ledger.pool.usable(group.task, MAX_REPLAYS)
             if members:
                 joins = dict.fromkeys(stored[:1], ReplayRule.STORED)
-                self.ledger.make_trainable(group_id, members, 1, replayed=joins)
+                self.ledger.groups.make_trainable(group_id, members, 1, replayed=joins)
             else:
-                self.ledger.drop_group(group_id, "too_few_countable")
+                self.ledger.groups.drop(group_id, "too_few_countable")
 
     @rule(kind=st.integers(0, 3))
     def demonstrate(self, kind: int) -> None:
         """Four demonstrations of two tasks; each is stored once, whatever crashes and resumes."""
         task = replace(plan().task, seed=1 + kind % 2)
         success = replace(trajectory(task, reward=1.0), wall_seconds=float(kind))
-        new = self.ledger.store_demonstrations([success, success], keep=2)
+        new = self.ledger.pool.store_demonstrations([success, success], keep=2)
         assert new == (kind not in self.demonstrated)
         self.demonstrated.add(kind)
 
     @rule(trainer=st.sampled_from(["a", "b"]), on_late=st.sampled_from(["mask", "wait", "drop"]))
     def claim_batch(self, trainer: str, on_late: str) -> None:
-        batch = self.ledger.claim_batch(trainer, 1, MAX_LAG, on_late, LEASE_SECONDS)  # type: ignore[arg-type]
+        batch = self.ledger.batches.claim(trainer, 1, MAX_LAG, on_late, LEASE_SECONDS)  # type: ignore[arg-type]
         if batch is not None:
             self.batches.append(batch)
             self.live_batch = batch.batch_id
@@ -222,7 +225,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert not {member.rollout_id for member in fresh} & set(self.trained)
             for member in fresh:
                 assert self.distance(member.trajectory.oldest_version or 0, batch.start_version) <= MAX_LAG
-        elif self.live_batch is not None and self.ledger.queue_sizes().groups["claimed"] == 0:
+        elif self.live_batch is not None and self.ledger.statistics.queue_sizes().groups["claimed"] == 0:
             self.live_batch = None
 
     @precondition(lambda self: self.batches)
@@ -230,11 +233,11 @@ class LedgerMachine(RuleBasedStateMachine):
     def end_batch(self, data: st.DataObject, release: bool) -> None:
         batch = data.draw(st.sampled_from(self.batches))
         if release:
-            self.ledger.release_batch(batch)
+            self.ledger.batches.release(batch)
             self.live_batch = None if self.live_batch == batch.batch_id else self.live_batch
             return
         try:
-            policy = self.ledger.commit_batch(batch, f"p{batch.batch_id}", {})
+            policy = self.ledger.batches.commit(batch, f"p{batch.batch_id}", {})
         except LeaseLostError:
             assert batch.batch_id != self.live_batch
             return
@@ -251,11 +254,11 @@ class LedgerMachine(RuleBasedStateMachine):
     def roll_back(self, steps: int) -> None:
         """A trainer begins again at an earlier checkpoint."""
         kept = max(0, len(self.committed) - steps)
-        assert self.ledger.roll_back(kept) == len(self.committed) - kept
+        assert self.ledger.batches.roll_back(kept) == len(self.committed) - kept
         if len(self.committed) > kept:
             self.live_batch = None
         self.committed = self.committed[:kept]
-        assert self.ledger.latest_policy().version == (self.committed[-1][0] if self.committed else 0)
+        assert self.ledger.policies.latest().version == (self.committed[-1][0] if self.committed else 0)
 
     def distance(self, version: int, other: int) -> int:
         """Train steps between two policies, by walking up the tree from both."""
@@ -285,19 +288,19 @@ class LedgerMachine(RuleBasedStateMachine):
     @invariant()
     def leases_agree(self) -> None:
         if hasattr(self, "ledger"):
-            assert self.ledger.queue_sizes().rollouts["leased"] == len(self.holder)
+            assert self.ledger.statistics.queue_sizes().rollouts["leased"] == len(self.holder)
             assert len(self.trained) == len(set(self.trained))
 
     def audit(self) -> None:
         """The whole ledger against the model."""
-        totals = self.ledger.totals()
+        totals = run_totals(self.ledger)
         assert (totals.lost, totals.trained_twice, totals.replayed) == (0, 0, len(self.replayed))
         assert all(count <= MAX_REPLAYS for count in Counter(self.replayed).values())
-        assert self.ledger.check().findings == []
+        assert check_ledger(self.ledger).findings == []
         assert totals.attempts.get("final", 0) == len(self.appended)
         assert totals.attempts.get("partial", 0) == self.recycled.total()
-        assert sum(self.ledger.lag_histogram().values()) == len(self.trained)
-        assert sum(self.ledger.queue_sizes().groups.values()) == self.ledger.groups_ahead()
+        assert sum(lag_histogram(self.ledger).values()) == len(self.trained)
+        assert sum(self.ledger.statistics.queue_sizes().groups.values()) == self.ledger.groups.ahead()
 
 
 TestLedger = LedgerMachine.TestCase

@@ -14,6 +14,8 @@ from quartet.ledger import Ledger
 from quartet.ledger.database import create_database, find_database
 from quartet.ledger.schema import SCHEMA_VERSION
 from quartet.recipe.file import to_toml
+from quartet.report.check import check_ledger
+from quartet.report.totals import run_totals
 from quartet.rollout.episode import actions_of
 from quartet.types import Outcome
 from quartet.web.app import build_app
@@ -84,11 +86,11 @@ def test_an_upgraded_ledger_has_the_tables_of_a_new_one(upgraded, ledger):
 
 def damage(ledger: Ledger) -> list[str]:
     """What a check finds, but for the policies' folders, which the fixture does not have."""
-    return [finding.what for finding in ledger.check().findings if finding.kind != "policy_missing"]
+    return [finding.what for finding in check_ledger(ledger).findings if finding.kind != "policy_missing"]
 
 
 def test_what_was_trained_reads_as_it_did(upgraded):
-    members = upgraded.load_group(1).members
+    members = upgraded.groups.load(1).members
     assert [member.trajectory.reward for member in members] == [0.0, 1.0]
     for member in members:
         assert [call.key for call in member.trajectory.calls] == ["0", "1"]
@@ -98,7 +100,7 @@ def test_what_was_trained_reads_as_it_did(upgraded):
         assert actions_of(member.trajectory.turns) == ["click left [1]", "click (3,2)"]
         assert [turn.actions[0].outcome for turn in member.trajectory.turns] == [Outcome.DONE, Outcome.REFUSED]
     assert damage(upgraded) == []
-    assert upgraded.totals().groups["trained"] == 1
+    assert run_totals(upgraded).groups["trained"] == 1
 
 
 def test_pictures_are_still_shown(upgraded):
@@ -111,8 +113,8 @@ def test_pictures_are_still_shown(upgraded):
 
 
 def test_a_recalled_rollout_goes_on(upgraded):
-    (lease,) = upgraded.claim_rollouts("w", 1, 60)
-    assert [call.key for call in upgraded.load_beginning(lease).calls] == ["0", "1"]
+    (lease,) = upgraded.rollouts.claim("w", 1, 60)
+    assert [call.key for call in upgraded.trajectories.load_beginning(lease).calls] == ["0", "1"]
     finish(upgraded, lease, reward=1.0)
     assert damage(upgraded) == []
 

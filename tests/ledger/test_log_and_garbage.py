@@ -12,6 +12,7 @@ from quartet.cli import cli
 from quartet.errors import SetupError
 from quartet.ledger.database import sqlite
 from quartet.ledger.database.file_system import refuse_network_file_system
+from quartet.report.check import check_ledger
 from quartet.run.run_dir import RunLock
 from tests.ledger.samples import finish, on_sqlite, plan, trainable_group
 
@@ -64,7 +65,7 @@ def test_the_log_stays_bounded_under_readers_that_never_pause(ledger, monkeypatc
     sizes = []
     for _ in range(6):
         write(ledger, 2)
-        while not ledger._database.shorten_log():
+        while not ledger.db.database.shorten_log():
             pass
         sizes.append(log.stat().st_size)
     done.set()
@@ -81,27 +82,27 @@ def test_a_reader_that_holds_the_log_is_told_of(ledger, monkeypatch):
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM events").fetchone()
         write(ledger, 1)
-        assert not ledger.shorten_log()
+        assert not ledger.disk.shorten_log()
         assert ledger.events(1)[0].kind == "log_held"
         reader.execute("COMMIT")
-    assert ledger.shorten_log()
+    assert ledger.disk.shorten_log()
 
 
 def test_only_what_nothing_refers_to_is_deleted(ledger):
     kept = trainable_group(ledger, screenshot=os.urandom(200_000))
-    ledger.admit(plan(rollouts=1))
-    (lease,) = ledger.claim_rollouts("w", 1, 60)
+    ledger.groups.admit(plan(rollouts=1))
+    (lease,) = ledger.rollouts.claim("w", 1, 60)
     finish(ledger, lease, screenshot=os.urandom(1000))
     large = ledger.store.blobs.pack(os.urandom(200_000))  # as a worker leaves it that dies before its commit
     small = ledger.store.blobs.pack(b"nobody's")
-    with ledger._database.write() as connection:
+    with ledger.db.write() as connection:
         ledger.store.blobs.write(connection, small)
     result = CliRunner().invoke(cli, ["ledger", "gc", str(ledger.run_dir)])
     assert (result.exit_code, result.output) == (0, "2 blobs deleted\n")
-    assert ledger.check().findings == []
-    assert len(ledger.load_group(kept).members) == 2
+    assert check_ledger(ledger).findings == []
+    assert len(ledger.groups.load(kept).members) == 2
     assert large.digest not in set(ledger.store.blobs.files.digests())
-    assert ledger.collect_garbage() == 0
+    assert ledger.disk.collect_garbage() == 0
 
 
 def test_not_while_the_run_is_at_work(ledger):

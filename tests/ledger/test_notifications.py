@@ -131,35 +131,35 @@ def nothing(ledger):
 
 
 def leased(ledger):
-    ledger.admit(plan(rollouts=1))
-    return ledger.claim_rollouts("w", 1, 60)[0]
+    ledger.groups.admit(plan(rollouts=1))
+    return ledger.rollouts.claim("w", 1, 60)[0]
 
 
 def closed(ledger):
     lease = leased(ledger)
     finish(ledger, lease)
-    ledger.close_group(lease.group_id)
+    ledger.groups.close(lease.group_id)
     return lease
 
 
 def claimed(ledger):
     trainable_group(ledger)
-    return ledger.claim_batch("t", 1, 8, "mask", 60)
+    return ledger.batches.claim("t", 1, 8, "mask", 60)
 
 
 def trained(ledger):
-    return ledger.commit_batch(claimed(ledger), "policies/v000001", {})
+    return ledger.batches.commit(claimed(ledger), "policies/v000001", {})
 
 
 def over_lag(ledger):
     """One version later with a bound of 0, a group that waits is dropped."""
     batch = claimed(ledger)
     trainable_group(ledger)
-    ledger.commit_batch(batch, "policies/v000001", {})
+    ledger.batches.commit(batch, "policies/v000001", {})
 
 
 def recalled(ledger, lease):
-    ledger.recycle(lease, trajectory(lease.task, status=Status.CANCELLED), 1)
+    ledger.trajectories.recycle(lease, trajectory(lease.task, status=Status.CANCELLED), 1)
 
 
 def damaged(ledger):
@@ -170,30 +170,30 @@ def damaged(ledger):
 @pytest.mark.parametrize(
     ("given", "deed", "role"),
     [
-        (nothing, lambda ledger, _: ledger.admit(plan()), "worker"),
-        (nothing, lambda ledger, _: ledger.admit_evaluation("tag", [plan()]), "worker"),
+        (nothing, lambda ledger, _: ledger.groups.admit(plan()), "worker"),
+        (nothing, lambda ledger, _: ledger.evaluations.admit("tag", [plan()]), "worker"),
         (leased, lambda ledger, lease: finish(ledger, lease, status=Status.ERROR_ENV), "worker"),
-        (leased, lambda ledger, lease: ledger.give_back(lease), "worker"),
-        (leased, lambda ledger, _: ledger.end_leases(), "worker"),
+        (leased, lambda ledger, lease: ledger.rollouts.release(lease), "worker"),
+        (leased, lambda ledger, _: ledger.rollouts.requeue_all(), "worker"),
         (leased, finish, "manager"),
-        (closed, lambda ledger, lease: ledger.make_trainable(lease.group_id, [lease.rollout_id], 1), "trainer"),
-        (closed, lambda ledger, lease: ledger.drop_group(lease.group_id, "broken"), "trainer"),
-        (closed, lambda ledger, lease: ledger.make_trainable(lease.group_id, [lease.rollout_id], 1), "worker"),
-        (closed, lambda ledger, lease: ledger.make_trainable(lease.group_id, [lease.rollout_id], 1), "engine"),
-        (closed, lambda ledger, lease: ledger.drop_group(lease.group_id, "broken"), "engine"),
-        (leased, lambda ledger, lease: ledger.close_group(lease.group_id), "worker"),
+        (closed, lambda ledger, lease: ledger.groups.make_trainable(lease.group_id, [lease.rollout_id], 1), "trainer"),
+        (closed, lambda ledger, lease: ledger.groups.drop(lease.group_id, "broken"), "trainer"),
+        (closed, lambda ledger, lease: ledger.groups.make_trainable(lease.group_id, [lease.rollout_id], 1), "worker"),
+        (closed, lambda ledger, lease: ledger.groups.make_trainable(lease.group_id, [lease.rollout_id], 1), "engine"),
+        (closed, lambda ledger, lease: ledger.groups.drop(lease.group_id, "broken"), "engine"),
+        (leased, lambda ledger, lease: ledger.groups.close(lease.group_id), "worker"),
         (leased, recalled, "worker"),
         (leased, recalled, "manager"),
         (leased, recalled, "engine"),
-        (nothing, lambda ledger, _: ledger.mark_settled(0, serving=0), "manager"),
-        (nothing, lambda ledger, _: ledger.mark_settled(0, serving=0), "worker"),
+        (nothing, lambda ledger, _: ledger.policies.mark_settled(0, serving=0), "manager"),
+        (nothing, lambda ledger, _: ledger.policies.mark_settled(0, serving=0), "worker"),
         (nothing, lambda ledger, _: ledger.enter_phase("training"), "manager"),
-        (claimed, lambda ledger, batch: ledger.commit_batch(batch, "policies/v000001", {}), "manager"),
-        (claimed, lambda ledger, batch: ledger.commit_batch(batch, "policies/v000001", {}), "engine"),
-        (over_lag, lambda ledger, _: ledger.claim_batch("t", 1, 0, "mask", 60), "manager"),
-        (damaged, lambda ledger, _: ledger.claim_batch("t", 1, 8, "mask", 60), "manager"),
-        (trained, lambda ledger, _: ledger.roll_back(0), "manager"),
-        (trained, lambda ledger, _: ledger.roll_back(0), "engine"),
+        (claimed, lambda ledger, batch: ledger.batches.commit(batch, "policies/v000001", {}), "manager"),
+        (claimed, lambda ledger, batch: ledger.batches.commit(batch, "policies/v000001", {}), "engine"),
+        (over_lag, lambda ledger, _: ledger.batches.claim("t", 1, 0, "mask", 60), "manager"),
+        (damaged, lambda ledger, _: ledger.batches.claim("t", 1, 8, "mask", 60), "manager"),
+        (trained, lambda ledger, _: ledger.batches.roll_back(0), "manager"),
+        (trained, lambda ledger, _: ledger.batches.roll_back(0), "engine"),
     ],
 )
 async def test_commit_notifies_the_role_that_waits_for_it(ledger, given, deed, role):
@@ -207,5 +207,5 @@ def test_expired_batch_notifies_the_trainer(ledger, clock):
     claimed(ledger)
     clock.now += 61
     with Doorbells(ledger.run_dir / "bells", FOR_EVER_SECONDS).hang("trainer") as bell:
-        ledger.expire_batches()
+        ledger.batches.expire()
         asyncio.run(bell.wait())

@@ -10,6 +10,11 @@ from quartet.ledger import Ledger
 from quartet.ledger.policy_folders import policies_root
 from quartet.manager.filter.base import Filter
 from quartet.manager.judge import Judge
+from quartet.report.bias import selection_bias
+from quartet.report.check import check_ledger
+from quartet.report.overview import read_overview
+from quartet.report.staleness import lag_histogram, over_lag
+from quartet.report.totals import run_totals
 from quartet.types import GroupState, Policy, Purpose, RolloutLease, Status, Trajectory
 from quartet.types.call import Call
 from tests.ledger.samples import FakeClock, manager_of, plan, recipe, trajectory
@@ -21,7 +26,7 @@ NAMES = ("even", "odd")
 def ledger(tmp_path, clock: FakeClock, url):
     ledger = Ledger.create(tmp_path / "run", clock=clock, url=url, trained=NAMES, frozen=("judge",))
     for name in (*NAMES, "judge"):
-        ledger.of(name).register_initial_policy(f"start/{name}")
+        ledger.of(name).policies.register_initial(f"start/{name}")
     yield ledger
     ledger.close()
 
@@ -38,35 +43,35 @@ def play(ledger: Ledger, *, even: int = 0, odd: int = 0) -> list[int]:
 
     `even` and `odd` are the versions that sampled.
     """
-    group_id = ledger.admit(plan())
-    for lease in ledger.claim_rollouts("w", 2, 60):
+    group_id = ledger.groups.admit(plan())
+    for lease in ledger.rollouts.claim("w", 2, 60):
         won = float(lease.index)
         players = [
             part(lease, "even", reward=won, versions=(even,)),
             part(lease, "odd", reward=1 - won, versions=(odd,)),
         ]
-        ledger.append(lease, players[0], 3, [players[1], part(lease, "judge")])
-    (closable,) = ledger.closable(1e9)
+        ledger.trajectories.append(lease, players[0], 3, [players[1], part(lease, "judge")])
+    (closable,) = ledger.groups.closable(1e9)
     assert closable == group_id, "the group beside it has no rollouts of its own"
-    ledger.close_group(group_id)
-    closed = ledger.closed_groups()
+    ledger.groups.close(group_id)
+    closed = ledger.groups.closed()
     for one in closed:
-        ledger.make_trainable(one, [member.rollout_id for member in ledger.load_group(one).members], 2)
+        ledger.groups.make_trainable(one, [member.rollout_id for member in ledger.groups.load(one).members], 2)
     return closed
 
 
 def train(ledger: Ledger, max_lag: int = 9) -> Policy:
-    batch = ledger.claim_batch("t", 1, max_lag, "mask", 60)
+    batch = ledger.batches.claim("t", 1, max_lag, "mask", 60)
     assert batch is not None
-    return ledger.commit_batch(batch, str(policies_root(ledger.run_dir, ledger.policy) / f"v{batch.train_step}"), {})
+    return ledger.batches.commit(batch, str(policies_root(ledger.run_dir, ledger.policy) / f"v{batch.train_step}"), {})
 
 
 def test_a_rollout_writes_a_trajectory_for_each_policy(ledger):
     groups = play(ledger)
     for name, group_id in zip(NAMES, groups, strict=True):
-        members = [member.trajectory for member in ledger.load_group(group_id).members]
+        members = [member.trajectory for member in ledger.groups.load(group_id).members]
         assert [(one.policy, one.part) for one in members] == [(name, name)] * 2
-    assert ledger.totals().train_rollouts == 2 and ledger.groups_admitted() == 1
+    assert run_totals(ledger).train_rollouts == 2 and ledger.groups.admitted() == 1
 
 
 def test_one_group_is_trained_by_one_policy_and_kept_by_another(ledger):
@@ -74,32 +79,32 @@ def test_one_group_is_trained_by_one_policy_and_kept_by_another(ledger):
     assert train(ledger.of("odd")) == Policy(
         name="odd", version=1, train_step=1, path=str(ledger.run_dir / "policies" / "odd" / "v1")
     )
-    assert (ledger.of("even").train_step(), ledger.of("odd").train_step()) == (0, 1)
-    assert [one.queue_sizes().groups["trainable"] for one in ledger.each()] == [1, 0]
-    assert ledger.least_train_step() == 0
-    assert ledger.of("odd").claim_batch("t", 1, 9, "mask", 60) is None
+    assert (ledger.of("even").batches.train_step(), ledger.of("odd").batches.train_step()) == (0, 1)
+    assert [one.statistics.queue_sizes().groups["trainable"] for one in ledger.each()] == [1, 0]
+    assert ledger.batches.least_train_step() == 0
+    assert ledger.of("odd").batches.claim("t", 1, 9, "mask", 60) is None
     assert train(ledger.of("even")).version == 1
-    totals = ledger.totals()
-    assert (totals.lost, totals.trained_twice) == (0, 0) and ledger.check().findings == missing_folders(ledger)
+    totals = run_totals(ledger)
+    assert (totals.lost, totals.trained_twice) == (0, 0) and check_ledger(ledger).findings == missing_folders(ledger)
 
 
 def missing_folders(ledger: Ledger) -> list:
     """Of the versions that these tests commit without writing them."""
-    return [finding for finding in ledger.check().findings if finding.kind == "policy_missing"]
+    return [finding for finding in check_ledger(ledger).findings if finding.kind == "policy_missing"]
 
 
 def test_two_batches_of_two_policies_are_in_training_at_once(ledger):
     play(ledger)
-    first, second = (one.claim_batch("t", 1, 9, "mask", 60) for one in ledger.each())
+    first, second = (one.batches.claim("t", 1, 9, "mask", 60) for one in ledger.each())
     assert first and second
     trained = [
         {member.trajectory.policy for group in batch.groups for member in group.members} for batch in (first, second)
     ]
     assert trained == [{"even"}, {"odd"}]
     for one, batch in zip(ledger.each(), (first, second), strict=True):
-        one.commit_batch(batch, "p", {})
+        one.batches.commit(batch, "p", {})
     with pytest.raises(LeaseLostError):
-        ledger.of("odd").commit_batch(second, "p", {})
+        ledger.of("odd").batches.commit(second, "p", {})
 
 
 def test_the_lag_of_a_policy_is_counted_in_its_own_versions(ledger):
@@ -107,13 +112,13 @@ def test_the_lag_of_a_policy_is_counted_in_its_own_versions(ledger):
         play(ledger)
         train(ledger.of("odd"))
     play(ledger, even=0, odd=0)
-    even, odd = (one.claim_batch("t", 1, 9, "mask", 60) for one in ledger.each())
+    even, odd = (one.batches.claim("t", 1, 9, "mask", 60) for one in ledger.each())
     assert even and odd and (even.start_version, odd.start_version) == (0, 3)
     for one, batch in zip(ledger.each(), (even, odd), strict=True):
-        one.commit_batch(batch, "p", {})
-    assert ledger.of("even").lag_histogram() == {0: 2}
-    assert ledger.of("odd").lag_histogram() == {0: 2, 1: 2, 2: 2, 3: 2}
-    assert list(ledger.of("even").over_lag(2)) == [] and len(list(ledger.of("odd").over_lag(2))) == 1
+        one.batches.commit(batch, "p", {})
+    assert lag_histogram(ledger.of("even")) == {0: 2}
+    assert lag_histogram(ledger.of("odd")) == {0: 2, 1: 2, 2: 2, 3: 2}
+    assert list(over_lag(ledger.of("even"), 2)) == [] and len(list(over_lag(ledger.of("odd"), 2))) == 1
 
 
 def test_a_group_too_old_for_one_policy_is_dropped_for_it_alone(ledger):
@@ -121,9 +126,9 @@ def test_a_group_too_old_for_one_policy_is_dropped_for_it_alone(ledger):
         play(ledger)
         train(ledger.of("odd"))
     play(ledger)
-    assert ledger.of("odd").claim_batch("t", 1, 1, "drop", 60) is None
-    assert ledger.of("even").claim_batch("t", 3, 1, "drop", 60) is not None
-    assert ledger.totals().dropped_by_reason == {"over_lag": 1}
+    assert ledger.of("odd").batches.claim("t", 1, 1, "drop", 60) is None
+    assert ledger.of("even").batches.claim("t", 3, 1, "drop", 60) is not None
+    assert run_totals(ledger).dropped_by_reason == {"over_lag": 1}
 
 
 def test_a_roll_back_of_one_policy_leaves_the_other(ledger):
@@ -131,17 +136,17 @@ def test_a_roll_back_of_one_policy_leaves_the_other(ledger):
         play(ledger)
         train(ledger.of("even"))
         train(ledger.of("odd"))
-    assert ledger.of("odd").roll_back(1) == 1
-    assert [one.train_step() for one in ledger.each()] == [2, 1]
-    assert [one.latest_policy().version for one in ledger.each()] == [2, 1]
+    assert ledger.of("odd").batches.roll_back(1) == 1
+    assert [one.batches.train_step() for one in ledger.each()] == [2, 1]
+    assert [one.policies.latest().version for one in ledger.each()] == [2, 1]
     assert train(ledger.of("odd")).version == 3, "a version is never used twice"
-    assert ledger.totals().trained_twice == 0
+    assert run_totals(ledger).trained_twice == 0
 
 
 def test_a_frozen_policy_is_never_trained(ledger):
     play(ledger)
     judge = ledger.of("judge")
-    assert judge.claim_batch("t", 1, 9, "mask", 60) is None
+    assert judge.batches.claim("t", 1, 9, "mask", 60) is None
     for one in ledger.each():
         train(one)
     with ledger.read() as connection:
@@ -151,69 +156,69 @@ def test_a_frozen_policy_is_never_trained(ledger):
             for condition in ("kind = 'final'", "counted", "id IN (SELECT trajectory_id FROM uses)")
         ]
     assert counts == [2, 0, 0], "stored, in no baseline, and in no use row"
-    assert judge.latest_policy().version == 0 and ledger.totals().lost == 0
+    assert judge.policies.latest().version == 0 and run_totals(ledger).lost == 0
 
 
 def test_a_call_of_another_policy_does_not_get_into_a_trained_trajectory(ledger):
-    ledger.admit(plan())
-    (lease,) = ledger.claim_rollouts("w", 1, 60)
+    ledger.groups.admit(plan())
+    (lease,) = ledger.rollouts.claim("w", 1, 60)
     mixed = replace(part(lease, "even", reward=1.0), calls=part(lease, "judge").calls)
-    examined = ledger.examined(mixed)
+    examined = ledger.trajectories.examined(mixed)
     assert examined.status is Status.ERROR_AGENT and "'judge'" in examined.error
 
 
 def test_an_evaluation_counts_the_first_policy(ledger):
-    ledger.admit_evaluation("before/greedy", [plan(rollouts=1, purpose=Purpose.EVAL, tag="before/greedy")])
-    (lease,) = ledger.claim_rollouts("w", 1, 60)
-    ledger.append(lease, part(lease, "even", reward=1.0), 3, [part(lease, "odd"), part(lease, "judge")])
-    result = ledger.evaluation_results("before/greedy")["left"]
+    ledger.evaluations.admit("before/greedy", [plan(rollouts=1, purpose=Purpose.EVAL, tag="before/greedy")])
+    (lease,) = ledger.rollouts.claim("w", 1, 60)
+    ledger.trajectories.append(lease, part(lease, "even", reward=1.0), 3, [part(lease, "odd"), part(lease, "judge")])
+    result = ledger.evaluations.results("before/greedy")["left"]
     assert (result.successes, result.episodes, result.uncounted) == (1, 1, 0)
 
 
 def test_admission_counts_the_policy_with_the_most_groups(ledger):
     play(ledger)
     train(ledger.of("odd"))
-    ledger.admit(plan())
-    assert ledger.groups_ahead() == 2 and ledger.of("odd").queue_sizes().groups["open"] == 1
-    ledger.limit_train_steps(1)
-    assert ledger.groups_ahead() == 2, "odd is at its limit, even is not"
+    ledger.groups.admit(plan())
+    assert ledger.groups.ahead() == 2 and ledger.of("odd").statistics.queue_sizes().groups["open"] == 1
+    ledger.batches.limit_train_steps(1)
+    assert ledger.groups.ahead() == 2, "odd is at its limit, even is not"
     train(ledger.of("even"))
-    assert ledger.stop_claims() and ledger.groups_ahead() == 1
+    assert ledger.batches.stop_claims() and ledger.groups.ahead() == 1
 
 
 def test_engines_settle_each_policy(ledger):
-    ledger.expect_engines(["engine", "engine-2"])
+    ledger.policies.expect_engines(["engine", "engine-2"])
     for engine in ("engine", "engine-2"):
         for name in (*NAMES, "judge"):
-            assert not ledger.latest_is_settled()
-            ledger.of(name).mark_settled(0, serving=0, engine=engine)
-    assert ledger.latest_is_settled() and ledger.versions_behind() == 0
+            assert not ledger.policies.latest_is_settled()
+            ledger.of(name).policies.mark_settled(0, serving=0, engine=engine)
+    assert ledger.policies.latest_is_settled() and ledger.policies.versions_behind() == 0
     play(ledger)
     train(ledger.of("odd"))
-    assert not ledger.latest_is_settled() and ledger.versions_behind() == 1
-    assert not ledger.admit_if(plan(), versions_behind=0, settled=False)
-    ledger.of("odd").mark_settled(1, serving=1)
-    ledger.of("odd").mark_settled(1, serving=1, engine="engine-2")
-    assert ledger.latest_is_settled() and ledger.versions_behind() == 0
-    assert ledger.of("odd").overview().served_versions == {"engine": 1, "engine-2": 1}
-    assert ledger.overview().served_versions == {"engine": 0, "engine-2": 0}
+    assert not ledger.policies.latest_is_settled() and ledger.policies.versions_behind() == 1
+    assert not ledger.groups.admit_if(plan(), versions_behind=0, settled=False)
+    ledger.of("odd").policies.mark_settled(1, serving=1)
+    ledger.of("odd").policies.mark_settled(1, serving=1, engine="engine-2")
+    assert ledger.policies.latest_is_settled() and ledger.policies.versions_behind() == 0
+    assert read_overview(ledger.of("odd")).served_versions == {"engine": 1, "engine-2": 1}
+    assert read_overview(ledger).served_versions == {"engine": 0, "engine-2": 0}
 
 
 def test_parts_of_a_retried_rollout_are_retried_together(ledger):
-    ledger.admit(plan(rollouts=1))
-    (lease,) = ledger.claim_rollouts("w", 1, 60)
-    ledger.append(lease, part(lease, "even"), 3, [part(lease, "odd", status=Status.ERROR_ENV)])
-    (again,) = ledger.claim_rollouts("w", 1, 60)
+    ledger.groups.admit(plan(rollouts=1))
+    (lease,) = ledger.rollouts.claim("w", 1, 60)
+    ledger.trajectories.append(lease, part(lease, "even"), 3, [part(lease, "odd", status=Status.ERROR_ENV)])
+    (again,) = ledger.rollouts.claim("w", 1, 60)
     assert (again.rollout_id, again.attempt, again.failures) == (lease.rollout_id, 2, 1)
-    ledger.append(again, part(again, "even"), 3, [part(again, "odd")])
-    assert ledger.totals().attempts == {"final": 2, "retried": 2}
+    ledger.trajectories.append(again, part(again, "even"), 3, [part(again, "odd")])
+    assert run_totals(ledger).attempts == {"final": 2, "retried": 2}
 
 
 def test_the_train_steps_of_another_policy_do_not_date_a_verdict(ledger):
     play(ledger)
     train(ledger.of("odd"))
     play(ledger)
-    dates = [one.family_statistics("left", 9).outcomes[0].judged_at_step for one in ledger.each()]
+    dates = [one.statistics.family("left", 9).outcomes[0].judged_at_step for one in ledger.each()]
     assert dates == [0, 1]
 
 
@@ -221,16 +226,16 @@ def test_the_selection_bias_is_that_of_one_policy(ledger):
     """What others sampled in the same rollouts was never to be trained by it."""
     play(ledger)
     train(ledger)
-    bias = ledger.selection_bias()
+    bias = selection_bias(ledger)
     assert bias.counted is not None and bias.trained is not None
     assert (bias.sampled, bias.counted.rollouts, bias.trained.rollouts) == (2, 2, 2)
 
 
 def roll_out(ledger: Ledger, *wins: tuple[float, float]) -> None:
     """A group of the same task with the rewards of even and odd in each rollout, closed and judged by a manager."""
-    ledger.admit(plan(rollouts=len(wins)))
-    for lease, (even, odd) in zip(ledger.claim_rollouts("w", 9, 60), wins, strict=True):
-        ledger.append(lease, part(lease, "even", reward=even), 3, [part(lease, "odd", reward=odd)])
+    ledger.groups.admit(plan(rollouts=len(wins)))
+    for lease, (even, odd) in zip(ledger.rollouts.claim("w", 9, 60), wins, strict=True):
+        ledger.trajectories.append(lease, part(lease, "even", reward=even), 3, [part(lease, "odd", reward=odd)])
     ledger.set_value("phase", "judging")  # closes and judges, admits nothing
     with manager_of(recipe(replay={"name": "success_pool"}), ledger) as manager:
         manager.tick()
@@ -240,7 +245,7 @@ def test_each_policy_replays_its_own_successes(ledger):
     roll_out(ledger, (1.0, 1.0), (0.0, 0.0))
     roll_out(ledger, (0.0, 0.0), (0.0, 0.0))
     for one in ledger.each():
-        batch = one.claim_batch("t", 2, 9, "mask", 60)
+        batch = one.batches.claim("t", 2, 9, "mask", 60)
         assert batch is not None
         found = [
             (member.rollout_id, member.trajectory.policy, member.trajectory.success)
@@ -253,8 +258,8 @@ def test_each_policy_replays_its_own_successes(ledger):
 def test_a_success_of_one_policy_is_none_of_another(ledger):
     roll_out(ledger, (0.0, 1.0), (0.0, 0.0))
     roll_out(ledger, (0.0, 0.0), (0.0, 0.0))
-    assert ledger.of("even").claim_batch("t", 1, 9, "mask", 60) is None, "it has nothing to compare"
-    assert ledger.of("odd").claim_batch("t", 2, 9, "mask", 60) is not None
+    assert ledger.of("even").batches.claim("t", 1, 9, "mask", 60) is None, "it has nothing to compare"
+    assert ledger.of("odd").batches.claim("t", 2, 9, "mask", 60) is not None
 
 
 def test_the_policies_of_a_run_are_read_from_its_ledger(ledger):
@@ -272,30 +277,30 @@ class WithoutOnePart(Filter):
 def two_parts(tmp_path, clock, url, rollouts: int) -> Ledger:
     """A run with one policy, and a group of which two members are enough."""
     ledger = Ledger.create(tmp_path / "alone", clock=clock, url=url)
-    ledger.register_initial_policy("start")
-    ledger.admit(replace(plan(rollouts=rollouts), enough=2))
+    ledger.policies.register_initial("start")
+    ledger.groups.admit(replace(plan(rollouts=rollouts), enough=2))
     return ledger
 
 
 def play_both(ledger: Ledger, lease: RolloutLease) -> None:
     first, second = (replace(trajectory(lease.task), part=name) for name in ("first", "second"))
-    ledger.append(lease, first, 3, [second])
+    ledger.trajectories.append(lease, first, 3, [second])
 
 
 def test_a_rollout_that_loses_one_of_its_parts_counts_no_more(tmp_path, clock, url):
     with closing(two_parts(tmp_path, clock, url, 2)) as ledger:
-        for lease in ledger.claim_rollouts("w", 2, 60):
+        for lease in ledger.rollouts.claim("w", 2, 60):
             play_both(ledger, lease)
-        ledger.close_group(1)
-        group = ledger.load_group(1)
+        ledger.groups.close(1)
+        group = ledger.groups.load(1)
         verdict = Judge(ledger, {"without": WithoutOnePart(None)}, 3).decide(group, group)
         assert verdict == (GroupState.DROPPED, "too_few_countable"), "two members are left"
 
 
 def test_a_group_closes_early_by_its_rollouts_and_not_by_their_parts(tmp_path, clock, url):
     with closing(two_parts(tmp_path, clock, url, 3)) as ledger:
-        first, second, _ = ledger.claim_rollouts("w", 3, 60)
+        first, second, _ = ledger.rollouts.claim("w", 3, 60)
         play_both(ledger, first)
-        assert ledger.ended_rounds() == []
+        assert ledger.groups.ended_rounds() == []
         play_both(ledger, second)
-        assert ledger.ended_rounds() == [1]
+        assert ledger.groups.ended_rounds() == [1]

@@ -17,6 +17,7 @@ from quartet.ledger import Ledger
 from quartet.ledger.database import drop_database, find_database, has_database, postgresql
 from quartet.ledger.database.patience import PATIENCE
 from quartet.ledger.database.prepared import Prepared
+from quartet.report.totals import run_totals
 from tests.ledger.samples import finish, plan, recipe, trainable_group
 from tests.postgresql import Proxy, needs_postgresql, server_url
 
@@ -26,7 +27,7 @@ pytestmark = needs_postgresql
 @pytest.fixture
 def ledger(tmp_path, clock):
     ledger = Ledger.create(tmp_path / "run", clock=clock, url=server_url())
-    ledger.register_initial_policy("policies/v000000")
+    ledger.policies.register_initial("policies/v000000")
     yield ledger
     ledger.close()
 
@@ -34,9 +35,9 @@ def ledger(tmp_path, clock):
 def test_the_run_knows_its_ledger(ledger, tmp_path):
     trainable_group(ledger)
     other = Ledger.create(tmp_path / "other" / "run", url=server_url())  # the same name, elsewhere
-    assert other.totals().groups == {}
+    assert run_totals(other).groups == {}
     again = Ledger.open(tmp_path / "run")
-    assert again.totals() == ledger.totals() and again.totals().groups == {"trainable": 1}
+    assert run_totals(again) == run_totals(ledger) and run_totals(again).groups == {"trainable": 1}
     assert not (tmp_path / "run" / "ledger.sqlite").exists()
     again.close()
     other.close()
@@ -54,13 +55,13 @@ def test_a_fresh_start_drops_the_old_schema(ledger, tmp_path):
 
 def test_claims_skip_what_another_worker_is_claiming(ledger):
     """A transaction that holds the first two rollouts does not hold up who wants two."""
-    ledger.admit(plan(rollouts=4))
+    ledger.groups.admit(plan(rollouts=4))
     claimed: list[int] = []
 
     def claim() -> None:
-        claimed.extend(lease.rollout_id for lease in ledger.claim_rollouts("b", 2, 60))
+        claimed.extend(lease.rollout_id for lease in ledger.rollouts.claim("b", 2, 60))
 
-    with ledger._database.write_beside() as connection:
+    with ledger.db.write_beside() as connection:
         connection.exec_driver_sql("SELECT id FROM rollouts ORDER BY id LIMIT 2 FOR UPDATE")
         other = threading.Thread(target=claim)
         other.start()
@@ -70,15 +71,15 @@ def test_claims_skip_what_another_worker_is_claiming(ledger):
 
 def test_reads_of_the_manager_are_stable_until_it_commits(ledger):
     """A worker's append waits for the manager's transaction, and the other way round."""
-    ledger.admit(plan(rollouts=1))
-    (lease,) = ledger.claim_rollouts("w", 1, 60)
+    ledger.groups.admit(plan(rollouts=1))
+    (lease,) = ledger.rollouts.claim("w", 1, 60)
     done = threading.Event()
 
     def append() -> None:
         finish(ledger, lease)
         done.set()
 
-    with ledger._database.write() as connection:
+    with ledger.db.write() as connection:
         worker = threading.Thread(target=append)
         worker.start()
         assert not done.wait(0.3)
@@ -101,18 +102,18 @@ def test_a_server_that_does_not_answer(tmp_path, monkeypatch):
 
 
 def test_a_connection_that_the_server_ends(ledger):
-    with pytest.raises(LedgerError, match="committed data is intact"), ledger._database.write() as connection:
+    with pytest.raises(LedgerError, match="committed data is intact"), ledger.db.write() as connection:
         connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
-    assert ledger.train_step() == 0  # the next call has a new connection
+    assert ledger.batches.train_step() == 0  # the next call has a new connection
 
 
 def test_a_connection_that_the_server_ends_under_a_prepared_statement(ledger):
     """Its error comes from the driver and not from SQLAlchemy: it is explained, and the connection not used again."""
     end = Prepared(sa.select(sa.func.pg_terminate_backend(sa.func.pg_backend_pid())))
-    with pytest.raises(LedgerError, match="committed data is intact"), ledger._database.write() as connection:
+    with pytest.raises(LedgerError, match="committed data is intact"), ledger.db.write() as connection:
         end(connection)
     trainable_group(ledger)
-    assert ledger.totals().groups == {"trainable": 1}
+    assert run_totals(ledger).groups == {"trainable": 1}
 
 
 def test_half_made(tmp_path):
@@ -143,13 +144,13 @@ def patience():
 def test_a_frozen_server_is_waited_for_as_long_as_the_patience_lasts(ledger, patience):
     """Its kernel still takes what is sent, so that no time-out of TCP fires."""
     patience.seconds = 1.0
-    ledger.train_step()
+    ledger.batches.train_step()
     with (
         frozen_server(server_url()),
         pytest.raises(LedgerUnreachableError, match=r"postgresql://.*gave no answer for 1 s"),
     ):
-        ledger.train_step()
-    assert ledger.train_step() == 0  # on a new connection
+        ledger.batches.train_step()
+    assert ledger.batches.train_step() == 0  # on a new connection
 
 
 def test_a_call_goes_on_when_the_server_is_thawed(ledger, patience, monkeypatch):
@@ -162,20 +163,20 @@ def test_a_call_goes_on_when_the_server_is_thawed(ledger, patience, monkeypatch)
         while not reports:
             time.sleep(0.01)
     call.join(60)
-    assert ledger.totals().groups == {"trainable": 1}
+    assert run_totals(ledger).groups == {"trainable": 1}
     waits, answers = reports
     assert "waiting for the database postgresql://quartet@" in waits and "answers again" in answers
 
 
 def test_a_process_that_stops_waits_no_longer_for_a_frozen_server(ledger, patience):
-    ledger.train_step()
+    ledger.batches.train_step()
     begun, timer = time.monotonic(), threading.Timer(0.3, patience.stop)
     with frozen_server(server_url()):
         timer.start()
         with pytest.raises(LedgerUnreachableError, match="gave no answer for 2 s"):
-            ledger.train_step()
+            ledger.batches.train_step()
         with pytest.raises(LedgerUnreachableError, match="asked to stop"):
-            ledger.train_step()
+            ledger.batches.train_step()
     assert time.monotonic() - begun < patience.seconds
 
 
@@ -184,31 +185,31 @@ def test_a_partition_without_a_reset_is_noticed(tmp_path, patience, call):
     """What is sent arrives nowhere, and nothing comes back."""
     patience.seconds = 1.0
     with Proxy(server_url()) as proxy, closing(Ledger.create(tmp_path / "run", url=proxy.url)) as ledger:
-        ledger.register_initial_policy("policies/v000000")
+        ledger.policies.register_initial("policies/v000000")
         with proxy.silence(), pytest.raises(LedgerUnreachableError, match="gave no answer for 1 s"):
-            getattr(ledger, call)()
-        assert ledger.train_step() == 0
+            getattr(ledger.batches, call)()
+        assert ledger.batches.train_step() == 0
 
 
 def test_a_process_that_was_stopped_inside_a_transaction_does_not_hold_the_others_up(ledger, patience):
     """The server ends its connection, so that the lock is free again."""
     patience.seconds = 1.5
-    with pytest.raises(LedgerUnreachableError), ledger._database.write() as connection:
+    with pytest.raises(LedgerUnreachableError), ledger.db.write() as connection:
         other = threading.Thread(target=trainable_group, args=[ledger])
         other.start()
         other.join(60)
         connection.exec_driver_sql("SELECT 1")
-    assert ledger.totals().groups == {"trainable": 1}
+    assert run_totals(ledger).groups == {"trainable": 1}
 
 
 def test_a_lock_that_is_not_released_is_an_error_that_names_the_database(ledger, patience):
     patience.seconds = 1.0
     with (
-        ledger._database.write() as connection,
+        ledger.db.write() as connection,
         pytest.raises(LedgerUnreachableError, match=r"postgresql://.*lock timeout"),
     ):
         connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
-        ledger.register_initial_policy("policies/v000000")
+        ledger.policies.register_initial("policies/v000000")
 
 
 def test_errors_and_reports_hold_no_password(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from quartet.ledger import Ledger
+from quartet.report.totals import run_totals
 from tests.ledger.samples import plan
 
 WORKER = """
@@ -18,7 +19,7 @@ from quartet.ledger import Ledger
 from tests.ledger.samples import finish
 
 ledger = Ledger.open(Path(sys.argv[1]))
-while leases := ledger.claim_rollouts(sys.argv[2], 3, 1000.0):
+while leases := ledger.rollouts.claim(sys.argv[2], 3, 1000.0):
     for lease in leases:
         finish(ledger, lease, reward=float(lease.index % 2))
         print(lease.rollout_id, flush=True)
@@ -38,9 +39,9 @@ def start(run_dir: Path, name: str) -> subprocess.Popen[str]:
 @pytest.mark.slow
 def test_kill_minus_nine_loses_nothing_that_was_appended(tmp_path, url):
     ledger = Ledger.create(tmp_path, url=url)
-    ledger.register_initial_policy("p0")
+    ledger.policies.register_initial("p0")
     for _ in range(GROUPS):
-        ledger.admit(plan(rollouts=ROLLOUTS))
+        ledger.groups.admit(plan(rollouts=ROLLOUTS))
     victim = start(tmp_path, "victim")
     assert victim.stdout is not None
     acknowledged = [int(victim.stdout.readline())]
@@ -51,7 +52,7 @@ def test_kill_minus_nine_loses_nothing_that_was_appended(tmp_path, url):
     victim.wait(30)
     acknowledged += [int(line) for line in other.communicate(timeout=60)[0].split()]
     assert other.returncode == 0
-    ledger.end_leases()
+    ledger.rollouts.requeue_all()
     third = start(tmp_path, "third")
     acknowledged += [int(line) for line in third.communicate(timeout=60)[0].split()]
     assert third.returncode == 0
@@ -60,12 +61,12 @@ def test_kill_minus_nine_loses_nothing_that_was_appended(tmp_path, url):
     # The victim may have been killed after a commit and before it could say so.
     assert len(everything - set(acknowledged)) <= 1
     assert len(acknowledged) == len(set(acknowledged))
-    totals = ledger.totals()
+    totals = run_totals(ledger)
     assert totals.train_rollouts == totals.attempts["final"] == GROUPS * ROLLOUTS
     assert (totals.lost, totals.attempts.get("superseded", 0)) == (0, 0)
-    for group_id in ledger.closable(1e9):
-        ledger.close_group(group_id)
-        assert len(ledger.load_group(group_id).members) == ROLLOUTS
+    for group_id in ledger.groups.closable(1e9):
+        ledger.groups.close(group_id)
+        assert len(ledger.groups.load(group_id).members) == ROLLOUTS
     ledger.close()
 
 
@@ -73,9 +74,9 @@ def test_kill_minus_nine_loses_nothing_that_was_appended(tmp_path, url):
 def test_writers_take_turns(tmp_path, url):
     """Two processes that write as fast as they can: every rollout is claimed by exactly one of them."""
     ledger = Ledger.create(tmp_path, url=url)
-    ledger.register_initial_policy("p0")
+    ledger.policies.register_initial("p0")
     for _ in range(10):
-        ledger.admit(plan(rollouts=ROLLOUTS))
+        ledger.groups.admit(plan(rollouts=ROLLOUTS))
     workers = [start(tmp_path, name) for name in "ab"]
     started = time.time()
     for _ in range(20):

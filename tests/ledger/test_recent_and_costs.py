@@ -3,69 +3,71 @@
 from sqlalchemy import event
 
 from quartet.ledger import Ledger
+from quartet.report.costs import cost_until, evaluation_times, training_began
+from quartet.report.recent import evaluation_counts, newest_train_metrics, recent_statuses, recent_verdicts
 from quartet.types import GroupState, Purpose, Status
 from tests.ledger.samples import finish, on_sqlite, plan, trainable_group
 
 
 def claim(ledger: Ledger):
-    return ledger.claim_batch("t", 1, 2, "mask", 60)
+    return ledger.batches.claim("t", 1, 2, "mask", 60)
 
 
 def test_statuses_of_the_newest_attempts_include_those_that_are_tried_again(ledger):
-    ledger.admit(plan())
+    ledger.groups.admit(plan())
     for status in (Status.ERROR_ENV, Status.COMPLETED):
-        (lease,) = ledger.claim_rollouts("w", 1, 60)
+        (lease,) = ledger.rollouts.claim("w", 1, 60)
         finish(ledger, lease, status=status)
-    assert ledger.recent_statuses(1) == {"completed": 1}
-    assert ledger.recent_statuses(10) == {"completed": 1, "error_env": 1}
+    assert recent_statuses(ledger, 1) == {"completed": 1}
+    assert recent_statuses(ledger, 10) == {"completed": 1, "error_env": 1}
 
 
 def test_verdicts_leave_out_what_is_not_judged_and_what_is_evaluated(ledger):
-    assert ledger.recent_verdicts(10) == {}
+    assert recent_verdicts(ledger, 10) == {}
     trainable_group(ledger)
-    dropped = ledger.admit(plan())
-    for lease in ledger.claim_rollouts("w", 2, 60):
+    dropped = ledger.groups.admit(plan())
+    for lease in ledger.rollouts.claim("w", 2, 60):
         finish(ledger, lease)
-    ledger.close_group(dropped)
-    ledger.drop_group(dropped, "equal_rewards")
-    ledger.admit(plan())
-    ledger.admit_evaluation("before/greedy", [plan(rollouts=1, purpose=Purpose.EVAL, tag="before/greedy")])
-    assert ledger.recent_verdicts(10) == {"": 1, "equal_rewards": 1}
-    assert ledger.recent_verdicts(2) == {"equal_rewards": 1}, "the newest two are one that is open, and this"
-    assert GroupState.TRAINABLE in ledger.queue_sizes().groups
+    ledger.groups.close(dropped)
+    ledger.groups.drop(dropped, "equal_rewards")
+    ledger.groups.admit(plan())
+    ledger.evaluations.admit("before/greedy", [plan(rollouts=1, purpose=Purpose.EVAL, tag="before/greedy")])
+    assert recent_verdicts(ledger, 10) == {"": 1, "equal_rewards": 1}
+    assert recent_verdicts(ledger, 2) == {"equal_rewards": 1}, "the newest two are one that is open, and this"
+    assert GroupState.TRAINABLE in ledger.statistics.queue_sizes().groups
 
 
 def test_the_newest_train_metrics_are_of_what_is_committed(ledger):
-    assert ledger.newest_train_metrics(1) == []
+    assert newest_train_metrics(ledger, 1) == []
     for number in (1, 2):
         trainable_group(ledger)
         batch = claim(ledger)
         assert batch is not None
-        ledger.commit_batch(batch, f"policies/{number}", {"entropy_nats": number / 10})
-    assert ledger.newest_train_metrics(1) == [{"entropy_nats": 0.2}]
+        ledger.batches.commit(batch, f"policies/{number}", {"entropy_nats": number / 10})
+    assert newest_train_metrics(ledger, 1) == [{"entropy_nats": 0.2}]
     trainable_group(ledger)
     assert claim(ledger) is not None
-    assert ledger.newest_train_metrics(1) == [{"entropy_nats": 0.2}]
+    assert newest_train_metrics(ledger, 1) == [{"entropy_nats": 0.2}]
 
 
 def test_cost_counts_training_rollouts_until_a_moment(ledger, clock):
-    assert ledger.training_began() is None
-    assert ledger.cost_until(float("inf")).rollouts == 0
-    ledger.admit_evaluation("before/greedy", [plan(rollouts=1, purpose=Purpose.EVAL, tag="before/greedy")])
-    (lease,) = ledger.claim_rollouts("w", 1, 60)
+    assert training_began(ledger) is None
+    assert cost_until(ledger, float("inf")).rollouts == 0
+    ledger.evaluations.admit("before/greedy", [plan(rollouts=1, purpose=Purpose.EVAL, tag="before/greedy")])
+    (lease,) = ledger.rollouts.claim("w", 1, 60)
     finish(ledger, lease)
-    assert ledger.evaluation_counts(["before/greedy", "before/sampled"]) == (1, 1)
+    assert evaluation_counts(ledger, ["before/greedy", "before/sampled"]) == (1, 1)
     clock.now += 5
     began = clock.now
     trainable_group(ledger)
     clock.now += 10
     trainable_group(ledger)
-    assert ledger.training_began() == began
-    early, late = ledger.cost_until(began + 1), ledger.cost_until(float("inf"))
+    assert training_began(ledger) == began
+    early, late = cost_until(ledger, began + 1), cost_until(ledger, float("inf"))
     assert (early.rollouts, late.rollouts) == (2, 4)
     assert 0 < early.response_tokens == late.response_tokens / 2
     assert 0 < early.prompt_tokens == late.prompt_tokens / 2
-    (evaluation,) = ledger.evaluation_times()
+    (evaluation,) = evaluation_times(ledger)
     assert (evaluation.tag, evaluation.version, evaluation.created_at) == ("before/greedy", 0, began - 5)
 
 
@@ -73,11 +75,11 @@ def test_cost_counts_training_rollouts_until_a_moment(ledger, clock):
 def test_lately_reads_no_more_of_a_longer_run(ledger):
     """By SQLite's plans of the very statements: by key or index, newest first, and nothing is sorted."""
     asked: list[tuple[str, tuple]] = []
-    event.listen(ledger._database._engine, "before_cursor_execute", lambda *call: asked.append((call[2], call[3])))
-    ledger.recent_statuses(9)
-    ledger.recent_verdicts(9)
-    ledger.newest_train_metrics(20)
-    ledger.training_began()
+    event.listen(ledger.db.database._engine, "before_cursor_execute", lambda *call: asked.append((call[2], call[3])))
+    recent_statuses(ledger, 9)
+    recent_verdicts(ledger, 9)
+    newest_train_metrics(ledger, 20)
+    training_began(ledger)
     assert len(asked) == 4
     for statement, parameters in asked.copy():
         with ledger.read() as connection:

@@ -4,130 +4,134 @@ import pytest
 
 from quartet.errors import LeaseLostError
 from quartet.ledger import Ledger
-from quartet.ledger.recycling import MAX_EMPTY_RECYCLES
+from quartet.ledger.attempts import MAX_EMPTY_RECYCLES
 from quartet.ledger.rows import AppendOutcome
+from quartet.report.check import check_ledger
+from quartet.report.totals import run_totals, status_counts
 from quartet.types import Status, Task
 from tests.ledger.samples import finish, plan, spoil, trajectory
 
 
 def recycle(ledger, lease, *, versions=(0, 0), max_recycles=2):
-    return ledger.recycle(lease, trajectory(lease.task, status=Status.CANCELLED, versions=versions), max_recycles)
+    return ledger.trajectories.recycle(
+        lease, trajectory(lease.task, status=Status.CANCELLED, versions=versions), max_recycles
+    )
 
 
 def claim(ledger):
-    (lease,) = ledger.claim_rollouts("w", 1, 60)
+    (lease,) = ledger.rollouts.claim("w", 1, 60)
     return lease
 
 
 def test_the_next_attempt_gets_what_the_last_one_had(ledger):
-    ledger.admit(plan(rollouts=2))
+    ledger.groups.admit(plan(rollouts=2))
     first = claim(ledger)
-    assert ledger.load_beginning(first).calls == []
+    assert ledger.trajectories.load_beginning(first).calls == []
     assert recycle(ledger, first, versions=(0, 0, 1)) is AppendOutcome.RECYCLED
     again = claim(ledger)
     assert (again.rollout_id, again.attempt, again.recycled) == (first.rollout_id, 2, 1), "before new ones"
     assert again.sampling_seed == first.sampling_seed
-    (call,) = ledger.load_beginning(again).calls
+    (call,) = ledger.trajectories.load_beginning(again).calls
     assert call.response.versions == [0, 0, 1]
     assert recycle(ledger, again, versions=(0, 0, 1, 1)) is AppendOutcome.RECYCLED
-    assert ledger.load_beginning(claim(ledger)).calls[0].response.versions == [0, 0, 1, 1]
+    assert ledger.trajectories.load_beginning(claim(ledger)).calls[0].response.versions == [0, 0, 1, 1]
 
 
 def test_a_partial_is_never_a_member(ledger):
-    group_id = ledger.admit(plan(rollouts=1))
+    group_id = ledger.groups.admit(plan(rollouts=1))
     recycle(ledger, claim(ledger))
-    assert ledger.load_group(group_id).members == []
-    assert ledger.closable(1e9) == []
+    assert ledger.groups.load(group_id).members == []
+    assert ledger.groups.closable(1e9) == []
     finish(ledger, claim(ledger), versions=(0, 0, 1))
-    assert ledger.closable(1e9) == [group_id]
-    ledger.close_group(group_id)
-    (member,) = ledger.load_group(group_id).members
+    assert ledger.groups.closable(1e9) == [group_id]
+    ledger.groups.close(group_id)
+    (member,) = ledger.groups.load(group_id).members
     assert member.trajectory.calls[0].response.versions == [0, 0, 1]
-    assert ledger.totals().attempts == {"final": 1, "partial": 1}
-    assert ledger.totals().response_tokens == 3, "no token counts twice"
+    assert run_totals(ledger).attempts == {"final": 1, "partial": 1}
+    assert run_totals(ledger).response_tokens == 3, "no token counts twice"
 
 
 def test_it_is_evicted_after_so_many_times(ledger):
-    group_id = ledger.admit(plan(rollouts=1))
+    group_id = ledger.groups.admit(plan(rollouts=1))
     outcomes = [recycle(ledger, claim(ledger)) for _ in range(3)]
     assert outcomes == [AppendOutcome.RECYCLED, AppendOutcome.RECYCLED, AppendOutcome.EVICTED]
-    assert ledger.claim_rollouts("w", 1, 60) == []
-    assert ledger.status_counts() == {"cancelled": 1}
-    assert ledger.closable(1e9) == [group_id]
+    assert ledger.rollouts.claim("w", 1, 60) == []
+    assert status_counts(ledger) == {"cancelled": 1}
+    assert ledger.groups.closable(1e9) == [group_id]
     assert ledger.events(1)[0].kind == "rollout_evicted"
-    assert ledger.check().findings == []
+    assert check_ledger(ledger).findings == []
 
 
 def test_recalls_before_the_first_token_do_not_count(ledger):
     """No token grows old by them. They have a bound of their own."""
-    ledger.admit(plan(rollouts=1))
+    ledger.groups.admit(plan(rollouts=1))
     for _ in range(3):
         assert recycle(ledger, claim(ledger), versions=(), max_recycles=1) is AppendOutcome.RECYCLED
     assert recycle(ledger, claim(ledger), versions=(0,), max_recycles=1) is AppendOutcome.RECYCLED
     assert recycle(ledger, claim(ledger), versions=(0, 1), max_recycles=1) is AppendOutcome.EVICTED
-    ledger.admit(plan(rollouts=1))
+    ledger.groups.admit(plan(rollouts=1))
     for _ in range(MAX_EMPTY_RECYCLES):
         assert recycle(ledger, claim(ledger), versions=()) is AppendOutcome.RECYCLED
     assert recycle(ledger, claim(ledger), versions=()) is AppendOutcome.EVICTED
-    assert ledger.check().findings == []
+    assert check_ledger(ledger).findings == []
 
 
 def test_a_recalled_attempt_is_no_failure(ledger, clock):
     """Two recalls leave all three attempts of `max_attempts`, whether they fail or their worker dies."""
-    ledger.admit(plan(rollouts=1))
+    ledger.groups.admit(plan(rollouts=1))
     for _ in range(2):
         recycle(ledger, claim(ledger))
     assert finish(ledger, claim(ledger), status=Status.ERROR_ENV) is AppendOutcome.REQUEUED
     claim(ledger)
     clock.now += 61
-    assert ledger.expire_leases(max_attempts=3) == 1
+    assert ledger.rollouts.expire(max_attempts=3) == 1
     last = claim(ledger)
     assert (last.attempt, last.recycled) == (5, 2)
-    assert ledger.load_beginning(last).calls, "failures do not lose what there was"
+    assert ledger.trajectories.load_beginning(last).calls, "failures do not lose what there was"
     assert finish(ledger, last, status=Status.ERROR_ENV) is AppendOutcome.APPENDED
 
 
 def test_a_lease_that_was_lost_recycles_nothing(ledger, clock):
-    ledger.admit(plan(rollouts=1))
+    ledger.groups.admit(plan(rollouts=1))
     asleep = claim(ledger)
     clock.now += 61
-    ledger.expire_leases()
+    ledger.rollouts.expire()
     awake = claim(ledger)
-    assert ledger.held([asleep, awake]) == {(awake.rollout_id, awake.attempt)}
+    assert ledger.rollouts.held([asleep, awake]) == {(awake.rollout_id, awake.attempt)}
     with pytest.raises(LeaseLostError):
         recycle(ledger, asleep)
-    assert ledger.totals().attempts == {"superseded": 1}
+    assert run_totals(ledger).attempts == {"superseded": 1}
     assert recycle(ledger, awake, versions=(3,)) is AppendOutcome.RECYCLED
-    assert ledger.load_beginning(claim(ledger)).calls[0].response.versions == [3]
+    assert ledger.trajectories.load_beginning(claim(ledger)).calls[0].response.versions == [3]
 
 
 def test_a_group_that_closed_meanwhile_keeps_it_as_late(ledger):
-    group_id = ledger.admit(plan(rollouts=1))
+    group_id = ledger.groups.admit(plan(rollouts=1))
     lease = claim(ledger)
-    ledger.close_group(group_id)
+    ledger.groups.close(group_id)
     assert recycle(ledger, lease) is AppendOutcome.LATE
-    assert ledger.claim_rollouts("w", 1, 60) == []
+    assert ledger.rollouts.claim("w", 1, 60) == []
 
 
 def test_a_damaged_partial_is_forgotten_with_an_event(ledger):
-    ledger.admit(plan(rollouts=1))
+    ledger.groups.admit(plan(rollouts=1))
     first = claim(ledger)
     recycle(ledger, first)
     spoil(ledger, first.rollout_id)
-    assert ledger.load_beginning(claim(ledger)).calls == []
+    assert ledger.trajectories.load_beginning(claim(ledger)).calls == []
     assert ledger.events(1)[0].kind == "partial_damaged"
 
 
 def test_garbage_collection_keeps_what_a_rollout_goes_on_from(ledger):
-    ledger.admit(plan(rollouts=1))
+    ledger.groups.admit(plan(rollouts=1))
     recycle(ledger, claim(ledger))
-    assert ledger.collect_garbage() == 0
-    assert ledger.load_beginning(claim(ledger)).calls
+    assert ledger.disk.collect_garbage() == 0
+    assert ledger.trajectories.load_beginning(claim(ledger)).calls
 
 
 def as_version_3(ledger) -> None:
     """What the older Quartet wrote: without the columns of recycling, of quorums and of all that came later."""
-    with ledger._database.write() as connection:
+    with ledger.db.write() as connection:
         connection.exec_driver_sql("DROP INDEX rollouts_by_parent")
         connection.exec_driver_sql("DROP INDEX rollouts_by_beginning")
         for index in ("groups_beside", "batches_by_state", "pool_by_task", "one_final_trajectory_per_part"):
@@ -171,14 +175,14 @@ def as_version_3(ledger) -> None:
 
 
 def test_a_ledger_of_schema_version_3_is_upgraded(ledger, clock):
-    group_id = ledger.admit(plan(rollouts=2))
+    group_id = ledger.groups.admit(plan(rollouts=2))
     as_version_3(ledger)
     upgraded = Ledger.open(ledger.run_dir, clock=clock, upgrade=True)
     for _ in range(2):
-        assert upgraded.closable(1e9) == []
+        assert upgraded.groups.closable(1e9) == []
         recycle(upgraded, claim(upgraded))
         finish(upgraded, claim(upgraded))
-    assert upgraded.closable(1e9) == [group_id]
+    assert upgraded.groups.closable(1e9) == [group_id]
     upgraded.close()
 
 
@@ -186,11 +190,11 @@ def test_an_upgrade_leaves_no_success_under_the_key_of_another_task(ledger, cloc
     """Before schema version 5 a task's key did not name its parameters."""
     plain = Task(env="bandit", family="left", seed=1)
     long = Task(env="bandit", family="left", seed=1, params={"turns": 2})
-    ledger.store_demonstrations([trajectory(plain, reward=1.0), trajectory(long, reward=1.0)], 8)
-    with ledger._database.write() as connection:
+    ledger.pool.store_demonstrations([trajectory(plain, reward=1.0), trajectory(long, reward=1.0)], 8)
+    with ledger.db.write() as connection:
         connection.exec_driver_sql("UPDATE pool SET task_key = 'bandit/left/1'")
     as_version_3(ledger)
     upgraded = Ledger.open(ledger.run_dir, clock=clock, upgrade=True)
-    assert len(upgraded.stored_successes(plain, 8)) == 1
-    assert upgraded.stored_successes(long, 8) == []
+    assert len(upgraded.pool.usable(plain, 8)) == 1
+    assert upgraded.pool.usable(long, 8) == []
     upgraded.close()

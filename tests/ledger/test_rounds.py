@@ -4,6 +4,7 @@ import pytest
 
 from quartet.errors import ConfigError
 from quartet.manager.control.base import RolloutAllocator
+from quartet.report.totals import run_totals
 from quartet.types import Fork, Root
 from tests.ledger.samples import finish, manager_of, recipe
 
@@ -40,12 +41,12 @@ def rounds(**sections):
 
 def play(ledger, *rewards: float) -> int:
     """End what is queued of one group; return how many there were."""
-    leases = ledger.claim_rollouts("w", 100, 60)
+    leases = ledger.rollouts.claim("w", 100, 60)
     group_id = min(lease.group_id for lease in leases)
     mine = [lease for lease in leases if lease.group_id == group_id]
     for lease in leases:
         if lease not in mine:
-            ledger.give_back(lease)
+            ledger.rollouts.release(lease)
     for lease, reward in zip(mine, rewards, strict=True):
         finish(ledger, lease, reward=reward)
     return len(mine)
@@ -56,14 +57,14 @@ def test_a_group_grows_round_by_round_and_closes_when_nothing_is_added(ledger):
         settle(manager)
         assert play(ledger, 0.0, 0.0) == 2
         settle(manager)
-        assert ledger.queue_sizes().groups["trainable"] == 0
+        assert ledger.statistics.queue_sizes().groups["trainable"] == 0
         assert play(ledger, 0.0) == 1
     with manager_of(rounds(), ledger) as manager:  # another manager goes on with the group
         settle(manager)
         assert play(ledger, 1.0) == 1
         settle(manager)
-        assert ledger.queue_sizes().groups["trainable"] == 1
-    members = ledger.load_group(1).members
+        assert ledger.statistics.queue_sizes().groups["trainable"] == 1
+    members = ledger.groups.load(1).members
     assert [member.trajectory.success for member in members] == [False, False, False, True]
 
 
@@ -73,7 +74,7 @@ def test_the_allocator_bounds_its_rounds(ledger):
             settle(manager)
             assert play(ledger, *[0.0] * number) == number
         settle(manager)
-    assert ledger.totals().dropped_by_reason == {"equal_rewards": 1}
+    assert run_totals(ledger).dropped_by_reason == {"equal_rewards": 1}
 
 
 def test_forks_of_an_allocator_that_declares_none_are_refused(ledger):
@@ -87,8 +88,8 @@ def test_forks_of_an_allocator_that_declares_none_are_refused(ledger):
 def test_a_group_out_of_time_gets_no_further_round(ledger, clock):
     with manager_of(rounds(admission={"group_deadline_seconds": 50.0, "max_lag": 1}), ledger) as manager:
         settle(manager)
-        first, _ = [lease for lease in ledger.claim_rollouts("w", 100, 1e6) if lease.group_id == 1]
+        first, _ = [lease for lease in ledger.rollouts.claim("w", 100, 1e6) if lease.group_id == 1]
         finish(ledger, first)
         clock.now += 51
         settle(manager)
-    assert ledger.totals().dropped_by_reason["too_few_countable"] >= 1
+    assert run_totals(ledger).dropped_by_reason["too_few_countable"] >= 1

@@ -13,10 +13,11 @@ from quartet.cli import cli
 from quartet.errors import ConfigError
 from quartet.exchange.demonstrations import settle, store_into
 from quartet.exchange.export import export
+from quartet.exchange.stored import Selection
 from quartet.ledger import AppendOutcome, Ledger
-from quartet.ledger.export import Selection
 from quartet.ledger.soundness import find_flaw
 from quartet.recipe.file import to_toml
+from quartet.report.totals import status_counts
 from quartet.types import Keyboard, Pointer, Status, TakenAction, Task
 from quartet.types.frame import Element, Point
 from tests.ledger.samples import finish, plan, recipe, trajectory
@@ -29,7 +30,7 @@ RECIPE = recipe(replay={"name": "success_pool"}, evaluation={"before_and_after":
 def run(tmp_path, bandit_policy):
     """A run whose policy knows a few hundred tokens."""
     ledger = Ledger.create(tmp_path / "run")
-    ledger.register_initial_policy(str(bandit_policy))
+    ledger.policies.register_initial(str(bandit_policy))
     settle(RECIPE, ledger)
     yield ledger
     ledger.close()
@@ -38,10 +39,10 @@ def run(tmp_path, bandit_policy):
 @pytest.fixture
 def line(run, tmp_path) -> dict[str, Any]:
     """One exported success, as JSON."""
-    group_id = run.admit(replace(plan(rollouts=1), task=TASK))
-    (lease,) = run.claim_rollouts("w", 1, 60)
+    group_id = run.groups.admit(replace(plan(rollouts=1), task=TASK))
+    (lease,) = run.rollouts.claim("w", 1, 60)
     finish(run, lease, reward=1.0, versions=(0, 0))
-    run.close_group(group_id)
+    run.groups.close(group_id)
     export(run, RECIPE, "jsonl", tmp_path / "sound.jsonl", Selection())
     return json.loads((tmp_path / "sound.jsonl").read_text())
 
@@ -126,7 +127,7 @@ def test_an_import_names_file_line_and_field_and_stores_nothing(run, line, tmp_p
     path.write_text(f"{sound}\n{json.dumps(line)}\n")
     with pytest.raises(ConfigError, match=rf"demos\.jsonl:2.*{message}"):
         store_into(run, RECIPE, path)
-    assert run.stored_successes(TASK, 8) == []
+    assert run.pool.usable(TASK, 8) == []
 
 
 def test_the_command_says_it_in_one_line(run, line, tmp_path):
@@ -159,29 +160,29 @@ def test_a_parquet_file_that_was_cut_is_refused(run, line, tmp_path):
 
 @pytest.mark.parametrize("reward", [math.nan, math.inf, 1e300])
 def test_a_reward_that_is_none_is_retried_and_never_stored(run, reward):
-    run.admit(plan(rollouts=1))
-    (lease,) = run.claim_rollouts("w", 1, 60)
+    run.groups.admit(plan(rollouts=1))
+    (lease,) = run.rollouts.claim("w", 1, 60)
     assert finish(run, lease, reward=reward, max_attempts=2) is AppendOutcome.REQUEUED
-    (lease,) = run.claim_rollouts("w", 1, 60)
+    (lease,) = run.rollouts.claim("w", 1, 60)
     assert finish(run, lease, reward=reward, max_attempts=2) is AppendOutcome.APPENDED
-    assert run.status_counts() == {"error_reward": 1}
+    assert status_counts(run) == {"error_reward": 1}
     (error,) = [event.fields["error"] for event in run.events() if event.kind == "rollout_final"]
     assert error.startswith("rewards.task: ") and lease.task.key in error
 
 
 @pytest.mark.parametrize("changed", [{"token_ids": [10**6]}, {"token_ids": [-1]}, {"logprobs": [math.nan]}])
 def test_a_call_that_no_policy_can_have_made_is_an_error_of_the_engine(run, changed):
-    run.admit(plan(rollouts=1))
-    (lease,) = run.claim_rollouts("w", 1, 60)
+    run.groups.admit(plan(rollouts=1))
+    (lease,) = run.rollouts.claim("w", 1, 60)
     sound = trajectory(lease.task, reward=1.0)
     response = replace(sound.calls[0].response, **changed)
-    run.append(lease, replace(sound, calls=[replace(sound.calls[0], response=response)]), 1)
-    assert run.status_counts() == {"error_engine": 1}
+    run.trajectories.append(lease, replace(sound, calls=[replace(sound.calls[0], response=response)]), 1)
+    assert status_counts(run) == {"error_engine": 1}
 
 
 def test_sound_trajectory_is_stored_unchanged(run):
     sound = trajectory(TASK, reward=-3.5, versions=(0, 5))
-    assert run.examined(sound) is sound
+    assert run.trajectories.examined(sound) is sound
 
 
 def test_an_attempt_that_failed_may_hold_tokens_of_a_policy_with_a_larger_vocabulary():
@@ -198,9 +199,9 @@ def test_an_attempt_that_failed_may_hold_tokens_of_a_policy_with_a_larger_vocabu
 def test_the_vocabulary_of_every_policy_is_known(tmp_path, bandit_policy):
     ledger = Ledger.create(tmp_path / "run", trained=("a", "b"), frozen=("c",))
     for name in ("a", "b", "c"):
-        ledger.of(name).register_initial_policy(str(bandit_policy))
+        ledger.of(name).policies.register_initial(str(bandit_policy))
     settle(RECIPE, ledger)
     strange = replace(trajectory(TASK, reward=1.0).calls[0], policy="b", prompt_ids=[10**6])
-    examined = ledger.examined(replace(trajectory(TASK, reward=1.0), policy="b", calls=[strange]))
+    examined = ledger.trajectories.examined(replace(trajectory(TASK, reward=1.0), policy="b", calls=[strange]))
     assert (examined.status, examined.rewards) == (Status.ERROR_ENGINE, {})
     ledger.close()

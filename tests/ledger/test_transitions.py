@@ -23,12 +23,12 @@ class Possible(Exception):  # noqa: N818
 def test_no_other_transition_is_possible(ledger: Ledger, table: str):
     """Tried on a real row with plain SQL, past every check of the program."""
     trainable_group(ledger)
-    batch = ledger.claim_batch("t", 1, 1, "mask", 60)
+    batch = ledger.batches.claim("t", 1, 1, "mask", 60)
     assert batch is not None
 
     def move(before: str, after: str) -> bool:
         try:
-            with ledger._database.write() as connection:
+            with ledger.db.write() as connection:
                 on = f" ON {table}" if connection.dialect.name == "postgresql" else ""
                 connection.exec_driver_sql(f"DROP TRIGGER {table}_guard{on}")
                 connection.exec_driver_sql(f"UPDATE {table} SET state = '{before}'")

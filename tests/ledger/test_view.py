@@ -12,13 +12,14 @@ from quartet.errors import LedgerError, SetupError
 from quartet.ledger import Ledger
 from quartet.ledger.database import read_only
 from quartet.ledger.database.sqlite import SqliteDatabase
+from quartet.ledger.policy_rows import insert_policy
 from tests.postgresql import needs_postgresql, server_url
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=needs_postgresql)])
 def viewed(tmp_path, request):
     ledger = Ledger.create(tmp_path / "run", url="" if request.param == "sqlite" else server_url())
-    ledger.register_initial_policy("policy")
+    ledger.policies.register_initial("policy")
     view = Ledger.view(tmp_path / "run")
     yield ledger, view
     view.close()
@@ -29,7 +30,7 @@ def test_it_sees_what_is_written(viewed):
     ledger, view = viewed
     ledger.event("module_died", module="env")
     assert [event.kind for event in view.events()] == ["module_died"]
-    assert view.latest_policy().version == 0
+    assert view.policies.latest().version == 0
 
 
 def test_it_refuses_to_write(viewed):
@@ -43,19 +44,19 @@ def test_the_database_itself_refuses_as_well(viewed):
     ledger, view = viewed
     with pytest.raises((sa.exc.DatabaseError, SetupError)), view.read() as connection:
         connection.execute(sa.text("DELETE FROM policies"))
-    assert ledger.latest_policy().version == 0
+    assert ledger.policies.latest().version == 0
 
 
 def test_a_run_that_was_moved_finds_its_own_policies(tmp_path):
     ledger = Ledger.create(tmp_path / "here")
-    ledger.register_initial_policy("/shipped/policies/v000001")
+    ledger.policies.register_initial("/shipped/policies/v000001")
     trained = tmp_path / "here" / "policies" / "v000001_batch_000001"
-    with ledger._database.write() as connection:
-        ledger._insert_policy(connection, str(trained), train_step=1)
+    with ledger.db.write() as connection:
+        insert_policy(ledger.db, connection, str(trained), train_step=1)
     ledger.close()
     (tmp_path / "here").rename(tmp_path / "there")
     view = Ledger.view(tmp_path / "there")
-    paths = [policy.path for policy in view.policies()]
+    paths = [policy.path for policy in view.policies.live()]
     view.close()
     assert paths == ["/shipped/policies/v000001", str(tmp_path / "there" / "policies" / trained.name)]
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from quartet.ledger.database import drop_database
 from quartet.manager.admission import capacity
 from quartet.manager.schedule import Load, sessions_for_all_rollouts, two_rollouts_per_session
+from quartet.report.totals import run_totals
 from tests.ledger.samples import finish, manager_of, recipe, trainable_group
 from tests.ledger.whole_run import Run
 from tests.postgresql import needs_postgresql, server_url
@@ -80,42 +81,42 @@ def test_the_reference_model_never_deadlocks(lag, groups_per_batch, size, sessio
 def test_a_commit_frees_its_slots_when_the_engine_serves_the_policy(ledger, serving):
     """Until then a new group's tokens are one version old already, with as many batches before it as ever."""
     settings = recipe(env={"sessions": 8}, admission={"max_lag": 1})
-    ledger.mark_settled(0, serving=0)
+    ledger.policies.mark_settled(0, serving=0)
     with manager_of(settings, ledger) as manager:
         run_ticks(manager)
-        assert ledger.groups_ahead() == 4
-        for lease in ledger.claim_rollouts("w", 4, 60):
+        assert ledger.groups.ahead() == 4
+        for lease in ledger.rollouts.claim("w", 4, 60):
             finish(ledger, lease, reward=float(lease.index))
         run_ticks(manager)
-        batch = ledger.claim_batch("t", 2, 1, "mask", 60)
+        batch = ledger.batches.claim("t", 2, 1, "mask", 60)
         assert batch is not None
-        ledger.commit_batch(batch, "p1", {})
+        ledger.batches.commit(batch, "p1", {})
         run_ticks(manager)
-        assert ledger.groups_ahead() == 2, "the engine still samples from version 0"
+        assert ledger.groups.ahead() == 2, "the engine still samples from version 0"
         manager._presence.beat(force=True)
-        assert ledger.modules()[0].waiting_for == "the engine"
-        ledger.mark_settled(1, serving=serving)
+        assert ledger.modules.all()[0].waiting_for == "the engine"
+        ledger.policies.mark_settled(1, serving=serving)
         run_ticks(manager)
-        assert ledger.groups_ahead() == 2 + 2 * serving
+        assert ledger.groups.ahead() == 2 + 2 * serving
 
 
 def test_a_group_is_not_admitted_when_a_policy_was_committed_since_the_look(ledger, monkeypatch):
-    ledger.mark_settled(0, serving=0)
+    ledger.policies.mark_settled(0, serving=0)
     trainable_group(ledger)
-    batch = ledger.claim_batch("t", 1, 1, "mask", 60)
+    batch = ledger.batches.claim("t", 1, 1, "mask", 60)
     assert batch is not None
-    behind = ledger.versions_behind
+    behind = ledger.policies.versions_behind
 
     def look_and_commit() -> int:
         answer = behind()
         monkeypatch.undo()
-        ledger.commit_batch(batch, "p1", {})
+        ledger.batches.commit(batch, "p1", {})
         return answer
 
-    monkeypatch.setattr(ledger, "versions_behind", look_and_commit)
+    monkeypatch.setattr(ledger.policies, "versions_behind", look_and_commit)
     with manager_of(recipe(), ledger) as manager:
         manager.tick()
-        assert ledger.groups_ahead() == 0
+        assert ledger.groups.ahead() == 0
 
 
 def run_ticks(manager) -> None:
@@ -165,8 +166,8 @@ def it_reaches_its_end(url, train_steps, on_late, max_lag, groups_per_batch, siz
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder), settings, random.Random(seed), url)
         run.go()
-        totals = run.ledger.totals()
-        assert run.ledger.train_step() == train_steps
+        totals = run_totals(run.ledger)
+        assert run.ledger.batches.train_step() == train_steps
         assert (totals.lost, totals.trained_twice) == (0, 0)
         assert all(totals.dropped_by_reason)
         if on_late == "drop" or (on_late == "wait" and not run.rolled_back):

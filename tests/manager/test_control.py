@@ -14,6 +14,7 @@ from quartet.manager.control.sampler.contrast import LEAST_WEIGHT, weight
 from quartet.manager.filter.mixed_outcome import MixedOutcome
 from quartet.part import NoSettings
 from quartet.registry import build, names
+from quartet.report.recent import recent_success
 from quartet.types import Group, GroupMember, Root, Task
 from tests.ledger.samples import finish, manager_of, plan, recipe, trajectory
 
@@ -145,14 +146,14 @@ def test_an_unknown_name_suggests_the_nearest(ledger, section):
 
 def test_family_statistics_are_a_window_over_training_rollouts(ledger):
     for reward in (1.0, 0.0, 0.0):
-        ledger.admit(plan("left", rollouts=1))
-        (lease,) = ledger.claim_rollouts("w", 1, 10)
+        ledger.groups.admit(plan("left", rollouts=1))
+        (lease,) = ledger.rollouts.claim("w", 1, 10)
         finish(ledger, lease, reward=reward)
-    ledger.admit(plan("right", rollouts=1))
-    statistics = ledger.statistics(2)
+    ledger.groups.admit(plan("right", rollouts=1))
+    statistics = ledger.statistics.families(2)
     assert (statistics["left"].rollouts, statistics["left"].success_rate) == (2, 0.0)
-    assert ledger.family_statistics("left", 3).success_rate == pytest.approx(1 / 3)
+    assert ledger.statistics.family("left", 3).success_rate == pytest.approx(1 / 3)
     assert (statistics["left"].groups_admitted, statistics["right"].groups_admitted) == (3, 1)
     assert (statistics["left"].known_successes, statistics["left"].longest_success) == (1, 1)
     assert (statistics["right"].rollouts, statistics["right"].success_rate) == (0, 0.0)
-    assert ledger.recent_success(3) == pytest.approx(1 / 3)
+    assert recent_success(ledger, 3) == pytest.approx(1 / 3)

@@ -104,7 +104,7 @@ def test_a_long_variant_is_found_under_a_short_limit(ledger):
     parts = replace(
         parts,
         recipe=whole,
-        family_statistics=lambda family: ledger.family_statistics(family, 32),
+        family_statistics=lambda family: ledger.statistics.family(family, 32),
     )
     longest_success = horizon("longest_success", parts)
     limits = []
@@ -112,8 +112,8 @@ def test_a_long_variant_is_found_under_a_short_limit(ledger):
         needed = 12 if number % 5 == 4 and number > 25 else 3
         task = Task(env="bandit", family="left", seed=number)
         limits.append(longest_success.max_turns(task))
-        ledger.admit(replace(plan("left"), task=task, max_turns=limits[-1]))
-        for lease in ledger.claim_rollouts("w", 2, 60):
+        ledger.groups.admit(replace(plan("left"), task=task, max_turns=limits[-1]))
+        for lease in ledger.rollouts.claim("w", 2, 60):
             solved = limits[-1] >= needed
             ended = Status.COMPLETED if solved else Status.TRUNCATED_TURNS
             finish(ledger, lease, reward=float(solved), turns=min(needed, limits[-1]), status=ended)
@@ -210,20 +210,20 @@ def test_control_queries_use_an_index(ledger):
 def test_an_outcome_is_of_the_groups_own_members(ledger):
     """Contrast is measured, whatever the filters or the pool made of the group."""
     for rewards in ((1.0, 0.0), (1.0, 1.0), (0.0, 0.0)):
-        group_id = ledger.admit(plan("left"))
-        for lease in ledger.claim_rollouts("w", 2, 60):
+        group_id = ledger.groups.admit(plan("left"))
+        for lease in ledger.rollouts.claim("w", 2, 60):
             finish(ledger, lease, reward=rewards[lease.index])
-        ledger.close_group(group_id)
-        ledger.drop_group(group_id, "too_hard")
-    found = ledger.family_statistics("left", 32).outcomes
+        ledger.groups.close(group_id)
+        ledger.groups.drop(group_id, "too_hard")
+    found = ledger.statistics.family("left", 32).outcomes
     assert [(outcome.mixed, outcome.successes) for outcome in found] == [(False, 0), (False, 2), (True, 1)]
 
 
 def test_cut_off_means_by_the_groups_limit(ledger):
     """`plan` allows 3 turns: a rollout that the environment ended after one says nothing about our limit."""
     for turns, reward in ((3, 0.0), (1, 0.0), (3, 1.0)):
-        ledger.admit(plan("left", rollouts=1))
-        (lease,) = ledger.claim_rollouts("w", 1, 60)
+        ledger.groups.admit(plan("left", rollouts=1))
+        (lease,) = ledger.rollouts.claim("w", 1, 60)
         finish(ledger, lease, reward=reward, turns=turns, status=Status.TRUNCATED_TURNS)
-    stats = ledger.family_statistics("left", 32)
+    stats = ledger.statistics.family("left", 32)
     assert (stats.truncated, stats.tightest_limit) == (1, 3)

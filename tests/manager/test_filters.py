@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from quartet.actions.taken import taken_action
 from quartet.config import Filter
 from quartet.registry import build
+from quartet.report.totals import run_totals
 from quartet.types import Group, GroupMember, GroupState, Observation, Status, Task, Trajectory, Turn
 from tests.ledger.samples import finish, manager_of, plan, recipe, trajectory
 
@@ -74,27 +75,27 @@ def test_broken_leaves_out_failures_that_hardly_acted():
 def test_stacked_filters_judge_what_the_ones_before_them_left(ledger):
     """Without its truncated member the group has no contrast: the second filter drops it, and the ledger says why."""
     whole = recipe(filters=["overlong", "mixed_outcome"], control={"rollouts_per_group": 3})
-    ledger.admit(plan(rollouts=3))
-    for lease in ledger.claim_rollouts("w", 3, 60):
+    ledger.groups.admit(plan(rollouts=3))
+    for lease in ledger.rollouts.claim("w", 3, 60):
         cut_off = Status.TRUNCATED_TURNS if lease.index == 2 else Status.COMPLETED
         finish(ledger, lease, reward=float(lease.index < 2), status=cut_off)
     with manager_of(whole, ledger) as manager:
         manager.tick()
-    totals = ledger.totals()
+    totals = run_totals(ledger)
     assert totals.groups[GroupState.DROPPED] == 1
     assert totals.dropped_by_reason == {"equal_rewards": 1}
-    (newest,) = ledger.family_statistics("left", 32).outcomes
+    (newest,) = ledger.statistics.family("left", 32).outcomes
     assert (newest.countable, newest.successes, newest.mixed) == (3, 2, True)
 
 
 def test_every_member_that_is_left_out_says_why(ledger):
     whole = recipe(filters=["overlong", "broken"], control={"rollouts_per_group": 4})
-    ledger.admit(plan(rollouts=4))
-    for lease in ledger.claim_rollouts("w", 4, 60):
+    ledger.groups.admit(plan(rollouts=4))
+    for lease in ledger.rollouts.claim("w", 4, 60):
         made = trajectory(lease.task, status=Status.TRUNCATED_TURNS if lease.index == 1 else Status.COMPLETED)
         if lease.index == 2:
             made = replace(made, turns=[NO_ACTION for _ in made.turns])
-        ledger.append(lease, made, 3)
+        ledger.trajectories.append(lease, made, 3)
     with manager_of(whole, ledger) as manager:
         manager.tick()
     with ledger.read() as connection:

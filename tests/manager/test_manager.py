@@ -11,6 +11,7 @@ from quartet.ledger import Ledger
 from quartet.manager.evaluation import admit_evaluation
 from quartet.manager.manager import run_manager
 from quartet.manager.stop import higher_limit, resume_command
+from quartet.report.totals import run_totals
 from quartet.telemetry.records import read_records
 from quartet.types import Purpose
 from tests.ledger.samples import finish, manager_of, recipe
@@ -22,32 +23,32 @@ def settle(manager) -> None:
 
 
 def work(ledger, *, success=lambda lease: lease.index % 2 == 0) -> None:
-    version = ledger.latest_policy().version
-    for lease in ledger.claim_rollouts("w", 100, 60):
+    version = ledger.policies.latest().version
+    for lease in ledger.rollouts.claim("w", 100, 60):
         finish(ledger, lease, reward=float(success(lease)), versions=(version,))
 
 
 def train(ledger) -> bool:
-    batch = ledger.claim_batch("t", 2, 1, "mask", 60)
+    batch = ledger.batches.claim("t", 2, 1, "mask", 60)
     if batch is not None:
-        ledger.commit_batch(batch, f"policies/v{batch.train_step}", {})
+        ledger.batches.commit(batch, f"policies/v{batch.train_step}", {})
     return batch is not None
 
 
 def test_admission_is_bounded_and_explained(ledger):
     with manager_of(recipe(), ledger) as manager:
         settle(manager)
-        assert ledger.groups_ahead() == 4
+        assert ledger.groups.ahead() == 4
         manager._presence.beat(force=True)
-        (row,) = ledger.modules()
+        (row,) = ledger.modules.all()
         assert (row.state, row.waiting_for) == ("waiting", "an admission slot")
         assert row.ends_when == "a batch is trained: 4/4 groups ahead"
         work(ledger)
         settle(manager)
-        assert ledger.queue_sizes().groups["trainable"] == 4
+        assert ledger.statistics.queue_sizes().groups["trainable"] == 4
         assert train(ledger)
         settle(manager)
-        assert ledger.queue_sizes().groups == {"open": 2, "closed": 0, "trainable": 2, "claimed": 0}
+        assert ledger.statistics.queue_sizes().groups == {"open": 2, "closed": 0, "trainable": 2, "claimed": 0}
 
 
 def test_groups_without_contrast_are_dropped_and_their_slots_come_back(ledger):
@@ -55,8 +56,8 @@ def test_groups_without_contrast_are_dropped_and_their_slots_come_back(ledger):
         settle(manager)
         work(ledger, success=lambda lease: True)
         settle(manager)
-    assert ledger.totals().dropped_by_reason == {"equal_rewards": 4}
-    assert ledger.queue_sizes().groups["open"] == 4
+    assert run_totals(ledger).dropped_by_reason == {"equal_rewards": 4}
+    assert ledger.statistics.queue_sizes().groups["open"] == 4
     records = list(read_records(ledger.run_dir, "data"))
     assert [(record["dropped"], record["group_successes"]) for record in records] == [("equal_rewards", 2)] * 4
 
@@ -66,7 +67,7 @@ def test_a_group_is_read_once_when_the_allocator_adds_no_rounds(ledger):
         settle(manager)
         work(ledger)
         asked: list[str] = []
-        event.listen(ledger._database._engine, "before_cursor_execute", lambda *call: asked.append(call[2]))
+        event.listen(ledger.db.database._engine, "before_cursor_execute", lambda *call: asked.append(call[2]))
         settle(manager)
     assert sum("FROM blobs" in statement for statement in asked) == 4, "once for each group"
 
@@ -74,11 +75,11 @@ def test_a_group_is_read_once_when_the_allocator_adds_no_rounds(ledger):
 def test_a_group_with_too_few_members_is_dropped_at_its_deadline(ledger, clock):
     with manager_of(recipe(), ledger) as manager:
         settle(manager)
-        (lease, *_) = ledger.claim_rollouts("w", 8, 1000)
+        (lease, *_) = ledger.rollouts.claim("w", 8, 1000)
         finish(ledger, lease, reward=1.0)
         clock.now += 181
         settle(manager)
-    assert ledger.totals().dropped_by_reason == {"too_few_countable": 4}
+    assert run_totals(ledger).dropped_by_reason == {"too_few_countable": 4}
 
 
 def test_the_deadline_of_a_group_counts_from_its_first_lease(ledger, clock):
@@ -87,21 +88,21 @@ def test_the_deadline_of_a_group_counts_from_its_first_lease(ledger, clock):
         settle(manager)
         clock.now += 1000  # all groups are queued
         settle(manager)
-        assert ledger.queue_sizes().groups["open"] == 4
-        ledger.claim_rollouts("w", 2, 1000)  # of the first group
+        assert ledger.statistics.queue_sizes().groups["open"] == 4
+        ledger.rollouts.claim("w", 2, 1000)  # of the first group
         clock.now += 179
-        (first_of_second,) = ledger.claim_rollouts("w", 1, 1000)
+        (first_of_second,) = ledger.rollouts.claim("w", 1, 1000)
         settle(manager)
-        assert ledger.queue_sizes().groups["open"] == 4
+        assert ledger.statistics.queue_sizes().groups["open"] == 4
         clock.now += 2
         settle(manager)
-        assert ledger.totals().dropped_by_reason == {"too_few_countable": 1}
-        ledger.give_back(first_of_second)
+        assert run_totals(ledger).dropped_by_reason == {"too_few_countable": 1}
+        ledger.rollouts.release(first_of_second)
         clock.now += 170
-        ledger.claim_rollouts("w", 1, 1000)  # a second lease begins nothing
+        ledger.rollouts.claim("w", 1, 1000)  # a second lease begins nothing
         clock.now += 10
         settle(manager)
-    assert ledger.totals().dropped_by_reason == {"too_few_countable": 2}
+    assert run_totals(ledger).dropped_by_reason == {"too_few_countable": 2}
 
 
 def test_nothing_new_starts_outside_the_training_phase(ledger, clock):
@@ -110,10 +111,10 @@ def test_nothing_new_starts_outside_the_training_phase(ledger, clock):
         settle(manager)
         clock.now += 100
         settle(manager)
-        assert ledger.groups_ahead() == 0
+        assert ledger.groups.ahead() == 0
         ledger.set_value("phase", "training")
         settle(manager)
-        assert ledger.groups_ahead() == 4
+        assert ledger.groups.ahead() == 4
 
 
 def test_the_training_clock_counts_from_when_all_modules_are_up_to_the_stop(ledger, clock):
@@ -124,7 +125,7 @@ def test_the_training_clock_counts_from_when_all_modules_are_up_to_the_stop(ledg
             settle(manager)
             clock.now += 30
             settle(manager)
-            assert ledger.groups_ahead() == (0 if start == 1 else 4), "before the start nothing is admitted"
+            assert ledger.groups.ahead() == (0 if start == 1 else 4), "before the start nothing is admitted"
             ledger.enter_phase("training")
             settle(manager)
             clock.now += 5
@@ -143,10 +144,10 @@ def test_periodic_evaluation_finds_the_best_policy(ledger):
     success = {0: False, 1: True, 2: False}
     seeds = set()
     with manager_of(recipe(evaluation=settings), ledger) as manager:
-        while ledger.train_step() < 3:
+        while ledger.batches.train_step() < 3:
             settle(manager)
-            version = ledger.latest_policy().version
-            for lease in ledger.claim_rollouts("w", 100, 60):
+            version = ledger.policies.latest().version
+            for lease in ledger.rollouts.claim("w", 100, 60):
                 held_out = lease.purpose is Purpose.EVAL
                 if held_out:
                     seeds.add(lease.task.seed)
@@ -156,9 +157,9 @@ def test_periodic_evaluation_finds_the_best_policy(ledger):
             settle(manager)
             train(ledger)
     assert seeds == {500_500, 500_501}, "not those that results are reported on"
-    best = ledger.best_policy()
+    best = ledger.policies.best()
     assert best is not None and best.version == 1
-    assert ledger.evaluation_results("during/1") == {"fixed": (2, 2, 0), "named": (2, 2, 0)}
+    assert ledger.evaluations.results("during/1") == {"fixed": (2, 2, 0), "named": (2, 2, 0)}
     records = list(read_records(ledger.run_dir, "evaluation"))
     assert [(record["version"], record["success"]) for record in records] == [(1, 1.0), (2, 0.0)]
 
@@ -180,11 +181,11 @@ def test_training_ends_in_time_and_finishes_its_step(ledger, clock):
         settle(manager)
         work(ledger)
         settle(manager)
-        batch = ledger.claim_batch("t", 2, 1, "mask", 600)
+        batch = ledger.batches.claim("t", 2, 1, "mask", 600)
         clock.now += 61
         settle(manager)
         assert ledger.stop_reason() is None
-        ledger.commit_batch(batch, "policies/v1", {})
+        ledger.batches.commit(batch, "policies/v1", {})
         assert not train(ledger)
         settle(manager)
     assert ledger.stop_reason() == "train.max_seconds = 60 reached"
@@ -274,32 +275,32 @@ def test_evaluation_counts_by_family(ledger):
     admit_evaluation(
         ledger, settings, ["named", "fixed"], seeds=range(1000, 1003), temperature=0.5, tag="before/sampled"
     )
-    assert ledger.evaluation_admitted("before/sampled") and not ledger.evaluation_admitted("before/greedy")
-    assert ledger.evaluation_open("before/sampled") == 6
+    assert ledger.evaluations.was_admitted("before/sampled") and not ledger.evaluations.was_admitted("before/greedy")
+    assert ledger.evaluations.unfinished("before/sampled") == 6
     work(ledger, success=lambda lease: lease.task.seed == 1000)
-    assert ledger.evaluation_open("before/sampled") == 0
-    assert ledger.evaluation_results("before/sampled") == {"fixed": (1, 3, 0), "named": (1, 3, 0)}
+    assert ledger.evaluations.unfinished("before/sampled") == 0
+    assert ledger.evaluations.results("before/sampled") == {"fixed": (1, 3, 0), "named": (1, 3, 0)}
 
 
 async def test_the_module_runs_until_it_is_told_to_stop(tmp_path, bandit_policy):
     stop = asyncio.Event()
     with closing(Ledger.create(tmp_path / "module")) as ledger:
-        ledger.register_initial_policy(str(bandit_policy))
+        ledger.policies.register_initial(str(bandit_policy))
         running = asyncio.create_task(run_manager(recipe(), ledger.run_dir, stop))
-        while ledger.groups_ahead() < 4 and not running.done():  # noqa: ASYNC110  (the ledger is the only contract)
+        while ledger.groups.ahead() < 4 and not running.done():  # noqa: ASYNC110  (the ledger is the only contract)
             await asyncio.sleep(0.01)
         stop.set()
         await running
-        assert ledger.modules()[0].module == "manager"
-        assert ledger.vocabulary_size and run_fingerprint(ledger)
+        assert ledger.modules.all()[0].module == "manager"
+        assert ledger.policies.vocabulary_size and run_fingerprint(ledger)
 
 
 def test_share_of_waiting_counts_every_process_of_a_module(ledger, clock):
     said = {"state": "waiting", "waiting_for": "x", "ends_when": "y", "since": 0.0, "url": "http://127.0.0.1:1"}
     for waited in (0.0, 4.0, 0.0, 3.0):
-        ledger.report("engine", waiting_seconds=waited, **said)
+        ledger.modules.report("engine", waiting_seconds=waited, **said)
         clock.now += 10
-    (row,) = ledger.modules()
+    (row,) = ledger.modules.all()
     assert (row.waiting_seconds, row.alive_seconds, row.share_waiting) == (7.0, 20.0, 0.35)
-    assert ledger.module_url("engine") == "http://127.0.0.1:1"
-    assert ledger.module_url("worker") is None
+    assert ledger.modules.url("engine") == "http://127.0.0.1:1"
+    assert ledger.modules.url("worker") is None

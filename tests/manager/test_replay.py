@@ -6,6 +6,9 @@ from msgspec.structs import replace
 from quartet.errors import ConfigError
 from quartet.ledger import Ledger
 from quartet.manager.replay.success_pool import SuccessPool
+from quartet.report.check import check_ledger
+from quartet.report.staleness import lag_histogram
+from quartet.report.totals import run_totals
 from quartet.types import Group, GroupMember, GroupState, ReplayRule, Task
 from tests.ledger.samples import finish, manager_of, plan, recipe, spoil, trajectory
 
@@ -16,8 +19,8 @@ FAILED_MEMBER = GroupMember(rollout_id=99, trajectory=FAILED)
 def rolled_out(ledger: Ledger, *rewards: float, seed: int = 1) -> int:
     """A finished group, not yet closed."""
     task = Task(env="bandit", family="left", seed=seed, params={"turns": 1})
-    group_id = ledger.admit(replace(plan(rollouts=len(rewards)), task=task))
-    for lease in ledger.claim_rollouts("w", len(rewards), 60):
+    group_id = ledger.groups.admit(replace(plan(rollouts=len(rewards)), task=task))
+    for lease in ledger.rollouts.claim("w", len(rewards), 60):
         finish(ledger, lease, reward=rewards[lease.index])
     return group_id
 
@@ -31,7 +34,7 @@ def tick(ledger: Ledger, **replay) -> None:
 
 
 def claim(ledger: Ledger, groups: int = 1):
-    batch = ledger.claim_batch("t", groups, 1, "mask", 60)
+    batch = ledger.batches.claim("t", groups, 1, "mask", 60)
     assert batch is not None
     return batch
 
@@ -58,7 +61,7 @@ def test_only_of_the_same_task_and_only_when_all_failed(ledger):
     mixed = rolled_out(ledger, 0.0, 1.0, seed=1)
     rolled_out(ledger, 1.0, 1.0, seed=1)
     tick(ledger)
-    totals = ledger.totals()
+    totals = run_totals(ledger)
     assert totals.groups == {GroupState.DROPPED: 2, GroupState.TRAINABLE: 2}
     assert [(group.group_id, len(group.members)) for group in claim(ledger, 2).groups][1] == (mixed, 2)
 
@@ -109,13 +112,13 @@ def test_replays_are_uses_of_their_own_and_bounded(ledger):
     for _ in range(4):
         rolled_out(ledger, 0.0, 0.0)
         tick(ledger, max_replays=3)
-    totals = ledger.totals()
+    totals = run_totals(ledger)
     assert (totals.groups[GroupState.TRAINABLE], totals.dropped_by_reason) == (4, {"equal_rewards": 1})
     for step, groups in enumerate((1, 3), start=1):
-        ledger.commit_batch(claim(ledger, groups), f"p{step}", {})
-    totals = ledger.totals()
+        ledger.batches.commit(claim(ledger, groups), f"p{step}", {})
+    totals = run_totals(ledger)
     assert (totals.replayed, totals.trained_twice, totals.lost) == (3, 0, 0)
-    assert ledger.check().findings == []
+    assert check_ledger(ledger).findings == []
 
 
 def test_a_released_batch_replays_again(ledger):
@@ -124,26 +127,26 @@ def test_a_released_batch_replays_again(ledger):
     rolled_out(ledger, 0.0, 0.0)
     tick(ledger)
     before = claim(ledger, 2)
-    ledger.release_batch(before)
+    ledger.batches.release(before)
     again = claim(ledger, 2)
     assert again.groups == before.groups
-    ledger.commit_batch(again, "policies/v000001", {})
-    assert ledger.totals().replayed == 1
+    ledger.batches.commit(again, "policies/v000001", {})
+    assert run_totals(ledger).replayed == 1
 
 
 def test_the_pool_keeps_the_newest_and_draws_by_the_group(ledger):
     pool = SuccessPool(SuccessPool.Settings(), recipe(replay={"name": "success_pool", "entries_per_task": 2}), ledger)
     task = Task(env="bandit", family="left", seed=1, params={"turns": 1})
     for _ in range(3):
-        group = ledger.load_group(rolled_out(ledger, 1.0))
+        group = ledger.groups.load(rolled_out(ledger, 1.0))
         pool.observe(group)
         pool.observe(group)
-    assert ledger.stored_successes(task, 8) == [3, 2]
-    many = ledger.load_group(rolled_out(ledger, 1.0, 1.0, 1.0))
+    assert ledger.pool.usable(task, 8) == [3, 2]
+    many = ledger.groups.load(rolled_out(ledger, 1.0, 1.0, 1.0))
     for _ in range(2):  # killed before the verdict, the group is stored again
         pool.observe(many)
-        assert ledger.stored_successes(task, 8) == [6, 5]
-    failed = ledger.load_group(rolled_out(ledger, 0.0, 0.0))
+        assert ledger.pool.usable(task, 8) == [6, 5]
+    failed = ledger.groups.load(rolled_out(ledger, 0.0, 0.0))
     assert pool.compose(failed) == pool.compose(failed)
     drawn = {pool.compose(replace(failed, group_id=n)).members[-1].rollout_id for n in range(40)}
     assert drawn == {5, 6}
@@ -153,8 +156,8 @@ def test_a_damaged_entry_is_marked_and_passed_over(ledger):
     whole = recipe(replay={"name": "success_pool", "choice": "newest"})
     pool = SuccessPool(SuccessPool.Settings(), whole, ledger)
     for _ in range(2):
-        pool.observe(ledger.load_group(rolled_out(ledger, 1.0)))
-    failed = ledger.load_group(rolled_out(ledger, 0.0, 0.0))
+        pool.observe(ledger.groups.load(rolled_out(ledger, 1.0)))
+    failed = ledger.groups.load(rolled_out(ledger, 0.0, 0.0))
     spoil(ledger, 1, 2)
     assert pool.compose(failed) == failed
     assert {event.kind for event in ledger.events()} == {"blob_damaged"}
@@ -162,7 +165,7 @@ def test_a_damaged_entry_is_marked_and_passed_over(ledger):
 
 def test_a_group_without_members_gets_none(ledger):
     pool = SuccessPool(SuccessPool.Settings(), recipe(replay={"name": "success_pool"}), ledger)
-    group = ledger.load_group(rolled_out(ledger, 1.0))
+    group = ledger.groups.load(rolled_out(ledger, 1.0))
     pool.observe(group)
     assert len(pool.compose(replace(group, members=[FAILED_MEMBER])).members) == 2
     assert pool.compose(replace(group, members=[])).members == []
@@ -171,41 +174,41 @@ def test_a_group_without_members_gets_none(ledger):
 def test_a_success_that_is_too_old_does_not_join(ledger):
     rolled_out(ledger, 1.0, 0.0)
     tick(ledger)
-    ledger.commit_batch(claim(ledger), "policies/v000001", {})
+    ledger.batches.commit(claim(ledger), "policies/v000001", {})
     rolled_out(ledger, 0.0, 0.0)
     tick(ledger, max_lag=0)
-    assert ledger.totals().dropped_by_reason == {"equal_rewards": 1}
+    assert run_totals(ledger).dropped_by_reason == {"equal_rewards": 1}
     rolled_out(ledger, 0.0, 0.0)
     tick(ledger, max_lag=1)
-    assert ledger.totals().groups[GroupState.TRAINABLE] == 1
+    assert run_totals(ledger).groups[GroupState.TRAINABLE] == 1
 
 
 def test_lag_is_of_fresh_trajectories(ledger):
     rolled_out(ledger, 1.0, 0.0)
     tick(ledger)
     for version in (1, 2, 3):
-        ledger.commit_batch(claim(ledger), f"policies/v{version:06d}", {})
+        ledger.batches.commit(claim(ledger), f"policies/v{version:06d}", {})
         task = Task(env="bandit", family="left", seed=1, params={"turns": 1})
-        ledger.admit(replace(plan(), task=task))
-        for lease in ledger.claim_rollouts("w", 2, 60):
+        ledger.groups.admit(replace(plan(), task=task))
+        for lease in ledger.rollouts.claim("w", 2, 60):
             finish(ledger, lease, reward=0.0, versions=(version,))
         tick(ledger)
-    assert ledger.lag_histogram() == {0: 6}
-    assert ledger.totals().replayed == 2
+    assert lag_histogram(ledger) == {0: 6}
+    assert run_totals(ledger).replayed == 2
 
 
 def test_a_group_that_lost_its_stored_member_is_dropped(ledger):
     """Found at the claim: without the success there is nothing to compare."""
     rolled_out(ledger, 1.0, 0.0)
     tick(ledger)
-    ledger.commit_batch(claim(ledger), "policies/v000001", {})
+    ledger.batches.commit(claim(ledger), "policies/v000001", {})
     failed = rolled_out(ledger, 0.0, 0.0)
     tick(ledger)
-    (entry,) = ledger.stored_successes(Task(env="bandit", family="left", seed=1, params={"turns": 1}), 8)
+    (entry,) = ledger.pool.usable(Task(env="bandit", family="left", seed=1, params={"turns": 1}), 8)
     spoil(ledger, entry, missing=True)
-    assert ledger.claim_batch("t", 1, 1, "mask", 60) is None
-    assert ledger.totals().dropped_by_reason == {"damaged": 1}
-    assert ledger.load_group(failed).members != []
+    assert ledger.batches.claim("t", 1, 1, "mask", 60) is None
+    assert run_totals(ledger).dropped_by_reason == {"damaged": 1}
+    assert ledger.groups.load(failed).members != []
 
 
 def test_a_damaged_entry_takes_its_own_waiting_group_along(ledger):
@@ -218,4 +221,4 @@ def test_a_damaged_entry_takes_its_own_waiting_group_along(ledger):
         group_id=failed, task=Task(env="bandit", family="left", seed=1, params={"turns": 1}), members=[FAILED_MEMBER]
     )
     assert pool.compose(group) == group
-    assert ledger.totals().dropped_by_reason == {"damaged": 1}
+    assert run_totals(ledger).dropped_by_reason == {"damaged": 1}

@@ -7,8 +7,11 @@ import sqlalchemy as sa
 
 from quartet.ledger.checkpoints import checkpoint_folder
 from quartet.ledger.pictures import pictures_of
+from quartet.ledger.recovery import points_to_go_on_from
 from quartet.ledger.schema import trajectories
 from quartet.manager.retention import Retention
+from quartet.report.check import check_ledger
+from quartet.report.totals import run_totals
 from quartet.train.checkpoint import prune_checkpoints
 from quartet.types import ReplayRule, Status
 from tests.ledger.samples import finish, plan, recipe, trainable_group, trajectory
@@ -21,13 +24,13 @@ def retention(ledger, **disk) -> Retention:
 def publish(ledger, steps: range, train_steps_per_checkpoint: int = 1000) -> None:
     for step in steps:
         trainable_group(ledger)
-        batch = ledger.claim_batch("t", 1, 100, "mask", 60)
+        batch = ledger.batches.claim("t", 1, 100, "mask", 60)
         folder = ledger.run_dir / "policies" / f"v{step:06d}"
         folder.mkdir(parents=True)
         (folder / "model.safetensors").write_bytes(b"weights")
         if batch.train_step % train_steps_per_checkpoint == 0:
             checkpoint_folder(ledger.run_dir, batch.train_step, batch.batch_id).mkdir(parents=True)
-        ledger.commit_batch(batch, str(folder), {})
+        ledger.batches.commit(batch, str(folder), {})
 
 
 def folders(ledger) -> list[str]:
@@ -36,13 +39,13 @@ def folders(ledger) -> list[str]:
 
 def test_newest_first_best_and_those_under_evaluation_stay(ledger):
     publish(ledger, range(1, 4))
-    ledger.admit_evaluation("during/3", [])
+    ledger.evaluations.admit("during/3", [])
     publish(ledger, range(4, 8))
-    ledger.mark_best(2, 0.9)
+    ledger.policies.mark_best(2, 0.9)
     assert retention(ledger, keep_policies=2).sweep() is None
     assert folders(ledger) == ["v000002", "v000003", "v000006", "v000007"]
-    assert [policy.version for policy in ledger.policies_on_disk()] == [0, 2, 3, 6, 7]
-    best = ledger.best_policy()
+    assert [policy.version for policy in ledger.policies.on_disk()] == [0, 2, 3, 6, 7]
+    best = ledger.policies.best()
     assert best is not None and best.version == 2
 
 
@@ -50,22 +53,22 @@ def test_the_policies_that_a_checkpoint_goes_on_from_stay(ledger):
     publish(ledger, range(1, 9), train_steps_per_checkpoint=3)
     retention(ledger, keep_policies=1).sweep()
     assert folders(ledger) == ["v000003", "v000006", "v000008"]
-    assert [point.train_step for point in ledger.points_to_go_on_from(3)] == [6, 3]
+    assert [point.train_step for point in points_to_go_on_from(ledger, 3)] == [6, 3]
 
 
 def test_rolled_back_policies_take_no_place_of_those_that_are_live(ledger):
     publish(ledger, range(1, 9))
-    ledger.roll_back(4)
+    ledger.batches.roll_back(4)
     retention(ledger, keep_policies=2).sweep()
     assert folders(ledger) == ["v000003", "v000004"]
-    assert ledger.next_version() == 9
+    assert ledger.policies.next_version() == 9
 
 
 def test_policies_served_or_being_loaded_are_kept(ledger):
     publish(ledger, range(1, 9))
-    ledger.expect_engines(["engine", "engine-2"])
-    ledger.mark_settled(8, serving=8)
-    ledger.mark_settled(6, serving=6, engine="engine-2")
+    ledger.policies.expect_engines(["engine", "engine-2"])
+    ledger.policies.mark_settled(8, serving=8)
+    ledger.policies.mark_settled(6, serving=6, engine="engine-2")
     retention(ledger, keep_policies=1).sweep()
     assert folders(ledger) == ["v000006", "v000007", "v000008"]
 
@@ -75,7 +78,7 @@ def test_weights_outside_the_run_are_never_deleted(ledger, tmp_path):
     outside.mkdir()
     for _ in range(3):
         trainable_group(ledger)
-        ledger.commit_batch(ledger.claim_batch("t", 1, 100, "mask", 60), str(outside), {})
+        ledger.batches.commit(ledger.batches.claim("t", 1, 100, "mask", 60), str(outside), {})
     retention(ledger, keep_policies=1).sweep()
     assert outside.is_dir()
 
@@ -84,14 +87,14 @@ def test_pictures_of_finished_groups_go_first(ledger):
     trained = trainable_group(ledger, screenshot=os.urandom(700_000))
     train_one(ledger)
     waiting = trainable_group(ledger, screenshot=os.urandom(700_000))
-    assert ledger.blob_bytes()[0] > 1_400_000
+    assert ledger.disk.blob_bytes()[0] > 1_400_000
     sweeper = retention(ledger, max_blob_megabytes=1)
     assert sweeper.sweep() is None
-    assert 700_000 < ledger.blob_bytes()[0] < 800_000
+    assert 700_000 < ledger.disk.blob_bytes()[0] < 800_000
     sizes = sorted(path.stat().st_size for path in (ledger.run_dir / "blobs").rglob("*.zst"))
     assert sum(size > 100_000 for size in sizes) == 1, "the two members of a group saw the same picture: one file"
     for group_id in (trained, waiting):
-        assert len(ledger.load_group(group_id).members) == 2
+        assert len(ledger.groups.load(group_id).members) == 2
     trainable_group(ledger, screenshot=os.urandom(400_000))
     assert sweeper.sweep() is not None, "it counts what came since, and nothing that it could take is over"
 
@@ -99,9 +102,9 @@ def test_pictures_of_finished_groups_go_first(ledger):
 def test_a_picture_that_two_rollouts_share_stays_until_both_are_over(ledger):
     picture = os.urandom(200_000)
     trainable_group(ledger, screenshot=picture)
-    ledger.commit_batch(ledger.claim_batch("t", 1, 2, "mask", 60), "p1", {})
+    ledger.batches.commit(ledger.batches.claim("t", 1, 2, "mask", 60), "p1", {})
     trainable_group(ledger, screenshot=picture)
-    assert ledger.drop_pictures(100, checkpoint_step=1) == (2, 0)
+    assert ledger.disk.drop_pictures(100, checkpoint_step=1) == (2, 0)
     assert any(path.stat().st_size > 100_000 for path in (ledger.run_dir / "blobs").rglob("*.zst"))
 
 
@@ -117,12 +120,12 @@ def test_a_nearly_full_disk_stops_the_run(ledger):
 
 
 def test_late_work_has_no_pictures_to_keep_for_ever(ledger, clock):
-    group_id = ledger.admit(plan(rollouts=1))
-    (lease,) = ledger.claim_rollouts("w", 1, 1000)
-    ledger.close_group(group_id)
+    group_id = ledger.groups.admit(plan(rollouts=1))
+    (lease,) = ledger.rollouts.claim("w", 1, 1000)
+    ledger.groups.close(group_id)
     finish(ledger, lease, screenshot=os.urandom(50_000))
-    ledger.drop_group(group_id, "too_few_countable")
-    assert ledger.drop_pictures(100, checkpoint_step=0)[1] > 50_000
+    ledger.groups.drop(group_id, "too_few_countable")
+    assert ledger.disk.drop_pictures(100, checkpoint_step=0)[1] > 50_000
 
 
 def sweep_records(ledger, clock, **disk) -> list[int]:
@@ -136,7 +139,7 @@ def sweep_records(ledger, clock, **disk) -> list[int]:
 
 def train_one(ledger) -> None:
     """One train step, of which the run keeps a checkpoint."""
-    batch = ledger.claim_batch("t", 1, 100, "mask", 60)
+    batch = ledger.batches.claim("t", 1, 100, "mask", 60)
     checkpoint_folder(ledger.run_dir, batch.train_step, batch.batch_id).mkdir(parents=True)
     publish_committed(ledger, batch)
     prune_checkpoints(ledger.run_dir, 1, batch.train_step)
@@ -145,7 +148,7 @@ def train_one(ledger) -> None:
 def publish_committed(ledger, batch) -> None:
     folder = ledger.run_dir / "policies" / f"v{batch.train_step:06d}"
     folder.mkdir(parents=True)
-    ledger.commit_batch(batch, str(folder), {})
+    ledger.batches.commit(batch, str(folder), {})
 
 
 def test_old_records_go_by_age_and_their_rows_stay(ledger, clock):
@@ -154,13 +157,13 @@ def test_old_records_go_by_age_and_their_rows_stay(ledger, clock):
     clock.now += 100
     trainable_group(ledger, screenshot=b"png")
     train_one(ledger)
-    totals = ledger.totals()
+    totals = run_totals(ledger)
     assert sweep_records(ledger, clock, max_record_age_seconds=101) == [1, 2, 3, 4]
     clock.now += 50
     assert sweep_records(ledger, clock, max_record_age_seconds=101) == [3, 4]
-    assert ledger.totals() == totals
-    assert ledger.check().findings == []
-    assert ledger.collect_garbage() == 0
+    assert run_totals(ledger) == totals
+    assert check_ledger(ledger).findings == []
+    assert ledger.disk.collect_garbage() == 0
     kept = ledger.store.load(*blobs_of(ledger, 3)).turns[0].observation.pictures
     assert [picture.data for picture in kept] == [b"png"], "shared: it stays"
 
@@ -174,12 +177,12 @@ def test_old_records_go_by_policy(ledger, clock):
 
 def test_records_without_tokens_hold_up_no_others(ledger, clock):
     """A rollout whose environment failed has no version, and nor has a demonstration."""
-    ledger.store_demonstrations([trajectory(plan().task, reward=1.0)], keep=8)
-    ledger.admit(plan(rollouts=1))
-    finish(ledger, *ledger.claim_rollouts("w", 1, 60), status=Status.ERROR_ENV)
-    finish(ledger, *ledger.claim_rollouts("w", 1, 60))
-    ledger.close_group(2)
-    ledger.drop_group(2, "too_few_countable")
+    ledger.pool.store_demonstrations([trajectory(plan().task, reward=1.0)], keep=8)
+    ledger.groups.admit(plan(rollouts=1))
+    finish(ledger, *ledger.rollouts.claim("w", 1, 60), status=Status.ERROR_ENV)
+    finish(ledger, *ledger.rollouts.claim("w", 1, 60))
+    ledger.groups.close(2)
+    ledger.groups.drop(2, "too_few_countable")
     for version in range(4):
         trainable_group(ledger, versions=(version,))
         train_one(ledger)
@@ -190,34 +193,34 @@ def test_records_that_a_roll_back_would_train_again_stay_however_old(ledger, clo
     publish(ledger, range(1, 6), train_steps_per_checkpoint=2)
     clock.now += 1e6
     assert sweep_records(ledger, clock, max_record_age_seconds=1) == [5, 6, 7, 8, 9, 10]
-    assert ledger.roll_back(2) == 3
-    batch = ledger.claim_batch("t", 3, 100, "mask", 60)
+    assert ledger.batches.roll_back(2) == 3
+    batch = ledger.batches.claim("t", 3, 100, "mask", 60)
     assert batch is not None and [len(group.members) for group in batch.groups] == [2, 2, 2]
 
 
 def test_records_in_use_are_kept_at_any_age(ledger, clock):
     trainable_group(ledger)
     train_one(ledger)
-    ledger.store_successes(plan().task, [2], keep=8)
+    ledger.pool.store(plan().task, [2], keep=8)
     waiting = trainable_group(ledger)
     trainable_group(ledger)
     clock.now += 1e6
     assert sweep_records(ledger, clock, max_record_age_seconds=1) == [2, 3, 4, 5, 6]
-    assert len(ledger.load_group(waiting).members) == 2
+    assert len(ledger.groups.load(waiting).members) == 2
 
 
 @pytest.mark.parametrize("claimed", [False, True])
 def test_a_success_that_a_group_to_be_trained_was_joined_by_stays(ledger, clock, claimed):
     trainable_group(ledger)
     train_one(ledger)
-    ledger.store_successes(plan().task, [2], keep=1)
-    failed = ledger.admit(plan(rollouts=1))
-    (lease,) = ledger.claim_rollouts("w", 1, 60)
+    ledger.pool.store(plan().task, [2], keep=1)
+    failed = ledger.groups.admit(plan(rollouts=1))
+    (lease,) = ledger.rollouts.claim("w", 1, 60)
     finish(ledger, lease)
-    ledger.close_group(failed)
-    ledger.make_trainable(failed, [lease.rollout_id], 1, replayed={2: ReplayRule.STORED})
-    ledger.store_successes(plan().task, [lease.rollout_id], keep=1)  # rollout 2 is outdated now
-    batch = ledger.claim_batch("t", 1, 100, "mask", 60) if claimed else None
+    ledger.groups.close(failed)
+    ledger.groups.make_trainable(failed, [lease.rollout_id], 1, replayed={2: ReplayRule.STORED})
+    ledger.pool.store(plan().task, [lease.rollout_id], keep=1)  # rollout 2 is outdated now
+    batch = ledger.batches.claim("t", 1, 100, "mask", 60) if claimed else None
     clock.now += 1e6
     assert sweep_records(ledger, clock, max_record_age_seconds=1) == [2, 3]
     if batch:

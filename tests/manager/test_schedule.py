@@ -10,9 +10,12 @@ import sqlalchemy as sa
 
 from quartet.ledger import AppendOutcome
 from quartet.ledger.database import drop_database
+from quartet.ledger.policy_rows import insert_policy
 from quartet.ledger.schema import TrajectoryKind, rollouts, trajectories
 from quartet.manager.schedule import SCHEDULES
 from quartet.registry import build
+from quartet.report.check import check_ledger
+from quartet.report.totals import run_totals
 from tests.ledger.samples import finish, manager_of, plan, recipe, trainable_group
 from tests.ledger.whole_run import Run
 from tests.postgresql import needs_postgresql, server_url
@@ -73,11 +76,11 @@ def it_reaches_its_end(url, train_steps, schedule, rule, max_lag, groups_per_bat
         run = Run(Path(folder), settings, random.Random(seed), url)
         run.straggler_pace = 0.1
         run.go()
-        totals = run.ledger.totals()
-        assert run.ledger.train_step() == train_steps
+        totals = run_totals(run.ledger)
+        assert run.ledger.batches.train_step() == train_steps
         assert (totals.lost, totals.trained_twice) == (0, 0)
         assert all(totals.dropped_by_reason)
-        assert run.ledger.check().findings == []
+        assert check_ledger(run.ledger).findings == []
         nothing_is_recycled_for_ever_nor_lost(run, run.rule.max_recycles)
         assert rule == "april" or not totals.attempts.get("partial", 0)
         if rule != "april" and schedule in EXACT_LAG and not run.rolled_back:
@@ -103,8 +106,8 @@ def nothing_is_recycled_for_ever_nor_lost(run: Run, max_recycles: int) -> None:
 
 
 def settled(ledger) -> None:
-    version = ledger.latest_policy().version
-    ledger.mark_settled(version, serving=version)
+    version = ledger.policies.latest().version
+    ledger.policies.mark_settled(version, serving=version)
 
 
 def tick(manager) -> None:
@@ -113,7 +116,7 @@ def tick(manager) -> None:
 
 
 def claim_batch(ledger, groups=2):
-    return ledger.claim_batch("t", groups, 1, "mask", 60)
+    return ledger.batches.claim("t", groups, 1, "mask", 60)
 
 
 @pytest.mark.parametrize(
@@ -124,26 +127,26 @@ def test_how_many_groups_start(ledger, schedule, groups):
     settled(ledger)
     with manager_of(recipe(admission={"schedule": schedule}), ledger) as manager:
         tick(manager)
-        assert ledger.groups_ahead() == groups
+        assert ledger.groups.ahead() == groups
 
 
 def test_a_group_of_its_own_sessions_starts_when_another_one_has_ended(ledger):
     with manager_of(recipe(admission={"schedule": "task_wise"}), ledger) as manager:
         tick(manager)
-        first, _, third, _ = ledger.claim_rollouts("w", 4, 60)
+        first, _, third, _ = ledger.rollouts.claim("w", 4, 60)
         finish(ledger, first)
         finish(ledger, third)
         tick(manager)
-        assert ledger.queue_sizes().rollouts == {"queued": 0, "leased": 2}, "two sessions are idle"
+        assert ledger.statistics.queue_sizes().rollouts == {"queued": 0, "leased": 2}, "two sessions are idle"
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_when_weights_change(ledger, schedule):
     rule, modes = build(recipe().straggler, recipe()), SCHEDULES[schedule]
     assert modes.may_take_weights(ledger, rule)
-    ledger.admit(plan(rollouts=1))
+    ledger.groups.admit(plan(rollouts=1))
     assert modes.may_take_weights(ledger, rule) == (not modes.between_batches)
-    (lease,) = ledger.claim_rollouts("w", 1, 60)
+    (lease,) = ledger.rollouts.claim("w", 1, 60)
     assert modes.may_take_weights(ledger, rule) == (not modes.between_batches)
     finish(ledger, lease)
     assert modes.may_take_weights(ledger, rule)
@@ -159,9 +162,9 @@ def test_rests_from_a_full_batch_until_its_policy_is_served(ledger):
     assert rule.rests(ledger), "two groups are a batch"
     batch = claim_batch(ledger)
     assert rule.rests(ledger)
-    ledger.admit(plan(rollouts=1))
-    assert ledger.claim_rollouts("w", 1, 60, training=False) == []
-    ledger.commit_batch(batch, "p1", {})
+    ledger.groups.admit(plan(rollouts=1))
+    assert ledger.rollouts.claim("w", 1, 60, training=False) == []
+    ledger.batches.commit(batch, "p1", {})
     assert rule.rests(ledger)
     assert schedule.may_take_weights(ledger, rule), "a rollout that rests in the queue is not in the way"
     settled(ledger)
@@ -178,8 +181,8 @@ def test_a_batch_that_is_gone_ends_the_rest(ledger):
         trainable_group(ledger, versions=(0,))
     assert rule.rests(ledger)
     for version in (1, 2):
-        with ledger._database.write() as connection:
-            ledger._insert_policy(connection, f"p{version}", train_step=0)
+        with ledger.db.write() as connection:
+            insert_policy(ledger.db, connection, f"p{version}", train_step=0)
     settled(ledger)
     assert claim_batch(ledger) is None, "both are over the lag"
     assert not rule.rests(ledger)
@@ -190,11 +193,11 @@ def test_april_starts_more_groups_than_a_batch_has(ledger):
     settled(ledger)
     with manager_of(recipe(admission={"schedule": "batch_synchronous"}, straggler=april), ledger) as manager:
         tick(manager)
-        assert ledger.groups_ahead() == 3
+        assert ledger.groups.ahead() == 3
 
 
-@pytest.mark.parametrize("look", ["queue_sizes", "latest_is_settled"])
-def test_a_train_step_that_ends_between_two_looks_lets_nothing_start(ledger, monkeypatch, look):
+@pytest.mark.parametrize(("part", "look"), [("statistics", "queue_sizes"), ("policies", "latest_is_settled")])
+def test_a_train_step_that_ends_between_two_looks_lets_nothing_start(ledger, monkeypatch, part, look):
     """What started then would be sampled from the policy before, with two batches in front of it."""
     settings = recipe(admission={"schedule": "one_step_off"})
     settled(ledger)
@@ -202,35 +205,35 @@ def test_a_train_step_that_ends_between_two_looks_lets_nothing_start(ledger, mon
         trainable_group(ledger)
     with manager_of(settings, ledger) as manager:
         tick(manager)
-        assert ledger.groups_ahead() == 4
-        batch, asked = claim_batch(ledger), getattr(ledger, look)
+        assert ledger.groups.ahead() == 4
+        batch, asked = claim_batch(ledger), getattr(getattr(ledger, part), look)
         assert batch is not None
 
         def ask_and_commit() -> object:
             answer = asked()
             monkeypatch.undo()
-            ledger.commit_batch(batch, "p1", {})
+            ledger.batches.commit(batch, "p1", {})
             return answer
 
-        monkeypatch.setattr(ledger, look, ask_and_commit)
+        monkeypatch.setattr(getattr(ledger, part), look, ask_and_commit)
         manager.tick()
-        assert ledger.groups_ahead() == 2, "the policy is not served yet"
-        for lease in ledger.claim_rollouts("w", 4, 60):
+        assert ledger.groups.ahead() == 2, "the policy is not served yet"
+        for lease in ledger.rollouts.claim("w", 4, 60):
             finish(ledger, lease, reward=float(lease.index))
         settled(ledger)
         tick(manager)
-        assert ledger.groups_ahead() == 4
+        assert ledger.groups.ahead() == 4
 
 
 def test_a_group_is_not_admitted_once_a_policy_waits_to_be_served(ledger):
     settled(ledger)
     trainable_group(ledger)
-    assert ledger.admit_if(plan(), versions_behind=9, settled=True)
-    ledger.commit_batch(claim_batch(ledger, groups=1), "p1", {})
-    assert not ledger.admit_if(plan(), versions_behind=9, settled=True)
-    assert ledger.groups_ahead() == 1
+    assert ledger.groups.admit_if(plan(), versions_behind=9, settled=True)
+    ledger.batches.commit(claim_batch(ledger, groups=1), "p1", {})
+    assert not ledger.groups.admit_if(plan(), versions_behind=9, settled=True)
+    assert ledger.groups.ahead() == 1
     settled(ledger)
-    assert ledger.admit_if(plan(), versions_behind=9, settled=True)
+    assert ledger.groups.admit_if(plan(), versions_behind=9, settled=True)
 
 
 def test_after_a_new_engine_groups_of_the_policy_before_end_first(ledger):
@@ -238,15 +241,15 @@ def test_after_a_new_engine_groups_of_the_policy_before_end_first(ledger):
     settled(ledger)
     with manager_of(recipe(admission={"schedule": "one_step_off"}), ledger) as manager:
         tick(manager)
-        leases = ledger.claim_rollouts("w", 8, 60)
+        leases = ledger.rollouts.claim("w", 8, 60)
         for lease in leases[:6]:
             finish(ledger, lease, reward=float(lease.index))
         tick(manager)
-        ledger.commit_batch(claim_batch(ledger), "p1", {})
+        ledger.batches.commit(claim_batch(ledger), "p1", {})
         settled(ledger)
         tick(manager)
-        assert ledger.groups_ahead() == 2, "one of them is open"
+        assert ledger.groups.ahead() == 2, "one of them is open"
         for lease in leases[6:]:
             finish(ledger, lease, reward=float(lease.index))
         tick(manager)
-        assert ledger.groups_ahead() == 4
+        assert ledger.groups.ahead() == 4

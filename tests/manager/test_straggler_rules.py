@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from quartet.ledger.rows import AppendOutcome
 from quartet.registry import build, names
+from quartet.report.bias import selection_bias
+from quartet.report.totals import run_totals
 from quartet.types import GroupState, Status
 from tests.ledger.samples import finish, manager_of, recipe, trajectory
 
@@ -41,16 +43,16 @@ def tick(manager) -> None:
 def test_the_first_to_finish_make_the_group_and_the_others_are_cancelled(ledger):
     with redundant(ledger) as manager:
         tick(manager)
-        first, second, third, fourth = ledger.claim_rollouts("w", 4, 60)
+        first, second, third, fourth = ledger.rollouts.claim("w", 4, 60)
         assert len({lease.group_id for lease in (first, second, third, fourth)}) == 1
         finish(ledger, second, reward=1.0)
         tick(manager)
-        assert ledger.held([first, third]) == {(first.rollout_id, 1), (third.rollout_id, 1)}
+        assert ledger.rollouts.held([first, third]) == {(first.rollout_id, 1), (third.rollout_id, 1)}
         finish(ledger, fourth)
         tick(manager)
-        assert ledger.queue_sizes().groups[GroupState.TRAINABLE] == 1
-        assert ledger.held([first, third]) == set()
-        members = ledger.load_group(first.group_id).members
+        assert ledger.statistics.queue_sizes().groups[GroupState.TRAINABLE] == 1
+        assert ledger.rollouts.held([first, third]) == set()
+        members = ledger.groups.load(first.group_id).members
         assert [member.rollout_id for member in members] == [second.rollout_id, fourth.rollout_id]
         assert "group_deadline" not in {event.kind for event in ledger.events()}, "nothing worth telling a person"
 
@@ -58,37 +60,37 @@ def test_the_first_to_finish_make_the_group_and_the_others_are_cancelled(ledger)
 def test_failures_do_not_make_a_group(ledger):
     with redundant(ledger) as manager:
         tick(manager)
-        first, second, third, fourth = ledger.claim_rollouts("w", 4, 60)
+        first, second, third, fourth = ledger.rollouts.claim("w", 4, 60)
         for lease in (first, second):
             finish(ledger, lease, status=Status.TRUNCATED_TIME)
         finish(ledger, third, reward=1.0)
         tick(manager)
-        assert ledger.held([fourth])
+        assert ledger.rollouts.held([fourth])
         finish(ledger, fourth)
         tick(manager)
-        assert ledger.queue_sizes().groups[GroupState.TRAINABLE] == 1
+        assert ledger.statistics.queue_sizes().groups[GroupState.TRAINABLE] == 1
 
 
 def test_rollout_finished_before_its_group_closes_is_a_member(ledger):
     with redundant(ledger) as manager:
         tick(manager)
-        leases = ledger.claim_rollouts("w", 4, 60)
+        leases = ledger.rollouts.claim("w", 4, 60)
         for lease in leases[:3]:
             finish(ledger, lease, reward=float(lease.index))
         tick(manager)
-        assert len(ledger.load_group(leases[0].group_id).members) == 3
+        assert len(ledger.groups.load(leases[0].group_id).members) == 3
 
 
 def test_tokens_of_a_cancelled_rollout_are_kept_and_audited(ledger):
     with redundant(ledger) as manager:
         tick(manager)
-        first, second, third, _ = ledger.claim_rollouts("w", 4, 60)
+        first, second, third, _ = ledger.rollouts.claim("w", 4, 60)
         finish(ledger, first, reward=1.0)
         finish(ledger, second)
         tick(manager)
         partial = trajectory(third.task, status=Status.CANCELLED, versions=(0,) * 6)
-        assert ledger.recycle(third, partial, 9) is AppendOutcome.LATE
-        assert ledger.totals().attempts == {"final": 2, "late": 1}
-        bias = ledger.selection_bias()
+        assert ledger.trajectories.recycle(third, partial, 9) is AppendOutcome.LATE
+        assert run_totals(ledger).attempts == {"final": 2, "late": 1}
+        bias = selection_bias(ledger)
         assert (bias.sampled, bias.counted.rollouts) == (3, 2)
         assert bias.counted.response_tokens_ratio == pytest.approx(1 / (8 / 3), abs=1e-4), "short ones are favoured"

@@ -14,6 +14,7 @@ from quartet.report.alarms.announced import Announced
 from quartet.report.alarms.facts import Alarm, NoAction
 from quartet.report.alarms.rollouts import quarantined
 from quartet.report.display import LiveDisplay
+from quartet.report.recent import newest_train_metrics, recent_statuses, recent_verdicts
 from quartet.report.run_progress import TRAINING, run_progress
 from quartet.report.sink_process import BEAT_SECONDS, LOOK_SECONDS
 from quartet.report.status import GIVEN_UP, NOT_STARTED, SILENT_AFTER_SECONDS, ModuleStatus, StatusReader
@@ -31,7 +32,7 @@ BROKEN = RepeatedError(count=2, error="Env.step raised ValueError: odd", status=
 @pytest.fixture
 def ledger(tmp_path):
     ledger = Ledger.create(tmp_path)
-    ledger.register_initial_policy("policy")
+    ledger.policies.register_initial("policy")
     ledger.enter_phase(TRAINING)
     yield ledger
     ledger.close()
@@ -241,7 +242,7 @@ def test_modules_that_are_not_expected_raise_no_alarm(ledger, tmp_path):
     recipe = bandit_recipe(Path("policy"), observe={"sinks": ["tensorboard", "prometheus"]})
     late = Ledger.open(tmp_path, clock=lambda: time.time() - 100)
     for name in ("engine", "engine-2", "sink-wandb", "sink-tensorboard", "sink-prometheus"):
-        Presence(late, name)
+        Presence(late.modules, name)
     late.close()
     ledger.set_value(GIVEN_UP, ["sink-tensorboard"])
     status = StatusReader(tmp_path, ledger, recipe).read()
@@ -260,19 +261,19 @@ def test_a_sink_at_work_is_never_taken_for_silent():
 
 def test_facts_come_from_the_newest_rows(ledger, tmp_path):
     task = Task(env="bandit", family="fixed", seed=1)
-    ledger.admit(RolloutPlan(task=task, num_rollouts=2, max_turns=1))
-    for lease in ledger.claim_rollouts("w", 2, 60):
-        ledger.append(lease, trajectory(task, reward=1.0), 3)
-    assert ledger.recent_statuses(1) == {"completed": 1}
-    assert ledger.recent_statuses(9) == {"completed": 2}
-    assert ledger.recent_verdicts(9) == {}
-    (group_id,) = ledger.closable(180.0)
-    ledger.close_group(group_id)
-    ledger.drop_group(group_id, "equal_rewards")
-    assert ledger.recent_verdicts(9) == {"equal_rewards": 1}
-    assert ledger.newest_train_metrics(20) == []
+    ledger.groups.admit(RolloutPlan(task=task, num_rollouts=2, max_turns=1))
+    for lease in ledger.rollouts.claim("w", 2, 60):
+        ledger.trajectories.append(lease, trajectory(task, reward=1.0), 3)
+    assert recent_statuses(ledger, 1) == {"completed": 1}
+    assert recent_statuses(ledger, 9) == {"completed": 2}
+    assert recent_verdicts(ledger, 9) == {}
+    (group_id,) = ledger.groups.closable(180.0)
+    ledger.groups.close(group_id)
+    ledger.groups.drop(group_id, "equal_rewards")
+    assert recent_verdicts(ledger, 9) == {"equal_rewards": 1}
+    assert newest_train_metrics(ledger, 20) == []
     ledger.event("module_died", module="env", code=1, last_words="out of memory")
-    Presence(ledger, "worker")
+    Presence(ledger.modules, "worker")
     alarms = read_alarms(tmp_path, ledger, RECIPE, StatusReader(tmp_path, ledger, RECIPE).read())
     assert [(alarm.kind, "out of memory" in alarm.what) for alarm in alarms] == [("died", True)]
 
@@ -299,8 +300,8 @@ def test_progress_of_an_evaluation_counts_its_episodes(ledger):
         RolloutPlan(task=task, num_rollouts=1, max_turns=1, purpose=Purpose.EVAL, tag="before/greedy") for task in tasks
     ]
     assert run_progress(RECIPE, ledger, "evaluating before", 0) is None
-    ledger.admit_evaluation("before/greedy", plans)
-    lease = ledger.claim_rollouts("w", 1, 60)[0]
-    ledger.append(lease, trajectory(lease.task, reward=1.0), 3)
+    ledger.evaluations.admit("before/greedy", plans)
+    lease = ledger.rollouts.claim("w", 1, 60)[0]
+    ledger.trajectories.append(lease, trajectory(lease.task, reward=1.0), 3)
     progress = run_progress(RECIPE, ledger, "evaluating before", 0)
     assert progress is not None and (progress.share, progress.what) == (0.25, "1 of 4 episodes")

@@ -10,9 +10,9 @@ from quartet.telemetry.presence import Presence
 
 def test_panel_and_line_explain_every_wait(tmp_path):
     ledger = Ledger.create(tmp_path)
-    ledger.register_initial_policy("policy")
-    Presence(ledger, "trainer", interval_seconds=0).waits("4 trainable groups", "rollouts finish")
-    Presence(ledger, "engine", interval_seconds=0).working("serving")
+    ledger.policies.register_initial("policy")
+    Presence(ledger.modules, "trainer", interval_seconds=0).waits("4 trainable groups", "rollouts finish")
+    Presence(ledger.modules, "engine", interval_seconds=0).working("serving")
     status = StatusReader(tmp_path, ledger).read()
     console = Console(width=120, record=True)
     console.print(panel(status))
@@ -27,8 +27,8 @@ def test_panel_and_line_explain_every_wait(tmp_path):
 
 def test_a_run_at_rest_says_why_it_ended_and_shows_no_module(tmp_path):
     ledger = Ledger.create(tmp_path)
-    ledger.register_initial_policy("policy")
-    Presence(ledger, "engine", interval_seconds=0).working("serving")
+    ledger.policies.register_initial("policy")
+    Presence(ledger.modules, "engine", interval_seconds=0).working("serving")
 
     def shown() -> str:
         console = Console(width=120, record=True)

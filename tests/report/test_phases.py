@@ -20,7 +20,7 @@ RECIPE = bandit_recipe(Path("policy"))
 @pytest.fixture
 def ledger(tmp_path):
     with closing(Ledger.create(tmp_path)) as ledger:
-        ledger.register_initial_policy("policy")
+        ledger.policies.register_initial("policy")
         yield ledger
 
 
@@ -40,7 +40,7 @@ def shown(renderable) -> str:
 
 def test_modules_that_have_yet_to_start_are_named(ledger):
     ledger.enter_phase("starting")
-    Presence(ledger, "manager", interval_seconds=0).waits(*wait_in("starting", "", ""))
+    Presence(ledger.modules, "manager", interval_seconds=0).waits(*wait_in("starting", "", ""))
     status = status_of(ledger)
     text = shown(panel(status))
     assert "starting" in text and "waits for the start of all modules" in text
@@ -50,7 +50,7 @@ def test_modules_that_have_yet_to_start_are_named(ledger):
 
 def test_module_states_from_before_a_resume_are_not_shown(ledger):
     with closing(Ledger.open(ledger.run_dir, clock=lambda: time.time() - 100)) as late:
-        Presence(late, "trainer", interval_seconds=0).working("training")
+        Presence(late.modules, "trainer", interval_seconds=0).working("training")
     for phase, told in (("starting", "not started yet"), ("training", ""), ("stopping", "not needed in this phase")):
         ledger.enter_phase(phase)
         status = status_of(ledger)
@@ -66,7 +66,9 @@ def test_outside_of_training_nobody_waits_for_what_only_training_brings(phase):
 
 def test_a_module_that_is_not_needed_waits_for_nothing(ledger):
     with closing(Ledger.open(ledger.run_dir, clock=lambda: time.time() - 100)) as late:
-        Presence(late, "trainer", interval_seconds=0).waits("4 trainable groups", "rollouts of enough groups finish")
+        Presence(late.modules, "trainer", interval_seconds=0).waits(
+            "4 trainable groups", "rollouts of enough groups finish"
+        )
     ledger.enter_phase("evaluating after 3")
     status = status_of(ledger)
     trainer = row(status, "trainer")
@@ -85,7 +87,7 @@ def test_a_module_that_is_not_needed_waits_for_nothing(ledger):
     ],
 )
 def test_a_wait_is_for_the_phase_that_is_also_before_the_module_speaks_again(ledger, said_in, now, waits_for):
-    worker = Presence(ledger, "worker")
+    worker = Presence(ledger.modules, "worker")
     worker.waits(*wait_in(said_in, "", ""))
     worker.beat(force=True)
     ledger.enter_phase(now)
@@ -106,7 +108,7 @@ def test_a_run_goes_through_its_phases_and_trains_only_when_all_modules_are_up(t
 
     class Telling(Ledger):
         def enter_phase(self, phase: str) -> None:
-            up = {row.module for row in self.modules() if row.state != "starting"}
+            up = {row.module for row in self.modules.all() if row.state != "starting"}
             seen.append((phase, up))
             super().enter_phase(phase)
 

@@ -25,7 +25,7 @@ def spans_of(run: Path) -> list[Span]:
 def test_waits_are_spans_with_their_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence_module, "METRIC_SECONDS", 0.0)
     ledger, recorder = Ledger.create(tmp_path), Recorder(tmp_path, "trainer")
-    presence = Presence(ledger, "trainer", interval_seconds=0, recorder=recorder)
+    presence = Presence(ledger.modules, "trainer", interval_seconds=0, recorder=recorder)
     presence.waits("4 trainable groups", "rollouts finish")
     presence.waits("4 trainable groups", "rollouts finish")
     presence.working("training")

@@ -15,7 +15,7 @@ from tests.ledger.samples import recipe
 
 def new_run(run_dir: Path) -> Ledger:
     ledger = Ledger.create(run_dir)
-    ledger.register_initial_policy("policies/v000000")
+    ledger.policies.register_initial("policies/v000000")
     (run_dir / "config.toml").write_text(to_toml(recipe()))
     return ledger
 

@@ -93,7 +93,7 @@ def test_a_run_at_work_is_told_from_one_at_rest(run):
         assert not looker.look().running and looker.look().status.progress is None
         with RunLock(run), closing(Ledger.open(run)) as ledger:
             for module in ("manager", "worker", "trainer"):  # a heartbeat: those of the recorded run are old
-                Presence(ledger, module).working("at work")
+                Presence(ledger.modules, module).working("at work")
             snapshot = looker.look()
         assert snapshot.running and snapshot.to_dict()["alarms"] == []
 

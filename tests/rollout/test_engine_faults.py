@@ -24,6 +24,7 @@ from quartet.engine.http import HttpEngine
 from quartet.engine.torch_engine import TorchEngine
 from quartet.ledger.schema import rollouts
 from quartet.policy.model import make_model
+from quartet.report.totals import run_totals, status_counts
 from quartet.types import Trajectory
 from tests.rollout.serving import serving
 
@@ -116,8 +117,8 @@ async def only_rollout(bench: Bench) -> Trajectory:
     """Admits one rollout, runs all its attempts and returns what it ended with."""
     group_id = bench.admit(turns=2)
     await bench.worker.run_queued()
-    bench.ledger.close_group(group_id)
-    (member,) = bench.ledger.load_group(group_id).members
+    bench.ledger.groups.close(group_id)
+    (member,) = bench.ledger.groups.load(group_id).members
     return member.trajectory
 
 
@@ -144,7 +145,7 @@ async def test_an_answer_that_cannot_be_a_sample_is_an_engine_error(
         trajectory = await only_rollout(bench)
         ((status, error),) = errors(bench)
         assert status == "error_engine" and says in error
-        assert bench.ledger.totals().attempts == {"final": 1, "retried": 1}
+        assert run_totals(bench.ledger).attempts == {"final": 1, "retried": 1}
     assert trajectory.status.countable
     assert same_tokens(trajectory, await undisturbed(tmp_path)), "the next attempt draws the same"
 
@@ -200,7 +201,7 @@ async def test_a_response_longer_than_the_lease_costs_no_attempt(tmp_path: Path)
         await until(lambda: engine.active_requests > 0)
         for _ in range(6):
             bench.now += 0.9 * PATIENCE_SECONDS
-            assert bench.ledger.expire_leases() == 0
+            assert bench.ledger.rollouts.expire() == 0
             await until(lambda: deadline(bench) == bench.now + PATIENCE_SECONDS)
         slow.heal()
         trajectory = await rollout
@@ -214,11 +215,11 @@ async def test_a_rollout_that_lost_its_lease_in_mid_response_is_given_up(tmp_pat
     slow = BrokenPass(engine, "hangs")
     async with worker_on(engine, tmp_path, lease_seconds=PATIENCE_SECONDS) as bench:
         bench.admit(turns=2)
-        (lease,) = bench.ledger.claim_rollouts("this", 1, PATIENCE_SECONDS)
+        (lease,) = bench.ledger.rollouts.claim("this", 1, PATIENCE_SECONDS)
         rollout = asyncio.create_task(bench.worker.run_rollout(lease, await bench.pool.acquire()))
         await until(lambda: engine.active_requests > 0)
         bench.now += 2 * PATIENCE_SECONDS
-        assert bench.ledger.expire_leases() == 1
+        assert bench.ledger.rollouts.expire() == 1
         assert await rollout is None
         slow.heal()
         await until(lambda: engine.active_requests == 0)
@@ -229,8 +230,8 @@ async def test_a_prompt_of_another_vocabulary_fails_as_often_as_is_allowed(tmp_p
     async with worker_on(make_engine(vocab_size=100), tmp_path) as bench:
         bench.admit()
         await bench.worker.run_queued()
-        assert bench.ledger.status_counts() == {"error_engine": 1}
-        assert bench.ledger.totals().attempts == {"final": 1, "retried": 2}
+        assert status_counts(bench.ledger) == {"error_engine": 1}
+        assert run_totals(bench.ledger).attempts == {"final": 1, "retried": 2}
         assert all("the vocabulary ends at 100" in error for _, error in errors(bench))
 
 
@@ -243,7 +244,7 @@ async def test_a_prompt_longer_than_the_context_ends_the_rollout_and_is_never_cu
     no_room = len(whole.calls[turn].prompt_ids)
     async with worker_on(make_engine(max_context_tokens=no_room), tmp_path / "tight", loop=loop) as bench:
         cut = await only_rollout(bench)
-        assert bench.ledger.status_counts() == {"truncated_tokens": 1}
-        assert bench.ledger.totals().attempts == {"final": 1}, "another attempt would not fit either"
+        assert status_counts(bench.ledger) == {"truncated_tokens": 1}
+        assert run_totals(bench.ledger).attempts == {"final": 1}, "another attempt would not fit either"
     assert [call.prompt_ids for call in cut.calls] == [call.prompt_ids for call in whole.calls[:turn]]
     assert same_tokens(cut, msgspec.structs.replace(whole, calls=whole.calls[:turn]))

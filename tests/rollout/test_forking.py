@@ -10,6 +10,8 @@ from quartet.env.environment.bandit import Bandit, BanditEnv
 from quartet.env.session_pool import SessionPool
 from quartet.errors import ConfigError
 from quartet.recipe.file import parse_recipe
+from quartet.report.check import check_ledger
+from quartet.report.totals import status_counts
 from quartet.rollout.brancher.base import Brancher
 from quartet.rollout.episode import actions_of
 from quartet.runtime.plan import check_training
@@ -41,8 +43,8 @@ def left_then_right(request, index):
 
 
 def members(bench: Bench, group_id: int):
-    bench.ledger.close_group(group_id)
-    return [member.trajectory for member in bench.ledger.load_group(group_id).members]
+    bench.ledger.groups.close(group_id)
+    return [member.trajectory for member in bench.ledger.groups.load(group_id).members]
 
 
 async def test_children_share_the_beginning_and_sample_the_rest(tmp_path):
@@ -65,7 +67,7 @@ async def test_children_share_the_beginning_and_sample_the_rest(tmp_path):
     assert len(seeds) == 3 + 2 + 2, "a child draws its own random numbers"
     asked = [request.request_id.split("/", 1)[1] for request in bench.engine.requests]
     assert asked == ["1.1/0", "1.1/1", "1.1/2", "2.1/1", "2.1/2", "3.1/1", "3.1/2"], "what is shared is sampled once"
-    assert bench.ledger.check(max_lag=0).findings == []
+    assert check_ledger(bench.ledger, max_lag=0).findings == []
 
 
 async def test_children_have_children_up_to_the_bound_of_the_group(tmp_path):
@@ -108,10 +110,10 @@ async def test_a_child_that_is_shown_something_else_has_diverged(tmp_path, over)
     bench = bench_of(tmp_path, left_then_right, pool=SessionPool(lambda: session(episodes), 3))
     group_id = bench.admit(turns=3)
     await bench.worker.run_queued()
-    assert bench.ledger.status_counts() == {"completed": 1, "diverged": 2}, "not tried again"
+    assert status_counts(bench.ledger) == {"completed": 1, "diverged": 2}, "not tried again"
     (parent,) = members(bench, group_id)
     assert parent.parent is None, "what diverged is in no baseline"
-    child = bench.ledger.load_final(2)
+    child = bench.ledger.trajectories.load_final(2)
     assert child is not None and child.status is Status.DIVERGED and "parent" in child.error
     assert (child.parent, child.rewards, child.num_response_tokens) == (Fork(rollout_id=1, call_index=0), {}, 0)
     assert len(bench.engine.requests) == 3, "nothing is sampled after a wrong page"
@@ -123,10 +125,10 @@ async def test_a_child_without_what_it_shares_ends_as_damaged(tmp_path):
     lease = bench.worker._claim()
     assert lease is not None
     await bench.worker.run_rollout(lease, await bench.pool.acquire())
-    with bench.ledger._database.write() as connection:
+    with bench.ledger.db.write() as connection:
         connection.exec_driver_sql("DELETE FROM blobs WHERE id NOT IN (SELECT max(id) FROM blobs)")
     assert await bench.worker.run_queued() == 2
-    assert bench.ledger.status_counts() == {"completed": 1, "damaged": 2}
+    assert status_counts(bench.ledger) == {"completed": 1, "damaged": 2}
     assert len(members(bench, group_id)) == 1
 
 
@@ -134,19 +136,19 @@ async def test_a_parent_that_lost_its_partial_forks_anew(tmp_path):
     bench = bench_of(tmp_path, left_then_right)
     bench.admit(turns=3)
     await bench.worker.run_queued()
-    earlier = bench.ledger.load_final(1)
+    earlier = bench.ledger.trajectories.load_final(1)
     assert earlier is not None
     bench.admit(turns=3)
     lease = bench.worker._claim()
     assert lease is not None
-    (child,) = bench.ledger.fork(lease, earlier.calls, 0, 1, 8)
+    (child,) = bench.ledger.forks.add(lease, earlier.calls, 0, 1, 8)
     recalled = replace(earlier, status=Status.CANCELLED, calls=earlier.calls[:2], turns=[])
-    bench.ledger.recycle(lease, recalled, 2)
-    with bench.ledger._database.write() as connection:
+    bench.ledger.trajectories.recycle(lease, recalled, 2)
+    with bench.ledger.db.write() as connection:
         connection.exec_driver_sql("DELETE FROM blobs WHERE id IN (SELECT max(id) FROM blobs)")
     assert await bench.worker.run_queued() == 3, "the rollout and two new children"
-    assert bench.ledger.status_counts() == {"completed": 6, "cancelled": 1}
-    assert bench.ledger.load_final(child) is None
+    assert status_counts(bench.ledger) == {"completed": 6, "cancelled": 1}
+    assert bench.ledger.trajectories.load_final(child) is None
 
 
 def recipe_of(tmp_path, env: dict, **sections):

@@ -14,8 +14,10 @@ from quartet.env.environment.bandit import Bandit, BanditEnv
 from quartet.env.guarded import GuardedPool
 from quartet.env.session_pool import SessionPool
 from quartet.errors import ConfigError, DivergedError, EnvError
-from quartet.ledger.export import Selection
+from quartet.exchange.stored import Selection, stored_trajectories
 from quartet.manager.control.base import RolloutAllocator
+from quartet.report.check import check_ledger
+from quartet.report.totals import run_totals, status_counts
 from quartet.rollout.episode import actions_of
 from quartet.rollout.recorded_env import RecordedEnv
 from quartet.runtime.plan import check_training
@@ -81,8 +83,8 @@ async def test_children_begin_in_the_state_of_their_parent(tmp_path):
         assert child.reward == 1 / 3, "what the parent did counts"
     assert len({texts(one)[2] for one in (parent, *children)}) == 3, "each went its own way"
     assert bench.dealt["steps"] == 3 + 2 + 2, "what is shared was done once"
-    assert bench.ledger.check(max_lag=0).findings == []
-    stored = bench.ledger.stored_trajectories(Selection(screenshots=True))
+    assert check_ledger(bench.ledger, max_lag=0).findings == []
+    stored = stored_trajectories(bench.ledger, Selection(screenshots=True))
     shown = [[turn.observation.pictures[0].data.decode() for turn in one.trajectory.turns] for one in stored]
     assert shown[1][:2] == shown[0][:2] and shown[1][2] != shown[0][2]
 
@@ -162,8 +164,8 @@ async def test_a_state_that_cannot_be_restored_is_no_failure_to_be_retried(tmp_p
     bench = dealing(tmp_path, session)
     bench.admit(turns=3)
     await bench.worker.run_queued()
-    assert bench.ledger.status_counts() == {"completed": 1, "diverged": 2}
-    child = bench.ledger.load_final(2)
+    assert status_counts(bench.ledger) == {"completed": 1, "diverged": 2}
+    child = bench.ledger.trajectories.load_final(2)
     assert child is not None and child.status is Status.DIVERGED and child.rewards == {} and "parent" in child.error
 
 
@@ -183,7 +185,7 @@ async def test_a_child_whose_machine_dies_begins_again_from_the_state(tmp_path):
     assert await bench.worker.run_queued() == 1 + 3
     parent, *children = members(bench, group_id)
     assert [texts(child)[:2] for child in children] == [texts(parent)[:2]] * 2
-    assert bench.ledger.totals().attempts["retried"] == 1
+    assert run_totals(bench.ledger).attempts["retried"] == 1
 
 
 async def test_a_child_that_was_recalled_begins_again_from_the_state(tmp_path):
@@ -192,9 +194,9 @@ async def test_a_child_that_was_recalled_begins_again_from_the_state(tmp_path):
     root = bench.worker._claim()
     await bench.worker.run_rollout(root, await bench.pool.acquire())
     child = bench.worker._claim()
-    shared = bench.ledger.load_beginning(child).calls
-    earlier = bench.ledger.load_final(1)
-    bench.ledger.recycle(child, replace(earlier, status=Status.CANCELLED, calls=shared, turns=[]), 2)
+    shared = bench.ledger.trajectories.load_beginning(child).calls
+    earlier = bench.ledger.trajectories.load_final(1)
+    bench.ledger.trajectories.recycle(child, replace(earlier, status=Status.CANCELLED, calls=shared, turns=[]), 2)
     assert await bench.worker.run_queued() == 2
     parent, *children = members(bench, group_id)
     assert [texts(one)[:2] for one in children] == [texts(parent)[:2]] * 2
@@ -211,8 +213,8 @@ async def test_a_state_that_cannot_be_stored_ends_the_parent_with_the_cause(tmp_
     bench = dealing(tmp_path, Mute)
     bench.admit(turns=3)
     await bench.worker.run_queued()
-    assert bench.ledger.status_counts() == {"error_env": 1}
-    record = bench.ledger.load_final(1)
+    assert status_counts(bench.ledger) == {"error_env": 1}
+    record = bench.ledger.trajectories.load_final(1)
     assert record is not None and "Mute.snapshot raised OSError" in record.error
 
 

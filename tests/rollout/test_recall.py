@@ -8,6 +8,8 @@ from scripted_engine import ScriptedEngine
 from worker_bench import TOKENIZER, Bench, until
 
 from quartet.ledger.schema import trajectories
+from quartet.report.check import check_ledger
+from quartet.report.totals import run_totals, status_counts
 from quartet.types import FinishReason, Purpose
 
 WHOLE = TOKENIZER("click left [1]", add_special_tokens=False)["input_ids"] + [TOKENIZER.eos_token_id]
@@ -54,25 +56,25 @@ class Script:
 
 def fill_a_batch(bench: Bench) -> None:
     """What the data manager does when the other group has ended."""
-    (group_id,) = bench.ledger.closable(1e9)
-    bench.ledger.close_group(group_id)
-    members = [member.rollout_id for member in bench.ledger.load_group(group_id).members]
-    bench.ledger.make_trainable(group_id, members, 1)
+    (group_id,) = bench.ledger.groups.closable(1e9)
+    bench.ledger.groups.close(group_id)
+    members = [member.rollout_id for member in bench.ledger.groups.load(group_id).members]
+    bench.ledger.groups.make_trainable(group_id, members, 1)
 
 
 def train(bench: Bench) -> None:
-    batch = bench.ledger.claim_batch("t", 1, 2, "mask", 60)
+    batch = bench.ledger.batches.claim("t", 1, 2, "mask", 60)
     assert batch is not None
-    bench.ledger.commit_batch(batch, "p", {})
+    bench.ledger.batches.commit(batch, "p", {})
 
 
 def served(bench: Bench, version: int) -> None:
     bench.engine.version_served = version
-    bench.ledger.mark_settled(version, serving=version)
+    bench.ledger.policies.mark_settled(version, serving=version)
 
 
 def attempts(bench: Bench) -> dict[str, int]:
-    return bench.ledger.totals().attempts
+    return run_totals(bench.ledger).attempts
 
 
 async def test_an_unfinished_rollout_rests_while_a_batch_is_trained_and_goes_on_in_mid_response(tmp_path):
@@ -86,13 +88,13 @@ async def test_an_unfinished_rollout_rests_while_a_batch_is_trained_and_goes_on_
         fill_a_batch(bench)
         await until(lambda: attempts(bench) == {"final": 1, "partial": 1})
         await until(lambda: bench.waits_for() == ("waiting", "the next policy"))
-        assert bench.ledger.queue_sizes().rollouts == {"queued": 1, "leased": 0}
+        assert bench.ledger.statistics.queue_sizes().rollouts == {"queued": 1, "leased": 0}
         train(bench)
         await asyncio.sleep(0.05)
-        assert bench.ledger.queue_sizes().rollouts["queued"] == 1, "the engine does not serve it yet"
+        assert bench.ledger.statistics.queue_sizes().rollouts["queued"] == 1, "the engine does not serve it yet"
         served(bench, 1)
         await until(lambda: attempts(bench) == {"final": 2, "partial": 1})
-    (member,) = bench.ledger.load_group(group_id).members
+    (member,) = bench.ledger.groups.load(group_id).members
     calls = member.trajectory.calls
     assert [call.response_ids for call in calls] == [WHOLE] * 3
     old = len(WHOLE)
@@ -100,7 +102,7 @@ async def test_an_unfinished_rollout_rests_while_a_batch_is_trained_and_goes_on_
     assert (member.trajectory.reward, len(member.trajectory.turns)) == (1.0, 3)
     asked = [request.request_id.split("/", 1)[1] for request in bench.engine.requests]
     assert sorted(asked) == ["1.1/0", "2.1/0", "2.1/1", "2.2/1", "2.2/2"], "the first turn was not sampled again"
-    assert bench.ledger.check(max_lag=2).findings == []
+    assert check_ledger(bench.ledger, max_lag=2).findings == []
 
 
 async def test_a_rollout_that_is_recalled_too_often_is_evicted(tmp_path):
@@ -113,7 +115,7 @@ async def test_a_rollout_that_is_recalled_too_often_is_evicted(tmp_path):
         await until(lambda: attempts(bench) == {"final": 1} and bench.engine.slow)
         fill_a_batch(bench)
         await until(lambda: attempts(bench) == {"final": 1, "evicted": 1})
-    assert bench.ledger.status_counts() == {"cancelled": 1, "completed": 1}
+    assert status_counts(bench.ledger) == {"cancelled": 1, "completed": 1}
 
 
 async def test_an_evaluation_goes_on_while_training_rests(tmp_path):
@@ -125,7 +127,7 @@ async def test_an_evaluation_goes_on_while_training_rests(tmp_path):
         await until(lambda: attempts(bench) == {"final": 1} and bench.engine.slow)
         fill_a_batch(bench)
         bench.admit(purpose=Purpose.EVAL)
-        await until(lambda: bench.ledger.status_counts() == {"completed": 2})
+        await until(lambda: status_counts(bench.ledger) == {"completed": 2})
         assert set(bench.engine.slow) == {f"{bench.worker._runner.name}/1.1/0"}
 
 
@@ -135,8 +137,8 @@ async def test_rollouts_of_a_closed_group_release_their_sessions(tmp_path):
     group_id = bench.admit(rollouts=3, enough=1)
     async with bench.running():
         await until(lambda: attempts(bench) == {"final": 1} and len(bench.engine.slow) == 2)
-        assert bench.ledger.closable(1e9) == [group_id]
-        bench.ledger.close_group(group_id)
+        assert bench.ledger.groups.closable(1e9) == [group_id]
+        bench.ledger.groups.close(group_id)
         await until(lambda: attempts(bench) == {"final": 1, "late": 2})
         bench.admit(rollouts=3)
         await until(lambda: attempts(bench).get("final") == 4)

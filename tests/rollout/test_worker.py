@@ -23,7 +23,9 @@ from quartet.ledger.schema import trajectories
 from quartet.policy.renderer import Renderer
 from quartet.report.alarms import read_alarms
 from quartet.report.alarms.announced import Announced
+from quartet.report.check import check_ledger
 from quartet.report.status import StatusReader
+from quartet.report.totals import run_totals, status_counts
 from quartet.rollout.client import Model
 from quartet.rollout.worker import RolloutWorker
 from quartet.telemetry.presence import Presence
@@ -43,10 +45,10 @@ async def test_queued_rollouts_are_run_at_once_and_appended(tmp_path):
     bench = Bench(tmp_path, left)
     group = bench.admit(rollouts=7, turns=2)
     async with bench.running():
-        await until(lambda: bench.ledger.status_counts().get("completed") == 7)
+        await until(lambda: status_counts(bench.ledger).get("completed") == 7)
         await until(lambda: bench.waits_for() == ("waiting", "queued rollouts"))
-    bench.ledger.close_group(group)
-    members = bench.ledger.load_group(group).members
+    bench.ledger.groups.close(group)
+    members = bench.ledger.groups.load(group).members
     assert [member.trajectory.reward for member in members] == [1.0] * 7
     seeds = {call.sampling.seed for member in members for call in member.trajectory.calls}
     assert len(seeds) == 14, "every call of every rollout draws its own random numbers"
@@ -61,7 +63,7 @@ async def test_every_moment_of_a_session_is_a_span(tmp_path):
     bench = Bench(tmp_path, left)
     bench.admit(rollouts=7, turns=2)
     async with bench.running():
-        await until(lambda: bench.ledger.status_counts().get("completed") == 7)
+        await until(lambda: status_counts(bench.ledger).get("completed") == 7)
     bench.recorder.close()
     spans = read_spans(bench.folder, *run_extent(bench.folder)).spans
     for rollout_id in range(1, 8):
@@ -96,7 +98,7 @@ async def test_evaluation_may_draw_from_a_part_of_the_distribution_and_training_
     plan = RolloutPlan(
         task=held_out, num_rollouts=1, max_turns=1, purpose=Purpose.EVAL, temperature=0.5, tag="before/sampled"
     )
-    bench.ledger.admit_evaluation(plan.tag, iter([plan]))
+    bench.ledger.evaluations.admit(plan.tag, iter([plan]))
     assert await bench.worker.run_queued() == 2
     evaluated, trained = sorted((one.sampling for one in bench.engine.requests), key=lambda one: one.temperature)
     assert trained.whole and trained.temperature == 1.0
@@ -108,8 +110,8 @@ async def test_environment_failures_are_retried_and_never_a_reward(tmp_path):
     bench = Bench(tmp_path, left)
     bench.admit(fail_rate=1.0)
     assert await bench.worker.run_queued() == 3, "max_attempts"
-    assert bench.ledger.status_counts() == {"error_env": 1}
-    assert bench.ledger.totals().attempts == {"final": 1, "retried": 2}
+    assert status_counts(bench.ledger) == {"error_env": 1}
+    assert run_totals(bench.ledger).attempts == {"final": 1, "retried": 2}
     for _ in range(bench.recipe.env.sessions):  # every session came back
         await asyncio.wait_for(bench.pool.acquire(), 1)
 
@@ -118,7 +120,7 @@ async def test_engine_failures_are_retried_with_the_same_random_numbers(tmp_path
     bench = Bench(tmp_path, lambda request, index: EngineError("down") if index == 1 else "click left [1]")
     bench.admit(turns=2)
     assert await bench.worker.run_queued() == 2
-    assert bench.ledger.status_counts() == {"completed": 1}
+    assert status_counts(bench.ledger) == {"completed": 1}
     failed, retried = bench.engine.requests[:2], bench.engine.requests[2:]
     assert [request.sampling for request in failed] == [request.sampling for request in retried]
     assert {request.request_id for request in failed}.isdisjoint(request.request_id for request in retried)
@@ -128,7 +130,7 @@ async def test_an_exception_of_the_agent_loop_is_in_the_record_and_others_go_on(
     bench = Bench(tmp_path, lambda request, index: ZeroDivisionError("ours") if index == 0 else "click left [1]")
     bench.admit(rollouts=2)
     async with bench.running():
-        await until(lambda: bench.ledger.status_counts() == {"error_agent": 1, "completed": 1})
+        await until(lambda: status_counts(bench.ledger) == {"error_agent": 1, "completed": 1})
     with bench.ledger.read() as connection:
         row = connection.execute(sa.select(trajectories).where(trajectories.c.status == "error_agent")).one()
     failed = bench.ledger.store.load(row.blob)
@@ -165,27 +167,27 @@ async def test_a_lost_lease_is_given_up_quietly(tmp_path):
     def overtaken(request, index):
         """The worker was stopped for a minute; somebody else got the rollout."""
         bench.now += 60
-        bench.ledger.expire_leases()
-        bench.ledger.claim_rollouts("another", 1, 1000.0)
+        bench.ledger.rollouts.expire()
+        bench.ledger.rollouts.claim("another", 1, 1000.0)
         return "click left [1]"
 
     bench.engine.script = overtaken
-    (lease,) = bench.ledger.claim_rollouts("this", 1, 10.0)
+    (lease,) = bench.ledger.rollouts.claim("this", 1, 10.0)
     assert await bench.worker.run_rollout(lease, await bench.pool.acquire()) is None
     assert "lease_lost" in bench.kinds()
-    assert bench.ledger.totals().attempts == {"superseded": 1}
-    assert bench.ledger.queue_sizes().rollouts["leased"] == 1
+    assert run_totals(bench.ledger).attempts == {"superseded": 1}
+    assert bench.ledger.statistics.queue_sizes().rollouts["leased"] == 1
 
 
 async def test_progress_renews_the_lease(tmp_path):
     """Five turns, each almost as long as the lease: it never expires."""
     bench = Bench(tmp_path, left, lease_seconds=0.001, max_turns=5)
     bench.admit(turns=5, delay_seconds=0.001, max_turns=5)
-    (lease,) = bench.ledger.claim_rollouts("this", 1, 0.001)
+    (lease,) = bench.ledger.rollouts.claim("this", 1, 0.001)
 
     def slow(request, index):
         bench.now += 0.0009
-        assert bench.ledger.expire_leases() == 0
+        assert bench.ledger.rollouts.expire() == 0
         return "click left [1]"
 
     bench.engine.script = slow
@@ -198,9 +200,9 @@ async def test_a_stopped_worker_gives_its_rollouts_back(tmp_path):
     bench = Bench(tmp_path, left)
     bench.admit(rollouts=3, delay_seconds=600)
     async with bench.running():
-        await until(lambda: bench.ledger.queue_sizes().rollouts["leased"] == 3)
+        await until(lambda: bench.ledger.statistics.queue_sizes().rollouts["leased"] == 3)
         assert bench.waits_for() == ("running 3 rollouts", "")
-    assert bench.ledger.queue_sizes().rollouts["queued"] == 3
+    assert bench.ledger.statistics.queue_sizes().rollouts["queued"] == 3
     for _ in range(bench.recipe.env.sessions):
         await asyncio.wait_for(bench.pool.acquire(), 1)
 
@@ -219,12 +221,12 @@ async def test_waiting_for_a_silent_engine_is_explained(tmp_path):
         {MAIN: Model(Silent(TOKENIZER, left), Renderer(TOKENIZER))},
         bench.pool,
         bench.recorder,
-        Presence(bench.ledger, "worker", interval_seconds=0.0),
+        Presence(bench.ledger.modules, "worker", interval_seconds=0.0),
     )
     bench.admit(rollouts=2)
     async with bench.running():
         await until(lambda: bench.waits_for() == ("waiting", "the engine"))
-        assert bench.ledger.queue_sizes().rollouts["leased"] == 2
+        assert bench.ledger.statistics.queue_sizes().rollouts["leased"] == 2
 
 
 async def test_waiting_for_a_session_is_explained_and_costs_no_attempt(tmp_path):
@@ -233,10 +235,10 @@ async def test_waiting_for_a_session_is_explained_and_costs_no_attempt(tmp_path)
     bench.admit()
     async with bench.running():
         await until(lambda: bench.waits_for() == ("waiting", "an environment session"))
-        assert bench.ledger.queue_sizes().rollouts["queued"] == 1
+        assert bench.ledger.statistics.queue_sizes().rollouts["queued"] == 1
         for env in taken:
             await bench.pool.release(env, healthy=True)
-        await until(lambda: bench.ledger.status_counts() == {"completed": 1})
+        await until(lambda: status_counts(bench.ledger) == {"completed": 1})
 
 
 class Photographed(BanditEnv):
@@ -255,10 +257,10 @@ async def test_a_rollout_too_large_to_be_stored_says_so(tmp_path, monkeypatch):
     bench = Bench(tmp_path, left, pool=SessionPool(lambda: Photographed(Counter()), 1))
     bench.admit(turns=2)
     assert await bench.worker.run_queued() == 1
-    assert bench.ledger.status_counts() == {"error_agent": 1}
-    record = bench.ledger.load_final(1)
+    assert status_counts(bench.ledger) == {"error_agent": 1}
+    record = bench.ledger.trajectories.load_final(1)
     assert record is not None and f"{len(PHOTOGRAPH)} bytes cannot be stored" in record.error
-    assert len(record.calls) == 2 and bench.ledger.check().findings == []
+    assert len(record.calls) == 2 and check_ledger(bench.ledger).findings == []
 
 
 async def test_pictures_are_encoded_beside_the_event_loop(tmp_path, monkeypatch):
@@ -273,4 +275,4 @@ async def test_pictures_are_encoded_beside_the_event_loop(tmp_path, monkeypatch)
     bench.admit(turns=2)
     assert await bench.worker.run_queued() == 1
     assert len(threads) == 1 and threads[0] is not threading.main_thread()
-    assert bench.ledger.check().findings == [] and bench.ledger.check().blobs == 2
+    assert check_ledger(bench.ledger).findings == [] and check_ledger(bench.ledger).blobs == 2

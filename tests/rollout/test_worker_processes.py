@@ -15,6 +15,7 @@ from quartet.engine.server import run_engine
 from quartet.env.host import run_env_host
 from quartet.errors import EngineError
 from quartet.ledger import Ledger
+from quartet.ledger.policy_rows import insert_policy
 from quartet.part import NoSettings
 from quartet.policy.load import save_policy
 from quartet.policy.model import make_model
@@ -22,6 +23,7 @@ from quartet.policy.tokenizer import train_tokenizer
 from quartet.recipe.file import parse_recipe
 from quartet.report.follow import Follower
 from quartet.report.sinks.opentelemetry import OpenTelemetrySink
+from quartet.report.totals import status_counts
 from quartet.rollout.worker import run_worker
 from quartet.types import RolloutPlan, Task
 
@@ -71,18 +73,18 @@ async def until(condition, *tasks) -> None:
 async def test_rollouts_through_engine_and_host(policy, tmp_path, loop):
     recipe = recipe_of(policy, loop)
     ledger = Ledger.create(tmp_path / "run")
-    ledger.register_initial_policy(str(policy))
+    ledger.policies.register_initial(str(policy))
     task = Task(env="bandit", family="named", seed=1, params={"turns": 2})
-    group = ledger.admit(RolloutPlan(task=task, num_rollouts=8, max_turns=3))
+    group = ledger.groups.admit(RolloutPlan(task=task, num_rollouts=8, max_turns=3))
     async with (
         running(run_worker, recipe, tmp_path / "run") as worker,  # before the others: it waits for them
         running(run_engine, recipe, tmp_path / "run") as engine,
         running(run_env_host, recipe, tmp_path / "run") as host,
     ):
-        await until(lambda: sum(ledger.status_counts().values()) == 8, worker, engine, host)
-    assert not {"error_env", "error_engine"} & ledger.status_counts().keys(), ledger.events()
-    ledger.close_group(group)
-    trajectories = [member.trajectory for member in ledger.load_group(group).members]
+        await until(lambda: sum(status_counts(ledger).values()) == 8, worker, engine, host)
+    assert not {"error_env", "error_engine"} & status_counts(ledger).keys(), ledger.events()
+    ledger.groups.close(group)
+    trajectories = [member.trajectory for member in ledger.groups.load(group).members]
     assert len(trajectories) == 8
     for trajectory in trajectories:
         assert 1 <= len(trajectory.turns) == len(trajectory.calls) <= 3
@@ -98,32 +100,32 @@ async def test_rollouts_through_engine_and_host(policy, tmp_path, loop):
 async def test_a_host_that_comes_back_on_another_port_is_found(policy, tmp_path):
     recipe = recipe_of(policy, "latest")
     ledger = Ledger.create(tmp_path / "run")
-    ledger.register_initial_policy(str(policy))
+    ledger.policies.register_initial(str(policy))
     task = Task(env="bandit", family="fixed", seed=1, params={"turns": 3, "delay_seconds": 0.02})
     async with running(run_engine, recipe, tmp_path / "run"), running(run_worker, recipe, tmp_path / "run"):
         async with running(run_env_host, recipe, tmp_path / "run"):
-            ledger.admit(RolloutPlan(task=task, num_rollouts=16, max_turns=3))
-            await until(lambda: sum(ledger.status_counts().values()) >= 2)
-            first_url = ledger.module_url("env")
+            ledger.groups.admit(RolloutPlan(task=task, num_rollouts=16, max_turns=3))
+            await until(lambda: sum(status_counts(ledger).values()) >= 2)
+            first_url = ledger.modules.url("env")
         async with running(run_env_host, recipe, tmp_path / "run"):
-            await until(lambda: sum(ledger.status_counts().values()) == 16)
-            assert ledger.module_url("env") != first_url
-    counts = ledger.status_counts()
+            await until(lambda: sum(status_counts(ledger).values()) == 16)
+            assert ledger.modules.url("env") != first_url
+    counts = status_counts(ledger)
     assert set(counts) <= {"completed", "truncated_turns"}, ledger.events()
 
 
 async def test_spans_of_three_modules_for_a_rollout_are_one_trace(policy, tmp_path):
     recipe = recipe_of(policy, "append")
     ledger = Ledger.create(tmp_path / "run")
-    ledger.register_initial_policy(str(policy))
+    ledger.policies.register_initial(str(policy))
     task = Task(env="bandit", family="named", seed=1, params={"turns": 2})
-    ledger.admit(RolloutPlan(task=task, num_rollouts=6, max_turns=3))
+    ledger.groups.admit(RolloutPlan(task=task, num_rollouts=6, max_turns=3))
     async with (
         running(run_engine, recipe, tmp_path / "run") as engine,
         running(run_env_host, recipe, tmp_path / "run") as host,
         running(run_worker, recipe, tmp_path / "run") as worker,
     ):
-        await until(lambda: sum(ledger.status_counts().values()) == 6, worker, engine, host)
+        await until(lambda: sum(status_counts(ledger).values()) == 6, worker, engine, host)
     ledger.close()
     exporter = InMemorySpanExporter()
     OpenTelemetrySink(NoSettings(), recipe, tmp_path / "run", exporter).write(Follower(tmp_path / "run").read())
@@ -144,42 +146,42 @@ async def test_a_damaged_newest_policy_costs_neither_engine_nor_worker(policy, t
     """Both start with the newest whole one."""
     recipe, run = recipe_of(policy, "append"), tmp_path / "run"
     ledger = Ledger.create(run)
-    ledger.register_initial_policy(str(policy))
+    ledger.policies.register_initial(str(policy))
     newest = shutil.copytree(policy, run / "policies" / "v000001")
     (newest / "tokenizer.json").write_text("{")
     (newest / "model.safetensors").write_bytes(b"half")
-    with ledger._database.write() as connection:
-        ledger._insert_policy(connection, str(newest), train_step=1)
-    ledger.admit(RolloutPlan(task=Task(env="bandit", family="named", seed=1), num_rollouts=2, max_turns=3))
+    with ledger.db.write() as connection:
+        insert_policy(ledger.db, connection, str(newest), train_step=1)
+    ledger.groups.admit(RolloutPlan(task=Task(env="bandit", family="named", seed=1), num_rollouts=2, max_turns=3))
     async with (
         running(run_engine, recipe, run) as engine,
         running(run_env_host, recipe, run) as host,
         running(run_worker, recipe, run) as worker,
     ):
-        await until(lambda: sum(ledger.status_counts().values()) == 2, engine, host, worker)
-    assert not {"error_env", "error_engine"} & ledger.status_counts().keys()
+        await until(lambda: sum(status_counts(ledger).values()) == 2, engine, host, worker)
+    assert not {"error_env", "error_engine"} & status_counts(ledger).keys()
 
 
 async def test_an_engine_that_is_told_to_end_costs_no_rollout(policy, tmp_path):
     """It is drained: what it was sampling goes on at the other one, and when it is back it is used again."""
     recipe, run = recipe_of(policy, "append", replicas=2), tmp_path / "run"
     ledger = Ledger.create(run)
-    ledger.register_initial_policy(str(policy))
+    ledger.policies.register_initial(str(policy))
     task = Task(env="bandit", family="named", seed=1, params={"turns": 3})
     second = "engine-2"
     async with running(run_engine, recipe, run), running(run_env_host, recipe, run), running(run_worker, recipe, run):
         async with running(run_engine, recipe, run, module=second):
-            await until(lambda: ledger.module_url(second))
-            group = ledger.admit(RolloutPlan(task=task, num_rollouts=40, max_turns=3))
-            await until(lambda: sum(ledger.status_counts().values()) >= 4)
-            first_url = ledger.module_url(second)
+            await until(lambda: ledger.modules.url(second))
+            group = ledger.groups.admit(RolloutPlan(task=task, num_rollouts=40, max_turns=3))
+            await until(lambda: sum(status_counts(ledger).values()) >= 4)
+            first_url = ledger.modules.url(second)
         async with running(run_engine, recipe, run, module=second):
-            await until(lambda: sum(ledger.status_counts().values()) == 40)
-            assert ledger.module_url(second) != first_url
+            await until(lambda: sum(status_counts(ledger).values()) == 40)
+            assert ledger.modules.url(second) != first_url
     assert not [event for event in ledger.events() if event.kind in ("rollout_retried", "lease_lost")]
-    assert not {"error_env", "error_engine"} & ledger.status_counts().keys()
-    ledger.close_group(group)
-    assert len(ledger.load_group(group).members) == 40
+    assert not {"error_env", "error_engine"} & status_counts(ledger).keys()
+    ledger.groups.close(group)
+    assert len(ledger.groups.load(group).members) == 40
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -187,7 +189,7 @@ async def test_a_pass_that_fails_ends_the_engine_and_costs_no_attempt(policy, tm
     """The rollouts wait for the next engine, also while the one that has ended still answers."""
     recipe, run = recipe_of(policy, "latest"), tmp_path / "run"
     ledger = Ledger.create(run)
-    ledger.register_initial_policy(str(policy))
+    ledger.policies.register_initial(str(policy))
     step, passes = Scheduler.step, count()
 
     def fails_once(scheduler: Scheduler) -> None:
@@ -197,10 +199,10 @@ async def test_a_pass_that_fails_ends_the_engine_and_costs_no_attempt(policy, tm
 
     monkeypatch.setattr(Scheduler, "step", fails_once)
     async with running(run_env_host, recipe, run), running(run_worker, recipe, run):
-        ledger.admit(RolloutPlan(task=Task(env="bandit", family="fixed", seed=1), num_rollouts=16, max_turns=3))
+        ledger.groups.admit(RolloutPlan(task=Task(env="bandit", family="fixed", seed=1), num_rollouts=16, max_turns=3))
         with pytest.raises(EngineError, match="out of memory"):
             await run_engine(recipe, run, asyncio.Event())
         async with running(run_engine, recipe, run):
-            await until(lambda: sum(ledger.status_counts().values()) == 16)
+            await until(lambda: sum(status_counts(ledger).values()) == 16)
     assert not [event for event in ledger.events() if event.kind == "rollout_retried"]
-    assert "error_engine" not in ledger.status_counts()
+    assert "error_engine" not in status_counts(ledger)

@@ -34,7 +34,7 @@ class Bench:
         self.recipe: Recipe = parse_recipe(data, "test")
         self.now = 1000.0
         self.ledger = Ledger.create(folder / "run", clock=lambda: self.now)
-        self.ledger.register_initial_policy("none")
+        self.ledger.policies.register_initial("none")
         self.folder = folder / "run"
         self.recorder = Recorder(self.folder, "worker")
         self.engine = engine(TOKENIZER, script)
@@ -45,7 +45,7 @@ class Bench:
             {MAIN: Model(self.engine, Renderer(TOKENIZER))},
             self.pool,
             self.recorder,
-            Presence(self.ledger, "worker", interval_seconds=0.0),
+            Presence(self.ledger.modules, "worker", interval_seconds=0.0),
         )
 
     def admit(
@@ -53,10 +53,10 @@ class Bench:
     ) -> int:
         task = Task(env="bandit", family=family, seed=seed, params=params)
         plan = RolloutPlan(task=task, num_rollouts=rollouts, max_turns=max_turns, enough=enough, purpose=purpose)
-        return self.ledger.admit(plan)
+        return self.ledger.groups.admit(plan)
 
     def waits_for(self) -> tuple[str, str]:
-        (row,) = self.ledger.modules()
+        (row,) = self.ledger.modules.all()
         return row.state, row.waiting_for
 
     def kinds(self) -> list[str]:

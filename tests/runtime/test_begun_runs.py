@@ -31,7 +31,7 @@ def test_a_run_that_was_killed_at_its_very_start_begins_anew(tmp_path: Path, lef
     left(tmp_path)
     for _ in range(2):
         ledger = open_or_create(bandit_recipe(Path("policy")), tmp_path)
-        assert [policy.version for policy in ledger.policies()] == [0]
+        assert [policy.version for policy in ledger.policies.live()] == [0]
         ledger.close()
 
 

@@ -33,16 +33,16 @@ def test_a_killed_chromium_comes_back_and_the_promises_hold(tmp_path):
     )
 
     def kill_chromium(ledger, wait):
-        host = next(row.pid for row in ledger.modules() if row.module == "env")
+        host = next(row.pid for row in ledger.modules.all() if row.module == "env")
         browsers = [child for child in psutil.Process(host).children() if "chrom" in child.name()]
         assert len(browsers) == 1
-        killed_at = ledger.train_step()
+        killed_at = ledger.batches.train_step()
         os.kill(browsers[0].pid, signal.SIGKILL)
-        wait(lambda: ledger.train_step() >= killed_at + 3)
+        wait(lambda: ledger.batches.train_step() >= killed_at + 3)
 
     summary = train_while(tmp_path / "run", recipe, kill_chromium)
     assert summary["lost"] == summary["trained_twice"] == 0
     assert set(summary["statuses"]) <= {"completed", "truncated_turns", "truncated_tokens", "cancelled", "error_env"}
     with closing(Ledger.open(tmp_path / "run")) as ledger:
-        freed = ledger.drop_pictures(1000, checkpoint_step=summary["train_steps"])
+        freed = ledger.disk.drop_pictures(1000, checkpoint_step=summary["train_steps"])
     assert freed[1] > 0, "the disk budget finds pictures to take"

@@ -51,10 +51,10 @@ def test_every_promise_holds_on_postgresql(tmp_path, bandit_policy):
 def test_each_killed_module_comes_back_and_the_promises_hold(tmp_path, bandit_policy):
     def kill_each(ledger, wait):
         for module in ("worker", "engine", "env", "trainer", "manager"):
-            os.kill(next(row.pid for row in ledger.modules() if row.module == module), signal.SIGKILL)
+            os.kill(next(row.pid for row in ledger.modules.all() if row.module == module), signal.SIGKILL)
             wait(lambda module=module: module in died(ledger))
-            killed_at = ledger.train_step()
-            wait(lambda killed_at=killed_at: ledger.train_step() >= killed_at + 3)
+            killed_at = ledger.batches.train_step()
+            wait(lambda killed_at=killed_at: ledger.batches.train_step() >= killed_at + 3)
 
     summary = train_while(tmp_path / "run", slow_learner(bandit_policy, max_train_steps=1000), kill_each)
     with closing(Ledger.open(tmp_path / "run")) as ledger:
@@ -69,10 +69,10 @@ def test_one_of_two_engines_may_die_be_ended_or_freeze(tmp_path, bandit_policy, 
     """Its requests continue at the other one: no rollout fails, and both serve the newest policy in the end."""
 
     def end_the_second(ledger, wait):
-        os.kill(next(row.pid for row in ledger.modules() if row.module == "engine-2"), how)
+        os.kill(next(row.pid for row in ledger.modules.all() if row.module == "engine-2"), how)
         wait(lambda: died(ledger))
-        killed_at = ledger.train_step()
-        wait(lambda: ledger.train_step() >= killed_at + 3)
+        killed_at = ledger.batches.train_step()
+        wait(lambda: ledger.batches.train_step() >= killed_at + 3)
 
     recipe = slow_learner(bandit_policy, max_train_steps=1000, engine={"replicas": 2})
     summary = train_while(tmp_path / "run", recipe, end_the_second)

@@ -10,6 +10,7 @@ from quartet.exchange.jsonl import read_jsonl
 from quartet.exchange.parquet import read_parquet
 from quartet.ledger import Ledger
 from quartet.recipe.file import to_toml
+from quartet.report.totals import run_totals
 from quartet.runtime.run import run_recipe
 from quartet.types import Purpose
 from tests.command import quartet
@@ -44,8 +45,8 @@ def test_all_formats_tell_the_same(teacher, tmp_path):
     lines, table, chats = tmp_path / "x.jsonl", tmp_path / "x.parquet", tmp_path / "chat.jsonl"
     summary = export(teacher, "jsonl", lines)
     ledger = Ledger.open(teacher)
-    assert summary["trajectories"] == ledger.totals().train_rollouts > 20
-    assert summary["response_tokens"] == ledger.totals().response_tokens
+    assert summary["trajectories"] == run_totals(ledger).train_rollouts > 20
+    assert summary["response_tokens"] == run_totals(ledger).response_tokens
     ledger.close()
     assert export(teacher, "parquet", table)["trajectories"] == summary["trajectories"]
     assert [record for _, record in read_parquet(table)] == [record for _, record in read_jsonl(lines)]
@@ -103,8 +104,8 @@ def test_fine_tuning_reads_it(teacher, tmp_path, bandit_policy):
 def test_a_run_at_work_is_exported(tmp_path, bandit_policy):
     def export_and_train_on(ledger, wait):
         summary = export(tmp_path / "run", "jsonl", tmp_path / "x.jsonl")
-        exported_at = ledger.train_step()
-        wait(lambda: ledger.train_step() >= exported_at + 2)
+        exported_at = ledger.batches.train_step()
+        wait(lambda: ledger.batches.train_step() >= exported_at + 2)
         records = [record for _, record in read_jsonl(tmp_path / "x.jsonl")]
         assert len(records) == summary["trajectories"] > 0
         assert {record.provenance.purpose for record in records} == {Purpose.TRAIN}

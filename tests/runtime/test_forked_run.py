@@ -7,6 +7,7 @@ from benchmarks.bandit import bandit_recipe
 from quartet.ledger import Ledger
 from quartet.ledger.schema import groups, rollouts, trajectories
 from quartet.report.audit import audit
+from quartet.report.check import check_ledger
 from quartet.runtime.run import run_recipe
 from quartet.types import GroupState
 
@@ -46,9 +47,9 @@ def test_a_run_trains_on_children_and_every_bit_is_explained(tmp_path, bandit_po
         children = list(connection.execute(trained).scalars())
     assert children
     for rollout_id in children:
-        child = ledger.load_final(rollout_id)
+        child = ledger.trajectories.load_final(rollout_id)
         assert child is not None and child.parent is not None and child.calls[0].borrowed
-        parent = ledger.load_final(child.parent.rollout_id)
+        parent = ledger.trajectories.load_final(child.parent.rollout_id)
         assert parent is not None
         shared = child.parent.call_index + 1
         assert [call.response_ids for call in child.calls[:shared]] == [
@@ -69,5 +70,5 @@ def test_modules_that_work_at_the_same_time_train_on_children_too(tmp_path, band
             rollouts.c.parent_id.is_not(None), rollouts.c.status.in_(("completed", "truncated_turns"))
         )
         assert connection.execute(forks).scalar_one() > 0
-    assert ledger.check().findings == []
+    assert check_ledger(ledger).findings == []
     ledger.close()

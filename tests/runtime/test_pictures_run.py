@@ -17,6 +17,7 @@ from quartet.ledger.schema import groups, rollouts, trajectories
 from quartet.policy.load import load_policy, read_weights
 from quartet.policy.make_vision import make_vision_policy
 from quartet.recipe.file import to_toml
+from quartet.report.check import check_ledger
 from quartet.runtime.plan import check_training
 from quartet.types import GroupState
 
@@ -93,7 +94,7 @@ def test_a_policy_that_reads_pictures_is_trained(tmp_path: Path, monkeypatch: py
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
     ledger = Ledger.open(tmp_path / "run")
-    assert ledger.check().findings == []
+    assert check_ledger(ledger).findings == []
     trained = (
         sa.select(rollouts.c.id, trajectories.c.id)
         .join(groups, rollouts.c.group_id == groups.c.id)
@@ -105,14 +106,14 @@ def test_a_policy_that_reads_pictures_is_trained(tmp_path: Path, monkeypatch: py
         stored = pictures_of(connection, [trajectory_id for _, trajectory_id in rows])
     assert len(rows) == 2 * 4
     for rollout_id, trajectory_id in rows:
-        record = ledger.load_final(rollout_id)
+        record = ledger.trajectories.load_final(rollout_id)
         assert record is not None
         assert [len(call.media) for call in record.calls] == [1, 2], "the second prompt shows both"
         named = {one.content_hash for call in record.calls for one in call.media}
         assert named == set(stored[trajectory_id])
         assert {one.processor for call in record.calls for one in call.media} == {policy.pictures.fingerprint}
     assert len({digest for digests in stored.values() for digest in digests}) == 2, "each picture is stored once"
-    latest = ledger.latest_policy()
+    latest = ledger.policies.latest()
     ledger.close()
     assert latest.version == 2
     published = load_policy(latest.path)

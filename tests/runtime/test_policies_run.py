@@ -13,7 +13,9 @@ from quartet.policy.digest import weights_digest
 from quartet.policy.load import read_weights
 from quartet.recipe.file import load_recipe
 from quartet.report.audit import audit
+from quartet.report.check import check_ledger
 from quartet.report.status import StatusReader
+from quartet.report.totals import run_totals
 from quartet.telemetry.receipts import FOLDER
 from tests.live_runs import train
 
@@ -59,11 +61,11 @@ def test_two_policies_train_in_one_run(tmp_path, bandit_policy):
     assert [one["train_steps"] for one in again["policies"].values()] == [3, 3]
     ledger = Ledger.open(tmp_path / "run")
     assert used_by(ledger) == {"even": {"even"}, "odd": {"odd"}}
-    assert ledger.check(max_lag=2, train_steps_per_checkpoint=1).findings == []
-    folders = [one.latest_policy().path for one in ledger.each()]
+    assert check_ledger(ledger, max_lag=2, train_steps_per_checkpoint=1).findings == []
+    folders = [one.policies.latest().path for one in ledger.each()]
     assert len({digest(bandit_policy), *map(digest, folders)}) == 3, "each went its own way"
     shown = StatusReader(tmp_path / "run", ledger).read()
-    assert [(one.name, one.train_step) for one in shown.policies] == [("even", 3), ("odd", 3)]
+    assert [(one.name, one.batches.train_step) for one in shown.policies] == [("even", 3), ("odd", 3)]
     ledger.close()
     report = audit(tmp_path / "run")
     assert (report.findings, report.train_steps, report.replay_identical) == ([], 6, True)
@@ -79,8 +81,8 @@ def test_the_tokens_of_a_frozen_opponent_stay_out_of_the_loss(tmp_path, bandit_p
     ledger = Ledger.open(tmp_path / "run")
     assert used_by(ledger) == {"even": {"even"}}, "no use row names a trajectory of the opponent"
     opponent = ledger.of("odd")
-    assert [policy.version for policy in opponent.policies()] == [0]
-    assert digest(opponent.latest_policy().path) == digest(bandit_policy) != digest(ledger.latest_policy().path)
+    assert [policy.version for policy in opponent.policies.live()] == [0]
+    assert digest(opponent.policies.latest().path) == digest(bandit_policy) != digest(ledger.policies.latest().path)
     tokens = sa.func.sum(trajectories.c.response_tokens)
     in_batches = sa.select(tokens).join(uses, uses.c.trajectory_id == trajectories.c.id).where(~uses.c.voided)
     with ledger.read() as connection:
@@ -88,7 +90,7 @@ def test_the_tokens_of_a_frozen_opponent_stay_out_of_the_loss(tmp_path, bandit_p
             connection.execute(sa.select(trajectories.c.policy, tokens).group_by(trajectories.c.policy)).all()
         )
         used = connection.execute(in_batches).scalar_one()
-    totals = ledger.totals()
+    totals = run_totals(ledger)
     assert sampled["odd"] > 0 and totals.trained_tokens + totals.masked_tokens == used <= sampled["even"]
-    assert ledger.check(max_lag=2).findings == [] and totals.lost == 0
+    assert check_ledger(ledger, max_lag=2).findings == [] and totals.lost == 0
     ledger.close()

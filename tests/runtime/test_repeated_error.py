@@ -14,14 +14,14 @@ from tests.ledger.samples import finish, plan, recipe
 @pytest.fixture
 def ledger(tmp_path: Path):
     ledger = Ledger.create(tmp_path / "run")
-    ledger.register_initial_policy("policy")
+    ledger.policies.register_initial("policy")
     yield ledger
     ledger.close()
 
 
 def fail(ledger: Ledger, rollouts: int, status: Status = Status.ERROR_ENV) -> None:
-    ledger.admit(plan(rollouts=rollouts))
-    for lease in ledger.claim_rollouts("worker", rollouts, 60):
+    ledger.groups.admit(plan(rollouts=rollouts))
+    for lease in ledger.rollouts.claim("worker", rollouts, 60):
         finish(ledger, lease, status=status, max_attempts=1)
 
 

@@ -43,7 +43,7 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 def is_serving(run_dir: Path) -> bool:
     with closing(Ledger.open(run_dir)) as ledger:
-        return bool(ledger.module_url("env"))
+        return bool(ledger.modules.url("env"))
 
 
 @pytest.mark.slow

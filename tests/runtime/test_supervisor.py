@@ -77,11 +77,11 @@ def test_module_state_of_an_earlier_start_does_not_count_when_its_process_id_is_
     """As in a container, where process ids begin anew."""
     monkeypatch.setattr(ModuleProcess, "pid", os.getpid())
     with closing(Ledger.create(tmp_path / "run")) as ledger:
-        Presence(ledger, "manager", interval_seconds=0).working("admitting groups")
+        Presence(ledger.modules, "manager", interval_seconds=0).working("admitting groups")
         with Supervisor(bandit_recipe(Path("unused")), tmp_path / "run", ledger) as supervisor:
             supervisor.start("manager")
             assert not supervisor.are_up("manager")
-            Presence(ledger, "manager", interval_seconds=0).working("admitting groups")
+            Presence(ledger.modules, "manager", interval_seconds=0).working("admitting groups")
             assert supervisor.are_up("manager")
 
 
@@ -105,7 +105,7 @@ def test_a_wall_clock_that_jumps_silences_no_module_and_hides_no_silence(tmp_pat
     with closing(Ledger.create(tmp_path / "run")) as ledger:
         heartbeats = Heartbeats(ledger, clock=lambda: now[0])
         heartbeats.started("worker")
-        presence = Presence(ledger, "worker", interval_seconds=0)
+        presence = Presence(ledger.modules, "worker", interval_seconds=0)
         heartbeats.look()
         monkeypatch.setattr(time, "time", lambda: wall_clock() + jump_seconds)
     with closing(Ledger.open(tmp_path / "run")) as ledger:

@@ -11,6 +11,7 @@ from quartet.errors import CheckpointError
 from quartet.ledger import Ledger
 from quartet.policy.canary import fixed_sequence, write_canary
 from quartet.policy.load import load_model
+from quartet.report.check import check_ledger
 from quartet.runtime.run import run_recipe
 
 pytestmark = pytest.mark.slow
@@ -28,7 +29,7 @@ def run(folder, policy, seed, *, max_train_steps=3, resume=False):
     ledger = Ledger.open(folder)
     weights = [
         hashlib.sha256((folder / policy.path / "model.safetensors").read_bytes()).hexdigest()
-        for policy in ledger.policies_on_disk()
+        for policy in ledger.policies.on_disk()
     ]
     ledger.close()
     return summary, weights
@@ -56,7 +57,7 @@ def test_a_resumed_run_goes_back_behind_a_damaged_policy(tmp_path, bandit_policy
     assert (summary["train_steps"], summary["lost"], summary["trained_twice"]) == (4, 0, 0)
     ledger = Ledger.open(tmp_path / "run")
     assert "recovery_point_damaged" in [event.kind for event in ledger.events()]
-    assert ledger.check().findings == []
+    assert check_ledger(ledger).findings == []
     ledger.close()
 
 

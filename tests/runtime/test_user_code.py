@@ -15,6 +15,7 @@ from quartet.cli import cli
 from quartet.ledger import Ledger
 from quartet.ledger.schema import trajectories
 from quartet.recipe.file import to_toml
+from quartet.report.totals import run_totals
 from quartet.web.app import build_app
 
 pytestmark = pytest.mark.slow
@@ -86,7 +87,7 @@ def shows_the_error_everywhere(tmp_path: Path, ended: CompletedProcess[str]) -> 
     assert place in ended.stderr and 'raise ValueError(f"no door {id(self)}")' in ended.stderr
     assert "-> fix it and continue with --resume" in ended.stderr and "closed the connection" not in ended.stderr
     ledger = Ledger.view(tmp_path / "run")
-    stored = ledger.totals().attempts
+    stored = run_totals(ledger).attempts
     with ledger.read() as connection:  # what was at work when the run stopped may have ended otherwise
         row = connection.execute(sa.select(trajectories).where(trajectories.c.error.contains(place))).first()
     record = ledger.store.load(row.blob)

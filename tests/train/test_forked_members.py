@@ -8,7 +8,7 @@ import torch
 from msgspec.structs import replace
 from tiny_batches import VOCAB, make_batch, make_call, make_model, make_trajectory, pack
 
-from quartet.ledger.forks import shared_calls
+from quartet.ledger.beginnings import shared_calls
 from quartet.train.assign import assign
 from quartet.train.credit.base import Credit
 from quartet.train.forward import score

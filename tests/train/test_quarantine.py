@@ -11,7 +11,9 @@ from tiny_batches import VOCAB, make_call, make_trajectory
 
 from quartet.errors import UntrainableError
 from quartet.report.alarms import read_alarms
+from quartet.report.check import check_ledger
 from quartet.report.status import StatusReader
+from quartet.report.totals import run_totals
 from quartet.train.loss.base import LossInput
 from quartet.train.loss.ppo_clip import PpoClip
 from quartet.train.trainer import Trainer, run_trainer
@@ -57,11 +59,11 @@ def test_the_bad_group_is_dropped_and_the_others_are_trained_as_if_it_had_not_be
     clean = Run(tmp_path / "clean", recipe(train=TRAIN))
     clean.feed(*sound)
     train(clean.trainer())
-    assert run.ledger.train_step() == clean.ledger.train_step() == 2
+    assert run.ledger.batches.train_step() == clean.ledger.batches.train_step() == 2
     assert same(run.weights(2), clean.weights(2))
-    assert run.ledger.totals().dropped_by_reason == {"quarantined": 1}
+    assert run_totals(run.ledger).dropped_by_reason == {"quarantined": 1}
     assert kinds(run).count("train_step_failed") == run.recipe.train.max_batch_attempts
-    assert run.ledger.check().findings == []
+    assert check_ledger(run.ledger).findings == []
 
 
 def test_the_record_names_batch_groups_tasks_and_error(run: Run) -> None:
@@ -89,7 +91,7 @@ def test_a_trainer_that_is_started_again_does_not_meet_it(run: Run) -> None:
     again = run.trainer()
     before = kinds(run)
     train(again)
-    assert run.ledger.train_step() == 1
+    assert run.ledger.batches.train_step() == 1
     assert kinds(run) == before
 
 
@@ -97,26 +99,26 @@ def test_attempts_are_counted_over_restarts(run: Run) -> None:
     run.feed(group(10), poisoned())
     for _ in range(run.recipe.train.max_batch_attempts):
         assert run.trainer().train_one()
-    assert run.ledger.totals().dropped_by_reason == {"quarantined": 1}
+    assert run_totals(run.ledger).dropped_by_reason == {"quarantined": 1}
 
 
 def test_a_search_that_ended_the_process_is_not_made_again(run: Run) -> None:
     """What the ledger knows then: more failures than attempts. All groups of the batch go."""
     run.feed(group(10), poisoned())
     for _ in range(run.recipe.train.max_batch_attempts):
-        batch = run.ledger.claim_batch("died", 2, 2, "mask", 60)
+        batch = run.ledger.batches.claim("died", 2, 2, "mask", 60)
         assert batch is not None
-        run.ledger.fail_batch(batch, "killed")
+        run.ledger.batches.fail(batch, "killed")
     assert run.trainer().train_one()
-    assert run.ledger.totals().dropped_by_reason == {"quarantined": 2}
+    assert run_totals(run.ledger).dropped_by_reason == {"quarantined": 2}
 
 
 def test_one_failure_is_forgotten_with_the_next_success(run: Run) -> None:
     run.feed(group(10), group(20))
-    batch = run.ledger.claim_batch("died", 2, 2, "mask", 60)
-    assert batch is not None and run.ledger.fail_batch(batch, "bad luck") == 1
+    batch = run.ledger.batches.claim("died", 2, 2, "mask", 60)
+    assert batch is not None and run.ledger.batches.fail(batch, "bad luck") == 1
     train(run.trainer())
-    assert run.ledger.train_step() == 1
+    assert run.ledger.batches.train_step() == 1
     assert "batch_quarantined" not in kinds(run)
 
 
@@ -126,13 +128,13 @@ def test_a_fault_that_meets_every_batch_ends_the_run(run: Run, recipe: RecipeBui
     with pytest.raises(UntrainableError, match=r"3 batches in a row could not be trained; .*IndexError") as caught:
         train(run.trainer())
     assert caught.value.exit_code == 6 and "logs/trainer.jsonl" in caught.value.advice
-    assert run.ledger.totals().groups == {"dropped": 6, "trainable": 4}
+    assert run_totals(run.ledger).groups == {"dropped": 6, "trainable": 4}
     with pytest.raises(UntrainableError, match="4 batches in a row"):
         asyncio.run(run_trainer(run.recipe, run.run_dir, asyncio.Event()))
     run.recipe = mended
     run.ledger.clear_stop()
     assert run.trainer().train_one()
-    assert run.ledger.train_step() == 1
+    assert run.ledger.batches.train_step() == 1
 
 
 def test_a_committed_step_between_them_ends_the_row(run: Run) -> None:
@@ -140,8 +142,8 @@ def test_a_committed_step_between_them_ends_the_row(run: Run) -> None:
     for version in range(5):
         run.feed(group(10, version=version), poisoned(version), group(20, version=version))
         train(trainer)
-    assert run.ledger.train_step() == 5
-    assert run.ledger.totals().dropped_by_reason == {"quarantined": 5}
+    assert run.ledger.batches.train_step() == 5
+    assert run_totals(run.ledger).dropped_by_reason == {"quarantined": 5}
 
 
 def test_a_step_that_is_trained_again_after_a_roll_back_does_not_end_the_row(run: Run) -> None:
@@ -149,56 +151,56 @@ def test_a_step_that_is_trained_again_after_a_roll_back_does_not_end_the_row(run
     streaks: list[int] = []
     for train_step in (3, 2, 3, 4):
         run.feed(group(10), group(20))
-        batch = run.ledger.claim_batch("trainer", 2, 2, "mask", 60)
+        batch = run.ledger.batches.claim("trainer", 2, 2, "mask", 60)
         assert batch is not None
-        run.ledger.release_batch(batch)
+        run.ledger.batches.release(batch)
         numbered = replace(batch, train_step=train_step)
-        streaks.append(run.ledger.quarantine(numbered, [group.group_id for group in batch.groups], "x"))
+        streaks.append(run.ledger.batches.quarantine(numbered, [group.group_id for group in batch.groups], "x"))
     assert streaks == [1, 2, 3, 1]
 
 
 def test_a_stored_success_of_a_quarantined_group_leaves_the_pool(run: Run) -> None:
     stored, failed = poisoned()[1], [make_trajectory([make_call([1, 2], [3])], 0.0) for _ in range(2)]
     task = stored.task
-    run.ledger.store_demonstrations([stored], 8)
-    (demonstrated,) = run.ledger.stored_successes(task, 8)
+    run.ledger.pool.store_demonstrations([stored], 8)
+    (demonstrated,) = run.ledger.pool.usable(task, 8)
     run.feed(group(10))
     run.feed(failed, replayed={demonstrated: ReplayRule.RECOMPUTE})
     train(run.trainer())
-    assert run.ledger.totals().dropped_by_reason == {"quarantined": 1}
-    assert run.ledger.stored_successes(task, 8) == []
-    assert run.ledger.load_stored(demonstrated, {Purpose.DEMONSTRATION: ReplayRule.RECOMPUTE}) is not None
+    assert run_totals(run.ledger).dropped_by_reason == {"quarantined": 1}
+    assert run.ledger.pool.usable(task, 8) == []
+    assert run.ledger.pool.load(demonstrated, {Purpose.DEMONSTRATION: ReplayRule.RECOMPUTE}) is not None
 
 
 def claim_again(run: Run, lost: Batch) -> Batch:
     """Another trainer takes the groups of a batch whose lease has ended."""
-    run.ledger.release_batch(lost)
-    batch = run.ledger.claim_batch("another", 2, 2, "mask", 60)
+    run.ledger.batches.release(lost)
+    batch = run.ledger.batches.claim("another", 2, 2, "mask", 60)
     assert batch is not None
     return batch
 
 
 def test_a_trainer_that_lost_its_batch_counts_no_failure(run: Run) -> None:
     run.feed(group(10), group(20))
-    lost = run.ledger.claim_batch("stopped", 2, 2, "mask", 60)
+    lost = run.ledger.batches.claim("stopped", 2, 2, "mask", 60)
     assert lost is not None
     batch = claim_again(run, lost)
-    assert run.ledger.fail_batch(lost, "woke up late") == 0
-    assert run.ledger.fail_batch(batch, "first failure") == 1
+    assert run.ledger.batches.fail(lost, "woke up late") == 0
+    assert run.ledger.batches.fail(batch, "first failure") == 1
 
 
 def test_groups_that_another_trainer_holds_or_has_trained_are_not_quarantined(run: Run) -> None:
     trainer = run.trainer()
     run.feed(group(10), group(20))
-    lost = run.ledger.claim_batch("stopped", 2, 2, "mask", 60)
+    lost = run.ledger.batches.claim("stopped", 2, 2, "mask", 60)
     assert lost is not None
     ids = [group.group_id for group in lost.groups]
     batch = claim_again(run, lost)
-    run.ledger.quarantine(lost, ids, "while it is held")
-    assert run.ledger.totals().groups == {"claimed": 2}
-    run.ledger.release_batch(batch)
+    run.ledger.batches.quarantine(lost, ids, "while it is held")
+    assert run_totals(run.ledger).groups == {"claimed": 2}
+    run.ledger.batches.release(batch)
     train(trainer)
-    run.ledger.quarantine(lost, ids, "after the commit")
-    assert run.ledger.totals().groups == {"trained": 2}
-    assert run.ledger.quarantined_groups() == 0
-    assert run.ledger.check().findings == []
+    run.ledger.batches.quarantine(lost, ids, "after the commit")
+    assert run_totals(run.ledger).groups == {"trained": 2}
+    assert run.ledger.batches.quarantined_groups() == 0
+    assert check_ledger(run.ledger).findings == []

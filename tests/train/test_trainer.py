@@ -16,10 +16,14 @@ from tiny_batches import make_call, make_model, make_tokenizer, make_trajectory
 from quartet.config import Recipe
 from quartet.errors import CheckpointError, LedgerError, StarvedError
 from quartet.ledger import Ledger
+from quartet.ledger.batches import Batches
 from quartet.ledger.checkpoints import checkpoint_folder
 from quartet.manager.retention import Retention
 from quartet.policy.canary import check_canary
 from quartet.policy.load import load_model, read_weights, save_policy
+from quartet.report.check import check_ledger
+from quartet.report.recent import newest_train_metrics
+from quartet.report.totals import run_totals
 from quartet.telemetry.presence import Presence, ReportSink
 from quartet.telemetry.record import Recorder
 from quartet.telemetry.records import read_records
@@ -43,25 +47,25 @@ class Run:
         self.run_dir, self.recipe = run_dir, recipe
         self.ledger = Ledger.create(run_dir, durability=recipe.ledger.durability, clock=clock)
         save_policy(make_model(), make_tokenizer(), run_dir / "initial")
-        self.ledger.register_initial_policy(str(run_dir / "initial"))
+        self.ledger.policies.register_initial(str(run_dir / "initial"))
 
     def trainer(self, sink: ReportSink | None = None) -> Trainer:
-        presence = Presence(sink or self.ledger, "trainer", interval_seconds=0)
+        presence = Presence(sink or self.ledger.modules, "trainer", interval_seconds=0)
         return Trainer(self.recipe, self.ledger, self.run_dir, Recorder(self.run_dir, "trainer"), presence)
 
     def feed(self, *groups: list[Trajectory], replayed: Mapping[int, ReplayRule] | None = None) -> None:
         """Admit groups, finish their rollouts with these trajectories, and make them trainable; `replayed` join all."""
         for members in groups:
             plan = RolloutPlan(task=members[0].task, num_rollouts=len(members), max_turns=3)
-            group_id = self.ledger.admit(plan)
-            leases = self.ledger.claim_rollouts("worker", len(members), 60)
+            group_id = self.ledger.groups.admit(plan)
+            leases = self.ledger.rollouts.claim("worker", len(members), 60)
             for lease, trajectory in zip(leases, members, strict=True):
-                self.ledger.append(lease, trajectory, 3)
-            self.ledger.close_group(group_id)
-            self.ledger.make_trainable(group_id, [lease.rollout_id for lease in leases], 2, replayed=replayed)
+                self.ledger.trajectories.append(lease, trajectory, 3)
+            self.ledger.groups.close(group_id)
+            self.ledger.groups.make_trainable(group_id, [lease.rollout_id for lease in leases], 2, replayed=replayed)
 
     def weights(self, version: int) -> dict[str, torch.Tensor]:
-        return read_weights(next(policy.path for policy in self.ledger.policies() if policy.version == version))
+        return read_weights(next(policy.path for policy in self.ledger.policies.live() if policy.version == version))
 
 
 def group(arm: int, *, version: int = 0, logprob: float = -2.0) -> list[Trajectory]:
@@ -122,7 +126,7 @@ def test_trainer_without_enough_groups_reports_its_wait(run: Run) -> None:
     run.feed(group(10))
     assert not trainer.train_one()
     trainer.wait.explain()
-    (row,) = run.ledger.modules()
+    (row,) = run.ledger.modules.all()
     assert (row.state, row.waiting_for) == ("waiting", "2 trainable groups")
     assert row.ends_when
 
@@ -133,47 +137,47 @@ def test_a_held_back_policy_says_what_it_waits_for_and_is_not_starving(tmp_path:
     trainer = run.trainer()
     run.feed(group(10), group(20))
     assert trainer.train_one()
-    run.ledger.admit(RolloutPlan(task=group(10)[0].task, num_rollouts=1, max_turns=3))  # due later
-    (lease,) = run.ledger.claim_rollouts("worker", 1, 60)
+    run.ledger.groups.admit(RolloutPlan(task=group(10)[0].task, num_rollouts=1, max_turns=3))  # due later
+    (lease,) = run.ledger.rollouts.claim("worker", 1, 60)
     for version in (1, 2):
         run.feed(group(10, version=version), group(20, version=version))
     assert trainer.train_one()  # as old as it, which may be in the next one too
     assert not trainer.train_one()
     trainer.wait.explain()
-    (row,) = run.ledger.modules()
+    (row,) = run.ledger.modules.all()
     assert row.waiting_for == "unfinished groups that the next policy would make too old"
     assert row.ends_when.startswith("1 of them end, at 180 s")
-    run.ledger.close_group(lease.group_id)
-    run.ledger.drop_group(lease.group_id, "too_few_countable")
+    run.ledger.groups.close(lease.group_id)
+    run.ledger.groups.drop(lease.group_id, "too_few_countable")
     assert trainer.train_one()
-    assert run.ledger.totals().held_back_seconds > 0
+    assert run_totals(run.ledger).held_back_seconds > 0
 
 
 def test_time_without_a_batch_to_hold_back_is_not_counted(tmp_path: Path, recipe: RecipeBuilder) -> None:
     """Another trainer takes the groups for a while: when they are back, nothing holds them back any more."""
     run = Run(tmp_path / "run", recipe(train=TRAIN, admission={"on_late": "wait", "max_lag": 0}))
     trainer = run.trainer()
-    straggler = run.ledger.admit(RolloutPlan(task=group(10)[0].task, num_rollouts=1, max_turns=3))
-    run.ledger.claim_rollouts("worker", 1, 60)
+    straggler = run.ledger.groups.admit(RolloutPlan(task=group(10)[0].task, num_rollouts=1, max_turns=3))
+    run.ledger.rollouts.claim("worker", 1, 60)
     run.feed(group(10, version=1), group(20, version=1))
     assert not trainer.train_one()
     trainer.wait.explain()
-    batch = run.ledger.claim_batch("another", 2, 1, "wait", 60)
+    batch = run.ledger.batches.claim("another", 2, 1, "wait", 60)
     assert batch is not None
     trainer.wait.explain()
-    run.ledger.close_group(straggler)
-    run.ledger.drop_group(straggler, "too_few_countable")
-    run.ledger.release_batch(batch)
+    run.ledger.groups.close(straggler)
+    run.ledger.groups.drop(straggler, "too_few_countable")
+    run.ledger.batches.release(batch)
     assert trainer.train_one()
-    assert run.ledger.totals().held_back_seconds == 0
+    assert run_totals(run.ledger).held_back_seconds == 0
 
 
 def test_a_train_step_publishes_then_commits(run: Run) -> None:
     trainer = run.trainer()
     run.feed(group(10), group(20))
     assert trainer.train_one()
-    policy = run.ledger.latest_policy()
-    assert (policy.version, policy.train_step, run.ledger.train_step()) == (1, 1, 1)
+    policy = run.ledger.policies.latest()
+    assert (policy.version, policy.train_step, run.ledger.batches.train_step()) == (1, 1, 1)
     assert Path(policy.path).name == "v000001_batch_000001"
     assert not same(run.weights(0), run.weights(1))
     gap = check_canary(policy.path, load_model(Path(policy.path)))
@@ -193,7 +197,7 @@ def test_a_train_step_publishes_then_commits(run: Run) -> None:
         "lag_mean_versions",
         "commit_seconds",
     } <= record.keys()
-    totals = run.ledger.totals()
+    totals = run_totals(run.ledger)
     assert (totals.lost, totals.trained_twice) == (0, 0)
 
 
@@ -228,9 +232,9 @@ def test_metrics_that_are_not_finite_leave_the_ledger_readable(tmp_path: Path, r
     run = Run(tmp_path / "run", recipe(train=TRAIN, loss={"terms": "test_trainer:Astray"}))
     run.feed(group(10), group(20))
     assert run.trainer().train_one()
-    assert run.ledger.totals().trained_tokens > 0
-    assert run.ledger.check(max_lag=0).findings == []
-    (metrics,) = run.ledger.newest_train_metrics(1)
+    assert run_totals(run.ledger).trained_tokens > 0
+    assert check_ledger(run.ledger, max_lag=0).findings == []
+    (metrics,) = newest_train_metrics(run.ledger, 1)
     assert [metrics[name] for name in ("nan_nats", "infinite_nats", "tensor_nats")] == [None, None, 0.5]
 
 
@@ -265,16 +269,16 @@ def test_a_crash_between_files_and_commit_trains_the_batch_again(
         assert each.trainer().train_one()
         each.feed(group(30), group(12))
     with monkeypatch.context() as fault, pytest.raises(KeyboardInterrupt):
-        fault.setattr(Ledger, "commit_batch", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
+        fault.setattr(Batches, "commit", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
         run.trainer().train_one()
     assert (run.run_dir / "policies" / "v000002_batch_000002").is_dir()
-    assert (run.ledger.latest_policy().version, run.ledger.train_step()) == (1, 1)
+    assert (run.ledger.policies.latest().version, run.ledger.batches.train_step()) == (1, 1)
     assert run.trainer().train_one()
     assert other.trainer().train_one()
     assert same(run.weights(2), other.weights(2))
     folders = sorted(folder.name for folder in (run.run_dir / "policies").iterdir())
     assert folders == ["v000001_batch_000001", "v000002_batch_000003"]  # what the crash left is gone
-    totals = run.ledger.totals()
+    totals = run_totals(run.ledger)
     assert (totals.lost, totals.trained_twice) == (0, 0)
 
 
@@ -286,9 +290,9 @@ def test_sparse_checkpoints_roll_back_to_the_last_one(tmp_path: Path, recipe: Re
         assert trainer.train_one()
     third = run.weights(3)
     again = run.trainer()
-    assert (run.ledger.train_step(), again.version) == (2, 2)
+    assert (run.ledger.batches.train_step(), again.version) == (2, 2)
     assert again.train_one()
-    assert run.ledger.latest_policy().version == 4  # 3 is never used again
+    assert run.ledger.policies.latest().version == 4  # 3 is never used again
     assert same(run.weights(4), third)
 
 
@@ -306,7 +310,7 @@ def test_sparse_checkpoints_and_few_policies_leave_a_way_back(tmp_path: Path, re
     run = sparse_run(tmp_path, recipe, 5, keep_policies=1, min_free_megabytes=1)
     assert Retention(run.recipe.disk, run.ledger, run.run_dir).sweep() is None
     assert run.trainer().version == 4
-    assert run.ledger.check(train_steps_per_checkpoint=2).findings == []
+    assert check_ledger(run.ledger, train_steps_per_checkpoint=2).findings == []
     assert Retention(run.recipe.disk, run.ledger, run.run_dir).sweep() is None
     again = run.trainer()
     assert again.train_one() and again.version == 6
@@ -323,16 +327,16 @@ def test_damage_to_the_newest_pair_leads_back_to_the_one_before(
     else:
         next((run.run_dir / lost).glob("*.safetensors")).write_bytes(b"")
     trainer = run.trainer()
-    assert (trainer.version, run.ledger.train_step()) == (2, 2)
+    assert (trainer.version, run.ledger.batches.train_step()) == (2, 2)
     assert trainer.train_one()
-    assert run.ledger.latest_policy().version == 6
+    assert run.ledger.policies.latest().version == 6
 
 
 def test_a_run_that_ended_well_goes_on_from_its_last_step(tmp_path: Path, recipe: RecipeBuilder) -> None:
     run = Run(tmp_path / "run", recipe(train=TRAIN | {"train_steps_per_checkpoint": 2, "max_train_steps": 3}))
     run.feed(*(group(arm) for arm in (10, 20, 30, 12, 10, 20)))
     asyncio.run(run_trainer(run.recipe, run.run_dir, asyncio.Event()))
-    assert (run.trainer().version, run.ledger.train_step()) == (3, 3)
+    assert (run.trainer().version, run.ledger.batches.train_step()) == (3, 3)
 
 
 def test_without_a_checkpoint_and_its_policy_the_error_helps(run: Run) -> None:
@@ -363,8 +367,8 @@ def test_a_non_finite_step_is_named_and_undone(tmp_path: Path, recipe: RecipeBui
     assert trainer.train_one()
     assert same(before, trainer.model.state_dict())
     assert trainer.learner.optimizer_step == 0
-    assert run.ledger.train_step() == 0
-    assert run.ledger.claim_batch("another", 2, 2, "mask", 60) is not None  # the groups are trainable again
+    assert run.ledger.batches.train_step() == 0
+    assert run.ledger.batches.claim("another", 2, 2, "mask", 60) is not None  # the groups are trainable again
     (failed,) = [event.fields for event in run.ledger.events() if event.kind == "train_step_failed"]
     assert failed["error"].startswith("train step 1, batch 1, policy version 0, optimizer step 2")
 
@@ -379,15 +383,15 @@ def test_a_lost_lease_is_refused_and_the_trainer_goes_on(tmp_path: Path, recipe:
 
         def report(self, module: str, **fields: object) -> None:
             if self.armed:
-                self.armed = not run.ledger.expire_batches()
+                self.armed = not run.ledger.batches.expire()
 
     trainer = run.trainer(Expiring())
     run.feed(group(10), group(20))
     assert trainer.train_one()
-    assert run.ledger.train_step() == 0
+    assert run.ledger.batches.train_step() == 0
     assert same(run.weights(0), trainer.model.state_dict())
     assert trainer.train_one()
-    assert (run.ledger.train_step(), trainer.version) == (1, 1)
+    assert (run.ledger.batches.train_step(), trainer.version) == (1, 1)
 
 
 def test_a_trainer_that_wakes_up_late_touches_nothing_of_its_successor(
@@ -409,7 +413,7 @@ def test_a_trainer_that_wakes_up_late_touches_nothing_of_its_successor(
     monkeypatch.setattr(late, "_publish", stopped_before_it_writes)
     with pytest.raises(LedgerError, match="version 1 is the newest in the ledger, but this trainer is at version 0"):
         late.train_one()
-    assert (run.ledger.train_step(), successor.version) == (1, 1)
+    assert (run.ledger.batches.train_step(), successor.version) == (1, 1)
     assert same(run.weights(1), committed)
     assert successor.train_one()  # nothing of it was rolled back
     assert run.trainer().version == 2
@@ -427,7 +431,7 @@ def test_a_late_trainer_whose_files_were_tidied_away_is_told_why(run: Run, monke
     monkeypatch.setattr(trainer_module, "publish_policy", overtaken)
     with pytest.raises(LedgerError, match="another trainer has committed"):
         late.train_one()
-    assert (run.ledger.train_step(), successor.version) == (1, 1)
+    assert (run.ledger.batches.train_step(), successor.version) == (1, 1)
 
 
 async def test_starving_stops_the_run_with_an_explanation(tmp_path: Path, recipe: RecipeBuilder) -> None:
@@ -443,7 +447,7 @@ def test_no_starvation_before_the_training_phase(tmp_path: Path, recipe: RecipeB
     for phase, waiting_for in (("evaluating before", "the evaluation"), ("starting", "the start of all modules")):
         run.ledger.enter_phase(phase)
         trainer.wait.explain()
-        (row,) = run.ledger.modules()
+        (row,) = run.ledger.modules.all()
         assert (row.state, row.waiting_for) == ("waiting", waiting_for)
     assert run.ledger.stop_reason() is None
     run.ledger.enter_phase("training")
@@ -469,7 +473,7 @@ def test_after_the_stop_a_trainer_waits_for_the_end_and_is_not_starving(tmp_path
     trainer = run.trainer()
     run.ledger.request_stop("enough")
     trainer.wait.explain()
-    (row,) = run.ledger.modules()
+    (row,) = run.ledger.modules.all()
     assert (row.waiting_for, row.ends_when) == ("the end of training", "the trainer has ended")
     assert run.ledger.stop_reason() == "enough"
 
@@ -479,7 +483,7 @@ async def test_the_loop_ends_at_the_last_train_step(tmp_path: Path, recipe: Reci
     for _ in range(3):
         run.feed(group(10), group(20))
     await run_trainer(run.recipe, run.run_dir, asyncio.Event())
-    assert run.ledger.train_step() == 2
+    assert run.ledger.batches.train_step() == 2
     assert "max_train_steps" in (run.ledger.stop_reason() or "")
 
 
@@ -506,25 +510,25 @@ def test_with_full_durability_files_and_folders_are_synced_before_the_commit(
 ) -> None:
     run = Run(tmp_path / "run", recipe(train=TRAIN, ledger=FULL))
     synced: list[Path] = []
-    fsync, commit = os.fsync, Ledger.commit_batch
+    fsync, commit = os.fsync, Batches.commit
 
     def recording(descriptor: int) -> None:
         fsync(descriptor)
         synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
 
-    def checked(ledger: Ledger, batch: Batch, path: str, metrics: dict[str, Any]) -> Policy:
+    def checked(batches: Batches, batch: Batch, path: str, metrics: dict[str, Any]) -> Policy:
         last_sync = {place: number for number, place in enumerate(synced)}
         for folder in (Path(path), checkpoint_folder(run.run_dir, batch.train_step, batch.batch_id)):
             writing = folder.with_name(f"{folder.name}.writing")
             files = [last_sync[writing / file.name] for file in folder.iterdir()]
             assert max(files) < last_sync[writing] < last_sync[folder.parent] < last_sync[run.run_dir]
         synced.clear()
-        return commit(ledger, batch, path, metrics)
+        return commit(batches, batch, path, metrics)
 
     monkeypatch.setattr(os, "fsync", recording)
-    monkeypatch.setattr(Ledger, "commit_batch", checked)
+    monkeypatch.setattr(Batches, "commit", checked)
     trained(run, 2)
-    assert run.ledger.train_step() == 2
+    assert run.ledger.batches.train_step() == 2
 
 
 def zero(folder: Path) -> None:
@@ -543,13 +547,13 @@ def test_after_power_loss_a_run_goes_on_from_the_newest_whole_pair(
     for name in lost:
         zero(max((run.run_dir / name).iterdir()))
     trainer = run.trainer()
-    assert (trainer.version, run.ledger.train_step(), run.ledger.latest_policy().version) == (2, 2, 2)
+    assert (trainer.version, run.ledger.batches.train_step(), run.ledger.policies.latest().version) == (2, 2, 2)
     assert same(second, trainer.model.state_dict())
     (damaged,) = [event.fields for event in run.ledger.events() if event.kind == "recovery_point_damaged"]
     assert damaged["train_step"] == 3
     assert trainer.train_one()  # the groups of the lost step are trained again
-    assert (run.ledger.train_step(), run.ledger.latest_policy().version) == (3, 4)
-    assert run.ledger.check(max_lag=2).findings == []
+    assert (run.ledger.batches.train_step(), run.ledger.policies.latest().version) == (3, 4)
+    assert check_ledger(run.ledger, max_lag=2).findings == []
 
 
 def test_a_slow_disk_is_progress_and_the_batch_is_kept(
@@ -561,7 +565,7 @@ def test_a_slow_disk_is_progress_and_the_batch_is_kept(
     def slow(descriptor: int) -> None:
         fsync(descriptor)
         now[0] += 20.0
-        run.ledger.expire_batches()  # as the data manager does all the time
+        run.ledger.batches.expire()  # as the data manager does all the time
 
     class Supervisor:
         def report(self, module: str, **fields: object) -> None:
@@ -574,6 +578,6 @@ def test_a_slow_disk_is_progress_and_the_batch_is_kept(
     monkeypatch.setattr(os, "fsync", slow)
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     assert trainer.train_one()
-    assert run.ledger.train_step() == 1
+    assert run.ledger.batches.train_step() == 1
     assert now[0] - 1e9 > 100
     assert max(later - earlier for earlier, later in pairwise([*beats, now[0]])) < 50

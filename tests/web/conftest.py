@@ -33,12 +33,12 @@ def make_run(run_dir: Path) -> Ledger:
     run_dir.mkdir(parents=True, exist_ok=True)
     (run_dir / "config.toml").write_text(to_toml(bandit_recipe(Path("policy"))))
     ledger = Ledger.create(run_dir)
-    ledger.register_initial_policy("policy")
+    ledger.policies.register_initial("policy")
     ledger.set_value("stop_reason", SCRIPT)
     ledger.event("error_agent", traceback=SCRIPT)
-    Presence(ledger, "trainer", interval_seconds=0).waits(SCRIPT, SCRIPT)
+    Presence(ledger.modules, "trainer", interval_seconds=0).waits(SCRIPT, SCRIPT)
     task = Task(env="bandit", family=SCRIPT, seed=1, params={})
-    ledger.admit(RolloutPlan(task=task, num_rollouts=2, max_turns=3))
+    ledger.groups.admit(RolloutPlan(task=task, num_rollouts=2, max_turns=3))
     return ledger
 
 

@@ -89,15 +89,15 @@ class Recorder:
         run_dir.mkdir(parents=True, exist_ok=True)
         (run_dir / "config.toml").write_text(to_toml(bandit_recipe(Path("policy"))))
         self.ledger = Ledger.create(run_dir, url=url)
-        self.ledger.register_initial_policy("policies/v000000")
+        self.ledger.policies.register_initial("policies/v000000")
         self.run_dir = run_dir
 
     def group(self, family: str, rewards: list[float], *, purpose: Purpose = Purpose.TRAIN, **fields) -> int:
         """A closed group whose rollouts ended with these rewards."""
         leases = self.open_group(family, len(rewards), purpose=purpose)
         for lease in leases:
-            self.ledger.append(lease, trajectory(lease.task, rewards[lease.index], **fields), 3)
-        self.ledger.close_group(leases[0].group_id)
+            self.ledger.trajectories.append(lease, trajectory(lease.task, rewards[lease.index], **fields), 3)
+        self.ledger.groups.close(leases[0].group_id)
         return leases[0].group_id
 
     def open_group(self, family: str, size: int, *, purpose: Purpose = Purpose.TRAIN) -> list[RolloutLease]:
@@ -105,22 +105,22 @@ class Recorder:
         tag = "before/greedy" if purpose is Purpose.EVAL else ""
         plan = RolloutPlan(task=task, num_rollouts=size, max_turns=5, purpose=purpose, tag=tag)
         if tag:
-            self.ledger.admit_evaluation(tag, [plan])
+            self.ledger.evaluations.admit(tag, [plan])
         else:
-            self.ledger.admit(plan)
-        return self.ledger.claim_rollouts("w", size, 60)
+            self.ledger.groups.admit(plan)
+        return self.ledger.rollouts.claim("w", size, 60)
 
     def trainable(self, family: str, rewards: list[float], **fields) -> int:
         group_id = self.group(family, rewards, **fields)
-        members = self.ledger.load_group(group_id).members
-        self.ledger.make_trainable(group_id, [member.rollout_id for member in members], 2)
+        members = self.ledger.groups.load(group_id).members
+        self.ledger.groups.make_trainable(group_id, [member.rollout_id for member in members], 2)
         return group_id
 
     def train(self) -> None:
         """One train step on the oldest trainable group, with the values of its tokens."""
-        batch = self.ledger.claim_batch("trainer", 1, 5, "mask", 60)
+        batch = self.ledger.batches.claim("trainer", 1, 5, "mask", 60)
         assert batch is not None
-        policy = self.ledger.commit_batch(batch, f"policies/v{batch.train_step:06}", {})
+        policy = self.ledger.batches.commit(batch, f"policies/v{batch.train_step:06}", {})
         values = [
             CallValues(
                 rollout_id=member.rollout_id,
@@ -150,16 +150,16 @@ def record(run_dir: Path, url: str = "") -> Ledger:
     run.trainable("left", [0.0, 1.0], picture=png())
     run.train()
     for rewards in ([0.0, 0.0], [1.0, 1.0]):
-        run.ledger.drop_group(run.group("left", rewards), "equal_rewards")
+        run.ledger.groups.drop(run.group("left", rewards), "equal_rewards")
     (lease,) = run.open_group("right", 1)
-    run.ledger.append(lease, trajectory(lease.task, 0, status=Status.ERROR_ENV), 3)
-    (lease,) = run.ledger.claim_rollouts("w", 1, 60)
-    run.ledger.append(lease, trajectory(lease.task, 1, versions=(0, 1, 1)), 3)
-    run.ledger.close_group(lease.group_id)
-    run.ledger.make_trainable(lease.group_id, [lease.rollout_id], 1)
+    run.ledger.trajectories.append(lease, trajectory(lease.task, 0, status=Status.ERROR_ENV), 3)
+    (lease,) = run.ledger.rollouts.claim("w", 1, 60)
+    run.ledger.trajectories.append(lease, trajectory(lease.task, 1, versions=(0, 1, 1)), 3)
+    run.ledger.groups.close(lease.group_id)
+    run.ledger.groups.make_trainable(lease.group_id, [lease.rollout_id], 1)
     run.trainable(SCRIPT, [0.5, 1.0], said=SCRIPT, picture=SCRIPT.encode())
     run.group("left", [1.0], purpose=Purpose.EVAL)
     task = Task(env="bandit", family="left", seed=4)
-    run.ledger.admit(RolloutPlan(task=task, num_rollouts=2, max_turns=5))
-    run.ledger.claim_rollouts("w", 1, 60)
+    run.ledger.groups.admit(RolloutPlan(task=task, num_rollouts=2, max_turns=5))
+    run.ledger.rollouts.claim("w", 1, 60)
     return run.ledger

@@ -33,8 +33,8 @@ async def shown(ledger: Ledger) -> str:
 
 
 async def test_activities_and_waits_are_shown_while_the_run_is_active(ledger):
-    Presence(ledger, "engine", interval_seconds=0).working("serving")
-    Presence(ledger, "trainer", interval_seconds=0).waits("4 trainable groups", "rollouts finish")
+    Presence(ledger.modules, "engine", interval_seconds=0).working("serving")
+    Presence(ledger.modules, "trainer", interval_seconds=0).waits("4 trainable groups", "rollouts finish")
     ledger.enter_phase("training")
     with RunLock(ledger.run_dir):
         text = await shown(ledger)
@@ -47,7 +47,7 @@ async def test_activities_and_waits_are_shown_while_the_run_is_active(ledger):
 @pytest.mark.parametrize(("phase", "told"), [("training", "silent for"), ("evaluating before", "off")])
 async def test_silent_trainer_is_reported_in_training_only(ledger, phase, told):
     late = Ledger.open(ledger.run_dir, clock=lambda: time.time() - 100)
-    Presence(late, "trainer", interval_seconds=0).working("training")
+    Presence(late.modules, "trainer", interval_seconds=0).working("training")
     late.close()
     ledger.enter_phase(phase)
     with RunLock(ledger.run_dir):
@@ -56,7 +56,7 @@ async def test_silent_trainer_is_reported_in_training_only(ledger, phase, told):
 
 async def test_in_the_first_seconds_the_page_names_who_has_yet_to_start(ledger):
     ledger.enter_phase("starting")
-    Presence(ledger, "engine", interval_seconds=0).working("serving")
+    Presence(ledger.modules, "engine", interval_seconds=0).working("serving")
     with RunLock(ledger.run_dir):
         text = await shown(ledger)
     assert "run starting" in text and "engine works" in text
@@ -65,8 +65,8 @@ async def test_in_the_first_seconds_the_page_names_who_has_yet_to_start(ledger):
 
 async def test_every_engine_stands_with_the_version_it_serves(ledger):
     for engine, serving in (("engine", 0), ("engine-2", 0)):
-        Presence(ledger, engine, interval_seconds=0).working("serving")
-        ledger.mark_settled(0, serving=serving, engine=engine)
+        Presence(ledger.modules, engine, interval_seconds=0).working("serving")
+        ledger.policies.mark_settled(0, serving=serving, engine=engine)
     with RunLock(ledger.run_dir):
         text = await shown(ledger)
     assert "engine works v0" in text and "engine-2 works v0" in text

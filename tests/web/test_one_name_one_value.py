@@ -13,6 +13,7 @@ from quartet.report.comparison.groups import group_runs, rows
 from quartet.report.comparison.results import read_result
 from quartet.report.status import StatusReader
 from quartet.report.summary import build_summary
+from quartet.report.totals import run_totals
 from quartet.report.training_rollouts import TrainingRollouts
 from quartet.types import Purpose
 from quartet.web.app import build_app
@@ -69,6 +70,6 @@ async def test_held_out_success_is_that_of_the_summary(tmp_path):
 def test_a_counter_goes_on_from_its_last_count(ledger):
     counter = TrainingRollouts(ledger)
     assert counter.count() == counter.count() == 9
-    (lease,) = ledger.claim_rollouts("w", 1, 60)
-    ledger.append(lease, trajectory(lease.task, 1.0), 3)
-    assert counter.count() == TrainingRollouts(ledger).count() == ledger.totals().train_rollouts == 10
+    (lease,) = ledger.rollouts.claim("w", 1, 60)
+    ledger.trajectories.append(lease, trajectory(lease.task, 1.0), 3)
+    assert counter.count() == TrainingRollouts(ledger).count() == run_totals(ledger).train_rollouts == 10

@@ -55,25 +55,25 @@ async def client(tmp_path):
     ledger = Ledger.create(run_dir, trained=("even", "odd"), frozen=("judge",))
     (run_dir / "config.toml").write_text(to_toml(parse_recipe(RECIPE, "test")))
     for name in (*ledger.trained, *ledger.frozen):
-        ledger.of(name).register_initial_policy(f"start/{name}")
-    ledger.admit(RolloutPlan(task=Task(env="pennies", family="pennies", seed=1), num_rollouts=1, max_turns=1))
-    (lease,) = ledger.claim_rollouts("w", 1, 60)
-    ledger.append(lease, part(lease, "even", 1.0), 3, [part(lease, "odd", 0.0), part(lease, "judge", 0.0)])
-    ledger.admit(RolloutPlan(task=Task(env="pennies", family="pennies", seed=2), num_rollouts=1, max_turns=1))
-    (late,) = ledger.claim_rollouts("w", 1, 60)
-    ledger.close_group(late.group_id)
-    ledger.append(late, part(late, "even", 1.0), 3, [part(late, "odd", 0.0), part(late, "judge", 0.0)])
-    ledger.admit(RolloutPlan(task=Task(env="pennies", family="pennies", seed=3), num_rollouts=1, max_turns=1))
-    (mixed,) = ledger.claim_rollouts("w", 1, 60)
-    ledger.append(mixed, replace(part(mixed, "even", 1.0), part=""), 3, [part(mixed, "judge", 0.0)])
-    judged_id = ledger.admit(
+        ledger.of(name).policies.register_initial(f"start/{name}")
+    ledger.groups.admit(RolloutPlan(task=Task(env="pennies", family="pennies", seed=1), num_rollouts=1, max_turns=1))
+    (lease,) = ledger.rollouts.claim("w", 1, 60)
+    ledger.trajectories.append(lease, part(lease, "even", 1.0), 3, [part(lease, "odd", 0.0), part(lease, "judge", 0.0)])
+    ledger.groups.admit(RolloutPlan(task=Task(env="pennies", family="pennies", seed=2), num_rollouts=1, max_turns=1))
+    (late,) = ledger.rollouts.claim("w", 1, 60)
+    ledger.groups.close(late.group_id)
+    ledger.trajectories.append(late, part(late, "even", 1.0), 3, [part(late, "odd", 0.0), part(late, "judge", 0.0)])
+    ledger.groups.admit(RolloutPlan(task=Task(env="pennies", family="pennies", seed=3), num_rollouts=1, max_turns=1))
+    (mixed,) = ledger.rollouts.claim("w", 1, 60)
+    ledger.trajectories.append(mixed, replace(part(mixed, "even", 1.0), part=""), 3, [part(mixed, "judge", 0.0)])
+    judged_id = ledger.groups.admit(
         RolloutPlan(task=Task(env="pennies", family="pennies", seed=4), num_rollouts=2, max_turns=1)
     )
-    for judged in ledger.claim_rollouts("w", 2, 60):
+    for judged in ledger.rollouts.claim("w", 2, 60):
         won = float(judged.index)
-        ledger.append(judged, part(judged, "even", won), 3, [part(judged, "odd", 0.0)])
-    ledger.close_group(judged_id)
-    ledger.make_trainable(judged_id, [4, 5], 2)
+        ledger.trajectories.append(judged, part(judged, "even", won), 3, [part(judged, "odd", 0.0)])
+    ledger.groups.close(judged_id)
+    ledger.groups.make_trainable(judged_id, [4, 5], 2)
     ledger.close()
     async with ask(build_app([run_dir])) as client:
         yield client

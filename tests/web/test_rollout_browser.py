@@ -140,8 +140,8 @@ async def test_the_list_follows_a_run_at_work(tmp_path, browser):
     with RunLock(tmp_path / "run"), served(tmp_path / "run") as server:
         async with opened(browser, f"{server}/runs/run/rollouts") as page:
             await expect(page.get_by_text("1 running, 1 queued")).to_be_visible()
-            (lease,) = ledger.claim_rollouts("w", 1, 60)
-            ledger.append(lease, trajectory(lease.task, 1.0), 3)
+            (lease,) = ledger.rollouts.claim("w", 1, 60)
+            ledger.trajectories.append(lease, trajectory(lease.task, 1.0), 3)
             await expect(page.locator("table.rollouts tbody tr td:first-child a").nth(1)).to_have_text("12")
             await expect(page.get_by_text("1 running, 0 queued")).to_be_visible()
     ledger.close()
@@ -165,7 +165,7 @@ async def test_tasks_follow_a_run_and_stay_sorted(tmp_path, browser):
             await expect(page.locator("tbody th").first).to_have_text("left")
             for seed in range(10):
                 task = Task(env="bandit", family="right", seed=seed)
-                ledger.admit(RolloutPlan(task=task, num_rollouts=1, max_turns=5))
+                ledger.groups.admit(RolloutPlan(task=task, num_rollouts=1, max_turns=5))
             await expect(page.locator("tbody th").first).to_have_text("right")
             await expect(page.locator("tbody tr").first).to_contain_text("11")
     ledger.close()

@@ -152,8 +152,8 @@ def test_families_say_what_became_of_their_groups(ledger):
 def test_a_released_claim_stays_in_the_lineage(tmp_path):
     run = Recorder(tmp_path / "run")
     run.trainable("left", [0.0, 1.0])
-    given_back = run.ledger.claim_batch("trainer", 1, 5, "mask", 60)
-    run.ledger.release_batch(given_back)
+    given_back = run.ledger.batches.claim("trainer", 1, 5, "mask", 60)
+    run.ledger.batches.release(given_back)
     run.train()
     uses = viewed(run.ledger, 1).facts.uses
     assert [(use.state, use.voided, use.version) for use in uses] == [("released", True, None), ("committed", False, 1)]
@@ -163,9 +163,9 @@ def test_a_released_claim_stays_in_the_lineage(tmp_path):
 def test_late_attempt_is_kept_and_marked_late(tmp_path):
     run = Recorder(tmp_path / "run")
     early, slow = run.open_group("left", 2)
-    run.ledger.append(early, trajectory(early.task, 1.0), 3)
-    run.ledger.close_group(early.group_id)
-    run.ledger.append(slow, trajectory(slow.task, 1.0), 3)
+    run.ledger.trajectories.append(early, trajectory(early.task, 1.0), 3)
+    run.ledger.groups.close(early.group_id)
+    run.ledger.trajectories.append(slow, trajectory(slow.task, 1.0), 3)
     view = viewed(run.ledger, slow.rollout_id)
     assert [row.kind for row in view.facts.attempts] == ["late"]
     assert view.facts.final is None and view.facts.rollout.status == Status.CANCELLED
@@ -205,7 +205,7 @@ def test_several_actions_and_the_end_are_shown(tmp_path):
     spoken = Observation(goal="", text="button left [1]", messages=[Message("tool", "rain\nwind")])
     end = Observation(goal="", text="gone", pictures=[Picture(data=png())])
     turn = Turn(observation=spoken, call_index=0, response="", actions=actions, rewards={"a": 1.0, "b": -0.5})
-    run.ledger.append(lease, replace(made, turns=[turn], final_observation=end), 3)
+    run.ledger.trajectories.append(lease, replace(made, turns=[turn], final_observation=end), 3)
     view = viewed(run.ledger, lease.rollout_id)
     (shown,) = view.turns
     assert [(line.text, line.acted_on) for line in shown.page] == [
@@ -221,10 +221,10 @@ def test_several_actions_and_the_end_are_shown(tmp_path):
 
 
 def test_a_parent_and_its_children_name_each_other(ledger):
-    task = trajectory(ledger.load_group(1).task, 1.0)
-    (running,) = ledger.claim_rollouts("w", 9, 60)
-    child_id, other_id = ledger.fork(running, task.calls, 0, 2, 8)
-    assert ledger.cancel([other_id]) == 1
+    task = trajectory(ledger.groups.load(1).task, 1.0)
+    (running,) = ledger.rollouts.claim("w", 9, 60)
+    child_id, other_id = ledger.forks.add(running, task.calls, 0, 2, 8)
+    assert ledger.rollouts.cancel([other_id]) == 1
     parent, child = viewed(ledger, running.rollout_id), viewed(ledger, child_id)
     assert [(row.id, row.parent_call, row.status) for row in parent.facts.children] == [
         (child_id, 0, ""),
@@ -232,4 +232,4 @@ def test_a_parent_and_its_children_name_each_other(ledger):
     ]
     assert parent.facts.rollout.parent_id is None and child.facts.children == []
     assert (child.facts.rollout.parent_id, child.facts.rollout.parent_call) == (running.rollout_id, 0)
-    assert ledger.forked_rollouts() == 1, "the other one was cancelled"
+    assert ledger.forks.count() == 1, "the other one was cancelled"

@@ -174,8 +174,8 @@ async def test_bytes_that_are_no_picture_are_not_served(client, ledger):
 
 
 async def test_parent_and_child_link_each_other(client, ledger):
-    (running,) = ledger.claim_rollouts("w", 1, 60)
-    (child_id,) = ledger.fork(running, ledger.load_final(1).calls, 0, 1, 8)
+    (running,) = ledger.rollouts.claim("w", 1, 60)
+    (child_id,) = ledger.forks.add(running, ledger.trajectories.load_final(1).calls, 0, 1, 8)
     parents = (await client.get(f"/runs/run/rollouts/{running.rollout_id}")).text
     childs = (await client.get(f"/runs/run/rollouts/{child_id}")).text
     assert f"/runs/run/rollouts/{child_id}" in parents and "was forked from it after call\n      1" in parents

@@ -20,10 +20,11 @@ def check(run: Path, as_json: bool) -> None:
     Changes nothing, so RUN may be live.
     """
     from quartet.ledger import Ledger
+    from quartet.report.check import check_ledger
     from quartet.terminal.progress import Watched
 
     with closing(Ledger.open(run)) as ledger, Watched("trajectories checked", quiet=as_json) as watched:
-        report = ledger.check(*_bounds(run / "config.toml"), on_progress=watched)
+        report = check_ledger(ledger, *_bounds(run / "config.toml"), on_progress=watched)
     if as_json:
         say(json.dumps(report.to_dict()))
     else:

@@ -46,9 +46,9 @@ def export(
     from msgspec import to_builtins
 
     from quartet.exchange.export import export as export_to
+    from quartet.exchange.stored import Selection
     from quartet.files.disk import usable_output
     from quartet.ledger import Ledger
-    from quartet.ledger.export import Selection
     from quartet.recipe.file import read_resolved
     from quartet.report.show import size
     from quartet.terminal.progress import Watched

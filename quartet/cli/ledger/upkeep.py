@@ -44,5 +44,5 @@ def gc(run: Path, as_json: bool) -> None:
     from quartet.terminal.progress import Watched
 
     with RunLock(run), closing(Ledger.open(run)) as ledger, Watched("blobs deleted", quiet=as_json) as watched:
-        deleted = ledger.collect_garbage(watched)
+        deleted = ledger.disk.collect_garbage(watched)
     say(json.dumps({"deleted": deleted}) if as_json else f"{deleted} blobs deleted")

@@ -61,16 +61,16 @@ class SuccessPool(Replay):
     def observe(self, group: Group) -> None:
         successes = [member.rollout_id for member in group.members if member.trajectory.success]
         if successes:
-            self.ledger.store_successes(group.task, successes, self.recipe.replay.entries_per_task)
+            self.ledger.pool.store(group.task, successes, self.recipe.replay.entries_per_task)
 
     def pick(self, group: Group) -> GroupMember | None:
         """Return a readable stored success of the group's task, or None; never one of the group's own members, which a
         manager that was killed may have stored already."""
         own = {member.rollout_id for member in group.members}
-        rollouts = self.ledger.stored_successes(group.task, self.settings.max_replays, self.settings.max_lag)
+        rollouts = self.ledger.pool.usable(group.task, self.settings.max_replays, self.settings.max_lag)
         rollouts = [rollout_id for rollout_id in rollouts if rollout_id not in own]
         if self.settings.choice == "random":
             random.Random(f"{self.recipe.seed}/replay/{group.group_id}").shuffle(rollouts)
         rules = {Purpose.TRAIN: self.settings.rule, Purpose.DEMONSTRATION: self.recipe.replay.demonstration_rule}
-        members = (self.ledger.load_stored(rollout_id, rules) for rollout_id in rollouts)
+        members = (self.ledger.pool.load(rollout_id, rules) for rollout_id in rollouts)
         return next((member for member in members if member is not None), None)

@@ -11,6 +11,13 @@ from quartet.files.disk import free_megabytes
 from quartet.ledger import Ledger
 from quartet.ledger.blobs import DamagedBlobError
 from quartet.ledger.rows import Event, RepeatedError
+from quartet.report.recent import (
+    newest_train_metrics,
+    recent_errors,
+    recent_statuses,
+    recent_verdicts,
+    rollouts_without_action,
+)
 from quartet.report.status import RunStatus
 from quartet.telemetry.series import read_series
 
@@ -76,12 +83,12 @@ def read_facts(run_dir: Path, ledger: Ledger, recipe: Recipe, status: RunStatus)
         recipe=recipe,
         status=status,
         events=[event for event in ledger.events(NEWEST_EVENTS) if event.time > since],
-        statuses=ledger.recent_statuses(NEWEST_ROLLOUTS),
-        errors=ledger.recent_errors(NEWEST_ROLLOUTS),
-        repeated=ledger.identical_errors(recipe.most_identical_errors),
+        statuses=recent_statuses(ledger, NEWEST_ROLLOUTS),
+        errors=recent_errors(ledger, NEWEST_ROLLOUTS),
+        repeated=ledger.trajectories.identical_errors(recipe.most_identical_errors),
         no_action=_no_action(ledger),
-        verdicts=ledger.recent_verdicts(NEWEST_GROUPS),
-        train_steps=ledger.newest_train_metrics(NEWEST_TRAIN_STEPS),
+        verdicts=recent_verdicts(ledger, NEWEST_GROUPS),
+        train_steps=newest_train_metrics(ledger, NEWEST_TRAIN_STEPS),
         canary_gap_nats=_largest_canary_gap(run_dir, since),
         free_megabytes=free_megabytes(run_dir),
     )
@@ -92,9 +99,9 @@ def _no_action(ledger: Ledger) -> NoAction | None:
 
     As long as one of the newest `MANY_ROLLOUTS[0]` rollouts has a valid action, no more rows than these are read.
     """
-    if ledger.rollouts_without_action(MANY_ROLLOUTS[0])[0] < MANY_ROLLOUTS[0]:
+    if rollouts_without_action(ledger, MANY_ROLLOUTS[0])[0] < MANY_ROLLOUTS[0]:
         return None
-    count, blob = ledger.rollouts_without_action(MANY_ROLLOUTS[-1])
+    count, blob = rollouts_without_action(ledger, MANY_ROLLOUTS[-1])
     try:
         turns = ledger.store.load(blob).turns
     except DamagedBlobError:

@@ -19,7 +19,6 @@ from msgspec import Struct, to_builtins
 from quartet.config import Recipe
 from quartet.errors import CheckpointError, LedgerError, PictureMissingError
 from quartet.ledger import Ledger
-from quartet.ledger.check import Finding
 from quartet.ledger.checkpoints import checkpoint_folder
 from quartet.on_progress import OnProgress, nobody_watches
 from quartet.policy.digest import weights_digest
@@ -27,6 +26,8 @@ from quartet.policy.load import read_weights
 from quartet.recipe.file import read_resolved
 from quartet.report.audit.retrace import Retrace
 from quartet.report.audit.testimony import RolloutPart, Testimony, UnexplainedWeightsError
+from quartet.report.check import Finding, check_ledger
+from quartet.report.fates import demonstration_ids, rollout_fates
 from quartet.telemetry.receipts import Committing, read_receipts
 from quartet.types import Policy
 
@@ -85,7 +86,7 @@ def audit(run_dir: Path, on_progress: OnProgress = nobody_watches) -> AuditRepor
             for each in audits
             for one in each.findings
         ]
-        findings += ledger.check().findings
+        findings += check_ledger(ledger).findings
     kinds = Counter(finding.kind for finding in findings)
     return AuditReport(
         appended=sum(len(one.testimony.appended()) for one in audits),
@@ -105,7 +106,7 @@ def _audit_policy(
     recipe: Recipe, ledger: Ledger, testimony: Testimony, run_dir: Path, on_progress: OnProgress
 ) -> _PolicyAudit:
     try:
-        initial, newest = _policy(ledger, 0), ledger.latest_policy()
+        initial, newest = _policy(ledger, 0), ledger.policies.latest()
         first, last = _digest(run_dir, initial), _digest(run_dir, newest)
         retrace = Retrace(recipe, ledger, run_dir / initial.path)
     except _UNREADABLE as error:
@@ -144,7 +145,7 @@ def _lost(testimony: Testimony, chain: Sequence[Committing], ledger: Ledger) -> 
     A rollout counts as appended if its worker was notified of that, or if the ledger has it, since the worker may have
     died before the notification.
     """
-    trained, fates = set(_fresh(chain)), {RolloutPart(*key): fate for key, fate in ledger.fates().items()}
+    trained, fates = set(_fresh(chain)), {RolloutPart(*key): fate for key, fate in rollout_fates(ledger).items()}
     for part in sorted((testimony.appended() | fates.keys()) - trained):
         if fates.get(part, "") in ("", "trained"):
             yield Finding(kind="lost", what=f"{part} was appended but not trained, without a reason")
@@ -158,7 +159,7 @@ def _trained_twice(chain: Sequence[Committing]) -> Iterator[Finding]:
 
 def _invented(testimony: Testimony, chain: Sequence[Committing], ledger: Ledger) -> Iterator[Finding]:
     """Find trained trajectories that no worker appended with exactly these tokens and that are no demonstrations."""
-    offered, demonstrations = testimony.offered(), ledger.demonstrations()
+    offered, demonstrations = testimony.offered(), demonstration_ids(ledger)
     for step in chain:
         for member in (member for group in step.groups for member in group.members):
             if member.replay is not None and member.rollout_id in demonstrations:
@@ -207,7 +208,7 @@ def _replay(retrace: Retrace, chain: Sequence[Committing], on_progress: OnProgre
 def _other_files(ledger: Ledger, run_dir: Path, chain: Sequence[Committing]) -> Iterator[Finding]:
     """Find policies on disk whose weights differ from the receipt of their train step."""
     weights = {step.train_step: step.weights for step in chain}
-    for policy in ledger.policies():
+    for policy in ledger.policies.live():
         folder = run_dir / policy.path
         if policy.train_step and folder.is_dir() and _digest(run_dir, policy) != weights.get(policy.train_step):
             yield Finding(kind="other_file", what=f"{folder} has other weights than train step {policy.train_step}")
@@ -236,7 +237,7 @@ def _fresh(chain: Sequence[Committing]) -> list[RolloutPart]:
 
 
 def _policy(ledger: Ledger, version: int) -> Policy:
-    return next(policy for policy in ledger.policies() if policy.version == version)
+    return next(policy for policy in ledger.policies.live() if policy.version == version)
 
 
 def _digest(run_dir: Path, policy: Policy) -> str:

@@ -40,7 +40,7 @@ class Retrace:
 
     def __init__(self, recipe: Recipe, ledger: Ledger, initial: Path) -> None:
         torch.set_num_threads(recipe.train.threads)
-        self._recipe, self._ledger, self._ancestry = recipe, ledger, ledger.ancestry()
+        self._recipe, self._ledger, self._ancestry = recipe, ledger, ledger.policies.ancestry()
         model = load_model(initial, trust_remote_code=recipe.model.trust_remote_code)
         self._credits = credits_of(recipe)
         frozen = load_frozen(recipe, self._credits, initial)
@@ -96,7 +96,7 @@ class Retrace:
         )
 
     def _member(self, member: TrainedMember) -> GroupMember:
-        trajectory = self._ledger.load_final(member.rollout_id, member.part)
+        trajectory = self._ledger.trajectories.load_final(member.rollout_id, member.part)
         if trajectory is None or trajectory_digest(trajectory) != member.digest:
             raise LedgerError(f"{RolloutPart(member.rollout_id, member.part)} is not stored as it was trained")
         return GroupMember(rollout_id=member.rollout_id, trajectory=trajectory, replay=member.replay)

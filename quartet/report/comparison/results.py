@@ -9,9 +9,9 @@ from msgspec import Struct
 from quartet.config import Recipe
 from quartet.ledger import Ledger
 from quartet.ledger.results import success_rate, total
-from quartet.ledger.rows import EvaluationTime
 from quartet.manager.evaluation import DURING
 from quartet.recipe.file import flatten, read_resolved
+from quartet.report.costs import EvaluationTime, cost_until, evaluation_times, training_began
 from quartet.report.summary import after_tag
 from quartet.run.run_dir import CONFIG
 
@@ -109,9 +109,9 @@ def read_result(run_dir: Path) -> RunResult:
 
 
 def _result(run_dir: Path, recipe: Recipe, ledger: Ledger) -> RunResult:
-    total = ledger.cost_until(float("inf"))
+    total = cost_until(ledger, float("inf"))
     settings = {k: v for k, v in flatten(recipe.model_dump()).items() if k.split(".")[0] not in NOT_THE_METHOD}
-    settings["model.path"] = ledger.policies()[0].path  # the folder itself, however the recipe names it
+    settings["model.path"] = ledger.policies.live()[0].path  # the folder itself, however the recipe names it
     return RunResult(
         run=str(run_dir),
         born=_born(ledger),
@@ -121,9 +121,9 @@ def _result(run_dir: Path, recipe: Recipe, ledger: Ledger) -> RunResult:
         seed=recipe.seed,
         settings=settings,
         curve=_curve(ledger),
-        success_sampled=success_rate(ledger.evaluation_results(f"{after_tag(ledger)}/sampled")),
+        success_sampled=success_rate(ledger.evaluations.results(f"{after_tag(ledger)}/sampled")),
         train_seconds=float(ledger.value("training_seconds", 0.0)),
-        train_steps=ledger.train_step(),
+        train_steps=ledger.batches.train_step(),
         rollouts=total.rollouts,
         prompt_tokens=total.prompt_tokens,
         generated_tokens=total.response_tokens,
@@ -132,8 +132,8 @@ def _result(run_dir: Path, recipe: Recipe, ledger: Ledger) -> RunResult:
 
 
 def _born(ledger: Ledger) -> float:
-    moments = [evaluation.created_at for evaluation in ledger.evaluation_times()]
-    began = ledger.training_began()
+    moments = [evaluation.created_at for evaluation in evaluation_times(ledger)]
+    began = training_began(ledger)
     if began is not None:
         moments.append(began)
     return min(moments, default=0.0)
@@ -146,14 +146,14 @@ def _held_out_tasks(recipe: Recipe, ledger: Ledger) -> HeldOutTasks:
     return HeldOutTasks(
         env=recipe.env.name,
         suite=recipe.env.variant,
-        families=tuple(sorted(ledger.evaluation_results(tags[-1]))) if tags else (),
+        families=tuple(sorted(ledger.evaluations.results(tags[-1]))) if tags else (),
         first_seed=seeds[0],
         episodes_per_family=len(seeds),
     )
 
 
 def _uncounted_share(ledger: Ledger) -> float:
-    results = [total(ledger.evaluation_results(evaluation.tag)) for evaluation in ledger.evaluation_times()]
+    results = [total(ledger.evaluations.results(evaluation.tag)) for evaluation in evaluation_times(ledger)]
     return sum(one.uncounted for one in results) / max(1, sum(one.asked for one in results))
 
 
@@ -162,27 +162,27 @@ def held_out_success(ledger: Ledger) -> Iterator[tuple[EvaluationTime, float]]:
 
     The evaluations before and after training have a greedy and a sampled half; those during training are greedy.
     """
-    for evaluation in ledger.evaluation_times():
+    for evaluation in evaluation_times(ledger):
         greedy = evaluation.tag.endswith(_GREEDY) or evaluation.tag.startswith(DURING)
-        if greedy and not ledger.evaluation_open(evaluation.tag):
-            success = success_rate(ledger.evaluation_results(evaluation.tag))
+        if greedy and not ledger.evaluations.unfinished(evaluation.tag):
+            success = success_rate(ledger.evaluations.results(evaluation.tag))
             if success is not None:
                 yield evaluation, success
 
 
 def held_out_by_step(ledger: Ledger) -> list[tuple[int, float]]:
     """Return (train step, success rate) of the latest finished greedy evaluation of each step, by train step."""
-    steps = {policy.version: policy.train_step for policy in ledger.policies()}
+    steps = {policy.version: policy.train_step for policy in ledger.policies.live()}
     found = {steps.get(evaluation.version, 0): success for evaluation, success in held_out_success(ledger)}
     return sorted(found.items())
 
 
 def _curve(ledger: Ledger) -> list[Reached]:
     """Return each greedy held-out evaluation with the cost of training up to it, oldest first."""
-    began, points = ledger.training_began(), list[Reached]()
-    steps = {policy.version: policy.train_step for policy in ledger.policies()}
+    began, points = training_began(ledger), list[Reached]()
+    steps = {policy.version: policy.train_step for policy in ledger.policies.live()}
     for evaluation, success in held_out_success(ledger):
-        cost = ledger.cost_until(evaluation.created_at)
+        cost = cost_until(ledger, evaluation.created_at)
         points.append(
             Reached(
                 success=success,

@@ -10,6 +10,7 @@ from quartet.ledger import Ledger
 from quartet.recipe.description import ChangedSetting, settings_set
 from quartet.recipe.file import read_with_plugins
 from quartet.report.comparison.results import RunResult, read_result
+from quartet.report.costs import training_began
 from quartet.report.summary import build_summary
 from quartet.run.run_dir import CONFIG
 from quartet.telemetry.series import Point, read_series
@@ -43,7 +44,7 @@ def read_run(run_dir: Path) -> ReportedRun:
     """Read a run; write nothing. Raise `LedgerError`, `ConfigError` or `RecordsError` if it cannot be read."""
     result, recipe, ledger = read_result(run_dir), read_with_plugins(run_dir / CONFIG), Ledger.view(run_dir)
     try:
-        began = ledger.training_began() or 0.0
+        began = training_began(ledger) or 0.0
         summary = _summary(run_dir, ledger) or build_summary(recipe, ledger, wall_seconds=0.0, control=None)
     finally:
         ledger.close()
@@ -64,4 +65,4 @@ def _summary(run_dir: Path, ledger: Ledger) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     written = json.loads(path.read_text())
-    return written if written.get("train_steps") == ledger.train_step() and "per_task" in written else None
+    return written if written.get("train_steps") == ledger.batches.train_step() and "per_task" in written else None

@@ -10,6 +10,8 @@ from starlette.routing import Route
 from quartet.manager.stop import resume_command
 from quartet.registry import build
 from quartet.report.alarms import read_alarms
+from quartet.report.overview import read_overview
+from quartet.report.recent import recent_verdicts
 from quartet.report.status import SILENT_AFTER_SECONDS, ModuleStatus, RunStatus
 from quartet.web.render import render
 from quartet.web.viewed_run import ViewedRun, viewed_run
@@ -39,8 +41,8 @@ def _picture(run: ViewedRun, status: RunStatus, running: bool) -> dict[str, Any]
         "processes": _by_part(status.modules),
         "health": {one.module: _health(one, status, running) for one in status.modules},
         "alarms": read_alarms(run.run_dir, run.ledger, recipe, status) if running else [],
-        "overview": run.ledger.overview(),
-        "verdicts": run.ledger.recent_verdicts(RECENT_GROUPS),
+        "overview": read_overview(run.ledger),
+        "verdicts": recent_verdicts(run.ledger, RECENT_GROUPS),
         "events": run.ledger.events(RECENT_EVENTS),
         "sessions": recipe.env.sessions,
         "groups_per_batch": recipe.train.groups_per_batch,

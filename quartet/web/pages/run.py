@@ -8,10 +8,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from quartet.errors import ConfigError, RecordsError
-from quartet.ledger.held_out import HeldOutResult
 from quartet.ledger.results import FamilyResult
 from quartet.recipe.file import changed_settings, flatten
 from quartet.report import labels
+from quartet.report.held_out import HeldOutResult, held_out_results, newest_success
 from quartet.run.run_dir import CONFIG
 from quartet.telemetry.metrics import Metric, described
 from quartet.telemetry.recorded import recorded_metrics
@@ -104,9 +104,9 @@ def _held_out(run: ViewedRun) -> list[tuple[str, float, FamilyResult | None]]:
     shown = [
         (f"{name}, {when}", result.success, result.together)
         for how, name in (("sampled", labels.HELD_OUT_SAMPLED), ("greedy", labels.HELD_OUT))
-        for when, result in _before_and_after(run.ledger.held_out_results(how)).items()
+        for when, result in _before_and_after(held_out_results(run.ledger, how)).items()
     ]
-    newest = None if any(label.endswith(AFTER) for label, *_ in shown) else run.ledger.newest_success()
+    newest = None if any(label.endswith(AFTER) for label, *_ in shown) else newest_success(run.ledger)
     return [*shown, *([(f"{labels.HELD_OUT}, selection seeds", newest, None)] if newest is not None else [])]
 
 

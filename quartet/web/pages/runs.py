@@ -8,7 +8,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from quartet.errors import ConfigError, QuartetError
-from quartet.ledger.held_out import HeldOutResult
+from quartet.report.costs import training_began
+from quartet.report.held_out import HeldOutResult, held_out_results
 from quartet.run.notes import Notes, read_notes
 from quartet.web.render import render
 from quartet.web.viewed_run import ViewedRun
@@ -47,11 +48,11 @@ def show_runs(request: Request) -> Response:
 
 
 def _row(run: ViewedRun) -> RunRow:
-    results = run.ledger.held_out_results()
+    results = held_out_results(run.ledger)
     return RunRow(
         run=run,
         status=run.status(),
-        began_at=run.ledger.training_began(),
+        began_at=training_began(run.ledger),
         held_out=results[-1] if results else None,
         notes=_notes(run),
     )

@@ -36,7 +36,7 @@ def show_tasks(request: Request) -> Response:
         groups_per_point=GROUPS_PER_POINT,
         policy=run.ledger.policy,
         policies=run.ledger.trained,
-        train_step=run.ledger.train_step(),
+        train_step=run.ledger.batches.train_step(),
         path_of=path_of,
         replays=run.recipe.replay.name != "none",
     )
@@ -63,7 +63,7 @@ def show_family(request: Request) -> Response:
         groups_per_point=GROUPS_PER_POINT,
         policy=run.ledger.policy,
         policies=run.ledger.trained,
-        train_step=run.ledger.train_step(),
+        train_step=run.ledger.batches.train_step(),
         path_of=path_of,
         replays=run.recipe.replay.name != "none",
         why=why_dropped,

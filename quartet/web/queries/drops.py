@@ -10,8 +10,7 @@ import sqlalchemy as sa
 from msgspec import Struct
 from sqlalchemy import Connection
 
-from quartet.ledger.recent import IS_TRAINING
-from quartet.ledger.schema import groups, policies
+from quartet.ledger.schema import IS_TRAINING, groups, policies
 from quartet.types import GroupState
 from quartet.web.queries.tasks import why_dropped
 

@@ -3,12 +3,11 @@
 from typing import Any
 
 import sqlalchemy as sa
+from msgspec import Struct
 from sqlalchemy import Connection
 
-from quartet.ledger.batches import FRESH, REPLAY
-from quartet.ledger.part import LedgerPart
-from quartet.ledger.rows import Totals
-from quartet.ledger.schema import TrajectoryKind, batches, groups, rollouts, trajectories, uses
+from quartet.ledger import Ledger
+from quartet.ledger.schema import FRESH, REPLAY, TrajectoryKind, batches, groups, rollouts, trajectories, uses
 from quartet.types import BatchState, GroupState, Purpose, RolloutState, Status
 
 _TRAINED = (
@@ -18,45 +17,6 @@ _TRAINED = (
     .where(batches.c.state == BatchState.COMMITTED, uses.c.role == FRESH)
 )
 """One row per committed fresh use. It uses the batch's state instead of `voided`, to detect wrongly voided uses."""
-
-
-class RunTotals(LedgerPart):
-    def totals(self) -> Totals:
-        """Return totals of the whole run, in milliseconds per 10,000 rollouts."""
-        training = trajectories.c.purpose == Purpose.TRAIN
-        final = sa.and_(training, trajectories.c.kind == TrajectoryKind.FINAL)
-        sums = sa.select(
-            *(sa.func.coalesce(sa.func.sum(trajectories.c[name]), 0).label(name) for name in _SUMMED)
-        ).where(final)
-        ended = rollouts.c.state == RolloutState.FINISHED
-        finished = (rollouts.c.purpose == Purpose.TRAIN, ended, rollouts.c.status != Status.CANCELLED)
-        of_training = groups.c.purpose == Purpose.TRAIN
-        dropped = sa.and_(of_training, groups.c.state == GroupState.DROPPED)
-        with self._database.read() as connection:
-            sampled, reported = connection.execute(sums).one()._mapping, connection.execute(_REPORTED).one()._mapping
-            return Totals(
-                train_rollouts=_count(connection, sa.select(rollouts.c.id).where(*finished)),
-                turns=sampled["turns"],
-                prompt_tokens=sampled["prompt_tokens"],
-                response_tokens=sampled["response_tokens"],
-                trained_tokens=reported["trained_tokens"],
-                masked_tokens=reported["masked_tokens"],
-                held_back_seconds=reported["held_back_seconds"],
-                groups=_histogram(connection, groups.c.state, of_training),
-                dropped_by_reason=_histogram(connection, groups.c.reason, dropped),
-                attempts=_histogram(connection, trajectories.c.kind, training),
-                replayed=_count(connection, _REPLAYED),
-                lost=_lost(connection),
-                trained_twice=_trained_twice(connection),
-            )
-
-    def status_counts(self) -> dict[str, int]:
-        """Return the number of finished rollouts by status, evaluation included."""
-        ended = sa.and_(rollouts.c.state == RolloutState.FINISHED, rollouts.c.purpose != Purpose.DEMONSTRATION)
-        with self._database.read() as connection:
-            return _histogram(connection, rollouts.c.status, ended)
-
-
 _REPLAYED = (
     sa.select(uses.c.id)
     .join(batches, uses.c.batch_id == batches.c.id)
@@ -73,6 +33,71 @@ _REPORTED = sa.select(
     )
 ).where(batches.c.state == BatchState.COMMITTED)
 _SUMMED = ("turns", "prompt_tokens", "response_tokens")
+
+
+class Totals(Struct, frozen=True, kw_only=True):
+    """Totals of the run, from queries over the whole ledger."""
+
+    train_rollouts: int
+    """Finished training rollouts of any status except cancelled."""
+    turns: int
+    prompt_tokens: int
+    response_tokens: int
+    trained_tokens: int
+    """Response tokens in the loss of committed batches, as reported by the trainer."""
+    masked_tokens: int
+    """Response tokens of committed batches masked for exceeding the lag bound, as reported by the trainer."""
+    held_back_seconds: float
+    """Time that committed batches waited for due groups (`admission.on_late` "wait"), as reported by the trainer."""
+    groups: dict[str, int]
+    """Number of training groups by state."""
+    dropped_by_reason: dict[str, int]
+    """Number of dropped training groups by reason."""
+    attempts: dict[str, int]
+    """Number of stored trajectories by `TrajectoryKind`."""
+    replayed: int
+    """Uses of role `replay` in committed batches."""
+    lost: int
+    """Rollouts and trajectories that are neither trained, nor dropped with a reason, nor pending. Must be 0."""
+    trained_twice: int
+    """Parts of rollouts with two committed uses of role `fresh`. Must be 0."""
+
+
+def run_totals(ledger: Ledger) -> Totals:
+    """Return totals of the whole run, in milliseconds per 10,000 rollouts."""
+    training = trajectories.c.purpose == Purpose.TRAIN
+    final = sa.and_(training, trajectories.c.kind == TrajectoryKind.FINAL)
+    sums = sa.select(*(sa.func.coalesce(sa.func.sum(trajectories.c[name]), 0).label(name) for name in _SUMMED)).where(
+        final
+    )
+    ended = rollouts.c.state == RolloutState.FINISHED
+    finished = (rollouts.c.purpose == Purpose.TRAIN, ended, rollouts.c.status != Status.CANCELLED)
+    of_training = groups.c.purpose == Purpose.TRAIN
+    dropped = sa.and_(of_training, groups.c.state == GroupState.DROPPED)
+    with ledger.read() as connection:
+        sampled, reported = connection.execute(sums).one()._mapping, connection.execute(_REPORTED).one()._mapping
+        return Totals(
+            train_rollouts=_count(connection, sa.select(rollouts.c.id).where(*finished)),
+            turns=sampled["turns"],
+            prompt_tokens=sampled["prompt_tokens"],
+            response_tokens=sampled["response_tokens"],
+            trained_tokens=reported["trained_tokens"],
+            masked_tokens=reported["masked_tokens"],
+            held_back_seconds=reported["held_back_seconds"],
+            groups=_histogram(connection, groups.c.state, of_training),
+            dropped_by_reason=_histogram(connection, groups.c.reason, dropped),
+            attempts=_histogram(connection, trajectories.c.kind, training),
+            replayed=_count(connection, _REPLAYED),
+            lost=_lost(connection),
+            trained_twice=_trained_twice(connection),
+        )
+
+
+def status_counts(ledger: Ledger) -> dict[str, int]:
+    """Return the number of finished rollouts by status, evaluation included."""
+    ended = sa.and_(rollouts.c.state == RolloutState.FINISHED, rollouts.c.purpose != Purpose.DEMONSTRATION)
+    with ledger.read() as connection:
+        return _histogram(connection, rollouts.c.status, ended)
 
 
 def _count(connection: Connection, query: sa.Select[Any]) -> int:

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 import sqlalchemy as sa
 from msgspec import Struct
 
-from quartet.ledger.batches import FRESH
-from quartet.ledger.part import LedgerPart
-from quartet.ledger.schema import TrajectoryKind, batches, trajectories, uses
+from quartet.ledger import Ledger
+from quartet.ledger.schema import FRESH, TrajectoryKind, batches, trajectories, uses
 from quartet.types import BatchState, Purpose
 
 _SAMPLED = sa.and_(
@@ -51,31 +50,31 @@ class SelectionBias(Struct, frozen=True, kw_only=True):
     """Rollouts that passed filters, drops and the lag bound."""
 
 
-class Bias(LedgerPart):
-    def selection_bias(self) -> SelectionBias:
-        """Return the policy's selection bias over the whole run. It makes three passes over all its trajectories."""
-        mine = sa.and_(_SAMPLED, trajectories.c.policy == self.policy)
-        sampled = self._families(mine)
-        return SelectionBias(
-            sampled=sum(family.rollouts for family in sampled.values()),
-            counted=_gate(self._families(sa.and_(mine, trajectories.c.counted)), sampled),
-            trained=_gate(self._families(sa.and_(mine, _TRAINED)), sampled),
-        )
-
-    def _families(self, condition: sa.ColumnElement[bool]) -> "dict[str, _Sums]":
-        turns, tokens = (sa.func.sum(trajectories.c[name]).label(name) for name in ("turns", "response_tokens"))
-        query = sa.select(trajectories.c.family, sa.func.count().label("rollouts"), turns, tokens).where(condition)
-        with self._database.read() as connection:
-            rows = connection.execute(query.group_by(trajectories.c.family)).all()
-        return {row.family: _Sums(row.rollouts, row.turns, row.response_tokens) for row in rows}
-
-
 class _Sums(Struct, frozen=True):
     """Sums over the rollouts of one family."""
 
     rollouts: int
     turns: int
     response_tokens: int
+
+
+def selection_bias(ledger: Ledger) -> SelectionBias:
+    """Return the policy's selection bias over the whole run. It makes three passes over all its trajectories."""
+    mine = sa.and_(_SAMPLED, trajectories.c.policy == ledger.policy)
+    sampled = _families(ledger, mine)
+    return SelectionBias(
+        sampled=sum(family.rollouts for family in sampled.values()),
+        counted=_gate(_families(ledger, sa.and_(mine, trajectories.c.counted)), sampled),
+        trained=_gate(_families(ledger, sa.and_(mine, _TRAINED)), sampled),
+    )
+
+
+def _families(ledger: Ledger, condition: sa.ColumnElement[bool]) -> dict[str, _Sums]:
+    turns, tokens = (sa.func.sum(trajectories.c[name]).label(name) for name in ("turns", "response_tokens"))
+    query = sa.select(trajectories.c.family, sa.func.count().label("rollouts"), turns, tokens).where(condition)
+    with ledger.read() as connection:
+        rows = connection.execute(query.group_by(trajectories.c.family)).all()
+    return {row.family: _Sums(row.rollouts, row.turns, row.response_tokens) for row in rows}
 
 
 def _gate(passed: Mapping[str, _Sums], sampled: Mapping[str, _Sums]) -> Gate | None:

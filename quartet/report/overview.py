@@ -4,10 +4,24 @@ import sqlalchemy as sa
 from msgspec import Struct
 from sqlalchemy import Connection
 
-from quartet.ledger.part import LedgerPart
-from quartet.ledger.policies import served_versions
+from quartet.ledger import Ledger
 from quartet.ledger.schema import batches, policies
+from quartet.ledger.serving import served_versions
 from quartet.types import BatchState
+
+_POLICY = sa.bindparam("policy")
+_LAST_COMMIT = (
+    sa.select(batches.c.committed_at)
+    .where(batches.c.policy == _POLICY, batches.c.state == BatchState.COMMITTED)
+    .order_by(batches.c.train_step.desc())
+    .limit(1)
+)
+_NEWEST_POLICY = (
+    sa.select(policies.c.version, policies.c.created_at)
+    .where(policies.c.name == _POLICY, ~policies.c.rolled_back)
+    .order_by(policies.c.version.desc())
+    .limit(1)
+)
 
 
 class BatchInWork(Struct, frozen=True, kw_only=True):
@@ -29,33 +43,18 @@ class Overview(Struct, frozen=True, kw_only=True):
     """Policy version that each engine samples from; engines that never reported one are left out."""
 
 
-class CurrentState(LedgerPart):
-    def overview(self) -> Overview:
-        """Return all values from one database snapshot."""
-        with self._database.read() as connection:
-            newest = connection.execute(_NEWEST_POLICY, {"policy": self.policy}).one_or_none()
-            return Overview(
-                batch=_batch_in_work(connection, self.policy),
-                last_commit_at=connection.execute(_LAST_COMMIT, {"policy": self.policy}).scalar(),
-                newest_version=newest.version if newest else 0,
-                newest_version_at=newest.created_at if newest else None,
-                served_versions=served_versions(connection, self.policy),
-            )
-
-
-_POLICY = sa.bindparam("policy")
-_LAST_COMMIT = (
-    sa.select(batches.c.committed_at)
-    .where(batches.c.policy == _POLICY, batches.c.state == BatchState.COMMITTED)
-    .order_by(batches.c.train_step.desc())
-    .limit(1)
-)
-_NEWEST_POLICY = (
-    sa.select(policies.c.version, policies.c.created_at)
-    .where(policies.c.name == _POLICY, ~policies.c.rolled_back)
-    .order_by(policies.c.version.desc())
-    .limit(1)
-)
+def read_overview(ledger: Ledger) -> Overview:
+    """Return all values from one database snapshot."""
+    policy = {"policy": ledger.policy}
+    with ledger.read() as connection:
+        newest = connection.execute(_NEWEST_POLICY, policy).one_or_none()
+        return Overview(
+            batch=_batch_in_work(connection, ledger.policy),
+            last_commit_at=connection.execute(_LAST_COMMIT, policy).scalar(),
+            newest_version=newest.version if newest else 0,
+            newest_version_at=newest.created_at if newest else None,
+            served_versions=served_versions(connection, ledger.policy),
+        )
 
 
 def _batch_in_work(connection: Connection, policy: str) -> BatchInWork | None:

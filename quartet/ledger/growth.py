@@ -1,0 +1,65 @@
+"""Growth of open groups, as part of a transaction: children of their rollouts, and further rounds that control adds.
+
+A child names its parent and the last call that it shares with it. What it shares is stored as the `Beginning` that its
+attempts go on from, so a child never waits for its parent. Children belong to the attempt that forked them: when that
+ends without a final record, and is not recycled, they are cancelled with it.
+"""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from quartet.errors import LedgerError
+from quartet.ledger.beginnings import Child, pack_child, shared_calls, write_child
+from quartet.ledger.group_rows import ROUND_HAS_ENDED
+from quartet.ledger.run_database import RunDatabase
+from quartet.ledger.schema import groups, rollouts, trajectories
+from quartet.ledger.trajectory_rows import final_record
+from quartet.types import Beginning, Fork, GroupState, RolloutState, Root
+
+
+def packed_child(db: RunDatabase, group_id: int, one: Root | Fork) -> Child | None:
+    """Return what is to be queued: a child, or None for a rollout that begins with a reset. Runs outside of any
+    transaction. Raises `LedgerError` if the fork names a rollout of another group, one without a record, or a call that
+    it does not have."""
+    if isinstance(one, Root):
+        return None
+    with db.read() as connection:
+        parent = sa.select(rollouts.c.id).where(rollouts.c.id == one.rollout_id, rollouts.c.group_id == group_id)
+        known = connection.execute(parent).first() is not None
+    record = final_record(db, one.rollout_id) if known else None
+    if record is None or not 0 <= one.call_index < len(record.calls):
+        raise LedgerError(
+            f"group {group_id} has no finished rollout {one.rollout_id} with a call {one.call_index} to fork from",
+            "the allocator forks from the members that `more` is given",
+        )
+    return pack_child(db.store.blobs, one, Beginning(calls=shared_calls(record.calls, one.call_index)))
+
+
+def grow(db: RunDatabase, connection: Connection, group_id: int, wanted: Sequence[Child | None]) -> list[int]:
+    """Queue new members of a group, and return their ids; none when the group is not open. Its deadline counts from
+    their first lease."""
+    count = len(wanted)
+    larger = sa.update(groups).where(groups.c.id == group_id, groups.c.state == GroupState.OPEN)
+    sizes = {"num_rollouts": groups.c.num_rollouts + count, "enough": groups.c.enough + count}
+    grown = larger.values(sizes | {"leased_at": None}).returning(groups.c.num_rollouts, groups.c.purpose)
+    row = connection.execute(grown).one_or_none() if wanted else None
+    if row is None:
+        return []
+    queued = {"group_id": group_id, "purpose": row.purpose, "state": RolloutState.QUEUED}
+    new, blobs = sa.insert(rollouts).returning(rollouts.c.id), db.store.blobs
+    return [
+        connection.execute(new, queued | {"index": index} | write_child(blobs, connection, child)).scalar_one()
+        for index, child in enumerate(wanted, start=row.num_rollouts - count)
+    ]
+
+
+def ended_round(connection: Connection, group_id: int) -> tuple[int, ...] | None:
+    """Return the size of a group and its countable trajectories, by which an allocator decides on its next round; None
+    while members are waited for."""
+    size = sa.select(groups.c.num_rollouts).where(groups.c.id == group_id, ROUND_HAS_ENDED)
+    num_rollouts: int | None = connection.execute(size).scalar()
+    counted = (trajectories.c.group_id == group_id, trajectories.c.counted)
+    members = sa.select(trajectories.c.id).where(*counted).order_by(trajectories.c.id)
+    return None if num_rollouts is None else (num_rollouts, *connection.execute(members).scalars())

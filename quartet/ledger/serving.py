@@ -1,0 +1,65 @@
+"""Versions that the engines serve, as part of a transaction.
+
+An engine reports two versions: the one that it samples from, and the newest one that it is done with (settled), loaded
+or refused.
+"""
+
+from collections.abc import Iterable
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from quartet.ledger.policy_rows import ancestry_of, newest
+from quartet.ledger.schema import run_values
+from quartet.ledger.values import policy_key, read_value
+from quartet.types import MAIN
+
+SETTLED, SERVED, ENGINES = "settled_version", "served_version", "engines"
+"""Keys among the run's values: two per engine and policy, and the names of the engines."""
+FIRST_ENGINE = "engine"
+
+
+def engine_key(engine: str, name: str, policy: str) -> str:
+    """Return the key of a value that the run stores per engine and policy."""
+    return policy_key(name if engine == FIRST_ENGINE else f"{name}/{engine}", policy)
+
+
+def reported(connection: Connection, policy: str, name: str) -> list[int | None]:
+    """Return the version that each engine reported as `name`; None for an engine without a report."""
+    engines = read_value(connection, ENGINES, [FIRST_ENGINE])
+    return [read_value(connection, engine_key(engine, name, policy)) for engine in engines]
+
+
+def served_version(connection: Connection, policy: str) -> int:
+    """Return the oldest version that an engine samples from; the newest version if no engine has reported one."""
+    served = [version for version in reported(connection, policy, SERVED) if version is not None]
+    return min([newest(connection, policy).version, *served])
+
+
+def all_settled(connection: Connection, policies: Iterable[str]) -> bool:
+    """Return whether every engine has loaded or refused the newest version of each of these policies."""
+    return all(
+        set(reported(connection, policy, SETTLED)) == {newest(connection, policy).version} for policy in policies
+    )
+
+
+def most_versions_behind(connection: Connection, policies: Iterable[str]) -> int:
+    """Return the largest lag of a token sampled now, over all engines and these policies."""
+    return max(_versions_behind(connection, policy) for policy in policies)
+
+
+def _versions_behind(connection: Connection, policy: str) -> int:
+    served = [version for version in reported(connection, policy, SERVED) if version is not None]
+    version = newest(connection, policy).version
+    return max(ancestry_of(connection, policy).lags(served, version), default=0)
+
+
+def served_versions(connection: Connection, policy: str) -> dict[str, int]:
+    """Return the version of a policy that each engine samples from; engines that never reported one are left out."""
+    query = sa.select(run_values).where(run_values.c.key.startswith(SERVED))
+    served: dict[str, int] = {}
+    for row in connection.execute(query):
+        key, _, owner = row.key.partition("@")
+        if (owner or MAIN) == policy:
+            served[key.partition("/")[2] or FIRST_ENGINE] = row.value
+    return served

@@ -1,0 +1,41 @@
+"""Entries of the success pool and their use by groups, as part of a transaction."""
+
+from collections.abc import Mapping, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from quartet.ledger.schema import TrajectoryKind, pool, replays, trajectories
+from quartet.types import ReplayRule, Task
+
+
+def store_entries(connection: Connection, policy: str, task: Task, rollout_ids: Sequence[int], keep: int) -> None:
+    """Put successful rollouts of a task into a policy's pool; the newest `keep` entries of each task are active."""
+    of_task = active(policy, task)
+    newest = sa.select(pool.c.rollout_id).where(*of_task).order_by(pool.c.id.desc())
+    there = set(connection.execute(newest).scalars())
+    for rollout_id in (new for new in rollout_ids[-keep:] if new not in there):
+        connection.execute(sa.insert(pool).values(policy=policy, task_key=task.key, rollout_id=rollout_id))
+    in_use = list(connection.execute(newest.limit(keep)).scalars())
+    older = sa.update(pool).where(*of_task, pool.c.rollout_id.not_in(in_use))
+    connection.execute(older.values(outdated=True))
+
+
+def active(policy: str, task: Task) -> tuple[sa.ColumnElement[bool], ...]:
+    """Return the conditions for active entries of the policy's pool for a task."""
+    return (pool.c.task_key == task.key, pool.c.policy == policy, ~pool.c.outdated)
+
+
+def stored(policy: str, rollout_id: sa.ColumnElement[int]) -> sa.ScalarSelect[int]:
+    """Select the policy's trajectory of a rollout; if it has several, the first successful one."""
+    part = trajectories.alias("part")
+    final = part.c.kind == sa.literal_column(f"'{TrajectoryKind.FINAL}'")
+    mine = sa.select(part.c.id).where(part.c.rollout_id == rollout_id, final, part.c.policy == policy)
+    return mine.order_by(part.c.success.desc(), part.c.id).limit(1).scalar_subquery()
+
+
+def join_group(connection: Connection, policy: str, group_id: int, replayed: Mapping[int, ReplayRule]) -> None:
+    """Add stored rollouts to a group as members."""
+    for rollout_id, rule in replayed.items():
+        joined = {"group_id": group_id, "trajectory_id": stored(policy, sa.literal(rollout_id)), "rule": rule}
+        connection.execute(sa.insert(replays).values(joined))
