@@ -2,8 +2,8 @@
 
 The policy that ships with the miniwob recipe responds to prompts of its demonstrations. A test checks exact agreement
 in float32. This benchmark measures the gaps of two settings: an engine in bfloat16, and caches that are kept when the
-weights change (`engine.old_cache = "keep"`). The new weights are one train step newer: every weight is changed by the
-learning rate 1e-4, as by AdamW's first step.
+weights change (`engine.kv_cache_on_weight_update = "keep"`). The new weights are one train step newer: every weight is
+changed by the learning rate 1e-4, as by AdamW's first step.
 """
 
 import asyncio
@@ -49,9 +49,9 @@ def main(policy: Path, as_json: bool) -> None:
             dtype: gaps(old, old, requests, asyncio.run(sampled(old, dtype, requests)))
             for dtype in ("float32", "bfloat16")
         }
-        for old_cache in ("recompute", "keep"):
-            results = asyncio.run(sampled(old, "float32", requests, old_cache, Path(folder)))
-            result[old_cache] = gaps(old, new, requests, results)
+        for kv_cache_on_weight_update in ("recompute", "keep"):
+            results = asyncio.run(sampled(old, "float32", requests, kv_cache_on_weight_update, Path(folder)))
+            result[kv_cache_on_weight_update] = gaps(old, new, requests, results)
     click.echo(json.dumps(result) if as_json else "\n".join(f"{name:10} {found}" for name, found in result.items()))
 
 
@@ -86,12 +86,16 @@ async def sampled(
     model: PreTrainedModel,
     dtype: Literal["float32", "bfloat16"],
     requests: list[GenerateRequest],
-    old_cache: Literal["recompute", "keep"] = "recompute",
+    kv_cache_on_weight_update: Literal["recompute", "keep"] = "recompute",
     next_policy: Path | None = None,
 ) -> list[GenerateResult]:
     """Return the engine's responses. `next_policy` is loaded when a quarter of the tokens is generated."""
     served: Any = copy.deepcopy(model).to(getattr(torch, dtype))
-    engine = TorchEngine(served, 0, Engine(max_slots=REQUESTS, max_context_tokens=1024, old_cache=old_cache))
+    engine = TorchEngine(
+        served,
+        0,
+        Engine(max_slots=REQUESTS, max_context_tokens=1024, kv_cache_on_weight_update=kv_cache_on_weight_update),
+    )
     tasks = [asyncio.create_task(engine.generate(request)) for request in requests]
     if next_policy:
         while engine.counters.generated_tokens < REQUESTS * TOKENS // 4:  # noqa: ASYNC110

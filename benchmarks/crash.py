@@ -5,7 +5,7 @@
 The runs are short runs on the bandit. Worker, engine, environment host, data manager, trainer and supervisor are killed
 by SIGKILL: at every named crash point, at random moments, alone and all at once. Worker and trainer are also stopped
 for longer than their lease. With PostgreSQL the server also ends connections, dies and restarts, and freezes for less
-and for more than `runtime.ledger_patience_seconds`. Each run is resumed until its end and then audited
+and for more than `runtime.ledger_timeout_seconds`. Each run is resumed until its end and then audited
 (`quartet.report.audit`). The command exits with 1 if a promise was broken or a crash point was not hit.
 """
 

@@ -15,7 +15,7 @@ import psutil
 from benchmarks.watched_run import train
 from quartet.ledger import Ledger
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 
 
 @click.command()
@@ -39,7 +39,7 @@ def measure(recipe: str, seconds: float, overrides: tuple[str, ...], run_dir: Pa
         f"train.max_seconds={seconds}",
         "evaluation.before_and_after=false",
         "evaluation.train_steps_per_evaluation=0",
-        "evaluation.control=false",
+        "evaluation.supervised_control=false",
         *overrides,
     ]
     processor_seconds: dict[str, float] = {}
@@ -48,7 +48,7 @@ def measure(recipe: str, seconds: float, overrides: tuple[str, ...], run_dir: Pa
         run_dir,
         settings=settings,
         look=lambda ledger: processor_seconds.update(_processor_seconds(ledger)),
-        look_seconds=LOOK_SECONDS,
+        poll_seconds=POLL_SECONDS,
     )
     keys = (
         *("rollouts_per_second", "turns_per_second", "mean_turns", "prompt_tokens_per_rollout"),

@@ -17,10 +17,10 @@ def train(
     run_dir: Path,
     *,
     look: Callable[[Ledger], None],
-    look_seconds: float,
+    poll_seconds: float,
     settings: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Train `recipe` in `run_dir` and return the run's summary. Every `look_seconds` a callback receives its ledger.
+    """Train `recipe` in `run_dir` and return the run's summary. Every `poll_seconds` a callback receives its ledger.
 
     Raises `SystemExit` if the run fails.
     """
@@ -29,17 +29,17 @@ def train(
         command += ["--set", setting]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     while process.poll() is None and not Ledger.exists(run_dir):
-        time.sleep(look_seconds)
+        time.sleep(poll_seconds)
     if process.poll() is None:
-        _watch(process, run_dir, look, look_seconds)
+        _watch(process, run_dir, look, poll_seconds)
     output, _ = process.communicate()
     if process.returncode:
         raise SystemExit("the run failed; its error message is above")
     return json.loads(output.strip().splitlines()[-1])
 
 
-def _watch(process: subprocess.Popen[str], run_dir: Path, look: Callable[[Ledger], None], look_seconds: float) -> None:
+def _watch(process: subprocess.Popen[str], run_dir: Path, look: Callable[[Ledger], None], poll_seconds: float) -> None:
     with closing(Ledger.open(run_dir)) as ledger:
         while process.poll() is None:
             look(ledger)
-            time.sleep(look_seconds)
+            time.sleep(poll_seconds)

@@ -278,6 +278,6 @@ def test_a_run_that_a_full_disk_ended_says_so_with_its_exit_code(recipe_path, tm
 
 
 def test_a_control_without_demonstrations_is_refused_at_once(recipe_path):
-    done = quartet("train", recipe_path, "--dry-run", "--set", "evaluation.control=true")
+    done = quartet("train", recipe_path, "--dry-run", "--set", "evaluation.supervised_control=true")
     assert done.returncode == 2
     assert "sft.data" in done.stderr

@@ -8,7 +8,7 @@ import pytest
 from quartet.config import Filter, Horizon
 from quartet.errors import ConfigError
 from quartet.recipe.file import changed_settings, load_recipe, parse_recipe, read_resolved, refuse_changes, to_toml
-from quartet.recipe.upgrade import upgraded
+from quartet.recipe.upgrade import CONFIG_VERSION, upgraded
 
 MINIMAL = {"name": "x", "model": {"path": "/m"}, "env": {"name": "bandit"}}
 
@@ -154,7 +154,7 @@ def test_recipe_of_config_version_2_is_read_as_it_was_meant(file, old, terms):
         )
     )
     recipe = load_recipe(file)
-    assert recipe.config_version == 3
+    assert recipe.config_version == CONFIG_VERSION
     assert (recipe.credit.name, recipe.credit.settings["negative_weight"]) == ("grpo", 0.5)
     assert [(term.name, term.weight) for term in recipe.loss.terms] == terms
     assert (recipe.loss.terms[0].settings["clip_low"], recipe.loss.aggregation) == (0.05, "branch_mean")
@@ -235,6 +235,25 @@ def test_sinks_of_config_version_2_are_read_as_they_were_meant(file):
         ("tensorboard", {}),
         ("prometheus", {"port": 0}),
     ]
+
+
+RENAMED = [
+    ("engine", "old_cache", "kv_cache_on_weight_update", "keep"),
+    ("evaluation", "control", "supervised_control", True),
+    ("runtime", "ledger_patience_seconds", "ledger_timeout_seconds", 7.0),
+    ("train", "spare_replayed_turns", "exempt_replayed_turns", True),
+]
+
+
+@pytest.mark.parametrize(("section", "old", "new", "value"), RENAMED)
+def test_setting_renamed_in_config_version_4_is_read_and_an_old_name_is_refused_with_the_new(
+    file, section, old, new, value
+):
+    data = MINIMAL | {section: MINIMAL.get(section, {}) | {old: value}}
+    file.write_text("\n".join(_toml(data | {"config_version": 3})))
+    assert getattr(getattr(load_recipe(file), section), new) == value
+    with pytest.raises(ConfigError, match=f"unknown key '{section}.{old}': it is now '{section}.{new}'"):
+        parse_recipe(data, "test")
 
 
 def _toml(data: dict, section: str = "") -> list[str]:

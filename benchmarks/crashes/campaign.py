@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 from benchmarks.crashes.crash_run import POLL_SECONDS, CrashRun, StuckError
 from benchmarks.crashes.processes import has_ended
-from benchmarks.crashes.recipe import FREEZE_SECONDS, LEASE_SECONDS, LEDGER_PATIENCE_SECONDS
+from benchmarks.crashes.recipe import FREEZE_SECONDS, LEASE_SECONDS, LEDGER_TIMEOUT_SECONDS
 
 ROUND_SECONDS = 12.0
 """Time after which a crash point that no process has reached is disarmed for now; it is armed again later."""
@@ -17,7 +17,7 @@ RANDOM_MOMENT_SECONDS = 1.0
 EVERYBODY = ("supervisor", "everybody")
 ENGINES, SERVER = "engine", "server"
 LONGEST_FREEZE = 1.5
-"""Longest freeze of the database server at a random moment, as a multiple of `runtime.ledger_patience_seconds`."""
+"""Longest freeze of the database server at a random moment, as a multiple of `runtime.ledger_timeout_seconds`."""
 
 BEGINNING = ("config", "create", "policies.register_initial")
 ENDING = ("request_stop", "groups.cancel_unfinished")
@@ -175,7 +175,7 @@ class Campaign:
         self.run.until_trained(2)
 
     def frozen_server(self) -> None:
-        """Freeze the database server, for less and for more than `runtime.ledger_patience_seconds`."""
+        """Freeze the database server, for less and for more than `runtime.ledger_timeout_seconds`."""
         self.run.freeze_server(FREEZE_SECONDS)
         self.run.until_trained(2)
         self.run.outwait_patience()
@@ -202,7 +202,7 @@ class Campaign:
         elif victim == "everybody":
             self.run.kill_everybody()
         elif victim == SERVER:
-            self.run.freeze_server(self._random.uniform(0, LONGEST_FREEZE * LEDGER_PATIENCE_SECONDS))
+            self.run.freeze_server(self._random.uniform(0, LONGEST_FREEZE * LEDGER_TIMEOUT_SECONDS))
         else:
             self.run.kill(victim)
 

@@ -20,7 +20,7 @@ from quartet.ledger import Ledger
 from quartet.recipe.file import to_toml
 
 POLL_SECONDS = 0.05
-PATIENCE_SECONDS = 240.0
+TIMEOUT_SECONDS = 240.0
 """Time without progress after which a run counts as stuck. A start takes a minute on a busy machine."""
 
 
@@ -90,11 +90,11 @@ class CrashRun:
         """Let the run end by itself after some more train steps; resume it after every kill."""
         self.kill_everybody(counts=False)
         last = self.train_step() + more_train_steps
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while time.monotonic() < deadline:
             self.start("--set", f"train.max_train_steps={last}")
             assert self._supervisor is not None
-            code = self._supervisor.wait(PATIENCE_SECONDS)
+            code = self._supervisor.wait(TIMEOUT_SECONDS)
             if code == 0:
                 return
             if code > 0 and code != LedgerUnreachableError.exit_code:
@@ -118,7 +118,7 @@ class CrashRun:
         except LedgerUnreachableError:  # the server was killed; the next call opens a new connection
             return self._ledger.batches.least_train_step()
 
-    def until(self, condition: Callable[[], object], seconds: float = PATIENCE_SECONDS, what: str = "") -> None:
+    def until(self, condition: Callable[[], object], seconds: float = TIMEOUT_SECONDS, what: str = "") -> None:
         """Wait for a condition; resume the run if its supervisor was killed. Raises `StuckError` after `seconds`."""
         deadline = time.monotonic() + seconds
         while not condition():
@@ -203,13 +203,13 @@ class CrashRun:
         self.kills += 1
 
     def outwait_patience(self) -> None:
-        """Freeze the database server until the run ends by itself, after `runtime.ledger_patience_seconds`.
+        """Freeze the database server until the run ends by itself, after `runtime.ledger_timeout_seconds`.
 
         The run must end with the error for this, and leave no process.
         """
         with frozen_server(self._ledger_url):
             assert self._supervisor is not None
-            code = self._supervisor.wait(PATIENCE_SECONDS)
+            code = self._supervisor.wait(TIMEOUT_SECONDS)
             if code != LedgerUnreachableError.exit_code or everybody(self.run_dir):
                 raise StuckError(f"code {code}, left {everybody(self.run_dir)}: {self._last_words()}")
         self.kills += 1
@@ -223,7 +223,7 @@ class CrashRun:
     def exit_code(self) -> int:
         """Wait for the end of a supervisor that was asked to stop, and return its exit code."""
         assert self._supervisor is not None
-        return self._supervisor.wait(PATIENCE_SECONDS)
+        return self._supervisor.wait(TIMEOUT_SECONDS)
 
     def stop_at(self, point: str, role: str) -> psutil.Process:
         """Let a module of a role stop itself (SIGSTOP) at a crash point, and return its process."""

@@ -8,7 +8,7 @@ from msgspec import Struct
 from benchmarks.bandit import bandit_recipe
 from quartet.config import Recipe
 
-LEASE_SECONDS, HEARTBEAT_TIMEOUT_SECONDS, LEDGER_PATIENCE_SECONDS = 1.5, 20.0, 10.0
+LEASE_SECONDS, HEARTBEAT_TIMEOUT_SECONDS, LEDGER_TIMEOUT_SECONDS = 1.5, 20.0, 10.0
 FREEZE_SECONDS = 4.0
 """Duration of a freeze of the database server that is shorter than every timeout of the run."""
 
@@ -59,7 +59,7 @@ def crash_recipe(policy: Path, setting: Setting, *, ledger_url: str = "") -> Rec
             "max_restarts_per_module": 1_000_000,
             "max_restart_delay_seconds": 0.25,
             "heartbeat_timeout_seconds": HEARTBEAT_TIMEOUT_SECONDS,
-            "ledger_patience_seconds": LEDGER_PATIENCE_SECONDS,
+            "ledger_timeout_seconds": LEDGER_TIMEOUT_SECONDS,
         },
     }
     own = {name: sections.get(name, {}) | values for name, values in setting.sections.items()}

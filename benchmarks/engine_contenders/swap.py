@@ -39,8 +39,10 @@ def swap_costs(dtype: torch.dtype, threads: int, concurrent: int, loads: int) ->
     with tempfile.TemporaryDirectory() as folder:
         policies = [_publish(Path(folder) / str(seed), seed) for seed in range(2)]
         measured = {
-            old_cache: asyncio.run(_measure(old_cache, dtype, threads, concurrent, policies * loads))
-            for old_cache in ("keep", "recompute")
+            kv_cache_on_weight_update: asyncio.run(
+                _measure(kv_cache_on_weight_update, dtype, threads, concurrent, policies * loads)
+            )
+            for kv_cache_on_weight_update in ("keep", "recompute")
         }
     recompute = measured["recompute"]
     return {
@@ -52,9 +54,18 @@ def swap_costs(dtype: torch.dtype, threads: int, concurrent: int, loads: int) ->
 
 
 async def _measure(
-    old_cache: Literal["keep", "recompute"], dtype: torch.dtype, threads: int, concurrent: int, policies: list[Path]
+    kv_cache_on_weight_update: Literal["keep", "recompute"],
+    dtype: torch.dtype,
+    threads: int,
+    concurrent: int,
+    policies: list[Path],
 ) -> Costs:
-    config = Engine(max_slots=concurrent, max_context_tokens=MAX_CONTEXT_TOKENS, threads=threads, old_cache=old_cache)
+    config = Engine(
+        max_slots=concurrent,
+        max_context_tokens=MAX_CONTEXT_TOKENS,
+        threads=threads,
+        kv_cache_on_weight_update=kv_cache_on_weight_update,
+    )
     engine = TorchEngine(tiny_model(dtype), 0, config)
     counters, loop = engine.counters, asyncio.get_running_loop()
     tasks = [asyncio.create_task(_keep_busy(engine, prompt)) for prompt in distinct(concurrent, 256, 1, "swap").prompts]

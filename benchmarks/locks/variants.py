@@ -94,7 +94,7 @@ _FORKS = [
 METHOD_SECTIONS = ("control", "replay", "credit", "loss")
 METHOD_TRAIN_SETTINGS = (
     *("minibatches", "epochs", "weight_decay", "adam_beta1", "adam_beta2", "max_grad_norm"),
-    *("min_turn_entropy_percentile", "spare_replayed_turns"),
+    *("min_turn_entropy_percentile", "exempt_replayed_turns"),
 )
 SIZE_SETTINGS = ("control.train_seeds_per_family",)
 """Settings of these sections that depend on the environment and are not part of the method."""
@@ -122,7 +122,7 @@ VARIANTS: dict[str, Variant] = {
     "grpo_sft": Variant(options=[], demonstrations="imitated"),
     "pool_sft": Variant(options=_SUCCESS_POOL, demonstrations="pooled and imitated"),
     "all": Variant(
-        options=[*_ALL_BUT_ENTROPY, *_HIGH_ENTROPY, "train.spare_replayed_turns=true"], demonstrations="pooled"
+        options=[*_ALL_BUT_ENTROPY, *_HIGH_ENTROPY, "train.exempt_replayed_turns=true"], demonstrations="pooled"
     ),
     "all_but_entropy": Variant(options=_ALL_BUT_ENTROPY, demonstrations="pooled"),
     "forks": Variant(options=_FORKS),

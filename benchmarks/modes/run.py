@@ -28,7 +28,7 @@ def run(recipe: Recipe, folder: Path, *, train_steps: int) -> Figures:
     file, run_dir = folder / "recipe.toml", folder / "run"
     file.write_text(to_toml(recipe))
     cpu: list[CpuSample] = []
-    summary = train(file, run_dir, look=lambda ledger: cpu.extend(_sample(ledger, recipe)), look_seconds=SAMPLE_SECONDS)
+    summary = train(file, run_dir, look=lambda ledger: cpu.extend(_sample(ledger, recipe)), poll_seconds=SAMPLE_SECONDS)
     bias = summary["selection_bias"]
     rollouts, steps = list(read_records(run_dir, "rollout")), list(read_records(run_dir, "train"))
     ratio = bias["trained"]["response_tokens_ratio"] if bias["trained"] else 0.0

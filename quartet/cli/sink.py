@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from quartet.report.sink_process import FollowedRun
     from quartet.report.sinks.base import Sink
 
-LOOK_SECONDS = 2.0
+POLL_SECONDS = 2.0
 
 
 @click.command(name="sink")
@@ -52,7 +52,7 @@ def _show(followed: "FollowedRun", sink: "Sink", *, follow: bool) -> int:
     try:
         shown += followed.show(sink)
         while follow:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
             shown += followed.show(sink)
     except KeyboardInterrupt:
         say("stopped", err=True)

@@ -11,7 +11,7 @@ from quartet.cli.parameters import JSON, RUN
 from quartet.terminal.say import say
 
 if TYPE_CHECKING:
-    from quartet.report.looker import Looker
+    from quartet.report.snapshot import SnapshotReader
 
 WATCH_SECONDS = 1.0
 
@@ -26,15 +26,15 @@ def command(run: Path, watch: bool, as_json: bool) -> None:
 
     Writes nothing, so RUN may be a copy or on a read-only disk.
     """
-    from quartet.report.looker import Looker
+    from quartet.report.snapshot import SnapshotReader
 
-    with Looker(run) as looker:
-        if looker.note:
-            say(looker.note, fg="yellow", err=True)
+    with SnapshotReader(run) as reader:
+        if reader.note:
+            say(reader.note, fg="yellow", err=True)
         if watch:
-            _watch(looker, as_json)
+            _watch(reader, as_json)
             return
-        snapshot = looker.look()
+        snapshot = reader.read()
         if as_json:
             say(json.dumps(snapshot.to_dict()))
             return
@@ -43,22 +43,22 @@ def command(run: Path, watch: bool, as_json: bool) -> None:
         PrintableConsole().print(snapshot.panel())
 
 
-def _watch(looker: "Looker", as_json: bool) -> None:
+def _watch(reader: "SnapshotReader", as_json: bool) -> None:
     """Refresh until the run ends or the user interrupts; neither is an error."""
     try:
-        _follow(looker, as_json)
+        _follow(reader, as_json)
     except KeyboardInterrupt:
         return
 
 
-def _follow(looker: "Looker", as_json: bool) -> None:
+def _follow(reader: "SnapshotReader", as_json: bool) -> None:
     from rich.live import Live
 
     from quartet.terminal.console import PrintableConsole
 
     with Live(console=PrintableConsole(), auto_refresh=False) as live:
         while True:
-            snapshot = looker.look()
+            snapshot = reader.read()
             if as_json:
                 say(json.dumps(snapshot.to_dict()))
             else:

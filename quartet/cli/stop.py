@@ -12,7 +12,7 @@ from quartet.cli.parameters import JSON, RUN
 from quartet.errors import SetupError
 from quartet.terminal.say import say
 
-PATIENCE_SECONDS = 20.0
+TIMEOUT_SECONDS = 20.0
 """Maximum time to wait for the supervisor's end."""
 
 
@@ -26,10 +26,10 @@ def command(run: Path, as_json: bool) -> None:
     pid = supervisor_pid(run)
     if pid is not None:
         os.kill(pid, signal.SIGTERM)
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while supervisor_pid(run) is not None:
             if time.monotonic() > deadline:
-                raise SetupError(f"process {pid} did not stop within {PATIENCE_SECONDS:.0f} s", f"kill -9 {pid}")
+                raise SetupError(f"process {pid} did not stop within {TIMEOUT_SECONDS:.0f} s", f"kill -9 {pid}")
             time.sleep(0.1)
     if as_json:
         say(json.dumps({"run": str(run), "was_running": pid is not None}))

@@ -48,7 +48,7 @@ def _wait_for_ledgers(runs: list[Path]) -> None:
     """Wait for the ledgers of runs that are starting, which takes seconds. Do not wait for runs without a process."""
     import time
 
-    from quartet.report.looker import is_starting
+    from quartet.report.snapshot import is_starting
 
     for run in filter(is_starting, runs):
         say(f"{run} is starting: waiting for its ledger", err=True)

@@ -18,7 +18,7 @@ from quartet.config.training import Credit, Loss, Sft, Train
 class Recipe(Section):
     """Recipe of one run."""
 
-    config_version: Literal[3] = 3
+    config_version: Literal[4] = 4
     """Version of the recipe's format. `quartet.recipe.upgrade` converts older versions."""
     name: FolderName
     """Name of the run; its folder is `runs/NAME` by default."""
@@ -175,7 +175,7 @@ RESUMABLE_SETTINGS = (
     "rollout.max_identical_errors",
     "evaluation.train_steps_per_evaluation",
     "evaluation.episodes_per_family_during",
-    "evaluation.control",
+    "evaluation.supervised_control",
     "replay.demonstrations",
     "observe",
     "disk",

@@ -128,7 +128,7 @@ class Engine(Choice):
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Data type of weights, keys and values. bfloat16 is faster, but its log-probs deviate from the trainer's by more
     than 1e-4 nats."""
-    old_cache: Literal["recompute", "keep"] = "recompute"
+    kv_cache_on_weight_update: Literal["recompute", "keep"] = "recompute"
     """Treatment of the KV cache of requests in flight when new weights are loaded. `recompute` computes it again, so
     that each token depends on one version only; `keep` continues with the old keys and values. The engine `openai`
     always recomputes."""

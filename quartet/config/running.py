@@ -37,7 +37,7 @@ class Evaluation(Section):
     1 means all."""
     min_tokens: Annotated[int, Field(ge=0)] = 0
     """Minimum length of an evaluation's response, in tokens."""
-    control: bool = False
+    supervised_control: bool = False
     """After training, fine-tune the initial policy on `sft.data` for the same wall time and evaluate it as a
     control."""
 
@@ -97,7 +97,7 @@ class Runtime(Section):
     """A module without progress for this long is killed and restarted. While the trainer writes a policy or a
     checkpoint, each written file of at most 500 MB is progress. Must exceed the time that the slowest disk needs for
     one file."""
-    ledger_patience_seconds: PositiveFloat = 60.0
+    ledger_timeout_seconds: PositiveFloat = 60.0
     """Timeout of every wait for the PostgreSQL server of `ledger.url`, in all processes. If the server is frozen or
     unreachable, the run continues once the server is back within this time; otherwise it ends with exit code 5."""
     engine_port: Annotated[int, Field(ge=0, le=65535)] = 0

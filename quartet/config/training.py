@@ -55,7 +55,7 @@ class Train(Section):
     min_turn_entropy_percentile: Annotated[int, Field(ge=0, lt=100)] = 0
     """Train only turns whose mean token entropy is at or above this percentile of the turns of their group; DART uses
     20. 0 trains all turns and saves a forward pass."""
-    spare_replayed_turns: bool = False
+    exempt_replayed_turns: bool = False
     """Train all turns of a stored success, and compute the percentile over the turns of the group's own rollouts. If
     false, as in DART, turns of a stored success are left out once the policy has begun to learn them, since their
     entropy falls."""

@@ -32,14 +32,14 @@ from quartet.engine.wire import (
     ModelList,
 )
 from quartet.errors import EngineError, PromptTooLongError, RefusedRequestError, WrongAnswerError
+from quartet.telemetry.concurrent_clients import ConcurrentClients
 from quartet.telemetry.lanes import Lanes
 from quartet.telemetry.record import Recorder
-from quartet.telemetry.together import Together
 from quartet.telemetry.trace import HEADER
 from quartet.types import Sampling
 
 LOG = logging.getLogger(__name__)
-HAND_OVER_SECONDS, HAND_OVER_PAUSE_SECONDS = 3.0, 0.01
+DRAIN_TIMEOUT_SECONDS, DRAIN_POLL_SECONDS = 3.0, 0.01
 
 T = TypeVar("T", CompletionRequest, AbortRequest)
 
@@ -51,7 +51,7 @@ def make_app(engine: ServedEngine, recorder: Recorder | None = None, *, model: s
     """
     handlers = Handlers(engine, recorder, model)
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[handlers.errors_as_json])
-    app.on_shutdown.append(handlers.hand_over)
+    app.on_shutdown.append(handlers.drain)
     app.router.add_post("/v1/completions", handlers.completions)
     app.router.add_post("/abort_requests", handlers.abort_requests)
     app.router.add_get("/health", handlers.health)
@@ -85,9 +85,9 @@ class Handlers:
         self, answer: AnswerInParts, request: GenerateRequest, body: CompletionRequest
     ) -> web.StreamResponse:
         sampling = asyncio.create_task(self._engine.generate(request))
-        look_seconds = min(filter(None, (body.part_seconds, body.sign_seconds)), default=None)
+        poll_seconds = min(filter(None, (body.part_seconds, body.sign_seconds)), default=None)
         try:
-            while not (await asyncio.wait({sampling}, timeout=look_seconds))[0]:
+            while not (await asyncio.wait({sampling}, timeout=poll_seconds))[0]:
                 if body.part_seconds:
                     await answer.add(self._engine.so_far(request.request_id))
                 if body.sign_seconds and answer.silent_seconds >= body.sign_seconds:
@@ -122,9 +122,9 @@ class Handlers:
         Requests that do not end within `HAND_OVER_SECONDS` lose their connection.
         """
         try:
-            await asyncio.wait_for(self._end_requests(), HAND_OVER_SECONDS)
+            await asyncio.wait_for(self._end_requests(), DRAIN_TIMEOUT_SECONDS)
         except (TimeoutError, EngineError) as error:
-            cause = str(error) or f"timeout after {HAND_OVER_SECONDS:g} s"
+            cause = str(error) or f"timeout after {DRAIN_TIMEOUT_SECONDS:g} s"
             LOG.warning("drain failed, %d requests in flight: %s", self._in_flight.total(), cause)
 
     async def _end_requests(self) -> None:
@@ -132,7 +132,7 @@ class Handlers:
         while self._in_flight:
             for request_id in list(self._in_flight):
                 await self._engine.abort(request_id)
-            await asyncio.sleep(HAND_OVER_PAUSE_SECONDS)
+            await asyncio.sleep(DRAIN_POLL_SECONDS)
 
     async def health(self, _: web.Request) -> web.Response:
         return json_response(Health(await self._engine.version(), self._engine.active_requests))

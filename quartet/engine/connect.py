@@ -27,7 +27,7 @@ def connect(recipe: Recipe, ledger: Ledger) -> Router:
         name: HttpEngine(
             partial(_url, ledger, name),
             token=token,
-            deadline_seconds=PATIENCE_SECONDS,
+            deadline_seconds=TIMEOUT_SECONDS,
             silence_seconds=seconds,
             model=ledger.policy,
         )

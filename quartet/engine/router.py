@@ -18,7 +18,7 @@ from quartet.engine.partial import NOTHING, rest_of
 from quartet.errors import EngineError, EngineUnreachableError, PromptTooLongError
 from quartet.types import FinishReason
 
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 """Poll interval while no engine is up."""
 MAX_HOMES = 4096
 """Maximum number of conversations whose last engine is remembered."""
@@ -143,7 +143,7 @@ class Router:
             if up := [replica for replica in self._replicas.values() if replica.is_up]:
                 return min(up, key=lambda replica: replica.work_tokens + self._cost(replica, request))
             deadline = min(deadline, now + self._deadline_seconds)
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
         return None
 
     def _cost(self, replica: Replica, request: GenerateRequest) -> int:

@@ -85,7 +85,7 @@ async def _keep_up(services: list[EngineService], ledger: Ledger, stop: asyncio.
         while not stop.is_set():
             for service in sorted(services, key=lambda service: service.active_requests):
                 await service.tick()
-            await bell.wait(stop)
+            await notifications.wait(stop)
 
 
 def _may_load(recipe: Recipe, ledger: Ledger) -> Callable[[], bool]:

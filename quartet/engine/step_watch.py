@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from quartet.errors import EngineError
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 T = TypeVar("T")
 
@@ -47,5 +47,5 @@ class StepWatch:
         waiting = asyncio.wrap_future(future)
         while not waiting.done():
             self.raise_if_hung()
-            await asyncio.wait({waiting}, timeout=LOOK_SECONDS)
+            await asyncio.wait({waiting}, timeout=POLL_SECONDS)
         return waiting.result()

@@ -78,7 +78,7 @@ class TorchEngine:
         forward = make_forward(model, config.max_slots, self.max_context_tokens)
         self.vocab_size = forward.vocab_size
         self._model, self._tokenizer = model, tokenizer
-        self._recompute = config.old_cache == "recompute"
+        self._recompute = config.kv_cache_on_weight_update == "recompute"
         max_prefix_bytes, max_row_bytes = config.prefix_cache_megabytes * 2**20, own.kv_cache_megabytes * 2**20
         self._scheduler = Scheduler(forward, config.max_slots, version, max_prefix_bytes, max_row_bytes)
         self._forward = forward

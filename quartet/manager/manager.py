@@ -78,9 +78,9 @@ class DataManager:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Tick until `stop` is set; after a tick without changes wait for a notification."""
-        with self._ledger.doorbells.hang("manager") as bell:
+        with self._ledger.notifier.subscribe("manager") as notifications:
             while not stop.is_set():
-                await (asyncio.sleep(0) if self.tick() else bell.wait(stop))
+                await (asyncio.sleep(0) if self.tick() else notifications.wait(stop))
         self._training_clock.save()
 
     def tick(self) -> bool:

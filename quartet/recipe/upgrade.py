@@ -3,6 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+_RENAMED = {
+    "engine.old_cache": "engine.kv_cache_on_weight_update",
+    "evaluation.control": "evaluation.supervised_control",
+    "runtime.ledger_patience_seconds": "runtime.ledger_timeout_seconds",
+    "train.spare_replayed_turns": "train.exempt_replayed_turns",
+}
 MOVED = {
     "control.vade": "control.sampler",
     "control.dynamic_rollouts": "control.allocator",
@@ -26,6 +32,7 @@ MOVED = {
     "loss.name": "loss.terms",
     "loss.kl_coefficient": "loss.terms.kl.weight",
     "loss.entropy_coefficient": "loss.terms.entropy.weight",
+    **_RENAMED,
     **{
         f"loss.{key}": f"loss.terms.ppo_clip.{key}"
         for key in ("clip_low", "clip_high", "dual_clip", "importance", "importance_cap")
@@ -128,9 +135,21 @@ def _loss(data: dict[str, Any]) -> dict[str, Any]:
     return data | {"loss": {key: loss[key] for key in ("aggregation",) if key in loss} | {"terms": terms}}
 
 
+def _names(data: dict[str, Any]) -> dict[str, Any]:
+    """Rename settings that stay in their section."""
+    new = {old: key.partition(".")[2] for old, key in _RENAMED.items()}
+    return {
+        section: {new.get(f"{section}.{key}", key): value for key, value in table.items()}
+        if isinstance(table, dict)
+        else table
+        for section, table in data.items()
+    }
+
+
 _STEPS: Mapping[int, tuple[Callable[[dict[str, Any]], dict[str, Any]], ...]] = {
     1: (_parts_of_control_and_curation,),
     2: (_environment, _engine, _sinks, _credit, _loss),
+    3: (_names,),
 }
 """Config version -> the steps that lead to the next version, in order."""
 

@@ -22,8 +22,8 @@ from quartet.ledger.rows import FamilyStats
 from quartet.report.braille import Places, braille_line
 from quartet.report.comparison.results import held_out_by_step
 from quartet.report.labels import HELD_OUT
-from quartet.report.looker import Looker, Snapshot
 from quartet.report.show import count, decimal, percent
+from quartet.report.snapshot import Snapshot, SnapshotReader
 from quartet.telemetry.series import Point, read_series
 
 CHART_COLUMNS, CHART_ROWS = 22, 3

@@ -18,7 +18,7 @@ from quartet.report.follow import Cursor, Follower
 from quartet.report.sinks.base import Sink, check_package
 from quartet.telemetry.presence import Presence
 
-LOOK_SECONDS = 2.0
+POLL_SECONDS = 2.0
 BEAT_SECONDS = 4.0
 
 
@@ -93,5 +93,5 @@ class FollowedRun:
 
 async def _pause(stop: asyncio.Event) -> None:
     waiting = asyncio.ensure_future(stop.wait())
-    await asyncio.wait({waiting}, timeout=LOOK_SECONDS)
+    await asyncio.wait({waiting}, timeout=POLL_SECONDS)
     waiting.cancel()

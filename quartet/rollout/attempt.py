@@ -15,7 +15,7 @@ from quartet.rollout.client import ModelClient
 from quartet.rollout.watch import Watch
 from quartet.types import EpisodeState, Purpose, RolloutLease, Status, Trajectory
 
-PATIENCE_SECONDS = 1.0
+TIMEOUT_SECONDS = 1.0
 """Timeout of one round of recalls."""
 
 
@@ -73,10 +73,10 @@ def _described(error: Exception) -> tuple[str, str]:
     return fault.summary, fault.traceback
 
 
-async def recall_unwanted(attempts: Iterable[Attempt], ledger: Ledger, *, rests: bool) -> None:
+async def recall_unwanted(attempts: Iterable[Attempt], ledger: Ledger, *, paused: bool) -> None:
     """Recall attempts that no longer hold their lease, because their group closed or another worker has the rollout.
 
-    If training is paused (`rests`), recall all training attempts too.
+    If training is paused (`paused`), recall all training attempts too.
     """
     attempts = list(attempts)
     held = ledger.rollouts.held(attempt.lease for attempt in attempts)
@@ -84,11 +84,11 @@ async def recall_unwanted(attempts: Iterable[Attempt], ledger: Ledger, *, rests:
         attempt
         for attempt in attempts
         if (attempt.lease.rollout_id, attempt.lease.attempt) not in held
-        or (rests and attempt.lease.purpose is Purpose.TRAIN)
+        or (paused and attempt.lease.purpose is Purpose.TRAIN)
     ]
     # An unreachable engine is retried at the next poll; the other attempts must not wait for it.
     with suppress(TimeoutError):
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             await asyncio.gather(*(_recall(attempt) for attempt in unwanted))
 
 

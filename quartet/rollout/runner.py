@@ -187,7 +187,7 @@ class RolloutRunner:
 
         spans = self._recorder if lease.rollout_id % self._recipe.observe.rollouts_per_span == 0 else None
         trace = f"rollout {lease.rollout_id}.{lease.attempt}"
-        return Watch(renew, spans, look_seconds=useful_seconds, lane=lane, trace=trace)
+        return Watch(renew, spans, poll_seconds=useful_seconds, lane=lane, trace=trace)
 
 
 def _check_parts(trajectories: Sequence[Trajectory], policies: Collection[str]) -> None:

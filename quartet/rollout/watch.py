@@ -29,11 +29,11 @@ class Watch:
         on_progress: Callable[[], None],
         spans: Recorder | None = None,
         *,
-        look_seconds: float,
+        poll_seconds: float,
         lane: str = "",
         trace: str = "",
     ) -> None:
-        """Call `on_progress` after every response, and every `look_seconds` while an engine computes a response.
+        """Call `on_progress` after every response, and every `poll_seconds` while an engine computes a response.
 
         An exception of `on_progress` ends the call in progress. `spans` is None if this rollout's spans are not
         recorded.
@@ -43,7 +43,7 @@ class Watch:
         """Number of concurrent runs per activity: a rollout may have several generations at once."""
         self._since: dict[str, float] = {}
         self._on_progress, self._spans, self._lane = on_progress, spans, lane
-        self._look_seconds = look_seconds
+        self._poll_seconds = poll_seconds
         self.trace = trace if spans else ""
         """Trace of the rollout's spans; empty if they are not recorded."""
 
@@ -70,7 +70,7 @@ class Watch:
         """Await `work` while reporting progress; cancellation cancels `work`."""
         task = asyncio.create_task(work)
         try:
-            while not (await asyncio.wait({task}, timeout=self._look_seconds))[0]:
+            while not (await asyncio.wait({task}, timeout=self._poll_seconds))[0]:
                 self._on_progress()
         finally:
             if not task.done():

@@ -17,7 +17,7 @@ from quartet.env.base import Env, EnvPool
 from quartet.env.client import RemoteEnvPool
 from quartet.errors import EnvError
 from quartet.ledger import AppendOutcome, Ledger
-from quartet.ledger.doorbell import Doorbell
+from quartet.ledger.notifications import Subscription
 from quartet.manager.straggler.base import StragglerRule
 from quartet.policy.renderer import Renderer
 from quartet.registry import build
@@ -32,7 +32,7 @@ from quartet.types.phase import TRAINING, wait_in
 
 LOG = logging.getLogger(__name__)
 REPORT_SECONDS = 0.5
-ENGINE_PATIENCE_SECONDS = 1.0
+ENGINE_SILENCE_SECONDS = 1.0
 """Time for which every running rollout must have waited for the engine before the worker reports this wait."""
 
 
@@ -53,8 +53,8 @@ class RolloutWorker:
         self._runner = RolloutRunner(recipe, ledger, models, pool, recorder)
         self._stragglers: StragglerRule = build(recipe.straggler, recipe)
         self._claiming = asyncio.Lock()
-        self._rung = asyncio.Event()
-        self._resting = False
+        self._notified = asyncio.Event()
+        self._paused = False
         self._slots_with_session = 0
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -62,14 +62,14 @@ class RolloutWorker:
 
         Raises the errors of `RolloutRunner.carry_out` in an exception group.
         """
-        with self._ledger.doorbells.hang("worker") as bell:
-            await self._run(stop, bell)
+        with self._ledger.notifier.subscribe("worker") as notifications:
+            await self._run(stop, notifications)
 
-    async def _run(self, stop: asyncio.Event, bell: Doorbell) -> None:
+    async def _run(self, stop: asyncio.Event, notifications: Subscription) -> None:
         async with asyncio.TaskGroup() as group:
             lanes = [f"session {number}" for number in range(self._recipe.env.sessions)]
             tasks = [group.create_task(self._work(lane)) for lane in lanes]
-            tasks += [group.create_task(self._report()), group.create_task(self._listen(bell))]
+            tasks += [group.create_task(self._report()), group.create_task(self._listen(notifications))]
             await stop.wait()
             for task in tasks:
                 task.cancel()
@@ -117,10 +117,10 @@ class RolloutWorker:
     async def _next_lease(self) -> RolloutLease:
         """Claim the next rollout. Only one slot polls the ledger, at every notification; the others wait for it."""
         async with self._claiming:
-            self._rung.clear()
+            self._notified.clear()
             while (lease := self._claim()) is None:
-                await self._rung.wait()
-                self._rung.clear()
+                await self._notified.wait()
+                self._notified.clear()
             return lease
 
     def _claim(self) -> RolloutLease | None:
@@ -130,14 +130,14 @@ class RolloutWorker:
         )
         return leases[0] if leases else None
 
-    async def _listen(self, bell: Doorbell) -> None:
+    async def _listen(self, notifications: Subscription) -> None:
         """Handle each notification or its timeout: wake a waiting slot, and recall unwanted rollouts."""
         while True:
-            self._rung.set()
+            self._notified.set()
             if self._runner.attempts:
-                self._resting = self._stragglers.rests(self._ledger)
-                await recall_unwanted(self._runner.attempts, self._ledger, rests=self._resting)
-            await bell.wait()
+                self._paused = self._stragglers.pauses_training(self._ledger)
+                await recall_unwanted(self._runner.attempts, self._ledger, paused=self._paused)
+            await notifications.wait()
 
     async def _report(self) -> None:
         while True:
@@ -147,11 +147,11 @@ class RolloutWorker:
     def _explain(self) -> None:
         """Report the worker's state, which is a wait only if no slot can continue."""
         watches = [attempt.watch for attempt in self._runner.attempts]
-        if watches and all(watch.stuck_in("generate", ENGINE_PATIENCE_SECONDS) for watch in watches):
+        if watches and all(watch.stuck_in("generate", ENGINE_SILENCE_SECONDS) for watch in watches):
             self._presence.waits("the engine", "it answers a request")
         elif watches:
             self._presence.working(_running([attempt.lease for attempt in self._runner.attempts]))
-        elif self._slots_with_session and self._resting:
+        elif self._slots_with_session and self._paused:
             self._presence.waits("the next policy", "the batch is trained and the engine serves its policy")
         elif self._slots_with_session:
             phase = self._ledger.value("phase", TRAINING)

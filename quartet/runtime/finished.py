@@ -43,4 +43,6 @@ def _lacks_control(recipe: Recipe, run_dir: Path) -> bool:
     summary = read_summary(run_dir)
     if summary is None:  # a copy without a summary; a resume writes it again
         return True
-    return recipe.evaluation.control and bool(summary["train_seconds"]) and summary["success_control"] is None
+    return (
+        recipe.evaluation.supervised_control and bool(summary["train_seconds"]) and summary["success_control"] is None
+    )

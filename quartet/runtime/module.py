@@ -18,7 +18,7 @@ from quartet.die_with import die_with
 from quartet.errors import QuartetError
 from quartet.fault import fault_of
 from quartet.files.disk import disk_error
-from quartet.ledger.database.patience import PATIENCE
+from quartet.ledger.database.answer_timeout import ANSWER_TIMEOUT
 from quartet.recipe.file import read_with_plugins
 from quartet.telemetry.log import log_to_file
 from quartet.terminal.printable import printable
@@ -79,7 +79,7 @@ def _report(module: str, error: QuartetError) -> int:
 async def _run(module: str, recipe: Recipe, run_dir: Path) -> None:
     stop = asyncio.Event()
     _stop_at_signals(asyncio.get_running_loop(), stop)
-    PATIENCE.seconds = recipe.runtime.ledger_patience_seconds
+    ANSWER_TIMEOUT.seconds = recipe.runtime.ledger_timeout_seconds
     role, _, number = module.partition("-")
     module_name, _, function = ENTRIES[role].partition(":")
     entry = getattr(importlib.import_module(module_name), function)
@@ -94,7 +94,7 @@ def _stop_at_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> No
     """
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        PATIENCE.stop()
+        ANSWER_TIMEOUT.stop()
         loop.call_soon_threadsafe(stop.set)
 
     for name in (signal.SIGTERM, signal.SIGINT):

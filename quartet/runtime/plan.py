@@ -28,10 +28,10 @@ def check_recipe(recipe: Recipe) -> None:
         _check_pictures(recipe, folder, place)
     _backend(recipe).check_use(trains=False)
     _check_demonstrations(recipe)
-    if recipe.evaluation.control and not Path(recipe.sft.data).is_file():
+    if recipe.evaluation.supervised_control and not Path(recipe.sft.data).is_file():
         raise ConfigError(
-            f"evaluation.control needs demonstrations: the file sft.data = {recipe.sft.data!r} does not exist",
-            "name a chat-format JSONL file, or set evaluation.control=false",
+            f"evaluation.supervised_control needs demonstrations: no file sft.data = {recipe.sft.data!r}",
+            "name a chat-format JSONL file, or set evaluation.supervised_control=false",
         )
 
 

@@ -21,6 +21,7 @@ from quartet.errors import (
 )
 from quartet.files.disk import STOPPED_BY_DISK
 from quartet.ledger import Ledger
+from quartet.ledger.database.answer_timeout import ANSWER_TIMEOUT
 from quartet.ledger.database.location import trust_server
 from quartet.ledger.database.patience import PATIENCE
 from quartet.ledger.recovery import points_to_go_on_from
@@ -49,7 +50,7 @@ def run_recipe(
     run, or any other error that ended it.
     """
     check_training(recipe)
-    PATIENCE.seconds = recipe.runtime.ledger_patience_seconds
+    ANSWER_TIMEOUT.seconds = recipe.runtime.ledger_timeout_seconds
     trust_server(recipe.ledger.url)
     prepare(recipe, run_dir, resume=resume, fresh=fresh)
     log_to_file(run_dir, "supervisor")
@@ -64,7 +65,7 @@ def run_recipe(
         raise StarvedError(summary["stop_reason"], _food(summary["dropped_groups"]))
     if summary["stop_reason"].startswith(STOPPED_BY_DISK):
         raise SetupError(summary["stop_reason"], "then continue with --resume; nothing was lost")
-    if recipe.evaluation.control and summary["train_seconds"]:
+    if recipe.evaluation.supervised_control and summary["train_seconds"]:
         with RunLock(run_dir):
             control = train_control(recipe, run_dir, quiet=quiet)
         summary = _summarise(recipe, run_dir, started, control=control)
@@ -170,7 +171,7 @@ def evaluate_policy(recipe: Recipe, policy: Path, run_dir: Path, *, quiet: bool)
     recipe = recipe.model_copy(update={"evaluation": evaluation, "observe": observe})
     check_recipe(recipe)
     check_policy(policy)
-    PATIENCE.seconds = recipe.runtime.ledger_patience_seconds
+    ANSWER_TIMEOUT.seconds = recipe.runtime.ledger_timeout_seconds
     if run_dir.exists() and any(run_dir.iterdir()) and not is_evaluation(run_dir):
         raise ConfigError(f"{run_dir} contains files that are not of an evaluation", "give another --output")
     prepare(recipe, run_dir, resume=False, fresh=True)
@@ -200,7 +201,8 @@ def train_control(recipe: Recipe, run_dir: Path, *, quiet: bool) -> Results:
     ]
     if _wait_for(command):
         raise QuartetError(
-            "the supervised control failed", "its error message is above; evaluation.control=false skips the control"
+            "the supervised control failed",
+            "its error message is above; evaluation.supervised_control=false skips the control",
         )
     evaluate_policy(recipe, folder / "policy", folder / "evaluation", quiet=quiet)
     ledger = Ledger.open(folder / "evaluation")

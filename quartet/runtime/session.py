@@ -15,7 +15,7 @@ from quartet.config import Recipe
 from quartet.env import suite_families
 from quartet.ledger import Ledger
 from quartet.ledger.database import drop_database
-from quartet.ledger.database.patience import PATIENCE
+from quartet.ledger.database.answer_timeout import ANSWER_TIMEOUT
 from quartet.ledger.results import described, uncounted_warning
 from quartet.manager.evaluation import admit_evaluation
 from quartet.report.display import LiveDisplay
@@ -54,8 +54,8 @@ class Session:
             self.outlast = self._supervisor.outlast
             self.display = LiveDisplay(StatusReader(self.run_dir, self.ledger, self.recipe), quiet=self._quiet)
             stack.enter_context(self.display)
-            stack.callback(setattr, PATIENCE, "report", PATIENCE.report)
-            PATIENCE.report = self._report
+            stack.callback(setattr, ANSWER_TIMEOUT, "report", ANSWER_TIMEOUT.report)
+            ANSWER_TIMEOUT.report = self._report
             self._leave = stack.pop_all()
         return self
 

@@ -24,7 +24,7 @@ from quartet.errors import (
 )
 from quartet.fault import same_error
 from quartet.ledger import Ledger
-from quartet.ledger.database.patience import PATIENCE
+from quartet.ledger.database.answer_timeout import ANSWER_TIMEOUT
 from quartet.report.show import times
 from quartet.report.status import GIVEN_UP
 from quartet.runtime.heartbeats import Heartbeats
@@ -78,7 +78,7 @@ class Supervisor:
         self.stop(*self._processes)
         for name, handler in self._old_handlers.items():
             signal.signal(name, handler)
-        PATIENCE.resume()
+        ANSWER_TIMEOUT.resume()
 
     def start(self, *modules: str) -> None:
         """Start the named modules, except those that are running or were given up."""
@@ -126,7 +126,7 @@ class Supervisor:
     def outlast(self, call: Callable[[], T]) -> T:
         """Return the result of `call`, which must be idempotent: it is retried while the ledger is unreachable.
 
-        Raises `LedgerUnreachableError` after `runtime.ledger_patience_seconds`, `InterruptedByUser` after a signal.
+        Raises `LedgerUnreachableError` after `runtime.ledger_timeout_seconds`, `InterruptedByUser` after a signal.
         """
         begun_at, reported = time.monotonic(), ""
         while True:
@@ -135,10 +135,10 @@ class Supervisor:
             try:
                 return call()
             except LedgerUnreachableError as error:
-                if not self._interrupted and time.monotonic() - begun_at > PATIENCE.seconds:
+                if not self._interrupted and time.monotonic() - begun_at > ANSWER_TIMEOUT.seconds:
                     raise
                 if error.what != reported:
-                    PATIENCE.report(f"waiting for the database: {error.what}")
+                    ANSWER_TIMEOUT.report(f"waiting for the database: {error.what}")
                 reported = error.what
             time.sleep(TICK_SECONDS)
 
@@ -213,7 +213,7 @@ class Supervisor:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._interrupted = True
-        PATIENCE.stop()
+        ANSWER_TIMEOUT.stop()
 
 
 def _stop(processes: list[ModuleProcess], deadline: float) -> None:

@@ -84,12 +84,12 @@ class Trainer:
             while not stop.is_set() and self.ledger.batches.least_train_step() < most:
                 if self.ledger.batches.train_step() >= most:
                     self.presence.waits("the other policies", f"they reach train.max_train_steps = {most}")
-                    await bell.wait(stop)
+                    await notifications.wait(stop)
                 elif self.train_one():
                     await asyncio.sleep(0)
                 else:
                     self.wait.explain()
-                    await bell.wait(stop)
+                    await notifications.wait(stop)
         self.finish()
         if not stop.is_set():
             self.ledger.request_stop(f"train.max_train_steps = {self.recipe.train.max_train_steps} reached")

@@ -19,19 +19,19 @@ class HighEntropyTurns(Credit):
 
     needs = frozenset({"entropies"})
 
-    def __init__(self, percentile: float, *, spare_replayed: bool) -> None:
+    def __init__(self, percentile: float, *, exempt_replayed: bool) -> None:
         super().__init__(None)
-        self._percentile, self._spare_replayed = percentile, spare_replayed
+        self._percentile, self._exempt_replayed = percentile, exempt_replayed
 
     def assign(self, batch: CreditBatch) -> None:
         assert batch.entropies_T is not None
         calls, entropies = batch.calls_T[batch.mask_T], batch.entropies_T[batch.mask_T]
         tokens_C = np.bincount(calls, minlength=len(batch.calls))
         means_C = np.bincount(calls, entropies, minlength=len(batch.calls)) / np.maximum(tokens_C, 1)
-        spared_C = batch.replayed_N[batch.members_C] & self._spare_replayed
-        counted_C = (tokens_C > 0) & ~spared_C
+        exempt_C = batch.replayed_N[batch.members_C] & self._exempt_replayed
+        counted_C = (tokens_C > 0) & ~exempt_C
         thresholds_C = np.full(len(batch.calls), -np.inf)
         for group in np.unique(batch.groups_C[counted_C]):
             of_group_C = batch.groups_C == group
             thresholds_C[of_group_C] = np.percentile(means_C[of_group_C & counted_C], self._percentile)
-        batch.mask_T &= (spared_C | (means_C >= thresholds_C))[batch.calls_T]
+        batch.mask_T &= (exempt_C | (means_C >= thresholds_C))[batch.calls_T]

@@ -47,7 +47,7 @@ class ViewedRun:
     def status(self) -> RunStatus:
         """Return the status of the run; if no supervisor is running, without states and waits of modules."""
         status = self._reader.read()
-        return status if self.running else status.at_rest()
+        return status if self.running else status.stopped()
 
     def summary(self) -> dict[str, Any] | None:
         """Return the summary that the last `quartet` command wrote at its end; None if there is none yet."""

@@ -62,7 +62,7 @@ def test_get_started(first_run: Path) -> None:
 def test_a_page(page: Path, first_run: Path, tmp_path: Path) -> None:
     folder = clone(tmp_path)
     shutil.copy(first_run / "first.toml", folder)
-    shutil.copytree(first_run / "runs", folder / "runs", ignore=shutil.ignore_patterns("bells"))
+    shutil.copytree(first_run / "runs", folder / "runs", ignore=shutil.ignore_patterns("notifications"))
     for block in blocks(page):
         if not block.slow:
             use(block, folder, timeout_seconds=BLOCK_SECONDS)

@@ -288,7 +288,7 @@ async def test_each_token_is_of_its_version_when_weights_change_in_mid_generatio
 async def test_a_kept_cache_is_told_and_its_gap_can_be_measured(
     kind: str, open_kind: Open, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    engine = await open_kind(kind, model_at(0), old_cache="keep")
+    engine = await open_kind(kind, model_at(0), kv_cache_on_weight_update="keep")
     requests, results, models = await swap_in_the_middle(engine, tmp_path)
     gaps: list[float] = []
     for request, result in zip(requests, results, strict=True):

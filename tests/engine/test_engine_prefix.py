@@ -126,11 +126,14 @@ async def test_prompts_longer_than_a_step_go_in_chunks(engine_of: Builder, monke
         assert_faithful("qwen3", one, result)
 
 
-@pytest.mark.parametrize("old_cache", ["recompute", "keep"])
+@pytest.mark.parametrize("kv_cache_on_weight_update", ["recompute", "keep"])
 async def test_new_weights_forget_what_the_old_ones_computed(
-    old_cache: str, engine_of: Builder, tmp_path: Path
+    kv_cache_on_weight_update: str, engine_of: Builder, tmp_path: Path
 ) -> None:
-    engine, new = engine_of(make_model(seed=0), max_context_tokens=4096, old_cache=old_cache), make_model(seed=1)
+    engine, new = (
+        engine_of(make_model(seed=0), max_context_tokens=4096, kv_cache_on_weight_update=kv_cache_on_weight_update),
+        make_model(seed=1),
+    )
     new.save_pretrained(tmp_path)
     write_canary(tmp_path, new, [fixed_sequence(VOCAB_SIZE, 64)])
     prompt_ids = fixed_sequence(VOCAB_SIZE, 50)
@@ -148,11 +151,11 @@ async def test_new_weights_forget_what_the_old_ones_computed(
         assert_faithful("qwen3", asked, await engine.generate(asked), seed=1)
 
 
-@pytest.mark.parametrize("old_cache", ["recompute", "keep"])
+@pytest.mark.parametrize("kv_cache_on_weight_update", ["recompute", "keep"])
 async def test_a_roll_back_does_not_revive_what_was_computed_in_between(
-    old_cache: str, engine_of: Builder, tmp_path: Path
+    kv_cache_on_weight_update: str, engine_of: Builder, tmp_path: Path
 ) -> None:
-    engine = engine_of(make_model(seed=0), max_context_tokens=4096, old_cache=old_cache)
+    engine = engine_of(make_model(seed=0), max_context_tokens=4096, kv_cache_on_weight_update=kv_cache_on_weight_update)
     for seed in (0, 1):
         make_model(seed=seed).save_pretrained(tmp_path / str(seed))
     prompt_ids = fixed_sequence(VOCAB_SIZE, 50)

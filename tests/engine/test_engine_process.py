@@ -170,7 +170,7 @@ async def test_between_batches_new_weights_wait_for_the_last_training_rollout(tm
     assert await engine.version() == 0
     commit(ledger, published(tmp_path / "p1", seed=1))
     for _ in range(3):  # looks
-        ledger.doorbells.ring("engine")
+        ledger.notifier.notify("engine")
         await asyncio.sleep(0.05)
     assert (await engine.version(), ledger.policies.latest_is_settled()) == (0, False)
     ledger.groups.close(group_id)

@@ -114,10 +114,10 @@ def _json_route(
 
 @asynccontextmanager
 async def first_policy(tmp_path: Path) -> AsyncIterator[tuple[PrefixServer, VllmEngine, GenerateRequest]]:
-    """The server, the engine over it with version 0 of `old_cache = "keep"`, and a request for one token."""
+    """The server, an engine over it that keeps its KV cache across updates, and a request for one token."""
     server = PrefixServer()
     async with server.serve() as url:
-        recipe = engine_recipe("vllm", url=url, old_cache="keep")
+        recipe = engine_recipe("vllm", url=url, kv_cache_on_weight_update="keep")
         engine = VllmEngine(InferenceServer(url), None, Limits(MAX_CONTEXT_TOKENS, VOCAB_SIZE), recipe)
         await engine.load_policy(publish(make_model(), tmp_path / "p0"), 0)
         yield server, engine, msgspec.structs.replace(make_requests(1)[0], sampling=Sampling(max_tokens=1))

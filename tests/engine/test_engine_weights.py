@@ -36,7 +36,7 @@ def greedy_across_a_swap(
 
 async def test_kept_caches_are_carried_over_the_swap(engine_of: Builder, tmp_path: Path) -> None:
     old, new = make_model(seed=0), make_model(seed=1)
-    engine = engine_of(make_model(seed=0), old_cache="keep")
+    engine = engine_of(make_model(seed=0), kv_cache_on_weight_update="keep")
     sampling = Sampling(temperature=0.0, max_tokens=200)
     folder = publish(new, tmp_path / "policy")
     prompts = [request.prompt_ids[:20] for request in make_requests(3)]
@@ -62,11 +62,11 @@ async def test_kept_caches_are_carried_over_the_swap(engine_of: Builder, tmp_pat
         assert result.logprobs == pytest.approx(logprobs, abs=1e-4)
 
 
-@pytest.mark.parametrize("old_cache", ["recompute", "keep"])
+@pytest.mark.parametrize("kv_cache_on_weight_update", ["recompute", "keep"])
 async def test_after_a_roll_back_requests_in_flight_begin_again(
-    engine_of: Builder, tmp_path: Path, old_cache: str
+    engine_of: Builder, tmp_path: Path, kv_cache_on_weight_update: str
 ) -> None:
-    engine = engine_of(make_model(seed=0), version=5, old_cache=old_cache)
+    engine = engine_of(make_model(seed=0), version=5, kv_cache_on_weight_update=kv_cache_on_weight_update)
     quiet = engine_of(make_model(seed=1), version=3)
     folder = publish(make_model(seed=1), tmp_path / "policy")
     requests = [replace(request, sampling=Sampling(max_tokens=40, seed=7)) for request in make_requests(3)]

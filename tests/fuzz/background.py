@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 """For a machine that is busy; a server that takes longer hangs."""
 
 
@@ -23,11 +23,11 @@ class Background:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a client's coroutine beside the server. Raises `TimeoutError` when it hangs."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_SECONDS)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(TIMEOUT_SECONDS)
 
     def send(self, request: bytes) -> bytes:
         """Send bytes and no more; return all that comes until the server closes. Raises `TimeoutError`."""
-        with socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), TIMEOUT_SECONDS) as connection:
             answer = b""
             try:
                 connection.sendall(request)
@@ -65,12 +65,12 @@ def in_background(serve: Callable[[], AbstractAsyncContextManager[str]]) -> Iter
     logging.getLogger().addHandler(tracebacks)
     thread.start()
     try:
-        assert started.wait(PATIENCE_SECONDS)
+        assert started.wait(TIMEOUT_SECONDS)
         yield Background(made["url"], made["loop"], tracebacks.records)
     finally:
         logging.getLogger().removeHandler(tracebacks)
         made["loop"].call_soon_threadsafe(made["stop"].set)
-        thread.join(PATIENCE_SECONDS)
+        thread.join(TIMEOUT_SECONDS)
 
 
 def statuses(answer: bytes) -> list[int]:

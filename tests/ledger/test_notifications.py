@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from quartet.ledger.doorbell import Doorbells
+from quartet.ledger.notifications import Notifier
 from quartet.types import Status
 from tests.ledger.samples import finish, plan, spoil, trainable_group, trajectory
 
@@ -16,8 +16,8 @@ FOR_EVER_SECONDS = 10_000.0
 LISTENER = """
 import sys, time
 from pathlib import Path
-from quartet.ledger.doorbell import Doorbells
-bell = Doorbells(Path(sys.argv[1]), 1.0).hang("worker")
+from quartet.ledger.notifications import Notifier
+subscription = Notifier(Path(sys.argv[1]), 1.0).subscribe("worker")
 print("listening", flush=True)
 time.sleep(600)
 """
@@ -27,8 +27,8 @@ pytestmark = pytest.mark.timeout(60)
 
 
 @pytest.fixture
-def bells(tmp_path) -> Doorbells:
-    return Doorbells(tmp_path / "bells", FOR_EVER_SECONDS)
+def notifier(tmp_path) -> Notifier:
+    return Notifier(tmp_path / "notifications", FOR_EVER_SECONDS)
 
 
 async def test_notification_ends_the_wait(bells):
@@ -36,10 +36,10 @@ async def test_notification_ends_the_wait(bells):
         wait = asyncio.create_task(bell.wait())
         await asyncio.sleep(0.05)
         assert not wait.done()
-        bells.ring("manager")
+        notifier.notify("manager")
         await asyncio.sleep(0.05)
         assert not wait.done()
-        bells.ring("worker")
+        notifier.notify("worker")
         await wait
 
 
@@ -51,14 +51,14 @@ async def test_notification_before_the_wait_is_delivered_once(bells):
         again = asyncio.create_task(bell.wait())
         await asyncio.sleep(0.05)
         assert not again.done()
-        bells.ring("worker")
+        notifier.notify("worker")
         await again
 
 
 async def test_stop_event_ends_the_wait(bells):
     stop = asyncio.Event()
-    with bells.hang("worker") as bell:
-        wait = asyncio.create_task(bell.wait(stop))
+    with notifier.subscribe("worker") as subscription:
+        wait = asyncio.create_task(subscription.wait(stop))
         await asyncio.sleep(0.05)
         stop.set()
         await wait
@@ -93,12 +93,12 @@ async def test_listener_polls_where_no_pipe_can_be_made(bells, tmp_path, caplog)
 async def test_more_notifications_than_the_pipe_holds_do_not_block(bells):
     with bells.hang("worker") as bell:
         for _ in range(70_000):
-            bells.ring("worker")
-        await bell.wait()
+            notifier.notify("worker")
+        await subscription.wait()
 
 
 def kill_a_listener(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", LISTENER, str(tmp_path / "bells")]
+    command = [sys.executable, "-c", LISTENER, str(tmp_path / "notifications")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
     assert process.stdout and process.stdout.readline() == "listening\n"
     process.send_signal(signal.SIGKILL)
@@ -108,13 +108,13 @@ def kill_a_listener(tmp_path: Path) -> None:
 @pytest.mark.slow
 async def test_next_listener_is_notified_after_a_killed_one(bells, tmp_path):
     kill_a_listener(tmp_path)
-    assert (tmp_path / "bells" / "worker").is_fifo()
-    bells.ring("worker")  # nobody hears it
-    with bells.hang("worker") as bell:
-        wait = asyncio.create_task(bell.wait())
+    assert (tmp_path / "notifications" / "worker").is_fifo()
+    notifier.notify("worker")  # without a listener
+    with notifier.subscribe("worker") as subscription:
+        wait = asyncio.create_task(subscription.wait())
         await asyncio.sleep(0.05)
         assert not wait.done()
-        bells.ring("worker")
+        notifier.notify("worker")
         await wait
 
 
@@ -122,8 +122,8 @@ async def test_listener_that_stops_leaves_other_listeners_subscribed(bells):
     with bells.hang("worker") as bell:
         with bells.hang("worker"):
             pass
-        bells.ring("worker")
-        await bell.wait()
+        notifier.notify("worker")
+        await subscription.wait()
 
 
 def nothing(ledger):
@@ -198,9 +198,9 @@ def damaged(ledger):
 )
 async def test_commit_notifies_the_role_that_waits_for_it(ledger, given, deed, role):
     before = given(ledger)
-    with Doorbells(ledger.run_dir / "bells", FOR_EVER_SECONDS).hang(role) as bell:
+    with Notifier(ledger.run_dir / "notifications", FOR_EVER_SECONDS).subscribe(role) as subscription:
         deed(ledger, before)
-        await bell.wait()
+        await subscription.wait()
 
 
 def test_expired_batch_notifies_the_trainer(ledger, clock):

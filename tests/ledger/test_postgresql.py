@@ -15,7 +15,7 @@ from quartet.config import Recipe
 from quartet.errors import LedgerError, LedgerUnreachableError
 from quartet.ledger import Ledger
 from quartet.ledger.database import drop_database, find_database, has_database, postgresql
-from quartet.ledger.database.patience import PATIENCE
+from quartet.ledger.database.answer_timeout import ANSWER_TIMEOUT
 from quartet.ledger.database.prepared import Prepared
 from quartet.report.totals import run_totals
 from tests.ledger.samples import finish, plan, recipe, trainable_group
@@ -136,9 +136,9 @@ def test_urls_that_are_refused(url, message):
 
 @pytest.fixture
 def patience():
-    yield PATIENCE
-    PATIENCE.seconds, PATIENCE.report = 60.0, logging.getLogger(__name__).warning
-    PATIENCE.resume()
+    yield ANSWER_TIMEOUT
+    ANSWER_TIMEOUT.seconds, ANSWER_TIMEOUT.report = 60.0, logging.getLogger(__name__).warning
+    ANSWER_TIMEOUT.resume()
 
 
 def test_a_frozen_server_is_waited_for_as_long_as_the_patience_lasts(ledger, patience):
@@ -154,7 +154,7 @@ def test_a_frozen_server_is_waited_for_as_long_as_the_patience_lasts(ledger, pat
 
 
 def test_a_call_goes_on_when_the_server_is_thawed(ledger, patience, monkeypatch):
-    monkeypatch.setattr("quartet.ledger.database.patience.EXPLAIN_AFTER_SECONDS", 0.2)
+    monkeypatch.setattr("quartet.ledger.database.answer_timeout.EXPLAIN_AFTER_SECONDS", 0.2)
     reports: list[str] = []
     patience.report = reports.append
     call = threading.Thread(target=trainable_group, args=[ledger])

@@ -10,7 +10,7 @@ from quartet.config import Allocator, Horizon, Sampler
 from quartet.errors import ConfigError
 from quartet.ledger.rows import FamilyStats, GroupOutcome
 from quartet.manager.control.base import ControlContext
-from quartet.manager.control.sampler.contrast import LEAST_WEIGHT, weight
+from quartet.manager.control.sampler.contrast import MIN_WEIGHT, weight
 from quartet.manager.filter.mixed_outcome import MixedOutcome
 from quartet.part import NoSettings
 from quartet.registry import build, names
@@ -106,9 +106,9 @@ def test_contrast_doubts_a_lucky_group_and_draws_the_expensive_less():
         )
 
     lucky, solved = weight(stats(1, 0, 8, 4.0), 4.0), weight(stats(12, 0, WINDOW, 4.0), 4.0)
-    assert lucky == pytest.approx(LEAST_WEIGHT + 4 * (4 / 16) / 5)
+    assert lucky == pytest.approx(MIN_WEIGHT + 4 * (4 / 16) / 5)
     assert lucky > 3 * solved
-    short, typical, long = (weight(stats(12, 6, 16, turns), 4.0) - LEAST_WEIGHT for turns in (1.0, 4.0, 12.0))
+    short, typical, long = (weight(stats(12, 6, 16, turns), 4.0) - MIN_WEIGHT for turns in (1.0, 4.0, 12.0))
     assert short == typical == pytest.approx(3 * long)
 
 

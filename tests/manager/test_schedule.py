@@ -152,14 +152,14 @@ def test_when_weights_change(ledger, schedule):
     assert modes.may_take_weights(ledger, rule)
 
 
-def test_rests_from_a_full_batch_until_its_policy_is_served(ledger):
+def test_april_pauses_training_from_a_full_batch_until_its_policy_is_served(ledger):
     settings = recipe(admission={"schedule": "batch_synchronous"}, straggler={"name": "april"})
     rule, schedule = build(settings.straggler, settings), SCHEDULES["batch_synchronous"]
     settled(ledger)
     trainable_group(ledger)
-    assert not rule.rests(ledger)
+    assert not rule.pauses_training(ledger)
     trainable_group(ledger)
-    assert rule.rests(ledger), "two groups are a batch"
+    assert rule.pauses_training(ledger), "two groups are a batch"
     batch = claim_batch(ledger)
     assert rule.rests(ledger)
     ledger.groups.admit(plan(rollouts=1))
@@ -168,7 +168,7 @@ def test_rests_from_a_full_batch_until_its_policy_is_served(ledger):
     assert rule.rests(ledger)
     assert schedule.may_take_weights(ledger, rule), "a rollout that rests in the queue is not in the way"
     settled(ledger)
-    assert not rule.rests(ledger)
+    assert not rule.pauses_training(ledger)
     assert not schedule.may_take_weights(ledger, rule)
 
 
@@ -179,13 +179,13 @@ def test_a_batch_that_is_gone_ends_the_rest(ledger):
     settled(ledger)
     for _ in range(2):
         trainable_group(ledger, versions=(0,))
-    assert rule.rests(ledger)
+    assert rule.pauses_training(ledger)
     for version in (1, 2):
         with ledger.db.write() as connection:
             insert_policy(ledger.db, connection, f"p{version}", train_step=0)
     settled(ledger)
     assert claim_batch(ledger) is None, "both are over the lag"
-    assert not rule.rests(ledger)
+    assert not rule.pauses_training(ledger)
 
 
 def test_april_starts_more_groups_than_a_batch_has(ledger):

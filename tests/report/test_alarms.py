@@ -16,7 +16,7 @@ from quartet.report.alarms.rollouts import quarantined
 from quartet.report.display import LiveDisplay
 from quartet.report.recent import newest_train_metrics, recent_statuses, recent_verdicts
 from quartet.report.run_progress import TRAINING, run_progress
-from quartet.report.sink_process import BEAT_SECONDS, LOOK_SECONDS
+from quartet.report.sink_process import BEAT_SECONDS, POLL_SECONDS
 from quartet.report.status import GIVEN_UP, NOT_STARTED, SILENT_AFTER_SECONDS, ModuleStatus, StatusReader
 from quartet.telemetry.presence import Presence
 from quartet.telemetry.record import Recorder
@@ -256,7 +256,7 @@ def test_modules_that_are_not_expected_raise_no_alarm(ledger, tmp_path):
 
 
 def test_a_sink_at_work_is_never_taken_for_silent():
-    assert BEAT_SECONDS + LOOK_SECONDS < SILENT_AFTER_SECONDS
+    assert BEAT_SECONDS + POLL_SECONDS < SILENT_AFTER_SECONDS
 
 
 def test_facts_come_from_the_newest_rows(ledger, tmp_path):

@@ -3,7 +3,7 @@
 from rich.console import Console
 
 from quartet.ledger import Ledger
-from quartet.report.panel import panel, plain_line, resting_panel
+from quartet.report.panel import panel, plain_line, stopped_panel
 from quartet.report.status import StatusReader
 from quartet.telemetry.presence import Presence
 
@@ -32,7 +32,7 @@ def test_a_run_at_rest_says_why_it_ended_and_shows_no_module(tmp_path):
 
     def shown() -> str:
         console = Console(width=120, record=True)
-        console.print(resting_panel(StatusReader(tmp_path, ledger).read()))
+        console.print(stopped_panel(StatusReader(tmp_path, ledger).read()))
         return console.export_text()
 
     assert "interrupted" in shown() and "quartet train RUN/config.toml --run-dir RUN --resume" in shown()

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from benchmarks.bandit import bandit_recipe
 from quartet.ledger import Ledger
-from quartet.report.panel import panel, plain_line, resting_panel
+from quartet.report.panel import panel, plain_line, stopped_panel
 from quartet.report.status import ModuleStatus, RunStatus, StatusReader
 from quartet.telemetry.presence import Presence
 from quartet.types.phase import wait_in
@@ -45,7 +45,7 @@ def test_modules_that_have_yet_to_start_are_named(ledger):
     text = shown(panel(status))
     assert "starting" in text and "waits for the start of all modules" in text
     assert text.count("not started yet") == 4 and row(status, "trainer").silent_seconds == 0
-    assert {one.module for one in status.at_rest().modules} == {"manager"}, "of a run at rest only who ever spoke"
+    assert {one.module for one in status.stopped().modules} == {"manager"}, "of a run at rest only who ever spoke"
 
 
 def test_module_states_from_before_a_resume_are_not_shown(ledger):
@@ -96,7 +96,7 @@ def test_a_wait_is_for_the_phase_that_is_also_before_the_module_speaks_again(led
 
 def test_interrupted_run_shows_its_phase(ledger):
     ledger.enter_phase("evaluating before")
-    assert "interrupted while evaluating before" in shown(resting_panel(status_of(ledger).at_rest()))
+    assert "interrupted while evaluating before" in shown(stopped_panel(status_of(ledger).stopped()))
 
 
 @pytest.mark.slow

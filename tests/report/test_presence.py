@@ -8,12 +8,12 @@ import pytest
 from quartet.ledger import Ledger
 from quartet.telemetry import presence as presence_module
 from quartet.telemetry import together as together_module
+from quartet.telemetry.concurrent_clients import ConcurrentClients
 from quartet.telemetry.presence import Presence
 from quartet.telemetry.record import Recorder
 from quartet.telemetry.records import read_records
 from quartet.telemetry.slices import run_extent
 from quartet.telemetry.spans import Span, read_spans
-from quartet.telemetry.together import Together
 
 
 def spans_of(run: Path) -> list[Span]:
@@ -42,7 +42,7 @@ def test_waits_are_spans_with_their_reason(tmp_path: Path, monkeypatch: pytest.M
 def test_shared_server_waits_only_while_it_serves_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(together_module, "METRIC_SECONDS", 0.0)
     recorder = Recorder(tmp_path, "engine")
-    served = Together(recorder, "serve", "requests")
+    served = ConcurrentClients(recorder, "serve", "requests")
     with served.join(), served.join():
         pass
     with served.join():

@@ -23,8 +23,8 @@ from benchmarks.bandit import bandit_recipe
 from quartet.ledger import Ledger
 from quartet.recipe.file import to_toml
 from quartet.report.braille import braille_line
-from quartet.report.looker import Looker
 from quartet.report.screen import show_runs
+from quartet.report.snapshot import SnapshotReader
 from quartet.run.run_dir import RunLock
 from quartet.telemetry.presence import Presence
 from quartet.terminal.progress import Watched
@@ -103,9 +103,9 @@ def test_a_recipe_of_another_quartet_costs_no_more_than_alarms(run, tmp_path):
     copy.mkdir()
     (copy / "config.toml").write_text("name = 1\n")
     (copy / "ledger.sqlite").write_bytes((run / "ledger.sqlite").read_bytes())
-    with Looker(copy) as looker:
-        assert "progress and alarms are not available" in looker.note
-        assert looker.look().status.train_step == 3
+    with SnapshotReader(copy) as reader:
+        assert "progress and alarms are not available" in reader.note
+        assert reader.read().status.train_step == 3
 
 
 def test_watching_ends_when_the_run_ends(run):

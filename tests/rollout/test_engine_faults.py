@@ -30,7 +30,7 @@ from tests.rollout.serving import serving
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_SECONDS = 4.0
+TIMEOUT_SECONDS = 4.0
 Body = dict[str, Any]
 
 
@@ -105,7 +105,7 @@ async def worker_on(engine: TorchEngine, folder: Path, *middlewares: Any, **roll
     app = make_app(engine)
     app.middlewares.extend(middlewares)
     async with serving(app) as url:
-        client = HttpEngine(lambda: url, deadline_seconds=1.0, silence_seconds=PATIENCE_SECONDS, part_seconds=0.0)
+        client = HttpEngine(lambda: url, deadline_seconds=1.0, silence_seconds=TIMEOUT_SECONDS, part_seconds=0.0)
         try:
             yield Bench(folder, None, engine=lambda *_: client, max_tokens=6, **rollout)
         finally:
@@ -196,7 +196,7 @@ async def test_a_response_longer_than_the_lease_costs_no_attempt(tmp_path: Path)
     would have ended several times."""
     engine = make_engine()
     slow = BrokenPass(engine, "hangs")
-    async with worker_on(engine, tmp_path, lease_seconds=PATIENCE_SECONDS) as bench:
+    async with worker_on(engine, tmp_path, lease_seconds=TIMEOUT_SECONDS) as bench:
         rollout = asyncio.create_task(only_rollout(bench))
         await until(lambda: engine.active_requests > 0)
         for _ in range(6):
@@ -213,7 +213,7 @@ async def test_a_response_longer_than_the_lease_costs_no_attempt(tmp_path: Path)
 async def test_a_rollout_that_lost_its_lease_in_mid_response_is_given_up(tmp_path: Path) -> None:
     engine = make_engine()
     slow = BrokenPass(engine, "hangs")
-    async with worker_on(engine, tmp_path, lease_seconds=PATIENCE_SECONDS) as bench:
+    async with worker_on(engine, tmp_path, lease_seconds=TIMEOUT_SECONDS) as bench:
         bench.admit(turns=2)
         (lease,) = bench.ledger.rollouts.claim("this", 1, PATIENCE_SECONDS)
         rollout = asyncio.create_task(bench.worker.run_rollout(lease, await bench.pool.acquire()))

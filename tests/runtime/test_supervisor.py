@@ -11,7 +11,7 @@ import pytest
 from benchmarks.bandit import bandit_recipe
 from quartet.errors import ConfigError, InterruptedByUser, LedgerUnreachableError
 from quartet.ledger import Ledger
-from quartet.ledger.database.patience import PATIENCE
+from quartet.ledger.database.answer_timeout import ANSWER_TIMEOUT
 from quartet.recipe.file import to_toml
 from quartet.report.status import GIVEN_UP
 from quartet.runtime.heartbeats import MAX_GAP_SECONDS, Heartbeats

@@ -31,10 +31,10 @@ def batch_of(*groups: list[list[int]]) -> Batch:
 
 
 def selected(
-    batch: Batch, entropies: Sequence[np.ndarray], percentile: float, *, spare_replayed: bool = False
+    batch: Batch, entropies: Sequence[np.ndarray], percentile: float, *, exempt_replayed: bool = False
 ) -> list[Branch]:
     """What is left when the tokens of the branches have these entropies."""
-    turns = HighEntropyTurns(percentile, spare_replayed=spare_replayed)
+    turns = HighEntropyTurns(percentile, exempt_replayed=exempt_replayed)
     return assign(batch, pack_batch(batch, 2), [turns], {"entropies": entropies}).branches
 
 
@@ -75,7 +75,7 @@ def test_a_spared_success_trains_whole_and_does_not_move_the_percentile():
     batch = structs.replace(batch, groups=[structs.replace(group, members=[*group.members[:2], stored])])
     entropies = [np.array([mean]) for mean in (1.0, 2.0, 0.1)]
     for spare, kept in ((False, [0, 1]), (True, [1, 2])):
-        left = selected(batch, entropies, 40, spare_replayed=spare)
+        left = selected(batch, entropies, 40, exempt_replayed=spare)
         assert [branch.trajectory_index for branch in left] == kept
 
 

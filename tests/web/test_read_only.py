@@ -33,7 +33,7 @@ def finished(folder: Path) -> Path:
 def copied_while_at_work(folder: Path) -> Path:
     """With the write-ahead log and its index, which nobody has open."""
     ledger = make_run(folder / "live")
-    shutil.copytree(folder / "live", folder / "run", ignore=shutil.ignore_patterns("bells"))
+    shutil.copytree(folder / "live", folder / "run", ignore=shutil.ignore_patterns("notifications"))
     ledger.close()
     return folder / "run"
 

@@ -136,7 +136,7 @@ class RemoteEngine(ABC):
         async with self._loading:
             canary = await asyncio.to_thread(self._examine, folder)
             crash_point("weights.before")
-            swap_ms = await self._exchange(folder, version, keep_cache=self._config.old_cache == "keep")
+            swap_ms = await self._exchange(folder, version, keep_cache=self._config.kv_cache_on_weight_update == "keep")
             crash_point("weights.after")
             try:
                 gap = await self._prove(folder, canary)

@@ -71,7 +71,7 @@ class VllmEngine(RemoteEngine):
     def __init__(self, server: InferenceServer, process: VllmProcess | None, limits: Limits, recipe: Recipe) -> None:
         super().__init__(server, limits, recipe.engine)
         self._process = process
-        self._keeps = recipe.engine.old_cache == "keep"
+        self._keeps = recipe.engine.kv_cache_on_weight_update == "keep"
         self._server_version = -1
         """Version of the weights in the server, which may not have passed the canary yet."""
         self._cache_salt = uuid.uuid4().hex

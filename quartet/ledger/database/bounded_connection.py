@@ -6,7 +6,7 @@ import psycopg
 from psycopg import waiting
 from psycopg.abc import PQGen
 
-from quartet.ledger.database.patience import PATIENCE, Wait
+from quartet.ledger.database.answer_timeout import ANSWER_TIMEOUT, Wait
 
 T = TypeVar("T")
 INTERVAL_SECONDS = 0.1
@@ -29,7 +29,7 @@ class BoundedConnection(psycopg.Connection[Any]):
     @classmethod
     def to(cls, server: str, *arguments: Any, **parameters: Any) -> "BoundedConnection":
         """Connect. Raises `NoAnswerError` at once if the process is stopping and the server did not answer before."""
-        if not PATIENCE.left_seconds:
+        if not ANSWER_TIMEOUT.left_seconds:
             raise NoAnswerError("the server does not answer, and this process was asked to stop")
         connection = cls.connect(*arguments, **parameters)
         connection.server = server
@@ -57,7 +57,7 @@ def _bounded(gen: PQGen[T], server: str) -> PQGen[T]:
                     raise NoAnswerError(f"the server gave no answer for {wait.seconds:.0f} s")
             state = gen.send(ready)
     except StopIteration as done:
-        PATIENCE.server_is_silent = False
+        ANSWER_TIMEOUT.server_is_silent = False
         if wait:
             wait.answered()
         return done.value

@@ -10,9 +10,9 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 from quartet.errors import LedgerError, LedgerUnreachableError, SetupError
+from quartet.ledger.database.answer_timeout import ANSWER_TIMEOUT
 from quartet.ledger.database.base import Access, Database
 from quartet.ledger.database.location import server_of
-from quartet.ledger.database.patience import PATIENCE
 
 _FULL, _GONE = "53100", ("08", "57P", "25P03", "25P04", "55P03", "57014")
 """SQLSTATE of a full disk, and prefixes of SQLSTATEs for an unavailable server: lost or refused connection, client idle
@@ -80,7 +80,7 @@ class PostgresqlDatabase(Database):
         """Return SQL that takes the run's lock. The server disconnects a process that is suspended while it holds the
         lock, before the waits of other processes time out."""
         function = "pg_advisory_xact_lock" + ("_shared" if shared else "")
-        idle = f"set_config('idle_in_transaction_session_timeout', '{_milliseconds(PATIENCE.seconds / 2)}', true)"
+        idle = f"set_config('idle_in_transaction_session_timeout', '{_milliseconds(ANSWER_TIMEOUT.seconds / 2)}', true)"
         return f"SELECT {idle}, {function}({self._lock})"
 
     def _explain(self, error: Any) -> None:
@@ -133,11 +133,11 @@ def _bounds(options: str) -> dict[str, Any]:
     The server aborts statements that its clients no longer wait for. Keepalives and `tcp_user_timeout` detect a peer
     whose kernel does not respond; `BoundedConnection` detects a server process that does not respond.
     """
-    lock, statement = _milliseconds(PATIENCE.seconds * 3 / 4), _milliseconds(PATIENCE.seconds)
+    lock, statement = _milliseconds(ANSWER_TIMEOUT.seconds * 3 / 4), _milliseconds(ANSWER_TIMEOUT.seconds)
     return {
         "options": f"-clock_timeout={lock} -cstatement_timeout={statement} {options}",
         "application_name": f"quartet-{os.getpid()}",
-        "connect_timeout": max(1, int(min(CONNECT_SECONDS, PATIENCE.left_seconds))),
+        "connect_timeout": max(1, int(min(CONNECT_SECONDS, ANSWER_TIMEOUT.left_seconds))),
         "keepalives_idle": 15,
         "keepalives_interval": 5,
         "keepalives_count": 3,

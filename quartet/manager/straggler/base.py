@@ -33,7 +33,7 @@ class StragglerRule(Part):
         """Return the maximum number of admitted, untrained groups if the schedule allows `groups` of them."""
         return groups
 
-    def rests(self, ledger: Ledger) -> bool:
+    def pauses_training(self, ledger: Ledger) -> bool:
         """Return whether training rollouts are paused now: running rollouts are recycled, queued rollouts wait.
 
         It may be True only while a train step or a load of weights is in progress, so that every pause ends.

@@ -24,6 +24,7 @@ from quartet.on_progress import OnProgress, nobody_watches
 from quartet.policy.digest import weights_digest
 from quartet.policy.load import read_weights
 from quartet.recipe.file import read_resolved
+from quartet.report.audit.policy_receipts import PolicyReceipts, UnexplainedWeightsError
 from quartet.report.audit.retrace import Retrace
 from quartet.report.audit.testimony import RolloutPart, Testimony, UnexplainedWeightsError
 from quartet.report.check import Finding, check_ledger
@@ -67,7 +68,7 @@ class AuditReport(Struct, frozen=True, kw_only=True):
 class _PolicyAudit(NamedTuple):
     """Result of the audit for one policy of a run. `chain` holds the receipts of its train steps, oldest first."""
 
-    testimony: Testimony
+    receipts: PolicyReceipts
     chain: list[Committing]
     over_lag: int
     findings: list[Finding]
@@ -78,7 +79,8 @@ def audit(run_dir: Path, on_progress: OnProgress = nobody_watches) -> AuditRepor
     recipe, receipts = read_resolved(run_dir / "config.toml"), read_receipts(run_dir)
     with closing(Ledger.open(run_dir)) as ledger:
         audits = [
-            _audit_policy(recipe, one, Testimony(receipts, one.policy), run_dir, on_progress) for one in ledger.each()
+            _audit_policy(recipe, one, PolicyReceipts(receipts, one.policy), run_dir, on_progress)
+            for one in ledger.each()
         ]
         several = len(ledger.trained) > 1
         findings = [
@@ -89,11 +91,11 @@ def audit(run_dir: Path, on_progress: OnProgress = nobody_watches) -> AuditRepor
         findings += check_ledger(ledger).findings
     kinds = Counter(finding.kind for finding in findings)
     return AuditReport(
-        appended=sum(len(one.testimony.appended()) for one in audits),
-        superseded=audits[0].testimony.superseded,
+        appended=sum(len(one.receipts.appended()) for one in audits),
+        superseded=audits[0].receipts.superseded,
         trained=sum(len(_fresh(one.chain)) for one in audits),
         train_steps=sum(len(one.chain) for one in audits),
-        abandoned_steps=sum(len(one.testimony.computed) - len(one.chain) for one in audits),
+        abandoned_steps=sum(len(one.receipts.computed) - len(one.chain) for one in audits),
         lost=kinds["lost"],
         trained_twice=kinds["trained_twice"],
         over_lag=sum(one.over_lag for one in audits),
@@ -103,7 +105,7 @@ def audit(run_dir: Path, on_progress: OnProgress = nobody_watches) -> AuditRepor
 
 
 def _audit_policy(
-    recipe: Recipe, ledger: Ledger, testimony: Testimony, run_dir: Path, on_progress: OnProgress
+    recipe: Recipe, ledger: Ledger, receipts: PolicyReceipts, run_dir: Path, on_progress: OnProgress
 ) -> _PolicyAudit:
     try:
         initial, newest = _policy(ledger, 0), ledger.policies.latest()
@@ -173,9 +175,9 @@ def _invented(testimony: Testimony, chain: Sequence[Committing], ledger: Ledger)
 def _vanished(testimony: Testimony, chain: Sequence[Committing]) -> Iterator[Finding]:
     """Find committed train steps that are missing although no trainer rolled back to an earlier step."""
     kept = {step.batch_id for step in chain}
-    for receipt in testimony.committed.values():
+    for receipt in receipts.committed.values():
         began_again = (
-            restored.time > receipt.time and restored.train_step < receipt.train_step for restored in testimony.restored
+            restored.time > receipt.time and restored.train_step < receipt.train_step for restored in receipts.restored
         )
         if receipt.batch_id not in kept and not any(began_again):
             what = f"batch {receipt.batch_id} was committed as train step {receipt.train_step} but is missing"
@@ -185,7 +187,7 @@ def _vanished(testimony: Testimony, chain: Sequence[Committing]) -> Iterator[Fin
 def _other_versions(testimony: Testimony, chain: Sequence[Committing]) -> Iterator[Finding]:
     """Find train steps that did not start from the policy version that the previous step committed."""
     for before, step in pairwise(chain):
-        committed = testimony.committed.get(before.batch_id)
+        committed = receipts.committed.get(before.batch_id)
         if committed is not None and committed.version != step.start_version:
             what = f"train step {step.train_step} started from version {step.start_version}, not {committed.version}"
             yield Finding(kind="other_version", what=what)

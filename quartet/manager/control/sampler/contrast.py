@@ -12,7 +12,7 @@ HOPED_GROUPS = 4.0
 """Prior pseudo-count of groups; a share of them equal to the family's failure rate counts as mixed."""
 DOUBTED_ROLLOUTS = 8
 """Prior pseudo-count of rollouts, half of them failures, so that one successful group does not count as solved."""
-LEAST_WEIGHT = 0.04
+MIN_WEIGHT = 0.04
 """Constant added to every weight, so that solved families are still drawn and a regression is detected. The weight of a
 family without rollouts is this + 1."""
 
@@ -24,12 +24,12 @@ def weight(stats: FamilyStats | None, mean_turns: float) -> float:
     environments' time, so its weight is divided by the ratio of its turns to `mean_turns`.
     """
     if stats is None or not stats.rollouts:
-        return LEAST_WEIGHT + 1
-    failures = stats.rollouts - stats.successes + DOUBTED_ROLLOUTS / 2
-    failure_rate = failures / (stats.rollouts + DOUBTED_ROLLOUTS)
+        return MIN_WEIGHT + 1
+    failures = stats.rollouts - stats.successes + PRIOR_ROLLOUTS / 2
+    failure_rate = failures / (stats.rollouts + PRIOR_ROLLOUTS)
     mixed = [outcome.mixed for outcome in stats.outcomes[:GROUP_WINDOW]]
-    contrast = (sum(mixed) + HOPED_GROUPS * failure_rate) / (len(mixed) + HOPED_GROUPS)
-    return LEAST_WEIGHT + contrast / max(1.0, stats.mean_turns / mean_turns)
+    contrast = (sum(mixed) + PRIOR_GROUPS * failure_rate) / (len(mixed) + PRIOR_GROUPS)
+    return MIN_WEIGHT + contrast / max(1.0, stats.mean_turns / mean_turns)
 
 
 class ContrastSampler(TaskSampler):

@@ -16,12 +16,12 @@ STOPPING_SECONDS = 2.0
 """Timeout once the process is asked to stop: modules have 8 seconds for their whole shutdown."""
 
 
-class Patience:
-    """Timeout of all waits for the database. One per process, `PATIENCE`, because signals are per process."""
+class AnswerTimeout:
+    """Timeout of all waits for the database. One per process, `ANSWER_TIMEOUT`, because signals are per process."""
 
     def __init__(self) -> None:
         self.seconds = 60.0
-        """`runtime.ledger_patience_seconds`."""
+        """`runtime.ledger_timeout_seconds`."""
         self.report: Callable[[str], None] = LOG.warning
         """Callback for messages about the start and the end of a long wait."""
         self.server_is_silent = False
@@ -44,7 +44,7 @@ class Patience:
         return 0.0 if self.server_is_silent else STOPPING_SECONDS
 
 
-PATIENCE = Patience()
+ANSWER_TIMEOUT = AnswerTimeout()
 
 
 class Wait:
@@ -60,16 +60,18 @@ class Wait:
 
     def is_over(self) -> bool:
         """Return whether the timeout has passed. Call it about ten times a second; a long wait is reported once."""
-        if self.seconds >= PATIENCE.left_seconds:
-            PATIENCE.server_is_silent = True
+        if self.seconds >= ANSWER_TIMEOUT.left_seconds:
+            ANSWER_TIMEOUT.server_is_silent = True
             return True
         if self.seconds >= EXPLAIN_AFTER_SECONDS and not self._reported:
             self._reported = True
-            left_seconds = PATIENCE.left_seconds - self.seconds
-            PATIENCE.report(f"waiting for the database {self._server}: no answer, timeout in {left_seconds:.0f} s")
+            left_seconds = ANSWER_TIMEOUT.left_seconds - self.seconds
+            ANSWER_TIMEOUT.report(
+                f"waiting for the database {self._server}: no answer, timeout in {left_seconds:.0f} s"
+            )
         return False
 
     def answered(self) -> None:
         """End the wait, with a report if its start was reported."""
         if self._reported:
-            PATIENCE.report(f"the database {self._server} answers again after {self.seconds:.0f} s")
+            ANSWER_TIMEOUT.report(f"the database {self._server} answers again after {self.seconds:.0f} s")

@@ -1,7 +1,7 @@
 """Notifications between modules: a module that commits work for another one notifies it, to avoid constant polling.
 
 A notification is a byte in a named pipe in the run's folder. It only means "poll the ledger", which holds all state.
-Lost or spurious notifications are harmless: a waiting module polls after `look_seconds` anyway.
+Lost or spurious notifications are harmless: a waiting module polls after `poll_seconds` anyway.
 """
 
 import asyncio
@@ -17,70 +17,72 @@ from typing import Literal
 LOG = logging.getLogger(__name__)
 Role = Literal["manager", "worker", "engine", "trainer"]
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 """Polling interval on one machine, where notifications arrive: for expiring leases and deadlines, which no commit
 announces."""
-LOOK_SECONDS_ELSEWHERE = 0.2
+POLL_SECONDS_WITHOUT_NOTIFICATIONS = 0.2
 """Polling interval if modules may be on other machines, or if the run's folder cannot hold a pipe."""
-_ENOUGH_BYTES = 65_536
-_UNHEARD = (errno.ENOENT, errno.ENXIO, errno.EAGAIN, errno.EPIPE)
-"""No process has ever listened; none listens now; the pipe is full of unread notifications; the listener just left."""
+_PIPE_BYTES = 65_536
+_NO_LISTENER = (errno.ENOENT, errno.ENXIO, errno.EAGAIN, errno.EPIPE)
+"""Errors of a pipe that never had a listener, has none now, is full of unread notifications, or just lost it."""
 
 
-class Doorbells:
+class Notifier:
     """Sender of one run's notifications. Holds no open files; safe to share between threads."""
 
-    def __init__(self, folder: Path, look_seconds: float) -> None:
-        self._folder, self._look_seconds = folder, look_seconds
+    def __init__(self, folder: Path, poll_seconds: float) -> None:
+        self._folder, self._poll_seconds = folder, poll_seconds
 
-    def ring(self, *roles: Role) -> None:
+    def notify(self, *roles: Role) -> None:
         """Notify the processes that wait as one of `roles`, in a few microseconds. Never fails: they also poll."""
         for role in roles:
-            _ring(self._folder / role)
+            _notify(self._folder / role)
 
-    def hang(self, role: Role) -> "Doorbell":
+    def subscribe(self, role: Role) -> "Subscription":
         """Subscribe this process to the notifications for `role`. Close the result to unsubscribe."""
         self._folder.mkdir(exist_ok=True)
-        return Doorbell(self._folder / role, self._look_seconds)
+        return Subscription(self._folder / role, self._poll_seconds)
 
 
-class Doorbell:
+class Subscription:
     """A subscription, as a context manager. A notification between two waits ends the next wait at once.
 
     If several processes wait with the same role, a notification wakes at least one of them.
     """
 
-    def __init__(self, path: Path, look_seconds: float) -> None:
+    def __init__(self, path: Path, poll_seconds: float) -> None:
         self._pipe = _listen(path)
-        self._look_seconds = look_seconds if self._pipe is not None else min(look_seconds, LOOK_SECONDS_ELSEWHERE)
+        self._poll_seconds = (
+            poll_seconds if self._pipe is not None else min(poll_seconds, POLL_SECONDS_WITHOUT_NOTIFICATIONS)
+        )
 
     async def wait(self, *also: asyncio.Event) -> None:
         """Wait for a notification or one of the events, at most for the polling interval."""
-        rung = asyncio.Event()
-        ends = [asyncio.ensure_future(event.wait()) for event in (rung, *also)]
+        notified = asyncio.Event()
+        ends = [asyncio.ensure_future(event.wait()) for event in (notified, *also)]
         try:
-            with self._heard(rung):
-                await asyncio.wait(ends, timeout=self._look_seconds, return_when=asyncio.FIRST_COMPLETED)
+            with self._set_on_notification(notified):
+                await asyncio.wait(ends, timeout=self._poll_seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for end in ends:
                 end.cancel()
 
     @contextmanager
-    def _heard(self, rung: asyncio.Event) -> Iterator[None]:
-        """Set `rung` on a notification inside the block; discard unread ones at its end."""
+    def _set_on_notification(self, notified: asyncio.Event) -> Iterator[None]:
+        """Set `notified` on a notification inside the block; discard unread ones at its end."""
         if self._pipe is None:
             yield
             return
         loop = asyncio.get_running_loop()
-        loop.add_reader(self._pipe, rung.set)
+        loop.add_reader(self._pipe, notified.set)
         try:
             yield
         finally:
             loop.remove_reader(self._pipe)
         with suppress(BlockingIOError):
-            os.read(self._pipe, _ENOUGH_BYTES)
+            os.read(self._pipe, _PIPE_BYTES)
 
-    def __enter__(self) -> "Doorbell":
+    def __enter__(self) -> "Subscription":
         return self
 
     def __exit__(
@@ -98,11 +100,13 @@ def _listen(path: Path) -> int | None:
         # Opened for writing too, because a pipe without writers is always readable (end of file).
         return os.open(path, os.O_RDWR | os.O_NONBLOCK)
     except OSError as error:
-        LOG.warning("cannot subscribe at %s, polling every %g s instead: %s", path, LOOK_SECONDS_ELSEWHERE, error)
+        LOG.warning(
+            "cannot subscribe at %s, polling every %g s instead: %s", path, POLL_SECONDS_WITHOUT_NOTIFICATIONS, error
+        )
         return None
 
 
-def _ring(path: Path) -> None:
+def _notify(path: Path) -> None:
     try:
         pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
         try:
@@ -110,5 +114,5 @@ def _ring(path: Path) -> None:
         finally:
             os.close(pipe)
     except OSError as error:
-        if error.errno not in _UNHEARD:
+        if error.errno not in _NO_LISTENER:
             LOG.warning("cannot notify %s, its listener polls instead: %s", path, error)

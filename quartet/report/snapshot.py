@@ -11,7 +11,7 @@ from quartet.errors import ConfigError, LedgerError
 from quartet.ledger import Ledger
 from quartet.recipe.file import read_resolved
 from quartet.report.alarms import Alarm, read_alarms
-from quartet.report.panel import panel, resting_panel
+from quartet.report.panel import panel, stopped_panel
 from quartet.report.status import RunStatus, StatusReader
 from quartet.run.run_dir import CONFIG, supervisor_pid
 
@@ -29,7 +29,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
         return self.status.to_dict() | {"run": self.run, "running": self.running, "alarms": to_builtins(self.alarms)}
 
     def panel(self) -> Panel:
-        return panel(self.status, self.alarms) if self.running else resting_panel(self.status, self.run)
+        return panel(self.status, self.alarms) if self.running else stopped_panel(self.status, self.run)
 
 
 def is_starting(run_dir: Path) -> bool:
@@ -47,7 +47,7 @@ class Looker:
     def __init__(self, run_dir: Path) -> None:
         self.run_dir, self.note = run_dir, ""
 
-    def __enter__(self) -> "Looker":
+    def __enter__(self) -> "SnapshotReader":
         if is_starting(self.run_dir):
             raise LedgerError(f"{self.run_dir} is starting and has no ledger yet", "try again in a few seconds")
         self.ledger = Ledger.view(self.run_dir)
@@ -63,9 +63,10 @@ class Looker:
     ) -> None:
         self.ledger.close()
 
-    def look(self) -> Snapshot:
+    def read(self) -> Snapshot:
+        """Return the run's status as of now."""
         status = self._reader.read()
         if supervisor_pid(self.run_dir) is None:
-            return Snapshot(run=str(self.run_dir), status=status.at_rest(), running=False, alarms=[])
+            return Snapshot(run=str(self.run_dir), status=status.stopped(), running=False, alarms=[])
         alarms = read_alarms(self.run_dir, self.ledger, self.recipe, status) if self.recipe else []
         return Snapshot(run=str(self.run_dir), status=status, running=True, alarms=alarms)

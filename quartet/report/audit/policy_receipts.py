@@ -24,7 +24,7 @@ class UnexplainedWeightsError(QuartetError):
     """Raised if no receipt explains the origin of some weights."""
 
 
-class Testimony:
+class PolicyReceipts:
     """Receipts of worker and trainer processes about one policy, grouped for the audit. `receipts` are oldest first."""
 
     def __init__(self, receipts: Sequence[Receipt], policy: str) -> None:
