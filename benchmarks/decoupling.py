@@ -30,7 +30,7 @@ from benchmarks.modes.report import median_ratio, medians
 from benchmarks.modes.run import run
 from benchmarks.modes.start import ACTING, REASONING, make_start
 from benchmarks.raw_results import RawResults, results_option
-from quartet.env.workload import read_workload
+from benchmarks.workload import read_workload
 
 WORKLOADS = Path(__file__).parent / "workloads"
 INSTANT = "step_0_ms"

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from quartet.actions.grammar import Click, Element
-from quartet.env.environment.desk import BUTTONS, Desk
-from quartet.env.workload import Workload
+from benchmarks.desk import BUTTONS, ENVIRONMENT, Desk
+from benchmarks.workload import Workload
 from quartet.recipe.file import parse_recipe
 from quartet.types import Task
 
@@ -22,7 +22,7 @@ def episode(seed: int, max_presses: int) -> tuple[Desk, random.Random]:
     """Return a desk of 1 to `max_presses` presses, and the random generator of its player."""
     presses = list(range(1, max_presses + 1))
     workload = Workload(source="practice", reset_seconds=[0.0], step_seconds=[0.0], presses=presses)
-    return Desk(Task(env="desk", family="press", seed=seed), workload), random.Random(seed)
+    return Desk(Task(env=ENVIRONMENT, family="press", seed=seed), workload), random.Random(seed)
 
 
 def choose(desk: Desk, draw: random.Random) -> str:
@@ -60,6 +60,6 @@ def imitate(
     words = [*(message["content"] for chat in chats for message in chat), *texts]
     make_policy(words, untrained, vocab_size=vocab_size, **shape)
     section = {"data": str(data), "output": str(policy), **sft}
-    recipe = {"name": "player", "model": {"path": str(untrained)}, "env": {"name": "desk"}, "sft": section}
+    recipe = {"name": "player", "model": {"path": str(untrained)}, "env": {"name": ENVIRONMENT}, "sft": section}
     run_sft(parse_recipe(recipe, "benchmarks.desk_player"))
     return policy

@@ -197,8 +197,6 @@ def test_recipe_of_config_version_1_is_read_as_it_was_meant(file):
         ({"name": "bandit", "suite": "", "sessions": 3}, {}),
         ({"name": "locks", "suite": "locks-2"}, {"suite": "locks-2"}),
         ({"name": "locks", "suite": ""}, {"suite": "locks"}),
-        ({"name": "desk", "suite": "/w.json"}, {"workload": "/w.json"}),
-        ({"name": "desk", "suite": ""}, {"workload": ""}),
     ],
 )
 def test_environment_of_config_version_2_is_read_as_it_was_meant(file, env, own):

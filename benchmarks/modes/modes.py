@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from benchmarks.desk import ENVIRONMENT
 from benchmarks.modes.start import ACTING, REASONING
 from quartet.config import Recipe
 from quartet.recipe.file import parse_recipe
@@ -35,7 +36,7 @@ def recipe(policy: Path, workload: Path, *overrides: Overrides, groups: int, ses
         "name": "decoupling",
         "seed": seed,
         "model": {"path": str(policy)},
-        "env": {"name": "desk", "workload": str(workload), "sessions": sessions, "screenshots": False},
+        "env": {"name": ENVIRONMENT, "workload": str(workload), "sessions": sessions, "screenshots": False},
         "rollout": {"loop": "latest", "max_turns": MAX_TURNS, "max_tokens": ACTING.max_tokens},
         "engine": {"max_slots": 128, "max_context_tokens": 1024},
         "control": {"sampler": "uniform", "rollouts_per_group": ROLLOUTS_PER_GROUP},

@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from quartet.env.environment.desk import Desk
+from benchmarks.desk import Desk
 from quartet.policy.prompt import turn_text
 
 CHAT_TEMPLATE = (

@@ -6,8 +6,8 @@ from typing import Any
 
 from benchmarks.trl_contenders.conversation import page
 from quartet.actions.grammar import ActionError, parse_action
-from quartet.env.environment.desk import Desk
-from quartet.env.workload import Workload
+from benchmarks.desk import ENVIRONMENT, Desk
+from benchmarks.workload import Workload
 from quartet.types import Task
 
 

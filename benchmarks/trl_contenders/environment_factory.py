@@ -6,7 +6,7 @@ from benchmarks.trl_contenders import base
 from benchmarks.trl_contenders.base import Job, Run
 from benchmarks.trl_contenders.environment import DeskTools
 from benchmarks.trl_contenders.trainer import train
-from quartet.env.workload import read_workload
+from benchmarks.workload import read_workload
 
 
 def run(job: Job, folder: Path) -> Run:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from benchmarks.desk import ENVIRONMENT
 from benchmarks.trl_contenders import base
 from benchmarks.trl_contenders.base import Job, Run, TrainStep
 from quartet.config import Recipe
@@ -41,7 +42,7 @@ def recipe_of(job: Job, *, train_steps: int) -> Recipe:
             "name": "against-trl",
             "seed": job.seed,
             "model": {"path": job.policy},
-            "env": {"name": "desk", "workload": job.workload, "sessions": SESSIONS, "screenshots": False},
+            "env": {"name": ENVIRONMENT, "workload": job.workload, "sessions": SESSIONS, "screenshots": False},
             "rollout": {"loop": "append", "max_turns": base.MAX_PRESSES + 1, "max_tokens": base.TURN_TOKENS},
             "engine": {"max_context_tokens": base.MAX_CONTEXT_TOKENS, "max_slots": SESSIONS, "threads": threads},
             "control": {

@@ -14,7 +14,7 @@ from benchmarks.trl_contenders import base
 from benchmarks.trl_contenders.base import Job, Run
 from benchmarks.trl_contenders.environment import DeskTools
 from benchmarks.trl_contenders.trainer import train
-from quartet.env.workload import Workload, read_workload
+from benchmarks.workload import Workload, read_workload
 
 Messages = list[dict[str, str]]
 

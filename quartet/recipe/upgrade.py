@@ -92,9 +92,7 @@ def _environment(data: dict[str, Any]) -> dict[str, Any]:
     """Move the suite into the settings of environments that have suites; for `desk` it becomes the workload's path."""
     env = dict(data.get("env", {}))
     suite, name = env.pop("suite", ""), env.get("name", "")
-    if name == "desk":
-        env["workload"] = suite
-    elif suite := suite or _DEFAULT_SUITES.get(name):
+    if suite := suite or _DEFAULT_SUITES.get(name):
         env["suite"] = suite
     return data | {"env": env}
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from quartet.env.miniwob.demonstrate import GROUPS, make_demonstrations, report, write_texts
+from .demonstrate import GROUPS, make_demonstrations, report, write_texts
 from quartet.policy.make import make_policy
 from quartet.recipe.file import load_recipe
 from quartet.terminal.progress import Watched

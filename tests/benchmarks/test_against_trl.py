@@ -12,7 +12,7 @@ from benchmarks.trl_contenders.conversation import CHAT_TEMPLATE
 from benchmarks.trl_contenders.ours import Ours, recipe_of
 from benchmarks.trl_contenders.start import conversation, make_start, speak
 from benchmarks.trl_contenders.theirs import THEIRS, TrlProcess
-from quartet.env.environment.desk import BUTTONS
+from benchmarks.desk import BUTTONS
 from quartet.policy.renderer import Renderer
 from quartet.policy.tokenizer_files import load_tokenizer
 

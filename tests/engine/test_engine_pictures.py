@@ -27,7 +27,7 @@ from quartet.errors import (
 )
 from quartet.policy.canary import fixed_sequence, write_canary
 from quartet.policy.load import LoadedPolicy, load_policy, save_policy
-from quartet.policy.make_vision import make_vision_policy
+from tests.vision_policy import make_vision_policy
 from quartet.train.forward import score
 from quartet.train.microbatch import collate
 from quartet.train.packing import pack_batch

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from quartet.actions.grammar import format_action, parse_action
 from quartet.env.base import Env
-from quartet.env.miniwob.demonstrate import GROUPS, make_demonstrations, make_tasks, write_texts
-from quartet.env.miniwob.experts import EXPERTS, ExpertError, expert_action
-from quartet.env.miniwob.experts.attempt import attempt_all, in_browser
-from quartet.env.miniwob.experts.page import Element, Page
+from recipes.miniwob.demonstrate import GROUPS, make_demonstrations, make_tasks, write_texts
+from recipes.miniwob.experts import EXPERTS, ExpertError, expert_action
+from recipes.miniwob.experts.attempt import attempt_all, in_browser
+from recipes.miniwob.experts.page import Element, Page
 from quartet.errors import ConfigError, EnvError
 from quartet.types import Observation, Task
 

@@ -8,7 +8,7 @@ import pytest
 from quartet.errors import ConfigError
 from quartet.telemetry.activities import ACTIVITIES
 from quartet.telemetry.metrics import METRICS, declare, declared, described, of_parts
-from quartet.telemetry.metrics_page import metrics_page
+from tools.metrics_page import metrics_page
 
 SUFFIXES = {
     "seconds": ("_seconds",),
@@ -25,7 +25,7 @@ SUFFIXES = {
 
 def test_the_page_is_the_declarations() -> None:
     page = Path(__file__).parents[2] / "docs" / "metrics.md"
-    assert page.read_text() == metrics_page(), "run: python -m quartet.telemetry.metrics_page > docs/metrics.md"
+    assert page.read_text() == metrics_page(), "run: python tools/metrics_page.py > docs/metrics.md"
 
 
 @pytest.mark.parametrize("metric", [*METRICS.values(), *of_parts().values()], ids=lambda metric: metric.name)

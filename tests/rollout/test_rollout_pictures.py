@@ -21,7 +21,7 @@ from quartet.errors import PictureMissingError, PictureTooLargeError, PromptTooL
 from quartet.ledger import Ledger
 from quartet.ledger.soundness import find_flaw
 from quartet.policy.load import LoadedPolicy
-from quartet.policy.make_vision import make_vision_policy
+from tests.vision_policy import make_vision_policy
 from quartet.policy.renderer import Renderer
 from quartet.registry import build
 from quartet.rollout.client import ModelClient

@@ -15,7 +15,7 @@ from quartet.ledger import Ledger
 from quartet.ledger.pictures import pictures_of
 from quartet.ledger.schema import groups, rollouts, trajectories
 from quartet.policy.load import load_policy, read_weights
-from quartet.policy.make_vision import make_vision_policy
+from tests.vision_policy import make_vision_policy
 from quartet.recipe.file import to_toml
 from quartet.report.check import check_ledger
 from quartet.runtime.plan import check_training

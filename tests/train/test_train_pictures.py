@@ -19,7 +19,7 @@ from quartet.config import Recipe
 from quartet.errors import PictureMissingError, PlaceholderMismatchError
 from quartet.ledger.blobs import DamagedBlobError
 from quartet.policy.kind.base import PictureProcessor
-from quartet.policy.make_vision import make_vision_policy
+from tests.vision_policy import make_vision_policy
 from quartet.train.branch_attention import attends_everywhere
 from quartet.train.forward import score
 from quartet.train.microbatch import Microbatch, collate

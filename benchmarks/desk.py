@@ -12,10 +12,12 @@ from collections import Counter
 from quartet.actions.grammar import Action, ActionError, Click, Done, Element, Infeasible, parse_action
 from quartet.config.section import LocalPath, Section
 from quartet.env.base import Env, Environment
-from quartet.env.workload import Workload, read_workload
+from benchmarks.workload import Workload, read_workload
 from quartet.errors import ConfigError, EnvError, nearest
 from quartet.types import Observation, StepResult, Task
 
+ENVIRONMENT = "benchmarks.desk:PretendedDesktop"
+"""`env.name` of recipes."""
 FAMILIES = ["press"]
 BUTTONS = ["back", "next", "open", "close"]
 RIGHT = "next"

@@ -1,8 +1,8 @@
 """Command that writes the scripted experts' actions as chat-format JSONL for a cold start, or texts for a tokenizer.
 
-    python -m quartet.env.miniwob.demonstrate --families demonstrated --seeds 0:60 --output demos.jsonl
-    python -m quartet.env.miniwob.demonstrate --families all --seeds 0:100 --texts texts.jsonl
-    python -m quartet.env.miniwob.demonstrate --families all --seeds 0:20          # only reports success
+    python -m recipes.miniwob.demonstrate --families demonstrated --seeds 0:60 --output demos.jsonl
+    python -m recipes.miniwob.demonstrate --families all --seeds 0:100 --texts texts.jsonl
+    python -m recipes.miniwob.demonstrate --families all --seeds 0:20          # only reports success
 
 The command fails for demonstrations of undemonstrated families, and for held-out seeds.
 """
@@ -18,8 +18,8 @@ import click
 
 from quartet import config
 from quartet.env.base import Env
-from quartet.env.miniwob.experts import EXPERTS
-from quartet.env.miniwob.experts.attempt import SUITE, Attempt, attempt_all, in_browser
+from .experts import EXPERTS
+from .experts.attempt import SUITE, Attempt, attempt_all, in_browser
 from quartet.env.miniwob.suite import SUITES
 from quartet.errors import ConfigError, QuartetError
 from quartet.on_progress import OnProgress, nobody_watches

@@ -6,8 +6,8 @@ actions, so a small policy can imitate the expert. Families of the same form sha
 
 from collections.abc import Callable
 
-from quartet.env.miniwob.experts import choose, click, form, mail, search
-from quartet.env.miniwob.experts.page import ExpertError, Page
+from . import choose, click, form, mail, search
+from .page import ExpertError, Page
 from quartet.registry import lookup
 from quartet.types import Observation
 

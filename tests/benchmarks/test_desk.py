@@ -8,12 +8,12 @@ import pytest
 from quartet.actions.grammar import Click, Element
 from quartet.config import Env
 from quartet.env import make_pool, suite_families
-from quartet.env.environment.desk import BUTTONS, FINISHED, RIGHT, Desk
-from quartet.env.workload import Workload, read_workload
+from benchmarks.desk import BUTTONS, ENVIRONMENT, FINISHED, RIGHT, Desk
+from benchmarks.workload import Workload, read_workload
 from quartet.errors import ConfigError, EnvError
 from quartet.types import Task
 
-TASK = Task(env="desk", family="press", seed=3)
+TASK = Task(env=ENVIRONMENT, family="press", seed=3)
 WORKLOADS = Path(__file__).parents[2] / "benchmarks" / "workloads"
 
 
@@ -25,7 +25,7 @@ def workload_file(folder: Path, **values: object) -> str:
 
 
 def desk(workload: str) -> Env:
-    return Env.model_validate({"name": "desk", "workload": workload, "sessions": 1})
+    return Env.model_validate({"name": ENVIRONMENT, "workload": workload, "sessions": 1})
 
 
 def click(label: str) -> str:
@@ -81,7 +81,7 @@ async def test_time_passes_as_the_file_says_and_done_takes_none(tmp_path, monkey
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    monkeypatch.setattr("quartet.env.environment.desk.asyncio.sleep", sleep)
+    monkeypatch.setattr("benchmarks.desk.asyncio.sleep", sleep)
     workload = workload_file(tmp_path, time_scale=0.5, reset_seconds=[20.0], step_seconds=[1.0])
     await play(workload, click("next"), "hello", "done")
     assert slept == [10.0, 0.5, 0.5]
@@ -95,7 +95,7 @@ async def test_a_step_before_the_first_reset_is_an_error(tmp_path):
 
 def test_a_task_always_needs_as_many_presses(tmp_path):
     workload = Workload(source="test", reset_seconds=[0.0], step_seconds=[0.0], presses=[1, 2, 3, 4])
-    tasks = [Task(env="desk", family="press", seed=seed) for seed in range(40)]
+    tasks = [Task(env=ENVIRONMENT, family="press", seed=seed) for seed in range(40)]
     needed = [Desk(task, workload)._presses for task in tasks]
     assert needed == [Desk(task, workload)._presses for task in tasks]
     assert set(needed) == {1, 2, 3, 4}

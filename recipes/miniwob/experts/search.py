@@ -1,7 +1,7 @@
 """Expert for the search engine: search, open the right results page, click the right result."""
 
-from quartet.env.miniwob.experts.goal import ordinal, parts
-from quartet.env.miniwob.experts.page import Page, click, fill
+from .goal import ordinal, parts
+from .page import Page, click, fill
 
 RESULTS_PER_PAGE = 3
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from quartet.env.miniwob.experts.goal import listed, parts
-from quartet.env.miniwob.experts.page import Page, choose, click, ensure, first
+from .goal import listed, parts
+from .page import Page, choose, click, ensure, first
 
 SELECT_AND_SUBMIT = r"Select (.*) and click Submit\."
 

@@ -1,7 +1,7 @@
 """Experts for pages on which the goal names the element to click, which may be in a hidden tab or section."""
 
-from quartet.env.miniwob.experts.goal import ordinal, parts, quoted
-from quartet.env.miniwob.experts.page import Page, click
+from .goal import ordinal, parts, quoted
+from .page import Page, click
 
 
 def named_button(goal: str, page: Page) -> str:

@@ -2,7 +2,7 @@
 
 import re
 
-from quartet.env.miniwob.experts.page import ExpertError
+from .page import ExpertError
 
 
 def parts(pattern: str, goal: str) -> tuple[str, ...]:

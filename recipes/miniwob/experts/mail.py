@@ -1,7 +1,7 @@
 """Experts for the mailbox: open the e-mail of one sender, then reply to it or forward it."""
 
-from quartet.env.miniwob.experts.goal import parts
-from quartet.env.miniwob.experts.page import Page, click, fill
+from .goal import parts
+from .page import Page, click, fill
 
 
 def reply(goal: str, page: Page) -> str:

@@ -1,4 +1,4 @@
-"""Generator of `docs/metrics.md`: `python -m quartet.telemetry.metrics_page > docs/metrics.md`."""
+"""Generator of `docs/metrics.md`: `python tools/metrics_page.py > docs/metrics.md`."""
 
 from quartet.telemetry.activities import ACTIVITIES
 from quartet.telemetry.metrics import METRICS, Metric, of_parts
@@ -54,4 +54,4 @@ def _area(metric: Metric) -> int:
 
 
 if __name__ == "__main__":
-    print(metrics_page(), end="")  # noqa: T201
+    print(metrics_page(), end="")

@@ -1,7 +1,7 @@
 """Experts for pages on which fields are filled in the order of the goal, and then submitted."""
 
-from quartet.env.miniwob.experts.goal import ordinal, parts, quoted
-from quartet.env.miniwob.experts.page import Page, click, ensure, fill, first
+from .goal import ordinal, parts, quoted
+from .page import Page, click, ensure, fill, first
 
 MOVIE_LABELS = ({"Genre", "Movie Genre"}, {"Director", "Director Name"}, {"Year", "Released Date"})
 """Labels of the genre, the director and the year in the five layouts of the movie search."""
