@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import torch
 
-from quartet.policy.copying import LEVELS, PAGE_EXERCISES, CopyingExercises
+from recipes.miniwob.copying import LEVELS, PAGE_EXERCISES, CopyingExercises
 from quartet.policy.examples import Example
 from quartet.policy.load import load_policy
 

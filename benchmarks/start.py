@@ -88,7 +88,7 @@ def _recipe(policy: Path, max_train_steps: int) -> Recipe:
     return bandit_recipe(
         policy,
         train={"max_train_steps": max_train_steps, "max_seconds": 3600.0},
-        evaluation={"before_and_after": False, "control": False},
+        evaluation={"before_and_after": False, "supervised_control": False},
     )
 
 

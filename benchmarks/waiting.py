@@ -77,7 +77,7 @@ def _recipe(folder: Path, url: str) -> Recipe:
         "model": {"path": str(folder / "policy")},
         "env": {"name": "bandit", "families": ["fixed"], "sessions": 8, "screenshots": False},
         "rollout": {"max_turns": 2, "max_tokens": 8},
-        "evaluation": {"before_and_after": False, "control": False},
+        "evaluation": {"before_and_after": False, "supervised_control": False},
         "ledger": {"url": url},
     }
     return parse_recipe(data, "the benchmark")

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from quartet.config.choice import Choice
 from quartet.errors import ConfigError, nearest
 from quartet.part import Part
+from quartet.shipped import import_module
 
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -127,7 +128,7 @@ def import_plugins(modules: Sequence[str]) -> None:
     """Import the modules that a recipe lists as `plugins`. Raises `ConfigError` for one that cannot be imported."""
     for name in modules:
         try:
-            importlib.import_module(name)
+            import_module(name)
         except ImportError as error:
             raise ConfigError(
                 f"plugins: {name!r} cannot be imported: {error}", "install it in this environment"
@@ -147,7 +148,7 @@ def find(kind: str, name: str) -> type[Part]:
     the nearest name, or lists the paths of all parts with that name.
     """
     if ":" in name:
-        part = _by_path[kind, name] = _check_interface(_load(name, kind), kind, name)
+        part = _by_path[kind, name] = _check_interface(load_class(name, kind), kind, name)
         return part
     part, paths = _registered.get((kind, name)), _entry_points(kind).get(name, [])
     if part is None and name in _files(kind):
@@ -161,7 +162,7 @@ def find(kind: str, name: str) -> type[Part]:
     if part is None and not others:
         hint = "For a plugin's part, list the plugin's module in `plugins`; for a package's part, install the package."
         raise ConfigError(f"unknown {kind} {name!r}", f"{nearest(name, names(kind))} {hint}")
-    return part or _check_interface(_load(others[0], kind), kind, others[0])
+    return part or _check_interface(load_class(others[0], kind), kind, others[0])
 
 
 def all_parts() -> Iterator[tuple[str, str, type[Part]]]:
@@ -222,7 +223,8 @@ def _entry_points_on(path: tuple[str, ...], kind: str) -> Mapping[str, list[str]
     return paths
 
 
-def _load(path: str, kind: str) -> Any:
+def load_class(path: str, kind: str) -> Any:
+    """Return the class at `module:Class`. Raises `ConfigError`, which calls it a `kind`, if it cannot be imported."""
     module_name, _, class_name = path.partition(":")
     try:
         return getattr(importlib.import_module(module_name), class_name)
@@ -232,7 +234,7 @@ def _load(path: str, kind: str) -> Any:
 
 def _only_part(module_name: str, kind: str) -> type[Part]:
     """Return the part that a file of the package defines. Raises `ConfigError` unless there is exactly one."""
-    base, found = _load(KINDS[kind].base, kind), []
+    base, found = load_class(KINDS[kind].base, kind), []
     for value in vars(importlib.import_module(module_name)).values():
         if isinstance(value, type) and issubclass(value, base) and value.__module__ == module_name:
             found.append(value)
@@ -245,7 +247,7 @@ def _only_part(module_name: str, kind: str) -> type[Part]:
 
 
 def _check_interface(part: Any, kind: str, path: str) -> type[Part]:
-    base = _load(lookup("kind of part", kind, KINDS).base, kind)
+    base = load_class(lookup("kind of part", kind, KINDS).base, kind)
     if not (isinstance(part, type) and issubclass(part, base)):
         raise ConfigError(f"{path} is not a {kind}", f"make it a subclass of {KINDS[kind].base}")
     return part

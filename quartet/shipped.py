@@ -1,6 +1,8 @@
 """The recipes and policies that ship with Quartet, inside the installed package or beside it in a checkout."""
 
+import importlib
 from pathlib import Path
+from types import ModuleType
 
 RECIPE_FILE = "recipe.toml"
 _PACKAGE = Path(__file__).resolve().parent
@@ -10,6 +12,12 @@ def recipes_folder() -> Path:
     """Return the folder of recipes: inside the package in a wheel, at the root in a checkout."""
     inside = _PACKAGE / "recipes"
     return inside if inside.is_dir() else _PACKAGE.parent / "recipes"
+
+
+def import_module(name: str) -> ModuleType:
+    """Import a module; `recipes.NAME.MODULE` is one of a shipped recipe, which a wheel has inside the package."""
+    inside = name.startswith("recipes.") and recipes_folder().parent == _PACKAGE
+    return importlib.import_module(f"quartet.{name}" if inside else name)
 
 
 def shipped_policies() -> dict[str, Path]:

@@ -254,6 +254,14 @@ def test_setting_renamed_in_config_version_4_is_read_and_an_old_name_is_refused_
         parse_recipe(data, "test")
 
 
+def test_copying_that_was_built_in_is_a_generator_of_exercises_since_config_version_4(file):
+    old = MINIMAL | {"config_version": 3, "sft": {"copy_steps": 7, "copy_learning_rate": 0.5}}
+    file.write_text("\n".join(_toml(old)))
+    sft = load_recipe(file).sft
+    assert (sft.exercise_steps, sft.exercise_learning_rate) == (7, 0.5)
+    assert sft.exercises == "recipes.miniwob.copying:CopyingExercises"
+
+
 def _toml(data: dict, section: str = "") -> list[str]:
     from quartet.recipe.file import _toml_lines
 

@@ -1,4 +1,4 @@
-"""`quartet sft`: supervised fine-tuning on copying exercises and chat-format demonstrations."""
+"""`quartet sft`: supervised fine-tuning on exercises and chat-format demonstrations."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ def command(recipe: Path, overrides: tuple[str, ...], as_json: bool) -> None:
         return
     say(
         f"wrote {summary['output']}\n"
-        f"{summary['copy_steps']:,} steps of copying and {summary['demonstration_steps']:,} of demonstrations "
+        f"{summary['exercise_steps']:,} steps on exercises and {summary['demonstration_steps']:,} on demonstrations "
         f"in {summary['train_seconds']:.0f} s, ended by {summary['stopped_by']}; "
         f"loss {summary['loss']:.3f}, accuracy {summary['accuracy']:.3f}"
     )

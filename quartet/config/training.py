@@ -144,3 +144,9 @@ class Sft(Section):
     """Maximum wall time of fine-tuning; the step in progress is finished."""
     threads: Positive = 1
     """Torch threads."""
+
+    @model_validator(mode="after")
+    def _steps_on_exercises_have_some(self) -> Self:
+        if (self.exercise_steps or self.steps_per_rehearsal) and not self.exercises:
+            raise ValueError("sft.exercises is empty, but steps are set: name a module:Class, or set the steps to 0")
+        return self

@@ -6,6 +6,8 @@ from typing import Any
 _RENAMED = {
     "engine.old_cache": "engine.kv_cache_on_weight_update",
     "evaluation.control": "evaluation.supervised_control",
+    "sft.copy_steps": "sft.exercise_steps",
+    "sft.copy_learning_rate": "sft.exercise_learning_rate",
     "runtime.ledger_patience_seconds": "runtime.ledger_timeout_seconds",
     "train.spare_replayed_turns": "train.exempt_replayed_turns",
 }
@@ -144,10 +146,18 @@ def _names(data: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _exercises(data: dict[str, Any]) -> dict[str, Any]:
+    """Name the exercises that were built in."""
+    sft = data.get("sft", {})
+    if not (sft.get("exercise_steps") or sft.get("steps_per_rehearsal")):
+        return data
+    return data | {"sft": {"exercises": "recipes.miniwob.copying:CopyingExercises"} | sft}
+
+
 _STEPS: Mapping[int, tuple[Callable[[dict[str, Any]], dict[str, Any]], ...]] = {
     1: (_parts_of_control_and_curation,),
     2: (_environment, _engine, _sinks, _credit, _loss),
-    3: (_names,),
+    3: (_names, _exercises),
 }
 """Config version -> the steps that lead to the next version, in order."""
 

@@ -196,7 +196,7 @@ def train_control(recipe: Recipe, run_dir: Path, *, quiet: bool) -> Results:
     folder = run_dir / "control"
     command = [
         *(sys.executable, "-m", "quartet", "sft", str(run_dir / "config.toml"), "--json"),
-        *("--set", "sft.copy_steps=0", "--set", "sft.steps=0", "--set", f"sft.max_seconds={seconds}"),
+        *("--set", "sft.exercise_steps=0", "--set", "sft.steps=0", "--set", f"sft.max_seconds={seconds}"),
         *("--set", f"sft.output={folder / 'policy'}"),
     ]
     if _wait_for(command):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, Protocol, TypedDict
 
 import numpy as np
 import torch
@@ -16,9 +16,9 @@ from transformers import PreTrainedModel
 
 from quartet.config import Recipe, Sft
 from quartet.errors import ConfigError
-from quartet.policy.copying import CopyingExercises
 from quartet.policy.examples import TokenBatch, batches, read_chats
 from quartet.policy.load import load_policy, make_place, save_policy
+from quartet.registry import load_class
 from quartet.train.linear import train_by_the_faster_library
 
 WARMUP_STEPS = 30
@@ -27,16 +27,28 @@ FINAL_LEARNING_RATE_SHARE = 0.1
 ADAM_BETAS = (0.9, 0.98)
 MAX_GRAD_NORM = 1.0
 STEPS_IN_SUMMARY = 20
-COPY, DEMONSTRATIONS = "copy", "demonstrations"
+EXERCISES, DEMONSTRATIONS = "exercises", "demonstrations"
 Lesson = tuple[str, TokenBatch]
 """Phase (`copy` or `demonstrations`) and batch of one optimizer step."""
+
+
+class Exercises(Protocol):
+    """Generator of examples, made with a tokenizer and a seed (`sft.exercises`)."""
+
+    def batches(self, tokens_per_batch: int, pad_id: int) -> Iterator[TokenBatch]:
+        """Yield batches without end."""
+        ...
+
+    def observe(self, accuracy: float) -> None:
+        """Record the accuracy on the latest batch; later ones may become harder."""
+        ...
 
 
 class SftStep(NamedTuple):
     """Progress and metrics of one optimizer step."""
 
     phase: str
-    """`copy` or `demonstrations`."""
+    """`exercises` or `demonstrations`."""
     step: int
     """Number of the step over both phases, from 1."""
     total_steps: int
@@ -56,7 +68,7 @@ class SftSummary(TypedDict):
 
     output: str
     examples: int
-    copy_steps: int
+    exercise_steps: int
     demonstration_steps: int
     tokens: int
     loss: float
@@ -80,22 +92,26 @@ def run_sft(recipe: Recipe, *, on_step: Callable[[SftStep], None] | None = None)
         raise ConfigError("sft.output is empty", "name the folder to which the policy is written")
     if not sft.data and (sft.steps or not sft.copy_steps):
         raise ConfigError(
-            "sft.data is empty", "name a chat-format JSONL file; to copy only, set sft.copy_steps, and sft.steps = 0"
+            "sft.data is empty",
+            "name a chat-format JSONL file; for exercises only, set sft.exercise_steps, and sft.steps = 0",
         )
     make_place(Path(sft.output))
     torch.set_num_threads(sft.threads)
     model, tokenizer, pictures = load_policy(recipe.model.path, trust_remote_code=recipe.model.trust_remote_code)
     pad_id = tokenizer.pad_token_id if isinstance(tokenizer.pad_token_id, int) else 0
     examples = read_chats(sft.data, tokenizer) if sft.data else []
-    exercises = CopyingExercises(tokenizer, recipe.seed)
+    exercises: Exercises | None = None
+    if sft.exercises:
+        exercises = load_class(sft.exercises, "generator of exercises")(tokenizer, recipe.seed)
     rng = np.random.default_rng(recipe.seed)
     demonstrations = batches(examples, sft.tokens_per_batch, pad_id, rng) if examples else iter(())
-    lessons = schedule(sft, exercises.batches(sft.tokens_per_batch, pad_id), demonstrations)
+    exercised = exercises.batches(sft.tokens_per_batch, pad_id) if exercises else iter(())
+    lessons = schedule(sft, exercised, demonstrations)
 
     steps: list[SftStep] = []
     for step in SftTrainer(model, recipe).run(lessons):
         steps.append(step)
-        if step.phase == COPY:
+        if exercises and step.phase == EXERCISES:
             exercises.observe(step.accuracy)
         if on_step:
             on_step(step)
@@ -112,17 +128,17 @@ def schedule(sft: Sft, copying: Iterator[TokenBatch], demonstrations: Iterator[T
     for number, batch in enumerate(islice(demonstrations, sft.steps or None), start=1):
         yield DEMONSTRATIONS, batch
         if sft.steps_per_rehearsal and number % sft.steps_per_rehearsal == 0:
-            yield COPY, next(copying)
+            yield EXERCISES, next(exercises)
 
 
 def count_steps(sft: Sft) -> int:
     """Return the number of optimizer steps of all lessons; 0 if only the time limit ends the training."""
     if not sft.data:
-        return sft.copy_steps
+        return sft.exercise_steps
     if not sft.steps:
         return 0
     rehearsals = sft.steps // sft.steps_per_rehearsal if sft.steps_per_rehearsal else 0
-    return sft.copy_steps + sft.steps + rehearsals
+    return sft.exercise_steps + sft.steps + rehearsals
 
 
 def learning_rate(sft: Sft, step: int, demonstrated: int, seconds: float) -> float:
@@ -131,8 +147,8 @@ def learning_rate(sft: Sft, step: int, demonstrated: int, seconds: float) -> flo
     It rises during warmup, and falls over the copying steps and again over the demonstration steps. If the number of
     demonstration steps is not limited, the second fall follows the elapsed time.
     """
-    if step <= sft.copy_steps:
-        peak, done = sft.copy_learning_rate, step / sft.copy_steps
+    if step <= sft.exercise_steps:
+        peak, done = sft.exercise_learning_rate, step / sft.exercise_steps
     else:
         peak = sft.learning_rate
         done = demonstrated / sft.steps if sft.steps else min(1.0, seconds / sft.max_seconds)
@@ -197,7 +213,7 @@ def summarise(recipe: Recipe, steps: list[SftStep], *, num_examples: int) -> Sft
     return SftSummary(
         output=recipe.sft.output,
         examples=num_examples,
-        copy_steps=len(steps) - demonstration_steps,
+        exercise_steps=len(steps) - demonstration_steps,
         demonstration_steps=demonstration_steps,
         tokens=sum(step.tokens for step in steps),
         loss=float(np.mean([step.loss for step in last])),

@@ -30,8 +30,8 @@ COPY = {
     "seed": 2,
     "sft.data": '""',
     "sft.steps": 0,
-    "sft.copy_steps": 9000,
-    "sft.copy_learning_rate": 2e-3,
+    "sft.exercise_steps": 9000,
+    "sft.exercise_learning_rate": 2e-3,
     "sft.tokens_per_batch": 2048,
 }
 IMITATE = {"sft.data": json.dumps(str(HERE / "start.jsonl")), "sft.steps": 400}

@@ -45,7 +45,7 @@ def test_with_its_limit_nothing_is_started_and_with_a_higher_one_it_goes_on(monk
 def test_run_killed_before_its_end_or_lacking_a_part_continues(run):
     recipe = load_recipe(run / "config.toml")
     assert finished_by(recipe, run) == "train.max_train_steps = 2"
-    evaluation = recipe.evaluation.model_copy(update={"control": True})
+    evaluation = recipe.evaluation.model_copy(update={"supervised_control": True})
     summary = json.loads((run / "summary.json").read_text())
     (run / "summary.json").write_text(json.dumps(summary | {"train_seconds": 1.0}))
     assert finished_by(recipe.model_copy(update={"evaluation": evaluation}), run) is None

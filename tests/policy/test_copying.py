@@ -5,10 +5,10 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from quartet.policy.copying import LEVELS, MASTERED_ACCURACY, PAGE_EXERCISES, CopyingExercises
+from recipes.miniwob.copying import LEVELS, MASTERED_ACCURACY, PAGE_EXERCISES, CopyingExercises
 from quartet.policy.examples import Example
 from quartet.policy.load import LoadedPolicy
-from quartet.policy.random_pages import Element, RandomPages
+from recipes.miniwob.random_pages import Element, RandomPages
 from quartet.policy.tokenizer import train_tokenizer
 
 

@@ -187,8 +187,14 @@ def test_fine_tuning_shows_how_far_it_is(bandit_policy, tmp_path):
     recipe = bandit_recipe(bandit_policy)
     file = tmp_path / "recipe.toml"
     file.write_text(to_toml(recipe))
-    settings = {"sft.copy_steps": 3, "sft.steps": 0, "sft.tokens_per_batch": 128, "sft.output": tmp_path / "policy"}
+    settings = {
+        "sft.exercises": "recipes.miniwob.copying:CopyingExercises",
+        "sft.exercise_steps": 3,
+        "sft.steps": 0,
+        "sft.tokens_per_batch": 128,
+        "sft.output": tmp_path / "policy",
+    }
     code, shown = in_terminal("sft", str(file), *(f"--set={key}={value}" for key, value in settings.items()))
     assert code == 0, shown
     assert "fine-tuning" in shown and "3/3" in shown and "accuracy" in shown
-    assert "3 steps of copying and 0 of demonstrations" in shown
+    assert "3 steps on exercises and 0 on demonstrations" in shown

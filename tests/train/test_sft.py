@@ -49,7 +49,8 @@ def recipe(tmp_path: Path) -> Recipe:
     sft = {
         "data": str(tmp_path / "demos.jsonl"),
         "output": str(tmp_path / "tuned"),
-        "copy_steps": 3,
+        "exercises": "recipes.miniwob.copying:CopyingExercises",
+        "exercise_steps": 3,
         "steps": 5,
         "tokens_per_batch": 256,
         "learning_rate": 5e-3,
@@ -128,34 +129,34 @@ def test_it_learns_its_demonstrations(recipe: Recipe):
     summary = run_sft(tuned(recipe, steps=150), on_step=steps.append)
     assert summary["accuracy"] > 0.95
     assert summary["stopped_by"] == "steps"
-    assert (summary["copy_steps"], summary["demonstration_steps"], summary["examples"]) == (3, 150, 4)
-    assert [step.phase for step in steps] == ["copy"] * 3 + ["demonstrations"] * 150
+    assert (summary["exercise_steps"], summary["demonstration_steps"], summary["examples"]) == (3, 150, 4)
+    assert [step.phase for step in steps] == ["exercises"] * 3 + ["demonstrations"] * 150
     json.dumps(summary)
 
 
-def test_copying_is_rehearsed_among_demonstrations(recipe: Recipe):
+def test_exercises_are_rehearsed_among_demonstrations(recipe: Recipe):
     steps: list[SftStep] = []
-    run_sft(tuned(recipe, copy_steps=1, steps=5, steps_per_rehearsal=2), on_step=steps.append)
-    c, d = "copy", "demonstrations"
-    assert [step.phase for step in steps] == [c, d, d, c, d, d, c, d]
+    run_sft(tuned(recipe, exercise_steps=1, steps=5, steps_per_rehearsal=2), on_step=steps.append)
+    e, d = "exercises", "demonstrations"
+    assert [step.phase for step in steps] == [e, d, d, e, d, d, e, d]
     assert steps[-1].total_steps == 8
 
 
-def test_without_demonstrations_it_only_copies(recipe: Recipe):
+def test_without_demonstrations_only_exercises_are_trained(recipe: Recipe):
     steps: list[SftStep] = []
-    summary = run_sft(tuned(recipe, data="", steps=0, copy_steps=4, steps_per_rehearsal=1), on_step=steps.append)
-    assert [step.phase for step in steps] == ["copy"] * 4
+    summary = run_sft(tuned(recipe, data="", steps=0, exercise_steps=4, steps_per_rehearsal=1), on_step=steps.append)
+    assert [step.phase for step in steps] == ["exercises"] * 4
     assert (summary["examples"], summary["stopped_by"], steps[0].total_steps) == (0, "steps", 4)
 
 
-@pytest.mark.parametrize("settings", [{"copy_steps": 4, "steps": 5}, {"copy_steps": 0, "steps": 0}])
+@pytest.mark.parametrize("settings", [{"exercise_steps": 4, "steps": 5}, {"exercise_steps": 0, "steps": 0}])
 def test_forgotten_demonstrations_are_missed(recipe: Recipe, settings: dict[str, int]):
     with pytest.raises(ConfigError, match=r"sft\.data is empty"):
         run_sft(tuned(recipe, data="", **settings))
 
 
 def test_the_learning_rate_rises_once_and_falls_in_each_phase(recipe: Recipe):
-    sft = tuned(recipe, copy_steps=100, copy_learning_rate=1.0, steps=50, learning_rate=3.0, max_seconds=200.0).sft
+    sft = tuned(recipe, exercise_steps=100, exercise_learning_rate=1.0, steps=50, learning_rate=3.0, max_seconds=200.0).sft
     assert learning_rate(sft, 1, 0, 0.0) == pytest.approx((1 / WARMUP_STEPS) * (1 - 0.009))
     assert learning_rate(sft, 50, 0, 0.0) == pytest.approx(1 - 0.9 / 2)
     assert learning_rate(sft, 100, 0, 0.0) == pytest.approx(FINAL_LEARNING_RATE_SHARE)
@@ -167,7 +168,7 @@ def test_the_learning_rate_rises_once_and_falls_in_each_phase(recipe: Recipe):
 
 def test_without_a_number_of_steps_the_clock_decides(recipe: Recipe):
     steps: list[SftStep] = []
-    summary = run_sft(tuned(recipe, copy_steps=0, steps=0, max_seconds=0.5), on_step=steps.append)
+    summary = run_sft(tuned(recipe, exercise_steps=0, steps=0, max_seconds=0.5), on_step=steps.append)
     assert summary["stopped_by"] == "max_seconds"
     assert summary["train_seconds"] > 0.5
     assert len(steps) > 1
@@ -219,3 +220,14 @@ def test_an_output_that_cannot_be_is_refused_before_the_first_step(
     with pytest.raises(error, match=says):
         run_sft(tuned(recipe, output=str(tmp_path / "notes" / inside)), on_step=steps.append)
     assert steps == []
+
+
+@pytest.mark.parametrize("settings", [{"exercise_steps": 1}, {"exercise_steps": 0, "steps_per_rehearsal": 1}])
+def test_steps_on_exercises_without_a_generator_are_refused(recipe: Recipe, settings: dict[str, int]):
+    with pytest.raises(ConfigError, match=r"sft\.exercises is empty"):
+        tuned(recipe, exercises="", **settings)
+
+
+def test_a_generator_that_cannot_be_imported_is_named(recipe: Recipe):
+    with pytest.raises(ConfigError, match="no generator of exercises at 'nowhere:Exercises'"):
+        run_sft(tuned(recipe, exercises="nowhere:Exercises"))

@@ -20,8 +20,9 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from quartet.policy.examples import Example, TokenBatch, pad
-from quartet.policy.random_pages import Element, RandomPages
 from quartet.policy.renderer import Renderer
+
+from .random_pages import Element, RandomPages
 
 MOST_STEPS = 12
 """Maximum number of actions in a goal of `follow`."""
