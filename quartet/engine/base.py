@@ -107,9 +107,7 @@ class ServedEngine(Engine, Protocol):
     max_context_tokens: int
     """Maximum number of tokens of prompt and response together."""
     vocab_size: int
-
-    @property
-    def counters(self) -> Counters: ...
+    counters: Counters
 
     @property
     def active_requests(self) -> int:

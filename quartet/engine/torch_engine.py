@@ -23,7 +23,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from quartet import config
 from quartet.engine.backend.torch import Torch
-from quartet.engine.base import Counters, GenerateRequest, GenerateResult, PolicyLoad
+from quartet.engine.base import GenerateRequest, GenerateResult, PolicyLoad
 from quartet.engine.choose_forward import make_forward
 from quartet.engine.loading import loaded
 from quartet.engine.memory_allocator import keep_freed_memory
@@ -81,6 +81,7 @@ class TorchEngine:
         self._recompute = config.kv_cache_on_weight_update == "recompute"
         max_prefix_bytes, max_row_bytes = config.prefix_cache_megabytes * 2**20, own.kv_cache_megabytes * 2**20
         self._scheduler = Scheduler(forward, config.max_slots, version, max_prefix_bytes, max_row_bytes)
+        self.counters = self._scheduler.counters
         self._forward = forward
         self._in_flight: dict[str, Running] = {}
         self._load_timeout_seconds = own.load_timeout_seconds

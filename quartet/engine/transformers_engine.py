@@ -60,7 +60,7 @@ class TransformersEngine:
         self._model: Any = policy.model
         self._tokenizer, self._pictures, self._version = policy.tokenizer, policy.pictures, version
         self._load_timeout_seconds = own_settings(config).load_timeout_seconds
-        self._counters = Counters()
+        self.counters = Counters()
         self._in_flight: dict[str, _Request] = {}
         self._closed = False
         self._thread = ThreadPoolExecutor(1, "engine", torch.set_num_threads, (config.threads,))
@@ -152,8 +152,8 @@ class TransformersEngine:
     @torch.inference_mode()
     def _sample(self, entry: _Request) -> GenerateResult:
         request, cache = entry.request, None
-        self._counters.requests += 1
-        self._counters.prompt_tokens += len(request.prompt_ids)
+        self.counters.requests += 1
+        self.counters.prompt_tokens += len(request.prompt_ids)
         entry.oldest_version = self._version
         positions, inputs = self._positions(request), self._inputs(request)
         while not entry.ended:
@@ -167,7 +167,7 @@ class TransformersEngine:
                 **inputs,
             )
             cache, inputs = output.past_key_values, {}
-            self._counters.steps += 1
+            self.counters.steps += 1
             if reason := self._take(entry, output.logits[:, -1]):
                 return entry.result(reason)
         return entry.so_far()
@@ -184,7 +184,7 @@ class TransformersEngine:
                 f"the model's logits are NaN or infinite at position {entry.length}, policy version {self._version}",
                 "the weights are damaged or training diverged: check train/gradient_norm, use an earlier policy",
             )
-        self._counters.generated_tokens += 1
+        self.counters.generated_tokens += 1
         return entry.take(drawn.token_ids[0], drawn.logprobs[0], drawn.entropies[0], self._version)
 
     def _positions(self, request: GenerateRequest) -> torch.Tensor:

@@ -69,7 +69,7 @@ class ModelClient:
         self._partial = {call.key: call for call in partial}
         self._on_call, self._on_diverged = on_call, on_diverged
         self._keys: set[str] = set()
-        self._pictures: dict[str, bytes] = {}  # by content hash, all that prompts have shown
+        self._pictures: dict[str, bytes] = {}  # all pictures of prompts so far, by content hash
         self._in_flight: dict[str, asyncio.Future[None]] = {}  # by request id
 
     @property
@@ -150,7 +150,7 @@ class ModelClient:
             self.calls.append(call)
 
     async def recall(self) -> None:
-        """Stop at the next token, or when an environment step in progress has ended: `generate` then raises.
+        """Abort requests in flight; `generate` then raises `RecalledError`.
 
         Call it again for a request that had not reached the engine yet. Raises `EngineError` if the engine cannot be
         reached; `generate` then raises it, too.

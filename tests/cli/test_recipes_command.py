@@ -75,16 +75,18 @@ def test_an_installed_package_finds_its_recipes(tmp_path):
         shutil.copytree(REPOSITORY / folder, target, ignore=ignored, dirs_exist_ok=True)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-m", "quartet", "train", "dart", "--dry-run"],
-        env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
-        cwd=elsewhere,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "24 task families" in done.stdout
+
+
+    def python(*arguments: str) -> str:
+        environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
+        command = [sys.executable, *arguments]
+        done = subprocess.run(command, env=environment, cwd=elsewhere, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "24 task families" in python("-m", "quartet", "train", "dart", "--dry-run")
+    of_a_recipe = "from quartet.shipped import import_module; print(import_module('recipes.miniwob.experts').__file__)"
+    assert python("-c", of_a_recipe).startswith(str(tmp_path / "site" / "quartet" / "recipes"))
 
 
 @pytest.mark.parametrize("env", names("env"))

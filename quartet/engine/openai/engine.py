@@ -149,7 +149,7 @@ class OpenAIEngine(RemoteEngine):
             if partial.aborted:  # it was aborted while this task waited for the lock
                 return
             reading = read_into(partial, self._server, request, self._version, plain=self._plain)
-            self._counters.recomputed_tokens += _length(request, partial) if partial.sampled else 0
+            self.counters.recomputed_tokens += _length(request, partial) if partial.sampled else 0
             stream = self._streams[request.request_id] = asyncio.create_task(reading)
         try:
             await asyncio.wait({stream})

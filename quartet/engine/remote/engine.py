@@ -73,7 +73,7 @@ class RemoteEngine(ABC):
 
     def __init__(self, server: InferenceServer, limits: Limits, config: config.Engine) -> None:
         self.max_context_tokens, self.vocab_size = limits
-        self._counters = Counters()
+        self.counters = Counters()
         self._server, self._config = server, config
         self._in_flight: set[str] = set()
         self._loading = asyncio.Lock()
@@ -81,10 +81,6 @@ class RemoteEngine(ABC):
         self._version = -1
         self._proved: set[int] = set()
         self._shapes: dict[str, list[int]] = {}
-
-    @property
-    def counters(self) -> Counters:
-        return self._counters
 
     @property
     def active_requests(self) -> int:
@@ -107,9 +103,9 @@ class RemoteEngine(ABC):
             self._in_flight.discard(request.request_id)
         if problem := find_problem(request, result, self.vocab_size):
             raise WrongAnswerError(f"the server sent an invalid response to {request.request_id!r}: it {problem}")
-        self._counters.requests += 1
-        self._counters.prompt_tokens += len(request.prompt_ids)
-        self._counters.generated_tokens += len(result.token_ids)
+        self.counters.requests += 1
+        self.counters.prompt_tokens += len(request.prompt_ids)
+        self.counters.generated_tokens += len(result.token_ids)
         return result
 
     @abstractmethod

@@ -144,7 +144,7 @@ class VllmEngine(RemoteEngine):
         if self._keeps:
             oldest = [min(response.asked_at_version, version) for version in result.versions]
             return msgspec.structs.replace(result, cache_versions=oldest if oldest != result.versions else [])
-        self._counters.recomputed_tokens += _recomputed(request, result)
+        self.counters.recomputed_tokens += _recomputed(request, result)
         return result
 
     async def _read(self, response: Response, body: object) -> None:
