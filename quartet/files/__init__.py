@@ -1,1 +1,1 @@
-"""Atomic writes of files and folders, with checksums."""
+"""Atomic writes of files and folders, with checksums; lock files."""

@@ -10,15 +10,15 @@ from pathlib import Path
 
 from quartet.config import Recipe
 from quartet.env import suite_families
-from quartet.errors import ConfigError
+from quartet.errors import ConfigError, SetupError
 from quartet.exchange.demonstrations import settle
+from quartet.files.lock import ProcessLock
 from quartet.ledger import Ledger
 from quartet.manager.admission import Admission
 from quartet.manager.clock import TrainingClock
 from quartet.manager.control.base import ControlContext, RolloutAllocator, TaskSampler
 from quartet.manager.evaluation import PeriodicEvaluation, is_evaluation
 from quartet.manager.judge import Judge
-from quartet.manager.only_process import only_process
 from quartet.manager.replay.base import Replay
 from quartet.manager.retention import Retention
 from quartet.manager.stop import StopRule
@@ -203,6 +203,18 @@ class DataManager:
             self._ledger.request_stop(reason)
 
 
+def manager_lock(run_dir: Path) -> ProcessLock:
+    """Return the lock of the run's only data manager. It raises `SetupError` if another process holds it."""
+
+    def refusal(process: str) -> SetupError:
+        return SetupError(
+            f"{run_dir} already has a manager: process {process}",
+            f"a run has one manager; `quartet train` starts it, `quartet stop {run_dir}` ends the run",
+        )
+
+    return ProcessLock(run_dir / "manager.lock", refusal)
+
+
 async def run_manager(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None:
     """Run the data manager as a process until `stop` is set.
 
@@ -210,7 +222,7 @@ async def run_manager(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> Non
     run has another manager, and all errors of `settle`.
     """
     with (
-        only_process(run_dir, "manager"),
+        manager_lock(run_dir),
         closing(Ledger.open(run_dir)) as ledger,
         Recorder(run_dir, "manager") as recorder,
     ):

@@ -1,7 +1,6 @@
 """Process of one sink: it follows the run's files, sends new records to the sink, and stores the read position."""
 
 import asyncio
-import fcntl
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from quartet.config import Recipe
 from quartet.config import Sink as SinkChoice
 from quartet.errors import SetupError
 from quartet.files.disk import whole_file
+from quartet.files.lock import ProcessLock
 from quartet.ledger import Ledger
 from quartet.registry import build
 from quartet.report.follow import Cursor, Follower
@@ -59,14 +59,14 @@ def following(run_dir: Path, name: str) -> Iterator["FollowedRun"]:
     """
     folder = run_dir / "sinks"
     folder.mkdir(exist_ok=True)
-    with (folder / f"{name}.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise SetupError(
-                f"another process already sends {run_dir} to the sink {name!r}",
-                f"a live run with {name!r} in its observe.sinks does so by itself; end the other process first",
-            ) from error
+
+    def refusal(process: str) -> SetupError:
+        return SetupError(
+            f"another process already sends {run_dir} to the sink {name!r}: process {process}",
+            f"a live run with {name!r} in its observe.sinks does so by itself; end the other process first",
+        )
+
+    with ProcessLock(folder / f"{name}.lock", refusal):
         yield FollowedRun(run_dir, name)
 
 

@@ -1,15 +1,13 @@
 """Run directories: created once, locked by one supervisor at a time, resumed with the same recipe."""
 
-import fcntl
-import os
 from pathlib import Path
-from types import TracebackType
 
 from quartet.config import Recipe
 from quartet.crash_points import crash_point
 from quartet.errors import ConfigError, SetupError
 from quartet.files.disk import sync, usable_output, whole_file
 from quartet.files.ledger_files import has_database
+from quartet.files.lock import ProcessLock, holder
 from quartet.recipe.file import read_resolved, refuse_changes, to_toml
 from quartet.run.run_files import LOCK, clear_run, is_run
 
@@ -83,35 +81,16 @@ def _refuse_foreign_folder(folder: Path) -> None:
     raise ConfigError(f"{folder} is not a run and not empty: it holds {named}", "name a new folder or an empty one")
 
 
-class RunLock:
-    """Lock of the process that supervises a run. The lock file holds the process id for `quartet stop`."""
-
-    FILE = LOCK
+class RunLock(ProcessLock):
+    """Lock of the process that supervises a run."""
 
     def __init__(self, run_dir: Path) -> None:
-        self._path = run_dir / self.FILE
-        self._descriptor = -1
-
-    def __enter__(self) -> "RunLock":
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            owner = self._path.read_text().strip() or "another process"
-            os.close(self._descriptor)
-            raise SetupError(
-                f"{self._path.parent} is in use by process {owner}",
-                "stop it with `quartet stop`, or use another folder",
-            ) from error
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, str(os.getpid()).encode(), 0)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        os.ftruncate(self._descriptor, 0)
-        os.close(self._descriptor)
+        super().__init__(
+            run_dir / LOCK,
+            lambda process: SetupError(
+                f"{run_dir} is in use by process {process}", "stop it with `quartet stop`, or use another folder"
+            ),
+        )
 
 
 def supervisor_pid(run_dir: Path) -> int | None:

@@ -16,8 +16,7 @@ from quartet.cli.eval import evaluation_name
 from quartet.errors import ConfigError, LedgerError, QuartetError, SetupError
 from quartet.ledger import Ledger
 from quartet.manager.evaluation import EVALUATION_MARKER
-from quartet.manager.manager import run_manager
-from quartet.manager.only_process import only_process
+from quartet.manager.manager import manager_lock, run_manager
 from quartet.recipe.file import find_recipe, load_recipe, to_toml
 from quartet.run.run_dir import RunLock
 from quartet.shipped import shipped_policies
@@ -150,7 +149,7 @@ def test_a_run_without_a_process_is_not_waited_for(tmp_path):
 
 
 def test_a_second_manager_is_told_that_there_is_one(tmp_path):
-    with only_process(tmp_path, "manager"), pytest.raises(SetupError, match=f"has a manager: process {os.getpid()}"):
+    with manager_lock(tmp_path), pytest.raises(SetupError, match=f"has a manager: process {os.getpid()}"):
         asyncio.run(run_manager(bandit_recipe(Path("policy")), tmp_path, asyncio.Event()))
 
 
