@@ -13,14 +13,14 @@ from quartet.access.rules import Refusal, refuse_client
 from quartet.errors import SetupError
 
 HOST = "127.0.0.1"
-_CLIENTS_FAULTS = (HttpProcessingError, ConnectionError)
+_CLIENT_ERRORS = (HttpProcessingError, ConnectionError)
 _LOG = logging.getLogger(__name__)
 
 
 def _shorten(record: logging.LogRecord) -> bool:
     """Log malformed requests and lost clients as one-line warnings: aiohttp logs a traceback for each."""
     error = record.exc_info[1] if record.exc_info else None
-    if isinstance(error, _CLIENTS_FAULTS):
+    if isinstance(error, _CLIENT_ERRORS):
         record.levelno, record.levelname, record.exc_info = logging.WARNING, "WARNING", None
         record.msg = f"{record.msg}: {type(error).__name__}"
     return True

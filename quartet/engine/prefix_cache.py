@@ -113,7 +113,7 @@ class PrefixCache:
         """Evict leaves, least recently used first. (No edge was used less recently than its children.)"""
         ends = [(node.used, id(node), node) for node in self._nodes(self._root) if not node.children]
         heapify(ends)
-        while self.num_bytes > SPARED_SHARE * self.max_bytes:
+        while self.num_bytes > KEPT_SHARE * self.max_bytes:
             _, _, end = heappop(ends)
             parent = end.parent
             assert parent is not None and end.segment is not None

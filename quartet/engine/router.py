@@ -122,7 +122,7 @@ class Router:
         answers = await asyncio.gather(*(self._version_of(replica) for replica in self._replicas.values()))
         versions = [version for version in answers if version is not None]
         if not versions:
-            raise _nobody()
+            raise _no_engine()
         return min(versions)
 
     async def close(self) -> None:
@@ -139,7 +139,7 @@ class Router:
         while request.request_id not in self._aborted:
             now = time.monotonic()
             if now > deadline:
-                raise _nobody()
+                raise _no_engine()
             if up := [replica for replica in self._replicas.values() if replica.is_up]:
                 return min(up, key=lambda replica: replica.work_tokens + self._cost(replica, request))
             deadline = min(deadline, now + self._deadline_seconds)
@@ -183,5 +183,5 @@ class Router:
                 return
 
 
-def _nobody() -> EngineError:
+def _no_engine() -> EngineError:
     return EngineError("none of the engines answers", "check `quartet status` and the engines' logs")

@@ -27,7 +27,7 @@ from quartet.telemetry.record import Recorder
 
 LOG = logging.getLogger(__name__)
 REPORT_SECONDS = 0.5
-GOODBYE_SECONDS = 1.0
+CLOSE_TIMEOUT_SECONDS = 1.0
 """Timeout of a client's answer to the closing of its connection."""
 
 
@@ -75,7 +75,7 @@ class EnvHost:
         return web.json_response({"sessions": self.sessions, "capacity": self._capacity, "env": self._name})
 
     async def _serve(self, request: web.Request) -> web.WebSocketResponse:
-        socket = web.WebSocketResponse(timeout=GOODBYE_SECONDS, max_msg_size=MAX_REQUEST_BYTES)
+        socket = web.WebSocketResponse(timeout=CLOSE_TIMEOUT_SECONDS, max_msg_size=MAX_REQUEST_BYTES)
         await socket.prepare(request)
         if self.sessions >= self._capacity:
             full = ErrorData(message=f"all {self._capacity} sessions are taken", code=ErrorCode.CAPACITY_REACHED)

@@ -2,6 +2,8 @@
 
 import time
 
+from rich import filesize
+
 from quartet.report.comparison.intervals import wilson
 
 UNKNOWN = "–"
@@ -52,12 +54,7 @@ def duration(seconds: float | None) -> str:
 
 def size(num_bytes: float | None) -> str:
     """Format 1234567 as 1.2 MB (10^6 bytes)."""
-    if num_bytes is None:
-        return UNKNOWN
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if num_bytes >= scale:
-            return f"{num_bytes / scale:.1f} {unit}"
-    return f"{num_bytes:.0f} B"
+    return UNKNOWN if num_bytes is None else filesize.decimal(round(num_bytes))
 
 
 def moment(unix_seconds: float | None) -> str:
