@@ -4,7 +4,6 @@ import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 
 from quartet.errors import QuartetError
 
@@ -27,9 +26,7 @@ class ProcessLock:
         os.pwrite(self._descriptor, str(os.getpid()).encode(), 0)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.ftruncate(self._descriptor, 0)
         os.close(self._descriptor)
 

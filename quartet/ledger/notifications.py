@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Literal
 
 LOG = logging.getLogger(__name__)
@@ -85,9 +84,7 @@ class Subscription:
     def __enter__(self) -> "Subscription":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._pipe is not None:
             os.close(self._pipe)  # the file stays: another process may listen too
 

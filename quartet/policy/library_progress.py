@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any
 
 from transformers.utils.logging import set_tqdm_hook
@@ -27,10 +26,8 @@ class _ReportingBar:
         self._bar.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.__exit__(kind, error, trace)
+    def __exit__(self, *reason: Any) -> None:
+        self._bar.__exit__(*reason)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._bar, name)

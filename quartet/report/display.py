@@ -1,7 +1,6 @@
 """Display of a live run: in a terminal a panel, elsewhere a line every few seconds and one for each alarm."""
 
 import time
-from types import TracebackType
 
 from rich.live import Live
 

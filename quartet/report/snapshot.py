@@ -1,7 +1,6 @@
 """Read-only snapshots of a run, live or not: its status and alarms."""
 
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from msgspec import Struct, to_builtins
@@ -58,9 +57,7 @@ class Looker:
         self._reader = StatusReader(self.run_dir, self.ledger, self.recipe)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.ledger.close()
 
     def read(self) -> Snapshot:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
+from typing import Any
 
 from quartet.access.token import forget_token
 from quartet.config import Recipe
@@ -59,10 +59,8 @@ class Session:
             self._leave = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._leave.__exit__(kind, error, trace)
+    def __exit__(self, *reason: Any) -> None:
+        self._leave.__exit__(*reason)
 
     def _run_until(self, condition: Callable[[], str | None]) -> str:
         """Supervise the modules until `condition` returns a reason, and return it.

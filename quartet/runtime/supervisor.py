@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TypeVar
 
 from quartet.config import Recipe
@@ -72,9 +72,7 @@ class Supervisor:
             self._old_handlers[name] = signal.signal(name, self._on_signal)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop(*self._processes)
         for name, handler in self._old_handlers.items():
             signal.signal(name, handler)
