@@ -89,7 +89,7 @@ class Run:
             self.ledger.policies.mark_settled(self.served, serving=self.served)
         if self.draw.random() < 0.03:
             self.clock.now += self.draw.choice([31, 200])  # leases end; groups reach their deadline
-        rests = self.rule.rests(self.ledger)
+        rests = self.rule.pauses_training(self.ledger)
         self.recall(rests=rests)
         for lease in self.ledger.rollouts.claim("w", self.draw.randint(1, 4), 30.0, training=not rests):
             known = [
