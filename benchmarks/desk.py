@@ -33,6 +33,11 @@ FINISHED = "text finished"
 _WORDS = [first + second for first in ("ba", "de", "fi", "go", "lu") for second in ("ka", "mo", "ne", "ri", "su")]
 
 
+def draws_key(task: Task) -> str:
+    """Return what seeds a task's draws: its name in recorded results, whatever name the environment is found by."""
+    return f"desk/{task.family}/{task.seed}"
+
+
 class Desk:
     """One episode without its delays."""
 
@@ -41,7 +46,7 @@ class Desk:
         if task.family not in FAMILIES:
             raise ConfigError(f"unknown desk family {task.family!r}", nearest(task.family, FAMILIES))
         self._task = task
-        self._presses = random.Random(f"presses/{task.key}").choice(workload.presses)
+        self._presses = random.Random(f"presses/{draws_key(task)}").choice(workload.presses)
         self._pressed: list[bool] = []
 
     @property
@@ -59,7 +64,7 @@ class Desk:
 
     def observe(self, error: str = "") -> Observation:
         """Return the current page."""
-        draw = random.Random(f"{self._task.key}/{len(self._pressed)}")
+        draw = random.Random(f"{draws_key(self._task)}/{len(self._pressed)}")
         noise = [f"text {' '.join(draw.choices(_WORDS, k=8))}" for _ in range(2)]
         row = [FINISHED] if self.finished else [f"button {label} [{ref}]" for ref, label in enumerate(BUTTONS, 1)]
         first = [] if self._pressed else [INSTRUCTIONS]
@@ -112,7 +117,7 @@ class DeskEnv:
         """Start an episode. Raise `ConfigError` for an unknown family."""
         self._desk = Desk(task, self._workload)
         self._episodes[task.key] += 1
-        self._draw = random.Random(f"{task.key} {self._episodes[task.key]}")
+        self._draw = random.Random(f"{draws_key(task)} {self._episodes[task.key]}")
         await asyncio.sleep(self._workload.reset_delay(self._draw))
         return self._desk.observe()
 
