@@ -11,9 +11,9 @@ from pathlib import Path
 import click
 import torch
 
-from recipes.miniwob.copying import LEVELS, PAGE_EXERCISES, CopyingExercises
 from quartet.policy.examples import Example
 from quartet.policy.load import load_policy
+from recipes.miniwob.copying import LEVELS, PAGE_EXERCISES, CopyingExercises
 
 SEED = 99
 

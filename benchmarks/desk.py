@@ -8,11 +8,12 @@ the page says that it is finished, and the policy ends the episode with `done`, 
 import asyncio
 import random
 from collections import Counter
+from typing import ClassVar
 
+from benchmarks.workload import Workload, read_workload
 from quartet.actions.grammar import Action, ActionError, Click, Done, Element, Infeasible, parse_action
 from quartet.config.section import LocalPath, Section
 from quartet.env.base import Env, Environment
-from benchmarks.workload import Workload, read_workload
 from quartet.errors import ConfigError, EnvError, nearest
 from quartet.types import Observation, StepResult, Task
 
@@ -91,7 +92,7 @@ class PretendedDesktop(Environment):
 
     settings: Settings
     grammar = "`click LABEL [1]` or `done`"
-    first_settings = {"env": {"screenshots": False}, "rollout": {"max_turns": 8}}
+    first_settings: ClassVar = {"env": {"screenshots": False}, "rollout": {"max_turns": 8}}
 
     def __init__(self, settings: Settings) -> None:
         """Read the workload. Raise `ConfigError` if the file is not a workload."""

@@ -9,9 +9,9 @@ import random
 from pathlib import Path
 from typing import Any
 
-from quartet.actions.grammar import Click, Element
 from benchmarks.desk import BUTTONS, ENVIRONMENT, Desk
 from benchmarks.workload import Workload
+from quartet.actions.grammar import Click, Element
 from quartet.recipe.file import parse_recipe
 from quartet.types import Task
 

@@ -63,7 +63,12 @@ def measure(repetitions: int) -> dict[str, float]:
 
 def new_learner() -> Learner:
     model = make_model(VOCABULARY, hidden_size=256, num_layers=4, num_heads=4, num_kv_heads=2, intermediate_size=512)
-    data = {"name": "train-step", "model": {"path": "none"}, "env": {"name": "bandit"}, "train": {"groups_per_batch": 2}}
+    data = {
+        "name": "train-step",
+        "model": {"path": "none"},
+        "env": {"name": "bandit"},
+        "train": {"groups_per_batch": 2},
+    }
     return Learner(model, parse_recipe(data, "benchmarks.train_step"))
 
 

@@ -4,10 +4,10 @@ import random
 import time
 from typing import Any
 
-from benchmarks.trl_contenders.conversation import page
-from quartet.actions.grammar import ActionError, parse_action
 from benchmarks.desk import ENVIRONMENT, Desk
+from benchmarks.trl_contenders.conversation import page
 from benchmarks.workload import Workload
+from quartet.actions.grammar import ActionError, parse_action
 from quartet.types import Task
 
 

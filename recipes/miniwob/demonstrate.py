@@ -18,8 +18,6 @@ import click
 
 from quartet import config
 from quartet.env.base import Env
-from .experts import EXPERTS
-from .experts.attempt import SUITE, Attempt, attempt_all, in_browser
 from quartet.env.miniwob.suite import SUITES
 from quartet.errors import ConfigError, QuartetError
 from quartet.on_progress import OnProgress, nobody_watches
@@ -27,6 +25,9 @@ from quartet.policy.prompt import turn_text
 from quartet.registry import lookup
 from quartet.terminal.say import say
 from quartet.types import Task
+
+from .experts import EXPERTS
+from .experts.attempt import SUITE, Attempt, attempt_all, in_browser
 
 FIRST_HELD_OUT_SEED: int = config.Evaluation().first_seed
 DEMONSTRATED = [family.name for family in SUITES[SUITE] if family.demonstrated]

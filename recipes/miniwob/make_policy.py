@@ -15,12 +15,13 @@ from typing import Any
 
 import click
 
-from .demonstrate import GROUPS, make_demonstrations, report, write_texts
 from quartet.policy.make import make_policy
 from quartet.recipe.file import load_recipe
 from quartet.terminal.progress import Watched
 from quartet.train.sft import run_sft
 from quartet.train.sft_progress import step_watcher
+
+from .demonstrate import GROUPS, make_demonstrations, report, write_texts
 
 HERE = Path(__file__).parent
 DEMONSTRATION_SEEDS, TEXT_SEEDS = range(60), range(100)

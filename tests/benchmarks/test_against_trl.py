@@ -7,12 +7,12 @@ import click
 import pytest
 
 from benchmarks import against_trl
+from benchmarks.desk import BUTTONS
 from benchmarks.trl_contenders.base import ROLLOUTS_PER_STEP, TURN_TOKENS, Job, Run, TrainStep
 from benchmarks.trl_contenders.conversation import CHAT_TEMPLATE
 from benchmarks.trl_contenders.ours import Ours, recipe_of
 from benchmarks.trl_contenders.start import conversation, make_start, speak
 from benchmarks.trl_contenders.theirs import THEIRS, TrlProcess
-from benchmarks.desk import BUTTONS
 from quartet.policy.renderer import Renderer
 from quartet.policy.tokenizer_files import load_tokenizer
 

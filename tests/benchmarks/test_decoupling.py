@@ -10,9 +10,9 @@ from benchmarks.modes.figures import CpuSample, figures
 from benchmarks.modes.modes import COUPLED, modes, recipe, single_turn
 from benchmarks.modes.run import run
 from benchmarks.modes.start import ACTING, LONG_SHARE, REASONING, make_start, turns
+from benchmarks.workload import read_workload
 from quartet.actions.grammar import Click, parse_action
 from quartet.config import Recipe
-from benchmarks.workload import read_workload
 
 INSTANT = decoupling.WORKLOADS / "step_0_ms.json"
 TRAINED = {"kind": "train_step", "update_seconds": 1.0, "publish_seconds": 0.5, "lag_histogram": {"0": 2}}

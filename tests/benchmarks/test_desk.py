@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.desk import BUTTONS, ENVIRONMENT, FINISHED, RIGHT, Desk
+from benchmarks.workload import Workload, read_workload
 from quartet.actions.grammar import Click, Element
 from quartet.config import Env
 from quartet.env import make_pool, suite_families
-from benchmarks.desk import BUTTONS, ENVIRONMENT, FINISHED, RIGHT, Desk
-from benchmarks.workload import Workload, read_workload
 from quartet.errors import ConfigError, EnvError
 from quartet.types import Task
 

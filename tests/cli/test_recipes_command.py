@@ -76,7 +76,6 @@ def test_an_installed_package_finds_its_recipes(tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
 
-
     def python(*arguments: str) -> str:
         environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
         command = [sys.executable, *arguments]

@@ -27,7 +27,6 @@ from quartet.errors import (
 )
 from quartet.policy.canary import fixed_sequence, write_canary
 from quartet.policy.load import LoadedPolicy, load_policy, save_policy
-from tests.vision_policy import make_vision_policy
 from quartet.train.forward import score
 from quartet.train.microbatch import collate
 from quartet.train.packing import pack_batch
@@ -46,6 +45,7 @@ from quartet.types import (
     Task,
     Trajectory,
 )
+from tests.vision_policy import make_vision_policy
 
 MAX_GAP_NATS = 1e-4
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from quartet.actions.grammar import format_action, parse_action
 from quartet.env.base import Env
+from quartet.errors import ConfigError, EnvError
+from quartet.types import Observation, Task
 from recipes.miniwob.demonstrate import GROUPS, make_demonstrations, make_tasks, write_texts
 from recipes.miniwob.experts import EXPERTS, ExpertError, expert_action
 from recipes.miniwob.experts.attempt import attempt_all, in_browser
 from recipes.miniwob.experts.page import Element, Page
-from quartet.errors import ConfigError, EnvError
-from quartet.types import Observation, Task
 
 WORD = st.text("abcXYZ0189#", min_size=1, max_size=8)
 LABEL = st.lists(WORD, max_size=3).map(" ".join)

@@ -5,11 +5,11 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from recipes.miniwob.copying import LEVELS, MASTERED_ACCURACY, PAGE_EXERCISES, CopyingExercises
 from quartet.policy.examples import Example
 from quartet.policy.load import LoadedPolicy
-from recipes.miniwob.random_pages import Element, RandomPages
 from quartet.policy.tokenizer import train_tokenizer
+from recipes.miniwob.copying import LEVELS, MASTERED_ACCURACY, PAGE_EXERCISES, CopyingExercises
+from recipes.miniwob.random_pages import Element, RandomPages
 
 
 def split(example: Example) -> tuple[list[int], list[int]]:

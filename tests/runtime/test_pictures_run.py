@@ -15,11 +15,11 @@ from quartet.ledger import Ledger
 from quartet.ledger.pictures import pictures_of
 from quartet.ledger.schema import groups, rollouts, trajectories
 from quartet.policy.load import load_policy, read_weights
-from tests.vision_policy import make_vision_policy
 from quartet.recipe.file import to_toml
 from quartet.report.check import check_ledger
 from quartet.runtime.plan import check_training
 from quartet.types import GroupState
+from tests.vision_policy import make_vision_policy
 
 pytestmark = pytest.mark.slow
 

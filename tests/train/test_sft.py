@@ -156,7 +156,9 @@ def test_forgotten_demonstrations_are_missed(recipe: Recipe, settings: dict[str,
 
 
 def test_the_learning_rate_rises_once_and_falls_in_each_phase(recipe: Recipe):
-    sft = tuned(recipe, exercise_steps=100, exercise_learning_rate=1.0, steps=50, learning_rate=3.0, max_seconds=200.0).sft
+    sft = tuned(
+        recipe, exercise_steps=100, exercise_learning_rate=1.0, steps=50, learning_rate=3.0, max_seconds=200.0
+    ).sft
     assert learning_rate(sft, 1, 0, 0.0) == pytest.approx((1 / WARMUP_STEPS) * (1 - 0.009))
     assert learning_rate(sft, 50, 0, 0.0) == pytest.approx(1 - 0.9 / 2)
     assert learning_rate(sft, 100, 0, 0.0) == pytest.approx(FINAL_LEARNING_RATE_SHARE)

@@ -6,10 +6,11 @@ actions, so a small policy can imitate the expert. Families of the same form sha
 
 from collections.abc import Callable
 
-from . import choose, click, form, mail, search
-from .page import ExpertError, Page
 from quartet.registry import lookup
 from quartet.types import Observation
+
+from . import choose, click, form, mail, search
+from .page import ExpertError, Page
 
 Expert = Callable[[str, Page], str]
 """Function (goal, page) -> action text. Raises `ExpertError` if the page lacks an element that the expert needs."""
