@@ -227,7 +227,7 @@ def load_class(path: str, kind: str) -> Any:
     """Return the class at `module:Class`. Raises `ConfigError`, which calls it a `kind`, if it cannot be imported."""
     module_name, _, class_name = path.partition(":")
     try:
-        return getattr(importlib.import_module(module_name), class_name)
+        return getattr(import_module(module_name), class_name)
     except (ImportError, AttributeError, ValueError, TypeError) as error:  # the last two: the name is no module name
         raise ConfigError(f"no {kind} at {path!r}: {error}", "write module:Class, and install the module") from error
 

@@ -19,7 +19,7 @@ class DeskTools:
 
     def reset(self, seed: int, **columns: Any) -> str:
         """Start the episode of this seed, and return the first page."""
-        self._desk = Desk(Task(env="desk", family="press", seed=seed), self._workload)
+        self._desk = Desk(Task(env=ENVIRONMENT, family="press", seed=seed), self._workload)
         return page(self._desk)
 
     def click(self, element: str) -> str:

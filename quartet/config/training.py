@@ -124,17 +124,20 @@ class Sft(Section):
 
     data: LocalPath = ""
     """File in chat-format JSONL: {"messages": [{"role", "content"}, ...]} per line; only assistant tokens are trained.
-    If it is empty and `steps` is 0, only copying is trained."""
+    If it is empty and `steps` is 0, only exercises are trained."""
     output: LocalPath = ""
     """Folder to which the policy is written."""
-    copy_steps: Annotated[int, Field(ge=0)] = 0
-    """Number of optimizer steps on copying random sequences, before the first demonstration."""
-    copy_learning_rate: PositiveFloat = 2e-3
-    """Peak learning rate of the steps on copying before the first demonstration."""
+    exercises: str = ""
+    """`module:Class` that generates examples without data, such as `recipes.miniwob.copying:CopyingExercises`, which
+    teaches a new policy to copy; empty for none."""
+    exercise_steps: Annotated[int, Field(ge=0)] = 0
+    """Number of optimizer steps on exercises, before the first demonstration."""
+    exercise_learning_rate: PositiveFloat = 2e-3
+    """Peak learning rate of the steps on exercises before the first demonstration."""
     steps: Annotated[int, Field(ge=0)] = 1000
     """Optimizer steps on demonstrations; 0 means as many as `max_seconds` allows, or none if `data` is empty."""
     steps_per_rehearsal: Annotated[int, Field(ge=0)] = 0
-    """Number of steps on demonstrations between two steps on copying, which prevent forgetting; 0 means no such
+    """Number of steps on demonstrations between two steps on exercises, which prevent forgetting; 0 means no such
     steps."""
     tokens_per_batch: Positive = 4096
     """Tokens of one optimizer step, padding included."""

@@ -94,18 +94,5 @@ class RunLock(ProcessLock):
 
 
 def supervisor_pid(run_dir: Path) -> int | None:
-    """Return the process id of the live supervisor of a run, or None.
-
-    Whether it is live follows from the lock, since the file's content may be left from an earlier process.
-    """
-    path = run_dir / RunLock.FILE
-    if not path.exists() or not path.read_text():  # avoids taking a lock that a supervisor may want
-        return None
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return int(path.read_text())
-    finally:
-        os.close(descriptor)
-    return None
+    """Return the process id of the live supervisor of a run, or None."""
+    return holder(run_dir / LOCK)

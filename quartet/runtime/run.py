@@ -165,7 +165,7 @@ def _train_in_processes(recipe: Recipe, run_dir: Path, *, quiet: bool, view: Vie
 
 def evaluate_policy(recipe: Recipe, policy: Path, run_dir: Path, *, quiet: bool) -> Summary:
     """Evaluate one policy on the held-out tasks of `recipe`, in a separate run directory."""
-    evaluation = recipe.evaluation.model_copy(update={"control": False})
+    evaluation = recipe.evaluation.model_copy(update={"supervised_control": False})
     observe = recipe.observe.model_copy(update={"sinks": []})  # sinks are for training runs only
     recipe = recipe.starting_from(str(policy.resolve()))
     recipe = recipe.model_copy(update={"evaluation": evaluation, "observe": observe})
@@ -187,7 +187,7 @@ def evaluate_policy(recipe: Recipe, policy: Path, run_dir: Path, *, quiet: bool)
 def train_control(recipe: Recipe, run_dir: Path, *, quiet: bool) -> Results:
     """Train the supervised control for the same wall time as the run. Return its greedy results per family.
 
-    The control starts from the run's initial policy, trains on `sft.data`, and rehearses copying according to
+    The control starts from the run's initial policy, trains on `sft.data`, and rehearses exercises according to
     `sft.steps_per_rehearsal`. Raises `InterruptedByUser` on Ctrl-C and SIGTERM; the run itself is then complete.
     """
     ledger = Ledger.open(run_dir)
