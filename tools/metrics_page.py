@@ -5,7 +5,7 @@ from quartet.telemetry.metrics import METRICS, Metric, of_parts
 
 _HEAD = """# Metrics and spans
 
-`python -m quartet.telemetry.metrics_page` makes this page from `quartet/telemetry/metrics.py`, the parts and
+`python tools/metrics_page.py` makes this page from `quartet/telemetry/metrics.py`, the parts and
 `quartet/telemetry/activities.py`; a test checks that they agree. A recorder warns once about a metric that is not
 declared. `quartet parts` shows the metrics that each part records.
 

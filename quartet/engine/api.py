@@ -66,7 +66,7 @@ class Handlers:
         self._model = model
         self._engine, self._recorder, self._lanes = engine, recorder, Lanes("request")
         self._in_flight = Counter[str]()  # a duplicate id counts too, until the engine rejects its request
-        self._served = Together(recorder, "serve", "requests").join if recorder else nullcontext
+        self._served = ConcurrentClients(recorder, "serve", "requests").join if recorder else nullcontext
 
     async def completions(self, http_request: web.Request) -> web.StreamResponse:
         body = decode(await http_request.read(), CompletionRequest)
@@ -116,10 +116,10 @@ class Handlers:
             await self._engine.abort(request_id)
         return json_response({})
 
-    async def hand_over(self, _: web.Application) -> None:
+    async def drain(self, _: web.Application) -> None:
         """Drain the engine at shutdown: end each request with the tokens sampled so far.
 
-        Requests that do not end within `HAND_OVER_SECONDS` lose their connection.
+        Requests that do not end within `DRAIN_TIMEOUT_SECONDS` lose their connection.
         """
         try:
             await asyncio.wait_for(self._end_requests(), DRAIN_TIMEOUT_SECONDS)

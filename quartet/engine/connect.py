@@ -12,7 +12,7 @@ from quartet.engine.paths import served_at
 from quartet.engine.router import Router
 from quartet.ledger import Ledger
 
-PATIENCE_SECONDS = 1.0
+TIMEOUT_SECONDS = 1.0
 """Time for which an engine may be unreachable before the router tries another engine, or waits if there is none."""
 LEASE_SHARE = 0.8
 """Share of `rollout.lease_seconds` after which a silent or absent engine is an error. A lease is renewed once a fifth

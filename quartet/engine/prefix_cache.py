@@ -14,7 +14,7 @@ from quartet.engine.rows import Rows, Segment
 
 MIN_TOKENS = 16
 """Minimum length of a cached prefix; storing a shorter one takes longer than computing it."""
-SPARED_SHARE = 0.9
+KEPT_SHARE = 0.9
 """Share of the memory limit down to which an eviction frees memory, so that evictions are rare."""
 
 

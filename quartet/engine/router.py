@@ -1,7 +1,7 @@
 """Router over several engines: sends each request to the least loaded engine, and to another one if that engine dies.
 
 The engines serve the same policy, but each loads new versions on its own. A stopping engine is **drained**: it returns
-the tokens sampled so far (`api.Handlers.hand_over`), and the router continues the requests at other engines. A torch
+the tokens sampled so far (`api.Handlers.drain`), and the router continues the requests at other engines. A torch
 engine's draws depend on seed and position only, so the response is the same if the engines serve the same version.
 """
 

@@ -81,7 +81,7 @@ async def _keep_up(services: list[EngineService], ledger: Ledger, stop: asyncio.
 
     The service with the most requests is called last, so that the status shows its state as the module's state.
     """
-    with ledger.doorbells.hang("engine") as bell:
+    with ledger.notifier.subscribe("engine") as notifications:
         while not stop.is_set():
             for service in sorted(services, key=lambda service: service.active_requests):
                 await service.tick()

@@ -2,9 +2,9 @@
 
 The asyncio side puts commands (request, abort, new weights) into a queue and awaits their futures; the step thread
 executes them between two decode steps. So new weights may arrive while requests are in flight: tokens sampled before
-have the old version, tokens sampled afterwards the new one. By the setting `engine.old_cache`, the KV cache of requests
-in flight is either recomputed, so that each token depends on its own version only, or kept. Many RL systems keep it:
-the trainer's importance weights account for the mix of versions, and nothing is computed twice.
+have the old version, tokens sampled afterwards the new one. By the setting `engine.kv_cache_on_weight_update`,
+the KV cache of requests in flight is either recomputed, so that each token depends on its own version only, or kept.
+Many RL systems keep it: the trainer's importance weights account for the mix, and nothing is computed twice.
 """
 
 import asyncio
@@ -92,11 +92,6 @@ class TorchEngine:
         # Daemon thread: an engine that was not closed must not keep the process alive.
         self._thread = Thread(target=self._run_steps, args=[config.threads], name="engine-steps", daemon=True)
         self._thread.start()
-
-    @property
-    def counters(self) -> Counters:
-        """Totals since the engine started."""
-        return self._scheduler.counters
 
     @property
     def active_requests(self) -> int:

@@ -66,11 +66,6 @@ class TransformersEngine:
         self._thread = ThreadPoolExecutor(1, "engine", torch.set_num_threads, (config.threads,))
 
     @property
-    def counters(self) -> Counters:
-        """Totals since the engine started."""
-        return self._counters
-
-    @property
     def active_requests(self) -> int:
         """Number of requests that are waiting or running."""
         return len(self._in_flight)

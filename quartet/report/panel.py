@@ -31,7 +31,7 @@ def panel(status: RunStatus, alarms: Sequence[Alarm] = ()) -> Panel:
     return _framed(status, status.phase, parts)
 
 
-def resting_panel(status: RunStatus, run: str = "RUN") -> Panel:
+def stopped_panel(status: RunStatus, run: str = "RUN") -> Panel:
     """Return the panel of a run that is not live: its results, why it ended, and the command that continues it. `run`
     is the run's folder in this command."""
     ended = f"ended: {status.stop_reason}" if status.stop_reason else f"interrupted while {status.phase}"

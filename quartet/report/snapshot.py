@@ -36,7 +36,7 @@ def is_starting(run_dir: Path) -> bool:
     return supervisor_pid(run_dir) is not None and not Ledger.exists(run_dir)
 
 
-class Looker:
+class SnapshotReader:
     """Context manager that takes snapshots of a run and writes nothing. Entering raises `LedgerError` without a ledger.
 
     If the run's recipe is of an older Quartet and can no longer be read, the snapshots have no progress and no alarms,

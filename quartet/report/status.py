@@ -98,7 +98,7 @@ class RunStatus(Struct, frozen=True, kw_only=True):
         waiting_for, ends_when = wait_now(self.phase, module.waiting_for, module.ends_when)
         return structs.replace(module, waiting_for=waiting_for, ends_when=ends_when)
 
-    def at_rest(self) -> "RunStatus":
+    def stopped(self) -> "RunStatus":
         """Return the status for a run that is not live: no module runs or waits, whatever it reported last."""
         over = {"state": NOT_RUNNING, "waiting_for": "", "ends_when": ""}
         were = [module for module in self.modules if module.state != NOT_STARTED]

@@ -10,7 +10,7 @@ from quartet.telemetry.process_usage import ProcessUsage
 from quartet.telemetry.record import Recorder
 
 
-class Together:
+class ConcurrentClients:
     """Records a span of `activity` while there are clients, and otherwise a wait with the reason `waits_for`."""
 
     def __init__(self, recorder: Recorder, activity: str, waits_for: str) -> None:

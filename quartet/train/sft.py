@@ -1,4 +1,4 @@
-"""Supervised fine-tuning of a policy before RL, on copying exercises and demonstrations.
+"""Supervised fine-tuning of a policy before RL, on generated exercises and demonstrations.
 
 Prompts are long and responses short, so the output head is computed only at columns with learned tokens.
 """
@@ -81,7 +81,7 @@ class SftSummary(TypedDict):
 def run_sft(recipe: Recipe, *, on_step: Callable[[SftStep], None] | None = None) -> SftSummary:
     """Fine-tune the policy at `model.path` and write it to `sft.output`.
 
-    Without `sft.data` and with `sft.steps` = 0, train only on copying exercises. The same recipe and seed give the same
+    Without `sft.data` and with `sft.steps` = 0, train only on exercises. The same recipe and seed give the same
     weights, unless the time limit ends the training: if `sft.steps` is 0, or `sft.max_seconds` is reached before.
 
     Raise `ConfigError` for missing or malformed demonstrations, or an output path that cannot be used. Raise
@@ -90,7 +90,7 @@ def run_sft(recipe: Recipe, *, on_step: Callable[[SftStep], None] | None = None)
     sft = recipe.sft
     if not sft.output:
         raise ConfigError("sft.output is empty", "name the folder to which the policy is written")
-    if not sft.data and (sft.steps or not sft.copy_steps):
+    if not sft.data and (sft.steps or not sft.exercise_steps):
         raise ConfigError(
             "sft.data is empty",
             "name a chat-format JSONL file; for exercises only, set sft.exercise_steps, and sft.steps = 0",
@@ -119,12 +119,12 @@ def run_sft(recipe: Recipe, *, on_step: Callable[[SftStep], None] | None = None)
     return summarise(recipe, steps, num_examples=len(examples))
 
 
-def schedule(sft: Sft, copying: Iterator[TokenBatch], demonstrations: Iterator[TokenBatch]) -> Iterator[Lesson]:
-    """Yield batches of copying exercises, then of demonstrations.
+def schedule(sft: Sft, exercises: Iterator[TokenBatch], demonstrations: Iterator[TokenBatch]) -> Iterator[Lesson]:
+    """Yield batches of exercises, then of demonstrations.
 
-    After every `sft.steps_per_rehearsal` demonstration steps, another batch of copying exercises is inserted.
+    After every `sft.steps_per_rehearsal` demonstration steps, another batch of exercises is inserted.
     """
-    yield from ((COPY, batch) for batch in islice(copying, sft.copy_steps))
+    yield from ((EXERCISES, batch) for batch in islice(exercises, sft.exercise_steps))
     for number, batch in enumerate(islice(demonstrations, sft.steps or None), start=1):
         yield DEMONSTRATIONS, batch
         if sft.steps_per_rehearsal and number % sft.steps_per_rehearsal == 0:
@@ -144,7 +144,7 @@ def count_steps(sft: Sft) -> int:
 def learning_rate(sft: Sft, step: int, demonstrated: int, seconds: float) -> float:
     """Return the learning rate of optimizer step `step` (from 1).
 
-    It rises during warmup, and falls over the copying steps and again over the demonstration steps. If the number of
+    It rises during warmup, and falls over the steps on exercises and again over the demonstration steps. If the number of
     demonstration steps is not limited, the second fall follows the elapsed time.
     """
     if step <= sft.exercise_steps:

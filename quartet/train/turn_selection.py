@@ -12,7 +12,7 @@ class HighEntropyTurns(Credit):
     The percentile (20 in DART) is over all turns of the group that have a token to train, interpolated linearly. Turns
     at the percentile are trained. Advantages do not change; masked tokens are left out of the loss and its denominator.
 
-    With `spare_replayed`, all turns of a replayed success are trained, and the percentile is over the group's other
+    With `exempt_replayed`, all turns of a replayed success are trained, and the percentile is over the group's other
     turns. Otherwise DART's rule would mask a success as soon as the policy begins to learn it, because its entropy is
     then lower than that of the failures in its group.
     """

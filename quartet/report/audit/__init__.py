@@ -141,7 +141,7 @@ def _all_of(*checks: Iterator[Finding]) -> Iterator[Finding]:
             yield Finding(kind=NOT_AUDITED, what=error.what)
 
 
-def _lost(testimony: Testimony, chain: Sequence[Committing], ledger: Ledger) -> Iterator[Finding]:
+def _lost(receipts: PolicyReceipts, chain: Sequence[Committing], ledger: Ledger) -> Iterator[Finding]:
     """Find rollouts that were appended but neither trained nor left out for a stored reason.
 
     A rollout counts as appended if its worker was notified of that, or if the ledger has it, since the worker may have
@@ -159,7 +159,7 @@ def _trained_twice(chain: Sequence[Committing]) -> Iterator[Finding]:
             yield Finding(kind="trained_twice", what=f"{part} was trained {times} times")
 
 
-def _invented(testimony: Testimony, chain: Sequence[Committing], ledger: Ledger) -> Iterator[Finding]:
+def _invented(receipts: PolicyReceipts, chain: Sequence[Committing], ledger: Ledger) -> Iterator[Finding]:
     """Find trained trajectories that no worker appended with exactly these tokens and that are no demonstrations."""
     offered, demonstrations = testimony.offered(), demonstration_ids(ledger)
     for step in chain:
@@ -172,7 +172,7 @@ def _invented(testimony: Testimony, chain: Sequence[Committing], ledger: Ledger)
                 yield Finding(kind="invented", what=what)
 
 
-def _vanished(testimony: Testimony, chain: Sequence[Committing]) -> Iterator[Finding]:
+def _vanished(receipts: PolicyReceipts, chain: Sequence[Committing]) -> Iterator[Finding]:
     """Find committed train steps that are missing although no trainer rolled back to an earlier step."""
     kept = {step.batch_id for step in chain}
     for receipt in receipts.committed.values():
@@ -184,7 +184,7 @@ def _vanished(testimony: Testimony, chain: Sequence[Committing]) -> Iterator[Fin
             yield Finding(kind="vanished", what=what)
 
 
-def _other_versions(testimony: Testimony, chain: Sequence[Committing]) -> Iterator[Finding]:
+def _other_versions(receipts: PolicyReceipts, chain: Sequence[Committing]) -> Iterator[Finding]:
     """Find train steps that did not start from the policy version that the previous step committed."""
     for before, step in pairwise(chain):
         committed = receipts.committed.get(before.batch_id)

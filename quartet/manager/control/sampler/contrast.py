@@ -8,9 +8,9 @@ from quartet.types import Task
 
 GROUP_WINDOW = 12
 """Number of newest closed groups of a family to use."""
-HOPED_GROUPS = 4.0
+PRIOR_GROUPS = 4.0
 """Prior pseudo-count of groups; a share of them equal to the family's failure rate counts as mixed."""
-DOUBTED_ROLLOUTS = 8
+PRIOR_ROLLOUTS = 8
 """Prior pseudo-count of rollouts, half of them failures, so that one successful group does not count as solved."""
 MIN_WEIGHT = 0.04
 """Constant added to every weight, so that solved families are still drawn and a regression is detected. The weight of a
