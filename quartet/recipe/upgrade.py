@@ -91,7 +91,7 @@ def _with_own(name: str, sections: dict[str, Any]) -> dict[str, Any]:
 
 
 def _environment(data: dict[str, Any]) -> dict[str, Any]:
-    """Move the suite into the settings of environments that have suites; for `desk` it becomes the workload's path."""
+    """Move the suite into the settings of environments that have suites."""
     env = dict(data.get("env", {}))
     suite, name = env.pop("suite", ""), env.get("name", "")
     if suite := suite or _DEFAULT_SUITES.get(name):

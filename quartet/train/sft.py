@@ -144,8 +144,8 @@ def count_steps(sft: Sft) -> int:
 def learning_rate(sft: Sft, step: int, demonstrated: int, seconds: float) -> float:
     """Return the learning rate of optimizer step `step` (from 1).
 
-    It rises during warmup, and falls over the steps on exercises and again over those on demonstrations. If the number of
-    demonstration steps is not limited, the second fall follows the elapsed time.
+    It rises during warmup, and falls over the steps on exercises and again over those on demonstrations. If the
+    number of demonstration steps is not limited, the second fall follows the elapsed time.
     """
     if step <= sft.exercise_steps:
         peak, done = sft.exercise_learning_rate, step / sft.exercise_steps
